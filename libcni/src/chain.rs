@@ -101,10 +101,11 @@ impl<'a> Chain<'a> {
     }
 
     /// GC. Continues after errors.
-    pub(crate) async fn gc(&self, valid: &[AttachmentId]) -> Vec<Error> {
+    pub(crate) async fn gc(&self, valid: &[AttachmentId], seen: Option<&[AttachmentId]>) -> Vec<Error> {
+        let added = Added { valid: Some(valid), seen, ..Added::default() };
         let mut errors = Vec::new();
         for plugin in &self.network.plugins {
-            if let Err(error) = self.call_for_network(plugin, Some(valid)).await {
+            if let Err(error) = self.call_for_network(plugin, &added).await {
                 errors.push(self.plugin_error(plugin, error));
             }
         }
@@ -114,7 +115,7 @@ impl<'a> Chain<'a> {
     /// STATUS. The first error ends it.
     pub(crate) async fn status(&self) -> Result<(), Error> {
         for plugin in &self.network.plugins {
-            self.call_for_network(plugin, None).await.map_err(|error| self.plugin_error(plugin, error))?;
+            self.call_for_network(plugin, &Added::default()).await.map_err(|error| self.plugin_error(plugin, error))?;
         }
         Ok(())
     }
@@ -155,9 +156,9 @@ impl<'a> Chain<'a> {
         self.make(plugin, executable, env, &stdin).await
     }
 
-    async fn call_for_network(&self, plugin: &PluginObject, valid: Option<&[AttachmentId]>) -> Result<(), CniError> {
+    async fn call_for_network(&self, plugin: &PluginObject, added: &Added<'_>) -> Result<(), CniError> {
         let executable = self.find_executable(plugin)?;
-        let stdin = derive::stdin(self.network, plugin, &Added { valid, ..Added::default() });
+        let stdin = derive::stdin(self.network, plugin, added);
         self.make(plugin, &executable, self.env(), &stdin).await.map(drop).map_err(|failure| failure.error)
     }
 

@@ -2,11 +2,11 @@
 //!
 //! A cache knows the attachments of its own runtime. Another runtime, or another cache folder, may have attached
 //! containers to the same network, and plugins remove what is not in the list that they get. So a caller that makes
-//! that list from a cache has to look at the node first. This crate knows nothing of networking: an [`Inventory`] does.
+//! that list has to look at the node first, or say that it does not. This crate knows nothing of networking: an [`Inventory`] does.
 
 use crate::attachment::AttachmentId;
 use crate::conflist::NetworkConf;
-use cni_spec::CniError;
+use cni_spec::{CniError, Code};
 use std::fmt;
 
 /// Lists what is on the node.
@@ -57,6 +57,8 @@ impl fmt::Display for Life {
 /// GC's decision about the node's objects, made from an [`Inventory`] and the attachments that are valid anyway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Survey {
+    /// The attachments that are valid anyway, on the node or not.
+    listed: Vec<AttachmentId>,
     /// The valid attachments.
     pub valid: Vec<OnNode>,
     /// Attachments that are not valid but may live: they have to be kept, so they are added to the valid ones.
@@ -80,7 +82,7 @@ impl Survey {
         others: &[AttachmentId],
         is_to_go: impl Fn(&OnNode) -> bool,
     ) -> Result<Self, CniError> {
-        let mut survey = Self::default();
+        let mut survey = Self { listed: valid.to_vec(), ..Self::default() };
         if network.disable_gc || !network.version()?.has_gc() {
             return Ok(survey);
         }
@@ -103,6 +105,24 @@ impl Survey {
     /// The first object that may live and whose mark does not identify its attachment: no list can keep it.
     pub fn keep(&self) -> Result<Vec<AttachmentId>, &OnNode> {
         self.kept.iter().map(|found| found.id.clone().ok_or(found)).collect()
+    }
+
+    /// All valid attachments: those that are valid anyway, and those that are kept.
+    ///
+    /// # Errors
+    /// Code 106: see [`Survey::keep`].
+    pub(crate) fn all_valid(&self) -> Result<Vec<AttachmentId>, CniError> {
+        let keep = self.keep().map_err(|found| {
+            let objects = found.objects.join(", ");
+            let msg = format!("cannot keep {objects}: {}, and no mark names its attachment", found.life);
+            CniError::new(Code::STATE, msg)
+        })?;
+        Ok([self.listed.clone(), keep].concat())
+    }
+
+    /// The attachments that were on the node.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = &AttachmentId> {
+        self.valid.iter().chain(&self.kept).chain(&self.removed).filter_map(|found| found.id.as_ref())
     }
 }
 
@@ -141,9 +161,13 @@ mod tests {
         let valid = found("valid", Life::Gone);
         let all = [vec![gone.clone(), judged.clone(), valid.clone()], kept.to_vec()].concat();
         let seen = survey(all.clone(), "1.1.0");
-        assert_eq!(seen, Survey { valid: vec![valid], kept: kept.to_vec(), removed: vec![gone, judged] });
+        let listed = vec![id("valid")];
+        let expected =
+            Survey { listed: listed.clone(), valid: vec![valid], kept: kept.to_vec(), removed: vec![gone, judged] };
+        assert_eq!(seen, expected);
         assert_eq!(seen.keep().unwrap(), [id("young"), id("unsure"), id("lives")]);
-        assert_eq!(survey(all, "1.0.0"), Survey::default());
+        assert_eq!(seen.all_valid().unwrap(), [id("valid"), id("young"), id("unsure"), id("lives")]);
+        assert_eq!(survey(all, "1.0.0"), Survey { listed, ..Survey::default() });
     }
 
     #[test]

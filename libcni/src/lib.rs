@@ -80,7 +80,7 @@ pub use cache::Cache;
 pub use call_log::CallLog;
 pub use cancellation::Cancellation;
 pub use cni_spec;
-pub use collection::Collection;
+pub use collection::{Collection, Gc};
 pub use conflist::{Found, NetworkConf, PassedOver};
 pub use entry::Cached;
 pub use error::{Clash, Error, PluginError};
@@ -415,7 +415,7 @@ impl Runtime {
         self.settings.cache.remove(network, id)
     }
 
-    /// The cached attachments of the network that are not in `valid`: those for which [`Runtime::gc`] would call DEL.
+    /// The cached attachments of the network that are not in `valid`: those for which [`Gc`] would call DEL.
     ///
     /// # Errors
     /// [`Error::Cache`] if the cache folder cannot be read, [`Error::Invalid`] for an invalid name.

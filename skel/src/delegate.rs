@@ -76,6 +76,11 @@ impl<'a> Delegate<'a> {
         self.find().is_ok()
     }
 
+    /// Whether no folder of `CNI_PATH` has it.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.find().is_err_and(|error| error.code == Code::DELEGATE)
+    }
+
     /// Whether a dropped or failed ADD has changed nothing, see [`crate::Plugin::ALL_OR_NOTHING`]. Never true for a plugin
     /// that runs as a process of its own.
     #[must_use]

@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::delegate::{self, Delegate};
 use crate::netns::NetnsPath;
-use cni_spec::{Attachment, CniArgs, CniError, NetConf, PluginConf};
+use cni_spec::{AddResult, Attachment, CniArgs, CniError, NetConf, PluginConf};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -41,11 +41,19 @@ impl Raw {
 
     /// Calls the address plugin to release its addresses, if the network has one. `conf` is of this DEL.
     ///
+    /// Where no folder has that plugin, its ADD has given no address either, as far as prevResult does not say otherwise: a
+    /// misspelt `ipam.type` is then no reason to fail for ever.
+    ///
     /// # Errors
-    /// The address plugin's own. Code 7: prevResult has addresses, and `ipam` does not name their plugin, so they stay
+    /// The address plugin's own. Code 108: it is not installed, and prevResult has addresses, or a config of that version has
+    /// no prevResult. Code 7: prevResult has addresses, and `ipam` does not name their plugin, so they stay
     /// reserved until DEL is called with a corrected config.
     pub async fn release(&self, conf: &NetConf) -> Result<(), CniError> {
         if let Some(ipam) = self.ipam(conf) {
+            if ipam.is_missing() && has_no_addresses(conf) {
+                tracing::warn!(network = %conf.name, "no address is released: plugin {} is not installed", ipam.name());
+                return Ok(());
+            }
             return ipam.del().await;
         }
         let usable = |plugin: Option<_>| plugin.map_or(Ok(()), |plugin| delegate::check(&self.call, &plugin));
@@ -64,6 +72,12 @@ impl Raw {
     pub fn parse_args(&self) -> Result<CniArgs, CniError> {
         CniArgs::parse(&self.call.env.args)
     }
+}
+
+/// Whether the ADD that this DEL undoes has ended without addresses, or without a result.
+fn has_no_addresses(conf: &NetConf) -> bool {
+    let has = |prev: Option<AddResult>| prev.is_some_and(|prev| !prev.ips.is_empty());
+    conf.cni_version.has_check() && conf.prev_result().is_ok_and(|prev| !has(prev))
 }
 
 /// Declares a request with `conf` and `raw`, and its way to the IPAM plugin.

@@ -1,5 +1,6 @@
 //! `cnitool` with the suite's own executables: installed as on a node, then called as its README's tour does.
 
+mod again;
 mod doctor;
 mod explain;
 mod gc;

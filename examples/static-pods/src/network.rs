@@ -51,7 +51,6 @@ impl Network {
             .plugin_dirs(&options.plugin_dir)
             .cache_dir(&options.cache_dir)
             .loopback(options.loopback.into())
-            .inventory(node_inventory())
             .deadline(options.deadline);
         if !options.verbose {
             // Their errors come as results; the rest would be drawn into the table.
@@ -111,7 +110,7 @@ impl Network {
     /// Takes away what belongs to no sandbox that is known.
     pub(crate) async fn collect(&self, live: &[String]) -> Result<()> {
         let live = live.iter().map(|id| ContainerId::parse(id)).collect::<Result<Vec<_>, _>>()?;
-        for (network, found) in self.pods.gc(&live).await?.kept {
+        for (network, found) in self.pods.gc(&live).with_inventory(node_inventory()).await?.kept {
             let objects = found.objects.join(", ");
             eprintln!(
                 "static-pods: network {network}: kept what another runtime may have made: {objects}: {}",

@@ -3,7 +3,6 @@
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::Context;
-use libcni::Namespace;
 use libcni::cni_spec::SpecVersion;
 use serde_json::json;
 
@@ -31,7 +30,7 @@ pub(crate) fn print(settings: &Settings, network: Option<&str>, output: Output) 
             json!(attachment.id.container_id.as_str()),
             json!(attachment.id.ifname.as_str()),
             json!(attachment.netns),
-            json!(Namespace::of(&attachment.netns).as_str()),
+            json!(cached.namespace().as_str()),
             json!(if cached.is_complete() { "complete" } else { "incomplete" }),
             json!(addresses),
         ]);

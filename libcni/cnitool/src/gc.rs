@@ -14,7 +14,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 
 /// Without `output` nothing is printed of what was kept and deleted.
 pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) -> anyhow::Result<()> {
-    let network = settings.network(&gc.whole.network)?;
+    let network = settings.network_or_cached(&gc.whole.network)?;
     if network.disable_gc {
         tracing::warn!("network {} says disableGC: nothing is deleted", network.name);
         return Ok(());
@@ -26,24 +26,65 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
         None => settings.runtime.stale(&network, &[])?,
     };
     let named = kept_by_name(gc, &settings.ifname, &cached)?;
-    let mut valid = if is_explicit(gc) { named.clone() } else { with_namespace(&cached) };
-    let survey = settled(gc, &network, &cached, &valid).await?;
+    let valid = if is_explicit(gc) { named.clone() } else { with_namespace(&cached) };
+    let looked = settled(gc, &network, &cached, &valid).await?;
+    let survey = looked.clone().unwrap_or_default();
     warn_of_unknown(&network, &named, &cached, &survey);
     let keep = survey.keep().map_err(|found| nameless(&network, found));
-    let plan = Plan { network: &network, cached: &cached, survey: &survey };
+    let mut plan = Plan { network: &network, cached: &cached, survey: &survey, left: Vec::new() };
     let Some(collection) = collection else {
         if let Some(output) = output {
             output.table(&plan.table(&valid, ["would be kept", "would be deleted"]))?;
         }
         return keep.map(drop);
     };
-    valid.extend(keep?);
+    let all_valid = [valid.clone(), keep?].concat();
     report_kept(&network, &survey);
-    let outcome = collection.gc(&valid).await;
+    let outcome = match &looked {
+        Some(survey) => collection.gc(survey).await,
+        None => collection.without_inventory(&valid).await,
+    };
+    if outcome.is_ok() {
+        plan.left = still_there(settings, &network, &cached, &survey);
+        report_left(&network, &plan.left);
+    }
     if let Some(output) = output.filter(|_| outcome.is_ok()) {
-        output.table(&plan.table(&valid, ["kept", "deleted"]))?;
+        output.table(&plan.table(&all_valid, ["kept", "deleted"]))?;
     }
     Ok(outcome?)
+}
+
+/// What was to be removed, and is still there: plugins keep what they find in use.
+fn still_there(settings: &Settings, network: &NetworkConf, cached: &[Cached], survey: &Survey) -> Vec<OnNode> {
+    let known: Vec<_> = cached.iter().map(|cached| cached.attachment.id.clone()).collect();
+    let on_node = node().list(network, &known).unwrap_or_else(|error| {
+        tracing::warn!("cannot look at what network {} has left on the node: {error}", network.name);
+        Vec::new()
+    });
+    let is_left = |before: &OnNode, now: &OnNode| {
+        before.id == now.id && before.objects.iter().any(|object| now.objects.contains(object))
+    };
+    let on_node = on_node.into_iter().filter(|now| survey.removed.iter().any(|before| is_left(before, now)));
+    let in_cache = settings.runtime.stale(network, &[]).unwrap_or_default();
+    let is_in_cache = |id: &AttachmentId| in_cache.iter().any(|cached| cached.attachment.id == *id);
+    let mut left: Vec<OnNode> = on_node.collect();
+    let entries = survey.removed.iter().filter(|before| before.id.as_ref().is_some_and(is_in_cache));
+    for before in entries.filter(|before| !left.iter().any(|now| now.id == before.id)).collect::<Vec<_>>() {
+        left.push(OnNode { objects: vec!["entry of the cache".to_owned()], ..before.clone() });
+    }
+    left
+}
+
+/// Each with a command that removes it.
+fn report_left(network: &NetworkConf, left: &[OnNode]) {
+    for found in left {
+        let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);
+        let remedy = found.id.as_ref().map_or("end its container, and repeat gc".to_owned(), |id| {
+            let AttachmentId { container_id, ifname } = id;
+            format!("cnitool del {name} /run/netns/gone --container-id {container_id} --ifname {ifname}")
+        });
+        tracing::warn!("the plugins have kept {what} in network {name} ({objects}); to remove it: {remedy}");
+    }
 }
 
 /// Removes the cache's entry of an attachment for which no plugin's DEL succeeds, if the node has nothing of it.
@@ -97,7 +138,7 @@ fn kept_by_name(gc: &Gc, ifname: &str, cached: &[Cached]) -> anyhow::Result<Vec<
 
 /// The cached attachments whose namespace may still exist.
 fn with_namespace(cached: &[Cached]) -> Vec<AttachmentId> {
-    let may_live = |cached: &&Cached| Namespace::of(&cached.attachment.netns) != Namespace::Gone;
+    let may_live = |cached: &&Cached| cached.namespace() != Namespace::Gone;
     cached.iter().filter(may_live).map(|cached| cached.attachment.id.clone()).collect()
 }
 
@@ -107,14 +148,21 @@ async fn moment() {
 }
 
 /// The inventory, after waiting for the end of namespaces whose path is gone: the kernel ends them a moment later.
-async fn settled(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId]) -> anyhow::Result<Survey> {
+///
+/// `None`: the node cannot be examined, and `--force` goes on without.
+async fn settled(
+    gc: &Gc,
+    network: &NetworkConf,
+    cached: &[Cached],
+    valid: &[AttachmentId],
+) -> anyhow::Result<Option<Survey>> {
     let begin = Instant::now();
     let is_cached = |id: &AttachmentId| cached.iter().any(|cached| cached.attachment.id == *id);
     loop {
-        let survey = survey(gc, network, cached, valid)?;
+        let Some(survey) = survey(gc, network, cached, valid)? else { return Ok(None) };
         let is_ending = survey.kept.iter().any(|found| found.id.as_ref().is_some_and(is_cached));
         if !is_ending || begin.elapsed() > MOMENT {
-            return Ok(survey);
+            return Ok(Some(survey));
         }
         moment().await;
     }
@@ -122,7 +170,7 @@ async fn settled(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[Att
 
 /// The node's objects besides the valid attachments. For attachments in the cache the caller's list decides, and with
 /// `--force` for all.
-fn survey(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId]) -> anyhow::Result<Survey> {
+fn survey(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId]) -> anyhow::Result<Option<Survey>> {
     let others: Vec<_> = cached.iter().map(|cached| cached.attachment.id.clone()).collect();
     let is_to_go = |found: &OnNode| {
         let is_cached = || found.id.as_ref().is_some_and(|id| others.contains(id));
@@ -132,9 +180,9 @@ fn survey(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[Attachment
     match Survey::of(&node(), network, valid, &others, is_to_go) {
         Err(error) if gc.force => {
             tracing::warn!("cannot look at what network {} has on the node: {error}", network.name);
-            Ok(Survey::default())
+            Ok(None)
         }
-        survey => survey.with_context(|| {
+        survey => survey.map(Some).with_context(|| {
             format!("cannot look at what network {} has on the node; --force does without", network.name)
         }),
     }
@@ -158,9 +206,10 @@ fn report_kept(network: &NetworkConf, survey: &Survey) {
     for found in &survey.kept {
         let (what, objects) = (name(found), found.objects.join(", "));
         tracing::warn!(
-            "kept {what} in network {}: {}, and this cache does not have it as valid ({objects}); --force removes it",
-            network.name,
-            found.life
+            "kept {what} in network {name}: {}, and this cache does not have it as valid ({objects}); cnitool gc {name} \
+             --force removes it",
+            found.life,
+            name = network.name
         );
     }
 }
@@ -185,12 +234,18 @@ struct Plan<'a> {
     network: &'a NetworkConf,
     cached: &'a [Cached],
     survey: &'a Survey,
+    /// What was to be removed, and is still there.
+    left: Vec<OnNode>,
 }
 
 impl Plan<'_> {
     fn table(&self, valid: &[AttachmentId], [kept, deleted]: [&str; 2]) -> Table {
         let mut table = Table::new(&["network", "container", "ifname", "netns", "verdict", "objects"]);
-        let Survey { valid: on_list, kept: beside, removed } = self.survey;
+        let Survey { valid: on_list, kept: beside, removed, .. } = self.survey;
+        let is_left = |id: Option<&AttachmentId>, objects: &[String]| {
+            let is_it = |left: &OnNode| left.id.as_ref() == id && (id.is_some() || left.objects == objects);
+            self.left.iter().any(is_it)
+        };
         let all = || on_list.iter().chain(beside).chain(removed);
         let mut row = |id: Option<&AttachmentId>, netns: &str, is_kept: bool, objects: &[String]| {
             table.row([
@@ -198,7 +253,7 @@ impl Plan<'_> {
                 json!(id.map_or("", |id| id.container_id.as_str())),
                 json!(id.map_or("", |id| id.ifname.as_str())),
                 json!(netns),
-                json!(if is_kept { kept } else { deleted }),
+                json!(if is_kept || is_left(id, objects) { kept } else { deleted }),
                 json!(objects),
             ]);
         };

@@ -4,7 +4,7 @@ use crate::args::{Common, Target};
 use crate::log;
 use anyhow::{Context, bail};
 use libcni::cni_spec::{CniArgs, ContainerId, NetworkName, PluginPath};
-use libcni::{Attachment, Cached, CallLog, Cancellation, CapabilityArgs, NetworkConf, Runtime, conflist};
+use libcni::{Attachment, Cached, CallLog, Cancellation, CapabilityArgs, Error, NetworkConf, Runtime, conflist};
 use sha2::{Digest, Sha512};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -53,6 +53,23 @@ impl Settings {
             tracing::warn!("{file}");
         }
         Ok(found.network)
+    }
+
+    /// As [`Settings::network`]; where the folder does not have the network, by the configuration of its last ADD in the
+    /// cache: some runtimes have networks without a file.
+    pub(crate) fn network_or_cached(&self, name: &str) -> anyhow::Result<NetworkConf> {
+        let error = match self.network(name) {
+            Ok(network) => return Ok(network),
+            Err(error) => error,
+        };
+        let is_gone = matches!(error.downcast_ref(), Some(Error::NoConfig { .. } | Error::NoNetwork { .. }));
+        let mut cached = self.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_default();
+        cached.retain(|cached| is_gone && cached.network.as_str() == name);
+        cached.sort_by_key(Cached::written);
+        let network = cached.iter().rev().find_map(|cached| cached.network_conf().ok());
+        let Some(network) = network.filter(|network| network.name == name) else { return Err(error) };
+        tracing::warn!("{error}; using the configuration that ADD left in the cache");
+        Ok(network)
     }
 
     /// The attachment that the arguments name.

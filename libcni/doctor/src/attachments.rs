@@ -35,18 +35,18 @@ pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<
     }
     for network in networks {
         let cached = cached.remove(&*network.name).unwrap_or_default();
-        look_at(node, network, true, &cached, findings);
+        look_at(node, network, &cached, findings);
     }
     for (name, cached) in cached {
         // Each has the configuration of its own ADD; the last one knows the network best.
         match cached.iter().rev().find_map(|entry| entry.network_conf().ok()) {
-            Some(network) => look_at(node, &network, false, &cached, findings),
+            Some(network) => look_at(node, &network, &cached, findings),
             None => findings.push(Kind::unseen(Some(name), &format!("network {name}"), &"it has no configuration")),
         }
     }
 }
 
-fn look_at(node: Node<'_>, network: &NetworkConf, has_file: bool, cached: &[&Cached], findings: &mut Vec<Finding>) {
+fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], findings: &mut Vec<Finding>) {
     let name = &*network.name;
     let known: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
     let on_node = match node.inventory.list(network, &known) {
@@ -58,11 +58,14 @@ fn look_at(node: Node<'_>, network: &NetworkConf, has_file: bool, cached: &[&Cac
     };
     let has_namespace = |id: &AttachmentId| {
         let entry = cached.iter().find(|entry| entry.attachment.id == *id);
-        entry.is_some_and(|entry| Namespace::of(&entry.attachment.netns) != Namespace::Gone)
+        entry.is_some_and(|entry| entry.namespace() != Namespace::Gone)
     };
+    let is_left = |found: &&OnNode| found.life == Life::Gone && !found.id.as_ref().is_some_and(has_namespace);
+    let is_cached = |found: &OnNode| found.id.as_ref().is_some_and(|id| known.contains(id));
+    let all_cached = on_node.iter().filter(is_left).all(is_cached);
     let mut left: Vec<String> = on_node
         .iter()
-        .filter(|found| found.life == Life::Gone && !found.id.as_ref().is_some_and(has_namespace))
+        .filter(is_left)
         .map(|found| format!("{}: {}", name_of(found), found.objects.join(", ")))
         .collect();
     let is_on_node = |id: &AttachmentId| on_node.iter().any(|found| found.id.as_ref() == Some(id));
@@ -72,7 +75,7 @@ fn look_at(node: Node<'_>, network: &NetworkConf, has_file: bool, cached: &[&Cac
         let what = format!("{} of containers that are gone", count(left.len(), "attachment"));
         let mut finding = Kind::Leftover.finding(Level::Warning, Some(name), what);
         finding.evidence = left;
-        (finding.remedy, finding.fix) = remedy(network, has_file);
+        (finding.remedy, finding.fix) = remedy(network, all_cached);
         findings.push(finding);
     }
     let undecided: Vec<&OnNode> = on_node.iter().filter(|found| found.life == Life::Unknown).collect();
@@ -102,7 +105,7 @@ fn unreserved(entry: &Cached, stores: &mut Stores) -> Option<Finding> {
     let has_others =
         objects.filter_map(|object| object.ipam_type().ok().flatten()).any(|it| it.as_str() != "host-local");
     let folders = inventory::stores(&network);
-    if folders.is_empty() || has_others || Namespace::of(&entry.attachment.netns) != Namespace::Present {
+    if folders.is_empty() || has_others || entry.namespace() != Namespace::Present {
         return None;
     }
     let result = entry.result(SpecVersion::V0_1_0).ok().flatten()?;
@@ -134,13 +137,14 @@ fn unreserved(entry: &Cached, stores: &mut Stores) -> Option<Finding> {
     Some(finding)
 }
 
-/// GC is known from version 1.1.0 on; before, each attachment needs a DEL, which needs only its names.
-fn remedy(network: &NetworkConf, has_file: bool) -> (String, Option<Fix>) {
+/// GC of the plugins is known from version 1.1.0 on; before, GC calls DEL of what is in the cache, and each other attachment
+/// needs a DEL by hand, which needs only its names.
+fn remedy(network: &NetworkConf, all_cached: bool) -> (String, Option<Fix>) {
     let name = network.name.clone();
-    let has_gc = !network.disable_gc && network.version().is_ok_and(libcni::cni_spec::SpecVersion::has_gc);
-    match (has_file, has_gc) {
-        (true, true) => (format!("cnitool gc {name}"), Some(Fix::Collect { network: name })),
-        _ => (format!("cnitool del {name} /run/netns/gone --container-id CONTAINER --ifname IFNAME"), None),
+    let has_gc = all_cached || network.version().is_ok_and(libcni::cni_spec::SpecVersion::has_gc);
+    match has_gc && !network.disable_gc {
+        true => (format!("cnitool gc {name}"), Some(Fix::Collect { network: name })),
+        false => (format!("cnitool del {name} /run/netns/gone --container-id CONTAINER --ifname IFNAME"), None),
     }
 }
 

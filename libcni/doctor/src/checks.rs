@@ -18,7 +18,7 @@ const AT_A_TIME: usize = 4;
 pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
     // What cannot be listed is a finding of `attachments`.
     let Ok(listing) = node.runtime.cache().list(None) else { return };
-    let is_there = |entry: &Cached| entry.is_complete() && Namespace::of(&entry.attachment.netns) == Namespace::Present;
+    let is_there = |entry: &Cached| entry.is_complete() && entry.namespace() == Namespace::Present;
     let runtime = &node.runtime.until(Instant::now() + WITHIN);
     let check = async |entry: Cached| {
         let network = entry.network_conf().ok()?;

@@ -4,12 +4,13 @@ use crate::error::Error;
 use crate::lock::Operation;
 use crate::loopback;
 use crate::pod::PodId;
-use crate::pods::{Looking, Pods, pod_of};
+use crate::pods::{Pods, pod_of};
 use crate::watch;
 use cni_spec::{CniError, Code, ContainerId, IfName};
-use libcni::inventory::{OnNode, Survey};
+use libcni::inventory::{Inventory, OnNode, Survey};
 use libcni::{AttachmentId, Cached, NetworkConf};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The outcome of a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,8 +19,39 @@ pub struct Collected {
     pub pods: Vec<PodId>,
     /// The networks whose plugins got the list of valid attachments.
     pub networks: Vec<String>,
-    /// Objects that may be in use and are in no list, by network: they were kept ([`crate::Builder::inventory`]).
+    /// Objects that may be in use and are in no list, by network: they were kept ([`Gc::with_inventory`]).
     pub kept: Vec<(String, OnNode)>,
+}
+
+type Node = dyn Inventory + Send + Sync;
+
+/// A collection that has not begun: it has to be told what is on the node.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "with_inventory or without_inventory begins it"]
+pub struct Gc<'a> {
+    pods: &'a Pods,
+    live: &'a [ContainerId],
+}
+
+impl Gc<'_> {
+    /// Examines the node before it decides which attachments are valid, and keeps those that this cache does not have and
+    /// that may be in use: another runtime, or another cache, may have pods on the same network. What comes after the look
+    /// stays, too.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], [`Error::Cache`]; every other error that happened, after all work that was possible.
+    pub async fn with_inventory(self, node: impl Inventory + Send + Sync + 'static) -> Result<Collected, Error> {
+        self.pods.collect(self.live, Some(Arc::new(node))).await
+    }
+
+    /// Does not examine the node: pods of other runtimes, and of other caches, on the same networks lose what they have,
+    /// however alive they are.
+    ///
+    /// # Errors
+    /// As [`Gc::with_inventory`].
+    pub async fn without_inventory(self) -> Result<Collected, Error> {
+        self.pods.collect(self.live, None).await
+    }
 }
 
 impl Pods {
@@ -34,13 +66,17 @@ impl Pods {
     /// An attachment that could not be taken down stays valid, as the rest of it has to be removed in order: a
     /// repetition, or [`Pods::tear_down`], tries again.
     ///
-    /// # Errors
-    /// [`Error::Busy`], [`Error::Cache`]; every other error that happened, after all work that was possible.
-    pub async fn gc(&self, live: &[ContainerId]) -> Result<Collected, Error> {
-        watch::node(Operation::Gc, live.len(), async { self.gc_in_span(live).await }).await
+    /// Plugins remove all that is not in their list, whichever runtime has made it. So this returns a [`Gc`], which has to be
+    /// told what is on the node.
+    pub fn gc<'a>(&'a self, live: &'a [ContainerId]) -> Gc<'a> {
+        Gc { pods: self, live }
     }
 
-    async fn gc_in_span(&self, live: &[ContainerId]) -> Result<Collected, Error> {
+    async fn collect(&self, live: &[ContainerId], node: Option<Arc<Node>>) -> Result<Collected, Error> {
+        watch::node(Operation::Gc, live.len(), async { self.collect_in_span(live, node).await }).await
+    }
+
+    async fn collect_in_span(&self, live: &[ContainerId], node: Option<Arc<Node>>) -> Result<Collected, Error> {
         let until = self.deadline();
         let _turn = self.inner.locks.node(until).await?;
         let networks = self.networks().await;
@@ -73,59 +109,25 @@ impl Pods {
                     continue;
                 }
             };
-            let mut valid = self.valid(&live, &self.cached(None)?)?;
-            let kept = match self.kept(&conf, &valid, &known).await {
-                Ok(kept) => kept,
-                Err(error) => {
-                    errors.push(Error::Collect { network: conf.name, error: libcni::Error::Invalid(error) });
-                    continue;
-                }
+            let valid = self.valid(&live, &self.cached(None)?)?;
+            let outcome = match &node {
+                None => Box::pin(collection.without_inventory(&valid)).await,
+                Some(node) => match survey(Arc::clone(node), &conf, &valid, &known).await {
+                    Ok(survey) => {
+                        let kept = survey.kept.iter().map(|found| (conf.name.clone(), found.clone()));
+                        collected.kept.extend(kept);
+                        Box::pin(collection.gc(&survey)).await
+                    }
+                    Err(error) => Err(libcni::Error::Invalid(error)),
+                },
             };
-            valid.extend(kept.iter().filter_map(|found| found.id.clone()));
-            collected.kept.extend(kept.into_iter().map(|found| (conf.name.clone(), found)));
-            match Box::pin(collection.gc(&valid)).await {
+            match outcome {
                 Ok(()) => collected.networks.push(conf.name),
                 Err(error) => errors.push(Error::Collect { network: conf.name, error }),
             }
         }
         Error::all(errors)?;
         Ok(collected)
-    }
-
-    /// Objects on the node that belong to no valid attachment, may be in use, and are not in this cache.
-    ///
-    /// # Errors
-    /// The node's state cannot be read; the mark of an object that may be in use does not identify its attachment, so
-    /// no list can keep it.
-    async fn kept(
-        &self,
-        conf: &NetworkConf,
-        valid: &[AttachmentId],
-        known: &[Cached],
-    ) -> Result<Vec<OnNode>, CniError> {
-        let Some(Looking(inventory)) = self.inner.inventory.clone() else { return Ok(Vec::new()) };
-        let (network, valid) = (conf.clone(), valid.to_vec());
-        let others: Vec<_> = known.iter().map(|cached| cached.attachment.id.clone()).collect();
-        let look = move || {
-            // A cached attachment that is not valid is dead, as the caller says.
-            let is_to_go = |found: &OnNode| found.id.as_ref().is_some_and(|id| others.contains(id));
-            Survey::of(&*inventory, &network, &valid, &others, is_to_go)
-        };
-        let survey = tokio::task::spawn_blocking(look).await;
-        let survey = survey.unwrap_or_else(|panic| Err(CniError::new(Code::STATE, panic.to_string())))?;
-        survey.keep().map_err(|found| {
-            let objects = found.objects.join(", ");
-            CniError::new(
-                Code::STATE,
-                format!("cannot keep {objects}: {}, and no mark names its attachment", found.life),
-            )
-        })?;
-        for OnNode { id, objects, life } in &survey.kept {
-            let id = id.as_ref().map(|id| format!("{}/{}", id.container_id, id.ifname)).unwrap_or_default();
-            let objects = objects.join(", ");
-            tracing::warn!("network {}: kept {id}, which this cache does not know: {life} ({objects})", conf.name);
-        }
-        Ok(survey.kept)
     }
 
     /// The list of valid attachments: all that the cache still has, and those that living sandboxes may have besides.
@@ -144,6 +146,34 @@ impl Pods {
         }
         Ok(valid.into_iter().map(|(container_id, ifname)| AttachmentId { container_id, ifname }).collect())
     }
+}
+
+/// Decides about the objects on the node, and logs what belongs to no valid attachment, may be in use, and is not in this
+/// cache.
+///
+/// # Errors
+/// The node's state cannot be read.
+async fn survey(
+    node: Arc<Node>,
+    conf: &NetworkConf,
+    valid: &[AttachmentId],
+    known: &[Cached],
+) -> Result<Survey, CniError> {
+    let (network, valid) = (conf.clone(), valid.to_vec());
+    let others: Vec<_> = known.iter().map(|cached| cached.attachment.id.clone()).collect();
+    let look = move || {
+        // A cached attachment that is not valid is dead, as the caller says.
+        let is_to_go = |found: &OnNode| found.id.as_ref().is_some_and(|id| others.contains(id));
+        Survey::of(&*node, &network, &valid, &others, is_to_go)
+    };
+    let survey = tokio::task::spawn_blocking(look).await;
+    let survey = survey.unwrap_or_else(|panic| Err(CniError::new(Code::STATE, panic.to_string())))?;
+    for OnNode { id, objects, life } in &survey.kept {
+        let id = id.as_ref().map(|id| format!("{}/{}", id.container_id, id.ifname)).unwrap_or_default();
+        let objects = objects.join(", ");
+        tracing::warn!("network {}: kept {id}, which this cache does not know: {life} ({objects})", conf.name);
+    }
+    Ok(survey)
 }
 
 fn key(id: &AttachmentId) -> (ContainerId, IfName) {

@@ -32,7 +32,7 @@ mod lock;
 mod watch;
 
 pub use error::{BandwidthError, Error, Known, RequestError, SetUpError};
-pub use gc::Collected;
+pub use gc::{Collected, Gc};
 pub use libcni;
 pub use lock::{Busy, Operation, Task};
 pub use loopback::Loopback;

@@ -7,7 +7,6 @@ use crate::loopback::{self, Loopback};
 use crate::networks::{Folder, Networks};
 use cni_spec::exec::{DEADLINE_MAX, GRACE};
 use cni_spec::{ContainerId, NetworkName};
-use libcni::inventory::Inventory;
 use libcni::{Cached, Cancellation, Origin, Runtime, TraceContext};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,20 +35,9 @@ pub struct Pods {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
-    pub(crate) inventory: Option<Looking>,
     pub(crate) runtime: Runtime,
     pub(crate) folder: Folder,
     pub(crate) locks: Locks,
-}
-
-/// Lists the node's objects, on threads of its own.
-#[derive(Clone)]
-pub(crate) struct Looking(pub(crate) Arc<dyn Inventory + Send + Sync>);
-
-impl std::fmt::Debug for Looking {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Looking")
-    }
 }
 
 #[derive(Debug)]
@@ -79,7 +67,6 @@ pub enum Order {
 #[derive(Debug)]
 pub struct Builder {
     settings: Settings,
-    inventory: Option<Looking>,
     runtime: libcni::Builder,
 }
 
@@ -96,7 +83,7 @@ impl Default for Builder {
             undo_deadline: DEFAULT_UNDO_DEADLINE,
             order: Order::default(),
         };
-        Self { settings, inventory: None, runtime: Runtime::builder() }
+        Self { settings, runtime: Runtime::builder() }
     }
 }
 
@@ -120,15 +107,6 @@ impl Builder {
     #[must_use]
     pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.settings.cache_dir = dir.into();
-        self
-    }
-
-    /// Makes [`Pods::gc`] list the node's objects before it decides which attachments are valid, and keep those that
-    /// this cache does not have and that may be in use: another runtime, or another cache, may have pods on the same
-    /// network. Default: none, so everything that is not in the list of living sandboxes is removed.
-    #[must_use]
-    pub fn inventory(mut self, inventory: impl Inventory + Send + Sync + 'static) -> Self {
-        self.inventory = Some(Looking(Arc::new(inventory)));
         self
     }
 
@@ -205,7 +183,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Setting`]; [`Error::Folder`] when the kernel gives no notification of changes.
     pub fn build(self) -> Result<Pods, Error> {
-        let Self { settings, inventory, runtime } = self;
+        let Self { settings, runtime } = self;
         attachments::check_prefix(&settings.prefix).map_err(|error| Error::Setting {
             setting: "ifname_prefix",
             value: settings.prefix.clone(),
@@ -222,7 +200,7 @@ impl Builder {
             .build();
         let folder =
             Folder::open(&settings.conf_dir, runtime.clone()).map_err(|error| Error::Folder(error.to_string()))?;
-        let inner = Inner { settings, inventory, runtime, folder, locks: Locks::default() };
+        let inner = Inner { settings, runtime, folder, locks: Locks::default() };
         Ok(Pods { inner: Arc::new(inner), cancellation: None, until: None })
     }
 }

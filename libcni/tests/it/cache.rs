@@ -4,7 +4,9 @@ use crate::folder::{Folder, GOOD, eth0, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, ContainerId, NetworkName, SpecVersion};
 use libcni::{Attachment, NetworkConf, conflist};
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
+use std::time::SystemTime;
 
 /// As the reference writes it.
 const THEIRS: &str = r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoib2ZmaWNlIiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"office","netns":"/run/netns/a","cniArgs":[["K","V"]],"capabilityArgs":{"mac":"0a:00:00:00:00:05","big":12345678901234567890123},"result":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"}]}}"#;
@@ -187,4 +189,47 @@ fn a_reader_never_sees_half_a_file() {
             assert_eq!((listing.cached.len(), listing.passed_over.len()), (1, 0));
         }
     });
+}
+
+/// As containerd 1.6 and podman 4 write them: the namespace is in the result alone, or, of networks whose plugins print no
+/// sandbox, nowhere.
+#[test]
+fn an_entry_without_a_namespace_has_the_results() {
+    let folder = Folder::new();
+    let entry = |name: &str, result: &str| {
+        let text = format!(
+            r#"{{"kind":"cniCacheV1","containerId":"{name}","config":"","ifName":"eth0","networkName":"net","result":{result}}}"#
+        );
+        folder.write(&format!("cache/results/net-{name}-eth0"), text)
+    };
+    let with = |sandbox: &str| {
+        format!(r#"{{"cniVersion":"1.0.0","interfaces":[{{"name":"br"}},{{"name":"eth0","sandbox":"{sandbox}"}}]}}"#)
+    };
+    entry("gone", &with("/run/netns/cni-1"));
+    entry("lives", &with("/proc/self/ns/net"));
+    entry("unknown", r#"{"cniVersion":"1.0.0"}"#);
+    let earlier = [
+        entry("earlier", r#"{"cniVersion":"1.0.0"}"#),
+        // The process that has that number now is another one.
+        entry("reused", &with("/proc/self/ns/net")),
+    ];
+    for path in earlier {
+        File::options().write(true).open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    }
+    let listing = folder.runtime().cache().list(None).unwrap();
+    let shown: Vec<_> = listing
+        .cached
+        .iter()
+        .map(|cached| {
+            let Attachment { id, netns, .. } = &cached.attachment;
+            format!("{} [{netns}] {}", id.container_id, cached.namespace().as_str())
+        })
+        .collect();
+    expect![[r#"
+        earlier [] gone
+        gone [/run/netns/cni-1] gone
+        lives [/proc/self/ns/net] present
+        reused [/proc/self/ns/net] gone
+        unknown [] unknown"#]]
+    .assert_eq(&shown.join("\n"));
 }

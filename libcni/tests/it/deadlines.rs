@@ -48,7 +48,7 @@ fn nothing_begins_when_the_time_is_over() {
         wait(runtime.add(&net, &eth0())).unwrap_err(),
         wait(runtime.check(&net, &eth0())).unwrap_err(),
         wait(runtime.del(&net, &eth0())).unwrap_err(),
-        wait(runtime.gc(&net, &[])).unwrap_err(),
+        wait(runtime.gc(&net, &[]).without_inventory()).unwrap_err(),
         wait(runtime.status(&net)).unwrap_err(),
         wait(runtime.validate(&net)).unwrap_err(),
         wait(runtime.version(&a)).unwrap_err(),
@@ -79,7 +79,7 @@ fn the_deadline_of_gc_is_that_of_its_dels_together() {
     }
     folder.plugin("a", &stuck("DEL"));
     folder.clear_log();
-    let error = wait(folder.builder().operation_deadline(SOON).build().gc(&net, &[])).unwrap_err();
+    let error = wait(folder.builder().operation_deadline(SOON).build().gc(&net, &[]).without_inventory()).unwrap_err();
     expect![[r#"
         plugin type="a" failed (delete): cannot finish DEL of plugin $DIR/a: it did not end within N ms; It was sent SIGTERM, and SIGKILL where that did not end it.
         plugin type="a" failed (delete): cannot start DEL: the deadline of the whole operation has passed

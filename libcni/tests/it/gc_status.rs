@@ -2,8 +2,9 @@
 
 use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
-use libcni::cni_spec::Code;
-use libcni::{Attachment, Error};
+use libcni::cni_spec::{CniError, Code};
+use libcni::inventory::{Inventory, Life, OnNode};
+use libcni::{Attachment, AttachmentId, Error, NetworkConf};
 
 /// A folder where c1, c2 and c3 are attached to `net`, and c1 to `other`.
 fn attached(script: &str) -> Folder {
@@ -25,7 +26,7 @@ fn gc_deletes_invalid_attachments_and_gives_plugins_the_valid_ones() {
     let folder = attached(GOOD);
     folder.plugin("a", &format!("{GOOD}\necho \"$CNI_CONTAINERID [$CNI_NETNS] $CNI_ARGS\" >> \"$dir/log\""));
     let valid = [Attachment::new("c2", "eth0").unwrap().id];
-    wait(folder.runtime().gc(&network("1.1.0", &["a", "b"]), &valid)).unwrap();
+    wait(folder.runtime().gc(&network("1.1.0", &["a", "b"]), &valid).without_inventory()).unwrap();
     expect!["DEL b, DEL a, c1 [] K=c1, DEL b, DEL a, c3 [] K=c3, GC a,  [] , GC b"].assert_eq(&folder.log());
     assert_eq!(folder.cache_files(), ["net-c2-eth0", "other-c1-eth0"]);
     expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"b","cni.dev/valid-attachments":[{"containerID":"c2","ifname":"eth0"}],"cni.dev/attachments":[{"containerID":"c2","ifname":"eth0"}]}"#]]
@@ -35,7 +36,7 @@ fn gc_deletes_invalid_attachments_and_gives_plugins_the_valid_ones() {
 #[test]
 fn gc_below_1_1_0_only_deletes() {
     let folder = attached(GOOD);
-    wait(folder.runtime().gc(&network("1.0.0", &["b"]), &[])).unwrap();
+    wait(folder.runtime().gc(&network("1.0.0", &["b"]), &[]).without_inventory()).unwrap();
     expect!["DEL b, DEL b, DEL b"].assert_eq(&folder.log());
 }
 
@@ -44,14 +45,14 @@ fn gc_can_be_disabled() {
     let folder = attached(GOOD);
     let mut net = network("1.1.0", &["b"]);
     net.disable_gc = true;
-    wait(folder.runtime().gc(&net, &[])).unwrap();
+    wait(folder.runtime().gc(&net, &[]).without_inventory()).unwrap();
     expect![""].assert_eq(&folder.log());
 }
 
 #[test]
 fn gc_carries_on_past_errors() {
     let folder = attached(&failing("DEL GC"));
-    let error = wait(folder.runtime().gc(&network("1.1.0", &["b", "a"]), &[])).unwrap_err();
+    let error = wait(folder.runtime().gc(&network("1.1.0", &["b", "a"]), &[]).without_inventory()).unwrap_err();
     expect![[r#"
         plugin type="b" failed (delete): b cannot; more words
         plugin type="b" failed (delete): b cannot; more words
@@ -66,7 +67,7 @@ fn gc_carries_on_past_errors() {
 fn a_cache_folder_that_cannot_be_read_is_an_error_and_gc_goes_on() {
     let folder = Folder::with(&[("a", GOOD)]);
     folder.write("cache/results", "a file where the folder should be");
-    let error = wait(folder.runtime().gc(&network("1.1.0", &["a"]), &[])).unwrap_err();
+    let error = wait(folder.runtime().gc(&network("1.1.0", &["a"]), &[]).without_inventory()).unwrap_err();
     assert!(matches!(error, Error::Cache { verb: "list", .. }), "{error:?}");
     expect!["GC a"].assert_eq(&folder.log());
 }
@@ -84,5 +85,46 @@ fn status_keeps_the_code_of_the_first_error() {
 fn status_below_1_1_0_runs_nothing() {
     let folder = Folder::with(&[("a", &failing("STATUS"))]);
     wait(folder.runtime().status(&network("1.0.0", &["a"]))).unwrap();
+    expect![""].assert_eq(&folder.log());
+}
+
+/// What is on the node, as an inventory finds it.
+struct Found(Vec<OnNode>);
+
+impl Inventory for Found {
+    fn list(&self, _: &NetworkConf, _: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
+        Ok(self.0.clone())
+    }
+}
+
+fn found(container: Option<&str>, life: Life) -> OnNode {
+    let id = container.map(|id| Attachment::new(id, "eth0").unwrap().id);
+    OnNode { id, objects: vec!["address 10.7.0.9".into()], life }
+}
+
+/// `c2` is the caller's; another runtime has a living one and one that is gone. What comes to the node later is in neither list,
+/// and is the plugins' to keep.
+#[test]
+fn gc_with_an_inventory_keeps_what_lives_and_says_what_it_has_seen() {
+    let folder = attached(GOOD);
+    let node =
+        Found(vec![found(Some("c1"), Life::Lives), found(Some("lives"), Life::Lives), found(Some("x"), Life::Gone)]);
+    let valid = [Attachment::new("c2", "eth0").unwrap().id];
+    let (runtime, net) = (folder.runtime(), network("1.1.0", &["b"]));
+    let kept = wait(runtime.gc(&net, &valid).with_inventory(&node)).unwrap();
+    assert_eq!(kept, [found(Some("lives"), Life::Lives)]);
+    assert_eq!(folder.cache_files(), ["net-c2-eth0", "other-c1-eth0"]);
+    expect!["DEL b, DEL b, GC b"].assert_eq(&folder.log());
+    expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"b","cni.dev/valid-attachments":[{"containerID":"c2","ifname":"eth0"},{"containerID":"lives","ifname":"eth0"}],"cni.dev/attachments":[{"containerID":"c2","ifname":"eth0"},{"containerID":"lives","ifname":"eth0"}],"cni-plugins/seen":[{"containerID":"c1","ifname":"eth0"},{"containerID":"c2","ifname":"eth0"},{"containerID":"c3","ifname":"eth0"},{"containerID":"lives","ifname":"eth0"},{"containerID":"x","ifname":"eth0"}]}"#]]
+    .assert_eq(&folder.read("stdin.b.GC"));
+}
+
+#[test]
+fn gc_runs_nothing_if_something_in_use_cannot_be_kept() {
+    let folder = attached(GOOD);
+    let node = Found(vec![found(None, Life::Lives)]);
+    let error = wait(folder.runtime().gc(&network("1.1.0", &["b"]), &[]).with_inventory(&node)).unwrap_err();
+    expect!["cannot keep address 10.7.0.9: its network namespace exists, and no mark names its attachment"]
+        .assert_eq(&error.to_string());
     expect![""].assert_eq(&folder.log());
 }

@@ -198,7 +198,7 @@ fn gc_removes_what_dead_writers_left() {
         let path = folder.write(&format!("cache/results/{name}"), "{");
         File::options().write(true).open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
     }
-    wait(folder.runtime().gc(&network("1.0.0", &["a"]), &[])).unwrap();
+    wait(folder.runtime().gc(&network("1.0.0", &["a"]), &[]).without_inventory()).unwrap();
     assert_eq!(folder.cache_files(), [new]);
 }
 
@@ -242,7 +242,7 @@ fn gc_and_add_end_it_too() {
     drop(killed.ready());
     killed.reach("at.a");
     killed.kill().unwrap();
-    wait(killed.folder.runtime().gc(&net, &[])).unwrap();
+    wait(killed.folder.runtime().gc(&net, &[]).without_inventory()).unwrap();
     expect!["ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&killed.folder.log());
 }
 

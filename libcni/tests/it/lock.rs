@@ -68,7 +68,7 @@ fn gc_waits_for_an_add_in_progress() {
     let folder = stopped_in("ADD.c1");
     let net = network("1.1.0", &["a"]);
     let (add, end) = begin(&folder, |runtime| drop(wait(runtime.add(&network("1.1.0", &["a"]), &eth0())).unwrap()));
-    assert_busy(&wait(hasty(&folder).gc(&net, &[])).unwrap_err(), "GC");
+    assert_busy(&wait(hasty(&folder).gc(&net, &[]).without_inventory()).unwrap_err(), "GC");
     expect!["ADD a"].assert_eq(&folder.log());
     // Other ADDs and DELs run beside it.
     wait(hasty(&folder).add(&net, &c2())).unwrap();
@@ -77,7 +77,7 @@ fn gc_waits_for_an_add_in_progress() {
     // What an ADD made while GC waited is valid, though GC's list cannot have it.
     wait(async {
         let runtime = folder.runtime();
-        let mut gc = pin!(runtime.gc(&net, &[]));
+        let mut gc = pin!(runtime.gc(&net, &[]).without_inventory());
         assert!(waits(gc.as_mut()).await);
         drop(end);
         gc.await.unwrap();
@@ -94,10 +94,11 @@ fn gc_waits_for_an_add_in_progress() {
 fn add_and_del_wait_for_a_gc_in_progress() {
     let folder = stopped_in("GC.");
     let net = network("1.1.0", &["a"]);
-    let (gc, end) = begin(&folder, |runtime| wait(runtime.gc(&network("1.1.0", &["a"]), &[])).unwrap());
+    let (gc, end) =
+        begin(&folder, |runtime| wait(runtime.gc(&network("1.1.0", &["a"]), &[]).without_inventory()).unwrap());
     assert_busy(&wait(hasty(&folder).add(&net, &eth0())).unwrap_err(), "ADD");
     assert_busy(&wait(hasty(&folder).del(&net, &eth0())).unwrap_err(), "DEL");
-    assert_busy(&wait(hasty(&folder).gc(&net, &[])).unwrap_err(), "GC");
+    assert_busy(&wait(hasty(&folder).gc(&net, &[]).without_inventory()).unwrap_err(), "GC");
     expect!["GC a"].assert_eq(&folder.log());
     let mut other = net.clone();
     other.name = "other".into();
@@ -116,7 +117,7 @@ fn new_adds_wait_behind_a_waiting_gc() {
     wait(async {
         let (runtime, hasty) = (folder.runtime(), hasty(&folder));
         {
-            let mut gc = pin!(runtime.gc(&net, &[]));
+            let mut gc = pin!(runtime.gc(&net, &[]).without_inventory());
             assert!(waits(gc.as_mut()).await);
             assert_busy(&hasty.add(&net, &c2()).await.unwrap_err(), "ADD");
         }
@@ -143,7 +144,7 @@ fn an_entry_that_is_newer_than_the_collection_is_valid() {
         // DEL and ADD of the same container.
         std::fs::remove_file(folder.path().join("cache/results/net-c1-eth0")).unwrap();
         folder.write("cache/results/net-c1-eth0", &entry);
-        collection.gc(&[]).await.unwrap();
+        collection.without_inventory(&[]).await.unwrap();
     });
     expect!["DEL a, GC a"].assert_eq(&folder.log());
     assert_eq!(folder.cache_files(), ["net-c1-eth0", "net-c9-eth0"]);
@@ -162,7 +163,7 @@ fn only_the_owner_can_open_a_lock_and_no_plugin_inherits_it() {
     std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
     wait(runtime.del(&net, &eth0())).unwrap();
     assert_eq!(mode(&path), 0o600);
-    wait(runtime.gc(&net, &[])).unwrap();
+    wait(runtime.gc(&net, &[]).without_inventory()).unwrap();
     let fds = folder.read("fds");
     assert!(!fds.is_empty() && !fds.contains("/locks/"), "{fds}");
 }
@@ -175,7 +176,9 @@ fn a_lock_that_is_no_file_of_root_is_refused() {
     wait(runtime.add(&net, &eth0())).unwrap();
     std::fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink(folder.write("elsewhere", ""), &path).unwrap();
-    for error in [wait(runtime.add(&net, &c2())).unwrap_err(), wait(runtime.gc(&net, &[])).unwrap_err()] {
+    for error in
+        [wait(runtime.add(&net, &c2())).unwrap_err(), wait(runtime.gc(&net, &[]).without_inventory()).unwrap_err()]
+    {
         assert!(matches!(error, Error::Cache { verb: "lock", .. }), "{error}");
     }
     wait(runtime.del(&net, &eth0())).unwrap();

@@ -155,7 +155,7 @@ fn gc_holds_its_dels_and_operations_without_an_attachment_have_no_container() {
     let (runtime, net) = (folder.runtime(), network("1.1.0", &["a"]));
     tracing::subscriber::with_default(Registry::default(), || wait(runtime.add(&net, &eth0())).unwrap());
     let work = async {
-        runtime.gc(&net, &[]).await.unwrap();
+        runtime.gc(&net, &[]).without_inventory().await.unwrap();
         runtime.status(&net).await.unwrap();
         runtime.validate(&net).await.unwrap();
         runtime.version(&PluginType::parse("a").unwrap()).await.unwrap();
@@ -259,7 +259,7 @@ fn operations_can_move_between_threads() {
     is_send(runtime.add(&net, &eth0()));
     is_send(runtime.check(&net, &eth0()));
     is_send(runtime.del(&net, &eth0()));
-    is_send(runtime.gc(&net, &[]));
+    is_send(runtime.gc(&net, &[]).without_inventory());
     is_send(runtime.status(&net));
     is_send(runtime.validate(&net));
     for cached in &cached {

@@ -84,7 +84,7 @@ fn attachment(network: &NetworkName, (id, seen, cached): Pair<'_>, host: &Host) 
     let addresses: Vec<IpAddr> = addresses.into_iter().collect();
     let mut links: Vec<Link> = seen.iter().flat_map(|seen| seen.links.iter().cloned()).collect();
     let netns = cached.map_or(String::new(), |cached| cached.attachment.netns.clone());
-    let namespace = cached.map_or(Namespace::Gone, |cached| Namespace::of(&cached.attachment.netns));
+    let namespace = cached.map_or(Namespace::Gone, |cached| cached.namespace());
     let own = id.to(network);
     let mut maker = if links.is_empty() { Maker::Unknown } else { Maker::ThisSuite };
     if maker == Maker::Unknown && namespace == Namespace::Present {

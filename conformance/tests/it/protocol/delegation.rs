@@ -84,6 +84,26 @@ fn a_delegates_error_is_the_callers() {
     assert_eq!(failure.msg, r#"failed to find plugin "absent" in path [/run/testns/bin]"#);
 }
 
+/// A misspelt `ipam.type` fails ADD, and the runtime calls DEL. What an ADD has made is not lost when the plugin is gone.
+#[test]
+fn del_without_the_address_plugin_fails_only_if_that_may_have_given_an_address() {
+    let node = probe_node();
+    let pod = node.container();
+    let config = |version: &str, prev: Value| json!({"cniVersion": version, "name": "n", "type": "probe", "ipam": {"type": "absent"}, "prevResult": prev});
+    let made = |ips: Value| json!({"cniVersion": "1.1.0", "interfaces": [], "ips": ips});
+    node.call(Verb::Add, config("1.1.0", Value::Null), &pod).fails_with(108);
+    for prev in [Value::Null, made(json!([]))] {
+        node.call(Verb::Del, config("1.1.0", prev), &pod).ok();
+    }
+    // Below 0.4.0 no DEL has a prevResult; one that cannot be read may have addresses.
+    for (version, prev) in
+        [("1.1.0", made(json!([{"address": "10.1.0.5/24"}]))), ("1.1.0", json!(5)), ("0.3.1", Value::Null)]
+    {
+        let failure = node.call(Verb::Del, config(version, prev.clone()), &pod).fails_with(108);
+        assert!(failure.msg.contains("absent"), "{version} {prev}: {failure:?}");
+    }
+}
+
 /// SPEC 4: an `ipam.type` that names a plugin of this executable which itself calls `ipam.type` would recurse without
 /// end. Each verb that needs it refuses it before any change; removal continues without it.
 #[test]

@@ -92,7 +92,7 @@ fn gc_keeps_what_has_a_namespace() {
         GC    []
     "#]]
     .assert_eq(&tool.log());
-    expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"good","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],"cni.dev/attachments":[{"containerID":"c1","ifname":"eth0"}]}"#]].assert_eq(&tool.read("bin/stdin"));
+    expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"good","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],"cni.dev/attachments":[{"containerID":"c1","ifname":"eth0"}],"cni-plugins/seen":[{"containerID":"c1","ifname":"eth0"},{"containerID":"c2","ifname":"eth0"},{"containerID":"c3","ifname":"eth0"}]}"#]].assert_eq(&tool.read("bin/stdin"));
     assert_eq!(tool.files("cache/results"), ["net-c1-eth0"]);
 }
 
@@ -134,4 +134,50 @@ fn a_network_that_disables_gc_is_left_alone() {
     "#]]
     .assert_eq(&tool.run(&["gc", "net", "--all"]).shown());
     assert_eq!((tool.log().as_str(), tool.files("cache/results").len()), ("", 3));
+}
+
+/// containerd attaches `lo` by a network of its own, which has no file. These entries name no namespace, as containerd 1.6
+/// writes them, and are of an earlier boot.
+#[test]
+fn gc_and_doctor_know_a_network_that_has_only_entries_in_the_cache() {
+    let tool = Tool::new();
+    // {"cniVersion":"0.3.1","name":"cni-loopback","plugins":[{"type":"good"}]}
+    let config = "eyJjbmlWZXJzaW9uIjoiMC4zLjEiLCJuYW1lIjoiY25pLWxvb3BiYWNrIiwicGx1Z2lucyI6W3sidHlwZSI6Imdvb2QifV19";
+    let entry = format!(
+        r#"{{"kind":"cniCacheV1","containerId":"old","config":"{config}","ifName":"lo","networkName":"cni-loopback","result":{{"cniVersion":"0.3.1"}}}}"#
+    );
+    let path = tool.write("cache/results/cni-loopback-old-lo", &entry);
+    std::fs::File::options().write(true).open(path).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let found = tool.run(&["doctor"]).stdout;
+    tool.log();
+    assert!(found.contains("old/lo: only in the cache") && found.contains("help: cnitool gc cni-loopback"), "{found}");
+    tool.run(&["gc", "cni-loopback"]).ok();
+    assert_eq!(tool.log(), "DEL old lo  []\n");
+    assert_eq!(tool.files("cache/results").len(), 0);
+    assert!(tool.run(&["gc", "cni-loopback"]).stderr.contains("no net configuration with name"));
+}
+
+/// Plugins keep what they find in use, and those of others do nothing on GC.
+#[test]
+fn gc_reports_as_deleted_only_what_is_gone() {
+    let tool = Tool::new();
+    let store = tool.path("store");
+    let ipam = format!(r#"{{"type":"host-local","subnet":"10.199.7.0/24","dataDir":"{}"}}"#, store.display());
+    tool.write(
+        "net.d/net.conflist",
+        &format!(r#"{{"cniVersion":"1.1.0","name":"net","plugins":[{{"type":"good","ipam":{ipam}}}]}}"#),
+    );
+    tool.write("store/net/10.199.7.3", "c7\r\neth0");
+    tool.write("store/net/10.199.7.4", "c8\r\neth0");
+    tool.plugin("good", r#"cat > "$dir/stdin"; rm -f "$dir/../store/net/10.199.7.4""#);
+    let done = tool.run(&["gc", "net", "--all", "--force"]);
+    expect![[r#"
+        0
+        stdout: NETWORK  CONTAINER  IFNAME  NETNS  VERDICT  OBJECTS
+        net      c7         eth0    -      kept     address 10.199.7.3
+        net      c8         eth0    -      deleted  address 10.199.7.4
+
+        stderr: warning: the plugins have kept c7/eth0 in network net (address 10.199.7.3); to remove it: cnitool del net /run/netns/gone --container-id c7 --ifname eth0
+    "#]]
+    .assert_eq(&done.shown());
 }

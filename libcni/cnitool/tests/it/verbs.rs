@@ -376,8 +376,8 @@ fn misspelt_names_are_errors() {
     let both = format!("/nope:{}", tool.path("bin").display());
     expect![[r#"
         0
-        stdout: PLUGIN  PATH                      VERSIONS
-        good    $DIR/bin/good  1.0.0 1.1.0
+        stdout: PLUGIN  PATH                      RELEASE  VERSIONS
+        good    $DIR/bin/good  -        1.0.0 1.1.0
 
         stderr: warning: cannot list plugins in /nope: No such file or directory (os error 2)
     "#]]

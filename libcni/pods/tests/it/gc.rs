@@ -42,7 +42,7 @@ fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
         // net-b is in the cache only, and the cache has the configuration.
         std::fs::remove_file(site.conf_dir().join("30-b.conflist")).unwrap();
 
-        let collected = site.pods().gc(&live).await.unwrap();
+        let collected = site.pods().gc(&live).without_inventory().await.unwrap();
         assert_eq!(collected.pods.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["dead"]);
         assert_eq!(collected.networks, ["office", "net-a", "net-b"]);
         assert_eq!(site.leases("office").len(), 2);
@@ -66,7 +66,7 @@ fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
         "#]]
         .assert_debug_eq(&valid(&site.read("stdin.a..GC")));
         // No sandbox is alive.
-        pods.gc(&[]).await.unwrap();
+        pods.gc(&[]).without_inventory().await.unwrap();
         site.assert_nothing_left();
     });
 }
@@ -80,9 +80,9 @@ fn with_an_inventory_what_another_cache_knows_and_lives_is_kept() {
         let other = site.builder().cache_dir(site.dir().join("other-cache")).build().unwrap();
         other.set_up(&theirs).await.unwrap();
         let (own, _own_container) = site.pod("own");
-        let pods = site.builder().inventory(inventory::Node::default()).build().unwrap();
+        let pods = site.pods();
         pods.set_up(&own).await.unwrap();
-        let collected = pods.gc(&[]).await.unwrap();
+        let collected = pods.gc(&[]).with_inventory(inventory::Node::default()).await.unwrap();
         assert_eq!(collected.pods, [own.id]);
         let kept: Vec<_> = collected.kept.iter().map(|(network, found)| (network.as_str(), found.id.clone())).collect();
         let container_id = theirs.id.sandbox.clone();
@@ -104,7 +104,7 @@ fn a_living_sandbox_with_a_broken_cache_file_keeps_what_it_has() {
         pods.set_up(&pod).await.unwrap();
         let leases = site.leases("office");
         std::fs::write(site.cache_dir().join("results/office-sandbox-web-eth1"), "").unwrap();
-        pods.gc(std::slice::from_ref(&pod.id.sandbox)).await.unwrap();
+        pods.gc(std::slice::from_ref(&pod.id.sandbox)).without_inventory().await.unwrap();
         assert_eq!((site.leases("office"), leases.len()), (leases, 4));
         assert!(container.namespace().find_link("eth1").is_some());
         pods.tear_down(&pod.id).await.unwrap();
@@ -123,13 +123,13 @@ fn errors_are_reported_at_the_end_and_failed_entries_are_kept() {
         pod.networks = vec![on("office"), on("net-a")];
         pods.set_up(&pod).await.unwrap();
         site.plugin("a", &but("DEL", &failing(11, "not now")).replace("GOOD", ""));
-        let error = pods.gc(&[]).await.unwrap_err();
+        let error = pods.gc(&[]).without_inventory().await.unwrap_err();
         expect![[r#"network net-a, interface eth1: plugin type="a" failed (delete): not now"#]]
             .assert_eq(&error.to_string());
         assert_eq!(site.cache_files(), ["net-a-sandbox-web-eth1"]);
         assert_eq!(valid(&site.read("stdin.a..GC")), ["sandbox-web eth1"]);
         site.plugin("a", &but("GC", &failing(11, "not now")));
-        let error = pods.gc(&[]).await.unwrap_err();
+        let error = pods.gc(&[]).without_inventory().await.unwrap_err();
         expect![[r#"network net-a: plugin type="a" failed (gc): not now"#]].assert_eq(&error.to_string());
         site.assert_nothing_left();
     });
@@ -146,7 +146,7 @@ fn a_network_that_forbids_it_is_left_alone() {
         let pods = site.pods();
         let (pod, _) = site.pod("web");
         pods.set_up(&pod).await.unwrap();
-        assert!(pods.gc(&[]).await.unwrap().pods.is_empty());
+        assert!(pods.gc(&[]).without_inventory().await.unwrap().pods.is_empty());
         assert_eq!((site.log().as_str(), site.cache_files().len()), ("ADD a eth0", 1));
     });
 }
@@ -177,7 +177,7 @@ fn sixty_four_pods_at_once_and_a_collection_in_the_middle() {
         };
         let collection = async {
             half.notified().await;
-            let collected = pods.gc(&live).await.unwrap();
+            let collected = pods.gc(&live).without_inventory().await.unwrap();
             assert!(collected.pods.is_empty(), "{collected:?}");
             up.load(Ordering::SeqCst)
         };
@@ -191,7 +191,7 @@ fn sixty_four_pods_at_once_and_a_collection_in_the_middle() {
         }
         // The next collection finds the second half dead, while the first half is taken down by its own operations.
         let downs = join_all(all[..32].iter().map(|(pod, _)| pods.tear_down(&pod.id)));
-        let (downs, collected) = futures::future::join(downs, pods.gc(&live[..32])).await;
+        let (downs, collected) = futures::future::join(downs, pods.gc(&live[..32]).without_inventory()).await;
         downs.into_iter().for_each(Result::unwrap);
         assert_eq!(collected.unwrap().pods.len(), 33);
         site.assert_nothing_left();

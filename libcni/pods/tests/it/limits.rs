@@ -118,7 +118,7 @@ fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
                 soon().tear_down(&slow.id).await.unwrap_err(),
                 soon().tear_down(&another).await.unwrap_err(),
                 soon().check(&slow.id).await.unwrap_err(),
-                soon().gc(&[]).await.unwrap_err(),
+                soon().gc(&[]).without_inventory().await.unwrap_err(),
             ];
             let log = site.log();
             cancellation.cancel();

@@ -92,7 +92,7 @@ fn the_span_of_each_operation_network_and_plugin_reports_how_it_ended() {
         pods.tear_down(&pod.id).await.unwrap();
         pod.networks = vec![on("net-b")];
         pods.set_up(&pod).await.unwrap_err();
-        pods.gc(&[]).await.unwrap();
+        pods.gc(&[]).without_inventory().await.unwrap();
         let events = EVENTS.take().join("\n");
         expect![[r#"
             pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web > operation operation=ADD network=net-a container=sandbox-web ifname=eth0 > plugin plugin=a command=ADD: outcome=ok
