@@ -68,14 +68,14 @@ fn an_orphan_holding_stdout_does_not_delay_a_deadline() {
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
 }
 
-/// Traces the process whose pid is in `$TRACED`, for the test below, which starts this in a process of its own. A process
-/// that is traced has not ended for its parent until its tracer knows of that. Elsewhere it does nothing.
+/// Traces the process whose pid is in file `pid`, until its stdin ends: the test below starts this in a process of its own. A
+/// process that is traced has not ended for its parent until its tracer knows of that. Elsewhere it does nothing.
 #[test]
 fn the_tracer() {
-    let Ok(pid) = std::env::var("TRACED") else { return };
-    nix::sys::ptrace::seize(Pid::from_raw(pid.parse().unwrap()), nix::sys::ptrace::Options::empty()).unwrap();
-    std::fs::write(std::env::var("TRACES").unwrap(), "").unwrap();
-    std::thread::sleep(Duration::from_secs(60));
+    let Ok(pid) = std::fs::read_to_string("pid") else { return };
+    nix::sys::ptrace::seize(Pid::from_raw(pid.trim().parse().unwrap()), nix::sys::ptrace::Options::empty()).unwrap();
+    std::fs::write("traces", "").unwrap();
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
 }
 
 /// As one that waits for a dead server's file system.
@@ -89,18 +89,17 @@ fn a_killed_plugin_that_does_not_end_is_left_to_the_kernel() {
         traces.display()
     );
     let tracer = std::thread::spawn({
-        let (pid, traces) = (pid.clone(), traces.clone());
+        let (pid, folder) = (pid.clone(), dir.path().to_owned());
         move || {
             let start = Clock::now();
             while !pid.exists() {
                 assert!(start.elapsed() < SOON);
                 std::thread::yield_now();
             }
-            let traced = std::fs::read_to_string(pid).unwrap();
             std::process::Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "exec::tests::the_tracer"])
-                .env("TRACED", traced.trim())
-                .env("TRACES", traces)
+                .current_dir(folder)
+                .stdin(std::process::Stdio::piped())
                 .spawn()
                 .unwrap()
         }
