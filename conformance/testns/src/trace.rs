@@ -51,6 +51,8 @@ pub enum Fate {
     KillCaller,
     /// One for which the function has an error is not made, and returns it; only those are counted.
     FailWhere(fn(&Syscall) -> Option<Errno>),
+    /// Each for which the function has an error is not made, and returns it, as on a kernel that does not have the call.
+    FailEach(fn(&Syscall) -> Option<Errno>),
     /// One for which the function is true writes the first half of what it should; only those are counted.
     ShortenWhere(fn(&Syscall) -> bool),
     /// It is not made, and returns this error.
@@ -140,6 +142,16 @@ impl Call {
     #[track_caller]
     pub fn fail_step(&self, node: &Node, n: usize, errno: fn(&Syscall) -> Errno) -> Traced {
         self.traced(node, Some((n, Fate::FailStep(errno))))
+    }
+
+    /// Makes the call and lets each system call fail for which the function has an error, without its being made.
+    ///
+    /// # Panics
+    /// As [`Call::trace`].
+    #[must_use]
+    #[track_caller]
+    pub fn fail_each(&self, node: &Node, errno: fn(&Syscall) -> Option<Errno>) -> Traced {
+        self.traced(node, Some((1, Fate::FailEach(errno))))
     }
 
     /// Makes the call and sends the plugin a signal before its `n`th (from 1) state-changing system call.

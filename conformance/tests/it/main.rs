@@ -24,11 +24,13 @@ mod loopback;
 mod masquerade;
 mod namespaces;
 mod noop;
+mod old_kernels;
 mod orphans;
 mod portmap;
 mod ptp;
 mod records;
 mod stacked;
+mod status;
 mod tap;
 mod veth;
 

@@ -95,7 +95,10 @@ fn remedy_on(on: On, cause: &Cause, request: &str) -> Option<String> {
         (Errno::ENOENT, _) if !Path::new("/proc/self").exists() => {
             "/proc is not mounted where the plugin runs: mount it (mount -t proc proc /proc).".to_owned()
         }
-        (Errno::ENOBUFS | Errno::ENOMEM, _) => "The node is short of memory: try again later.".to_owned(),
+        (Errno::ENOMEM, _) => "The node is short of memory: try again later.".to_owned(),
+        (Errno::ENOBUFS, _) => {
+            "The kernel's answers did not fit into the socket's queue: raise sysctl net.core.rmem_default.".to_owned()
+        }
         (Errno::EMFILE | Errno::ENFILE, _) => "Too many files are open: raise the limit.".to_owned(),
         (Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT, On::Node) => {
             not_understood(request).to_owned()

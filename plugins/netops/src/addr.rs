@@ -8,7 +8,7 @@ use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeade
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 
-use crate::error::Result;
+use crate::error::{Cause, Result};
 use crate::kernel::{Kernel, Request};
 use crate::link::{Link, Mac};
 use crate::route;
@@ -269,7 +269,8 @@ pub fn has(net: &Kernel, link: &Link, ip: IpAddr) -> Result<bool> {
 /// process in it.
 ///
 /// # Errors
-/// `EINVAL`: no namespace has this number (any more). `EACCES`: no `CAP_NET_ADMIN` there.
+/// `EINVAL`: no namespace has this number (any more). `EACCES`: no `CAP_NET_ADMIN` there. `EOPNOTSUPP`: the kernel is older
+/// than 4.20, which would list those of the namespace of `net`.
 pub fn list_all(net: &Kernel, netns_id: Option<i32>) -> Result<Vec<(u32, IpNetwork)>> {
     let mut message = AddressMessage::default();
     message.attributes.extend(netns_id.map(AddressAttribute::TargetNetNsId));
@@ -277,6 +278,9 @@ pub fn list_all(net: &Kernel, netns_id: Option<i32>) -> Result<Vec<(u32, IpNetwo
     let request = Request::new("list", "addresses", RouteNetlinkMessage::GetAddress(message))
         .flags(NLM_F_DUMP)
         .wire_name(format!("RTM_GETADDR dump{place}"));
+    if netns_id.is_some() && !net.is_strict() {
+        return Err(request.error(net.place(), Cause::Kernel { errno: Errno::EOPNOTSUPP, extended_ack: None }));
+    }
     let answers = net.call(request)?;
     let address = |answer: &RouteNetlinkMessage| match answer {
         RouteNetlinkMessage::NewAddress(message) => {

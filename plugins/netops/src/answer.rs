@@ -13,6 +13,7 @@ const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLMSG_OVERRUN: u16 = 4;
 const NLM_F_DUMP_INTR: u16 = 0x10;
+const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const RTM_NEWLINK: u16 = 16; // include/uapi/linux/rtnetlink.h
@@ -132,16 +133,18 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The message of the extended ack. A capped ack has it after the request's header.
+    /// The message of the extended ack. It follows the request, of which a capped ack has the header alone.
     fn extended_ack(&self) -> Option<String> {
         if self.flags & NLM_F_ACK_TLVS == 0 {
             return None;
         }
-        let start = match self.kind {
-            NLMSG_DONE => HEADER_BYTES + 4,
-            _ => HEADER_BYTES + 4 + HEADER_BYTES,
+        let start = HEADER_BYTES + 4;
+        let request = match self.kind {
+            NLMSG_DONE => 0,
+            _ if self.flags & NLM_F_CAPPED != 0 => HEADER_BYTES,
+            _ => usize::try_from(u32_at(self.bytes, start)?).ok()?.checked_next_multiple_of(4)?,
         };
-        let mut rest = self.bytes.get(start..)?;
+        let mut rest = self.bytes.get(start.checked_add(request)?..)?;
         loop {
             let length = usize::from(u16_at(rest, 0)?);
             let kind = u16_at(rest, 2)?;
@@ -179,7 +182,7 @@ mod tests {
         let total = u32::try_from(36 + usize::from(length).next_multiple_of(4)).unwrap();
         let mut bytes = total.to_ne_bytes().to_vec();
         bytes.extend(NLMSG_ERROR.to_ne_bytes());
-        bytes.extend(NLM_F_ACK_TLVS.to_ne_bytes());
+        bytes.extend((NLM_F_ACK_TLVS | NLM_F_CAPPED).to_ne_bytes());
         bytes.extend(7u32.to_ne_bytes());
         bytes.extend([0; 4]);
         bytes.extend((-95i32).to_ne_bytes());
@@ -203,6 +206,21 @@ mod tests {
                 extended_ack: Some("Unknown device type".into())
             })
         );
+    }
+
+    #[test]
+    fn the_extended_ack_is_found_behind_a_whole_request() {
+        let mut bytes = refusal("Unknown device type.");
+        bytes[6..8].copy_from_slice(&NLM_F_ACK_TLVS.to_ne_bytes());
+        let request = b"\x07\x00\x03\x00br0\x00";
+        bytes.splice(36..36, *request);
+        for (at, length) in [(0, bytes.len()), (20, HEADER_BYTES + request.len() - 1)] {
+            bytes[at..at + 4].copy_from_slice(&u32::try_from(length).unwrap().to_ne_bytes());
+        }
+        let frame = Frames::new(&bytes).next().unwrap();
+        assert_eq!(frame.extended_ack().as_deref(), Some("Unknown device type"));
+        bytes[20..24].copy_from_slice(&u32::MAX.to_ne_bytes());
+        assert_eq!(Frames::new(&bytes).next().unwrap().extended_ack(), None);
     }
 
     #[test]

@@ -164,6 +164,12 @@ impl OpError {
         matches!(self.os_errno(), Some(Errno::ENODEV | Errno::ENOENT | Errno::ESRCH | Errno::EADDRNOTAVAIL))
     }
 
+    /// Whether nothing can be written there at all, as on a node with a read-only root.
+    #[must_use]
+    pub fn is_unwritable(&self) -> bool {
+        matches!(self.os_errno(), Some(Errno::EROFS | Errno::EACCES | Errno::EPERM))
+    }
+
     /// What an operator needs besides the message: request, errno by name and number, extended ack.
     #[must_use]
     pub fn details(&self) -> String {

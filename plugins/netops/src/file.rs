@@ -50,8 +50,10 @@ pub fn unfinished(path: &Path) -> PathBuf {
 /// # Errors
 /// One of them is still there.
 pub fn remove(path: &Path) -> Result<()> {
+    // A read-only file system refuses before it looks whether the file is there.
+    let is_absent = |path: &Path| path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
     [path, &unfinished(path)].into_iter().try_for_each(|path| match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != ErrorKind::NotFound && !is_absent(path) => {
             Err(OpError::io("remove", path.display().to_string(), &error))
         }
         Ok(()) | Err(_) => Ok(()),

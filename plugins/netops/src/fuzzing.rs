@@ -8,7 +8,7 @@ use crate::addr::{self, Address};
 use crate::answer::{Answer, Frames};
 use crate::bridge_port::{self, Vlans};
 use crate::error::OpError;
-use crate::kernel::{Request, encode, parse};
+use crate::kernel::{Request, encode_batch, parse};
 use crate::link::{self, Link, Mac};
 use crate::nft::{self, Transaction};
 use crate::packet::Datagram;
@@ -68,7 +68,7 @@ fn read(message: &RouteNetlinkMessage) -> Decoded {
 /// The bytes of requests. The kernel reports objects in the same form.
 #[must_use]
 pub fn encoded(requests: &[Request], first: u32) -> Vec<u8> {
-    encode(requests, first)
+    encode_batch(requests, first).0
 }
 
 /// The bytes of a transaction's messages. The kernel reports objects in the same form.

@@ -75,6 +75,13 @@ impl Turn {
     }
 }
 
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // The helper that was just forked may have the file still open. It cannot fail for an open file.
+        fs2::FileExt::unlock(&self.record).ok();
+    }
+}
+
 /// The record of a PID namespace, as a helper is a process of one.
 fn path(folder: &Path) -> std::io::Result<PathBuf> {
     Ok(folder.join(format!("helper.{}", std::fs::metadata("/proc/self/ns/pid")?.ino())))

@@ -4,7 +4,9 @@
 //! an event loop would have nothing to do meanwhile. The answer has a deadline all the same. [`crate::watch`] waits for
 //! events that happen *later*.
 //!
-//! Strict checking and extended acks are on: the kernel honours filters, and errors carry its message.
+//! Strict checking (Linux 4.20), extended acks (4.12) and capped acks (4.4) are used where the kernel has them. Without the
+//! first it ignores a list's filters, so each reader of a list filters once more; without the second, errors lack the
+//! kernel's message; without the third they repeat the whole request.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -37,9 +39,19 @@ const THROWN_AWAY_MAX: u32 = 10_000;
 /// longer: by its further names, of which the kernel takes 64 KiB (`rtnl_linkprop`). Pages that are not written cost nothing.
 pub(crate) const READ_BYTES: usize = 96 * 1024;
 
+/// The number of requests in one send. All answers are in the socket's queue before the first is read: a queue of 212992
+/// bytes (the default of `net.core.rmem_default`) has room for 277 acks or 48 links, and loses what comes then.
+const BATCH: usize = 32;
+
+/// The bytes of requests in one send, from which on no more are added. `send` takes as many as the queue has, and an error
+/// without the option for capped acks repeats its request.
+const BATCH_BYTES: usize = 48 * 1024;
+
 /// A netlink connection that acts on the namespace it was opened in.
 pub struct Kernel {
     socket: Socket,
+    /// Whether the kernel honours the filters of lists.
+    is_strict: bool,
     place: String,
     sequence: Cell<u32>,
     buffer: RefCell<Vec<u8>>,
@@ -117,9 +129,6 @@ impl Request {
 /// The kernel's answer to one request: nothing, an object, or a list.
 pub(crate) type Reply = Vec<RouteNetlinkMessage>;
 
-/// The number of requests in one message.
-const AT_ONCE: usize = 100;
-
 impl Kernel {
     /// Opens a connection in the caller's own namespace, which errors call `the host`.
     ///
@@ -143,7 +152,14 @@ impl Kernel {
         let socket = socket.map_err(|errno| {
             OpError::errno("open", "a netlink socket", errno).at(&place).request("socket AF_NETLINK NETLINK_ROUTE")
         })?;
-        Ok(Self { socket, place, sequence: Cell::new(0), buffer: RefCell::new(Vec::with_capacity(READ_BYTES)) })
+        let is_strict = socket.set_netlink_get_strict_chk(true).is_ok();
+        let (sequence, buffer) = (Cell::new(0), RefCell::new(Vec::with_capacity(READ_BYTES)));
+        Ok(Self { socket, is_strict, place, sequence, buffer })
+    }
+
+    /// Whether the kernel honours the filters of lists, and their namespace. Otherwise it ignores both.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.is_strict
     }
 
     /// The namespace that its requests act on: `the host` or the namespace's path.
@@ -160,7 +176,8 @@ impl Kernel {
         self.call(request).map(drop)
     }
 
-    /// Sends all requests with one system call. The kernel processes them in order and does not stop at an error.
+    /// Sends all requests, as many with one system call as the kernel's answers have room for. The kernel processes them in
+    /// order and does not stop at an error.
     ///
     /// # Errors
     /// The first error, in the requests' order. Later requests may have succeeded.
@@ -184,8 +201,7 @@ impl Kernel {
     /// One outcome for each request, in order. Lists must be read by [`Kernel::call`], which reads an interrupted list
     /// again.
     pub(crate) fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply>> {
-        // The answers of more would not fit into the queue.
-        let outcomes = requests.chunks(AT_ONCE).flat_map(|part| self.exchange(part)).zip(&requests);
+        let outcomes = self.exchange(&requests).into_iter().zip(&requests);
         let whole = |(outcome, request): (Outcome, &Request)| match outcome {
             Outcome::Complete(outcome) => outcome,
             Outcome::Interrupted => Err(request.error(&self.place, Cause::Changing(Duration::ZERO))),
@@ -194,10 +210,25 @@ impl Kernel {
     }
 
     fn exchange(&self, requests: &[Request]) -> Vec<Outcome> {
-        let first = self.next_sequence(u32::try_from(requests.len()).unwrap_or(u32::MAX));
-        let mut exchange = Exchange::new(requests, first, &self.place);
-        let received = self.send(requests, first).and_then(|()| self.collect(&mut exchange));
-        exchange.finish(&received.err().map_or(Cause::Timeout(DEADLINE), cause_of))
+        let mut outcomes = Vec::with_capacity(requests.len());
+        let mut rest = requests;
+        while !rest.is_empty() {
+            let first = self.next_sequence(u32::try_from(rest.len()).unwrap_or(u32::MAX));
+            let (bytes, count) = encode_batch(rest, first);
+            let (batch, later) = rest.split_at(count);
+            let mut exchange = Exchange::new(batch, first, &self.place);
+            let received = self.send(batch, &bytes).and_then(|()| self.collect(&mut exchange));
+            let missing = received.err().map_or(Cause::Timeout(DEADLINE), cause_of);
+            let is_answered = exchange.is_complete();
+            outcomes.extend(exchange.finish(&missing));
+            if !is_answered {
+                // What was not answered may have been done; what comes after it is not sent.
+                outcomes.extend(Exchange::new(later, 0, &self.place).finish(&missing));
+                break;
+            }
+            rest = later;
+        }
+        outcomes
     }
 
     /// The first of as many unused numbers of requests.
@@ -220,13 +251,12 @@ impl Kernel {
         receive(&self.socket, buffer, flags)
     }
 
-    fn send(&self, requests: &[Request], first: u32) -> std::result::Result<(), Errno> {
+    fn send(&self, requests: &[Request], bytes: &[u8]) -> std::result::Result<(), Errno> {
         for Request { op, object, wire_name, .. } in requests {
             tracing::debug!(place = self.place, request = wire_name, "{op} {object}");
         }
-        let bytes = encode(requests, first);
         loop {
-            match send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty()) {
+            match send(self.socket.as_raw_fd(), bytes, MsgFlags::empty()) {
                 Ok(_) => return Ok(()),
                 Err(Errno::EINTR) => (),
                 Err(errno) => return Err(errno),
@@ -256,14 +286,13 @@ impl AsFd for Kernel {
     }
 }
 
-/// A bound routing socket with strict checking and extended acks. Each read waits at most `deadline`.
+/// A bound routing socket, with extended and capped acks where the kernel has them. Each read waits at most `deadline`.
 pub(crate) fn open_socket(deadline: Duration) -> std::result::Result<Socket, Errno> {
     let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
     let mut socket = Socket::new(NETLINK_ROUTE).map_err(errno)?;
     socket.bind(&SocketAddr::new(0, 0)).map_err(errno)?;
-    socket.set_ext_ack(true).map_err(errno)?;
-    socket.set_cap_ack(true).map_err(errno)?;
-    socket.set_netlink_get_strict_chk(true).map_err(errno)?;
+    socket.set_ext_ack(true).ok();
+    socket.set_cap_ack(true).ok();
     let seconds = i64::try_from(deadline.as_secs()).unwrap_or(i64::MAX);
     setsockopt(&socket, ReceiveTimeout, &TimeVal::new(seconds, 0))?;
     Ok(socket)
@@ -289,10 +318,11 @@ pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>, flags: MsgFlags) ->
     }
 }
 
-/// Encodes all requests into one buffer, numbered from `first`. Each asks for an ack where it needs one.
-pub(crate) fn encode(requests: &[Request], first: u32) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (number, request) in (0u32..).zip(requests) {
+/// Encodes requests for one send, numbered from `first`, and says how many: one at least, and no more than have room. Each
+/// asks for an ack where it needs one.
+pub(crate) fn encode_batch(requests: &[Request], first: u32) -> (Vec<u8>, usize) {
+    let (mut bytes, mut count) = (Vec::new(), 0);
+    for (number, request) in (0u32..).zip(requests.iter().take(BATCH)) {
         let mut header = NetlinkHeader::default();
         header.sequence_number = first.wrapping_add(number);
         header.flags = NLM_F_REQUEST | request.flags;
@@ -304,10 +334,15 @@ pub(crate) fn encode(requests: &[Request], first: u32) -> Vec<u8> {
         message.finalize();
         let mut encoded = vec![0; message.buffer_len()];
         message.serialize(&mut encoded);
-        bytes.extend_from_slice(&sendable(&encoded));
+        let encoded = sendable(&encoded);
+        if count > 0 && bytes.len() + encoded.len() > BATCH_BYTES {
+            break;
+        }
+        bytes.extend_from_slice(&encoded);
         bytes.resize(bytes.len().next_multiple_of(4), 0);
+        count += 1;
     }
-    bytes
+    (bytes, count)
 }
 
 /// Decodes one message whose frame is already checked; `in_detail` as [`Request::in_detail`].
@@ -371,7 +406,7 @@ mod tests {
             let list =
                 [Request::new("list", "links", RouteNetlinkMessage::GetLink(LinkMessage::default())).flags(NLM_F_DUMP)];
             let mut exchange = Exchange::new(&list, 1000, net.place());
-            net.send(&list, 1000).unwrap();
+            net.send(&list, &encode_batch(&list, 1000).0).unwrap();
             let mut buffer = Vec::with_capacity(READ_BYTES);
             receive(&net.socket, &mut buffer, MsgFlags::empty()).unwrap();
             exchange.take(&buffer);
@@ -382,5 +417,38 @@ mod tests {
             assert_eq!(link::list(&net, None).unwrap().len(), 102);
         })
         .unwrap();
+    }
+
+    #[test]
+    fn any_number_of_requests_is_answered() {
+        Netns::run_in_new(|| {
+            let net = Kernel::host().unwrap();
+            let targets = (0..600).map(|_| link::get_request(&link::Target::named("lo")));
+            let replies = net.call_all(targets.collect());
+            assert_eq!(replies.len(), 600);
+            for reply in replies {
+                assert_eq!(reply.unwrap().len(), 1);
+            }
+            let absent = (0..600).map(|n| link::get_request(&link::Target::named(format!("none{n}"))));
+            let replies = net.call_all(absent.collect());
+            assert_eq!(replies.iter().filter(|reply| reply.as_ref().unwrap_err().is_absent()).count(), 600);
+            assert_eq!(replies[599].as_ref().unwrap_err().object, "link none599");
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn requests_that_are_long_are_sent_apart() {
+        let long = || Request::new("get", "a link", RouteNetlinkMessage::GetLink(link::Target::named("lo").message()));
+        let alias = "x".repeat(20_000);
+        let named = |mut request: Request| {
+            if let RouteNetlinkMessage::GetLink(message) = &mut request.message {
+                message.attributes.push(netlink_packet_route::link::LinkAttribute::IfAlias(alias.clone()));
+            }
+            request
+        };
+        let requests: Vec<_> = (0..5).map(|_| named(long())).collect();
+        assert_eq!(encode_batch(&requests, 1).1, 2);
+        assert_eq!(encode_batch(&requests[4..], 1).1, 1);
     }
 }

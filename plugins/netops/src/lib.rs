@@ -22,6 +22,7 @@
 //! | [`conntrack`] | UDP flows forgotten, by where they were sent |
 //! | [`lock`], [`mod@file`] | the one file lock; files written all or not at all |
 //! | [`boot`], [`program`] | which boot of the machine this is; a child's input, output and end |
+//! | [`trial`] | what the kernel can do, tried once a boot |
 //! | [`txn`] | undoes what a failed, cancelled or panicking plan has done |
 //! | [`error`] | [`OpError`]: operation, object, place, errno, extended ack |
 //! | [`feature`] | what a kernel may lack, with its module and config option |
@@ -68,6 +69,8 @@ pub mod file;
 
 pub mod boot;
 pub mod program;
+
+pub mod trial;
 
 pub mod txn;
 

@@ -29,7 +29,8 @@ pub(crate) const FOLDER: &str = "/run/cni";
 /// The permission bits of users other than owner and group.
 const OTHERS: u32 = 0o007;
 
-/// A held lock. Dropping it, or the end of the process, releases it.
+/// A held lock. Dropping it, or the end of the process, releases it; dropping it also while a child that was just forked has
+/// the file still open.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -115,6 +116,13 @@ impl Lock {
     }
 }
 
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It cannot fail for an open file; the end of the process would release the lock, too.
+        fs2::FileExt::unlock(&self.file).ok();
+    }
+}
+
 /// The process that holds the lock on an existing file, as `process PID (NAME)`; `None`: there is no file, or no lock on it.
 /// Takes no lock and opens no file.
 #[must_use]
@@ -156,8 +164,9 @@ fn close_to_others(file: &File, mode: u32) -> std::io::Result<()> {
         return Ok(());
     }
     match file.set_permissions(Permissions::from_mode(mode & !OTHERS)) {
-        // The file belongs to another user: a user's own store in a test, or a mapped user namespace.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        // The file belongs to another user: a user's own store in a test, or a mapped user namespace. Or its file system has
+        // no permissions (vfat, 9p).
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => Ok(()),
         done => done,
     }
 }

@@ -76,8 +76,11 @@ unsafe fn keep_only(files: [libc::c_int; 3]) {
     // SAFETY: bare system calls on numbers; the kernel refuses a number that is not open. By this function's own
     // condition the closed descriptors are not used afterwards.
     unsafe {
-        // The three files must not be overwritten when they are moved to 0, 1 and 2.
-        let files = files.map(|file| libc::fcntl(file, libc::F_DUPFD, 3));
+        // The three files must not be overwritten when they are moved to 0, 1 and 2; usually none is one of these.
+        let files = match files.iter().any(|file| (0..3).contains(file)) {
+            true => files.map(|file| libc::fcntl(file, libc::F_DUPFD, 3)),
+            false => files,
+        };
         for (number, file) in (0..).zip(files) {
             if libc::dup2(file, number) == -1 {
                 libc::close(number);

@@ -210,25 +210,31 @@ pub fn list(net: &Kernel, link: Option<u32>, table: Option<u32>, ipv6: bool) -> 
     message.header.kind = RouteType::Unicast;
     message.attributes.extend(link.map(RouteAttribute::Oif));
     message.attributes.extend(table.map(RouteAttribute::Table));
+    let is_wanted = |route: &Route| link.is_none() || route.link == link;
+    Ok(list_like(net, message, table)?.iter().flat_map(read).filter(is_wanted).collect())
+}
+
+/// The unicast routes of one table or (`None`) all, as a request for them gets: a kernel without strict checking lists those
+/// of all tables and kinds, and some copies that it has made for single destinations.
+fn list_like(net: &Kernel, message: RouteMessage, table: Option<u32>) -> Result<Vec<RouteMessage>> {
     let request = Request::new("list", "routes", RouteNetlinkMessage::GetRoute(message))
         .flags(NLM_F_DUMP)
         .wire_name("RTM_GETROUTE dump");
-    let is_wanted = |route: &Route| link.is_none() || route.link == link;
-    let mut routes = Vec::new();
-    for answer in absent_is_empty(net.call(request))? {
-        if let RouteNetlinkMessage::NewRoute(message) = answer {
-            routes.extend(read(&message).into_iter().filter(is_wanted));
-        }
-    }
-    Ok(routes)
-}
-
-/// The kernel answers `ENOENT` for a table that was never used.
-fn absent_is_empty(answer: Result<Vec<RouteNetlinkMessage>>) -> Result<Vec<RouteNetlinkMessage>> {
-    match answer {
-        Err(error) if error.is_absent() => Ok(Vec::new()),
-        answer => answer,
-    }
+    let answers = match net.call(request) {
+        // For a table that was never used.
+        Err(error) if error.is_absent() => Vec::new(),
+        answers => answers?,
+    };
+    let route = |answer| match answer {
+        RouteNetlinkMessage::NewRoute(message) => Some(message),
+        _ => None,
+    };
+    let is_wanted = |message: &RouteMessage| {
+        message.header.kind == RouteType::Unicast
+            && !message.header.flags.contains(RouteFlags::Cloned)
+            && (table.is_none() || read_common(message).and_then(|route| route.table) == table)
+    };
+    Ok(answers.into_iter().filter_map(route).filter(is_wanted).collect())
 }
 
 /// The route the kernel would use to reach `to`.

@@ -22,7 +22,7 @@ use nix::sys::socket::MsgFlags;
 use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
 use crate::helper::Turn;
-use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode};
+use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode_batch};
 use crate::link::{self, Link, Target};
 use crate::netns::Netns;
 
@@ -110,7 +110,7 @@ fn remove_by_helper(mut net: Kernel, link: &Link, held: Option<BorrowedFd<'_>>) 
     let request = &request(&link.into());
     tracing::debug!(place = net.place(), request = request.wire_name, "{} {}", request.op, request.object);
     net.listen(RTNLGRP_LINK)?;
-    let bytes = encode(std::slice::from_ref(request), net.next_sequence(1));
+    let (bytes, _) = encode_batch(std::slice::from_ref(request), net.next_sequence(1));
     match crate::raw::send_from_child(net.as_fd(), &bytes, held) {
         Err(_no_process) => Ok(false),
         Ok((pid, end)) => {

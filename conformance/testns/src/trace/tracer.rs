@@ -30,7 +30,7 @@ pub(crate) struct Tracer {
     steps: usize,
     /// Calls that [`Fate::FailWhere`], [`Fate::ShortenWhere`] or [`Fate::Orphan`] is about.
     pub(crate) eligible: usize,
-    failing: Option<(Pid, Errno)>,
+    failing: Vec<(Pid, Errno)>,
     killed: bool,
     pub(crate) calls: Vec<Syscall>,
     pub(crate) messages: Vec<Message>,
@@ -69,7 +69,7 @@ impl Tracer {
             changes: 0,
             steps: 0,
             eligible: 0,
-            failing: None,
+            failing: Vec::new(),
             killed: false,
             calls: Vec::new(),
             messages: Vec::new(),
@@ -177,8 +177,8 @@ impl Tracer {
         };
         if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
             self.at_entry(pid);
-        } else if let Some((_, errno)) = self.failing.take_if(|(failing, _)| *failing == pid) {
-            set_result(pid, errno);
+        } else if let Some(place) = self.failing.iter().position(|(failing, _)| *failing == pid) {
+            set_result(pid, self.failing.swap_remove(place).1);
         }
     }
 
@@ -209,6 +209,11 @@ impl Tracer {
                     if self.eligible == n {
                         self.seal(pid, call, Fate::Fail(errno));
                     }
+                }
+            }
+            Some((_, Fate::FailEach(errno))) => {
+                if let Some(errno) = errno(&call) {
+                    self.seal(pid, call, Fate::Fail(errno));
                 }
             }
             Some((n, fate @ Fate::ShortenWhere(suits))) => {
@@ -253,7 +258,7 @@ impl Tracer {
             }
             Fate::Fail(errno) => {
                 set_number_invalid(pid);
-                self.failing = Some((pid, errno));
+                self.failing.push((pid, errno));
             }
             Fate::ShortenWhere(_) => set_third(pid, call.arguments[2] / 2),
             Fate::Signal(signal) => {
@@ -263,7 +268,7 @@ impl Tracer {
                 kill(self.leader, Signal::SIGKILL).ok();
                 self.holds = true;
             }
-            Fate::Refuse | Fate::FailStep(_) | Fate::FailWhere(_) => {}
+            Fate::Refuse | Fate::FailStep(_) | Fate::FailWhere(_) | Fate::FailEach(_) => {}
         }
     }
 }

@@ -74,9 +74,14 @@ pub(crate) const DUMMY: Kind =
 impl Kind {
     /// Runs a test, unless the kernel lacks the kind.
     pub(crate) fn run(self, test: fn(Self)) {
-        if self.feature.is_none_or(Feature::or_skip) {
+        if self.is_known() {
             test(self);
         }
+    }
+
+    /// Whether the kernel has the kind; prints that the test skips it if not.
+    pub(crate) fn is_known(self) -> bool {
+        self.feature.is_none_or(Feature::or_skip)
     }
 
     /// Network `net` with an address of each family, for the container of a number; `own` adds keys or replaces them.
@@ -94,7 +99,7 @@ impl Kind {
 
     /// Whether a line of the node's changes may be there after DEL: what stays on purpose, and what the kernel does in its
     /// own time with the link that a container's is on.
-    fn stays(self, line: &str) -> bool {
+    pub(crate) fn stays(self, line: &str) -> bool {
         bridge::stays(line) || self.place == Place::Upon && line.contains("link uplink ")
     }
 }

@@ -10,6 +10,7 @@ mod new;
 mod read;
 mod router;
 mod settings;
+mod sight;
 mod transfer;
 
 pub mod bridge;
@@ -27,6 +28,7 @@ pub use name::{LinkName, NAME_BYTES_MAX, NameError, is_name};
 pub use new::{NewLink, Place, create};
 pub use router::{Advertised, advertised};
 pub use settings::{Settings, add_alt_names, delete_alt_names, set};
+pub use sight::{BridgeVlans, Sight, see};
 pub use transfer::{Before, transfer, transfer_by_way};
 pub use veth::{Veth, create_free_veth, create_veth};
 
@@ -244,7 +246,9 @@ pub fn list(net: &Kernel, master: Option<u32>) -> Result<Vec<Link>> {
     let request = Request::new("list", "links", RouteNetlinkMessage::GetLink(message))
         .flags(NLM_F_DUMP)
         .wire_name("RTM_GETLINK dump");
-    Ok(net.call(request)?.iter().filter_map(Link::from_message).collect())
+    // Kernels before 4.6 do not know the filter. A link that cannot be decoded has no name here, and counts as a port.
+    let is_wanted = |link: &Link| master.is_none() || link.master == master || link.name.is_empty();
+    Ok(net.call(request)?.iter().filter_map(Link::from_message).filter(is_wanted).collect())
 }
 
 pub(crate) fn get_request(target: &Target) -> Request {

@@ -23,9 +23,9 @@ const RECEIVE_LEN: usize = 64 * 1024;
 const DUMP_DEADLINE: Duration = Duration::from_secs(5);
 /// The kernel answers before `send` returns. This deadline is for a kernel that does not answer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The number of changes in one batch: `send` accepts 208 KiB by default. Each part is a transaction, so a split batch
-/// can be repeated.
-pub const MAX_CHANGES: usize = 500;
+/// The number of changes in one batch: all may be refused, and 277 refusals fit into a queue of 212992 bytes (the default of
+/// `net.core.rmem_default`). Each part is a transaction, so a split batch can be repeated.
+pub const MAX_CHANGES: usize = 200;
 
 /// A bound netfilter socket with extended acks. Reads and writes wait at most [`ANSWER_TIMEOUT`].
 pub(super) fn open_socket() -> std::io::Result<Socket> {
@@ -122,7 +122,7 @@ impl Nft {
         let count = u32::try_from(transaction.changes.len()).unwrap_or(u32::MAX - 2);
         self.seq = first.wrapping_add(count).wrapping_add(1);
         let bytes = encode(transaction, first).ok_or_else(|| self.too_long())?;
-        self.make_room(bytes.len());
+        self.make_room(bytes.len(), transaction.changes.len());
         self.send(&bytes, "commit")?;
 
         let mut is_acknowledged = false;
@@ -303,14 +303,21 @@ impl Nft {
         self.send(&bytes, "get").map_err(|e| OpError { object: object.to_string(), ..e })
     }
 
-    /// Lets one `send` take a large transaction. Without the privilege to exceed the node's limit
-    /// (`net.core.wmem_max`), `send` refuses it with `EMSGSIZE`, and nothing is changed.
-    fn make_room(&self, length: usize) {
+    /// Lets one `send` take a large transaction, and the socket's queue a refusal of each change. Without the privilege to
+    /// exceed the node's limit (`net.core.wmem_max`), `send` refuses it with `EMSGSIZE`, and nothing is changed.
+    fn make_room(&self, length: usize, changes: usize) {
         const DEFAULT: usize = 100 << 10;
+        /// A refusal, with the kernel's structures around it.
+        const REFUSAL_BYTES: usize = 1024;
+        // The kernel doubles the numbers, and uses some of them for its own structures.
         if length > DEFAULT {
-            // The kernel doubles the number, and uses some of it for its own structures.
             let forced = setsockopt(&self.socket, sockopt::SndBufForce, &length);
             forced.or_else(|_| setsockopt(&self.socket, sockopt::SndBuf, &length)).ok();
+        }
+        if changes > MAX_CHANGES {
+            let answers = changes * REFUSAL_BYTES;
+            let forced = setsockopt(&self.socket, sockopt::RcvBufForce, &answers);
+            forced.or_else(|_| setsockopt(&self.socket, sockopt::RcvBuf, &answers)).ok();
         }
     }
 

@@ -5,13 +5,13 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::route::{
     RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHopFlags, RouteProtocol, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::{Route, absent_is_empty, read};
+use super::{Route, list_like, read};
 use crate::error::Result;
 use crate::kernel::{Kernel, Request};
 
@@ -180,14 +180,7 @@ pub fn list(net: &Kernel, link: u32, table: u32, ipv6: bool) -> Result<Vec<Whole
     message.header.kind = RouteType::Unicast;
     message.attributes.push(RouteAttribute::Oif(link));
     message.attributes.push(RouteAttribute::Table(table));
-    let request = Request::new("list", "routes", RouteNetlinkMessage::GetRoute(message))
-        .flags(NLM_F_DUMP)
-        .wire_name("RTM_GETROUTE dump");
-    let whole = |answer| match answer {
-        RouteNetlinkMessage::NewRoute(message) => Whole::read(message).of_link(link),
-        _ => None,
-    };
-    let routes = absent_is_empty(net.call(request))?.into_iter().filter_map(whole);
+    let routes = list_like(net, message, Some(table))?.into_iter().filter_map(|message| Whole::read(message).of_link(link));
     let (mut routes, by_gateway): (Vec<_>, Vec<_>) = routes.partition(Whole::is_on_link);
     routes.extend(by_gateway);
     Ok(routes)
