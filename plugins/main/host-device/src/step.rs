@@ -145,12 +145,12 @@ impl OwnStep for Move {
         let mut record = Record::new(stage.attachment, netns, before, state.master.as_ref()).map_err(failed)?;
         // Both before the move: killed at any moment, the node knows whose the device is.
         stage.txn.push(Undo::Own(Box::new(GoHome(record.clone()))));
-        record.write().map_err(failed)?;
+        note(&record)?;
         let (from, to) = (Place { netns: &own, kernel: host }, Place { netns, kernel: container });
         // The reference finds the device's own name in the alias.
         let moved = transfer(&before.link, from, to, &name, Some(&before.link.name)).map_err(failed)?;
         record.index = Some(moved.index);
-        record.write().map_err(failed)?;
+        note(&record)?;
         stage.set_container(moved);
         state.is_moved = true;
         Ok(())
@@ -180,6 +180,18 @@ impl OwnStep for Move {
             Some(_) => Err(differs(format!("link {}", link.name), "it is not the device that ADD moved")),
             None => Ok(()),
         }
+    }
+}
+
+/// Writes the record. Where nothing can be written the device has its name in its alias, as the reference has it, and no more.
+fn note(record: &Record) -> Result<(), CniError> {
+    match record.write() {
+        Err(error) if error.is_unwritable() => {
+            let device = &record.device.name;
+            tracing::warn!(%error, device, "DEL will find the device by its alias, and not give it all its settings back");
+            Ok(())
+        }
+        written => written.map_err(failed),
     }
 }
 
