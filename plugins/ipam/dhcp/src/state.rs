@@ -135,7 +135,8 @@ pub fn remove(folder: &Path, names: &Names) -> Result<(), String> {
         .try_for_each(|path| file::remove(path).map_err(|error| error.to_string()))
 }
 
-/// All records that can be read. The others are logged and stay.
+/// All records that can be read. The others are logged and stay, but for those of attachments that are gone: nothing in them
+/// can be given back.
 ///
 /// # Errors
 /// The folder cannot be read; one that is missing is empty.
@@ -153,6 +154,13 @@ pub fn list(folder: &Path) -> Result<Vec<Record>, String> {
         }
         match read(&path) {
             Ok(record) => records.push(Record { is_released: is_released || record.is_released, ..record }),
+            Err(why) if is_released => {
+                tracing::warn!(
+                    why,
+                    "a damaged lease of an attachment that is gone is removed: its server keeps it until it ends"
+                );
+                file::remove(&path).map_err(|error| error.to_string())?;
+            }
             Err(why) => tracing::warn!(why, "a lease is passed over"),
         }
     }

@@ -93,10 +93,15 @@ impl FromConf for Conf {
             refuse_mix(&format!("ipam.addresses[{index}].gateway"), keys.gateway, "address", address)?;
             Ok(StaticAddress { address, gateway: keys.gateway })
         });
-        let addresses = match (&*net.args.cni.ips, &*net.runtime_config.ips) {
-            ([], []) => Addresses::Config(configured.collect::<Result<_, _>>().map_err(|error| object.hint(error))?),
-            (ips, []) => Addresses::Runtime(parse_all("args.cni.ips", ips)?),
-            (_, ips) => Addresses::Runtime(parse_all("runtimeConfig.ips", ips)?),
+        // What does not count is refused all the same when it is broken, as by the reference.
+        let by_args = parse_all("args.cni.ips", &net.args.cni.ips)?;
+        let by_runtime = parse_all("runtimeConfig.ips", &net.runtime_config.ips)?;
+        let addresses = match (by_args.is_empty(), by_runtime.is_empty()) {
+            (true, true) => {
+                Addresses::Config(configured.collect::<Result<_, _>>().map_err(|error| object.hint(error))?)
+            }
+            (false, true) => Addresses::Runtime(by_args),
+            (_, false) => Addresses::Runtime(by_runtime),
         };
         for (index, route) in ipam.routes.iter().enumerate() {
             refuse_mix(&format!("ipam.routes[{index}].gw"), route.gw, "dst", route.dst)?;
@@ -264,6 +269,13 @@ mod tests {
             "",
             expect![[
                 r#"7 cannot use network config: key runtimeConfig.ips[0] = "10.0.0.2": expected an address with prefix, a/n"#
+            ]],
+        );
+        check(
+            r#""ipam": {}, "args": {"cni": {"ips": ["10.0.0.2"]}}, "runtimeConfig": {"ips": ["10.0.0.3/24"]}"#,
+            "",
+            expect![[
+                r#"7 cannot use network config: key args.cni.ips[0] = "10.0.0.2": expected an address with prefix, a/n"#
             ]],
         );
         check(

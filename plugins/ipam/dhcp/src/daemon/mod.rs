@@ -205,10 +205,12 @@ impl Shared {
     /// not replaced, as it would release and forget its successor's.
     async fn release(&self, names: &Names) -> Result<(), CniError> {
         let (done, outcome) = oneshot::channel();
-        match self.order(names, Order::Release(done), outcome).await? {
-            None | Some(Ok(())) => Ok(()),
-            Some(Err(why)) => Err(CniError::new(Code::STATE, format!("cannot forget the lease: {why}"))),
-        }
+        let forgotten = match self.order(names, Order::Release(done), outcome).await? {
+            Some(forgotten) => forgotten,
+            // A record that could not be read has no keeper.
+            None => state::remove(&self.folder, names),
+        };
+        forgotten.map_err(|why| CniError::new(Code::STATE, format!("cannot forget the lease: {why}")))
     }
 
     async fn check(&self, names: &Names) -> Result<Record, CniError> {

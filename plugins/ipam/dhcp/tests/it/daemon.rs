@@ -112,6 +112,26 @@ fn del_and_gc_succeed_without_the_daemon_on_a_file_system_that_is_full() {
         server.wait_for("DHCPRELEASE");
     }
     lan.node.host().wait_for("the leases to be forgotten", |_| lan.status().lines().count() == 1);
+    assert!(!torn.exists() && !torn.with_extension("released").exists());
+}
+
+#[test]
+fn a_damaged_lease_does_not_outlive_del() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let _server = lan.dnsmasq(&[]);
+    let mut daemon = lan.daemon(&[]);
+    let pod = lan.node.container();
+    lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
+    daemon.end(Signal::SIGTERM);
+    let lease = lan.lease_file(pod.id());
+    std::fs::write(&lease, "{").unwrap();
+    let mut daemon = lan.daemon(&[]);
+    daemon.wait_for("a lease is passed over");
+    lan.node.call(Verb::Del, bridge(json!({})), &pod).ok();
+    assert!(!lease.exists());
 }
 
 /// A daemon that is stopped or killed ends the calls that it has not answered: one that it has not read is reset.
