@@ -244,7 +244,7 @@ pub(crate) fn ipam() -> Key {
         {}, null, "host-local", {"type": "absent"}, {"type": "../host-local"}, {"type": 5},
         {"type": "host-local"},
         {"type": "host-local", "subnet": "10.7.0.1/24"},
-        {"type": "host-local", "subnet": "10.7.0.0/31"},
+        {"type": "host-local", "subnet": "10.7.0.0/32"},
         {"type": "host-local", "subnet": "10.7.0.0"},
         {"type": "host-local", "subnet": "010.7.0.0/24"},
         {"type": "host-local", "subnet": "10.7.0.0/24", "rangeStart": "10.7.1.1"},

@@ -244,7 +244,7 @@ fn status_says_why_not(plugin: Plugin) {
         let above = status(&node, with(config.clone(), json!({"mtu": 1501}))).fails_with(50);
         assert!(above.msg.ends_with("key mtu = 1501: master uplink has MTU 1500"), "{above:?}");
     }
-    let one = plugin.config(json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/30"}}));
+    let one = plugin.config(json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/30", "reportExhausted": true}}));
     let attached = Attached::add(&node, &one, &node.container());
     status(&node, one).fails_with(50);
     attached.del().ok();

@@ -8,6 +8,7 @@ use netops::nft::{
     BaseChain, Chain, ChainInfo, ChainType, Change, Cmp, Expr, Family, Hook, Name, Nft, Rule, Side, Table, Transaction,
     Verdict, address_in, load_address, nfproto_is, normalised,
 };
+use netops::trial::once;
 use netops::{Errno, OpError};
 
 use crate::owner::{Names, Stale};
@@ -252,10 +253,10 @@ pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
     if base::find(nft, &postrouting(&tables[0]))?.is_some() {
         return Ok(()); // The table exists, so it has worked before.
     }
-    match nft.try_out(&trial(&BOTH)) {
+    once("masquerade", || match nft.try_out(&trial(&BOTH)) {
         Err(error) if lacks_inet_nat(&error) => nft.try_out(&trial(&EACH)),
         done => done,
-    }
+    })
 }
 
 fn trial(tables: &[Table]) -> Transaction {

@@ -10,6 +10,7 @@ use netops::nft::{
     Base, BaseChain, Chain, ChainInfo, ChainType, Change, Cmp, Expr, Family, Hook, Meta, Nft, Register, Rule, Table,
     Transaction, Verdict,
 };
+use netops::trial::once;
 use netops::{Kernel, OpError, link};
 
 use crate::owner::{Names, SpoofNames};
@@ -338,5 +339,5 @@ pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
     changes.extend(guard.chains().map(|chain| Change::EnsureChain(chain.clone())));
     changes.push(Change::AppendRule(prerouting().rule(guard.jump_rule("trial"))));
     changes.extend(mac_rules([0; 6]).into_iter().map(|exprs| Change::AppendRule(guard.mac.rule(exprs))));
-    nft.try_out(&Transaction::new(changes))
+    once("spoof-guard", || nft.try_out(&Transaction::new(changes)))
 }

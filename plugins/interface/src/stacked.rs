@@ -3,7 +3,7 @@
 use std::fs;
 
 use cni_spec::{CniError, Code};
-use netops::link::{self, Kind, Link, LinkName, NewLink, ipvlan, macvlan};
+use netops::link::{self, Kind, Link, LinkName, NewLink, Sight, ipvlan, macvlan};
 use netops::{Errno, Kernel, Netns, OpError, pair, route};
 
 use crate::conf::{self, invalid};
@@ -59,17 +59,22 @@ impl Wanted {
     ///
     /// # Errors
     /// The kernel has no such links; the master is missing or down.
-    pub fn status(&self, kind: &Kind) -> Result<Option<Link>, CniError> {
+    pub fn status(&self, kind: &Kind) -> Result<Option<Sight>, CniError> {
         probe(kind)?;
         if self.side == Side::Container {
             return Ok(None);
         }
-        let host = Kernel::host().map_err(failed)?;
-        let master = match &self.name {
-            Some(name) => named(&host, name)?,
-            None => by_default_route(&host)?,
+        let host = || Kernel::host().map_err(failed);
+        let seen = self.name.as_ref().map(|name| link::see(name.as_str()).map_err(failed)).transpose()?;
+        let master = match (&self.name, seen.flatten()) {
+            (_, Some(seen)) => seen,
+            // Its error says which links are there.
+            (Some(name), None) => Sight::from(&named(&host()?, name)?),
+            (None, None) => Sight::from(&by_default_route(&host()?)?),
         };
-        require_up(&master, &host)?;
+        if !master.up {
+            return Err(down(&master.name, "on the host"));
+        }
         Ok(Some(master))
     }
 }
@@ -120,22 +125,23 @@ fn occupied(wanted: macvlan::Macvlan, master: &str, holders: &[String]) -> CniEr
 /// # Errors
 /// Code 100.
 pub fn require_up(master: &Link, net: &Kernel) -> Result<(), CniError> {
-    if master.up {
-        return Ok(());
-    }
-    let text = format!("cannot use master {} {}: it is down", master.name, at(net));
-    Err(CniError::new(Code::KERNEL, text).detail(format!("Set it up: ip link set {} up.", master.name)))
+    if master.up { Ok(()) } else { Err(down(&master.name, &at(net))) }
+}
+
+fn down(master: &str, at: &str) -> CniError {
+    let text = format!("cannot use master {master} {at}: it is down");
+    CniError::new(Code::KERNEL, text).detail(format!("Set it up: ip link set {master} up."))
 }
 
 /// Refuses an MTU above the master's, which the kernel would cut (macvlan) or refuse (vlan).
 ///
 /// # Errors
 /// Code 7 with both values.
-pub fn refuse_mtu_above(master: &Link, mtu_bytes: Option<u32>) -> Result<(), CniError> {
+pub fn refuse_mtu_above(master: &str, its_bytes: u32, mtu_bytes: Option<u32>) -> Result<(), CniError> {
     match mtu_bytes {
-        Some(mtu) if mtu > master.mtu_bytes => {
-            Err(invalid(format_args!("key mtu = {mtu}: master {} has MTU {}", master.name, master.mtu_bytes))
-                .detail(format!("Use at most {}, or give the master a larger MTU.", master.mtu_bytes)))
+        Some(mtu) if mtu > its_bytes => {
+            Err(invalid(format_args!("key mtu = {mtu}: master {master} has MTU {its_bytes}"))
+                .detail(format!("Use at most {its_bytes}, or give the master a larger MTU.")))
         }
         Some(_) | None => Ok(()),
     }
@@ -195,7 +201,7 @@ fn listing(net: &Kernel) -> String {
 /// It has not, or the plugin may not make one.
 pub fn probe(kind: &Kind) -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| invalid(error.to_string()))?;
-    status::try_out(|net| {
+    status::try_out(&format!("{}{}", kind.name(), settings(kind).replace(' ', "-")), |net| {
         let lower = link::create_veth(
             net,
             &link::Veth {

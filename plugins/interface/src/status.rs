@@ -4,7 +4,7 @@ use cni_spec::{CniError, Code, NetConf, NetworkName};
 use filter::{Backend, Filter};
 use netops::link::tun::{Tap, create_tap};
 use netops::link::{self, Kind, LinkName, NewLink, Place, Veth};
-use netops::{Kernel, Netns, OpError};
+use netops::{Kernel, Netns, OpError, trial};
 use skel::StatusRequest;
 use skel::request::Raw;
 
@@ -62,7 +62,8 @@ pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path:
 /// It has not, or the plugin may not make one.
 pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| conf::invalid(error.to_string()))?;
-    try_out(|net| link::create(net, &NewLink::new(&name, kind), None).map(drop))
+    let what = kind.name().to_owned();
+    try_out(&what, |net| link::create(net, &NewLink::new(&name, kind), None).map(drop))
 }
 
 /// A pair for [`try_out`].
@@ -78,7 +79,7 @@ pub fn trial_veth(mtu_bytes: Option<u32>) -> Veth<'static> {
 /// It has not, or the plugin may not make one.
 pub fn try_out_tap() -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| conf::invalid(error.to_string()))?;
-    try_out(|net| {
+    try_out("tap", |net| {
         let netns = Netns::current().map_err(|error| OpError::state("open", "the namespace", error.to_string()))?;
         let (multi_queue, owner, group, master, mtu_bytes, mac, alias) = (false, None, None, None, None, None, None);
         let tap = Tap { name: &name, multi_queue, owner, group, master, mtu_bytes, mac, alias };
@@ -86,11 +87,18 @@ pub fn try_out_tap() -> Result<(), CniError> {
     })
 }
 
-/// Makes what ADD would make, in a namespace that ends at once: that also loads the modules.
+/// Makes what ADD would make, in a namespace that ends at once, the first time in a boot: that also loads the modules. `what`
+/// names it ([`trial::once`]).
 ///
 /// # Errors
 /// What the kernel refused.
-pub fn try_out(make: impl FnOnce(&Kernel) -> Result<(), OpError> + Send) -> Result<(), CniError> {
-    let tried = Netns::run_in_new(|| make(&Kernel::host()?));
-    tried.and_then(|made: Result<(), OpError>| made).map_err(failed)
+pub fn try_out(what: &str, make: impl FnOnce(&Kernel) -> Result<(), OpError> + Send) -> Result<(), CniError> {
+    let tried = trial::once(what, || Netns::run_in_new(|| make(&Kernel::host()?)).and_then(|made| made));
+    tried.map_err(failed)
+}
+
+/// A pair of the MTU in [`try_out`]'s name.
+#[must_use]
+pub fn mtu_word(mtu_bytes: Option<u32>) -> String {
+    mtu_bytes.map(|mtu| format!("-mtu{mtu}")).unwrap_or_default()
 }

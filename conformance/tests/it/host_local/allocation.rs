@@ -2,7 +2,7 @@
 
 use super::{add, add_with, del, pod};
 use crate::configs::{addresses, dual, host_local, with};
-use crate::subjects::{each, same};
+use crate::subjects::{each, node, same};
 use serde_json::{Value, json};
 use testns::{Node, Verb};
 
@@ -21,6 +21,28 @@ fn addresses_come_in_the_references_order() {
         outcomes.iter().map(|outcome| outcome.as_ref().map_or_else(Clone::clone, |all| all.concat())).collect();
     let full = "failed to allocate for range 0: no IP addresses available in range set: 10.7.0.1-10.7.0.6";
     assert_eq!(texts, ["10.7.0.1/29", "10.7.0.2/29", "10.7.0.3/29", "10.7.0.5/29", "10.7.0.6/29", "10.7.0.1/29", full]);
+}
+
+/// RFC 3021 and RFC 6164: a link of two ends has two addresses, and a routed one has one.
+#[test]
+fn networks_of_one_or_two_addresses_are_ranges() {
+    let node = node();
+    let given = |own: Value| {
+        let ipam = json!({"ranges": [[own]]});
+        let given = ["a", "b", "c"].map(|id| add(&node, &ipam, id).map_or_else(|_| String::new(), |all| all.concat()));
+        ["a", "b", "c"].iter().for_each(|id| del(&node, &ipam, id));
+        given.into_iter().filter(|address| !address.is_empty()).collect::<Vec<_>>()
+    };
+    let pair =
+        json!({"subnet": "192.0.2.0/31", "rangeStart": "192.0.2.1", "rangeEnd": "192.0.2.1", "gateway": "192.0.2.0"});
+    assert_eq!(given(pair), ["192.0.2.1/31"]);
+    assert_eq!(given(json!({"subnet": "192.0.2.0/31"})), ["192.0.2.1/31"], "the first is the gateway");
+    let both = json!({"subnet": "192.0.2.0/31", "gateway": "192.0.2.9"});
+    assert_eq!(given(both), ["192.0.2.0/31", "192.0.2.1/31"]);
+    assert_eq!(given(json!({"subnet": "192.0.2.7/32", "gateway": "192.0.2.1"})), ["192.0.2.7/32"]);
+    assert_eq!(given(json!({"subnet": "2001:db8::2/127"})), ["2001:db8::3/127"]);
+    assert_eq!(given(json!({"subnet": "2001:db8::5/128", "gateway": "fe80::1"})), ["2001:db8::5/128"]);
+    assert_eq!(given(json!({"subnet": "192.0.2.7/32"})), [""; 0], "its only address is the gateway");
 }
 
 /// Several ranges of a set form one sequence, in the order of the config; the gateway of each is left out.

@@ -18,8 +18,6 @@ fn ranges_that_break_a_rule_are_refused_but_not_at_del() {
         json!({"x": 1}),
         json!({"ranges": []}),
         json!({"ranges": [[]]}),
-        json!({"subnet": "10.7.0.0/31"}),
-        json!({"subnet": "fd07::/127"}),
         json!({"subnet": "10.7.0.1/24"}),
         json!({"subnet": "10.7.0.0/24", "rangeStart": "10.8.0.9"}),
         json!({"subnet": "10.7.0.0/24", "rangeEnd": "10.8.0.9"}),

@@ -1,13 +1,16 @@
 //! The files, which both implementations read and write.
 
 use super::{FOLDER, add, add_with, del, pod, reservations};
-use crate::configs::{dual, host_local, v4};
+use crate::configs::{dual, host_local, v4, with};
 use crate::subjects::{each, node, same};
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
 use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use testns::{Attachment, Node, Verb};
+use testns::trace::Syscall;
+use testns::{Attachment, Call, Node, Verb};
 
 /// Each file of the store: name, mode and content.
 fn files() -> Vec<(String, u32, String)> {
@@ -290,4 +293,68 @@ fn changes_by_other_processes_are_seen_at_once() {
 
 fn text((name, content): (&str, &str)) -> (String, String) {
     (name.to_owned(), content.to_owned())
+}
+
+/// vfat, exfat, and some 9p, virtiofs and FUSE mounts have one name for a file.
+#[test]
+fn a_store_without_hard_links_is_used() {
+    fn refused(call: &Syscall, errno: Errno) -> Option<Errno> {
+        matches!(call.name().as_str(), "link" | "linkat").then_some(errno)
+    }
+    let refusals: [fn(&Syscall) -> Option<Errno>; 3] = [
+        |call| refused(call, Errno::EPERM),
+        |call| refused(call, Errno::EOPNOTSUPP),
+        |call| refused(call, Errno::ENOSYS),
+    ];
+    for refusal in refusals {
+        let node = node();
+        for id in ["c1", "c2"] {
+            Call::new(Verb::Add, host_local(v4()), pod(id)).fail_each(&node, refusal).reply.ok();
+        }
+        assert_eq!(reservations(), [("10.7.0.2", "c1\r\neth0"), ("10.7.0.3", "c2\r\neth0")].map(text));
+        let twice = Call::new(Verb::Add, host_local(v4()), pod("c1")).fail_each(&node, refusal).reply.fails();
+        assert!(twice.msg.contains("duplicate allocation"), "{twice:?}");
+        for id in ["c1", "c2"] {
+            Call::new(Verb::Del, host_local(v4()), pod(id)).fail_each(&node, refusal).reply.ok();
+        }
+        assert_eq!(reservations(), []);
+    }
+}
+
+/// SPEC: runtimes must not, and kubelets do after time-outs. The refused one has reserved nothing, so it releases nothing.
+#[test]
+fn of_two_adds_of_one_attachment_at_once_one_is_refused_and_the_other_keeps_its_addresses() {
+    let node = node();
+    for round in 0..20 {
+        let id = format!("c{round}");
+        let outcomes = std::thread::scope(|scope| {
+            let both = [(); 2].map(|()| scope.spawn(|| add(&node, &dual(), &id)));
+            both.map(|outcome| outcome.join().unwrap())
+        });
+        let given: Vec<_> = outcomes.iter().flatten().flatten().cloned().collect();
+        assert_eq!(given.len(), 2, "{outcomes:?}");
+        let held = reservations().into_iter().filter(|(_, owner)| *owner == format!("{id}\r\neth0"));
+        let held: Vec<String> = held.map(|(address, _)| address).collect();
+        for address in &given {
+            assert!(held.iter().any(|held| address.starts_with(&format!("{held}/"))), "{held:?} {outcomes:?}");
+        }
+        assert_eq!(held.len(), 2);
+    }
+}
+
+/// Immutable nodes: notes save time, and are not needed.
+#[test]
+fn where_run_cni_cannot_be_written_the_folder_is_read_each_time() {
+    let node = node();
+    fs::create_dir_all("/run/cni").unwrap();
+    let none = None::<&str>;
+    mount(Some("none"), "/run/cni", Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
+    for id in ["c1", "c2"] {
+        add(&node, &dual(), id).unwrap();
+    }
+    node.call(Verb::Status, with(host_local(dual()), json!({"cniVersion": "1.1.0"})), Attachment::none()).ok();
+    for id in ["c1", "c2"] {
+        del(&node, &dual(), id);
+    }
+    assert_eq!(reservations(), []);
 }

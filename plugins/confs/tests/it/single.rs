@@ -62,7 +62,7 @@ fn host_local() {
             warning: key ipam.subnt is unknown and is ignored [Did you mean subnet?]
             error: invalid range set 0: RangeStart 10.2.0.5 not in network 10.1.0.0/24 [It is key ipam.ranges[0].]
             error: invalid range set 0: subnets 10.1.0.1-10.1.0.254 and 10.1.0.1-10.1.255.254 overlap [It is key ipam.ranges[0].]
-            error: invalid range set 0: Network 10.1.0.0/32 too small to allocate from [It is key ipam.ranges[0].]
+            error: invalid range set 0: Network 10.1.0.0/32 too small to allocate from: its only address is the gateway, unless key gateway names another [It is key ipam.ranges[0].]
             error: key ipam.gateway = "ten": "ten" is no IP address (invalid IP address syntax)
             error: key ipam.routes[0].dst = "0.0.0.0": "0.0.0.0" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64"#]],
     );

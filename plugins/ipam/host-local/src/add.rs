@@ -173,14 +173,17 @@ impl<S: Shelf> Leasing<'_, S> {
 
     fn any_of(&mut self, index: usize, span: Span) -> Result<Option<Address>, CniError> {
         let waiting = |address: Address| self.cooling.iter().any(|(released, _)| released.address == address);
-        let mut free = next_free(self.shelf, self.conf, span, waiting)?;
+        let mut free =
+            next_free(|span| self.shelf.next_free(span), self.conf, span, waiting).map_err(|error| fault(&error))?;
         while let Some(address) = free {
             if self.reserve(index, address)? == Reserved::Done {
                 return Ok(Some(address));
             }
             // Released without the lock; the store has recorded it.
             let waiting = |address: Address| self.cooling.iter().any(|(released, _)| released.address == address);
-            free = next_free(self.shelf, self.conf, Span { first: address, ..span }, waiting)?;
+            let rest = Span { first: address, ..span };
+            free = next_free(|span| self.shelf.next_free(span), self.conf, rest, waiting)
+                .map_err(|error| fault(&error))?;
         }
         Ok(None)
     }
@@ -230,19 +233,19 @@ fn seconds(rest: Duration) -> u64 {
     rest.as_secs() + u64::from(rest.subsec_nanos() > 0)
 }
 
-/// The first address of `span` that is free, not excluded and not cooling down.
+/// The first address of `span` that is free by `free`, not excluded and not cooling down.
 ///
 /// # Errors
-/// The store cannot be read.
-pub(crate) fn next_free(
-    shelf: &mut impl Shelf,
+/// Those of `free`.
+pub(crate) fn next_free<E>(
+    mut free: impl FnMut(Span) -> Result<Option<Address>, E>,
     conf: &Conf,
     span: Span,
     waiting: impl Fn(Address) -> bool,
-) -> Result<Option<Address>, CniError> {
+) -> Result<Option<Address>, E> {
     let mut rest = Some(span);
     while let Some(span) = rest.filter(|span| span.first <= span.last) {
-        let Some(free) = shelf.next_free(span).map_err(|error| fault(&error))? else { return Ok(None) };
+        let Some(free) = free(span)? else { return Ok(None) };
         let Some(end) = conf.barred.end(free).or_else(|| waiting(free).then_some(free)) else { return Ok(Some(free)) };
         rest = end.next().map(|first| Span { first, ..span });
     }

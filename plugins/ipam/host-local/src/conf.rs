@@ -40,6 +40,8 @@ pub struct Conf {
     pub reuse_address: bool,
     /// How long a released address is not given again.
     pub cool_down: Duration,
+    /// Whether STATUS is an error while a set has no free address, as the letter of the specification has it.
+    pub report_exhausted: bool,
 }
 
 /// The keys that removal needs: the folder of the reservations, and the treatment of a released address.
@@ -155,6 +157,7 @@ struct Ipam {
     reuse_address: bool,
     cool_down_seconds: u32,
     lock_timeout_seconds: Option<u32>,
+    report_exhausted: bool,
 }
 
 #[derive(Deserialize, Default, Clone)]
@@ -282,6 +285,7 @@ impl FromConf for Conf {
             reclaim: ipam.reclaim_earlier_boot.0,
             reuse_address: ipam.reuse_address,
             cool_down: Duration::from_secs(ipam.cool_down_seconds.into()),
+            report_exhausted: ipam.report_exhausted,
         })
     }
 }

@@ -56,7 +56,8 @@ impl Span {
 
 impl Range {
     /// Checks the keys and fills in the defaults: gateway and start are the first address, the end is the last
-    /// but one of an IPv4 and the last of an IPv6 network.
+    /// but one of an IPv4 and the last of an IPv6 network. A network of two addresses gives both (RFC 3021, RFC 6164), one of
+    /// a single address that, unless it is the gateway.
     ///
     /// # Errors
     /// A sentence that names key and value, with the reference's text where it has one.
@@ -66,8 +67,11 @@ impl Range {
             return Err(format!("subnet {subnet} is an IPv4 network written as IPv6: write it as IPv4"));
         }
         let max = if subnet.is_ipv4() { 32 } else { 128 };
-        if subnet.prefix() + 2 > max {
-            return Err(format!("Network {subnet} too small to allocate from"));
+        let is_single = subnet.prefix() == max;
+        if is_single && raw.gateway.is_none_or(|gateway| gateway == subnet.ip()) {
+            return Err(format!(
+                "Network {subnet} too small to allocate from: its only address is the gateway, unless key gateway names another"
+            ));
         }
         if subnet.ip() != subnet.network() {
             return Err(format!(
@@ -77,10 +81,13 @@ impl Range {
             ));
         }
         let whole = Span { first: subnet.network().into(), last: subnet.broadcast().into() };
-        let lowest = Address { bits: whole.first.bits + 1, ..whole.first };
-        let highest = match whole.last.family {
-            Family::V4 => Address { bits: whole.last.bits - 1, ..whole.last },
-            Family::V6 => whole.last,
+        let (lowest, highest) = match whole.last.family {
+            _ if subnet.prefix() + 1 >= max => (whole.first, whole.last),
+            Family::V4 => (
+                Address { bits: whole.first.bits + 1, ..whole.first },
+                Address { bits: whole.last.bits - 1, ..whole.last },
+            ),
+            Family::V6 => (Address { bits: whole.first.bits + 1, ..whole.first }, whole.last),
         };
         let range = Self {
             subnet,

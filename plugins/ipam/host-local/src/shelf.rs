@@ -75,11 +75,7 @@ struct Picture {
 
 impl Shelf for Picture {
     fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError> {
-        let mut address = Some(span.first);
-        while let Some(taken) = address.filter(|address| *address <= span.last && self.held.contains(address)) {
-            address = taken.next();
-        }
-        Ok(address.filter(|address| *address <= span.last))
+        Ok(first_not_in(&self.held, span))
     }
 
     fn reserve(&mut self, address: Address, _owner: &Attachment) -> Result<Reserved, OpError> {
@@ -107,6 +103,15 @@ impl Shelf for Picture {
     fn folder(&self) -> &Path {
         &self.folder
     }
+}
+
+/// The first address of `span` that is not held.
+pub(crate) fn first_not_in(held: &BTreeSet<Address>, span: Span) -> Option<Address> {
+    let mut address = Some(span.first);
+    while let Some(taken) = address.filter(|address| *address <= span.last && held.contains(address)) {
+        address = taken.next();
+    }
+    address.filter(|address| *address <= span.last)
 }
 
 /// What ADD would give now; `None` if that depends on which reservations are of an earlier boot. Changes nothing and takes no

@@ -1,59 +1,94 @@
-//! STATUS: whether ADD would find a free address in each set, and could write its files.
+//! STATUS: whether an ADD could write its files, and whether each set has a free address.
+//!
+//! Runtimes ask every few seconds and for ever, so nothing is written and no lock is taken. A set without a free address is no
+//! reason for the node to be called not ready by default: then Kubernetes would evict the pods that have the addresses.
 
+use std::convert::Infallible;
+use std::fs::File;
 use std::time::Duration;
 
 use cni_spec::{CniError, Code};
+use netops::OpError;
+use netops::boot::Boot;
 
 use crate::add::next_free;
+use crate::address::Address;
 use crate::conf::{Conf, Reclaim};
 use crate::fault::fault;
-use crate::range::RangeSet;
-use crate::store::{Store, probe_for, released};
+use crate::index::Index;
+use crate::inventory::list_held;
+use crate::range::{RangeSet, Span};
+use crate::shelf::first_not_in;
+use crate::store::notes::Notes;
+use crate::store::{released, room};
 
 pub(crate) async fn status(conf: &Conf) -> Result<(), CniError> {
-    let unavailable = |error: CniError| CniError { code: Code::NOT_AVAILABLE, ..error };
-    match Store::find(&conf.place).await.map_err(|error| unavailable(fault(&error)))? {
-        // Before the first ADD there is no folder, and STATUS does not make one.
-        None => probe_for(&conf.place.folder, conf.sets.len()).map_err(|error| unavailable(fault(&error))),
-        Some(mut store) => {
-            let outcome = could_serve(&mut store, conf);
-            store.finish();
-            outcome.map_err(unavailable)
-        }
-    }
-}
-
-fn could_serve(store: &mut Store, conf: &Conf) -> Result<(), CniError> {
-    store.probe(conf.sets.len()).map_err(|error| fault(&error))?;
-    for set in &conf.sets {
-        if !has_free(store, conf, set)? && !has_reclaimable(store, conf)? {
+    let unavailable = |error: &OpError| CniError { code: Code::NOT_AVAILABLE, ..fault(error) };
+    let folder = &conf.place.folder;
+    room::require(folder, conf.sets.len()).map_err(|error| unavailable(&error))?;
+    match full_set(conf).map_err(|error| unavailable(&error))? {
+        None => Ok(()),
+        Some(set) if conf.report_exhausted => {
             let text = format!("no IP addresses available in range set: {set}");
-            return Err(CniError::new(Code::NO_ADDRESS, text)
-                .detail(format!("All are reserved in {}.", conf.place.folder.display())));
+            Err(CniError::new(Code::NOT_AVAILABLE, text).detail(format!("All are reserved in {}.", folder.display())))
+        }
+        Some(set) => {
+            tracing::warn!(%set, store = %folder.display(), "the next ADD fails: no IP address of a range set is free");
+            Ok(())
         }
     }
-    Ok(())
 }
 
-fn has_free(store: &mut Store, conf: &Conf, set: &RangeSet) -> Result<bool, CniError> {
+/// A set that has no address to give. Where the index cannot tell, only a config that asks for it pays for reading the folder.
+fn full_set(conf: &Conf) -> Result<Option<&RangeSet>, OpError> {
+    let folder = &conf.place.folder;
+    let Ok(dir) = File::open(folder) else { return Ok(None) };
+    let notes = Notes::about(&dir, &conf.place.notes);
+    let notes = notes.map_err(|error| OpError::io("open", format!("store {}", folder.display()), &error))?;
     let cooling = match conf.cool_down {
         Duration::ZERO => Vec::new(),
-        cool_down => released::read(store.notes(), cool_down),
+        cool_down => released::peek(&notes, cool_down),
     };
-    for range in set.ranges() {
-        let waiting = |address| cooling.iter().any(|(released, _)| released.address == address);
-        if next_free(store, conf, range.span(), waiting)?.is_some() {
-            return Ok(true);
+    let waits = |address: Address| cooling.iter().any(|(released, _)| released.address == address);
+    let boot = Boot::read().ok();
+    let by_index = boot.as_ref().and_then(|boot| {
+        Index::glance(&notes, &dir, &boot.id, |index| first_full(conf, waits, |span| index.next_free(span)))
+    });
+    match by_index {
+        Some(None) => Ok(None),
+        Some(full) if conf.reclaim == Reclaim::Never => Ok(full),
+        _ if !conf.report_exhausted => Ok(None),
+        _ => {
+            let unreadable = |error| OpError::io("read", format!("store {}", folder.display()), &error);
+            let mut held = list_held(folder).map_err(unreadable)?;
+            if conf.reclaim != Reclaim::Never {
+                // ADD would release these.
+                held.retain(|held| {
+                    held.holder.is_none() || !boot.as_ref().is_some_and(|boot| boot.is_after(held.written))
+                });
+            }
+            let held = held.into_iter().map(|held| held.address.into()).collect();
+            let free = |span| Ok::<_, Infallible>(first_not_in(&held, span));
+            let Ok(full) = first_full(conf, waits, free);
+            Ok(full)
         }
     }
-    Ok(false)
 }
 
-fn has_reclaimable(store: &mut Store, conf: &Conf) -> Result<bool, CniError> {
-    match conf.reclaim {
-        Reclaim::Never => Ok(false),
-        Reclaim::Exhausted | Reclaim::Always => {
-            Ok(!store.list_earlier_boots(None).map_err(|error| fault(&error))?.is_empty())
+/// The first set of whose ranges `free` finds no address that may be given.
+fn first_full<E>(
+    conf: &Conf,
+    waits: impl Fn(Address) -> bool,
+    mut free: impl FnMut(Span) -> Result<Option<Address>, E>,
+) -> Result<Option<&RangeSet>, E> {
+    for set in &conf.sets {
+        let mut is_full = true;
+        for range in set.ranges() {
+            is_full = is_full && next_free(&mut free, conf, range.span(), &waits)?.is_none();
+        }
+        if is_full {
+            return Ok(Some(set));
         }
     }
+    Ok(None)
 }

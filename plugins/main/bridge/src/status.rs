@@ -4,7 +4,7 @@ use cni_spec::{CniError, Code};
 use interface::failed;
 use interface::status::{self, probe_filter};
 use netops::Kernel;
-use netops::link::{self, Bridge, Link};
+use netops::link::{self, Bridge, BridgeVlans};
 
 use crate::conf::Conf;
 use crate::shared::find_bridge;
@@ -14,19 +14,20 @@ use crate::shared::find_bridge;
 /// # Errors
 /// Why not.
 pub(crate) fn node(conf: &Conf, search_path: &str) -> Result<(), CniError> {
-    let host = Kernel::host().map_err(failed)?;
-    match find_bridge(&host, &conf.bridge)? {
-        Some(bridge) => vlans(conf, &bridge)?,
+    match link::see(&conf.bridge).map_err(failed)?.map(|seen| seen.bridge) {
+        Some(Some(bridge)) => vlans(conf, bridge)?,
+        // It says of which kind the link is.
+        Some(None) => find_bridge(&Kernel::host().map_err(failed)?, &conf.bridge).map(drop)?,
         None => try_out(conf)?,
     }
     probe_filter(conf.masquerade, conf.mac_spoof_check, search_path)
 }
 
 /// Whether the bridge that is there can do what the config asks for.
-fn vlans(conf: &Conf, bridge: &Link) -> Result<(), CniError> {
-    if conf.vlans.is_none() || bridge.kind.bridge_vlans().default_pvid.is_some() {
-        if conf.vlans.is_some() && bridge.kind.bridge_vlans().filtering == Some(false) {
-            tracing::warn!(bridge = bridge.name, "the bridge does not filter VLANs: ports are not kept apart");
+fn vlans(conf: &Conf, bridge: BridgeVlans) -> Result<(), CniError> {
+    if conf.vlans.is_none() || bridge.are_known {
+        if conf.vlans.is_some() && !bridge.are_filtered {
+            tracing::warn!(bridge = conf.bridge, "the bridge does not filter VLANs: ports are not kept apart");
         }
         return Ok(());
     }
@@ -36,7 +37,8 @@ fn vlans(conf: &Conf, bridge: &Link) -> Result<(), CniError> {
 /// Makes what ADD would make.
 fn try_out(conf: &Conf) -> Result<(), CniError> {
     let vlan_filtering = conf.vlans.is_some();
-    status::try_out(|net| {
+    let words = if vlan_filtering { "bridge-vlan" } else { "bridge" };
+    status::try_out(&format!("{words}{}", status::mtu_word(conf.mtu_bytes)), |net| {
         net.run(link::create_bridge(&conf.bridge, &Bridge { mtu_bytes: conf.mtu_bytes, mac: None, vlan_filtering }))?;
         link::create_veth(net, &status::trial_veth(conf.mtu_bytes)).map(drop)
     })

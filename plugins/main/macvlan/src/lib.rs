@@ -8,9 +8,10 @@ use interface::conf::{self, ArgsKey, DnsKey, MacKey, Macs};
 use interface::container::{Announce, Options};
 use interface::plan::Create;
 use interface::stacked::{self, Wanted};
-use interface::{Call, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb};
+use interface::{Call, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb, failed};
+use netops::Kernel;
 use netops::link::macvlan::{Macvlan as Settings, Mode};
-use netops::link::{Kind, Link, Mac};
+use netops::link::{self, Kind, Link, Mac, Target};
 use serde::Deserialize;
 
 /// The plugin.
@@ -87,7 +88,7 @@ impl InterfacePlugin for Macvlan {
             return Ok(State { master, mac: None });
         }
         if let Some(master) = &master {
-            stacked::refuse_mtu_above(master, conf.mtu_bytes)?;
+            stacked::refuse_mtu_above(&master.name, master.mtu_bytes, conf.mtu_bytes)?;
         }
         let mac = conf.macs.requested(call.raw)?;
         if let (Some(mac), Mode::Passthru) = (mac, conf.settings.mode) {
@@ -102,7 +103,13 @@ impl InterfacePlugin for Macvlan {
 
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
         let Some(master) = conf.master.status(&Kind::Macvlan(conf.settings))? else { return Ok(()) };
-        stacked::refuse_mtu_above(&master, conf.mtu_bytes)?;
+        stacked::refuse_mtu_above(&master.name, master.mtu_bytes, conf.mtu_bytes)?;
+        // A macvlan in mode passthru has its master promiscuous.
+        if !master.promisc && conf.settings.mode != Mode::Passthru {
+            return Ok(());
+        }
+        let host = Kernel::host().map_err(failed)?;
+        let master = link::get(&host, &Target::named(master.name)).map_err(failed)?;
         stacked::refuse_occupied(&master, conf.settings)
     }
 }

@@ -65,7 +65,8 @@ impl InterfacePlugin for Ptp {
     }
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
-        status::try_out(|net| link::create_veth(net, &status::trial_veth(conf.mtu_bytes)).map(drop))?;
+        let what = format!("veth{}", status::mtu_word(conf.mtu_bytes));
+        status::try_out(&what, |net| link::create_veth(net, &status::trial_veth(conf.mtu_bytes)).map(drop))?;
         status::probe_filter(conf.masquerade, false, search_path)
     }
 }

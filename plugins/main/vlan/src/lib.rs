@@ -78,7 +78,7 @@ impl InterfacePlugin for Vlan {
         let (conf, pod) = (&call.conf.own, call.pod);
         let master = conf.master.find(call.verb, pod)?;
         if let (Some(master), Verb::Add) = (&master, call.verb) {
-            stacked::refuse_mtu_above(master, conf.mtu_bytes)?;
+            stacked::refuse_mtu_above(&master.name, master.mtu_bytes, conf.mtu_bytes)?;
             // A VLAN of a master that is down cannot be set up (ENETDOWN).
             stacked::require_up(master, if conf.master.side == Side::Host { &pod.host } else { &pod.container })?;
         }
@@ -91,7 +91,7 @@ impl InterfacePlugin for Vlan {
 
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
         let Some(master) = conf.master.status(&Kind::Vlan(conf.settings))? else { return Ok(()) };
-        stacked::refuse_mtu_above(&master, conf.mtu_bytes)
+        stacked::refuse_mtu_above(&master.name, master.mtu_bytes, conf.mtu_bytes)
     }
 }
 

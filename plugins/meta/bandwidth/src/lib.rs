@@ -158,7 +158,12 @@ impl ChainedPlugin for Bandwidth {
 
     fn status(conf: &Conf, _search_path: &str) -> Result<(), CniError> {
         let Some(limit) = conf.ingress.or(conf.egress) else { return Ok(()) };
-        try_out(|host| {
+        // The numbers too: the kernel refuses some.
+        let tbf = limit.tbf();
+        let queue = if conf.queue == Queue::FqCodel { "-fq-codel" } else { "" };
+        let way = if conf.egress.is_some() { "-egress" } else { "" };
+        let what = format!("tbf-{}-{}-{}{queue}{way}", tbf.rate_bytes, tbf.limit_bytes, tbf.buffer_ticks);
+        try_out(&what, |host| {
             let [one, other] = ["trial0", "trial1"].map(LinkName::parse);
             let (Ok(one), Ok(other)) = (one, other) else { return Ok(()) };
             let ifb = link::create(host, &NewLink::new(&one, Kind::Ifb), None)?;

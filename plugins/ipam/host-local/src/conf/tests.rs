@@ -149,15 +149,15 @@ fn no_ranges() {
 #[test]
 fn bad_subnets() {
     check(
-        r#"{"subnet":"10.0.0.0/31"}"#,
+        r#"{"subnet":"10.0.0.7/32"}"#,
         &expect![[r#"
-        7: invalid range set 0: Network 10.0.0.0/31 too small to allocate from
+        7: invalid range set 0: Network 10.0.0.7/32 too small to allocate from: its only address is the gateway, unless key gateway names another
         It is key ipam.subnet."#]],
     );
     check(
-        r#"{"subnet":"fd00::/127"}"#,
+        r#"{"subnet":"fd00::1/128","gateway":"fd00::1"}"#,
         &expect![[r#"
-        7: invalid range set 0: Network fd00::/127 too small to allocate from
+        7: invalid range set 0: Network fd00::1/128 too small to allocate from: its only address is the gateway, unless key gateway names another
         It is key ipam.subnet."#]],
     );
     check(

@@ -73,6 +73,20 @@ impl Index {
         sealed.then(|| header.index()).flatten()
     }
 
+    /// Asks the index of the store `dir` without the folder's lock; `None` where it is not valid, or another process has changed
+    /// the folder meanwhile.
+    pub(crate) fn glance<T>(
+        notes: &Notes,
+        dir: &File,
+        boot: &str,
+        ask: impl FnOnce(&mut Self) -> Result<T, Damaged>,
+    ) -> Option<T> {
+        let before = Stamp::read(dir).ok()?;
+        let answer = ask(&mut Self::open(notes, dir, boot)?).ok()?;
+        // A writer changes the folder first, its index afterwards.
+        (Stamp::read(dir).ok()? == before).then_some(answer)
+    }
+
     /// The reservations that this crate is known to have made since the last boot, even from an index whose seal is
     /// broken: they are not of an earlier boot.
     pub(crate) fn made_this_boot(notes: &Notes, boot: &str) -> Vec<(Address, OwnerHash)> {

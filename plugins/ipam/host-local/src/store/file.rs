@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cni_spec::{Attachment, ContainerId, IfName};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::libc::{EEXIST, EISDIR, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE};
+use nix::libc::{EEXIST, EINVAL, EISDIR, EMLINK, ENOSYS, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE};
 
 /// The temporary name of a reservation, if the file system has no unnamed files, or without /proc, which is needed to
 /// name them.
@@ -105,6 +105,9 @@ pub(super) fn create(folder: &Path, name: &str, content: &str) -> io::Result<()>
             match nix::unistd::linkat(AT_FDCWD, &unnamed, AT_FDCWD, &path, AtFlags::AT_SYMLINK_FOLLOW) {
                 // No /proc is mounted; or the folder is gone, which the other way detects, too.
                 Err(Errno::ENOENT) => create_by_name(&folder.join(TEMPORARY), &path, content),
+                Err(errno) if has_no_second_names(errno as i32) => {
+                    create_by_name(&folder.join(TEMPORARY), &path, content)
+                }
                 named => Ok(named?),
             }
         }
@@ -116,9 +119,14 @@ pub(super) fn create(folder: &Path, name: &str, content: &str) -> io::Result<()>
 fn unnamed(folder: &Path) -> io::Result<Option<File>> {
     match OpenOptions::new().write(true).custom_flags(O_TMPFILE).mode(0o600).open(folder) {
         Ok(file) => Ok(Some(file)),
-        Err(error) if matches!(error.raw_os_error(), Some(EOPNOTSUPP | EISDIR)) => Ok(None),
+        Err(error) if matches!(error.raw_os_error(), Some(EOPNOTSUPP | EISDIR | EINVAL | ENOSYS)) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether link(2) fails so on a file system where a file has one name: `EPERM` on vfat, the others on FUSE, virtiofs and 9p.
+fn has_no_second_names(errno: i32) -> bool {
+    matches!(errno, EPERM | EOPNOTSUPP | ENOSYS | EMLINK)
 }
 
 /// As [`create`], with a second name for a temporary file.
@@ -134,8 +142,7 @@ fn create_by_name(temporary: &Path, path: &Path, content: &str) -> io::Result<()
 /// Links a complete file to its address.
 fn give_name(temporary: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(temporary, path) {
-        // `EPERM` and `EOPNOTSUPP`: a file system without second names, such as vfat.
-        Err(error) if matches!(error.raw_os_error(), Some(EPERM | EOPNOTSUPP)) => rename_if_free(temporary, path),
+        Err(error) if error.raw_os_error().is_some_and(has_no_second_names) => rename_if_free(temporary, path),
         outcome => outcome,
     }
 }
@@ -178,25 +185,6 @@ pub(super) fn remove_left(folder: &Path) {
             tracing::debug!(name, %error, "cannot remove an old file of this plugin");
         }
     }
-}
-
-/// Writes as many files as an ADD would, and removes them, to detect a full disk or a read-only folder. Where files
-/// need names it is one file.
-pub(super) fn probe(folder: &Path, count: usize) -> io::Result<()> {
-    const AS_LARGE_AS_ANY: [u8; 64] = [b'0'; 64];
-    let mut held = Vec::new();
-    for _ in 0..count {
-        let Some(mut file) = unnamed(folder)? else { break };
-        file.write_all(&AS_LARGE_AS_ANY)?;
-        held.push(file);
-    }
-    if held.len() == count {
-        return Ok(());
-    }
-    let temporary = folder.join(TEMPORARY);
-    let written = create_new(&temporary).and_then(|mut file| file.write_all(&AS_LARGE_AS_ANY));
-    let removed = remove(&temporary);
-    written.and(removed)
 }
 
 #[cfg(test)]

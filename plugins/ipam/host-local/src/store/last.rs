@@ -82,7 +82,7 @@ fn open(folder: &Path, set: usize, options: &mut OpenOptions) -> io::Result<(Fil
     if metadata.is_file() { Ok((file, metadata.len())) } else { Err(no_file()) }
 }
 
-fn no_file() -> io::Error {
+pub(super) fn no_file() -> io::Error {
     io::Error::other("it is no regular file")
 }
 

@@ -9,6 +9,7 @@ mod last;
 mod lock;
 pub(crate) mod notes;
 pub(crate) mod released;
+pub(crate) mod room;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -389,21 +390,6 @@ impl Store {
         self.boot.as_ref().is_some_and(|boot| boot.is_after(written))
     }
 
-    /// Checks that an ADD could write its files: for each of `sets` sets a reservation, and the address last reserved.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub(crate) fn probe(&mut self, sets: usize) -> Result<(), OpError> {
-        self.changed = true;
-        let mut files = sets;
-        for set in 0..sets {
-            let object = || format!("{}/last_reserved_ip.{set}", self.folder.display());
-            let needs_room = last::needs_room(&self.folder, set);
-            files += usize::from(needs_room.map_err(|error| OpError::io("write", object(), &error))?);
-        }
-        file::probe(&self.folder, files).map_err(|error| OpError::io("write", self.object(), &error))
-    }
-
     /// The plugin's own notes about the store.
     pub(crate) fn notes(&self) -> &Notes {
         &self.notes
@@ -430,21 +416,6 @@ impl Store {
             tracing::warn!(folder = %self.folder.display(), %error, "cannot write the index: the next call reads the folder");
         }
     }
-}
-
-/// Checks that an ADD could make the store and write its files there, without making any of it visible.
-///
-/// # Errors
-/// The kernel's error.
-pub(crate) fn probe_for(folder: &Path, sets: usize) -> Result<(), OpError> {
-    // `symlink_metadata`: a dangling link exists, and makes ADD fail.
-    let there = folder.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok()).unwrap_or(Path::new("."));
-    let missing = folder.ancestors().take_while(|ancestor| *ancestor != there).count();
-    let files = 2 * sets + 1 + missing;
-    file::probe(there, files).map_err(|error| {
-        OpError::io("create", format!("store {}", folder.display()), &error)
-            .request(format!("open {} O_TMPFILE", there.display()))
-    })
 }
 
 /// What an operation read, besides its reservations.

@@ -56,16 +56,7 @@ fn owner_text(owner: &Attachment) -> String {
 /// The addresses that still have to wait, oldest first, with the remaining time. Drops the other lines when they are
 /// the majority.
 pub(crate) fn read(notes: &Notes, cool_down: Duration) -> Vec<(Released, Duration)> {
-    let mut bytes = Vec::new();
-    if notes.read(NAME).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes)).is_err() {
-        return Vec::new();
-    }
-    let text = String::from_utf8_lossy(&bytes);
-    let now = SystemTime::now();
-    let all: Vec<Released> = text.lines().filter_map(Released::parse).collect();
-    let count = all.len();
-    let waiting = |released: Released| released.waits(cool_down, now).map(|rest| (released, rest));
-    let waiting: Vec<_> = all.into_iter().filter_map(waiting).collect();
+    let (waiting, count) = parse(notes, cool_down);
     if waiting.len() * 2 < count {
         let lines: String = waiting.iter().map(|(released, _)| released.line()).collect();
         let shorten = |mut file: File| file.set_len(0).and_then(|()| file.write_all(lines.as_bytes()));
@@ -74,6 +65,25 @@ pub(crate) fn read(notes: &Notes, cool_down: Duration) -> Vec<(Released, Duratio
         }
     }
     waiting
+}
+
+/// As [`read`], but changes nothing.
+pub(crate) fn peek(notes: &Notes, cool_down: Duration) -> Vec<(Released, Duration)> {
+    parse(notes, cool_down).0
+}
+
+/// The addresses that still have to wait, and the number of all lines.
+fn parse(notes: &Notes, cool_down: Duration) -> (Vec<(Released, Duration)>, usize) {
+    let mut bytes = Vec::new();
+    if notes.read(NAME).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes)).is_err() {
+        return (Vec::new(), 0);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let now = SystemTime::now();
+    let all: Vec<Released> = text.lines().filter_map(Released::parse).collect();
+    let count = all.len();
+    let waiting = |released: Released| released.waits(cool_down, now).map(|rest| (released, rest));
+    (all.into_iter().filter_map(waiting).collect(), count)
 }
 
 /// Records that `owner` released `addresses` just now.

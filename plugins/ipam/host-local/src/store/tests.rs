@@ -80,8 +80,9 @@ impl Node {
         block_on(check::check(&self.conf(), &owner(id)))
     }
 
+    /// STATUS by the letter, where a full range is an error.
     fn status(&self) -> Result<(), CniError> {
-        block_on(status::status(&self.conf()))
+        block_on(status::status(&Conf { report_exhausted: true, ..self.conf() }))
     }
 
     fn store(&self) -> Store {
@@ -268,7 +269,7 @@ fn gc_releases_what_is_not_valid() {
 }
 
 #[test]
-fn status_reports_that_no_address_is_free() {
+fn status_reports_that_no_address_is_free_where_the_config_asks_for_it() {
     let node = Node::new(SIX);
     node.status().unwrap();
     assert!(!node.path("").exists(), "STATUS makes nothing");
@@ -276,11 +277,33 @@ fn status_reports_that_no_address_is_free() {
         node.status().unwrap();
         node.add(id).unwrap();
     }
-    let error = node.status().unwrap_err();
-    assert_eq!(error.code, Code::NOT_AVAILABLE);
-    assert_eq!(error.msg, "no IP addresses available in range set: 10.0.0.1-10.0.0.6");
+    // Also where the index is not valid, and the folder is read.
+    for note in [None, Some("index")] {
+        drop(note.map(|note| fs::remove_file(node.note(note))));
+        let error = node.status().unwrap_err();
+        assert_eq!(error.code, Code::NOT_AVAILABLE);
+        assert_eq!(error.msg, "no IP addresses available in range set: 10.0.0.1-10.0.0.6");
+        block_on(status::status(&node.conf())).unwrap();
+    }
     node.del("c");
     node.status().unwrap();
+}
+
+/// Runtimes ask for ever, also while an ADD holds the lock.
+#[test]
+fn status_takes_no_lock_and_writes_nothing() {
+    let node = Node::new(SIX);
+    node.add("a").unwrap();
+    let stamp = || {
+        let about = fs::metadata(node.path("")).unwrap();
+        use std::os::unix::fs::MetadataExt;
+        (about.mtime_nsec(), about.ctime_nsec(), fs::read(node.note("index")).unwrap())
+    };
+    let before = stamp();
+    let held = node.store();
+    node.status().unwrap();
+    drop(held);
+    assert_eq!(stamp(), before);
 }
 
 #[test]
