@@ -180,7 +180,8 @@ pub fn list(net: &Kernel, link: u32, table: u32, ipv6: bool) -> Result<Vec<Whole
     message.header.kind = RouteType::Unicast;
     message.attributes.push(RouteAttribute::Oif(link));
     message.attributes.push(RouteAttribute::Table(table));
-    let routes = list_like(net, message, Some(table))?.into_iter().filter_map(|message| Whole::read(message).of_link(link));
+    let routes =
+        list_like(net, message, Some(table))?.into_iter().filter_map(|message| Whole::read(message).of_link(link));
     let (mut routes, by_gateway): (Vec<_>, Vec<_>) = routes.partition(Whole::is_on_link);
     routes.extend(by_gateway);
     Ok(routes)
