@@ -1,0 +1,454 @@
+//! A history on a fresh node: its steps are made, and after each one the rules are checked.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde_json::Value;
+use testns::{Attachment, Container, Namespace, Node, Remains, Subject, Verb};
+
+use crate::calls::{self, Target};
+use crate::lane::{self, LANES, Lane, OUTSIDE, SLOTS};
+use crate::rules;
+use crate::step::{By, Collector, History, List, Step, Stranger};
+use crate::traffic::{self, Source, Traffic};
+
+/// The pod of each lane with which the others exchange packets: a slot that no step addresses.
+pub(crate) const fn anchor(lane: usize) -> usize {
+    lane + LANES * SLOTS
+}
+
+/// A rule that was broken.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    /// The step, from 0; the number of steps for what is left at the end.
+    pub(crate) at: usize,
+    pub(crate) words: String,
+}
+
+/// A container that has, or may have, something of an attachment.
+#[derive(Debug)]
+pub(crate) struct Pod {
+    pub(crate) container: Container,
+    pub(crate) result: Value,
+    by: By,
+    pub(crate) is_renamed: bool,
+}
+
+/// The present state of a slot.
+#[derive(Debug)]
+enum Place {
+    /// DEL was the last call, and succeeded.
+    Free,
+    /// ADD succeeded, and no call has addressed the attachment since.
+    Living(Pod),
+    /// GC had a list without it; DEL follows.
+    Omitted(Pod),
+    /// The namespace ended without DEL; the maker, and the result, which a runtime has in its cache.
+    Dead(By, Value),
+}
+
+/// A node in the middle of a history.
+pub(crate) struct Course<'a> {
+    node: &'a Node,
+    traffic: Traffic,
+    places: BTreeMap<usize, Place>,
+}
+
+type Outcome = Result<(), String>;
+
+/// Makes a history on a node of its own.
+pub(crate) fn run(history: &History, has_reference: bool) -> Result<(), Fault> {
+    let history = history.clone();
+    // A node is for one thread, and the namespaces end with it.
+    std::thread::spawn(move || on_fresh_node(&history, has_reference)).join().unwrap_or_else(|panic| {
+        let words = panic.downcast::<String>().map_or_else(|_| "a panic".to_owned(), |words| *words);
+        Err(Fault { at: usize::MAX, words })
+    })
+}
+
+fn on_fresh_node(history: &History, has_reference: bool) -> Result<(), Fault> {
+    let node = Node::with(&Subject::ours());
+    let outside = lane::prepare(&node);
+    let lanes = history.lanes();
+    let end = history.steps.len();
+    let fault = |at, words| Fault { at, words };
+    warm_up(&node, &lanes, has_reference).map_err(|words| fault(0, words))?;
+    node.remember();
+    let mut course = Course { node: &node, traffic: Traffic::start(&outside), places: BTreeMap::new() };
+    for lane in &lanes {
+        course.answer_outside(&outside, *lane);
+        course.attach(anchor(*lane), By::Ours).map_err(|words| fault(0, words))?;
+    }
+    for (at, step) in history.steps.iter().enumerate() {
+        course.make(*step).and_then(|()| course.check(step.lane())).map_err(|words| fault(at, words))?;
+    }
+    course.end(&lanes).map_err(|words| fault(end, words))
+}
+
+/// What pods of a network share is made by its first one, and stays.
+fn warm_up(node: &Node, lanes: &[usize], has_reference: bool) -> Outcome {
+    let makers = if has_reference { &[By::Theirs, By::Ours][..] } else { &[By::Ours] };
+    for lane in lanes {
+        for by in makers {
+            let container = node.container_without_probes();
+            let attachment = lane::attachment(*lane, &container.attachment().netns);
+            let target = Target { node, slot: *lane, network: None, attachment };
+            let result = target.add(*by)?;
+            target.del(*by, Some(&result))?;
+            container.leave(Remains::Gone);
+        }
+    }
+    node.settle(Duration::from_secs(60));
+    Ok(())
+}
+
+impl<'a> Course<'a> {
+    /// The other machine answers a lane's pods.
+    fn answer_outside(&self, outside: &Namespace, lane: usize) {
+        let port = outside_port(lane);
+        self.traffic.serve(anchor(lane), traffic::open(outside, (Lane(lane).outside(), port).into()).unwrap());
+    }
+
+    fn target(&self, slot: usize, container: &Container) -> Target<'a> {
+        let attachment = lane::attachment(slot, &container.attachment().netns);
+        Target { node: self.node, slot, network: None, attachment }
+    }
+
+    /// As [`Course::target`], when the namespace is gone.
+    fn without_namespace(&self, slot: usize, by: By) -> Target<'a> {
+        let netns = if by == By::Cnitool { "/run/netns/gone" } else { "" };
+        Target { node: self.node, slot, network: None, attachment: lane::attachment(slot, netns) }
+    }
+
+    fn place(&mut self, slot: usize) -> &mut Place {
+        self.places.entry(slot).or_insert(Place::Free)
+    }
+
+    fn take(&mut self, slot: usize) -> Place {
+        std::mem::replace(self.place(slot), Place::Free)
+    }
+
+    fn living(&self) -> impl Iterator<Item = (usize, &Pod)> {
+        self.places.iter().filter_map(|(slot, place)| match place {
+            Place::Living(pod) => Some((*slot, pod)),
+            Place::Free | Place::Omitted(_) | Place::Dead(..) => None,
+        })
+    }
+
+    /// Makes a step.
+    fn make(&mut self, step: Step) -> Outcome {
+        match step {
+            Step::Add(slot, by) => match self.ready(slot)? {
+                true => self.refused(slot, by, false),
+                false => self.attach(slot, by),
+            },
+            Step::AddElsewhere(slot, by) => match self.ready(slot)? {
+                true => self.refused(slot, by, true),
+                false => Ok(()),
+            },
+            Step::AddTwice(slot, by) => match self.ready(slot)? {
+                true => self.refused(slot, by, false),
+                false => self.attach_twice(slot, by),
+            },
+            Step::KilledAdd(slot, n) => match self.ready(slot)? {
+                true => Ok(()),
+                false => self.killed(slot, |target| target.killed(Verb::Add, n.into()), By::Ours),
+            },
+            Step::KilledRuntime(slot, microseconds) => match self.ready(slot)? {
+                true => Ok(()),
+                false => {
+                    let time = Duration::from_micros(microseconds.into());
+                    self.killed(slot, |target| target.killed_runtime(time), By::Cnitool)
+                }
+            },
+            Step::Rename(slot) => self.rename(slot),
+            Step::Del(slot, by) => self.del(slot, by, None),
+            Step::KilledDel(slot, n) => self.del(slot, By::Ours, Some(n)),
+            Step::Die(slot) => self.die(slot),
+            Step::DelStranger(slot, by, stranger) => self.del_stranger(slot, by, stranger),
+            Step::Collect(lane, collector) => self.collect(lane, collector),
+        }
+    }
+
+    /// Makes a slot one that is free or has a living pod; whether it has.
+    fn ready(&mut self, slot: usize) -> Result<bool, String> {
+        if matches!(self.place(slot), Place::Omitted(_)) {
+            self.del(slot, By::Ours, None)?;
+        }
+        Ok(matches!(self.place(slot), Place::Living(_)))
+    }
+
+    /// ADD, which has to succeed.
+    fn attach(&mut self, slot: usize, by: By) -> Outcome {
+        // host-local refuses the ID of a container that ended without DEL. Our library makes up for it where ADD was its own.
+        if matches!(self.place(slot), Place::Dead(maker, _) if [by, *maker] != [By::Cnitool; 2]) {
+            self.del(slot, By::Ours, None)?;
+        }
+        let container = self.node.container_without_probes();
+        let result = self.target(slot, &container).add(by)?;
+        self.admit(slot, Pod { container, result, by, is_renamed: false })
+    }
+
+    /// A pod is there: no other has its addresses, and it exchanges packets from now on.
+    fn admit(&mut self, slot: usize, pod: Pod) -> Outcome {
+        let others = self.places.iter().filter_map(|(other, place)| match place {
+            Place::Living(pod) | Place::Omitted(pod) => Some((*other, pod)),
+            Place::Free | Place::Dead(..) => None,
+        });
+        rules::addresses_are_no_others(slot, &pod, others)?;
+        let anchor_addresses = match self.places.get(&anchor(slot % LANES)) {
+            Some(Place::Living(anchor)) => rules::addresses(&anchor.result),
+            Some(Place::Free | Place::Omitted(_) | Place::Dead(..)) | None => Vec::new(),
+        };
+        self.begin_flows(slot, &pod, &anchor_addresses).map_err(|error| format!("no socket for a new pod: {error}"))?;
+        self.places.insert(slot, Place::Living(pod));
+        self.traffic.wait_for_first();
+        Ok(())
+    }
+
+    fn begin_flows(&self, slot: usize, pod: &Pod, anchor: &[IpAddr]) -> std::io::Result<()> {
+        let (lane, inside) = (Lane::of(slot), pod.container.namespace());
+        let lasting = |from: IpAddr, to: SocketAddr| {
+            let socket = traffic::open(inside, (from, 0).into())?;
+            socket.connect(to).map(|()| socket)
+        };
+        let own = rules::addresses(&pod.result);
+        for (own, port) in [(own.iter().find(|ip| ip.is_ipv4()), 7), (own.iter().find(|ip| ip.is_ipv6()), 8)] {
+            let Some(own) = own else { continue };
+            self.traffic.serve(slot, traffic::open(inside, (*own, port).into())?);
+            if let Some(ip) = anchor.iter().find(|ip| ip.is_ipv4() == own.is_ipv4()) {
+                let name = if own.is_ipv4() { "between pods" } else { "between pods (IPv6)" };
+                let to = SocketAddr::new(*ip, port);
+                self.traffic.begin(slot, name, Source::Lasting(lasting(*own, to)?), to);
+            }
+            if own.is_ipv4() {
+                let to = SocketAddr::new(lane.outside(), outside_port(lane.0));
+                self.traffic.begin(slot, "to another machine", Source::Lasting(lasting(*own, to)?), to);
+            }
+        }
+        if lane.is_routed() {
+            let to = SocketAddr::new(lane::NODE.parse().unwrap(), lane::host_port(slot));
+            self.traffic.begin(slot, "to the host port", Source::Fresh, to);
+        }
+        Ok(())
+    }
+
+    /// ADD of what lives, which has to be refused and changes nothing.
+    fn refused(&mut self, slot: usize, by: By, is_elsewhere: bool) -> Outcome {
+        let Place::Living(pod) = self.place(slot) else { return Ok(()) };
+        // Refusals of the reference are not tested, and one runtime's container IDs are not another's.
+        let by = if by == By::Cnitool && pod.by == By::Cnitool { by } else { By::Ours };
+        let own = pod.container.clone();
+        let container = if is_elsewhere { self.node.container_without_probes() } else { own };
+        let outcome = self.target(slot, &container).add(by);
+        if is_elsewhere {
+            container.leave(Remains::Gone);
+        }
+        match outcome {
+            Ok(_) => Err("ADD of an attachment that lives succeeds".to_owned()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Two ADDs of one attachment: not both succeed, and the one that does has all that ADD promises.
+    fn attach_twice(&mut self, slot: usize, by: By) -> Outcome {
+        let container = self.node.container_without_probes();
+        let target = self.target(slot, &container);
+        let outcomes = std::thread::scope(|scope| {
+            [(); 2].map(|()| scope.spawn(|| target.add(by))).map(|call| call.join().expect("an outcome"))
+        });
+        match outcomes {
+            [Ok(_), Ok(_)] => Err("two ADDs of one attachment both succeed".to_owned()),
+            [Ok(result), Err(_)] | [Err(_), Ok(result)] => {
+                self.admit(slot, Pod { container, result, by, is_renamed: false })
+            }
+            [Err(one), Err(other)] if by == By::Cnitool => Err(format!("both of two ADDs fail: {one}; {other}")),
+            [Err(_), Err(_)] => self.clean(slot, &container, by, None),
+        }
+    }
+
+    /// A call that is cut off, and the DEL that follows.
+    fn killed(&mut self, slot: usize, call: impl FnOnce(&Target<'_>), by: By) -> Outcome {
+        let container = self.node.container_without_probes();
+        call(&self.target(slot, &container));
+        self.clean(slot, &container, by, None)
+    }
+
+    fn clean(&mut self, slot: usize, container: &Container, by: By, result: Option<&Value>) -> Outcome {
+        self.target(slot, container).del(by, result)?;
+        container.leave(Remains::Gone);
+        *self.place(slot) = Place::Free;
+        rules::nothing_is_reserved(slot)
+    }
+
+    fn rename(&mut self, slot: usize) -> Outcome {
+        let Place::Living(pod) = self.place(slot) else { return Ok(()) };
+        let name = pod.container.id().to_owned();
+        // While it is up, so that no route is lost; kernels before 6.2 refuse that.
+        let command = ["-n", &name, "link", "set", "eth0", "name", "net7"];
+        let status =
+            std::process::Command::new("/usr/bin/ip").args(command).stderr(std::process::Stdio::null()).status();
+        pod.is_renamed |= status.is_ok_and(|status| status.success());
+        Ok(())
+    }
+
+    fn del(&mut self, slot: usize, by: By, killed: Option<u16>) -> Outcome {
+        // The reference finds what it removes only by the namespace and the name.
+        let own = if by == By::Theirs { By::Ours } else { by };
+        self.traffic.close(slot);
+        match self.take(slot) {
+            Place::Free => self.without_namespace(slot, own).del(own, None)?,
+            Place::Dead(By::Cnitool, _) => self.without_namespace(slot, By::Cnitool).del(By::Cnitool, None)?,
+            Place::Dead(_, result) => self.without_namespace(slot, By::Ours).del(By::Ours, Some(&result))?,
+            Place::Omitted(pod) => self.clean(slot, &pod.container, By::Ours, Some(&pod.result))?,
+            Place::Living(pod) => {
+                let target = self.target(slot, &pod.container);
+                if let Some(n) = killed {
+                    target.killed(Verb::Del, n.into());
+                }
+                // `cnitool` has no result of what the reference made, which bears no mark.
+                let by = if by == By::Cnitool && pod.by == By::Theirs { By::Ours } else { by };
+                target.del(if pod.is_renamed { own } else { by }, Some(&pod.result))?;
+                pod.container.leave(Remains::Gone);
+            }
+        }
+        rules::nothing_is_reserved(slot)
+    }
+
+    fn die(&mut self, slot: usize) -> Outcome {
+        self.traffic.close(slot);
+        match self.take(slot) {
+            Place::Living(pod) | Place::Omitted(pod) => {
+                pod.container.leave(Remains::Gone);
+                *self.place(slot) = Place::Dead(pod.by, pod.result);
+            }
+            other @ (Place::Free | Place::Dead(..)) => *self.place(slot) = other,
+        }
+        Ok(())
+    }
+
+    fn del_stranger(&mut self, slot: usize, by: By, stranger: Stranger) -> Outcome {
+        let Place::Living(pod) = self.place(slot) else { return Ok(()) };
+        // Rules of the reference's sbr bear no mark: any DEL in the container's namespace is theirs.
+        if pod.by == By::Theirs && !Lane::of(slot).is_routed() {
+            return Ok(());
+        }
+        let container = pod.container.clone();
+        let mut target = self.target(slot, &container);
+        match stranger {
+            Stranger::Container => target.attachment.container_id = "stranger".to_owned(),
+            Stranger::Network => target.network = Some(lane::other_network(slot % LANES)),
+        }
+        target.del(by, None).or(Ok(()))
+    }
+
+    fn collect(&mut self, lane: usize, collector: Collector) -> Outcome {
+        let list = match collector {
+            Collector::Plugins(list) => list,
+            // Both report by their status what they keep.
+            Collector::Cnitool => return calls::cnitool(self.node, &["gc", Lane(lane).name()]).map(drop).or(Ok(())),
+            Collector::Doctor => return calls::cnitool(self.node, &["doctor", "--fix"]).map(drop).or(Ok(())),
+        };
+        let is_omitted = |slot: usize| match list {
+            List::True | List::Bogus => false,
+            List::Without(other) => other == slot,
+            List::OnlyBogus | List::Empty => slot != anchor(lane),
+        };
+        let slots: Vec<_> = self.living().map(|(slot, _)| slot).filter(|slot| slot % LANES == lane).collect();
+        let (omitted, listed): (Vec<_>, Vec<_>) = slots.into_iter().partition(|slot| is_omitted(*slot));
+        for slot in omitted {
+            self.traffic.close(slot);
+            if let Place::Living(pod) = self.take(slot) {
+                *self.place(slot) = Place::Omitted(pod);
+            }
+        }
+        let mut valid: Vec<Attachment> = listed.iter().map(|slot| lane::attachment(*slot, "")).collect();
+        if matches!(list, List::Bogus | List::OnlyBogus) {
+            valid.push(Attachment { container_id: "bogus".to_owned(), ..lane::attachment(0, "") });
+        }
+        calls::collect(self.node, Lane(lane), &valid);
+        Ok(())
+    }
+
+    /// The rules that hold after each step.
+    fn check(&mut self, lane: usize) -> Outcome {
+        if let Some(loss) = self.traffic.take_losses(2).first() {
+            return Err(format!("slot {}: {}", loss.slot, loss.words));
+        }
+        for (slot, pod) in self.living() {
+            rules::addresses_are_there(slot, pod)?;
+            rules::addresses_are_reserved(slot, pod)?;
+        }
+        for (slot, pod) in self.living().filter(|(slot, pod)| slot % LANES == lane && !pod.is_renamed) {
+            let checked = self.target(slot, &pod.container).check(&pod.result);
+            checked.map_err(|words| format!("slot {slot}, added by {:?}: {words}", pod.by))?;
+        }
+        Ok(())
+    }
+
+    /// Ends all pods. Nothing is left of them.
+    fn end(mut self, lanes: &[usize]) -> Outcome {
+        let slots: Vec<_> = self.places.keys().copied().collect();
+        for slot in slots {
+            let by = [By::Cnitool, By::Ours, By::Theirs][slot / LANES % 3];
+            let can = by != By::Theirs || testns::find_reference().is_some();
+            self.del(slot, if can { by } else { By::Ours }, None)?;
+        }
+        if let Some(loss) = self.traffic.take_losses(0).first() {
+            return Err(format!("slot {}: {}", loss.slot, loss.words));
+        }
+        let node = self.node;
+        drop(self);
+        node.settle(Duration::from_secs(60));
+        for lane in lanes {
+            // Entries of the cache, of pods whose DEL was another runtime's.
+            calls::cnitool(node, &["gc", Lane(*lane).name()])?;
+        }
+        rules::nothing_is_left(node)
+    }
+}
+
+/// The other machine's port that answers a lane's pods.
+fn outside_port(lane: usize) -> u16 {
+    30_000 + u16::try_from(lane).unwrap_or_default()
+}
+
+impl Lane {
+    /// An address of the other machine that its pods reach.
+    fn outside(self) -> IpAddr {
+        match self.is_routed() {
+            true => OUTSIDE.parse().unwrap(),
+            false => format!("10.66.{}.1", self.0).parse().unwrap(),
+        }
+    }
+}
+
+impl Step {
+    /// The lane that it is about.
+    pub(crate) fn lane(self) -> usize {
+        match self {
+            Self::Add(slot, _)
+            | Self::AddElsewhere(slot, _)
+            | Self::AddTwice(slot, _)
+            | Self::KilledAdd(slot, _)
+            | Self::KilledRuntime(slot, _)
+            | Self::Rename(slot)
+            | Self::Del(slot, _)
+            | Self::KilledDel(slot, _)
+            | Self::Die(slot)
+            | Self::DelStranger(slot, _, _)
+            | Self::Collect(slot, _) => slot % LANES,
+        }
+    }
+}
+
+impl History {
+    /// The lanes that its steps are about.
+    fn lanes(&self) -> Vec<usize> {
+        let mut lanes: Vec<_> = self.steps.iter().map(|step| step.lane()).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        lanes
+    }
+}

@@ -1,0 +1,128 @@
+//! The networks of a history: one for each kind of interface, each with chained plugins.
+
+use serde_json::{Value, json};
+use testns::{Attachment, Node};
+
+/// How many there are: bridge, ptp, macvlan.
+pub(crate) const LANES: usize = 3;
+/// Places for pods in each.
+pub(crate) const SLOTS: usize = 4;
+
+/// The node's uplink, and the other machine at its end.
+pub(crate) const UPLINK: &str = "up0";
+pub(crate) const OUTSIDE: &str = "192.0.2.2";
+pub(crate) const NODE: &str = "192.0.2.1";
+
+/// A network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lane(pub(crate) usize);
+
+impl Lane {
+    /// The lane of a slot.
+    pub(crate) fn of(slot: usize) -> Self {
+        Self(slot % LANES)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        ["hbridge", "hptp", "hmacvlan"][self.0]
+    }
+
+    /// Whether packets of its pods pass the node's routing and rules.
+    pub(crate) fn is_routed(self) -> bool {
+        self.0 < 2
+    }
+
+    fn interface(self) -> Value {
+        let routes = if self.is_routed() { json!([]) } else { json!([{"dst": "198.51.100.0/24"}]) };
+        let (four, six) = (format!("10.66.{}.0/24", self.0), format!("fd66:{}::/112", self.0));
+        let ipam = json!({"type": "host-local", "ranges": [[{"subnet": four}], [{"subnet": six}]], "routes": routes});
+        match self.0 {
+            0 => json!({"type": "bridge", "bridge": "hbr0", "isDefaultGateway": true, "ipMasq": true,
+                "ipMasqBackend": "iptables", "ipam": ipam}),
+            1 => json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "iptables",
+                "ipam": {"type": "host-local", "ranges": ipam["ranges"],
+                    "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
+            _ => json!({"type": "macvlan", "master": UPLINK, "mode": "bridge", "ipam": ipam}),
+        }
+    }
+
+    fn plugins(self) -> Vec<Value> {
+        let portmap = json!({"type": "portmap", "backend": "iptables", "capabilities": {"portMappings": true}});
+        let firewall = json!({"type": "firewall", "backend": "iptables"});
+        let rate = 4_000_000_000_u64;
+        let bandwidth = json!({"type": "bandwidth", "ingressRate": rate, "ingressBurst": 400_000_000,
+            "egressRate": rate, "egressBurst": 400_000_000});
+        let sbr = json!({"type": "sbr"});
+        match self.0 {
+            0 => vec![self.interface(), portmap, firewall, bandwidth],
+            1 => vec![self.interface(), portmap, firewall],
+            _ => vec![self.interface(), sbr],
+        }
+    }
+
+    /// The list, as a file has it.
+    pub(crate) fn list(self) -> Value {
+        json!({"cniVersion": "1.1.0", "name": self.name(), "plugins": self.plugins()})
+    }
+
+    /// Capability arguments of a slot's pod.
+    pub(crate) fn capabilities(self, slot: usize) -> Value {
+        if !self.is_routed() {
+            return json!({});
+        }
+        json!({"portMappings": [{"hostPort": host_port(slot), "containerPort": 7, "protocol": "udp"}]})
+    }
+
+    /// The plugins' configs for a slot's pod, as SPEC 3 derives them.
+    pub(crate) fn configs(self, slot: usize) -> Vec<Value> {
+        let mut all = self.plugins();
+        for config in &mut all {
+            config["name"] = self.name().into();
+            config["cniVersion"] = "1.1.0".into();
+            if config.as_object_mut().and_then(|config| config.remove("capabilities")).is_some() {
+                config["runtimeConfig"] = self.capabilities(slot);
+            }
+        }
+        all
+    }
+
+    /// The folder of the lane's reservations.
+    pub(crate) fn store(self) -> String {
+        format!("/var/lib/cni/networks/{}", self.name())
+    }
+}
+
+/// The node's port that leads to a slot's pod.
+pub(crate) fn host_port(slot: usize) -> u16 {
+    20_000 + u16::try_from(slot).unwrap_or_default()
+}
+
+/// The attachment of a slot's pod in a namespace.
+pub(crate) fn attachment(slot: usize, netns: &str) -> Attachment {
+    Attachment { container_id: format!("slot{slot}"), netns: netns.to_owned(), ifname: "eth0".to_owned() }
+}
+
+/// Connects the node with another machine, and configures the networks.
+pub(crate) fn prepare(node: &Node) -> testns::Namespace {
+    let outside = node.remote("outside");
+    node.host().add_veth(UPLINK, &outside, "eth0");
+    node.host().add_address(UPLINK, &format!("{NODE}/24"));
+    outside.add_address("eth0", &format!("{OUTSIDE}/24"));
+    std::fs::create_dir_all("/etc/cni/net.d").unwrap();
+    for lane in (0..LANES).map(Lane) {
+        if !lane.is_routed() {
+            outside.add_address("eth0", &format!("10.66.{}.1/24", lane.0));
+        }
+        let (mut list, folder) = (lane.list(), "/etc/cni/net.d");
+        std::fs::write(format!("{folder}/10-{}.conflist", lane.name()), list.to_string()).unwrap();
+        let other = other_network(lane.0);
+        list["name"] = other.as_str().into();
+        std::fs::write(format!("{folder}/20-{other}.conflist"), list.to_string()).unwrap();
+    }
+    outside
+}
+
+/// A network with the same plugins, which no pod is in.
+pub(crate) fn other_network(lane: usize) -> String {
+    format!("other{}", Lane(lane).name())
+}

@@ -1,0 +1,118 @@
+//! Random histories of a node whose pods exchange packets all the time: what does not address an attachment leaves it alone.
+//!
+//! A [`step::History`] is a sequence of ADD, DEL, GC, `cnitool doctor --fix` and kills, by `cnitool`, by raw calls of our
+//! plugins and of the reference's. It [runs](course) on a fresh node, on networks of bridge, ptp and macvlan with
+//! [chained plugins](lane), while [packets](traffic) of all living pods are counted. After each step the [rules] have to hold:
+//! no packet of a pod is lost that no call has addressed, no address is held twice or free while a pod has it, CHECK passes; at the end
+//! nothing is left. A history that breaks a rule is [reduced](shrink) before it is shown.
+//!
+//! An hour of other histories: `HISTORY_SECONDS=3600 cargo test -p conformance --test history`. Further variables:
+//! `HISTORY_SEED`, the first seed; `HISTORY_STEPS`, how long a history is; `HISTORY_ONLY=3,7`, these steps of it only;
+//! `HISTORY_WITHOUT=Die,KilledAdd`, no such steps; `HISTORY_SHRINK_SECONDS`.
+
+#![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
+#![allow(missing_docs, reason = "a test's name is its documentation")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+
+#[path = "../differential/numbers.rs"]
+mod numbers;
+
+mod step;
+
+mod lane;
+
+mod calls;
+mod traffic;
+
+mod course;
+mod rules;
+
+mod shrink;
+
+use std::fmt::Write;
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use course::Fault;
+use step::History;
+
+/// Each of these broke a rule before the faults that it found were mended.
+const SEEDS: &[u64] = &[1, 2, 3, 5, 9, 12];
+
+const STEPS: u64 = 25;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// Runs the calling test in PID namespaces of its own, in which it is the first process: GC and doctor look for living containers
+/// in the namespaces of all processes, so they must see none of the machine's. Returns false there.
+fn is_outside(test: &str) -> bool {
+    const INSIDE: &str = "HISTORY_INSIDE";
+    if std::env::var_os(INSIDE).is_some() {
+        return false;
+    }
+    let mut command = Command::new("/usr/bin/unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(INSIDE, "yes");
+    let status = command.status().expect("start unshare");
+    assert!(status.success(), "see above");
+    true
+}
+
+#[test]
+fn no_history_harms_a_container_that_it_does_not_address() {
+    if is_outside("no_history_harms_a_container_that_it_does_not_address") {
+        return;
+    }
+    let has_reference = testns::reference_or_skip("no_history_harms_a_container_that_it_does_not_address").is_some();
+    let start = Instant::now();
+    let run = |seed| history(seed, has_reference);
+    let count = match (variable("HISTORY_SECONDS"), variable("HISTORY_SEED")) {
+        (Some(seconds), seed) => {
+            let seed = seed.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() * 1000);
+            (seed..).take_while(|_| start.elapsed() < Duration::from_secs(seconds)).map(run).count()
+        }
+        (None, Some(seed)) => std::iter::once(seed).map(run).count(),
+        (None, None) => SEEDS.iter().copied().map(run).count(),
+    };
+    testns::note(&format!("HISTORIES {count} in {} s", start.elapsed().as_secs()));
+}
+
+/// Runs a seed's history; panics with a smaller one if it breaks a rule.
+fn history(seed: u64, has_reference: bool) {
+    let length = usize::try_from(variable("HISTORY_STEPS").unwrap_or(STEPS)).unwrap();
+    let whole = History::of_seed(seed, length, has_reference);
+    let without = std::env::var("HISTORY_WITHOUT").unwrap_or_default();
+    let is_left_out = |at: &usize| {
+        without.split(',').any(|kind| !kind.is_empty() && format!("{:?}", whole.steps[*at]).starts_with(kind))
+    };
+    let mut kept: Vec<usize> = (0..length).filter(|at| !is_left_out(at)).collect();
+    if let Ok(text) = std::env::var("HISTORY_ONLY") {
+        kept = text.split(',').map(|number| number.parse::<usize>().unwrap() - 1).collect();
+    }
+    let Err(fault) = course::run(&whole.only(&kept), has_reference) else { return };
+    let first = describe(&whole.only(&kept), &fault);
+    testns::note(&format!("seed {seed}: {first}"));
+    // The steps behind the fault are not needed for it.
+    kept.truncate(fault.at.saturating_add(1));
+    let deadline = Instant::now() + Duration::from_secs(variable("HISTORY_SHRINK_SECONDS").unwrap_or(120));
+    let whole = whole.only(&kept);
+    let small = shrink::shrink(&whole, deadline, |history| course::run(history, has_reference).is_err());
+    let history = whole.only(&small);
+    let text = match course::run(&history, has_reference) {
+        Err(fault) => describe(&history, &fault),
+        Ok(()) => format!("this does not fail each time; before it was reduced it failed {first}"),
+    };
+    let numbers: Vec<_> = small.iter().map(|at| (kept[*at] + 1).to_string()).collect();
+    panic!("seed {seed}: HISTORY_SEED={seed} HISTORY_STEPS={length} HISTORY_ONLY={}\n{text}", numbers.join(","));
+}
+
+fn describe(history: &History, fault: &Fault) -> String {
+    let mut text = String::new();
+    for (at, step) in history.steps.iter().enumerate().take(fault.at.saturating_add(1)) {
+        writeln!(text, "{:3}  {step:?}", at + 1).unwrap();
+    }
+    let place = if fault.at >= history.steps.len() { "at the end" } else { "after the last step shown" };
+    format!("{place}: {}\n{text}", fault.words)
+}

@@ -1,0 +1,91 @@
+//! The rules that hold whatever happens: each says in words what is wrong.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use testns::Node;
+
+use crate::course::Pod;
+use crate::lane::{self, Lane};
+
+type Outcome = Result<(), String>;
+
+/// The addresses of a result.
+pub(crate) fn addresses(result: &Value) -> Vec<IpAddr> {
+    let ips = result["ips"].as_array().into_iter().flatten();
+    let texts = ips.filter_map(|ip| ip["address"].as_str()?.split('/').next());
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+/// No address of a new pod is one that another pod has, by its result or on its links.
+pub(crate) fn addresses_are_no_others<'a>(
+    slot: usize,
+    pod: &Pod,
+    others: impl Iterator<Item = (usize, &'a Pod)>,
+) -> Outcome {
+    let own = addresses(&pod.result);
+    for (other, holder) in others {
+        let on_links: Vec<_> = holder.container.namespace().addresses().into_iter().map(|address| address.ip).collect();
+        if let Some(twice) = own.iter().find(|ip| on_links.contains(ip)) {
+            return Err(format!("{twice} of slot {slot} is that of the living slot {other}"));
+        }
+    }
+    Ok(())
+}
+
+/// The addresses of a living pod are on its interface.
+pub(crate) fn addresses_are_there(slot: usize, pod: &Pod) -> Outcome {
+    let all: Vec<_> = pod.container.namespace().addresses().into_iter().map(|address| address.ip).collect();
+    match addresses(&pod.result).iter().find(|ip| !all.contains(ip)) {
+        Some(missing) => Err(format!("the pod of slot {slot} has lost {missing}")),
+        None => Ok(()),
+    }
+}
+
+/// The addresses of a living pod are reserved for it.
+pub(crate) fn addresses_are_reserved(slot: usize, pod: &Pod) -> Outcome {
+    let store = PathBuf::from(Lane::of(slot).store());
+    for ip in addresses(&pod.result) {
+        // As host-local names its files, also where a colon may not be in a name.
+        let text = std::fs::read_to_string(store.join(ip.to_string()));
+        let holder = text.unwrap_or_else(|error| error.to_string());
+        if !holder.starts_with(&format!("{}\r\n", lane::attachment(slot, "").container_id)) {
+            return Err(format!("the reservation of {ip} of the living slot {slot}: {holder:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// No address is reserved for a slot that is free.
+pub(crate) fn nothing_is_reserved(slot: usize) -> Outcome {
+    let id = lane::attachment(slot, "").container_id;
+    let entries = std::fs::read_dir(Lane::of(slot).store()).into_iter().flatten().flatten();
+    let is_its = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.split("\r\n").next() == Some(&id)
+    };
+    match entries.map(|entry| entry.path()).find(|path| is_its(path)) {
+        Some(path) => Err(format!("after DEL of slot {slot} {} is reserved for it", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// The node is as before its pods, and no process is left.
+pub(crate) fn nothing_is_left(node: &Node) -> Outcome {
+    let changes = node.changes();
+    let left: Vec<_> = changes.lines().filter(|line| !is_expected(line)).collect();
+    if !left.is_empty() {
+        return Err(format!("the node is not as before:\n{}", left.join("\n")));
+    }
+    testns::orphans::wait(Duration::from_secs(10)).map(drop)
+}
+
+/// What calls may change for good, and state that the kernel changes by itself.
+fn is_expected(line: &str) -> bool {
+    const NOTES: [&str; 4] = ["/last_reserved_ip.", " /run/cni", "/var/lib/cni/results", "/var/lib/cni/locks"];
+    const KERNELS: [&str; 4] = ["fe80::", " ff00::/8 ", "neighbour ", " table 255 "];
+    let is_entry = line.contains("/var/lib/cni/results/") && !line.contains("/.");
+    !is_entry && (NOTES.iter().chain(&KERNELS).any(|words| line.contains(words)))
+}
