@@ -45,5 +45,6 @@ mod legacy;
 mod reference_chain;
 mod security;
 mod upgrade;
+mod without_nft_compat;
 
 mod documents;

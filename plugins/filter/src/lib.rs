@@ -67,6 +67,7 @@ impl fmt::Debug for Known<'_> {
 #[derive(Debug)]
 pub struct Filter {
     nft: Nft,
+    asked: iptables::world::Asked,
     search_path: String,
 }
 
@@ -76,7 +77,7 @@ impl Filter {
     /// # Errors
     /// `EPROTONOSUPPORT`: the kernel has no nfnetlink.
     pub fn open() -> Result<Self> {
-        Ok(Self { nft: Nft::open("the host")?, search_path: String::new() })
+        Ok(Self { nft: Nft::open("the host")?, asked: iptables::world::Asked::default(), search_path: String::new() })
     }
 
     /// The same, searching iptables in these folders (`PATH`) before the system's folders.
@@ -92,7 +93,7 @@ impl Filter {
     /// # Errors
     /// The refusal of the kernel or iptables.
     pub fn iptables(&mut self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Table<'_>>> {
-        iptables::world::for_new_rules(&mut self.nft, &self.search_path, family, name)
+        iptables::world::for_new_rules(&mut self.nft, &mut self.asked, &self.search_path, family, name)
     }
 
     /// The same, changed by the programs that this node calls `iptables`, of whichever variant: for rules with options
@@ -124,6 +125,12 @@ impl Filter {
             Some(mut legacy) => done.and(work(&mut legacy)),
             None => done,
         }
+    }
+
+    /// One of our own tables of nf_tables, where [`Filter::iptables`] has none and the config names no backend. Logs that, once.
+    pub fn native_instead(&mut self, table: iptables::NativeTable) -> iptables::Table<'_> {
+        iptables::world::note_native();
+        self.native(table)
     }
 
     /// One of our own tables of nf_tables, which is read and changed in the same way. It need not exist yet.
@@ -181,7 +188,7 @@ impl Filter {
             if backend == Backend::Iptables {
                 return Err(iptables::world::none(Family::Ip));
             }
-            tracing::debug!("this node cannot have iptables rules: masquerade in nf_tables");
+            iptables::world::note_native();
         }
         masquerade::add(&mut self.nft, attachment, addresses)
     }

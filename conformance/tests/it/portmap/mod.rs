@@ -1,5 +1,6 @@
 //! portmap: ports of the node that lead to a container.
 
+mod accept;
 mod faults;
 mod holders;
 mod nftables;

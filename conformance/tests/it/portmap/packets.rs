@@ -12,7 +12,7 @@ use testns::{Call, Namespace, Node, Verb, uninterrupted};
 const BACKENDS: [&str; 2] = ["iptables", "nftables"];
 
 /// A machine behind the node's uplink.
-fn remote(node: &Node) -> Namespace {
+pub(super) fn remote(node: &Node) -> Namespace {
     let remote = node.remote("remote");
     node.host().add_veth("uplink", &remote, "eth0");
     for (there, here) in [("192.0.2.2/24", "192.0.2.1/24"), ("2001:db8::2/64", "2001:db8::1/64")] {

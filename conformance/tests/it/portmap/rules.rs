@@ -286,19 +286,28 @@ fn gc_keeps_the_ports_of_valid_attachments_and_other_networks() {
     assert_eq!(forwarding(&node), before);
 }
 
-/// STATUS, and ADD, say what is missing.
+/// Since Kubernetes 1.27 kubelet does not make the chain, and kube-proxy makes it in one of its modes.
 #[test]
-fn an_external_chain_has_to_exist() {
+fn without_the_external_chain_portmaps_own_marks_and_a_warning_names_both() {
+    if !has_iptables() {
+        return;
+    }
     let node = node();
     let pod = node.container_named("c1");
     let own = json!({"externalSetMarkChain": "KUBE-MARK-MASQ"});
     let config = super::with(config(&[mapping(8080, 80, "tcp")], own), json!({"prevResult": made_up("eth0", &BOTH)}));
-    let error = node.call(Verb::Add, &config, &pod).fails();
-    assert!(error.msg.contains("KUBE-MARK-MASQ") && error.msg.contains("externalSetMarkChain"), "{error:?}");
-    let mut status = config;
-    status["cniVersion"] = json!("1.1.0");
-    status.as_object_mut().unwrap().remove("prevResult");
-    node.call(Verb::Status, &status, testns::Attachment::none()).ok();
+    let reply = node.call(Verb::Add, &config, &pod);
+    reply.ok();
+    let warning = &reply.output.stderr;
+    assert!(warning.contains("KUBE-MARK-MASQ") && warning.contains("externalSetMarkChain"), "{warning}");
+    let marks = |chain: &str| forwarding(&node).iter().filter(|rule| rule.ends_with(&format!("-j {chain}"))).count();
+    assert_eq!((marks("CNI-HOSTPORT-SETMARK"), marks("KUBE-MARK-MASQ")), (3, 0));
+    node.call(Verb::Check, &config, &pod).ok();
+    crate::legacy::sh(&node, "iptables -t nat -N KUBE-MARK-MASQ; ip6tables -t nat -N KUBE-MARK-MASQ");
+    node.call(Verb::Check, &config, &pod).ok();
+    node.call(Verb::Add, &config, &pod).ok();
+    assert_eq!((marks("CNI-HOSTPORT-SETMARK"), marks("KUBE-MARK-MASQ")), (0, 3));
+    node.call(Verb::Check, &config, &pod).ok();
 }
 
 /// ADD and CHECK need prevResult; DEL does not.

@@ -187,6 +187,10 @@ impl Decoding {
                 self.rule.established = true;
                 Some(())
             }
+            Match::Translated => {
+                self.rule.translated = true;
+                Some(())
+            }
             Match::Mark(bits) => set(&mut self.rule.mark, bits),
         }
     }

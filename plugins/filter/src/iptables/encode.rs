@@ -83,6 +83,9 @@ fn matches(exprs: &mut Vec<Expr>, rule: &Rule) {
     if rule.established {
         exprs.push(Expr::Match(xt::established()));
     }
+    if rule.translated {
+        exprs.push(Expr::Match(xt::translated()));
+    }
     if let Some(mark) = rule.mark {
         exprs.extend(self::mark(mark));
     }

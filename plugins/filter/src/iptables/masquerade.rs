@@ -13,7 +13,7 @@ use netops::nft::{Family, Nft};
 
 use super::rule::{self, Is, Rule, Target, is, is_not};
 use super::table::{Edit, Found, NewRule, Table, TableName};
-use super::world::{self, FAMILIES};
+use super::world::{self, Asked, FAMILIES};
 use crate::Known;
 use crate::owner::{Names, Stale};
 
@@ -60,7 +60,8 @@ pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addre
         if own.is_empty() {
             continue;
         }
-        let Some(mut table) = world::for_new_rules(nft, search_path, family, TableName::Nat)? else {
+        let Some(mut table) = world::for_new_rules(nft, &mut Asked::default(), search_path, family, TableName::Nat)?
+        else {
             return Ok(false);
         };
         table.change(|table| {
@@ -433,7 +434,8 @@ fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Opti
 /// The chain that would have the rules receives no packets, or a privilege is missing. Errors of IPv6 alone are logged:
 /// the network may not use it.
 pub(crate) fn probe(nft: &mut Nft, search_path: &str) -> Result<bool> {
-    let Some(mut table) = world::for_new_rules(nft, search_path, Family::Ip, TableName::Nat)? else {
+    let Some(mut table) = world::for_new_rules(nft, &mut Asked::default(), search_path, Family::Ip, TableName::Nat)?
+    else {
         return Ok(false);
     };
     table.expect_packets(POSTROUTING)?;

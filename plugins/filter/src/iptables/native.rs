@@ -135,7 +135,7 @@ fn refuse(rule: &Rule, family: Family) -> Result<(), NotNative> {
     if has_port && rule.protocol.is_none() {
         return Err(NotNative::Port);
     }
-    if !rule.words.is_empty() {
+    if !rule.words.is_empty() || rule.translated {
         return Err(NotNative::Words);
     }
     if rule.port.is_some() && !rule.ports.is_empty() {

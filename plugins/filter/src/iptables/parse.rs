@@ -102,6 +102,7 @@ pub(crate) fn rule(line: &str) -> Option<Rule> {
             "--dports" => rule.ports = value.split(',').map(|port| port.parse().ok()).collect::<Option<_>>()?,
             "--dst-type" if value == "LOCAL" => rule.to_local = true,
             "--ctstate" if value == "RELATED,ESTABLISHED" => rule.established = true,
+            "--ctstate" if value == "DNAT" => rule.translated = true,
             "--mark" => rule.mark = Some(masked(value)?),
             "-j" => rule.target = target(value, &mut words)?,
             _ => return None,

@@ -28,6 +28,8 @@ pub struct Rule {
     pub to_local: bool,
     /// `-m conntrack --ctstate RELATED,ESTABLISHED`: the packet belongs to an existing connection or is related to one.
     pub established: bool,
+    /// `-m conntrack --ctstate DNAT`: the connection's destination was translated. For iptables' own tables.
+    pub translated: bool,
     /// `-m mark --mark`.
     pub mark: Option<Masked>,
     /// Further options of iptables, such as an administrator's own conditions. Only its programs can write them
@@ -184,6 +186,9 @@ impl fmt::Display for Rule {
         }
         if self.established {
             f.write_str(" -m conntrack --ctstate RELATED,ESTABLISHED")?;
+        }
+        if self.translated {
+            f.write_str(" -m conntrack --ctstate DNAT")?;
         }
         if let Some(mark) = self.mark {
             write!(f, " -m mark --mark {mark}")?;

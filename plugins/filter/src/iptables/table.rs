@@ -15,7 +15,7 @@ use netops::{Errno, OpError};
 use super::executable::{self, Program};
 use super::native::{self, NativeTable, NotNative};
 use super::rule::Rule;
-use super::{decode, encode, parse, xt};
+use super::{decode, encode, parse, world, xt};
 use crate::{base, race};
 use edit::{line, missing_base_chains, nft_changes};
 
@@ -154,6 +154,14 @@ impl<'a> Table<'a> {
         match &mut self.world {
             World::Netlink(nft) => Some(Table::new(name, family, World::Netlink(nft))),
             World::Program { .. } => None,
+        }
+    }
+
+    /// Whether programs of the legacy variant work on it.
+    pub(crate) fn is_of_legacy(&self) -> bool {
+        match &self.world {
+            World::Netlink(_) => false,
+            World::Program { text, .. } => world::is_legacy(text),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Decides which variant this node's iptables rules belong to: nf_tables, or the legacy variant's own tables.
 
 use std::fs;
+use std::sync::Once;
 
 use netops::OpError;
 use netops::error::Result;
@@ -51,12 +52,14 @@ fn names(family: Family) -> &'static Names {
 /// The refusal of the kernel or a program.
 pub(crate) fn for_new_rules<'a>(
     nft: &'a mut Nft,
+    asked: &mut Asked,
     search_path: &str,
     family: Family,
     name: TableName,
 ) -> Result<Option<Table<'a>>> {
     let Names { save, .. } = names(family);
-    let legacy = match executable::variant(search_path, save) {
+    let variant = executable::variant(search_path, save);
+    let legacy = match variant {
         Some(Variant::Nft) => None,
         Some(Variant::Legacy) => legacy_by_name(search_path, family, name)?,
         None => legacy_by_its_rules(search_path, family, name)?,
@@ -64,12 +67,19 @@ pub(crate) fn for_new_rules<'a>(
     if legacy.is_some() {
         return Ok(legacy);
     }
-    if has_extensions(nft, family)? {
+    if has_extensions(nft, asked, family, name)? {
         tracing::debug!(%family, "iptables rules over netlink");
         return Ok(Some(Table::new(name, family, World::Netlink(nft))));
     }
-    tracing::debug!(%family, "the kernel has no iptables extensions for nf_tables: iptables is run, if it is there");
-    by_program(search_path, family, name)
+    // Programs of the nf_tables variant need the same extensions.
+    let legacy = match variant {
+        Some(Variant::Nft) => None,
+        Some(Variant::Legacy) | None => by_program(search_path, family, name)?.filter(Table::is_of_legacy),
+    };
+    if legacy.is_none() {
+        tracing::debug!(%family, "the kernel has no iptables extensions for nf_tables, and iptables is not the legacy variant");
+    }
+    Ok(legacy)
 }
 
 /// The table as the node's programs see it, whichever variant they are; `None` if none are installed.
@@ -188,9 +198,20 @@ fn is_loaded(family: Family, name: TableName) -> bool {
     loaded(family).lines().any(|table| table == name.as_str())
 }
 
+/// Says once that rules go into tables of nf_tables' own.
+pub(crate) fn note_native() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing::info!(
+            "the kernel has no extensions of iptables for nf_tables (nft_compat, xt_comment, xt_conntrack, xt_MASQUERADE), and \
+             iptables is not the legacy variant: rules are made in tables of nf_tables alone"
+        );
+    });
+}
+
 /// Whether the output is that of the legacy variant. iptables names its variant in the first line, except versions from
 /// before there were two.
-fn is_legacy(text: &str) -> bool {
+pub(super) fn is_legacy(text: &str) -> bool {
     !text.lines().next().unwrap_or_default().contains("(nf_tables)")
 }
 
@@ -199,16 +220,28 @@ fn has_rules(text: &str) -> bool {
 }
 
 /// Whether the kernel has the iptables extensions that our rules need, for nf_tables.
-fn has_extensions(nft: &mut Nft, family: Family) -> Result<bool> {
-    Ok(nft.has_extension(family, ExtensionKind::Match, "comment", 0)?
-        && nft.has_extension(family, ExtensionKind::Target, "MASQUERADE", 0)?)
+fn has_extensions(nft: &mut Nft, asked: &mut Asked, family: Family, name: TableName) -> Result<bool> {
+    if let Some((.., answer)) = asked.0.iter().find(|(of, table, _)| (*of, *table) == (family, name)) {
+        return Ok(*answer);
+    }
+    let answer = nft.has_extension(family, ExtensionKind::Match, "comment", 0)?
+        && match name {
+            TableName::Filter => nft.has_extension(family, ExtensionKind::Match, "conntrack", 3)?,
+            TableName::Nat => nft.has_extension(family, ExtensionKind::Target, "MASQUERADE", 0)?,
+        };
+    asked.0.push((family, name, answer));
+    Ok(answer)
 }
+
+/// Whether the kernel has the extensions that the rules of a table need: each answer is asked for once.
+#[derive(Debug, Default)]
+pub(crate) struct Asked(Vec<(Family, TableName, bool)>);
 
 /// The error if [`for_new_rules`] found no table.
 pub(crate) fn none(family: Family) -> OpError {
     let Names { restore, .. } = names(family);
     let sentence = format!(
-        "the kernel has no iptables extensions for nf_tables, and {restore} was found neither in PATH nor in the \
+        "the kernel has no iptables extensions for nf_tables, and no {restore} of the legacy variant was found in PATH or in the \
          system's folders; load nft_compat and xt_MASQUERADE, install iptables, or set ipMasqBackend to nftables"
     );
     OpError::state("use", format!("iptables ({family})"), sentence)
@@ -222,8 +255,8 @@ mod tests {
     fn a_missing_kernel_feature_is_reported_with_its_modules() {
         assert_eq!(
             none(Family::Ip).to_string(),
-            "cannot use iptables (ip): the kernel has no iptables extensions for nf_tables, and iptables-restore was found \
-             neither in PATH nor in the system's folders; load nft_compat and xt_MASQUERADE, install iptables, or set \
+            "cannot use iptables (ip): the kernel has no iptables extensions for nf_tables, and no iptables-restore of the \
+             legacy variant was found in PATH or in the system's folders; load nft_compat and xt_MASQUERADE, install iptables, or set \
              ipMasqBackend to nftables"
         );
     }

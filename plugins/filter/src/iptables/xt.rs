@@ -17,6 +17,8 @@ const LOCAL_BIT: u16 = 1 << LOCAL;
 const STATE: u16 = 1;
 /// `NF_CT_STATE_BIT` of `IP_CT_ESTABLISHED` and of `IP_CT_RELATED`, in nf_tables and in xtables.
 pub(crate) const ESTABLISHED_OR_RELATED: u16 = 2 | 4;
+/// `XT_CONNTRACK_STATE_DNAT` (linux/netfilter/xt_conntrack.h).
+const DNAT: u16 = 1 << 7;
 /// `XT_SCTP_DEST_PORTS`.
 const SCTP_TO_PORTS: u32 = 2;
 /// `NF_NAT_RANGE_MAP_IPS`, `NF_NAT_RANGE_PROTO_SPECIFIED`.
@@ -50,9 +52,18 @@ pub(crate) fn to_local() -> Extension {
 /// `struct xt_conntrack_mtinfo3`: eight addresses, expiry, protocol and ports; then the flags of what is matched and
 /// what is inverted; states.
 pub(crate) fn established() -> Extension {
+    in_state(ESTABLISHED_OR_RELATED)
+}
+
+/// The same for connections whose destination was translated.
+pub(crate) fn translated() -> Extension {
+    in_state(DNAT)
+}
+
+fn in_state(states: u16) -> Extension {
     let mut info = vec![0; 164];
     put(&mut info, 146, &STATE.to_ne_bytes());
-    put(&mut info, 150, &ESTABLISHED_OR_RELATED.to_ne_bytes());
+    put(&mut info, 150, &states.to_ne_bytes());
     Extension::new("conntrack", 3, info)
 }
 
@@ -119,6 +130,7 @@ pub(crate) enum Match {
     Ports(Vec<u16>),
     ToLocal,
     Established,
+    Translated,
     Mark(Masked),
 }
 
@@ -141,8 +153,12 @@ pub(crate) fn read_match(extension: &Extension) -> Option<Match> {
         }
         ("conntrack", 2 | 3) => {
             let states = info.u16(150)?;
-            let is_plain = info.u16(146)? == STATE && info.u16(148)? == 0 && states == ESTABLISHED_OR_RELATED;
-            is_plain.then_some(Match::Established)
+            let is_plain = info.u16(146)? == STATE && info.u16(148)? == 0;
+            match states {
+                ESTABLISHED_OR_RELATED if is_plain => Some(Match::Established),
+                DNAT if is_plain => Some(Match::Translated),
+                _ => None,
+            }
         }
         ("mark", 1) => {
             let bits = Masked { value: info.u32(0)?, mask: info.u32(4)? };

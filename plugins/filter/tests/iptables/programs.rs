@@ -47,7 +47,16 @@ fn without_nft_compat_rules_are_those_of_nftables_or_an_error_says_what_is_missi
         if nft.has_extension(Family::Ip, ExtensionKind::Match, "comment", 0).unwrap() {
             return testns::skip("without_nft_compat", "this kernel has it");
         }
-        let filter = || Filter::open().unwrap();
+        // The names of iptables lead to the variant that needs the same extensions.
+        let folder = format!("/tmp/nft-variant-{}", std::process::id());
+        std::fs::create_dir_all(&folder).unwrap();
+        for name in ["iptables-save", "iptables-restore"] {
+            let link = format!("{folder}/{name}");
+            std::fs::remove_file(&link).ok();
+            std::os::unix::fs::symlink("xtables-nft-multi", link).unwrap();
+        }
+        std::fs::write(format!("{folder}/xtables-nft-multi"), "").unwrap();
+        let filter = || Filter::open().unwrap().searching(&folder);
         let address = network("10.1.0.5/24");
         filter().probe_masquerade(Backend::Default).unwrap();
         filter().add_masquerade(Backend::Default, ETH0, &address).unwrap();

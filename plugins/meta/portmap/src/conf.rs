@@ -26,6 +26,9 @@ pub struct Conf {
     pub conditions_v6: Conditions,
     /// `onPortInUse`.
     pub on_port_in_use: OnPortInUse,
+    /// `acceptForwarded`: whether forwarded connections are accepted in iptables' `FORWARD`. `None`: where docker has made its
+    /// policy DROP.
+    pub accept_forwarded: Option<bool>,
     /// `runtimeConfig.portMappings`.
     pub mappings: Vec<Mapping>,
 }
@@ -116,6 +119,7 @@ struct Keys {
     #[serde(rename = "conditionsV6")]
     conditions_v6: Vec<String>,
     on_port_in_use: OnPortInUse,
+    accept_forwarded: Option<bool>,
     runtime_config: RuntimeConfig,
 }
 
@@ -130,6 +134,7 @@ impl Default for Keys {
             conditions_v4: Vec::new(),
             conditions_v6: Vec::new(),
             on_port_in_use: OnPortInUse::default(),
+            accept_forwarded: None,
             runtime_config: RuntimeConfig::default(),
         }
     }
@@ -181,8 +186,16 @@ impl FromConf for Conf {
             conditions_v4,
             conditions_v6,
             on_port_in_use: keys.on_port_in_use,
+            accept_forwarded: keys.accept_forwarded,
             mappings: entries.map(|(index, entry)| entry.parse(index)).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl Mark {
+    /// That of a config without keys about it.
+    pub(crate) fn usual() -> Self {
+        Self::Own(Masked { value: 1 << DEFAULT_MARK_BIT, mask: 1 << DEFAULT_MARK_BIT })
     }
 }
 

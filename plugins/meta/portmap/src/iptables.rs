@@ -82,8 +82,8 @@ impl Pod<'_> {
     }
 
     /// The rules of the container's chain: marks first.
-    fn rules(&self) -> Vec<Rule> {
-        let set_mark = self.conf.snat.as_ref().map(|snat| match &snat.mark {
+    fn rules(&self, mark: &Mark) -> Vec<Rule> {
+        let set_mark = self.conf.snat.as_ref().map(|snat| match mark {
             Mark::Own(_) => (snat, SET_MARK),
             Mark::External(chain) => (snat, chain.as_str()),
         });
@@ -135,18 +135,30 @@ pub(crate) fn each_once(rules: Vec<Rule>) -> Vec<Rule> {
     rules.into_iter().filter(|rule| seen.insert(rule.to_string())).collect()
 }
 
+/// How connections are marked: by the config's chain where there is one of the name, else as without the key. Since Kubernetes 1.27
+/// kubelet does not make `KUBE-MARK-MASQ`, and kube-proxy makes it in one of its modes.
+fn mark_of(pod: &Pod<'_>, table: &mut Table<'_>) -> Result<Mark> {
+    match pod.conf.snat.as_ref().map(|snat| &snat.mark) {
+        Some(Mark::External(chain)) if !table.has_chain(chain)? => {
+            tracing::warn!(
+                chain,
+                family = %pod.family,
+                "the chain of key externalSetMarkChain is not found: connections are marked by portmap's own chain"
+            );
+            Ok(Mark::usual())
+        }
+        Some(mark) => Ok(mark.clone()),
+        None => Ok(Mark::usual()),
+    }
+}
+
 /// The objects that all containers share: each is made by the first.
-fn shared(pod: &Pod<'_>, table: &mut Table<'_>) -> Result<Vec<Edit>> {
+fn shared(pod: &Pod<'_>, mark: &Mark, table: &mut Table<'_>) -> Result<Vec<Edit>> {
     let rule = |chain: &str, rule: Rule| NewRule { chain: chain.to_owned(), rule, note: None };
     let text = |text: &str| Some(text.to_owned());
     let mut edits = Vec::new();
-    match pod.conf.snat.as_ref().map(|snat| &snat.mark) {
-        None => {}
-        Some(Mark::External(chain)) if !table.has_chain(chain)? => {
-            let why = "key externalSetMarkChain names it: create it, or leave the key out";
-            return Err(OpError::state("find", format!("iptables chain {chain} of table nat ({})", pod.family), why));
-        }
-        Some(Mark::External(_)) => {}
+    match pod.conf.snat.as_ref().map(|_| mark) {
+        None | Some(Mark::External(_)) => {}
         Some(Mark::Own(bits)) => {
             let mark = Rule {
                 comment: text("CNI portfwd masquerade mark"),
@@ -211,8 +223,9 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<
     if !contest.goes_on(living, table, Backend::Iptables, pod)? {
         return Ok(Vec::new());
     }
-    let mut edits = shared(pod, table)?;
-    let rules = pod.rules();
+    let mark = mark_of(pod, table)?;
+    let mut edits = shared(pod, &mark, table)?;
+    let rules = pod.rules(&mark);
     let is_filled = is_same(table, found.as_deref(), &rules);
     match &found {
         None => edits.push(Edit::CreateChain(chain.clone())),
@@ -271,11 +284,12 @@ fn entry_edits(
 
 /// Fills the container's chain in parts.
 fn fill(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<()> {
-    let rules = pod.rules();
+    let mark = mark_of(pod, table)?;
+    let rules = pod.rules(&mark);
     for (at, part) in rules.chunks(PART).enumerate() {
         table.change(|table| {
             let (chain, found) = choose_chain(table, pod)?;
-            let mut edits = shared(pod, table)?;
+            let mut edits = shared(pod, &mark, table)?;
             match (at, found) {
                 (0, None) => edits.push(Edit::CreateChain(chain.clone())),
                 (0, Some(_)) => edits.push(Edit::FlushChain(chain.clone())),
@@ -327,17 +341,28 @@ fn contests(found: &Found, pod: &Pod<'_>) -> bool {
     !is_conditional && rule.ports.iter().any(is_it)
 }
 
+/// The first of these rules that a chain lacks, in their order.
+fn missing(table: &Table<'_>, found: &[Found], rules: Vec<Rule>) -> Option<Rule> {
+    let spelled = |rule: &Rule| table.spelled(rule).ok().and_then(|rules| rules.into_iter().next());
+    let mut wanted = rules.into_iter().peekable();
+    for found in found {
+        wanted.next_if(|wanted| found.rule == spelled(wanted));
+    }
+    wanted.next()
+}
+
 /// What differs from what [`add`] makes, if anything. The reference's rules are accepted.
 pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
     let (chain, found) = choose_chain(table, pod)?;
     let Some(found) = found else { return Ok(Some(format!("iptables chain {chain} of table nat is not found"))) };
-    let rules = pod.rules();
-    let mut wanted =
-        rules.iter().map(|rule| table.spelled(rule).ok().and_then(|rules| rules.into_iter().next())).peekable();
-    for found in &found {
-        wanted.next_if(|wanted| found.rule == *wanted);
-    }
-    if let Some(Some(missing)) = wanted.next() {
+    // The config's own chain for marks may have come, or gone, since ADD.
+    let configured = pod.conf.snat.as_ref().map_or_else(Mark::usual, |snat| snat.mark.clone());
+    let missing = missing(table, &found, pod.rules(&configured));
+    let missing = match configured {
+        Mark::External(_) if missing.is_some() => self::missing(table, &found, pod.rules(&Mark::usual())),
+        Mark::External(_) | Mark::Own(_) => missing,
+    };
+    if let Some(missing) = missing {
         return Ok(Some(format!("iptables chain {chain} lacks its rule{missing}")));
     }
     let entries = table.list_jumps(DNAT, &chain, &found)?;

@@ -5,6 +5,7 @@
 //! | [`conf`], [`conditions`] | the keys |
 //! | `pod` | what all backends know of the container |
 //! | `iptables`, `native` | the rules of each backend |
+//! | `accept` | the rules that let forwarded connections pass a policy of DROP |
 //! | `holder` | containers that hold a port already |
 //! | [`forwards`] | the rules on the node, for programs that show them |
 //! | `localnet` | what 127.0.0.1 needs |
@@ -15,6 +16,7 @@ pub mod forwards;
 
 mod pod;
 
+mod accept;
 mod holder;
 mod iptables;
 mod native;
@@ -28,7 +30,7 @@ use std::net::IpAddr;
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed};
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use filter::iptables::{Edit, Table, TableName};
-use filter::{Filter, Names};
+use filter::{Filter, Names, Stale};
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
 use netops::nft::conntrack::{self, Flow};
@@ -73,6 +75,7 @@ impl ChainedPlugin for Portmap {
             timer.end("forward ports");
             added?;
             report(&contest)?;
+            accept(&mut filter, &pod)?;
             if family == Family::Ip {
                 localnet::enable(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?;
             }
@@ -113,6 +116,11 @@ impl ChainedPlugin for Portmap {
                 Ok(())
             })?;
             report(&contest)?;
+            if let Some(mut table) = accepting(&mut filter, &pod)? {
+                for edit in accept::edits(&mut table, &pod).map_err(failed)? {
+                    preview.push(Shown::new(table.command(&edit)).uncompared());
+                }
+            }
             if localnet::is_needed(&pod) {
                 preview.push(Shown::new(localnet::text(&pod)).uncompared());
             }
@@ -133,6 +141,11 @@ impl ChainedPlugin for Portmap {
                 Backend::Iptables => iptables::check(table, &pod),
                 Backend::Nftables => native::check(table, &pod),
             })?;
+            let difference = match (difference, conf.accept_forwarded, accepting(&mut filter, &pod)?) {
+                // Where the key is absent, docker may have come, or gone, since.
+                (None, Some(true), Some(mut table)) => accept::check(&mut table, &pod).map_err(failed)?,
+                (difference, ..) => difference,
+            };
             if let Some(difference) = difference {
                 return Err(differs(format_args!("forwarding to {}", address.ip()), difference));
             }
@@ -158,13 +171,15 @@ impl ChainedPlugin for Portmap {
     async fn gc(collecting: &Collecting<'_, ()>) -> Vec<CniError> {
         let valid: Vec<Names<'_>> = collecting.valid.iter().map(names).collect();
         let network = collecting.network.as_str();
-        each(collecting.raw.search_path(), &mut |table, backend| match backend {
+        let stale = Stale::new(network, &valid);
+        let work = &mut |table: &mut Table<'_>, backend| match backend {
             Backend::Iptables => iptables::gc(table, network, &valid),
             Backend::Nftables => native::gc(table, network, &valid),
-        })
-        .into_iter()
-        .map(failed)
-        .collect()
+        };
+        each(collecting.raw.search_path(), work, &mut |table| accept::gc(table, &stale))
+            .into_iter()
+            .map(failed)
+            .collect()
     }
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
@@ -215,8 +230,8 @@ fn choose<'a>(filter: &'a mut Filter, conf: &Conf, family: Family) -> Result<(Ta
         let why = match is_for_programs {
             true => "its programs, which alone know the words of the conditions, are not found; install iptables",
             false => {
-                "the kernel has no extensions of iptables for nf_tables, and iptables is not installed; load \
-                      nft_compat, install iptables, or use backend nftables"
+                "the kernel has no extensions of iptables for nf_tables, and legacy iptables is not installed; load \
+                      nft_compat, xt_comment and xt_MASQUERADE, or use backend nftables"
             }
         };
         failed(OpError::state("use", object, why))
@@ -231,7 +246,7 @@ fn choose<'a>(filter: &'a mut Filter, conf: &Conf, family: Family) -> Result<(Ta
             Ok((table.ok_or_else(missing)?, Backend::Iptables))
         }
         (false, Some(_)) => Err(missing()),
-        (false, None) => Ok((filter.native(native::table(family)), Backend::Nftables)),
+        (false, None) => Ok((filter.native_instead(native::table(family)), Backend::Nftables)),
     }
 }
 
@@ -251,6 +266,43 @@ fn unusable_conditions(pod: &Pod<'_>, error: &OpError) -> Option<CniError> {
     let key = if pod.family == Family::Ip6 { "conditionsV6" } else { "conditionsV4" };
     let why = format!("iptables refuses it: {says}");
     Some(CniError::invalid_key(key, format!("{:?}", words.join(" ")), &why))
+}
+
+/// The table of iptables that has to accept the container's forwarded connections, if one has to.
+fn accepting<'a>(filter: &'a mut Filter, pod: &Pod<'_>) -> Result<Option<Table<'a>>, CniError> {
+    let is_wanted = match pod.conf.accept_forwarded {
+        Some(is_wanted) => is_wanted,
+        None => {
+            let mut has_docker = false;
+            let look = &mut |table: &mut Table<'_>| {
+                has_docker |= accept::has_docker(table)?;
+                Ok(())
+            };
+            filter.each_iptables(pod.family, TableName::Filter, look).map_err(failed)?;
+            has_docker
+        }
+    };
+    if !is_wanted {
+        return Ok(None);
+    }
+    filter.iptables(pod.family, TableName::Filter).map_err(failed)
+}
+
+fn accept(filter: &mut Filter, pod: &Pod<'_>) -> Result<(), CniError> {
+    match accepting(filter, pod)? {
+        Some(mut table) => table.change(|table| accept::edits(table, pod)).map_err(failed),
+        // An ADD before this one may have had another value.
+        None if pod.conf.accept_forwarded == Some(false) => {
+            let remove = &mut |table: &mut Table<'_>| accept::remove(table, pod.names);
+            filter.each_iptables(pod.family, TableName::Filter, remove).map_err(failed)
+        }
+        None if pod.conf.accept_forwarded == Some(true) => {
+            let family = pod.family;
+            tracing::warn!(%family, "key acceptForwarded has no effect: this node can have no rules of iptables");
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }
 
 fn contest<'a>(call: &Call<'a, Conf>) -> Contest<'a> {
@@ -321,6 +373,7 @@ fn forget_flows(forwarded: &[Forwarded], is_meant: &mut dyn FnMut(&Flow) -> bool
 fn each(
     search_path: &str,
     work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<Vec<Forwarded>>,
+    accepted: &mut dyn FnMut(&mut Table<'_>) -> netops::error::Result<()>,
 ) -> Vec<OpError> {
     let mut filter = match Filter::find() {
         Ok(Some(filter)) => filter.searching(search_path),
@@ -338,6 +391,7 @@ fn each(
             Ok(ports) => forwarded.extend(ports),
             Err(error) => errors.push(error),
         }
+        errors.extend(filter.each_iptables(family, TableName::Filter, accepted).err());
     }
     // A kernel without IPv6 or nf_tables has no rules of it.
     errors.retain(|error| !matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)));
@@ -348,10 +402,11 @@ fn each(
 }
 
 fn unmap(attachment: &Attachment, search_path: &str, known: &Known<'_>) -> Vec<OpError> {
-    each(search_path, &mut |table, backend| match backend {
+    let work = &mut |table: &mut Table<'_>, backend| match backend {
         Backend::Iptables => iptables::remove(table, names(attachment), known),
         Backend::Nftables => native::remove(table, names(attachment), known),
-    })
+    };
+    each(search_path, work, &mut |table| accept::remove(table, names(attachment)))
 }
 
 /// Removes what ADD made.

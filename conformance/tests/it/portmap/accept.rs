@@ -1,0 +1,118 @@
+//! Key acceptForwarded, and docker beside: forwarded connections pass a FORWARD policy of DROP.
+
+use super::packets::remote;
+use super::{LONG, SHORT, at, bridged, config, has_iptables, mapping, tcp};
+use crate::legacy::sh;
+use crate::subjects::node;
+use serde_json::{Value, json};
+use std::process::Command;
+use testns::{Call, Container, Namespace, Node, Verb};
+
+const ADDRESSES: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
+
+fn both(node: &Node, rule: &str) {
+    sh(node, &format!("for tables in iptables ip6tables; do $tables {rule}; done"));
+}
+
+/// What docker does when it starts, and when it starts again.
+fn docker(node: &Node) {
+    sh(
+        node,
+        "for tables in iptables ip6tables; do
+            for chain in DOCKER-FORWARD DOCKER-USER; do
+                $tables -N $chain 2>/dev/null || true
+                $tables -D FORWARD -j $chain 2>/dev/null || true
+                $tables -I FORWARD -j $chain
+            done
+            $tables -P FORWARD DROP
+        done",
+    );
+}
+
+fn saved(node: &Node) -> String {
+    let run = |program: &str| {
+        let output = node.host().enter(|| Command::new(program).args(["-t", "filter"]).output()).unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run("iptables-save") + &run("ip6tables-save")
+}
+
+fn accepting(node: &Node) -> usize {
+    saved(node).lines().filter(|line| line.starts_with("-A CNI-HOSTPORT-ACCEPT")).count()
+}
+
+fn reached(from: &Namespace, pod: &Container, within: std::time::Duration) -> [bool; 2] {
+    ADDRESSES.map(|address| tcp(from, at(address, 8080), pod.namespace(), 80, within).is_some())
+}
+
+fn ports(own: Value) -> Value {
+    config(&[mapping(8080, 80, "tcp")], own)
+}
+
+#[test]
+fn beside_docker_host_ports_answer_also_after_its_restart() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let remote = remote(&node);
+    docker(&node);
+    for backend in ["iptables", "nftables"] {
+        let pod = node.container();
+        let mapped = bridged(&node, &ports(json!({"backend": backend})), &pod);
+        assert_eq!(reached(&remote, &pod, LONG), [true; 2], "{backend}");
+        docker(&node);
+        assert_eq!(reached(&remote, &pod, LONG), [true; 2], "{backend}: after docker's restart");
+        // Packets that were not forwarded do not pass.
+        assert_eq!(tcp(&remote, at("10.7.0.2", 80), pod.namespace(), 80, SHORT), None);
+        mapped.check().ok();
+        mapped.del().ok();
+        assert_eq!(accepting(&node), 0);
+    }
+}
+
+#[test]
+fn the_administrators_rules_come_first_and_a_repeated_add_changes_nothing() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let remote = remote(&node);
+    both(&node, "-P FORWARD DROP");
+    both(&node, "-A FORWARD -p tcp --dport 80 -m comment --comment mine -j DROP");
+    let pod = node.container();
+    let mapped = bridged(&node, &ports(json!({"acceptForwarded": true})), &pod);
+    assert_eq!(reached(&remote, &pod, SHORT), [false; 2]);
+    both(&node, "-D FORWARD -p tcp --dport 80 -m comment --comment mine -j DROP");
+    assert_eq!(reached(&remote, &pod, LONG), [true; 2]);
+    let once = saved(&node);
+    let rules = |text: &str| text.lines().filter(|line| line.starts_with("-A")).map(str::to_owned).collect::<Vec<_>>();
+    node.call(Verb::Add, &mapped.config, &pod).ok();
+    assert_eq!(rules(&saved(&node)), rules(&once));
+    mapped.check().ok();
+    both(&node, "-F CNI-HOSTPORT-ACCEPT");
+    mapped.check().fails_with(107);
+}
+
+#[test]
+fn without_docker_or_with_false_there_are_no_rules_and_gc_removes_those_of_others() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    both(&node, "-P FORWARD DROP");
+    bridged(&node, &ports(json!({})), &node.container());
+    docker(&node);
+    bridged(&node, &ports(json!({"acceptForwarded": false})), &node.container());
+    assert_eq!(accepting(&node), 0);
+    let [stays, goes] = [(); 2].map(|()| node.container());
+    let of = |port: u16| config(&[mapping(port, 80, "tcp")], json!({"cniVersion": "1.1.0", "acceptForwarded": true}));
+    bridged(&node, &of(81), &stays);
+    let all = accepting(&node);
+    bridged(&node, &of(82), &goes);
+    assert_eq!((all, accepting(&node)), (4, 8));
+    let valid = json!([{"containerID": stays.id(), "ifname": "eth0"}]);
+    let gc = crate::configs::with(of(81), json!({"cni.dev/valid-attachments": valid}));
+    Call::new(Verb::Gc, &gc, &stays).run(&node).ok();
+    assert_eq!(accepting(&node), 4);
+}

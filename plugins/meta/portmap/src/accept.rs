@@ -1,0 +1,125 @@
+//! Forwarded connections pass iptables' `FORWARD`, where its policy drops packets: key `acceptForwarded`.
+//!
+//! ```text
+//! -A FORWARD -m comment --comment "CNI portfwd accept" -j CNI-HOSTPORT-ACCEPT
+//! -A CNI-HOSTPORT-ACCEPT -d 10.1.0.2/32 -p tcp -m comment --comment "…, net: n, if: eth0, id: c" -m tcp --dport 80 -m conntrack --ctstate DNAT -j ACCEPT
+//! -A CNI-HOSTPORT-ACCEPT -s 10.1.0.2/32 -m comment --comment "…" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+//! ```
+//!
+//! The rules are in iptables' table whichever backend forwards: what a chain of another table of nf_tables accepts, a policy of
+//! iptables drops all the same. They come last in `FORWARD`, so the administrator's rules count first; a program such as docker, which
+//! puts its jumps first again when it restarts, leaves them where they are.
+
+use filter::iptables::rule::{Rule, Target, is};
+use filter::iptables::{Edit, Found, NewRule, Table};
+use filter::{Names, Stale};
+use netops::error::Result;
+
+use crate::iptables::each_once;
+use crate::pod::Pod;
+
+const FORWARD: &str = "FORWARD";
+const OWN: &str = "CNI-HOSTPORT-ACCEPT";
+/// docker's chains of table `filter`: of all versions, and of those since 28.
+const DOCKERS: [&str; 2] = ["DOCKER-USER", "DOCKER-FORWARD"];
+/// The number of rules that GC deletes in one transaction.
+const RULES_AT_ONCE: usize = 400;
+
+/// Whether docker has been here, which sets the policy of `FORWARD` to DROP.
+pub(crate) fn has_docker(table: &mut Table<'_>) -> Result<bool> {
+    for chain in DOCKERS {
+        if table.has_chain(chain)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What the attachment's connections need.
+fn rules(pod: &Pod<'_>) -> Vec<Rule> {
+    let accept = Rule { comment: Some(pod.names.comment()), target: Target::Accept, ..Rule::default() };
+    let container = || is(pod.address.ip().into());
+    let to = |mapping: crate::conf::Mapping| Rule {
+        protocol: Some(mapping.protocol),
+        port: Some(mapping.container_port),
+        destination: container(),
+        translated: true,
+        ..accept.clone()
+    };
+    let mut rules = each_once(pod.mappings().into_iter().map(to).collect());
+    if !rules.is_empty() {
+        rules.push(Rule { source: container(), established: true, ..accept });
+    }
+    rules
+}
+
+fn jump() -> Rule {
+    Rule { comment: Some("CNI portfwd accept".to_owned()), ..Rule::jump(OWN) }
+}
+
+/// The attachment's rules: the comment names it, also in the legacy variant.
+fn own(table: &mut Table<'_>, names: Names<'_>) -> Result<Vec<Found>> {
+    let owner = names.owner();
+    let mut found = table.list(OWN)?.unwrap_or_default();
+    found.retain(|found| owner.owns(found.comment().as_deref()));
+    Ok(found)
+}
+
+/// The edits that make the rules, in the place of those of an earlier ADD.
+pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Edit>> {
+    let wanted = rules(pod);
+    let found = own(table, pod.names)?;
+    let mut edits = Vec::new();
+    if !wanted.is_empty() {
+        edits.extend(table.create_chain_once(OWN)?);
+        if !table.has_jump(FORWARD, OWN, |found| found.rule.as_ref() == Some(&jump()))? {
+            edits.push(Edit::Append(NewRule { chain: FORWARD.to_owned(), rule: jump(), note: None }));
+        }
+    }
+    let is_right = found.len() == wanted.len()
+        && found.iter().zip(&wanted).all(|(found, wanted)| found.rule.as_ref() == Some(wanted));
+    if !is_right {
+        edits.extend(found.into_iter().map(Edit::Delete));
+        edits.extend(wanted.into_iter().map(|rule| Edit::Append(NewRule { chain: OWN.to_owned(), rule, note: None })));
+    }
+    Ok(edits)
+}
+
+/// The first rule that is missing, if any.
+pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
+    let found = own(table, pod.names)?;
+    let missing = rules(pod).into_iter().find(|wanted| !found.iter().any(|found| found.rule.as_ref() == Some(wanted)));
+    if let Some(rule) = missing {
+        return Ok(Some(format!("iptables chain {OWN} of table filter lacks the rule{rule}")));
+    }
+    match table.has_jump(FORWARD, OWN, |found| found.rule.as_ref() == Some(&jump()))? {
+        true => Ok(None),
+        false => Ok(Some(format!("iptables chain {FORWARD} of table filter lacks the rule{}", jump()))),
+    }
+}
+
+/// Removes an attachment's rules.
+pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>) -> Result<()> {
+    if !table.has_chain(OWN)? {
+        return Ok(());
+    }
+    table.change(|table| Ok(own(table, names)?.into_iter().map(Edit::Delete).collect()))
+}
+
+/// Removes the rules of a network's attachments that are not valid.
+pub(crate) fn gc(table: &mut Table<'_>, stale: &Stale) -> Result<()> {
+    if !table.has_chain(OWN)? {
+        return Ok(());
+    }
+    let mut is_over = false;
+    while !is_over {
+        table.sweep(|table| {
+            let found = table.list(OWN)?.unwrap_or_default().into_iter();
+            let gone = found.filter(|found| stale.has(found.comment().as_deref())).take(RULES_AT_ONCE);
+            let edits: Vec<Edit> = gone.map(Edit::Delete).collect();
+            is_over = edits.len() < RULES_AT_ONCE;
+            Ok(edits)
+        })?;
+    }
+    Ok(())
+}
