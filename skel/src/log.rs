@@ -1,5 +1,6 @@
 //! Logs: a line for each step on stderr, which the runtime collects.
 
+use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use tracing::level_filters::LevelFilter;
@@ -30,12 +31,36 @@ struct Log {
 impl Log {
     fn lines(&self) -> &dyn Subscriber {
         self.lines.get_or_init(|| {
-            let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(self.level);
+            let lines = tracing_subscriber::fmt().with_writer(|| Escaping).with_max_level(self.level);
             // That a line cannot be written would be said on stderr, too, by a macro that panics where that cannot be written.
             let lines = lines.log_internal_errors(false);
             Box::new(lines.with_ansi(false).with_target(false).without_time().finish())
         })
     }
+}
+
+/// stderr, with control characters escaped: a value may be another program's, such as a rule's comment, and a terminal that shows
+/// the line would obey it.
+struct Escaping;
+
+impl Write for Escaping {
+    /// Writes one line, with its end.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        io::stderr().write_all(escaped(&String::from_utf8_lossy(line)).as_bytes()).map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+fn escaped(line: &str) -> String {
+    let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
+    let mut escaped = String::with_capacity(line.len());
+    for c in text.chars() {
+        if c.is_control() { escaped.extend(c.escape_default()) } else { escaped.push(c) }
+    }
+    escaped + end
 }
 
 /// Only the level is decided here.
@@ -78,5 +103,18 @@ impl Subscriber for Log {
 
     fn try_close(&self, id: Id) -> bool {
         self.lines().try_close(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_a_value_are_escaped() {
+        assert_eq!(
+            escaped(" WARN held by \u{1b}[2J\r\nZürich\t\u{9b}1m\n"),
+            " WARN held by \\u{1b}[2J\\r\\nZürich\\t\\u{9b}1m\n"
+        );
     }
 }
