@@ -124,10 +124,15 @@ impl Conf {
         let mut keys: Vec<(Key, String)> = Vec::new();
         for (name, value) in &self.sysctls.0 {
             let key = parse_key(name, ifname)?;
-            if keys.iter().any(|(other, _)| *other == key) {
-                return Err(invalid(format_args!("key sysctl has {name:?} twice")));
+            // Two spellings of one sysctl: the reference writes both, in any order.
+            match keys.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, earlier)) if earlier != value => {
+                    tracing::warn!(%key, value, earlier, "the config has this sysctl in two spellings: the last value counts");
+                    value.clone_into(earlier);
+                }
+                Some(_) => {}
+                None => keys.push((key, value.clone())),
             }
-            keys.push((key, value.clone()));
         }
         Ok(keys)
     }
@@ -268,11 +273,15 @@ mod tests {
             let text = sysctls(&json!({"sysctl": {name: "1"}}), "eth0");
             assert!(text.starts_with("cannot use network config: key sysctl."), "{name}: {text}");
         }
-        let twice = json!({"sysctl": {"net.core.x": "1", "net/core/x": "1"}});
-        assert_eq!(sysctls(&twice, "eth0"), r#"cannot use network config: key sysctl has "net/core/x" twice"#);
+    }
+
+    #[test]
+    fn of_two_spellings_of_a_sysctl_the_last_value_counts() {
+        let spelled = json!({"sysctl": {"net.core.x": "1", "net/core/x": "2"}});
+        assert_eq!(sysctls(&spelled, "eth0"), "sysctl net/core/x=2");
         // What IFNAME is, is known with the attachment.
-        let twice = json!({"sysctl": {"net.ipv4.conf.IFNAME.x": "1", "net.ipv4.conf.eth0.x": "1"}});
-        assert!(sysctls(&twice, "eth0").contains("twice") && !sysctls(&twice, "eth1").contains("twice"));
+        let spelled = json!({"sysctl": {"net.ipv4.conf.IFNAME.x": "1", "net.ipv4.conf.eth0.x": "2"}});
+        assert_eq!(sysctls(&spelled, "eth0"), "sysctl net/ipv4/conf/eth0/x=2");
     }
 
     #[test]

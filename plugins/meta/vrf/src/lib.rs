@@ -129,7 +129,11 @@ fn choose(inside: &Kernel, conf: &Conf) -> Result<Chosen, CniError> {
     let holder = |table: u32| vrfs.iter().find(|link| matches!(&link.kind, Kind::Vrf(vrf) if vrf.table == table));
     match table {
         Some(table) => match holder(*table) {
-            Some(other) => cannot(format!("VRF {} has table {table}", other.name)),
+            // As the reference: what is in one of them is reached from the other, as the administrator asks for.
+            Some(other) => {
+                tracing::warn!(table, vrf = %name, other = other.name, "two VRFs have one table");
+                Ok(Chosen::New(*table))
+            }
             None => Ok(Chosen::New(*table)),
         },
         None => free_table(inside, &|table| holder(table).is_some()).map(Chosen::New),
