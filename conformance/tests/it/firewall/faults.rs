@@ -92,3 +92,34 @@ fn where_no_thread_can_be_made_calls_work_or_say_so() {
         assert!(traced.hit.is_some());
     }
 }
+
+/// A repeated ADD with other addresses, of which any message is refused, leaves the rules of the first one.
+#[test]
+fn a_repeated_add_of_firewall_that_fails_leaves_the_rules_as_they_were() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    for n in 1.. {
+        let pod = node.container();
+        let of = |verb, policy: &str, addresses: &[&str]| {
+            let own = json!({"ingressPolicy": policy});
+            Call::new(verb, with(config(own), json!({"prevResult": made_up("cni0", addresses)})), &pod)
+        };
+        let first = ["10.1.0.2/24", "fd01::2/64"];
+        of(Verb::Add, "isolated", &first).run(&node).ok();
+        let again = of(Verb::Add, "same-bridge", &["10.1.0.3/24", "fd01::3/64"]);
+        let Traced { reply, hit, .. } = again.refuse(&node, n);
+        if hit.is_none() {
+            reply.ok();
+            assert!(n > 3, "only {n} messages");
+            break;
+        }
+        reply.fails();
+        of(Verb::Check, "isolated", &first).run(&node).ok();
+        let left = accepting(&node).concat();
+        assert!(!left.contains("10.1.0.3") && !left.contains("fd01::3"), "{n}: {left}");
+        call(Verb::Del, &pod).run(&node).ok();
+        assert_eq!(self::left(&node), [""; 0], "{n}");
+    }
+}

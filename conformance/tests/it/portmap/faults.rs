@@ -78,3 +78,37 @@ fn add_of_portmap_with_any_failed_call_leaves_nothing() {
     }
     at_each_point(|call, node, n| call.fail_step(node, n, errno), true);
 }
+
+/// A repeated ADD with other addresses and ports, of which any message is refused, leaves the ports of the first one.
+#[test]
+fn a_repeated_add_of_portmap_that_fails_leaves_the_ports_as_they_were() {
+    if !has_iptables() {
+        return;
+    }
+    for backend in ["iptables", "nftables"] {
+        let node = node();
+        let of = |verb, pod: &Container, host: u16, addresses: &[&str]| {
+            let own = json!({"backend": backend, "acceptForwarded": true, "prevResult": made_up("eth0", addresses)});
+            Call::new(verb, with(config(&[mapping(host, 80, "tcp")], json!({})), own), pod)
+        };
+        let addresses = ["10.1.0.2/24", "fd01::2/64"];
+        for n in 1.. {
+            let pod = node.container();
+            of(Verb::Add, &pod, 8080, &addresses).run(&node).ok();
+            let again = of(Verb::Add, &pod, 8081, &["10.1.0.3/24", "fd01::3/64"]);
+            let Traced { reply, hit, .. } = again.refuse(&node, n);
+            let check = of(Verb::Check, &pod, 8080, &addresses);
+            if hit.is_none() {
+                reply.ok();
+                assert!(n > 5, "{backend}: only {n} messages");
+                check.run(&node).fails_with(107);
+                break;
+            }
+            reply.fails();
+            check.run(&node).ok();
+            let left = left(&node).concat();
+            assert!(!left.contains("8081") && !left.contains("10.1.0.3"), "{backend}, {n}: {left}");
+            del(&node, &pod, backend, n);
+        }
+    }
+}

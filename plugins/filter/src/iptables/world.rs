@@ -202,7 +202,7 @@ fn is_loaded(family: Family, name: TableName) -> bool {
 pub(crate) fn note_native() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        tracing::info!(
+        tracing::warn!(
             "the kernel has no extensions of iptables for nf_tables (nft_compat, xt_comment, xt_conntrack, xt_MASQUERADE), and \
              iptables is not the legacy variant: rules are made in tables of nf_tables alone"
         );

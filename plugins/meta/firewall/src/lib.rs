@@ -11,12 +11,14 @@ pub mod conf;
 mod firewalld;
 mod rules;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed, invalid};
 use cni_spec::{AddResult, Attachment, CniError, Code};
-use filter::iptables::{Edit, Table, TableName};
+use filter::iptables::{Edit, NewRule, Table, TableName};
 use filter::{Filter, Names};
 use netops::nft::Family;
 use netops::{Errno, OpError};
@@ -47,15 +49,22 @@ impl ChainedPlugin for Firewall {
         if firewalld.is_none() || conf.policy.is_some() {
             let mut filter = open(search_path)?;
             expect_one_backend(&mut filter, conf)?;
-            txn.push(Box::new(Remove { attachment: call.attachment.clone(), search_path: search_path.to_owned() }));
             for family in FAMILIES {
                 let own = of_family(&addresses, family);
                 if own.is_empty() {
                     continue;
                 }
                 let attached = attached(call, &own, bridge, firewalld.is_none());
+                let replaced = Rc::new(RefCell::new(Vec::new()));
+                txn.push(Box::new(Remove {
+                    attachment: call.attachment.clone(),
+                    search_path: search_path.to_owned(),
+                    backend: conf.backend,
+                    family,
+                    replaced: Rc::clone(&replaced),
+                }));
                 let timer = Timer::start();
-                let added = rules::add(&mut table(&mut filter, conf.backend, family)?, attached);
+                let added = rules::add(&mut table(&mut filter, conf.backend, family)?, attached, &replaced);
                 timer.end("accept packets");
                 added.map_err(failed)?;
                 txn.checkpoint().await;
@@ -330,27 +339,36 @@ fn each(search_path: &str, work: &mut dyn FnMut(&mut Table<'_>, Family) -> netop
     errors
 }
 
-/// Removes the rules of ADD.
+/// Removes the rules of ADD in one family, and puts those back that it replaced.
 #[derive(Debug)]
 struct Remove {
     attachment: Attachment,
     search_path: String,
+    backend: Backend,
+    family: Family,
+    replaced: Rc<RefCell<Vec<NewRule>>>,
 }
 
 impl fmt::Display for Remove {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("firewall rules removed")
+        let how = if self.replaced.borrow().is_empty() { "removed" } else { "as before" };
+        write!(f, "firewall rules ({}) {how}", self.family)
+    }
+}
+
+impl Remove {
+    fn put_back(&self) -> Result<(), CniError> {
+        let names = Names::from(&self.attachment);
+        let mut filter = open(&self.search_path)?;
+        let mut table = table(&mut filter, self.backend, self.family)?;
+        rules::remove(&mut table, names, &[]).map_err(failed)?;
+        rules::put_back(&mut table, &self.replaced.borrow()).map_err(failed)
     }
 }
 
 impl chained::Undo for Remove {
     fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
-        let names = Names::from(&self.attachment);
-        let errors = each(&self.search_path, &mut |table, _| rules::remove(table, names, &[]));
-        match errors.first() {
-            None => Ok(()),
-            Some(error) => Err(error.to_string()),
-        }
+        self.put_back().map_err(|error| error.to_string())
     }
 }
 

@@ -11,6 +11,7 @@
 //! the bridge and policy that it has. So DEL needs no result, an address that changed hands keeps its new owner's rules,
 //! and the rules of a bridge go with its last container.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -135,8 +136,32 @@ fn put_first(jump: &Found) -> [Edit; 2] {
 }
 
 /// Makes the rules; with addresses of an earlier ADD of the attachment they are replaced.
-pub(crate) fn add(table: &mut Table<'_>, attached: Attached<'_>) -> Result<()> {
-    table.change(|table| edits(table, attached))
+/// `replaced` gets the rules that are deleted for that.
+pub(crate) fn add(table: &mut Table<'_>, attached: Attached<'_>, replaced: &RefCell<Vec<NewRule>>) -> Result<()> {
+    table.change(|table| {
+        let edits = edits(table, attached)?;
+        let deleted = edits.iter().filter_map(|edit| match edit {
+            Edit::Delete(found) => found.again().filter(|rule| rule.chain != FORWARD),
+            _ => None,
+        });
+        replaced.replace(deleted.collect());
+        Ok(edits)
+    })
+}
+
+/// Adds the rules again that an ADD has replaced, with those of the bridge and the policy that they name.
+pub(crate) fn put_back(table: &mut Table<'_>, replaced: &[NewRule]) -> Result<()> {
+    let own: Vec<&NewRule> = replaced.iter().filter(|rule| rule.chain == OWN).collect();
+    let named = own.iter().find_map(|rule| isolation_of(rule.note.as_deref()?));
+    let isolation = named.and_then(|(bridge, policy)| {
+        let policy = [Policy::SameBridge, Policy::Isolated].into_iter().find(|known| known.as_str() == policy)?;
+        Some(Isolation { bridge, policy })
+    });
+    table.change(|table| {
+        let mut edits: Vec<Edit> = own.iter().map(|rule| Edit::Append((*rule).clone())).collect();
+        edits.extend(isolation.map(|isolation| isolating(table, isolation)).transpose()?.unwrap_or_default());
+        Ok(edits)
+    })
 }
 
 /// The edits of an ADD.

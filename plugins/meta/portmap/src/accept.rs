@@ -10,6 +10,9 @@
 //! iptables drops all the same. They come last in `FORWARD`, so the administrator's rules count first; a program such as docker, which
 //! puts its jumps first again when it restarts, leaves them where they are.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use filter::iptables::rule::{Rule, Target, is};
 use filter::iptables::{Edit, Found, NewRule, Table};
 use filter::{Names, Stale};
@@ -24,6 +27,9 @@ const OWN: &str = "CNI-HOSTPORT-ACCEPT";
 const DOCKERS: [&str; 2] = ["DOCKER-USER", "DOCKER-FORWARD"];
 /// The number of rules that GC deletes in one transaction.
 const RULES_AT_ONCE: usize = 400;
+
+/// The rules that ADD replaces, once it changes any: shared with the undo that puts them back.
+pub(crate) type Accepted = Rc<RefCell<Option<Vec<NewRule>>>>;
 
 /// Whether docker has been here, which sets the policy of `FORWARD` to DROP.
 pub(crate) fn has_docker(table: &mut Table<'_>) -> Result<bool> {
@@ -66,7 +72,9 @@ fn own(table: &mut Table<'_>, names: Names<'_>) -> Result<Vec<Found>> {
 }
 
 /// The edits that make the rules, in the place of those of an earlier ADD.
-pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Edit>> {
+///
+/// `replaced` keeps those.
+pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, replaced: &Accepted) -> Result<Vec<Edit>> {
     let wanted = rules(pod);
     let found = own(table, pod.names)?;
     let mut edits = Vec::new();
@@ -79,6 +87,7 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Edit>> {
     let is_right = found.len() == wanted.len()
         && found.iter().zip(&wanted).all(|(found, wanted)| found.rule.as_ref() == Some(wanted));
     if !is_right {
+        replaced.replace(Some(found.iter().filter_map(Found::again).collect()));
         edits.extend(found.into_iter().map(Edit::Delete));
         edits.extend(wanted.into_iter().map(|rule| Edit::Append(NewRule { chain: OWN.to_owned(), rule, note: None })));
     }

@@ -3,14 +3,15 @@
 //! The kernel lets the first rule decide. Rules of a container that is gone, which no DEL has removed, do not count: no
 //! namespace has the address that they forward to, or another container has it by now.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use filter::Filter;
 use filter::iptables::rule::{Is, Protocol, Rule};
-use filter::iptables::{Found, Table, TableName, in_legacy};
+use filter::iptables::{Found, NewRule, Table, TableName, in_legacy};
 use netops::error::Result;
 use netops::places::Places;
 use netops::{Errno, OpError};
@@ -40,9 +41,22 @@ pub(crate) struct Contest<'a> {
     pub(crate) search_path: &'a str,
     /// The holders of the last look.
     pub(crate) holders: Vec<Holder>,
+    /// The attachment's rules of an earlier ADD, which this one replaces.
+    pub(crate) replaced: Replaced,
 }
 
+/// Rules that ADD replaces: shared with the undo that puts them back.
+pub(crate) type Replaced = Rc<RefCell<Vec<NewRule>>>;
+
 impl Contest<'_> {
+    /// Keeps the attachment's rules as they were before the first change.
+    pub(crate) fn keep<'f>(&self, own: impl Iterator<Item = &'f Found>) {
+        let mut replaced = self.replaced.borrow_mut();
+        if replaced.is_empty() {
+            replaced.extend(own.filter_map(Found::again));
+        }
+    }
+
     /// Takes the holders in the table of the new rules, and looks for those in the other backend. Whether ADD goes on.
     pub(crate) fn goes_on(
         &mut self,

@@ -223,6 +223,7 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<
     if !contest.goes_on(living, table, Backend::Iptables, pod)? {
         return Ok(Vec::new());
     }
+    contest.keep(found.iter().flatten().chain(&own));
     let mark = mark_of(pod, table)?;
     let mut edits = shared(pod, &mark, table)?;
     let rules = pod.rules(&mark);
@@ -419,6 +420,30 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
         table.change(|table| removals(table, stays))?;
     }
     Ok(forwarded)
+}
+
+/// Removes the rules of a failed ADD, and puts those back that it replaced.
+pub(crate) fn put_back(table: &mut Table<'_>, pod: &Pod<'_>, replaced: &[NewRule]) -> Result<Vec<Forwarded>> {
+    let address = [pod.address.ip()];
+    let forwarded = remove(table, pod.names, &pod.known(&address))?;
+    append(table, replaced)?;
+    Ok(forwarded)
+}
+
+/// Adds rules that were there before, with their chains.
+pub(crate) fn append(table: &mut Table<'_>, rules: &[NewRule]) -> Result<()> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    let chains: BTreeSet<&str> = rules.iter().map(|rule| rule.chain.as_str()).collect();
+    table.change(|table| {
+        let mut edits = Vec::new();
+        for chain in &chains {
+            edits.extend(table.create_chain_once(chain)?);
+        }
+        edits.extend(rules.iter().cloned().map(Edit::Append));
+        Ok(edits)
+    })
 }
 
 /// Removes the rules of a network's attachments that are not valid; returns the UDP ports that they forwarded.

@@ -26,6 +26,7 @@ mod localnet;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed};
 use cni_spec::{AddResult, Attachment, CniError, Code};
@@ -36,8 +37,9 @@ use netops::nft::Family;
 use netops::nft::conntrack::{self, Flow};
 use netops::{Errno, Kernel, OpError, route};
 
+use accept::Accepted;
 use conf::{Backend, Conf, OnPortInUse};
-use holder::{Contest, Holder};
+use holder::{Contest, Holder, Replaced};
 use pod::{FAMILIES, Forwarded, Known, Pod, names};
 
 /// The plugin.
@@ -58,15 +60,19 @@ impl ChainedPlugin for Portmap {
         }
         let mut filter = open(call.raw.search_path())?;
         let addresses = addresses(call);
-        txn.push(Box::new(Unmap {
-            attachment: call.attachment.clone(),
-            addresses: addresses.iter().map(IpNetwork::ip).collect(),
-            search_path: call.raw.search_path().to_owned(),
-        }));
         for address in addresses {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
             let pod = Pod { names: names(call.attachment), conf, family, address };
             let mut contest = contest(call);
+            let accepted = Accepted::default();
+            txn.push(Box::new(Unmap {
+                attachment: call.attachment.clone(),
+                conf: conf.clone(),
+                address,
+                replaced: Rc::clone(&contest.replaced),
+                accepted: Rc::clone(&accepted),
+                search_path: call.raw.search_path().to_owned(),
+            }));
             let timer = Timer::start();
             let added = with_table(&mut filter, &pod, &mut |table, backend| match backend {
                 Backend::Iptables => iptables::add(table, &pod, &mut contest),
@@ -75,7 +81,7 @@ impl ChainedPlugin for Portmap {
             timer.end("forward ports");
             added?;
             report(&contest)?;
-            accept(&mut filter, &pod)?;
+            accept(&mut filter, &pod, &accepted)?;
             if family == Family::Ip {
                 localnet::enable(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?;
             }
@@ -117,7 +123,7 @@ impl ChainedPlugin for Portmap {
             })?;
             report(&contest)?;
             if let Some(mut table) = accepting(&mut filter, &pod)? {
-                for edit in accept::edits(&mut table, &pod).map_err(failed)? {
+                for edit in accept::edits(&mut table, &pod, &Accepted::default()).map_err(failed)? {
                     preview.push(Shown::new(table.command(&edit)).uncompared());
                 }
             }
@@ -288,9 +294,9 @@ fn accepting<'a>(filter: &'a mut Filter, pod: &Pod<'_>) -> Result<Option<Table<'
     filter.iptables(pod.family, TableName::Filter).map_err(failed)
 }
 
-fn accept(filter: &mut Filter, pod: &Pod<'_>) -> Result<(), CniError> {
+fn accept(filter: &mut Filter, pod: &Pod<'_>, replaced: &Accepted) -> Result<(), CniError> {
     match accepting(filter, pod)? {
-        Some(mut table) => table.change(|table| accept::edits(table, pod)).map_err(failed),
+        Some(mut table) => table.change(|table| accept::edits(table, pod, replaced)).map_err(failed),
         // An ADD before this one may have had another value.
         None if pod.conf.accept_forwarded == Some(false) => {
             let remove = &mut |table: &mut Table<'_>| accept::remove(table, pod.names);
@@ -307,7 +313,7 @@ fn accept(filter: &mut Filter, pod: &Pod<'_>) -> Result<(), CniError> {
 
 fn contest<'a>(call: &Call<'a, Conf>) -> Contest<'a> {
     let refuse = call.conf.own.on_port_in_use == OnPortInUse::Error;
-    Contest { refuse, search_path: call.raw.search_path(), holders: Vec::new() }
+    Contest { refuse, search_path: call.raw.search_path(), holders: Vec::new(), replaced: Replaced::default() }
 }
 
 fn report(Contest { refuse, holders, .. }: &Contest<'_>) -> Result<(), CniError> {
@@ -409,27 +415,49 @@ fn unmap(attachment: &Attachment, search_path: &str, known: &Known<'_>) -> Vec<O
     each(search_path, work, &mut |table| accept::remove(table, names(attachment)))
 }
 
-/// Removes what ADD made.
+/// Removes what ADD made for one address, and puts back what it replaced.
 #[derive(Debug)]
 struct Unmap {
     attachment: Attachment,
-    addresses: Vec<IpAddr>,
+    conf: Conf,
+    address: IpNetwork,
+    replaced: Replaced,
+    accepted: Accepted,
     search_path: String,
 }
 
 impl fmt::Display for Unmap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("forwarded ports removed")
+        let how = if self.replaced.borrow().is_empty() { "removed" } else { "as before" };
+        write!(f, "forwarded ports of {} {how}", self.address.ip())
+    }
+}
+
+impl Unmap {
+    fn put_back(&self) -> Result<(), CniError> {
+        let Self { attachment, conf, address, replaced, accepted, search_path } = self;
+        let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
+        let pod = Pod { names: names(attachment), conf, family, address: *address };
+        let mut filter = open(search_path)?;
+        let (replaced, accepted) = (replaced.borrow(), accepted.borrow());
+        let forwarded = with_table(&mut filter, &pod, &mut |table, backend| match backend {
+            Backend::Iptables => iptables::put_back(table, &pod, &replaced),
+            Backend::Nftables => native::put_back(table, &pod, &replaced),
+        })?;
+        if let Some(accepted) = &*accepted
+            && let Some(mut table) = filter.iptables(family, TableName::Filter).map_err(failed)?
+        {
+            accept::remove(&mut table, pod.names)
+                .and_then(|()| iptables::append(&mut table, accepted))
+                .map_err(failed)?;
+        }
+        forget_flows(&forwarded, &mut |flow| forwarded.iter().any(|to| to.answers(flow)));
+        Ok(())
     }
 }
 
 impl chained::Undo for Unmap {
     fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
-        let known = Known { addresses: &self.addresses, held: &|| None };
-        let errors = unmap(&self.attachment, &self.search_path, &known);
-        match errors.is_empty() {
-            true => Ok(()),
-            false => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
-        }
+        self.put_back().map_err(|error| error.to_string())
     }
 }

@@ -170,6 +170,7 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<
     if !contest.goes_on(living, table, Backend::Nftables, pod)? {
         return Ok(Vec::new());
     }
+    contest.keep(own.iter().chain(&own_masquerading));
     let mut edits = shared(table)?;
     let is_contested = |rule: &Rule| {
         rule.protocol.zip(rule.port).is_some_and(|(protocol, port)| dead.contains(&(protocol as u8, port)))
@@ -267,6 +268,15 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
         }
         Ok(edits)
     })?;
+    Ok(forwarded)
+}
+
+/// Removes the rules of a failed ADD, and puts those back that it replaced.
+pub(crate) fn put_back(table: &mut Table<'_>, pod: &Pod<'_>, replaced: &[NewRule]) -> Result<Vec<Forwarded>> {
+    let address = [pod.address.ip()];
+    let known = Known { addresses: &address, held: &|| None };
+    let forwarded = remove(table, pod.names, &known)?;
+    crate::iptables::append(table, replaced)?;
     Ok(forwarded)
 }
 

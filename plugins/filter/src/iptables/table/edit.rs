@@ -35,6 +35,18 @@ pub struct NewRule {
     pub note: Option<String>,
 }
 
+impl Found {
+    /// The rule as one to add again, such as after a change that is taken back; `None` if it has anything that our rules do not.
+    #[must_use]
+    pub fn again(&self) -> Option<NewRule> {
+        let chain = match &self.id {
+            Id::Handle(rule) => rule.chain.to_string(),
+            Id::Words(words) => words.split_whitespace().next()?.to_owned(),
+        };
+        Some(NewRule { chain, rule: self.rule.clone()?, note: self.note.clone() })
+    }
+}
+
 /// The base chains that these edits need and that do not exist. They are created with their first rule.
 pub(super) fn missing_base_chains(
     nft: &mut Nft,
