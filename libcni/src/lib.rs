@@ -51,6 +51,7 @@ pub mod regular;
 
 // Execution.
 mod add;
+mod aside;
 mod call;
 mod call_log;
 mod cancellation;
@@ -75,6 +76,7 @@ mod namespace;
 mod orphans;
 mod process;
 
+pub use aside::aside;
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
 pub use cache::Cache;
 pub use call_log::CallLog;

@@ -102,6 +102,10 @@ fn working(verb: &Verb) -> Option<&'static str> {
     })
 }
 
+fn only_reads(verb: &Verb) -> bool {
+    matches!(verb, Verb::Validate(_) | Verb::Log(_) | Verb::Metrics(_))
+}
+
 /// Runs the verb. A signal cancels it: the running plugin is terminated, an ADD is rolled back.
 async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> {
     let cancellation = Cancellation::default();
@@ -126,7 +130,10 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
         Some(number) = signalled.next() => number,
     };
     cancellation.cancel();
-    if let Err(error) = work.await {
+    // What only reads has nothing to undo, and may have much to read yet.
+    if !only_reads(&cli.verb)
+        && let Err(error) = work.await
+    {
         output.error(&error);
     }
     Ok(ExitCode::from(SIGNALLED + u8::try_from(number).unwrap_or(0)))

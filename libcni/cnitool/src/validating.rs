@@ -5,20 +5,24 @@ use crate::output::{Output, say};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
 use libcni::cni_spec::json;
-use libcni::conflist;
+use libcni::{aside, conflist};
 use std::io;
 use std::path::Path;
+use tokio::task::yield_now;
 use validate::{Level, Report, Source, executables, render, validate};
 
 pub(crate) async fn run(settings: &Settings, words: &Validate, output: Output) -> anyhow::Result<()> {
-    let mut report = validate(sources(settings, &words.networks)?, confs::ALL);
+    let (own, networks) = (settings.clone(), words.networks.clone());
+    // A signal ends the program meanwhile: standard input may be a pipe that never ends.
+    let read = aside(move || Ok::<_, anyhow::Error>(validate(sources(&own, &networks)?, confs::ALL))).await;
+    let mut report = read.context("cannot validate")??;
     if !words.offline {
         executables::look(&mut report, &settings.runtime, confs::ALL).await;
     }
     if output.is_json {
         output.json(&(0..report.sources.len()).map(|file| render::json(&report, file)).collect())?;
     } else {
-        print(&report)?;
+        print(&report).await?;
     }
     let (errors, warnings) = (report.count(Level::Error), report.count(Level::Warning));
     if errors > 0 || words.strict && warnings > 0 {
@@ -33,10 +37,11 @@ pub(crate) async fn run(settings: &Settings, words: &Validate, output: Output) -
 }
 
 /// Findings, then a line for each network without errors.
-fn print(report: &Report) -> anyhow::Result<()> {
+async fn print(report: &Report) -> anyhow::Result<()> {
     let has_colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
     for finding in &report.findings {
         say(format!("{}\n", render::text(&report.sources[finding.file], finding, has_colour)).as_bytes())?;
+        yield_now().await;
     }
     for network in &report.networks {
         if report.of_file(network.file).any(|finding| finding.level == Level::Error) {

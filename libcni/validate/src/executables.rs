@@ -1,10 +1,11 @@
 //! Whether this node has the plugins, and the versions they speak.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
 use cni_spec::{PluginType, SUITE_MARK, json};
-use futures::future::join_all;
+use futures::stream::{self, StreamExt};
 use libcni::Runtime;
 
 use crate::Report;
@@ -20,26 +21,49 @@ pub fn is_of_this_suite(file: &Path) -> io::Result<bool> {
     Ok(memchr::memmem::find(&std::fs::read(file)?, SUITE_MARK.as_bytes()).is_some())
 }
 
-/// Asks each plugin of each network for its versions, all at the same time, and adds what is wrong to the report.
-pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {
-    let mut asked: Vec<(usize, String, PluginType, &str)> = Vec::new();
+/// How many plugins are asked at the same time.
+const ASKED_MAX: usize = 16;
+
+/// A place in a file that names a plugin.
+struct Named<'a> {
+    file: usize,
+    key: String,
+    plugin: PluginType,
+    /// The network's `cniVersion`.
+    version: &'a str,
+}
+
+fn named(report: &Report) -> Vec<Named<'_>> {
+    let mut all = Vec::new();
     for network in &report.networks {
         let source = &report.sources[network.file];
         for (index, plugin) in network.conf.plugins.iter().enumerate() {
-            let (base, version) = (base(source, index), network.conf.cni_version.as_str());
-            asked.push((network.file, join(&base, "type"), plugin.plugin_type.clone(), version));
+            let base = base(source, index);
+            let at = |key, plugin| Named {
+                file: network.file,
+                key: join(&base, key),
+                plugin,
+                version: network.conf.cni_version.as_str(),
+            };
+            all.push(at("type", plugin.plugin_type.clone()));
             let ipam = network.conf.plugin_conf(index).and_then(|bytes| json::parse(&bytes).ok());
             let ipam = ipam.and_then(|value| json::find::<String>(&value, &["ipam", "type"]).ok().flatten());
-            if let Some(ipam) = ipam.and_then(|name| PluginType::parse(&name).ok()) {
-                asked.push((network.file, join(&base, "ipam.type"), ipam, version));
-            }
+            all.extend(ipam.and_then(|name| PluginType::parse(&name).ok()).map(|ipam| at("ipam.type", ipam)));
         }
     }
-    let answers = join_all(asked.iter().map(|(_, _, plugin, _)| runtime.version(plugin))).await;
-    let mut findings: Vec<Finding> = Vec::new();
-    for ((file, key, plugin, version), answer) in asked.iter().zip(answers) {
-        let mut notes = Notes::new(*file, &report.sources[*file]);
-        match answer {
+    all
+}
+
+/// Asks each plugin of all networks once for its versions, and adds what is wrong to the report.
+pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {
+    let named = named(report);
+    let plugins: BTreeSet<&PluginType> = named.iter().map(|named| &named.plugin).collect();
+    let asked = plugins.into_iter().map(async |plugin| (plugin, runtime.version(plugin).await));
+    let answers: BTreeMap<_, _> = stream::iter(asked).buffer_unordered(ASKED_MAX).collect().await;
+    let mut notes: BTreeMap<usize, Notes<'_>> = BTreeMap::new();
+    for Named { file, key, plugin, version } in &named {
+        let notes = notes.entry(*file).or_insert_with(|| Notes::new(*file, &report.sources[*file]));
+        match &answers[plugin] {
             Ok(info) if info.supports(version) => (),
             Ok(info) => {
                 let version = if version.is_empty() { "0.1.0" } else { version };
@@ -56,10 +80,10 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {
                 };
             }
         }
-        findings.extend(notes.into_findings());
     }
+    let findings: Vec<Finding> = notes.into_values().flat_map(Notes::into_findings).collect();
     // A guess is not needed where the executable has been looked for.
-    let is_certain = |one: &Finding| findings.iter().any(|sure| sure.file == one.file && sure.key == one.key);
-    report.findings.retain(|one| one.level == Level::Error || !is_certain(one));
+    let certain: BTreeSet<(usize, &str)> = findings.iter().map(|sure| (sure.file, sure.key.as_str())).collect();
+    report.findings.retain(|one| one.level == Level::Error || !certain.contains(&(one.file, one.key.as_str())));
     report.extend(findings);
 }

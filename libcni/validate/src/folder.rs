@@ -1,7 +1,5 @@
 //! Networks of one node that do not fit together.
 
-use std::collections::BTreeMap;
-
 use cni_spec::json;
 use ipnetwork::IpNetwork;
 use serde_json::Value;
@@ -11,22 +9,58 @@ use crate::network::base;
 use crate::{Network, Report};
 
 pub(crate) fn compare(report: &Report) -> Vec<Finding> {
-    let mut notes: BTreeMap<usize, Notes<'_>> = BTreeMap::new();
-    for (later, network) in report.networks.iter().enumerate() {
-        let notes =
-            notes.entry(network.file).or_insert_with(|| Notes::new(network.file, &report.sources[network.file]));
-        for earlier in &report.networks[..later] {
-            let other = &report.sources[earlier.file].name;
-            if earlier.conf.name == network.conf.name {
-                let text = format!("network {} is in {other}, too, which is found first", network.conf.name);
+    let all: Vec<Facts<'_>> = report.networks.iter().map(|network| Facts::of(report, network)).collect();
+    let mut found = Vec::new();
+    for (place, later) in all.iter().enumerate().skip(1) {
+        let mut notes = Notes::new(later.network.file, &report.sources[later.network.file]);
+        for earlier in &all[..place] {
+            let other = &report.sources[earlier.network.file].name;
+            if earlier.network.conf.name == later.network.conf.name {
+                let text = format!("network {} is in {other}, too, which is found first", later.network.conf.name);
                 notes.value(Level::Warning, "name", text).help = "Runtimes never use this file.".to_owned();
                 continue;
             }
-            bridges(report, (earlier, network), other, notes);
-            pools(report, (earlier, network), other, notes);
+            bridges((earlier, later), other, &mut notes);
+            pools((earlier, later), other, &mut notes);
         }
+        found.extend(notes.into_findings());
     }
-    notes.into_values().flat_map(Notes::into_findings).collect()
+    found
+}
+
+/// A network, and what of it other networks may be in conflict with, read once.
+struct Facts<'a> {
+    network: &'a Network,
+    routers: Vec<Router>,
+    /// Subnets that host-local gives out, and the paths of their keys.
+    pools: Vec<(String, IpNetwork)>,
+}
+
+/// A bridge plugin that gives its bridge addresses.
+struct Router {
+    /// The path of its object.
+    base: String,
+    bridge: String,
+    subnets: Vec<IpNetwork>,
+}
+
+impl<'a> Facts<'a> {
+    fn of(report: &Report, network: &'a Network) -> Self {
+        let mut facts = Self { network, routers: Vec::new(), pools: Vec::new() };
+        for (base, value) in plugins(report, network) {
+            let subnets = subnets(&value);
+            let is_gateway = is_set(&value, "isGateway") || is_set(&value, "isDefaultGateway");
+            if text(&value, "type") == "bridge" && is_gateway && !is_set(&value, "forceAddress") {
+                let bridge = Some(text(&value, "bridge")).filter(|name| !name.is_empty()).unwrap_or("cni0").to_owned();
+                let subnets = subnets.iter().map(|(_, subnet)| *subnet).collect();
+                facts.routers.push(Router { base: base.clone(), bridge, subnets });
+            }
+            if json::member(&value, "ipam").is_some_and(|ipam| text(ipam, "type") == "host-local") {
+                facts.pools.extend(subnets.into_iter().map(|(key, subnet)| (join(&base, &key), subnet)));
+            }
+        }
+        facts
+    }
 }
 
 /// A plugin of a network: the path of its object, and the object.
@@ -71,50 +105,30 @@ fn overlap(one: IpNetwork, other: IpNetwork) -> bool {
 }
 
 /// The first ADD gives the bridge its address; that of another network with another one is refused.
-fn bridges(report: &Report, (earlier, later): (&Network, &Network), other: &str, notes: &mut Notes<'_>) {
-    let name = |value: &Value| match text(value, "bridge") {
-        "" => "cni0".to_owned(),
-        name => name.to_owned(),
-    };
-    let routers = |network| {
-        plugins(report, network).filter(|(_, value)| {
-            let is_gateway = is_set(value, "isGateway") || is_set(value, "isDefaultGateway");
-            text(value, "type") == "bridge" && is_gateway && !is_set(value, "forceAddress")
-        })
-    };
-    for (_, first) in routers(earlier) {
-        for (base, second) in routers(later).filter(|(_, second)| name(second) == name(&first)) {
-            let of_first = subnets(&first);
-            let differs = subnets(&second).into_iter().find(|(_, subnet)| {
-                let of_family = |(_, one): &&(String, IpNetwork)| one.is_ipv4() == subnet.is_ipv4();
-                of_first.iter().find(of_family).is_some_and(|(_, one)| one != subnet)
-            });
-            if let Some((_, subnet)) = differs {
-                let bridge = name(&second);
-                let message =
-                    format!("bridge {bridge} would be the gateway of {subnet}, and of other subnets in {other}");
-                notes.value(Level::Warning, &join(&base, "bridge"), message).help =
-                    format!("Give network {} a bridge of its own: ADD of the later one fails.", later.conf.name);
-            }
+fn bridges((earlier, later): (&Facts<'_>, &Facts<'_>), other: &str, notes: &mut Notes<'_>) {
+    for Router { base, bridge, subnets } in &later.routers {
+        let differs = |subnet: &&IpNetwork| {
+            let is_other = |first: &Router| {
+                let of_family = first.subnets.iter().find(|one| one.is_ipv4() == subnet.is_ipv4());
+                first.bridge == *bridge && of_family.is_some_and(|one| one != *subnet)
+            };
+            earlier.routers.iter().any(is_other)
+        };
+        if let Some(subnet) = subnets.iter().find(differs) {
+            let message = format!("bridge {bridge} would be the gateway of {subnet}, and of other subnets in {other}");
+            notes.value(Level::Warning, &join(base, "bridge"), message).help =
+                format!("Give network {} a bridge of its own: ADD of the later one fails.", later.network.conf.name);
         }
     }
 }
 
 /// Each network has reservations of its own, so two that give out the same addresses give one to two containers.
-fn pools(report: &Report, (earlier, later): (&Network, &Network), other: &str, notes: &mut Notes<'_>) {
-    let all = |network| {
-        plugins(report, network)
-            .filter(|(_, value)| json::member(value, "ipam").is_some_and(|ipam| text(ipam, "type") == "host-local"))
-    };
-    for (_, first) in all(earlier) {
-        for (base, second) in all(later) {
-            for (key, subnet) in subnets(&second) {
-                if let Some((_, taken)) = subnets(&first).into_iter().find(|(_, taken)| overlap(*taken, subnet)) {
-                    let message = format!("{subnet} overlaps {taken} of network {} in {other}", earlier.conf.name);
-                    notes.value(Level::Warning, &join(&base, &key), message).help =
-                        "Each network reserves addresses for itself: two containers may get the same one.".to_owned();
-                }
-            }
+fn pools((earlier, later): (&Facts<'_>, &Facts<'_>), other: &str, notes: &mut Notes<'_>) {
+    for (key, subnet) in &later.pools {
+        if let Some((_, taken)) = earlier.pools.iter().find(|(_, taken)| overlap(*taken, *subnet)) {
+            let message = format!("{subnet} overlaps {taken} of network {} in {other}", earlier.network.conf.name);
+            notes.value(Level::Warning, key, message).help =
+                "Each network reserves addresses for itself: two containers may get the same one.".to_owned();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One file: syntax, the list's keys, each plugin's keys.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use call_log::Sink;
@@ -20,18 +21,7 @@ const LIST_KEYS: [&str; 8] =
 
 /// The object of the plugin at `index`, as a path: a single plugin's config is the whole file.
 pub(crate) fn base(source: &Source, index: usize) -> String {
-    if is_single(source) { String::new() } else { format!("plugins[{index}]") }
-}
-
-fn is_single(source: &Source) -> bool {
-    match source.form {
-        Form::List => false,
-        Form::Single => true,
-        Form::Either => {
-            let value = json::parse(source.text.as_bytes()).unwrap_or_default();
-            value.get("plugins").is_none() && json::member(&value, "type").is_some()
-        }
-    }
+    if source.is_single() { String::new() } else { format!("plugins[{index}]") }
 }
 
 /// Reads a file as a runtime does. `None`: it has no network that a runtime could use.
@@ -45,8 +35,8 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
         return None;
     }
     let bytes = source.text.as_bytes();
-    let parsed = if is_single(source) { NetworkConf::parse_single(bytes) } else { NetworkConf::parse(bytes) };
-    if !is_single(source) {
+    let parsed = if source.is_single() { NetworkConf::parse_single(bytes) } else { NetworkConf::parse(bytes) };
+    if !source.is_single() {
         misspelt_in_list(notes);
         if let Some(value) = json::parse(bytes).unwrap_or_default().get("log") {
             log(value, "log", notes);
@@ -69,7 +59,7 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
             "Call the file *.conf if it is a single plugin's.".to_owned();
         return None;
     }
-    if !is_single(source) && network.plugins.is_empty() {
+    if !source.is_single() && network.plugins.is_empty() {
         let text =
             "key plugins is missing: only plugins of a folder beside the file, of the network's name, are called";
         notes.value(Level::Warning, "", text);
@@ -100,7 +90,7 @@ fn hint_for_syntax(rest: &str) -> &'static str {
 
 /// A list's keys are read in this case only.
 fn misspelt_in_list(notes: &mut Notes<'_>) {
-    let keys: Vec<String> = notes.tree().keys().iter().map(|(key, _)| (*key).to_owned()).collect();
+    let keys: BTreeSet<String> = notes.tree().keys().iter().map(|(key, _)| (*key).to_owned()).collect();
     for key in keys.iter().filter(|key| !LIST_KEYS.contains(&key.as_str())) {
         if let Some(meant) = json::resembling(key, LIST_KEYS) {
             notes.key(Level::Warning, key, format!("key {key} is unknown and is ignored")).help =

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
+use cni_spec::json;
 use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
@@ -29,6 +30,45 @@ pub struct Source {
     pub text: String,
     /// How it is read.
     pub form: Form,
+    /// Whether it is a single plugin's config.
+    is_single: bool,
+    /// The places at which the pieces of the text begin, so that [`Source::position`] counts in one piece only.
+    pieces: Vec<Place>,
+}
+
+/// A place in a text: its offset in bytes, and its line and column, both from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    at: usize,
+    line: usize,
+    column: usize,
+}
+
+impl Place {
+    /// The place behind `text`, which begins here.
+    fn after(self, text: &str) -> Self {
+        let at = self.at + text.len();
+        match text.rfind('\n') {
+            Some(newline) => {
+                let column = text[newline + 1..].chars().count() + 1;
+                Self { at, line: self.line + text.matches('\n').count(), column }
+            }
+            None => Self { at, line: self.line, column: self.column + text.chars().count() },
+        }
+    }
+}
+
+/// The size of a piece, but for a character that is not cut in two.
+const PIECE_BYTES: usize = 1 << 10;
+
+fn pieces(text: &str) -> Vec<Place> {
+    let mut place = Place { at: 0, line: 1, column: 1 };
+    let mut pieces = vec![place];
+    while text.len() - place.at > PIECE_BYTES {
+        place = place.after(&text[place.at..text.floor_char_boundary(place.at + PIECE_BYTES)]);
+        pieces.push(place);
+    }
+    pieces
 }
 
 /// A config is a few kilobytes; a stream that never ends is none.
@@ -61,21 +101,40 @@ impl Source {
     #[must_use]
     pub fn file(name: &str, bytes: &[u8]) -> Self {
         let form = if libcni::conflist::is_list(name.as_ref()) { Form::List } else { Form::Single };
-        Self { form, ..Self::stream(name, bytes) }
+        Self::of_form(form, name, bytes)
     }
 
     /// A content without a file name.
     #[must_use]
     pub fn stream(name: &str, bytes: &[u8]) -> Self {
-        Self { name: name.to_owned(), text: String::from_utf8_lossy(bytes).into_owned(), form: Form::Either }
+        Self::of_form(Form::Either, name, bytes)
+    }
+
+    fn of_form(form: Form, name: &str, bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let is_single = match form {
+            Form::List => false,
+            Form::Single => true,
+            Form::Either => {
+                let value = json::parse(bytes).unwrap_or_default();
+                value.get("plugins").is_none() && json::member(&value, "type").is_some()
+            }
+        };
+        Self { name: name.to_owned(), pieces: pieces(&text), text, form, is_single }
+    }
+
+    /// Whether the whole file is a single plugin's config.
+    pub(crate) fn is_single(&self) -> bool {
+        self.is_single
     }
 
     /// Line and column of a place, both from 1; the column counts characters.
     #[must_use]
     pub fn position(&self, at: usize) -> (usize, usize) {
-        let before = self.text.get(..at).unwrap_or(&self.text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+        let at = self.text.floor_char_boundary(at);
+        let piece = self.pieces.partition_point(|piece| piece.at <= at) - 1;
+        let Place { line, column, .. } = self.pieces[piece].after(&self.text[self.pieces[piece].at..at]);
+        (line, column)
     }
 
     /// The place of a line and a column in bytes, both from 1, as serde_json counts them.
@@ -219,5 +278,12 @@ mod tests {
         assert_eq!(source.position(5), (2, 2));
         assert_eq!(source.offset(2, 3), 5);
         assert_eq!(source.offset(9, 9), 6);
+        let long = "é\nüb, ".repeat(1000);
+        let source = Source::stream("-", long.as_bytes());
+        for at in [0, 5, PIECE_BYTES - 1, PIECE_BYTES, 3 * PIECE_BYTES + 1, long.len()] {
+            let before = &long[..long.floor_char_boundary(at)];
+            let column = before.rsplit('\n').next().unwrap().chars().count() + 1;
+            assert_eq!(source.position(at), (before.matches('\n').count() + 1, column), "{at}");
+        }
     }
 }

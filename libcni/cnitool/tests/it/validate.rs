@@ -2,6 +2,8 @@
 
 use crate::tool::Tool;
 use expect_test::expect;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::io::Write;
 use std::process::Stdio;
 
@@ -217,4 +219,34 @@ fn a_log_that_is_ignored_is_a_warning() {
         assert_eq!(text.matches(&format!("warning: key log = {why}\n")).count(), 2, "list and plugin: {text}");
         assert_eq!(text.matches(&format!("help: {help}\n")).count(), 2, "{text}");
     }
+}
+
+/// Standard input may be a pipe that never ends.
+#[test]
+fn a_signal_ends_validate_while_it_reads() {
+    let tool = Tool::new();
+    let mut child = tool.command().args(["validate", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let input = child.stdin.take();
+    let status = format!("/proc/{}/status", child.id());
+    let handles_signals = || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (Signal::SIGTERM as i32 - 1) != 0
+    };
+    while !handles_signals() {
+        std::thread::yield_now();
+    }
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    drop(input);
+}
+
+/// A list may name one plugin a thousand times.
+#[test]
+fn each_plugin_is_asked_once_for_its_versions() {
+    let tool = Tool::new();
+    let plugins = vec![r#"{"type":"good"}"#; 1000].join(",");
+    tool.write("net.d/many.conflist", &format!(r#"{{"cniVersion":"1.1.0","name":"many","plugins":[{plugins}]}}"#));
+    tool.run(&["validate", "many"]).ok();
+    assert_eq!(tool.log().matches("VERSION").count(), 1);
 }
