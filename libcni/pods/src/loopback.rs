@@ -1,7 +1,7 @@
 //! `lo` of a pod: it is set up before the networks and down after them.
 
 use crate::error::Error;
-use libcni::NetworkConf;
+use libcni::{NetworkConf, aside};
 use netops::link::{self, Settings, Target};
 use netops::{Kernel, Netns};
 
@@ -30,9 +30,9 @@ pub(crate) fn network() -> Result<NetworkConf, cni_spec::CniError> {
 pub(crate) async fn set(netns: &str, up: bool) -> Result<(), Error> {
     let path = netns.to_owned();
     // A thread has to enter the namespace for a moment.
-    let done = tokio::task::spawn_blocking(move || set_here(&path, up)).await;
+    let done = aside(move || set_here(&path, up)).await;
     let verb = if up { "set up" } else { "set down" };
-    done.unwrap_or_else(|panic| Err(panic.to_string())).map_err(|reason| Error::Loopback { verb, reason })
+    done.unwrap_or_else(|error| Err(error.to_string())).map_err(|reason| Error::Loopback { verb, reason })
 }
 
 fn set_here(path: &str, up: bool) -> Result<(), String> {
@@ -63,8 +63,8 @@ pub(crate) async fn check(netns: &str) -> Result<(), Error> {
             false => Err(format!("in {path} it is down")),
         }
     };
-    let done = tokio::task::spawn_blocking(look).await;
-    done.unwrap_or_else(|panic| Err(panic.to_string())).map_err(|reason| Error::Loopback { verb: "use", reason })
+    let done = aside(look).await;
+    done.unwrap_or_else(|error| Err(error.to_string())).map_err(|reason| Error::Loopback { verb: "use", reason })
 }
 
 /// Whether a link of this name is in the namespace; `None` if it cannot be determined.
@@ -74,5 +74,5 @@ pub(crate) async fn has_link(netns: &str, name: &str) -> Option<bool> {
         let net = Kernel::in_netns(&Netns::open(&path).ok()?).ok()?;
         link::find(&net, &name).ok().map(|link| link.is_some())
     };
-    tokio::task::spawn_blocking(look).await.ok().flatten()
+    aside(look).await.ok().flatten()
 }

@@ -16,5 +16,6 @@ mod killed;
 mod lock;
 mod misbehaving;
 mod reference;
+mod threads;
 mod vanished;
 mod versions;

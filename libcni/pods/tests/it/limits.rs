@@ -28,7 +28,7 @@ fn site_with(site: &Site, name: &str, script: &str) -> Pod {
 /// The process that has reported its pid.
 async fn begun(site: &Site) -> String {
     let path = site.dir().join("begun");
-    let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path));
+    let read = libcni::aside(move || std::fs::read_to_string(path));
     tokio::time::timeout(PATIENCE, read).await.unwrap().unwrap().unwrap().trim().to_owned()
 }
 

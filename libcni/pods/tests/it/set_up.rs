@@ -383,14 +383,14 @@ fn two_sandboxes_of_one_pod_do_not_overlap() {
         let (begun, go) = (site.dir().join("begun"), site.dir().join("go"));
         let tear_down = pods.tear_down(&old.id);
         let second = async {
-            tokio::task::spawn_blocking(move || std::fs::read(begun)).await.unwrap().unwrap();
+            libcni::aside(move || std::fs::read(begun)).await.unwrap().unwrap();
             let begin = Instant::now();
             let set_up = pods.set_up(&new);
             let mut set_up = std::pin::pin!(set_up);
             assert!(tokio::time::timeout(Duration::from_millis(200), set_up.as_mut()).await.is_err());
             assert!(begin.elapsed() >= Duration::from_millis(200));
             assert_eq!(site.log(), "ADD a eth0");
-            tokio::task::spawn_blocking(move || std::fs::write(go, "\n")).await.unwrap().unwrap();
+            libcni::aside(move || std::fs::write(go, "\n")).await.unwrap().unwrap();
             set_up.await.unwrap()
         };
         let (down, _) = futures::future::join(tear_down, second).await;
