@@ -5,37 +5,43 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::libc::{O_DIRECTORY, O_NOFOLLOW};
+
 use crate::error::{OpError, Result};
 
 /// Writes `content` to `path` and replaces an existing file. Readers see the old file or the new one, even after a
 /// crash of the machine.
 ///
-/// One process at a time may write a path: it writes to [`unfinished`] first, which [`remove`] removes, too.
+/// One process at a time may write a path: it writes to [`unfinished`] first, which [`remove`] removes, too. The folder
+/// may be another user's: what is in that file's place is removed and never opened.
 ///
 /// # Errors
-/// `ENOENT`: the folder does not exist; `ENOSPC`, `EROFS`, `EACCES`. The old file is untouched then.
+/// `ENOENT`: the folder does not exist; `ENOSPC`, `EROFS`, `EACCES`; `EISDIR`, `EEXIST`: another user keeps the unfinished
+/// file's place. The old file is untouched then.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
-    let failed = |error: &std::io::Error| OpError::io("write", path.display().to_string(), error);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let temporary = unfinished(path);
-    let written = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .custom_flags(O_NOFOLLOW)
-        .open(&temporary)
-        .and_then(|mut file| {
-            file.write_all(content)?;
-            file.sync_all()
-        })
+    let mut file =
+        create(&temporary, mode).map_err(|error| OpError::io("create", temporary.display().to_string(), &error))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let written = file
+        .write_all(content)
+        .and_then(|()| file.sync_all())
         .and_then(|()| std::fs::rename(&temporary, path))
-        .and_then(|()| File::open(folder)?.sync_all());
+        .and_then(|()| OpenOptions::new().read(true).custom_flags(O_DIRECTORY).open(folder)?.sync_all());
     written.map_err(|error| {
         // A partial file is useless. If it cannot be removed, it only takes space.
         drop(std::fs::remove_file(&temporary));
-        failed(&error)
+        OpError::io("write", path.display().to_string(), &error)
     })
+}
+
+/// Creates a file. In its place may be what a killed writer left, or what another user put there, such as a pipe.
+fn create(path: &Path, mode: u32) -> std::io::Result<File> {
+    let new = || OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    match new() {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => std::fs::remove_file(path).and_then(|()| new()),
+        created => created,
+    }
 }
 
 /// Where [`replace`] writes first: `.NAME.new` in the same folder. A killed writer leaves it, perhaps in part.
@@ -59,8 +65,6 @@ pub fn remove(path: &Path) -> Result<()> {
         Ok(()) | Err(_) => Ok(()),
     })
 }
-
-const O_NOFOLLOW: i32 = 0o400_000; // include/uapi/asm-generic/fcntl.h
 
 /// Reads a plain file of a folder that others may have put something else into. It is not waited for, and no link is followed.
 ///
@@ -139,6 +143,30 @@ mod tests {
         let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["state", "sub"]);
+    }
+
+    /// In a folder of another user: a pipe would make the writer wait, and a file would stay that user's to change.
+    #[test]
+    fn what_another_user_put_in_the_place_of_the_unfinished_file_is_not_opened() {
+        let folder = std::env::temp_dir().join(format!("netops-file-foreign-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (path, victim) = (folder.join("state"), folder.join("victim"));
+        std::fs::write(&victim, "safe").unwrap();
+        let put: [&dyn Fn(&Path); 3] = [
+            &|place| nix::unistd::mkfifo(place, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+            &|place| std::os::unix::fs::symlink(&victim, place).unwrap(),
+            &|place| std::fs::hard_link(&victim, place).unwrap(),
+        ];
+        for put in put {
+            put(&unfinished(&path));
+            replace(&path, b"new", 0o644).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"new");
+            assert_eq!(std::fs::read(&victim).unwrap(), b"safe");
+        }
+        std::fs::create_dir(unfinished(&path)).unwrap();
+        assert!(replace(&path, b"newer", 0o644).unwrap_err().to_string().contains(".state.new"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use super::source::FOR_TESTS;
 use super::{Action, Item};
-use anyhow::{Context, anyhow, bail};
-use std::fs::{File, TryLockError};
+use anyhow::{Context, bail};
+use netops::lock::{Lock, find_holder};
+use std::fs::{File, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use validate::executables::is_of_this_suite;
 
@@ -24,11 +26,19 @@ pub(super) enum Standing {
     Foreign,
 }
 
+/// The lock, which is there while an `install` runs, or was killed.
+const LOCK: &str = ".cni-install.lock";
+
+/// Each one meets an install that is just ending.
+const LOCK_TRIES: usize = 10;
+
 /// A locked folder, which no other `install` changes meanwhile.
+///
+/// The lock is on a file that only its owner can open, as any user could lock the folder itself for as long as that user
+/// likes. It is in the folder, not in `/run`, as containers of a node share the former only.
 pub(super) struct Folder {
     dir: PathBuf,
-    /// Held until it is closed.
-    lock: File,
+    lock: Lock,
 }
 
 impl Folder {
@@ -36,11 +46,7 @@ impl Folder {
     pub(super) fn lock(dir: &Path) -> anyhow::Result<Self> {
         let failed = |verb| format!("cannot {verb} {}", dir.display());
         std::fs::create_dir_all(dir).with_context(|| failed("make"))?;
-        let lock = File::open(dir).with_context(|| failed("open"))?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => anyhow!("{}: another install is under way", failed("lock")),
-            TryLockError::Error(error) => anyhow!("{}: {error}", failed("lock")),
-        })?;
+        let folder = Self { lock: lock(&dir.join(LOCK)).with_context(|| failed("lock"))?, dir: dir.to_owned() };
         for entry in std::fs::read_dir(dir).with_context(|| failed("list"))? {
             let entry = entry.with_context(|| failed("list"))?;
             if entry.file_name().to_string_lossy().starts_with(STAGE) {
@@ -48,7 +54,7 @@ impl Folder {
                     .with_context(|| format!("cannot remove {}", entry.path().display()))?;
             }
         }
-        Ok(Self { dir: dir.to_owned(), lock })
+        Ok(folder)
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -88,6 +94,29 @@ impl Folder {
 
     /// Flushes the folder's entries to the disk.
     pub(super) fn sync(&self) -> io::Result<()> {
-        self.lock.sync_all()
+        File::open(&self.dir)?.sync_all()
     }
+}
+
+impl Drop for Folder {
+    /// Removes the lock's file while it is locked: an `install` that waits for nothing sees that it is another file.
+    fn drop(&mut self) {
+        // If it stays, the next install uses it.
+        drop(std::fs::remove_file(self.lock.path()));
+    }
+}
+
+/// Locks a file that the install before may be removing: the lock counts if the file still has its name.
+fn lock(path: &Path) -> anyhow::Result<Lock> {
+    for _ in 0..LOCK_TRIES {
+        let Some(lock) = Lock::try_take(path, 0o600)? else {
+            let holder = find_holder(path).map_or(String::new(), |holder| format!(": {holder}"));
+            bail!("another install is under way{holder}");
+        };
+        let identity = |meta: io::Result<Metadata>| meta.ok().map(|meta| (meta.dev(), meta.ino()));
+        if identity(lock.file().metadata()) == identity(path.symlink_metadata()) {
+            return Ok(lock);
+        }
+    }
+    bail!("other installs come and go: try again")
 }

@@ -259,15 +259,39 @@ fn a_folder_in_the_way_is_an_error() {
 fn only_one_install_at_a_time() {
     let tool = Tool::new();
     multicall(&tool, "1");
-    std::fs::create_dir_all(tool.path("target")).unwrap();
-    let dir = std::fs::File::open(tool.path("target")).unwrap();
-    dir.lock().unwrap();
+    let path = tool.write("target/.cni-install.lock", "");
+    let lock = std::fs::File::open(&path).unwrap();
+    lock.lock().unwrap();
     expect![[r#"
         1
         stdout: 
-        stderr: cannot lock $DIR/target: another install is under way
+        stderr: cannot lock $DIR/target: another install is under way: process PID (it)
     "#]]
-    .assert_eq(&install(&tool, &[]).shown());
-    dir.unlock().unwrap();
+    .assert_eq(&without_pid(&install(&tool, &[]).shown()));
+    // What a killed install left.
+    lock.unlock().unwrap();
     install(&tool, &[]).ok();
+    assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
+}
+
+fn without_pid(text: &str) -> String {
+    text.replace(&format!("process {}", std::process::id()), "process PID")
+        .replace(&std::fs::read_to_string("/proc/self/comm").unwrap().trim_end().to_owned(), "it")
+}
+
+/// Any user can open, and so lock, the folder.
+#[test]
+fn another_users_lock_on_the_folder_does_not_block_an_install() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    std::fs::create_dir_all(tool.path("target")).unwrap();
+    let folder = std::fs::File::open(tool.path("target")).unwrap();
+    folder.lock().unwrap();
+    install(&tool, &[]).ok();
+    // While an install runs, the file that it locks is closed to others.
+    let script = tool.read("from/cni-plugins");
+    let looking = script.replace("*' VERSION')", "*' VERSION') stat -c %a \"${0%/*}/../../.cni-install.lock\" >&2;");
+    tool.executable("from/cni-plugins", &looking);
+    let ended = install(&tool, &[]);
+    assert!(ended.stderr.lines().all(|line| line == "600") && !ended.stderr.is_empty(), "{}", ended.stderr);
 }
