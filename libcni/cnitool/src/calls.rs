@@ -1,56 +1,55 @@
 //! `cnitool log`: the log of calls, read back.
 
 mod nested;
+pub(crate) mod reading;
 
 use crate::args::Log;
 use crate::output::{Output, Table};
-use anyhow::{Context, anyhow, bail};
-use call_log::{By, DEFAULT_FILE, NODE_FILE, Record, Sink, Step};
-use nested::Calls;
+use anyhow::{Context, anyhow};
+use call_log::{By, NODE_FILE, Record, Sink, Step};
+use nested::Last;
+use reading::{Counts, Filter, Place};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, UNIX_EPOCH};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt};
-use tokio::time::timeout;
 use validate::render::visible;
-
-/// A longer line is no record.
-const LINE_BYTES_MAX: u64 = 64 << 10;
-/// How long the journal's program may take for its next line.
-const JOURNAL_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(words: &Log, output: Output) -> anyhow::Result<()> {
     let log = find(words.from.as_deref())?;
-    let is_wanted = |record: &Record| {
-        words.container.as_ref().is_none_or(|container| record.container == *container)
-            && (!words.errors || record.has_failed())
-    };
-    let mut last = Calls::new(words.lines);
-    let mut slowest = Vec::new();
-    read(&log, |record| {
-        if !is_wanted(&record) {
-            return;
-        }
-        if words.slowest {
-            slowest.extend(record.steps.iter().map(|step| Slow::of(&record, step)));
-            if slowest.len() > words.lines.saturating_mul(2).saturating_add(1000) {
-                keep_slowest(&mut slowest, words.lines);
-            }
-            return;
-        }
-        last.add(record);
-    })
-    .await?;
+    let filter = Filter { container: words.container.as_deref(), errors: words.errors };
     if words.slowest {
-        keep_slowest(&mut slowest, words.lines);
-        return output.table(&steps(slowest));
+        let mut slowest = Slowest { filter, lines: words.lines, steps: Vec::new() };
+        Place::default().read_on(&log, &mut slowest).await?;
+        keep_slowest(&mut slowest.steps, words.lines);
+        return output.table(&steps(slowest.steps));
     }
-    let last = nested::flat(last.into_last());
+    let mut last = Last::new(words.lines);
+    reading::read_back(&log, &filter, |record| last.add(record, &filter)).await?;
+    let last = nested::flat(last.into_calls());
     match output.is_json {
         true => output.json(&last.iter().map(|(_, record)| to_json(record)).collect()),
         false => output.table(&table(&last)),
+    }
+}
+
+/// The slowest steps of all calls that a filter takes.
+struct Slowest<'a> {
+    filter: Filter<'a>,
+    lines: usize,
+    steps: Vec<Slow>,
+}
+
+impl Counts for Slowest<'_> {
+    fn begin(&mut self) {
+        self.steps.clear();
+    }
+
+    fn add(&mut self, record: Record) {
+        if self.filter.takes(&record) {
+            self.steps.extend(record.steps.iter().map(|step| Slow::of(&record, step)));
+        }
+        if self.steps.len() > self.lines.saturating_mul(2).saturating_add(1000) {
+            keep_slowest(&mut self.steps, self.lines);
+        }
     }
 }
 
@@ -91,65 +90,6 @@ pub(crate) fn find(named: Option<&str>) -> anyhow::Result<Sink> {
             "calls are not logged to the journal or a file: write journal into {NODE_FILE}, or name a log with --from"
         )
     })
-}
-
-/// Reads a log from its beginning, the oldest record first. Lines that are no records are passed over.
-///
-/// # Errors
-/// It cannot be read.
-pub(crate) async fn read(log: &Sink, each: impl FnMut(Record)) -> anyhow::Result<()> {
-    match log {
-        Sink::Journal => read_journal(each).await,
-        Sink::File(path) => read_file(path, each).with_context(|| format!("cannot read log {}", path.display())),
-        Sink::Off | Sink::Stderr => {
-            bail!("cannot read log: it is neither the journal nor a file such as {DEFAULT_FILE}")
-        }
-    }
-}
-
-fn read_file(path: &Path, mut each: impl FnMut(Record)) -> std::io::Result<()> {
-    // No pipe or device, and only what is there now: other calls go on writing.
-    let file = libcni::regular::open(path)?;
-    let length = file.metadata()?.len();
-    let mut lines = BufReader::new(file.take(length));
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
-            return Ok(());
-        }
-        each_in(&line, &mut each);
-    }
-}
-
-/// Records of root's processes only: any user can send such fields to the journal, but not choose `_UID`.
-async fn read_journal(mut each: impl FnMut(Record)) -> anyhow::Result<()> {
-    let mut command = tokio::process::Command::new("journalctl");
-    command.args(["--output=json", "--all", "--no-pager", "--quiet", "--boot", "SYSLOG_IDENTIFIER=cni", "_UID=0"]);
-    let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
-    let mut child = started.context("cannot read the journal: cannot run journalctl")?;
-    let stdout = child.stdout.take().context("cannot read the journal")?;
-    let mut lines = tokio::io::BufReader::new(stdout);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let mut bounded = (&mut lines).take(LINE_BYTES_MAX);
-        let read = timeout(JOURNAL_PATIENCE, bounded.read_until(b'\n', &mut line)).await;
-        if read.context("cannot read the journal: journalctl is silent")?? == 0 {
-            break;
-        }
-        each_in(&line, &mut each);
-    }
-    let status = timeout(JOURNAL_PATIENCE, child.wait()).await.context("journalctl does not end")??;
-    if !status.success() {
-        bail!("cannot read the journal: journalctl failed: {status}");
-    }
-    Ok(())
-}
-
-fn each_in(line: &[u8], each: &mut impl FnMut(Record)) {
-    let record = std::str::from_utf8(line).ok().and_then(Record::parse);
-    record.into_iter().for_each(each);
 }
 
 /// When, to the millisecond, in UTC.

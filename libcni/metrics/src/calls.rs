@@ -48,6 +48,16 @@ impl Calls {
         })
     }
 
+    /// Forgets all calls, as those that follow are of another log.
+    pub fn clear(&mut self) {
+        self.calls.reset();
+        self.errors.reset();
+        self.durations.reset();
+        self.plugins.clear();
+        self.codes.clear();
+        self.oldest_us = None;
+    }
+
     /// Counts a call.
     #[expect(clippy::cast_precision_loss, reason = "a record has less than 2^53 microseconds")]
     pub fn add(&mut self, record: &Record) {

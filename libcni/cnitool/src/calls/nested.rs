@@ -1,10 +1,13 @@
 //! Calls that are part of another: a runtime's operation, or the call of a plugin that delegates.
 
+use super::reading::{Filter, Want};
 use call_log::Record;
-use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 /// Calls that wait for the record of the one they are part of. That is written last, or never, if its process was killed.
 const WAITING_MAX: usize = 1000;
+/// More parts than a call has: an operation has one for each plugin, and these have one for each delegate.
+const PARTS_MAX: usize = 64;
 
 /// A call, and its parts.
 pub(crate) struct Call {
@@ -12,49 +15,71 @@ pub(crate) struct Call {
     pub(crate) parts: Vec<Call>,
 }
 
-/// The last calls of a log; their parts do not count.
-pub(crate) struct Calls {
+/// The last calls of a log, which is read from its end; their parts do not count.
+pub(crate) struct Last {
     count: usize,
-    last: VecDeque<Call>,
-    waiting: Vec<Call>,
+    /// The newest first.
+    records: Vec<Record>,
+    /// How many of them are part of no other.
+    wholes: usize,
+    /// When the earliest of the last `count` of these began.
+    begin_us: u64,
 }
 
-impl Calls {
+impl Last {
     /// The last `count` calls.
     pub(crate) fn new(count: usize) -> Self {
-        Self { count, last: VecDeque::new(), waiting: Vec::new() }
+        Self { count, records: Vec::new(), wholes: 0, begin_us: u64::MAX }
     }
 
-    /// Adds the next record of the log.
-    pub(crate) fn add(&mut self, record: Record) {
-        let is_part = |call: &mut Call| {
-            call.record.within_us == Some(record.begin_us) && call.record.container == record.container
-        };
-        let parts = self.waiting.extract_if(.., is_part).collect();
-        let call = Call { record, parts };
-        match call.record.within_us {
-            Some(_) => self.waiting.push(call),
-            None => self.keep(call),
+    /// Adds the record before, if the filter takes it. Breaks where all that belongs to the last calls was added: a part is
+    /// written after the whole began.
+    pub(crate) fn add(&mut self, record: Record, filter: &Filter<'_>) -> ControlFlow<(), Want> {
+        let has_all = self.wholes >= self.count;
+        if has_all && end_us(&record) < self.begin_us || self.records.len() >= self.records_max() {
+            return ControlFlow::Break(());
         }
-        if self.waiting.len() > WAITING_MAX {
-            let oldest = self.waiting.remove(0);
-            self.keep(oldest);
+        if filter.takes(&record) {
+            if record.within_us.is_none() {
+                self.wholes += 1;
+                self.begin_us = if has_all { self.begin_us } else { self.begin_us.min(record.begin_us) };
+            }
+            self.records.push(record);
         }
+        ControlFlow::Continue(if self.wholes >= self.count { Want::Any } else { Want::Taken })
     }
 
-    fn keep(&mut self, call: Call) {
-        self.last.push_back(call);
-        if self.last.len() > self.count {
-            self.last.pop_front();
-        }
+    fn records_max(&self) -> usize {
+        self.count.saturating_mul(PARTS_MAX).saturating_add(WAITING_MAX)
     }
 
     /// The calls in the order in which they ended. A part whose whole left no record is a call of its own.
-    pub(crate) fn into_last(self) -> Vec<Call> {
-        let mut calls: Vec<Call> = self.last.into_iter().chain(self.waiting).collect();
-        calls.sort_by_key(|call| call.record.begin_us.saturating_add(call.record.duration_us));
+    pub(crate) fn into_calls(self) -> Vec<Call> {
+        let (mut calls, mut waiting): (Vec<Call>, Vec<Call>) = (Vec::new(), Vec::new());
+        for record in self.records.into_iter().rev() {
+            let is_part = |call: &mut Call| {
+                call.record.within_us == Some(record.begin_us) && call.record.container == record.container
+            };
+            let parts = waiting.extract_if(.., is_part).collect();
+            let is_whole = record.within_us.is_none();
+            let call = Call { record, parts };
+            if is_whole {
+                calls.push(call)
+            } else {
+                waiting.push(call)
+            }
+            if waiting.len() > WAITING_MAX {
+                calls.push(waiting.remove(0));
+            }
+        }
+        calls.append(&mut waiting);
+        calls.sort_by_key(|call| end_us(&call.record));
         calls.split_off(calls.len().saturating_sub(self.count))
     }
+}
+
+fn end_us(record: &Record) -> u64 {
+    record.begin_us.saturating_add(record.duration_us)
 }
 
 /// Each call before its parts, with its depth.

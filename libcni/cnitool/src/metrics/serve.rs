@@ -12,11 +12,14 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use libcni::Cancellation;
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 /// Any user of the node can connect, so a page is collected at most this often.
@@ -27,11 +30,24 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(60);
 /// The wait for file descriptors where no connection is open that could give one back.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// More wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 16;
+/// A newcomer takes the place of the oldest client that does not wait for a page. If all wait for one, it waits in the
+/// kernel's queue.
+const CLIENTS_MAX: usize = 64;
 
-/// The last page, and when it was collected.
-type Last = Mutex<Option<(Instant, Bytes)>>;
+/// The last page, and when it was collected. `None`: it could not be.
+type Last = Mutex<Option<(Instant, Option<Bytes>)>>;
+
+/// Clients by the order in which they came.
+type Clients = BTreeMap<u64, Rc<Client>>;
+
+/// A connection.
+#[derive(Default)]
+struct Client {
+    /// It has sent its request, and no answer is ready.
+    waits: Cell<bool>,
+    /// Its place is another one's now.
+    replaced: Notify,
+}
 
 /// Answers requests for `/metrics` until it is cancelled. Prints the page's address first: port 0 stands for a free one.
 ///
@@ -46,11 +62,21 @@ pub(super) async fn run(
     say(format!("http://{}/metrics\n", listener.local_addr()?).as_bytes())?;
     let last = Last::default();
     let mut connections = FuturesUnordered::new();
-    loop {
+    let mut clients = Clients::new();
+    for number in 0.. {
+        let replaceable = clients.iter().find(|(_, client)| !client.waits.get()).map(|(number, _)| *number);
         tokio::select! {
             () = cancellation.cancelled() => return Ok(()),
-            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                Ok((stream, _)) => connections.push(serve(stream, &collect, &last)),
+            accepted = listener.accept(), if clients.len() < CLIENTS_MAX || replaceable.is_some() => match accepted {
+                Ok((stream, _)) => {
+                    if clients.len() >= CLIENTS_MAX && let Some(oldest) = replaceable.and_then(|oldest| clients.remove(&oldest)) {
+                        oldest.replaced.notify_one();
+                    }
+                    let client = Rc::<Client>::default();
+                    clients.insert(number, Rc::clone(&client));
+                    let served = serve(stream, &collect, &last, client);
+                    connections.push(async move { served.await; number });
+                }
                 // The client has gone, or there is no file descriptor: the next connection to end gives one back.
                 Err(error) => {
                     tracing::warn!("cannot accept a connection: {error}");
@@ -59,22 +85,31 @@ pub(super) async fn run(
                     }
                 }
             },
-            Some(()) = connections.next() => {}
+            Some(ended) = connections.next() => drop(clients.remove(&ended)),
         }
     }
+    Ok(())
 }
 
 /// One request a connection.
-async fn serve(stream: TcpStream, collect: &impl AsyncFn() -> anyhow::Result<String>, last: &Last) {
-    let answer =
-        service_fn(async |request: Request<Incoming>| Ok::<_, Infallible>(answer(&request, collect, last).await));
+async fn serve(stream: TcpStream, collect: &impl AsyncFn() -> anyhow::Result<String>, last: &Last, client: Rc<Client>) {
+    let answer = service_fn(async |request: Request<Incoming>| {
+        client.waits.set(true);
+        let answer = answer(&request, collect, last).await;
+        client.waits.set(false);
+        Ok::<_, Infallible>(answer)
+    });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(REQUEST_PATIENCE).keep_alive(false).max_buf_size(8 << 10);
-    match timeout(CONNECTION_PATIENCE, server.serve_connection(TokioIo::new(stream), answer)).await {
-        Ok(Ok(())) => {}
-        // Most are clients that went away, or speak another protocol.
-        Ok(Err(error)) => tracing::debug!("a client: {error}"),
-        Err(_) => tracing::debug!("a client took longer than {CONNECTION_PATIENCE:?}"),
+    let served = timeout(CONNECTION_PATIENCE, server.serve_connection(TokioIo::new(stream), answer));
+    tokio::select! {
+        served = served => match served {
+            Ok(Ok(())) => {}
+            // Most are clients that went away, or speak another protocol.
+            Ok(Err(error)) => tracing::debug!("a client: {error}"),
+            Err(_) => tracing::debug!("a client took longer than {CONNECTION_PATIENCE:?}"),
+        },
+        () = client.replaced.notified() => tracing::debug!("a slow client gives way to another one"),
     }
 }
 
@@ -93,17 +128,13 @@ async fn answer(
         return response;
     }
     let mut last = last.lock().await;
-    if let Some((_, page)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-        return text(page.clone());
+    if last.as_ref().is_none_or(|(at, _)| at.elapsed() >= FRESH) {
+        let page = collect().await.inspect_err(|error| tracing::warn!("{error:#}"));
+        *last = Some((Instant::now(), page.ok().map(Bytes::from)));
     }
-    match collect().await {
-        Ok(page) => {
-            let page = Bytes::from(page);
-            *last = Some((Instant::now(), page.clone()));
-            text(page)
-        }
-        Err(error) => {
-            tracing::warn!("{error:#}");
+    match last.as_ref().and_then(|(_, page)| page.clone()) {
+        Some(page) => text(page),
+        None => {
             plain(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be collected; stderr of cnitool says why\n")
         }
     }

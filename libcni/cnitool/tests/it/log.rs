@@ -142,13 +142,13 @@ fn the_last_calls_are_shown_with_their_results() {
 #[test]
 fn the_journal_is_read_by_its_own_program() {
     let tool = tool();
-    tool.plugin("journalctl", "echo \"$@\" >&2; cat \"$dir/../calls.log\"");
+    tool.plugin("journalctl", "echo \"$@\" >&2; (cat \"$dir/../calls.log\"; echo) | tac");
     let log = |tool: &Tool| {
         let mut command = tool.command();
         tool.ended(
             command
                 .args(["log", "--from", "journal", "-n", "1"])
-                .env("PATH", tool.path("bin").display().to_string() + ":/bin"),
+                .env("PATH", tool.path("bin").display().to_string() + ":/bin:/usr/bin"),
         )
     };
     expect![[r#"
@@ -156,7 +156,7 @@ fn the_journal_is_read_by_its_own_program() {
         stdout: TIME                      VERB  PLUGIN  NETWORK  CONTAINER  IFNAME  MS   RESULT
         2023-11-14T22:13:20.123Z  DEL   bridge  pods     c1         eth0    4.2  ok
 
-        stderr: --output=json --all --no-pager --quiet --boot SYSLOG_IDENTIFIER=cni _UID=0
+        stderr: --output=json --all --no-pager --quiet --boot SYSLOG_IDENTIFIER=cni _UID=0 --reverse
     "#]]
     .assert_eq(&log(&tool).shown());
     tool.plugin("journalctl", "exit 3");
@@ -268,4 +268,34 @@ fn calls_of_an_operation_stand_below_it() {
         ["alone", "(runtime)", "  bridge", "    host-local", "  portmap", "other", "orphan"]
     );
     assert_eq!(rows(&["c2", "-n", "2"]), ["(runtime)", "  bridge", "    host-local", "  portmap", "orphan"]);
+}
+
+/// A log may have gigabytes: this one has 64, which cost nothing to store and would take minutes to read.
+#[test]
+fn the_last_calls_are_found_from_the_end_of_the_log() {
+    use std::os::unix::fs::FileExt;
+    let tool = tool();
+    let text = tool.read("calls.log");
+    let file = std::fs::File::options().write(true).truncate(true).open(tool.path("calls.log")).unwrap();
+    let add = text.split_inclusive('\n').next().unwrap().replace("1700000000123456", "1600000000123456");
+    file.write_all_at(format!("\n{}{text}", add.repeat(2000)).as_bytes(), 1 << 36).unwrap();
+    let rows = |words: &[&str]| shown(&tool, words).lines().filter(|line| line.contains("eth0")).count();
+    assert_eq!((rows(&["-n", "2"]), rows(&["c1", "-n", "10"]), rows(&["--errors", "-n", "1"])), (2, 10, 1));
+}
+
+/// Records longer than a block of the file, at each place of a block's edge, and lines too long to be one.
+#[test]
+fn lines_are_found_wherever_a_block_of_the_file_begins() {
+    let tool = Tool::new();
+    let record = |number: usize| {
+        line(&json!({"CNI_BY": "plugin", "CNI_BEGIN_US": (1_000_000 + number).to_string(), "CNI_VERB": "ADD",
+            "CNI_PLUGIN": format!("p{number}-"), "CNI_DURATION_US": "1"}))
+    };
+    for length in (65_300..65_700).step_by(7).chain([131_072, 200_000]) {
+        let junk = "x".repeat(length);
+        let text = [record(1), record(2), format!("{junk}\n"), record(3), junk, "\n".to_owned(), record(4)].concat();
+        tool.write("calls.log", &text);
+        let shown = shown(&tool, &[]);
+        assert!((1..5).all(|number| shown.contains(&format!("p{number}-"))), "{length}: {shown}");
+    }
 }

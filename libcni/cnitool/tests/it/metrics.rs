@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testns::Node;
 
 const RECORD: &str = r#"{"CNI_BY":"plugin","CNI_BEGIN_US":"1700000000000000","CNI_VERB":"ADD","CNI_PLUGIN":"bridge","CNI_NETWORK":"pods","CNI_DURATION_US":"4200"}
@@ -167,4 +167,44 @@ fn clients_that_are_slow_or_speak_nonsense_do_not_keep_others_from_the_page() {
     let mut more: Vec<TcpStream> = (0..15).map(|_| server.connect()).collect();
     more.iter_mut().for_each(|stream| stream.shutdown(Shutdown::Write).unwrap());
     assert!(server.get("/metrics").contains("cni_log_up"));
+}
+
+/// Any user can open connections, and send nothing.
+#[test]
+fn hundreds_of_slow_clients_do_not_keep_a_scrape_out() {
+    let _node = Node::new();
+    let tool = Tool::new();
+    let server = Server::start(&tool);
+    let mut slow: Vec<TcpStream> = (0..200).map(|_| server.connect()).collect();
+    for stream in &mut slow {
+        // An early one may have lost its place.
+        drop(stream.write_all(b"GET /metr"));
+    }
+    let begin = Instant::now();
+    assert!(server.get("/metrics").contains("cni_log_up"));
+    // No slow client was waited for.
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+}
+
+/// A name in a list or a log may come from another user; the page may be read on a terminal.
+#[test]
+fn names_on_the_page_do_not_act_on_a_terminal() {
+    let tool = Tool::new();
+    let evil = RECORD.replace("bridge", "b\\u001b[2J\\u009b1m\\u202ex");
+    let log = tool.write("calls.log", &evil);
+    let page = tool.run(&["metrics", "--from", log.to_str().unwrap()]).ok();
+    assert!(!page.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{page}");
+    let series = r#"cni_calls_total{plugin="b\\u{1b}[2J\\u{9b}1m\\u{202e}x",side="plugin",verb="ADD"}"#;
+    assert_eq!(number(&page, series), "1");
+}
+
+/// A folder of another user may have a pipe in the place of the unfinished file.
+#[test]
+fn a_pipe_in_the_folder_does_not_make_metrics_wait() {
+    let tool = Tool::new();
+    let file = tool.write("cni.prom", "old");
+    nix::unistd::mkfifo(&file.with_file_name(".cni.prom.new"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    tool.run(&["metrics", "--output", file.to_str().unwrap()]).ok();
+    assert_eq!(number(&tool.read("cni.prom"), "cni_log_up"), "0");
+    assert!(!file.with_file_name(".cni.prom.new").exists());
 }
