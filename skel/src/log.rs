@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
+use cni_spec::text::visible;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -31,7 +32,7 @@ struct Log {
 impl Log {
     fn lines(&self) -> &dyn Subscriber {
         self.lines.get_or_init(|| {
-            let lines = tracing_subscriber::fmt().with_writer(|| Escaping).with_max_level(self.level);
+            let lines = tracing_subscriber::fmt().with_writer(|| Visible(std::io::stderr())).with_max_level(self.level);
             // That a line cannot be written would be said on stderr, too, by a macro that panics where that cannot be written.
             let lines = lines.log_internal_errors(false);
             Box::new(lines.with_ansi(false).with_target(false).without_time().finish())
@@ -39,28 +40,21 @@ impl Log {
     }
 }
 
-/// stderr, with control characters escaped: a value may be another program's, such as a rule's comment, and a terminal that shows
-/// the line would obey it.
-struct Escaping;
+/// Writes each event as one line, in which nothing acts on a terminal: a value may come from a container or a file.
+struct Visible<W>(W);
 
-impl Write for Escaping {
-    /// Writes one line, with its end.
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        io::stderr().write_all(escaped(&String::from_utf8_lossy(line)).as_bytes()).map(|()| line.len())
+impl<W: Write> Write for Visible<W> {
+    /// Takes a whole event, with its line feed, as `tracing_subscriber::fmt` writes it.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = visible(text.strip_suffix('\n').unwrap_or(&text));
+        self.0.write_all(format!("{line}\n").as_bytes())?;
+        Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        self.0.flush()
     }
-}
-
-fn escaped(line: &str) -> String {
-    let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
-    let mut escaped = String::with_capacity(line.len());
-    for c in text.chars() {
-        if c.is_control() { escaped.extend(c.escape_default()) } else { escaped.push(c) }
-    }
-    escaped + end
 }
 
 /// Only the level is decided here.
@@ -109,12 +103,34 @@ impl Subscriber for Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
-    fn control_characters_of_a_value_are_escaped() {
-        assert_eq!(
-            escaped(" WARN held by \u{1b}[2J\r\nZürich\t\u{9b}1m\n"),
-            " WARN held by \\u{1b}[2J\\r\\nZürich\\t\\u{9b}1m\n"
-        );
+    fn an_event_is_one_line_that_does_not_act_on_a_terminal() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let lines =
+            tracing_subscriber::fmt().with_writer(move || Visible(writer.clone())).without_time().with_ansi(false);
+        tracing::subscriber::with_default(lines.with_target(false).finish(), || {
+            tracing::warn!(network = %"a\u{1b}[2J", "key \u{9b}x\u{202e}\r\nis unknown");
+            tracing::warn!("second");
+        });
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(!text.contains(|c: char| c != '\n' && cni_spec::text::acts(c)), "{text:?}");
+        assert!(text.contains("u{202e}") && text.ends_with("WARN second\n"), "{text}");
     }
 }

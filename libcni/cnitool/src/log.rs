@@ -1,8 +1,9 @@
 //! `libcni`'s log on stderr: a line for each event, with the fields of its spans.
 
-use crate::output::{escaped, visible_lines};
+use crate::output::escaped;
 use crate::progress;
 use libcni::Origin;
+use libcni::cni_spec::text::visible_lines;
 use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::io::{self, Write};
@@ -104,10 +105,18 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stderr {
     }
 }
 
-/// A plugin's stderr, one object for each line.
-pub(crate) fn plugin_said(origin: &Origin, bytes: &[u8]) {
-    for line in String::from_utf8_lossy(bytes).lines() {
-        let object = json!({ "plugin": origin.plugin, "command": origin.command.as_str(), "msg": line });
-        drop(io::stderr().write_all(format!("{}\n", escaped(&object.to_string())).as_bytes()));
+/// A plugin's stderr, as lines, or as one object for each line. A character that is cut in two between two pieces is shown
+/// as one that cannot be read.
+pub(crate) fn plugin_said(is_json: bool) -> impl Fn(&Origin, &[u8]) + Send + Sync + 'static {
+    move |origin, bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        let object = |line| json!({ "plugin": origin.plugin, "command": origin.command.as_str(), "msg": line });
+        let shown = match is_json {
+            true => text.lines().map(|line| format!("{}\n", escaped(&object(line).to_string()))).collect(),
+            false => visible_lines(&text),
+        };
+        progress::clear();
+        // If stderr is closed, that cannot be reported.
+        drop(io::stderr().write_all(shown.as_bytes()));
     }
 }

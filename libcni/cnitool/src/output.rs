@@ -3,10 +3,10 @@
 use crate::progress;
 use anyhow::Context;
 use libcni::Error;
+use libcni::cni_spec::text::{visible, visible_lines};
 use libcni::cni_spec::{CniError, Code, SpecVersion, json as cni_json};
 use serde_json::{Map, Value};
 use std::io::{self, Write};
-use validate::render::visible;
 
 /// The output's form.
 #[derive(Debug, Clone, Copy)]
@@ -25,11 +25,6 @@ pub(crate) fn say(bytes: &[u8]) -> anyhow::Result<()> {
 /// Whether stdout is a pipe that nothing reads any more.
 pub(crate) fn is_pipe_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
-
-/// Lines of text for people: what comes from files, from the kernel or from plugins does not act on their terminal.
-pub(crate) fn visible_lines(text: &str) -> String {
-    text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
 }
 
 /// JSON whose texts have escapes for what would act on a terminal, and is no control character to JSON: those of ISO 6429

@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 /// The options, with defaults applied. An empty variable counts as absent.
+#[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) runtime: Runtime,
     pub(crate) conf_dir: PathBuf,
@@ -27,10 +28,7 @@ impl Settings {
             .plugin_path(PluginPath::parse(&path))
             .cache_dir(&common.cache_dir)
             .plugin_deadline(Duration::from_secs(common.timeout));
-        builder = builder.call_log(call_log_setting());
-        if common.json {
-            builder = builder.stderr(log::plugin_said);
-        }
+        builder = builder.call_log(call_log_setting()).stderr(log::plugin_said(common.json));
         let runtime = builder.build().cancelled_by(cancellation);
         let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());
         Self {

@@ -17,6 +17,7 @@ mod node;
 use std::time::Duration;
 
 use doctor::Finding;
+use libcni::cni_spec::text::acts;
 pub use prometheus::Error;
 use prometheus::{Encoder, Gauge, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder};
 use view::View;
@@ -80,14 +81,21 @@ impl Page {
         Ok(())
     }
 
-    /// The page in Prometheus' text format, version 0.0.4; families are sorted by name.
+    /// The page in Prometheus' text format, version 0.0.4; families are sorted by name. What would act on a terminal, in names
+    /// from files, is escaped, with the backslash that the format demands.
     ///
     /// # Errors
     /// As [`Page::new`].
     pub fn text(&self) -> Result<String, Error> {
         let mut bytes = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut bytes)?;
-        String::from_utf8(bytes).map_err(|error| Error::Msg(error.to_string()))
+        let text = String::from_utf8(bytes).map_err(|error| Error::Msg(error.to_string()))?;
+        let is_plain = |c: char| c == '\n' || !acts(c);
+        if text.chars().all(is_plain) {
+            return Ok(text);
+        }
+        let shown = |c: char| if is_plain(c) { c.to_string() } else { format!("\\{}", c.escape_default()) };
+        Ok(text.chars().map(shown).collect())
     }
 
     fn gauge(&self, name: &str, help: &str) -> Result<Gauge, Error> {

@@ -48,6 +48,7 @@ fn view(name: &str) -> View {
             },
         ],
         by_hand: vec![[10, 1, 0, 9].into()],
+        unreadable: Vec::new(),
         attachments: vec![attachment(Life::Lives), attachment(Life::Lives), attachment(Life::Gone)],
         nameless: Vec::new(),
     };
@@ -176,6 +177,14 @@ fn names_from_outside_cannot_end_a_label() {
         assert!(line.starts_with("# ") || number.parse::<f64>().is_ok(), "{line}");
         assert!(line.starts_with("# ") || line.starts_with("cni_"), "{line}");
     }
+}
+
+/// The page may be read on a terminal.
+#[test]
+fn names_from_outside_do_not_act_on_a_terminal() {
+    let text = page(&view("a\u{1b}[2J\u{9b}\t\u{202e}"), None);
+    assert!(text.contains(r#"{network="a\\u{1b}[2J\\u{9b}\\t\\u{202e}",state="lives"} 2"#), "{text}");
+    assert!(!text.contains(|c: char| c != '\n' && acts(c)));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! one plugin once. It knows no kernel object and no plugin.
 //!
 //! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`], [`collection`]), output
-//! ([`result`], older forms in [`legacy`]), and the call itself ([`exec`]).
+//! ([`result`], older forms in [`legacy`]), the call itself ([`exec`]), and what people see of all that ([`text`]).
 
 pub mod args;
 pub mod attachment;
@@ -16,6 +16,7 @@ pub mod json;
 pub mod legacy;
 pub mod names;
 pub mod result;
+pub mod text;
 pub mod version;
 
 /// The mark of this suite's executables: it is among their bytes, `cni-plugins --mark` prints it, and `cnitool install`

@@ -71,7 +71,9 @@ fn what_takes_longer_than_a_second_shows_that_it_works() {
     let tool = Tool::new();
     let gate = tool.path("gate");
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::from_bits_retain(0o600)).unwrap();
-    tool.plugin("slow", &format!("cat {} > /dev/null; {}", gate.display(), crate::tool::GOOD));
+    // Without a command it is asked for its release.
+    let wait = format!("test -z \"$CNI_COMMAND\" || cat {} > /dev/null", gate.display());
+    tool.plugin("slow", &format!("{wait}; {}", crate::tool::GOOD));
     let pty = openpty(None, None).unwrap();
     let mut command = tool.command();
     command.args(["version", "slow"]).stderr(Stdio::from(pty.slave)).stdout(Stdio::piped());

@@ -451,3 +451,12 @@ fn show_draws_each_format() {
     }
     assert_eq!(tool.run(&["show", "--format", "dot", "--json"]).code, 2);
 }
+
+/// A plugin may print what a container or a file made it print.
+#[test]
+fn what_a_plugin_says_does_not_act_on_a_terminal() {
+    let tool = Tool::new();
+    tool.plugin("good", r#"printf 'WARN \033[2J\302\2331m\342\200\256\tx\n' >&2; exec cat > /dev/null"#);
+    let said = tool.run(&["status", "net"]).stderr;
+    assert_eq!(said, "WARN \\u{1b}[2J\\u{9b}1m\\u{202e}\tx\n");
+}

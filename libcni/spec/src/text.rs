@@ -1,0 +1,38 @@
+//! Text from outside, shown to people: nothing of it acts on their terminal.
+
+/// Whether a terminal may act on it: controls, marks of direction, and what has no width.
+#[must_use]
+pub fn acts(c: char) -> bool {
+    let marks = ['\u{ad}', '\u{61c}', '\u{180e}', '\u{feff}'];
+    let is_mark = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
+    c.is_control() || is_mark || marks.contains(&c)
+}
+
+/// One line of text, in which all that a terminal may act on is escaped.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    text.chars().map(|c| if acts(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// Lines of text, in which all but line feeds and tabs that a terminal may act on is escaped.
+#[must_use]
+pub fn visible_lines(text: &str) -> String {
+    let is_layout = |c: char| matches!(c, '\n' | '\t');
+    text.split_inclusive(is_layout)
+        .map(|part| match part.strip_suffix(is_layout) {
+            Some(body) => format!("{}{}", visible(body), &part[body.len()..]),
+            None => visible(part),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_acts_on_a_terminal_is_escaped() {
+        assert_eq!(visible("a\u{1b}[2J\u{9b}\u{202e}\té\n"), "a\\u{1b}[2J\\u{9b}\\u{202e}\\té\\n");
+        assert_eq!(visible_lines("a\u{1b}\n\tb\r\n"), "a\\u{1b}\n\tb\\r\n");
+    }
+}
