@@ -55,7 +55,8 @@ fn list(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
             let held = list_held(&folder);
             for held in held.with_context(|| format!("cannot read store {}", folder.display()))? {
                 let life = held.holder.as_ref().map(|holder| life(&on_node, holder));
-                let Held { address, holder, written } = held;
+                let Held { address, holder, is_readable, written } = held;
+                let nobody = if is_readable { "reserved by hand" } else { "cannot be read" };
                 let (container, ifname) = holder.unzip();
                 table.row([
                     json!(network.name),
@@ -64,7 +65,7 @@ fn list(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
                     json!(ifname.flatten().as_ref().map(IfName::as_str)),
                     json!(humantime::format_rfc3339_seconds(written).to_string()),
                     json!(boot.as_ref().map(|boot| if boot.is_after(written) { "earlier" } else { "this" })),
-                    json!(life.unwrap_or("reserved by hand")),
+                    json!(life.unwrap_or(nobody)),
                 ]);
             }
         }
@@ -134,6 +135,13 @@ async fn release(settings: &Settings, one: &OneAddress, is_forced: bool) -> anyh
         let folder = Removal::from_any_conf(&object).place.folder;
         let held = list_held(&folder).with_context(failed)?.into_iter().find(|held| held.address == one.address);
         let Some(held) = held else { continue };
+        if !held.is_readable {
+            bail!(
+                "{}: {} cannot be read, so its owner is unknown",
+                failed(),
+                folder.join(one.address.to_string()).display()
+            );
+        }
         let life = match &held.holder {
             Some(holder) if !is_forced => Some(life(&gc::node().list(&network, &[])?, holder)),
             _ => None,

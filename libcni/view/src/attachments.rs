@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use bandwidth::ifb;
-use host_local::inventory::{list_held, usage};
+use host_local::inventory::{Held, list_held, usage};
 use interface::host_veth;
 use inventory::Seen;
 use libcni::cni_spec::{self, AddResult, ContainerId, IfName, NetworkName, SpecVersion, json};
@@ -42,6 +42,7 @@ pub(crate) fn look(
         Err(_) => Vec::new(),
     };
     let types = conf.plugins.iter().map(|plugin| plugin.plugin_type.as_str().to_owned());
+    let (by_hand, unreadable) = without_owner(conf);
     Network {
         name: conf.name.clone(),
         origin: origin.clone(),
@@ -49,7 +50,8 @@ pub(crate) fn look(
         plugins: if *origin == Origin::Traces { Vec::new() } else { types.collect() },
         links: shared(conf, &attachments, host),
         ranges: ranges(known, unseen),
-        by_hand: by_hand(conf),
+        by_hand,
+        unreadable,
         attachments,
         nameless,
     }
@@ -168,8 +170,12 @@ fn ranges(known: &Known, unseen: &mut Vec<String>) -> Vec<host_local::inventory:
     ranges
 }
 
-/// What cannot be read is reported by the look at reservations.
-fn by_hand(conf: &NetworkConf) -> Vec<IpAddr> {
+/// The addresses that an operator holds, and those whose file cannot be read. A folder that cannot be read is reported by the
+/// look at reservations.
+fn without_owner(conf: &NetworkConf) -> (Vec<IpAddr>, Vec<IpAddr>) {
     let held = inventory::stores(conf).into_iter().filter_map(|folder| list_held(&folder).ok()).flatten();
-    held.filter(|held| held.holder.is_none()).map(|held| held.address).collect()
+    let (by_hand, unreadable): (Vec<_>, Vec<_>) =
+        held.filter(|held| held.holder.is_none()).partition(|held| held.is_readable);
+    let address = |held: Held| held.address;
+    (by_hand.into_iter().map(address).collect(), unreadable.into_iter().map(address).collect())
 }

@@ -32,6 +32,7 @@ fn network(network: &Network) -> Value {
         "links": network.links.iter().map(shared).collect::<Vec<_>>(),
         "ranges": network.ranges.iter().map(range).collect::<Vec<_>>(),
         "heldByHand": network.by_hand,
+        "unreadable": network.unreadable,
         "attachments": network.attachments.iter().map(attachment).collect::<Vec<_>>(),
         "unnamed": network.nameless,
     })

@@ -74,6 +74,8 @@ pub struct Network {
     pub ranges: Vec<Usage>,
     /// Addresses that an operator holds.
     pub by_hand: Vec<IpAddr>,
+    /// Reserved addresses whose file cannot be read, so that their owner is unknown.
+    pub unreadable: Vec<IpAddr>,
     /// Its attachments, by container and interface.
     pub attachments: Vec<Attachment>,
     /// Objects whose mark does not identify their attachment.
@@ -82,7 +84,7 @@ pub struct Network {
 
 impl Network {
     fn is_empty(&self) -> bool {
-        self.attachments.is_empty() && self.nameless.is_empty() && self.by_hand.is_empty()
+        self.attachments.is_empty() && self.nameless.is_empty() && self.by_hand.is_empty() && self.unreadable.is_empty()
     }
 }
 

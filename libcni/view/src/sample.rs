@@ -36,6 +36,7 @@ pub(crate) fn network(name: &str) -> Network {
         links: Vec::new(),
         ranges: Vec::new(),
         by_hand: Vec::new(),
+        unreadable: Vec::new(),
         attachments: Vec::new(),
         nameless: Vec::new(),
     }

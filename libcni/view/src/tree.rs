@@ -16,6 +16,9 @@ pub const COLUMNS: usize = 80;
 /// Columns of a bar.
 const BAR: usize = 20;
 
+/// Numbers of more bits are rounded.
+const ROUNDED_BITS: u32 = 40;
+
 /// A line of the tree, and what is below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Branch {
@@ -125,7 +128,7 @@ pub(crate) struct Parts {
     pub(crate) head: Branch,
     /// Its bridges and masters.
     pub(crate) links: Vec<Branch>,
-    /// Its ranges, and addresses held by hand.
+    /// Its ranges, addresses held by hand, and those whose owner is unknown.
     pub(crate) own: Vec<Branch>,
     /// Its attachments, then what has none.
     pub(crate) attachments: Vec<Branch>,
@@ -142,12 +145,14 @@ impl Parts {
         let plugins =
             if network.plugins.is_empty() { "plugins unknown".to_owned() } else { network.plugins.join(", ") };
         let by_hand = network.by_hand.iter().map(|address| Branch::plain(format!("{address}  held by hand")));
+        let unreadable = |address| Branch::plain(format!("{address}  reserved")).and(Tone::Warning, "cannot be read");
+        let unreadable = network.unreadable.iter().map(unreadable);
         let unnamed = |object| Branch::new(Tone::Warning, "unnamed").and(Tone::Plain, object);
         let attachments = network.attachments.iter().map(|attachment| of_attachment(attachment, at));
         Self {
             head: Branch::new(Tone::Name, &network.name).and(Tone::Plain, plugins).and(tone, origin),
             links: network.links.iter().map(of_shared).collect(),
-            own: network.ranges.iter().map(of_range).chain(by_hand).collect(),
+            own: network.ranges.iter().map(of_range).chain(by_hand).chain(unreadable).collect(),
             attachments: attachments.chain(network.nameless.iter().map(unnamed)).collect(),
         }
     }
@@ -179,7 +184,18 @@ fn of_range(range: &host_local::inventory::Usage) -> Branch {
     };
     Branch::plain(format!("{first} - {last}"))
         .and(tone, format!("{}{}", "█".repeat(full), "░".repeat(BAR - full)))
-        .and(Tone::Plain, format!("{used} used, {} free", total.saturating_sub(*used)))
+        .and(Tone::Plain, format!("{} used, {} free", rounded(*used), rounded(total.saturating_sub(*used))))
+}
+
+/// A number for people: a power of two in place of more digits than they can read, as a range of IPv6 has.
+pub(crate) fn rounded(number: u128) -> String {
+    match number.checked_ilog2() {
+        Some(power) if power >= ROUNDED_BITS => {
+            let is_nearer_to_next = number >> (power - 1) & 1 == 1;
+            format!("about 2^{}", power + u32::from(is_nearer_to_next))
+        }
+        _ => number.to_string(),
+    }
 }
 
 fn of_attachment(attachment: &Attachment, at: SystemTime) -> Branch {

@@ -351,7 +351,7 @@ pub(crate) fn parse(bytes: &[u8], in_detail: bool) -> std::result::Result<RouteN
     match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&decodable(bytes, in_detail)) {
         Ok(message) => match message.payload {
             NetlinkPayload::InnerMessage(inner) => Ok(inner),
-            other => Err(undecodable(format!("{other:?}"))),
+            other => Err(undecodable(format!("it is a message of type {}", other.message_type()))),
         },
         Err(error) => Err(undecodable(error.to_string())),
     }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use validate::render::visible;
 
 use super::{Drawing, svg};
-use crate::tree::{age_of, rate};
+use crate::tree::{age_of, rate, rounded};
 use crate::{Attachment, Limits, Maker, Network, Origin, View, word};
 
 const STYLE: &str = "\
@@ -66,7 +66,7 @@ fn write_network(network: &Network, at: SystemTime, text: &mut String) {
         let free = range.total.saturating_sub(range.used);
         let meter = format!("<meter max=\"{}\" value=\"{}\"></meter>", range.total, range.used);
         let name = shown(&format!("{} - {}", range.first, range.last));
-        ranges.row([name, range.used.to_string(), free.to_string(), meter]);
+        ranges.row([name, rounded(range.used), rounded(free), meter]);
     }
     ranges.write(text);
     let mut attachments = Table::new(&[
@@ -84,6 +84,7 @@ fn write_network(network: &Network, at: SystemTime, text: &mut String) {
     attachments.write(text);
     let mut rest = Table::new(&["without an attachment"]);
     network.by_hand.iter().for_each(|address| rest.row([format!("{address} is held by hand")]));
+    network.unreadable.iter().for_each(|address| rest.row([format!("{address} is reserved, and cannot be read")]));
     network.nameless.iter().for_each(|object| rest.row([shown(object)]));
     rest.write(text);
 }

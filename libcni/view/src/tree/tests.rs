@@ -39,6 +39,28 @@ fn a_network_with_all_that_it_can_have() {
     .assert_eq(&plain(&view(vec![office])));
 }
 
+/// 18446744073709551613 looks like an error.
+#[test]
+fn a_range_of_ipv6_has_about_a_power_of_two_of_addresses() {
+    for (number, text) in [
+        (0, "0"),
+        ((1 << 40) - 1, "1099511627775"),
+        (1 << 40, "about 2^40"),
+        ((1 << 64) - 3, "about 2^64"),
+        (u128::MAX, "about 2^128"),
+    ] {
+        assert_eq!(rounded(number), text);
+    }
+}
+
+#[test]
+fn a_reservation_that_cannot_be_read_is_not_called_held_by_hand() {
+    let mut office = network("office");
+    office.unreadable.push("10.7.0.9".parse().unwrap());
+    let shown = plain(&view(vec![office]));
+    assert!(shown.contains("10.7.0.9 reserved  cannot be read") && !shown.contains("by hand"), "{shown}");
+}
+
 #[test]
 fn no_line_is_wider_than_a_terminal_and_nothing_acts_on_it() {
     let mut bad = network("bad");

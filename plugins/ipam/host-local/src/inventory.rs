@@ -54,8 +54,10 @@ pub(crate) fn holder_of(content: &Content) -> Option<Holder> {
 pub struct Held {
     /// The address.
     pub address: IpAddr,
-    /// Who holds it; `None`: an operator wrote the file.
+    /// Who holds it; `None`: an operator wrote the file, or it cannot be read.
     pub holder: Option<Holder>,
+    /// Whether the file can be read: those of root cannot by other users.
+    pub is_readable: bool,
     /// When the file was written.
     pub written: SystemTime,
 }
@@ -78,7 +80,12 @@ pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
         if content == Content::Debris {
             continue;
         }
-        let held_by = Held { address: address.ip(), holder: holder_of(&content), written: meta.modified()? };
+        let held_by = Held {
+            address: address.ip(),
+            holder: holder_of(&content),
+            is_readable: content != Content::Opaque,
+            written: meta.modified()?,
+        };
         held.push((address, held_by));
     }
     held.sort_unstable_by_key(|(address, _)| *address);
@@ -229,6 +236,17 @@ mod tests {
             shown,
             [held("10.1.0.1", true), held("10.1.0.2", true), held("10.1.0.9", false), held("10.9.0.1", true)]
         );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_held_by_hand() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("10.1.0.9"), "an operator's note").unwrap();
+        // To root, whom permissions do not stop, a folder is as unreadable.
+        std::fs::create_dir(folder.path().join("10.1.0.10")).unwrap();
+        let held = list_held(folder.path()).unwrap();
+        let shown: Vec<_> = held.iter().map(|held| (held.holder.is_none(), held.is_readable)).collect();
+        assert_eq!(shown, [(true, true), (true, false)]);
     }
 
     #[test]

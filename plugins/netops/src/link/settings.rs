@@ -63,8 +63,8 @@ pub fn set(target: &Target, settings: &Settings) -> Request {
             wire_name.push_str(&format!(" {name}={}", u8::from(on)));
         }
     }
-    for attribute in settings.attributes() {
-        wire_name.push_str(&format!(" {attribute:?}"));
+    for (text, attribute) in settings.attributes() {
+        wire_name.push_str(&format!(" {text}"));
         message.attributes.push(attribute);
     }
     Request::new("set", settings.object(&target.name), RouteNetlinkMessage::SetLink(message)).wire_name(wire_name)
@@ -107,17 +107,20 @@ fn alt_names(op: &'static str, kind: &str, target: &Target, names: &[String], me
 }
 
 impl Settings {
-    fn attributes(&self) -> Vec<LinkAttribute> {
+    /// Each attribute, and its text in the words of `ip link`.
+    fn attributes(&self) -> Vec<(String, LinkAttribute)> {
         let attributes = [
-            self.master.map(LinkAttribute::Controller),
-            self.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())),
-            self.mtu_bytes.map(LinkAttribute::Mtu),
-            self.alias.clone().map(LinkAttribute::IfAlias),
-            self.tx_queue_len.map(LinkAttribute::TxQueueLen),
-            self.group.map(LinkAttribute::Group),
-            self.arp_notify.map(|on| ipv4_setting(IPV4_DEVCONF_ARP_NOTIFY, u32::from(on))),
-            self.oper_up.then_some(LinkAttribute::OperState(State::Up)),
-            self.name.clone().map(LinkAttribute::IfName),
+            self.master.map(|index| (format!("master={index}"), LinkAttribute::Controller(index))),
+            self.mac.map(|mac| (format!("address={mac}"), LinkAttribute::Address(mac.0.to_vec()))),
+            self.mtu_bytes.map(|mtu| (format!("mtu={mtu}"), LinkAttribute::Mtu(mtu))),
+            self.alias.clone().map(|alias| (format!("alias={alias:?}"), LinkAttribute::IfAlias(alias))),
+            self.tx_queue_len.map(|length| (format!("txqueuelen={length}"), LinkAttribute::TxQueueLen(length))),
+            self.group.map(|group| (format!("group={group}"), LinkAttribute::Group(group))),
+            self.arp_notify
+                .map(u32::from)
+                .map(|on| (format!("arp_notify={on}"), ipv4_setting(IPV4_DEVCONF_ARP_NOTIFY, on))),
+            self.oper_up.then(|| ("operstate=up".to_owned(), LinkAttribute::OperState(State::Up))),
+            self.name.clone().map(|name| (format!("name={name}"), LinkAttribute::IfName(name))),
         ];
         attributes.into_iter().flatten().collect()
     }
@@ -153,4 +156,29 @@ fn ipv4_setting(key: u16, value: u32) -> LinkAttribute {
         DefaultNla::new(kind | NLA_F_NESTED, bytes)
     };
     LinkAttribute::Other(nest(IFLA_AF_SPEC, &nest(AF_INET, &nest(IFLA_INET_CONF, &setting))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_named_in_the_words_of_ip_link() {
+        let settings = Settings {
+            up: Some(true),
+            master: Some(7),
+            mac: Some(Mac([2, 0, 0, 0, 0, 1])),
+            mtu_bytes: Some(1400),
+            alias: Some("cni:n/c/eth0".to_owned()),
+            arp_notify: Some(true),
+            oper_up: true,
+            name: Some("eth1".to_owned()),
+            ..Settings::default()
+        };
+        assert_eq!(
+            set(&Target::named("eth0"), &settings).wire_name,
+            "RTM_SETLINK dev=eth0 up=1 master=7 address=02:00:00:00:00:01 mtu=1400 alias=\"cni:n/c/eth0\" arp_notify=1 \
+             operstate=up name=eth1"
+        );
+    }
 }
