@@ -97,7 +97,12 @@ async fn run_verb(
         }
         Command::Gc => {
             let PluginConf { net, own } = for_removal(plugin, &raw, object, cni_version);
-            let valid = object.valid_attachments()?;
+            let Some(valid) = object.valid_attachments()? else {
+                // The reference's plugins do nothing either.
+                let network = object.name();
+                tracing::warn!(plugin = plugin.name(), %network, "GC has no list of valid attachments: nothing is removed");
+                return Ok(Reply::default());
+            };
             let seen = object.seen_attachments()?;
             own.gc(GcRequest { valid, seen, conf: PluginConf { net, own: () }, raw }).await.map(silent)
         }
@@ -174,7 +179,7 @@ fn checked(
     object: &Rc<ConfObject>,
     version: SpecVersion,
 ) -> Result<PluginConf<Box<dyn Attach>>, CniError> {
-    let mut conf = plugin.checked(object, version)?;
+    let mut conf = named(plugin, plugin.checked(object, version)?);
     conf.net.ipam = conf.net.ipam.filter(|_| plugin.delegates());
     conf.ipam.as_ref().map_or(Ok(()), |ipam| delegate::check(&raw.call, ipam))?;
     for misspelt in object.misspelt() {
@@ -183,13 +188,21 @@ fn checked(
     Ok(conf)
 }
 
+/// With the plugin's own name where a caller that needs no `type` has left it out, for error texts.
+fn named<T>(plugin: &dyn Erased, mut conf: PluginConf<T>) -> PluginConf<T> {
+    if conf.net.plugin_type.is_empty() {
+        plugin.name().clone_into(&mut conf.net.plugin_type);
+    }
+    conf
+}
+
 fn for_removal(
     plugin: &dyn Erased,
     raw: &Raw,
     object: &Rc<ConfObject>,
     version: SpecVersion,
 ) -> PluginConf<Box<dyn Detach>> {
-    let mut conf = plugin.for_removal(object, version);
+    let mut conf = named(plugin, plugin.for_removal(object, version));
     let is_usable = |ipam: &PluginType| object.unless_unread(delegate::check(&raw.call, ipam)).is_some();
     conf.net.ipam = conf.net.ipam.filter(|ipam| plugin.delegates() && is_usable(ipam));
     for sentence in object.unread() {

@@ -66,8 +66,8 @@ fn stdin_holds(
             assert_eq!((object.name().as_str(), object.version_text()), (&*network.name, &*network.cni_version));
             assert_eq!(object.plugin_type().as_deref(), Ok(plugin.plugin_type.as_str()));
             if let Some(valid) = valid {
-                let read =
-                    object.valid_attachments().map(|read| read.into_iter().map(AttachmentId::from).collect::<Vec<_>>());
+                let read = object.valid_attachments().map(Option::unwrap_or_default);
+                let read = read.map(|read| read.into_iter().map(AttachmentId::from).collect::<Vec<_>>());
                 assert_eq!(read.as_deref(), Ok(valid));
             }
         }

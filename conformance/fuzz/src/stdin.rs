@@ -16,7 +16,7 @@ pub fn stdin(data: &[u8]) {
         Err(error) => hold::is_sound(&error),
     }
     match object.valid_attachments() {
-        Ok(valid) => valid.iter().for_each(|attachment| {
+        Ok(valid) => valid.iter().flatten().for_each(|attachment| {
             hold::stays_in_its_folder(attachment.container_id.as_str());
             hold::stays_in_its_folder(attachment.ifname.as_str());
         }),

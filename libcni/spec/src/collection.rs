@@ -25,22 +25,18 @@ struct WireAttachment {
 }
 
 impl ConfObject {
-    /// The attachments to this network that GC must keep. A missing list is an error: it does not mean that none is
-    /// valid. `null` is an empty list: Go's library sends it when nothing is valid.
+    /// The attachments to this network that GC must keep; `None` without a list, which does not mean that none is valid: Go's
+    /// library sends none if its caller gave none. `null` is an empty list: that library sends it when nothing is valid.
     ///
     /// # Errors
-    /// Code 7 if the list is missing or an entry is malformed.
-    pub fn valid_attachments(&self) -> Result<Vec<Attachment>, CniError> {
+    /// Code 7 if an entry is malformed.
+    pub fn valid_attachments(&self) -> Result<Option<Vec<Attachment>>, CniError> {
         for key in VALID {
             if let Some(list) = self.attachments(key)? {
-                return Ok(list);
+                return Ok(Some(list));
             }
         }
-        if VALID.into_iter().any(|key| self.has(key)) {
-            return Ok(Vec::new());
-        }
-        Err(CniError::new(Code::INVALID_CONFIG, "cannot collect garbage: key cni.dev/valid-attachments is missing")
-            .detail("An empty list says that no attachment is valid; without the list nothing is removed."))
+        Ok(VALID.into_iter().any(|key| self.has(key)).then(Vec::new))
     }
 
     /// The attachments of [`SEEN`]; `None` if GC has no such key. `null` is an empty list: nothing was seen.
@@ -101,10 +97,10 @@ mod tests {
     }
 
     #[test]
-    fn gc_without_a_list_is_refused() {
-        assert!(object(r#"{"name":"n"}"#).valid_attachments().is_err());
+    fn a_missing_list_is_no_empty_one() {
+        assert_eq!(object(r#"{"name":"n"}"#).valid_attachments().unwrap(), None);
         let list = object(r#"{"name":"n","cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}]}"#);
-        assert_eq!(list.valid_attachments().unwrap().len(), 1);
+        assert_eq!(list.valid_attachments().unwrap().unwrap().len(), 1);
         let bad = object(r#"{"name":"n","cni.dev/attachments":[{"containerID":"../c","ifname":"eth0"}]}"#);
         assert_eq!(bad.valid_attachments().unwrap_err().code, Code::INVALID_CONFIG);
     }
@@ -117,12 +113,12 @@ mod tests {
             r#"{"name":"n","cni.dev/valid-attachments":null}"#,
             r#"{"name":"n","cni.dev/attachments":null}"#,
         ] {
-            assert_eq!(object(text).valid_attachments().unwrap(), [], "{text}");
+            assert_eq!(object(text).valid_attachments().unwrap().unwrap(), [], "{text}");
         }
         let one = object(
             r#"{"name":"n","cni.dev/valid-attachments":null,"cni.dev/attachments":[{"containerID":"c","ifname":"e"}]}"#,
         );
-        assert_eq!(one.valid_attachments().unwrap().len(), 1);
+        assert_eq!(one.valid_attachments().unwrap().unwrap().len(), 1);
     }
 
     #[test]
@@ -145,7 +141,7 @@ mod tests {
         let valid = [Attachment::parse("n", "d", "eth0").unwrap()];
         let passed = with_valid_attachments(seen.as_bytes(), &valid).unwrap();
         let passed = ConfObject::parse(&passed).unwrap();
-        assert_eq!(passed.valid_attachments().unwrap(), valid);
+        assert_eq!(passed.valid_attachments().unwrap().unwrap(), valid);
         assert_eq!(passed.seen_attachments().unwrap(), object(seen).seen_attachments().unwrap());
     }
 }

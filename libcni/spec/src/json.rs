@@ -117,6 +117,24 @@ pub mod optional_ip {
     }
 }
 
+/// An index as the reference has it, an integer of its machine: a negative one is no place in any list, and stays in the result
+/// as it was.
+pub mod index {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// # Errors
+    /// It is no integer of 64 bits.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+        Ok(Option::<isize>::deserialize(deserializer)?.map(isize::cast_unsigned))
+    }
+
+    /// # Errors
+    /// None of its own.
+    pub fn serialize<S: Serializer>(index: &Option<usize>, serializer: S) -> Result<S::Ok, S::Error> {
+        index.map(usize::cast_signed).serialize(serializer)
+    }
+}
+
 /// An address with prefix length as a string; host bits are kept.
 pub mod cidr {
     use ipnetwork::IpNetwork;

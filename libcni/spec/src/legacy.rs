@@ -64,7 +64,7 @@ struct Ip04 {
     /// `"4"` or `"6"`; not read, as the address implies it.
     #[serde(skip_deserializing)]
     version: &'static str,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "json::index", skip_serializing_if = "Option::is_none")]
     interface: Option<usize>,
     #[serde(with = "json::cidr")]
     address: IpNetwork,
@@ -255,6 +255,19 @@ mod tests {
         assert_eq!(value["ips"][0]["interface"], 0);
         assert_eq!(value["routes"][1]["table"], 0);
         assert_eq!(value["interfaces"][1]["pciID"], "0000:03:00.1");
+    }
+
+    /// The reference reads any integer, and its plugins pass over what is no index.
+    #[test]
+    fn an_index_that_is_no_place_is_passed_on() {
+        for version in [SpecVersion::V0_4_0, SpecVersion::V1_1_0] {
+            let value = json!({"cniVersion": version.as_str(), "ips": [{"interface": -1, "address": "10.7.0.5/24"}]});
+            let result = AddResult::from_value(&value, version).unwrap();
+            assert_eq!(result.ips[0].interface.and_then(|index| result.interfaces.get(index)), None);
+            assert_eq!(result.to_value(version).unwrap()["ips"][0]["interface"], -1);
+        }
+        let none = json!({"cniVersion": "1.1.0", "ips": [{"interface": -1.5, "address": "10.7.0.5/24"}]});
+        assert_eq!(AddResult::from_value(&none, SpecVersion::V1_1_0).unwrap_err().code.0, 6);
     }
 
     #[test]

@@ -55,8 +55,8 @@ pub struct Interface {
 /// An address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ip {
-    /// Index into [`AddResult::interfaces`]; `None` if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Index into [`AddResult::interfaces`]; `None` if unknown. As in the reference it need not be the place of one.
+    #[serde(default, with = "json::index", skip_serializing_if = "Option::is_none")]
     pub interface: Option<usize>,
     /// Address with prefix length, host bits kept.
     #[serde(with = "json::cidr")]

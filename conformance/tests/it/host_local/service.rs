@@ -36,12 +36,15 @@ fn gc_removes_reservations_of_attachments_that_are_not_valid() {
     assert_eq!(reservations(), []);
 }
 
-/// SPEC 2, GC: without the list it is unknown which attachments are invalid.
+/// SPEC 2, GC: without the list it is unknown which attachments are invalid. Go's library sends none if its caller gave none,
+/// and the reference's plugins exit with 0.
 #[test]
-fn gc_without_the_list_is_refused_and_removes_nothing() {
+fn gc_without_the_list_succeeds_and_removes_nothing() {
     let node = node();
     add(&node, &v4(), "c1").unwrap();
-    node.call(Verb::Gc, at_1_1(v4()), Attachment::none()).fails();
+    let answer = node.call(Verb::Gc, at_1_1(v4()), Attachment::none());
+    assert!(answer.output.stderr.contains("GC has no list of valid attachments"), "{:?}", answer.output);
+    answer.ok();
     assert_eq!(reservations().len(), 1);
 }
 
