@@ -166,8 +166,8 @@ async fn survey(
         let is_to_go = |found: &OnNode| found.id.as_ref().is_some_and(|id| others.contains(id));
         Survey::of(&*node, &network, &valid, &others, is_to_go)
     };
-    let survey = tokio::task::spawn_blocking(look).await;
-    let survey = survey.unwrap_or_else(|panic| Err(CniError::new(Code::STATE, panic.to_string())))?;
+    let survey = libcni::aside(look).await;
+    let survey = survey.unwrap_or_else(|error| Err(CniError::new(Code::STATE, error.to_string())))?;
     for OnNode { id, objects, life } in &survey.kept {
         let id = id.as_ref().map(|id| format!("{}/{}", id.container_id, id.ifname)).unwrap_or_default();
         let objects = objects.join(", ");
