@@ -70,10 +70,14 @@ impl Lock {
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
             Err(errno) => Err(OpError::errno("take", object(&path), errno).request("fcntl F_OFD_SETLK")),
         };
-        match ask_until(&attempt, deadline)? {
-            true => Ok(Self { file, path }),
-            false => Err(held(&file, &path, deadline)),
+        if !attempt()? {
+            let take = move |file: &File| match fcntl(file, FcntlArg::F_OFD_SETLKW(&range)) {
+                Ok(_) => Ok(()),
+                Err(errno) => Err(errno.into()),
+            };
+            wait(&file, &path, deadline, take, &attempt)?;
         }
+        Ok(Self { file, path })
     }
 
     /// Takes the lock as [`Lock::take`] does, without waiting; `None` if another process holds it.
@@ -98,7 +102,7 @@ impl Lock {
 
     fn take_on(file: File, path: &Path, deadline: Duration) -> Result<Self> {
         if !attempt(&file, path)? {
-            wait(&file, path, deadline)?;
+            wait(&file, path, deadline, fs2::FileExt::lock_exclusive, &|| attempt(&file, path))?;
         }
         Ok(Self { file, path: path.to_owned() })
     }
@@ -184,20 +188,26 @@ fn attempt(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Waits on a second thread, because `flock` has no timeout. The thread shares the open file, so the lock it gets is
+/// Waits on a second thread, because `take`, such as `flock`, has no timeout. The thread shares the open file, so the lock it gets is
 /// the caller's. If the caller has given up, the lock is released with the thread's copy of the file.
-fn wait(file: &File, path: &Path, deadline: Duration) -> Result<()> {
+fn wait(
+    file: &File,
+    path: &Path,
+    deadline: Duration,
+    take: impl FnOnce(&File) -> std::io::Result<()> + Send + 'static,
+    attempt: &dyn Fn() -> Result<bool>,
+) -> Result<()> {
     let failed = |error: &std::io::Error| OpError::io("take", object(path), error).request(REQUEST);
     let waiter = file.try_clone().map_err(|error| failed(&error))?;
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::Builder::new().name("flock".into()).stack_size(128 * 1024).spawn(move || {
         // After the deadline the receiver is gone. The lock is released with `waiter`.
-        drop(sender.send(fs2::FileExt::lock_exclusive(&waiter)));
+        drop(sender.send(take(&waiter)));
     });
     let is_taken = match thread {
         Ok(_waits) => receiver.recv_timeout(deadline).ok().transpose().map_err(|error| failed(&error))?.is_some(),
         // The cgroup has no room for a thread.
-        Err(_) => ask_until(&|| attempt(file, path), deadline)?,
+        Err(_) => ask_until(attempt, deadline)?,
     };
     if is_taken { Ok(()) } else { Err(held(file, path, deadline)) }
 }
@@ -208,6 +218,10 @@ fn held(file: &File, path: &Path, deadline: Duration) -> OpError {
 }
 
 /// Asks for a lock until the deadline. `false`: it was held all the time.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "where no thread can be made, nothing can wait for a lock with a deadline"
+)]
 fn ask_until(attempt: &dyn Fn() -> Result<bool>, deadline: Duration) -> Result<bool> {
     let start = Instant::now();
     while !attempt()? {
