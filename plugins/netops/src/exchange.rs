@@ -31,8 +31,8 @@ struct Slot {
 pub(crate) enum Outcome {
     /// The kernel's answer, with the objects it listed.
     Complete(Result<Reply>),
-    /// The list changed while the kernel wrote it (`NLM_F_DUMP_INTR`).
-    Interrupted,
+    /// The list changed while the kernel wrote it (`NLM_F_DUMP_INTR`); this much of it came.
+    Interrupted(Reply),
 }
 
 impl<'a> Exchange<'a> {
@@ -86,7 +86,9 @@ impl Slot {
             },
             Answer::Failed(cause) => self.outcome = Some(Outcome::Complete(Err(request.error(place, cause)))),
             Answer::Done if self.outcome.is_some() => (),
-            Answer::Done if self.is_interrupted => self.outcome = Some(Outcome::Interrupted),
+            Answer::Done if self.is_interrupted => {
+                self.outcome = Some(Outcome::Interrupted(std::mem::take(&mut self.reply)))
+            }
             Answer::Done => self.outcome = Some(Outcome::Complete(Ok(std::mem::take(&mut self.reply)))),
             Answer::Noise => (),
         }
@@ -166,7 +168,7 @@ mod tests {
     fn links(outcome: Outcome) -> Vec<Link> {
         match outcome {
             Outcome::Complete(reply) => reply.unwrap().iter().filter_map(Link::from_message).collect(),
-            Outcome::Interrupted => panic!("interrupted"),
+            Outcome::Interrupted(_) => panic!("interrupted"),
         }
     }
 
@@ -180,7 +182,7 @@ mod tests {
             [link(1, NLM_F_DUMP_INTR, 3), link(2, 0, 3), done(0)],
             [link(1, 0, 3), link(2, 0, 3), done(NLM_F_DUMP_INTR)],
         ] {
-            assert!(matches!(outcome(&interrupted), Outcome::Interrupted));
+            assert!(matches!(outcome(&interrupted), Outcome::Interrupted(_)));
         }
     }
 

@@ -31,6 +31,9 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a list that keeps changing is read again.
 const LIST_DEADLINE: Duration = Duration::from_secs(5);
 
+/// How often a list is read that a process of a container may keep changing.
+const READS_MAX: usize = 8;
+
 /// The number of interruptions and of other senders' messages that are skipped while waiting for an answer. It is more
 /// than fits into a queue of 212992 bytes (the default of `net.core.rmem_default`).
 const THROWN_AWAY_MAX: u32 = 10_000;
@@ -198,13 +201,27 @@ impl Kernel {
         until_complete(LIST_DEADLINE, once).unwrap_or_else(|cause| Err(request.error(&self.place, cause)))
     }
 
+    /// As [`Kernel::call`] of a list that another process may keep changing: then all objects of a few reads, in order. Each read
+    /// has the objects that are there from its beginning to its end.
+    pub(crate) fn gather(&self, list: &Request) -> Result<Reply> {
+        let mut all = Vec::new();
+        for _ in 0..READS_MAX {
+            match self.exchange(std::slice::from_ref(list)).pop() {
+                Some(Outcome::Complete(reply)) => return reply,
+                Some(Outcome::Interrupted(part)) => all.extend(part),
+                None => break,
+            }
+        }
+        Ok(all)
+    }
+
     /// One outcome for each request, in order. Lists must be read by [`Kernel::call`], which reads an interrupted list
     /// again.
     pub(crate) fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply>> {
         let outcomes = self.exchange(&requests).into_iter().zip(&requests);
         let whole = |(outcome, request): (Outcome, &Request)| match outcome {
             Outcome::Complete(outcome) => outcome,
-            Outcome::Interrupted => Err(request.error(&self.place, Cause::Changing(Duration::ZERO))),
+            Outcome::Interrupted(_) => Err(request.error(&self.place, Cause::Changing(Duration::ZERO))),
         };
         outcomes.map(whole).collect()
     }
@@ -363,8 +380,8 @@ fn until_complete(deadline: Duration, mut read: impl FnMut() -> Outcome) -> std:
     loop {
         match read() {
             Outcome::Complete(outcome) => return Ok(outcome),
-            Outcome::Interrupted if begin.elapsed() < deadline => (),
-            Outcome::Interrupted => return Err(Cause::Changing(deadline)),
+            Outcome::Interrupted(_) if begin.elapsed() < deadline => (),
+            Outcome::Interrupted(_) => return Err(Cause::Changing(deadline)),
         }
     }
 }
@@ -388,11 +405,11 @@ mod tests {
         let mut interruptions = 3;
         let read = || {
             interruptions -= 1;
-            if interruptions > 0 { Outcome::Interrupted } else { Outcome::Complete(Ok(Vec::new())) }
+            if interruptions > 0 { Outcome::Interrupted(Vec::new()) } else { Outcome::Complete(Ok(Vec::new())) }
         };
         assert_eq!(until_complete(Duration::from_secs(60), read), Ok(Ok(Vec::new())));
         let short = Duration::from_millis(1);
-        let cause = until_complete(short, || Outcome::Interrupted).unwrap_err();
+        let cause = until_complete(short, || Outcome::Interrupted(Vec::new())).unwrap_err();
         assert_eq!(cause.to_string(), "the list kept changing while it was read, for 1 ms; try again");
     }
 
@@ -413,7 +430,7 @@ mod tests {
             assert!(!exchange.is_complete());
             other.run(link::create_bridge("late", &Bridge::default())).unwrap();
             net.collect(&mut exchange).unwrap();
-            assert!(matches!(exchange.finish(&Cause::Timeout(DEADLINE))[..], [Outcome::Interrupted]));
+            assert!(matches!(exchange.finish(&Cause::Timeout(DEADLINE))[..], [Outcome::Interrupted(_)]));
             assert_eq!(link::list(&net, None).unwrap().len(), 102);
         })
         .unwrap();

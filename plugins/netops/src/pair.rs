@@ -68,6 +68,20 @@ pub fn namespace_exists(net: &Kernel, id: i32) -> Result<bool> {
     }
 }
 
+/// Keeps those of `links`, all of `inside`, that say that what they are connected to or stacked on is on the host.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn retain_on_host(links: &mut Vec<Link>, inside: &Kernel) -> Result<()> {
+    if links.is_empty() {
+        return Ok(());
+    }
+    let own = Netns::current().map_err(|error| OpError::state("open", "the host's namespace", error.to_string()))?;
+    let number = read_number(inside.call(number_request(&own))?);
+    links.retain(|link| has_number(link, number));
+    Ok(())
+}
+
 /// Whether the namespace that the link says its other end is in is `other`.
 fn names(link: &Link, net: &Kernel, other: &Netns) -> Result<bool> {
     match link.peer_netns_id {

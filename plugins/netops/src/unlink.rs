@@ -90,10 +90,21 @@ pub fn remove_all(links: &[Link]) -> Vec<Left> {
     match links {
         [] => Vec::new(),
         [link] => remove(link, None).err().map(|error| left(link, error)).into_iter().collect(),
-        links => match Kernel::host().and_then(|net| Ok((free_group(&net)?, net))) {
-            Ok((group, net)) => links.chunks(PART).flat_map(|part| remove_part(&net, group, part)).collect(),
+        links => match Kernel::host() {
+            Ok(net) => remove_all_by(&net, links),
             Err(error) => links.iter().map(|link| left(link, error.clone())).collect(),
         },
+    }
+}
+
+/// Deletes any number of links of the namespace that `net` acts on, and waits for the kernel. Returns those that still exist.
+#[must_use]
+pub fn remove_all_by(net: &Kernel, links: &[Link]) -> Vec<Left> {
+    let left = |link: &Link, error: OpError| Left { link: link.clone(), error };
+    match (links, free_group(net)) {
+        ([], _) => Vec::new(),
+        (_, Ok(group)) => links.chunks(PART).flat_map(|part| remove_part(net, group, part)).collect(),
+        (_, Err(error)) => links.iter().map(|link| left(link, error.clone())).collect(),
     }
 }
 
@@ -199,7 +210,7 @@ fn until(end: Instant) -> PollTimeout {
 
 /// The number of a group that has no links. Never 0, which is the group of all links without one.
 fn free_group(net: &Kernel) -> Result<u32> {
-    let links = link::list(net, None)?;
+    let links = link::list_of_container(net)?;
     loop {
         // The hasher's key is random in each process.
         let group = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or(0);

@@ -56,6 +56,19 @@ fn a_device_by_pci_and_by_virtio() {
 }
 
 /// The folder of a device below `/sys/devices`, whose `net` has the interface.
+/// A function of a card may have several interfaces: the first by name is taken, as by the reference, and a warning has all.
+#[test]
+fn a_device_with_several_interfaces_is_named_in_a_warning() {
+    let node = node();
+    device(&node);
+    bus("/sys/bus/pci/devices", "0000:99:00.1", "net/dev1");
+    std::fs::create_dir(Path::new("/sys/bus/pci/devices/0000:99:00.1/net/dev2")).expect("make an interface");
+    let config = selected(json!({"pciBusID": "0000:99:00.1"}));
+    let reply = node.call(Verb::Add, &config, &node.container());
+    reply.ok();
+    assert!(reply.output.stderr.contains("dev1, dev2"), "{reply}");
+}
+
 #[test]
 fn a_device_by_its_kernel_path() {
     let node = node();
@@ -136,7 +149,11 @@ fn a_device_of_a_userspace_driver_is_left_alone() {
         let config = selected(json!({"pciBusID": "0000:99:00.1"}));
         let result = node.call(Verb::Add, &config, &pod).ok();
         assert_eq!(result["ips"][0]["address"], "10.7.0.2/24");
-        assert!(result.get("interfaces").is_none_or(|all| *all == json!([])), "{result}");
+        let interface = json!({"name": "eth0", "sandbox": pod.attachment().netns});
+        assert_eq!(result["interfaces"], json!([interface]), "as the reference from 1.7.1 on");
+        assert_eq!(result["ips"][0]["interface"], 0);
+        let layer_2 = node.call(Verb::Add, with(config.clone(), json!({"ipam": {}})), &node.container()).ok();
+        assert_eq!(layer_2["interfaces"][0]["name"], "eth0");
         assert!(node.host().find_link("dev1").is_some());
         Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&node).ok();
         node.call(Verb::Del, &config, &pod).ok();

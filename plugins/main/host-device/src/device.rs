@@ -33,17 +33,22 @@ pub fn find(conf: &Conf, host: &Kernel) -> Result<Option<Link>, CniError> {
             "key runtimeConfig.deviceID = {id:?}: neither the PCI bus nor the auxiliary bus has such a device"
         ))),
         Selector::KernelPath(_) | Selector::Pci(_) | Selector::Auxiliary(_) => {
-            match selector.folders().iter().find_map(|folder| first_entry(folder)) {
-                Some(name) => link::find(host, &name).map_err(failed),
-                None => Ok(None),
+            let interfaces = selector.folders().iter().map(|folder| entries(folder)).find(|names| !names.is_empty());
+            let interfaces = interfaces.unwrap_or_default();
+            if interfaces.len() > 1 {
+                let all = interfaces.join(", ");
+                tracing::warn!("the {selector} is the first of {all}: keys device and hwaddr select another");
             }
+            interfaces.first().map_or(Ok(None), |name| link::find(host, name).map_err(failed))
         }
     }
 }
 
-fn first_entry(folder: &Path) -> Option<String> {
-    let entries = std::fs::read_dir(folder).ok()?.flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).min()
+fn entries(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
 
 /// That the device is not on the host, and which container has it or had it, if the node knows.

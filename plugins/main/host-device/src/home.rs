@@ -48,8 +48,8 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
                 tracing::debug!(%error, "further names stay until the device is home");
             }
             restore_flags(&container, &link, &record.device)?;
-            delete_links_on(&container, &link)?;
             let link = fetch(&link, netns, &container, &host, &record.device.name, &arriving)?;
+            delete_links_on(&container, &link)?;
             drop_foreign_names(&host, &link, &record.device)?;
             restore(&host, &link, &record.device)?;
             return Ok(Outcome::Home);
@@ -57,6 +57,9 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
     }
     match find_on_host(&host, record)? {
         Some(link) => {
+            for netns in given.into_iter().chain(opened.as_ref()) {
+                delete_links_on(&Kernel::in_netns(netns)?, &link)?;
+            }
             recover(&host, record, &link)?;
             Ok(Outcome::Home)
         }
@@ -162,8 +165,8 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
         tracing::warn!(link = link.name, alias, "left in the container: the node has a device of that name");
         return Ok(());
     }
-    delete_links_on(&container, &link)?;
-    fetch(&link, netns, &container, &host, &alias, "")?;
+    let device = fetch(&link, netns, &container, &host, &alias, "")?;
+    delete_links_on(&container, &device)?;
     stale.iter().try_for_each(|record| record::remove(record.names()))
 }
 
@@ -184,20 +187,17 @@ fn is_left_over(record: &Record, host: &Kernel, netns: &Netns, container: &Kerne
     Ok(is_alike && (device.peer.is_none() || is_virtual_of(record, None, host, netns, container, link)?))
 }
 
-/// Deletes links of the container that are stacked on the device (macvlan, ipvlan, vlan): the kernel would leave them on it
-/// when it goes home, and on to the next container, whose packets they would receive.
+/// Deletes links of the container that are stacked on the device (macvlan, ipvlan, vlan), which is home: the kernel has left them
+/// on it, and would leave them on it in the next container, whose packets they would receive. The container cannot make more.
 fn delete_links_on(container: &Kernel, device: &Link) -> Result<()> {
-    let is_on_it =
-        |link: &&Link| link.kind != Kind::Veth && link.peer == Some(device.index) && link.peer_netns_id.is_none();
-    for link in link::list(container, None)?.iter().filter(is_on_it) {
-        let (device, link_name) = (&device.name, &link.name);
-        tracing::warn!(device, link = link_name, "deleted from the container: it was on top of the device");
-        match container.run(unlink::request(&link.into())) {
-            Err(error) if !error.is_absent() => return Err(error),
-            Ok(()) | Err(_) => (),
-        }
+    let mut on_it = link::list_of_container(container)?;
+    on_it.retain(|link| link.kind != Kind::Veth && link.peer == Some(device.index));
+    pair::retain_on_host(&mut on_it, container)?;
+    if let Some(Link { name, .. }) = on_it.first() {
+        let (device, count) = (&device.name, on_it.len());
+        tracing::warn!(device, count, first = name, "deleted from the container: links on top of the device");
     }
-    Ok(())
+    unlink::remove_all_by(container, &on_it).into_iter().next().map_or(Ok(()), |left| Err(left.error))
 }
 
 /// A virtio device is one of its own on another bus, below the PCI device; kernels before 5.14 say nothing.
@@ -237,13 +237,20 @@ fn restore_flags(net: &Kernel, link: &Link, device: &Device) -> Result<()> {
     if settings == Settings::default() { Ok(()) } else { net.run(link::set(&link.into(), &settings)) }
 }
 
-/// Moves a link of a container to the host: name and alias come with the move.
+/// Moves a link of a container to the host, with this name and alias. The node announces a link under the name that it comes
+/// with, and programs such as udev and NetworkManager react to that: so it gets its name before.
 fn fetch(link: &Link, netns: &Netns, container: &Kernel, host: &Kernel, name: &str, alias: &str) -> Result<Link> {
     let own = Netns::current().map_err(|error| OpError::state("open", "the host's namespace", error.to_string()))?;
     let home =
         LinkName::parse(name).map_err(|error| OpError::state("move", format!("link {name}"), error.to_string()))?;
     let (from, to) = (Place { netns, kernel: container }, Place { netns: &own, kernel: host });
-    match transfer(link, from, to, &home, Some(alias)) {
+    if link::find(host, name)?.is_some() {
+        // Refused, and nothing is changed.
+        return transfer(link, from, to, &home, Some(alias));
+    }
+    // The container may have a link of that name.
+    let Ok(named) = rename(container, link, name) else { return transfer_by_way(link, from, to, &home, alias) };
+    match transfer(&named, from, to, &home, Some(alias)) {
         // Not the name of the device, but a further one.
         Err(error) if link::find(host, name)?.is_none() => {
             let is_it = |found: &Link| found.kind == link.kind && found.permanent_mac == link.permanent_mac;
@@ -252,8 +259,20 @@ fn fetch(link: &Link, netns: &Netns, container: &Kernel, host: &Kernel, name: &s
                 None => Err(error),
             }
         }
+        Err(error) => {
+            // By that name the next DEL finds a device without a record.
+            rename(container, &named, &link.name)?;
+            Err(error)
+        }
         moved => moved,
     }
+}
+
+/// Sets a link down, as the kernel may rename no other, and renames it.
+fn rename(net: &Kernel, link: &Link, name: &str) -> Result<Link> {
+    let down = link::set(&link.into(), &Settings { up: Some(false), ..Settings::default() });
+    let renamed = link::set(&link.into(), &Settings { name: Some(name.to_owned()), ..Settings::default() });
+    link::run_and_get(net, vec![down, renamed], &link.into())
 }
 
 fn find_inside(record: &Record, host: &Kernel, netns: &Netns, container: &Kernel) -> Result<Option<Link>> {

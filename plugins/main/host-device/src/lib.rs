@@ -57,7 +57,8 @@ impl InterfacePlugin for HostDevice {
     fn links(stage: &mut Stage<'_>, state: &State) -> Result<Vec<(Side, Link)>, CniError> {
         match state.is_moved() {
             true => Ok(vec![(Side::Container, stage.link(Side::Container)?.clone())]),
-            false => Ok(Vec::new()),
+            // A program has the device: the interface is no link, and its addresses are reserved for the program.
+            false => Ok(vec![(Side::Container, Link { name: stage.names.container.clone(), ..Link::default() })]),
         }
     }
 

@@ -32,6 +32,8 @@ pub use sight::{BridgeVlans, Sight, see};
 pub use transfer::{Before, transfer, transfer_by_way};
 pub use veth::{Veth, create_free_veth, create_veth};
 
+use std::collections::BTreeMap;
+
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
@@ -61,6 +63,8 @@ pub struct Link {
     pub mtu_bytes: u32,
     /// Set up by the administrator (`IFF_UP`).
     pub up: bool,
+    /// Has a carrier (`IFF_LOWER_UP`), as far as it is up: the kernel shows that before it has worked out `oper_up`.
+    pub carrier: bool,
     /// Can carry packets now (`IF_OPER_UP`).
     pub oper_up: bool,
     /// The kernel does not know whether it can (`IF_OPER_UNKNOWN`); treated as if it could.
@@ -240,15 +244,28 @@ pub fn get_both(net: &Kernel, one: &Target, other: &Target) -> Result<(Link, Lin
 /// # Errors
 /// As the kernel refuses.
 pub fn list(net: &Kernel, master: Option<u32>) -> Result<Vec<Link>> {
+    // Kernels before 4.6 do not know the filter. A link that cannot be decoded has no name here, and counts as a port.
+    let is_wanted = |link: &Link| master.is_none() || link.master == master || link.name.is_empty();
+    Ok(net.call(list_request(master))?.iter().filter_map(Link::from_message).filter(is_wanted).collect())
+}
+
+/// All links of a container's namespace, for DEL. Where its processes make and remove links so fast that no list is whole, those
+/// that were there all the time.
+///
+/// # Errors
+/// As the kernel refuses.
+pub fn list_of_container(net: &Kernel) -> Result<Vec<Link>> {
+    let seen = net.gather(&list_request(None))?;
+    let by_index: BTreeMap<u32, Link> =
+        seen.iter().filter_map(Link::from_message).map(|link| (link.index, link)).collect();
+    Ok(by_index.into_values().collect())
+}
+
+fn list_request(master: Option<u32>) -> Request {
     let mut message = LinkMessage::default();
     message.attributes.extend(master.map(LinkAttribute::Controller));
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    let request = Request::new("list", "links", RouteNetlinkMessage::GetLink(message))
-        .flags(NLM_F_DUMP)
-        .wire_name("RTM_GETLINK dump");
-    // Kernels before 4.6 do not know the filter. A link that cannot be decoded has no name here, and counts as a port.
-    let is_wanted = |link: &Link| master.is_none() || link.master == master || link.name.is_empty();
-    Ok(net.call(request)?.iter().filter_map(Link::from_message).filter(is_wanted).collect())
+    Request::new("list", "links", RouteNetlinkMessage::GetLink(message)).flags(NLM_F_DUMP).wire_name("RTM_GETLINK dump")
 }
 
 pub(crate) fn get_request(target: &Target) -> Request {

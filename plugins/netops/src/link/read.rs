@@ -45,6 +45,7 @@ impl From<&LinkMessage> for Link {
         let mut link = Link {
             index: message.header.index,
             up: flags.contains(LinkFlags::Up),
+            carrier: flags.contains(LinkFlags::LowerUp),
             loopback: flags.contains(LinkFlags::Loopback),
             promisc: flags.contains(LinkFlags::Promisc),
             allmulti: flags.contains(LinkFlags::Allmulti),

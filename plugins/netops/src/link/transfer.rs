@@ -84,19 +84,26 @@ pub fn transfer_by_way(link: &Link, from: Place<'_>, to: Place<'_>, name: &LinkN
     let between = unused_name();
     from.kernel.run(request(link, way, &between, None))?;
     let moved = get(&kernel, &Target::named(&between))?;
-    let arrived = leave_names(&moved, way, to).and_then(|()| transfer(&moved, way, to, name, Some(alias)));
+    let named = leave_names(&moved, way, to, name).and_then(|()| {
+        let rename = Settings { name: Some(name.to_string()), ..Settings::default() };
+        super::set_and_get(&kernel, &(&moved).into(), &rename)
+    });
+    let arrived = named.and_then(|named| transfer(&named, way, to, name, Some(alias)));
     if let Err(error) = arrived {
         let alias = Some(link.alias.as_deref().unwrap_or_default());
         let back = |name: &str| kernel.run(request(&moved, from, name, alias));
-        back(&link.name).or_else(|_| back(&between))?;
+        back(&link.name).or_else(|_| back(&unused_name()))?;
         return Err(error);
     }
     arrived
 }
 
-fn leave_names(link: &Link, way: Place<'_>, to: Place<'_>) -> Result<()> {
+/// Removes the further names that links of `to` have, or that the link is to have there itself.
+fn leave_names(link: &Link, way: Place<'_>, to: Place<'_>, own: &LinkName) -> Result<()> {
     let there = list(to.kernel, None)?;
-    let is_there = |name: &&String| there.iter().any(|other| other.name == **name || other.alt_names.contains(name));
+    let is_there = |name: &&String| {
+        **name == own.as_str() || there.iter().any(|other| other.name == **name || other.alt_names.contains(name))
+    };
     let taken: Vec<String> = link.alt_names.iter().filter(is_there).cloned().collect();
     if taken.is_empty() { Ok(()) } else { way.kernel.run_all(delete_alt_names(&link.into(), &taken)) }
 }
