@@ -5,7 +5,15 @@ use crate::configs::{Attached, addresses, dual, ip, v4, v6};
 use crate::subjects::{each, node};
 use serde_json::Value;
 use std::fs::File;
-use testns::{Call, Remains, Verb};
+use testns::{Call, Node, Remains, Verb};
+
+/// Whether the Ethernet address of a link of the node was set (`NET_ADDR_SET`). udev replaces addresses that the kernel chose at random
+/// (`MACAddressPolicy=persistent`), some milliseconds after ADD.
+#[track_caller]
+pub(crate) fn has_set_address(node: &Node, link: &str) -> bool {
+    let read = || std::fs::read_to_string(format!("/sys/class/net/{link}/addr_assign_type"));
+    node.host().enter(read).expect("read how the address was chosen") == "3\n"
+}
 
 /// SPEC 2, DEL: repeated calls succeed.
 pub(crate) fn del_twice_succeeds(config: &Value) {

@@ -218,11 +218,29 @@ impl<'a> Stage<'a> {
                     (None, Some(peer)) => peer.into(),
                     _ => self.link(Side::Container)?.into(),
                 };
-                let link = link::run_and_get(&self.pod.container, requests, &target).map_err(failed)?;
+                let made = link::run_and_get(&self.pod.container, requests, &target);
+                let link =
+                    made.map_err(|error| stacked::explain_taken_mac(error, self.container.as_ref(), self.pod))?;
                 self.container = Some(link);
                 Ok(())
             }
-            Queue::Sysctls(sysctls) => container::write_sysctls(&self.pod.netns, &sysctls).map_err(failed),
+            Queue::Sysctls(sysctls) => {
+                let written = container::write_sysctls(&self.pod.netns, &sysctls).map_err(failed);
+                written.map_err(|error| self.explain_missing_ipv6(error))
+            }
+        }
+    }
+
+    /// A link whose MTU is too small has no IPv6 and none of its sysctls.
+    fn explain_missing_ipv6(&self, error: CniError) -> CniError {
+        let small = self.container.as_ref().filter(|link| (1..conf::IPV6_MTU_MIN).contains(&link.mtu_bytes));
+        match small {
+            None => error,
+            Some(Link { name, mtu_bytes, .. }) => error.detail(format!(
+                "Interface {name} has MTU {mtu_bytes}: IPv6 needs {} bytes. Give the link that it is, or that it is on, a larger \
+                 one.",
+                conf::IPV6_MTU_MIN
+            )),
         }
     }
 

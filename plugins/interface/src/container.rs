@@ -9,17 +9,23 @@ use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
 use netops::error::{OpError, Result};
-use netops::link::{self, Link};
-use netops::route::Route;
+use netops::link::{self, Kind, Link};
+use netops::route::{MAIN_TABLE, Route};
 use netops::sysctl::{self, Key};
 use netops::watch::Watch;
 use netops::{Kernel, Netns};
 
 use crate::plan::{Side, Step};
 
+const SCOPE_LINK: u8 = 253; // RT_SCOPE_LINK, include/uapi/linux/rtnetlink.h
+
 /// How long duplicate address detection may take before ADD gives up: twice the reference's limit, which a pod
 /// needs whose kernel asks more often than once (`dad_transmits`).
 pub const DAD_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long hardware may take to have a carrier, which it looks for anew when it is set up in the container: as long as the
+/// reference waits.
+const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Whether the container looks for duplicates of its IPv6 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +127,48 @@ pub(crate) fn address_steps<O>(ifname: &str, options: Options, lease: &AddResult
     steps.push(Step::Up(Side::Container));
     steps.extend((!ipv6.is_empty()).then_some(Step::Addresses(Side::Container, ipv6)));
     steps
+}
+
+/// Routes over the link itself to gateways that no address of the lease has in its prefix, and then the lease's routes. The
+/// kernel takes no route by a next hop that it cannot reach, but hosters give single addresses, with a gateway anywhere. Another
+/// next hop outside of a subnet is a mistake, which the kernel refuses.
+///
+/// # Errors
+/// Code 110: routes that no interface can have.
+pub(crate) fn plan_routes_by_link(lease: &AddResult) -> std::result::Result<[Vec<Route>; 2], CniError> {
+    let mut routes = plan_routes(lease)?;
+    let mut outside: Vec<IpAddr> = Vec::new();
+    for gateway in routes.iter().filter_map(|route| route.gateway) {
+        if may_be_outside(gateway, lease) && !is_on_link(gateway, lease, &routes) && !outside.contains(&gateway) {
+            outside.push(gateway);
+        }
+    }
+    // The lease may have such a route, which has got the gateway for its own next hop.
+    let is_made = |route: &Route| route.gateway.is_some_and(|gateway| route.dst == IpNetwork::from(gateway));
+    routes.retain(|route| !(is_made(route) && outside.iter().any(|gateway| route.gateway == Some(*gateway))));
+    let to = |gateway: IpAddr| {
+        let scope = gateway.is_ipv4().then_some(SCOPE_LINK);
+        Route { scope, ..Route::new(gateway.into(), None, None) }
+    };
+    Ok([outside.into_iter().map(to).collect(), routes])
+}
+
+/// Whether the lease has the next hop for an address's gateway, or has single addresses alone.
+fn may_be_outside(gateway: IpAddr, lease: &AddResult) -> bool {
+    let is_single = |net: IpNetwork| net.prefix() == if net.is_ipv4() { 32 } else { 128 };
+    let of_family = |ip: &&Ip| ip.address.is_ipv4() == gateway.is_ipv4();
+    lease.ips.iter().any(|ip| ip.gateway == Some(gateway))
+        || lease.ips.iter().filter(of_family).all(|ip| is_single(ip.address))
+}
+
+/// Whether the kernel reaches a next hop over the link with the lease's addresses and routes.
+fn is_on_link(gateway: IpAddr, lease: &AddResult, routes: &[Route]) -> bool {
+    let is_link_local = matches!(gateway, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let leads_there = |route: &Route| {
+        let is_direct = route.gateway.is_none() && (gateway.is_ipv6() || route.scope == Some(SCOPE_LINK));
+        is_direct && route.table.is_none_or(|table| table == MAIN_TABLE) && route.dst.contains(gateway)
+    };
+    is_link_local || lease.ips.iter().any(|ip| ip.address.contains(gateway)) || routes.iter().any(leads_there)
 }
 
 /// The lease's routes with their next hops.
@@ -265,9 +313,18 @@ pub(crate) async fn settle(net: &Kernel, netns: &Netns, link: &Link, wanted: &[A
         let ips: Vec<IpAddr> = never.iter().map(|address| address.net.ip()).collect();
         return watch.until_announced(link, &ips, DAD_DEADLINE).await;
     }
+    // Without a carrier no address settles, and other links than hardware have theirs at once.
+    let deadline = match link::get(net, &link.into())? {
+        Link { carrier: true, .. } => DAD_DEADLINE,
+        Link { kind: Kind::None, .. } => CARRIER_DEADLINE,
+        Link { name, .. } => {
+            tracing::warn!(link = name, "no carrier: its IPv6 addresses settle when that comes");
+            return Ok(());
+        }
+    };
     // Nothing is lost by subscribing only now: the wait looks again first.
     let mut watch = Watch::in_netns(netns)?;
-    match watch.until(net, link.index, object, DAD_DEADLINE, look).await {
+    match watch.until(net, link.index, object, deadline, look).await {
         // Without carrier no host can answer; the addresses settle when the carrier comes.
         Err(error) if matches!(error.cause, netops::error::Cause::Timeout(_)) => {
             match link::get(net, &link.into())?.oper_up {

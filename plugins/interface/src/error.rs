@@ -78,6 +78,14 @@ fn remedy_on(on: On, cause: &Cause, request: &str) -> Option<String> {
         Cause::Kernel { errno, .. } => *errno,
     };
     let text = match (errno, on) {
+        // The kernel's answer where a link may have no IPv6 addresses.
+        (Errno::EACCES, On::Node) if request.starts_with("RTM_NEWADDR") => {
+            let link = request.split("dev=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+            format!(
+                "IPv6 is turned off on {link}: set sysctl net/ipv6/conf/{link}/disable_ipv6 to 0, for new links \
+                 net/ipv6/conf/default/disable_ipv6, or use IPv4 addresses only."
+            )
+        }
         (Errno::EPERM | Errno::EACCES, On::Node) => {
             "The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace.".to_owned()
         }

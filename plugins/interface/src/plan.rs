@@ -16,7 +16,7 @@ use netops::route::Route;
 use crate::container::{self, Dad, Options, RouterAdvertisements, Sysctl};
 use crate::erased::OwnIndex;
 use crate::own::OwnStep;
-use crate::{host_veth, stacked};
+use crate::{conf, host_veth, stacked};
 
 /// The end of a link that a step is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,6 +175,14 @@ impl<O> Plan<O> {
         self.steps.push(step);
     }
 
+    /// Refuses an MTU that is too small for the lease's addresses.
+    ///
+    /// # Errors
+    /// Code 7 with the MTU and the first IPv6 address.
+    pub fn refuse_mtu(&self, mtu_bytes: Option<u32>) -> Result<(), CniError> {
+        conf::refuse_mtu_below_ipv6(mtu_bytes, self.lease.ips.iter().map(|ip| ip.address))
+    }
+
     /// Adds what most plugins do with the container's link once it is there: sysctls, addresses of the lease, up, routes,
     /// and the waits for carrier and addresses.
     ///
@@ -192,7 +200,9 @@ impl<O> Plan<O> {
     /// As [`Plan::push_container`].
     pub fn push_configuration(&mut self, options: Options) -> Result<(), CniError> {
         self.push_addresses(options);
-        self.push_routes()?;
+        let routes = container::plan_routes_by_link(&self.lease)?;
+        let routes = routes.into_iter().filter(|routes| !routes.is_empty());
+        self.steps.extend(routes.map(|routes| Step::Routes(Side::Container, routes)));
         if options.await_up {
             self.push(Step::AwaitUp(Side::Container));
         }
@@ -204,7 +214,7 @@ impl<O> Plan<O> {
         self.steps.extend(container::address_steps(&self.names.container, options, &self.lease));
     }
 
-    /// Only the lease's routes.
+    /// Only the lease's routes, for plugins with routes of their own to the gateways.
     ///
     /// # Errors
     /// Code 110: routes that no interface can have.

@@ -45,8 +45,7 @@ impl Wanted {
         let net = if self.side == Side::Host { &pod.host } else { &pod.container };
         match (&self.name, verb) {
             (None, Verb::Check) => Ok(None),
-            (None, Verb::Add) => by_default_route(net).map(Some),
-            (Some(name), Verb::Add) => named(net, name).map(Some),
+            (_, Verb::Add) => self.of(net).map(Some),
             (Some(name), Verb::Check) => {
                 let found = link::find(net, name.as_str()).map_err(failed)?;
                 found.map(Some).ok_or_else(|| check::differs(format!("master {name} {}", at(net)), "it is not found"))
@@ -69,13 +68,28 @@ impl Wanted {
         let master = match (&self.name, seen.flatten()) {
             (_, Some(seen)) => seen,
             // Its error says which links are there.
-            (Some(name), None) => Sight::from(&named(&host()?, name)?),
-            (None, None) => Sight::from(&by_default_route(&host()?)?),
+            (_, None) => Sight::from(&self.of(&host()?)?),
         };
         if !master.up {
             return Err(down(&master.name, "on the host"));
         }
         Ok(Some(master))
+    }
+
+    /// The link, which carries Ethernet frames.
+    fn of(&self, net: &Kernel) -> Result<Link, CniError> {
+        let master = match &self.name {
+            Some(name) => named(net, name)?,
+            None => by_default_route(net)?,
+        };
+        if master.mac.is_some() && !master.loopback {
+            return Ok(master);
+        }
+        let by = if self.name.is_none() { ", by which the default route leaves" } else { "" };
+        let text = format!("cannot use master {}{by}, {}: it carries no Ethernet frames", master.name, at(net));
+        Err(CniError::new(Code::KERNEL, text)
+            .detail("Tunnels and the loopback link cannot have such links: set key master to another interface.")
+            .detail(listing(net)))
     }
 }
 
@@ -210,6 +224,7 @@ pub fn probe(kind: &Kind) -> Result<(), CniError> {
                 alias: "",
                 mtu_bytes: None,
                 up: false,
+                mac: None,
                 peer_name: "lower1",
                 peer_mac: None,
                 peer_netns: None,
@@ -319,6 +334,23 @@ pub(crate) fn explain(error: OpError, create: &Create, pod: &Pod) -> CniError {
         (Kind::Ipvlan(_), Some(Errno::EBUSY)) => busy(refused, errno, name),
         _ => refused,
     }
+}
+
+/// The kernel's refusal of a request to the container's link, with the link that has its Ethernet address where that is why: two
+/// macvlans of a master cannot be up with one address.
+#[must_use]
+pub(crate) fn explain_taken_mac(error: OpError, link: Option<&Link>, pod: &Pod) -> CniError {
+    let is_taken = error.os_errno() == Some(Errno::EADDRINUSE);
+    let refused = failed(error);
+    let Some((link, mac)) = link.filter(|_| is_taken).and_then(|link| Some((link, link.mac?))) else { return refused };
+    let side = if link.peer_netns_id.is_none() { Side::Container } else { Side::Host };
+    let lower = Link { index: link.peer.unwrap_or_default(), ..Link::default() };
+    let holders = list_holders(pod, side, &lower, |other| other.mac == Some(mac) && other.alias != link.alias);
+    let refused = CniError { code: Code::EXISTS, ..refused };
+    refused.detail(format!(
+        "Another link on the same master has Ethernet address {mac}{}. Remove that one, or ask for another address.",
+        known(&holders)
+    ))
 }
 
 fn busy(refused: CniError, errno: Option<Errno>, name: &str) -> CniError {

@@ -70,7 +70,8 @@ pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
 #[must_use]
 pub fn trial_veth(mtu_bytes: Option<u32>) -> Veth<'static> {
     let (name, peer_name) = ("veth-trial0", "veth-trial1");
-    Veth { name, master: None, alias: "", mtu_bytes, up: false, peer_name, peer_mac: None, peer_netns: None }
+    let (master, mac, peer_mac, peer_netns) = (None, None, None, None);
+    Veth { name, master, alias: "", mtu_bytes, up: false, mac, peer_name, peer_mac, peer_netns }
 }
 
 /// Whether the kernel has taps.

@@ -25,6 +25,7 @@ pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link
         alias: &stage.names.alias,
         mtu_bytes: veth.mtu_bytes,
         up: veth.up,
+        mac: Some(Mac::random()),
         peer_name: &stage.names.container,
         peer_mac: veth.mac,
         peer_netns: Some(netns),

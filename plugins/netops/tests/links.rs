@@ -306,6 +306,7 @@ fn a_pattern_is_not_a_link_name() {
             alias: "a",
             mtu_bytes: None,
             up: false,
+            mac: None,
             peer_name: "eth%d",
             peer_mac: None,
             peer_netns: Some(container.netns),

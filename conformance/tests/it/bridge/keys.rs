@@ -36,6 +36,27 @@ fn an_existing_bridge_is_used_as_it_is() {
     });
 }
 
+/// The kernel lowers a bridge to the MTU of its new port, for all its containers, as with the reference; a warning says so.
+#[test]
+fn a_port_that_lowers_the_bridges_mtu_is_named_in_a_warning() {
+    let node = node();
+    node.host().add_link("br0", "bridge");
+    node.host().add_veth("wide", node.host(), "other");
+    node.host().set_mtu("wide", 9000);
+    node.host().set_master("wide", "br0");
+    assert_eq!(node.host().link("br0").mtu_bytes, 9000);
+    let said = |own: Value| {
+        let reply = node.call(Verb::Add, bridge(own), &node.container());
+        reply.ok();
+        reply.output.stderr
+    };
+    assert!(!said(json!({"mtu": 9000})).contains("mtu"));
+    let warning = said(json!({}));
+    assert!(warning.contains("the bridge's MTU was 9000 and is 1500"), "{warning}");
+    assert!(warning.contains("set key mtu = 9000"), "{warning}");
+    assert_eq!(node.host().link("br0").mtu_bytes, 1500);
+}
+
 /// The bridge is `cni0` by default.
 #[test]
 fn the_bridge_is_cni0_by_default() {

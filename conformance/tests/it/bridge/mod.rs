@@ -7,6 +7,7 @@ mod dynamic;
 mod gateway;
 mod keys;
 mod layer2;
+mod mac;
 mod neighbours;
 mod pods;
 mod removal;

@@ -28,6 +28,23 @@ fn vlans_out_of_range_are_refused() {
     }
 }
 
+/// Templates write keys that ask for nothing: the bridge does not filter VLANs, also where the kernel could not.
+#[test]
+fn keys_that_ask_for_no_vlan_are_absent_keys() {
+    let node = node();
+    for own in [
+        json!({"vlan": 0}),
+        json!({"vlanTrunk": []}),
+        json!({"vlanTrunk": null, "vlan": 0, "preserveDefaultVlan": false}),
+        json!({"vlanTrunk": [], "vlan": 0, "preserveDefaultVlan": true}),
+    ] {
+        let attached = Attached::add(&node, &bridge(own.clone()), &node.container());
+        attached.check().ok();
+        assert_ne!(node.host().link("br0").vlan_filtering, Some(true), "{own}");
+        attached.del().ok();
+    }
+}
+
 /// The reference refuses a VLAN ID out of range too.
 #[test]
 fn a_vlan_out_of_range_is_refused_by_both() {

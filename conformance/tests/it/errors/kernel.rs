@@ -1,12 +1,13 @@
 //! Failures whose cause is on the node: other links, privileges, the kernel's features.
 
 use super::Trouble;
-use crate::configs::bridge;
+use crate::configs::{bridge, v4, v6};
 use crate::subjects::skip;
 use expect_test::expect;
 use serde_json::json;
 use std::path::Path;
-use testns::Feature;
+use std::process::Command;
+use testns::{Feature, Verb};
 
 /// The kernel's `BR_MAX_PORTS` is 1024, and port 0 is not used.
 const PORTS_MAX: usize = 1023;
@@ -59,6 +60,67 @@ fn a_bridge_with_1024_ports() {
             "code": 100,
             "msg": "cannot create veth veth063f9704 with peer eth0 in /run/netns/pod1 on the host: there is no room for another",
             "details": "RTM_NEWLINK kind=veth name=veth063f9704 peer=eth0: EXFULL (54). Bridge br0 has as many ports as the kernel allows, 1023: remove some, run GC, or use another bridge. Undone: addresses released."
+        }
+    "#]]);
+}
+
+/// The node has no IPv6 on new links, by its administrator's wish, and the bridge is to have an IPv6 address.
+#[test]
+fn ipv6_is_turned_off_on_new_links() {
+    let trouble = Trouble::new();
+    for key in ["all", "default"] {
+        trouble.node.host().set_sysctl(&format!("net/ipv6/conf/{key}/disable_ipv6"), "1");
+    }
+    trouble.adding(&bridge(json!({"isGateway": true, "ipam": v6()})), &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 102,
+            "msg": "cannot add address fd07::1/64 on br0 on the host: permission denied (ipv6: IPv6 is disabled on this device)",
+            "details": "RTM_NEWADDR dev=br0 fd07::1/64: EACCES (13), kernel: ipv6: IPv6 is disabled on this device. IPv6 is turned off on br0: set sysctl net/ipv6/conf/br0/disable_ipv6 to 0, for new links net/ipv6/conf/default/disable_ipv6, or use IPv4 addresses only. Undone: addresses released."
+        }
+    "#]]);
+}
+
+/// The default route leaves by a tunnel, on which there are no Ethernet frames.
+#[test]
+fn a_tunnel_as_the_default_master() {
+    if !Feature::Tun.or_skip() || !Feature::Macvlan.or_skip() {
+        return;
+    }
+    let trouble = Trouble::new();
+    let host = trouble.node.host();
+    let script = "ip tuntap add tun0 mode tun; ip link set tun0 up; ip route add default dev tun0";
+    assert!(host.enter(|| Command::new("sh").args(["-ec", script]).status()).unwrap().success());
+    let macvlan = json!({"cniVersion": "1.0.0", "name": "net", "type": "macvlan", "ipam": v4()});
+    trouble.adding(&macvlan, &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 100,
+            "msg": "cannot use master tun0, by which the default route leaves, on the host: it carries no Ethernet frames",
+            "details": "Tunnels and the loopback link cannot have such links: set key master to another interface. Interfaces there: lo, tun0."
+        }
+    "#]]);
+}
+
+/// Another link on the master has the Ethernet address that is asked for.
+#[test]
+fn an_ethernet_address_that_is_taken() {
+    if !Feature::Macvlan.or_skip() {
+        return;
+    }
+    let trouble = Trouble::new();
+    let outside = trouble.node.remote("outside");
+    trouble.node.host().add_veth("uplink", &outside, "outside");
+    let mac = "0a:00:00:00:00:05";
+    let macvlan =
+        json!({"cniVersion": "1.0.0", "name": "net", "type": "macvlan", "master": "uplink", "mac": mac, "ipam": v4()});
+    trouble.node.call(Verb::Add, &macvlan, &trouble.node.container_named("first")).ok();
+    trouble.adding(&macvlan, &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 103,
+            "msg": "cannot set link eth0 up on /run/netns/pod1: address already in use",
+            "details": "RTM_SETLINK dev=eth0 up=1: EADDRINUSE (98). Another link on the same master has Ethernet address 0a:00:00:00:00:05: eth0 in /run/netns/first (cni:net/first/eth0). Remove that one, or ask for another address. Undone: link eth0 deleted in the container; addresses released."
         }
     "#]]);
 }

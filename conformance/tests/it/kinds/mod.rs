@@ -4,6 +4,8 @@ mod add;
 mod at_once;
 mod check;
 mod del;
+mod gateways;
+mod limits;
 mod living;
 mod packets;
 mod renamed;

@@ -3,8 +3,17 @@
 use super::{fixed, ptp};
 use crate::configs::{Attached, VERSIONS, drop_empty_dns, dual, normalised, with};
 use crate::subjects::{each, node, same};
+use crate::veth::has_set_address;
 use serde_json::json;
 use testns::{Call, Verb};
+
+/// udev would give the pods' gateway another address some milliseconds after ADD.
+#[test]
+fn the_address_of_the_hosts_end_is_set() {
+    let node = node();
+    let attached = Attached::add(&node, &ptp(json!({})), &node.container());
+    assert!(has_set_address(&node, attached.host_veth()));
+}
 
 /// Results are equal but for hardware addresses and names of veths.
 #[test]

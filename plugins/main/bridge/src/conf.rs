@@ -40,6 +40,8 @@ pub struct Conf {
     pub leave_down: bool,
     /// `args.cni.mac`, or `runtimeConfig.mac`, which is stronger.
     pub mac: Option<Mac>,
+    /// The network has an address plugin.
+    pub has_ipam: bool,
     /// Name service that replaces IPAM's.
     pub dns: Option<Dns>,
 }
@@ -136,6 +138,7 @@ impl FromConf for Conf {
             promisc: wire.promisc_mode,
             mac_spoof_check: wire.macspoofchk,
             leave_down: wire.disable_container_interface,
+            has_ipam: !wire.ipam.plugin.is_empty(),
             dns: wire.dns.into_dns(),
         })
     }
@@ -177,7 +180,8 @@ impl Wire {
     }
 
     fn vlans(&self) -> Result<Option<PortVlans>, CniError> {
-        if self.vlan == 0 && self.vlan_trunk.is_none() {
+        // Templates write an empty list where there is no trunk.
+        if self.vlan == 0 && self.vlan_trunk.as_ref().is_none_or(Vec::is_empty) {
             return Ok(None);
         }
         let access = match self.vlan {

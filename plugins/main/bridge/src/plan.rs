@@ -43,6 +43,9 @@ pub struct Shared {
     pub gateways: Vec<Address>,
     /// Conflicting addresses are replaced.
     pub force: bool,
+    /// The bridge keeps its Ethernet address, which the containers have learned as their gateway's: so the config has it, also
+    /// before the lease says which addresses that gets. A switch that another process made may follow its ports.
+    pub keeps_mac: bool,
 }
 
 /// The bridge, which is made if it is missing.
@@ -67,14 +70,6 @@ pub struct VlanGateway {
     pub vlan: u16,
 }
 
-impl Shared {
-    /// Whether the bridge is the containers' gateway and so keeps its Ethernet address, which they have learned. Another
-    /// one has an address of its ports', another after each ADD and DEL.
-    pub(crate) fn keeps_mac(&self) -> bool {
-        !self.gateways.is_empty() && self.vlan_gateway.is_none()
-    }
-}
-
 /// The plan for one attachment. `mac` is the strongest of the requests for one; `lease` is `None` for a network without
 /// IPAM.
 ///
@@ -89,6 +84,7 @@ pub fn plan(
     let has_lease = lease.is_some();
     let lease = lease.map(|lease| complete(conf.gateway, lease)).transpose()?;
     let mut plan = Plan::new(attachment, lease, conf.dns.clone());
+    plan.refuse_mtu(conf.mtu_bytes)?;
     let shared = shared(conf, has_lease, &plan.lease.ips)?;
     let forwards = [false, true].map(|ipv6| shared.gateways.iter().any(|gateway| gateway.net.is_ipv6() == ipv6));
     let master = Some(conf.bridge.clone());
@@ -133,6 +129,7 @@ fn shared(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Shared, CniError> 
         vlan_gateway: vlan_gateway(conf, has_lease)?,
         gateways: gateways(conf.gateway, ips)?,
         force: conf.force_address,
+        keeps_mac: conf.gateway != Gateway::None && (conf.has_ipam || has_lease) && access_vlan(conf).is_none(),
     })
 }
 
@@ -236,9 +233,12 @@ fn gateways(gateway: Gateway, ips: &[Ip]) -> Result<Vec<Address>, CniError> {
     Ok(gateways)
 }
 
+fn access_vlan(conf: &Conf) -> Option<u16> {
+    conf.vlans.as_ref()?.access
+}
+
 fn vlan_gateway(conf: &Conf, has_lease: bool) -> Result<Option<VlanGateway>, CniError> {
-    let access = conf.vlans.as_ref().and_then(|vlans| vlans.access);
-    let Some(vlan) = access.filter(|_| conf.gateway != Gateway::None && has_lease) else {
+    let Some(vlan) = access_vlan(conf).filter(|_| conf.gateway != Gateway::None && has_lease) else {
         return Ok(None);
     };
     let name = format!("{}.{vlan}", conf.bridge);

@@ -47,10 +47,9 @@ fn expect_bridge(host: &Kernel, name: &str, found: Option<Link>) -> std::result:
 
 /// Makes the shared part as the plan needs it. `found` is the link of the bridge's name.
 pub(crate) fn ensure(host: &Kernel, plan: &Shared, found: Option<Link>) -> std::result::Result<Made, CniError> {
-    let bridge = match expect_bridge(host, &plan.bridge.name, found)? {
-        Some(bridge) => bridge,
-        None => create(host, plan)?,
-    };
+    let found = expect_bridge(host, &plan.bridge.name, found)?;
+    let is_found = found.is_some();
+    let bridge = found.map_or_else(|| create(host, plan), Ok)?;
     let made = Made { bridge, vlan_gateway: None, announced: None };
     let mut making = Making { host, made };
     // The look at the addresses first: it may find a conflict, and nothing is changed yet.
@@ -59,6 +58,9 @@ pub(crate) fn ensure(host: &Kernel, plan: &Shared, found: Option<Link>) -> std::
         Some(_) => plan::AddressChanges::default(),
     };
     making.ensure_up(&plan.bridge).map_err(failed)?;
+    if is_found && plan.keeps_mac && plan.gateways.is_empty() {
+        making.keep_mac_before_lease().map_err(failed)?;
+    }
     match &plan.vlan_gateway {
         None => making.change_addresses(&addresses).map_err(failed)?,
         Some(gateway) => {
@@ -76,9 +78,9 @@ struct Making<'a> {
 }
 
 fn create(host: &Kernel, plan: &Shared) -> std::result::Result<Link, CniError> {
-    // From its birth: another ADD that finds the bridge reports its address in a result, and CHECK holds it to that.
-    let mac = plan.keeps_mac().then(Mac::random);
-    let plan = &plan.bridge;
+    // From its birth: another ADD that finds the bridge reports its address in a result, and CHECK holds it to that. Neither
+    // do its ports change it then, nor udev.
+    let (plan, mac) = (&plan.bridge, Some(Mac::random()));
     let options = link::Bridge { mtu_bytes: plan.mtu_bytes, mac, vlan_filtering: plan.vlan_filtering };
     match host.run(link::create_bridge(&plan.name, &options)) {
         // Another ADD was faster.
@@ -112,13 +114,29 @@ impl Making<'_> {
         plan::address_changes(&self.made.router().name, &found, &plan.gateways, plan.force)
     }
 
+    /// A bridge that another process made follows the lowest address of its ports until its own is set. Neighbours must not
+    /// have to learn their gateway's address anew with each container.
+    fn keep_mac(&self, router: &Link) -> Result<()> {
+        let settings = Settings { mac: router.mac, ..Settings::default() };
+        if router.mac.is_some() { self.host.run(link::set(&router.into(), &settings)) } else { Ok(()) }
+    }
+
+    /// The same where an address plugin of another make has not said yet which addresses the bridge gets, and the port joins
+    /// before it does. A bridge that has addresses was made to keep its own before: setting that makes neighbours unlearn it.
+    fn keep_mac_before_lease(&self) -> Result<()> {
+        let is_link_local = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let addresses = addr::list(self.host, &self.made.bridge)?;
+        match addresses.iter().all(|address| is_link_local(address.net.ip())) {
+            true => self.keep_mac(&self.made.bridge),
+            false => Ok(()),
+        }
+    }
+
     fn change_addresses(&mut self, changes: &plan::AddressChanges) -> Result<()> {
         let router = &self.made.router().clone();
-        // A bridge that another process made follows the lowest address of its ports until its own is set. Neighbours must
-        // not have to learn their gateway's address anew with each container. First, as who sees the addresses counts on it.
-        if let (false, Some(_)) = (changes.add.is_empty(), router.mac) {
-            let settings = Settings { mac: router.mac, ..Settings::default() };
-            self.host.run(link::set(&router.into(), &settings))?;
+        // First, as processes that see the addresses count on it.
+        if !changes.add.is_empty() {
+            self.keep_mac(router)?;
         }
         for net in &changes.delete {
             match self.host.run(addr::delete(router, *net)) {
@@ -167,8 +185,9 @@ impl Making<'_> {
             alias: "",
             mtu_bytes: Some(self.made.bridge.mtu_bytes),
             up: false,
+            mac: Some(Mac::random()),
             peer_name: &plan.name,
-            peer_mac: None,
+            peer_mac: Some(Mac::random()),
             peer_netns: None,
         };
         match link::create_veth(self.host, &veth) {

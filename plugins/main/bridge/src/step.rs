@@ -19,12 +19,14 @@ pub struct State {
     /// The container's Ethernet address, if one is asked for.
     pub(crate) mac: Option<Mac>,
     made: Option<Made>,
+    /// The bridge's MTU before the port joined it, in bytes.
+    mtu_before: Option<u32>,
 }
 
 impl State {
     /// The state of a call in which the container is to have this address.
     pub(crate) fn new(mac: Option<Mac>) -> Self {
-        Self { mac, made: None }
+        Self { mac, made: None, mtu_before: None }
     }
 
     /// The links of the result: the bridge, both ends, and the VLAN gateway.
@@ -65,11 +67,16 @@ impl OwnStep for Own {
                 let found = stage.find_host_link(&shared.bridge.name)?;
                 let made = shared::ensure(&stage.pod.host, shared, found)?;
                 stage.master = Some(made.bridge.clone());
+                state.mtu_before.get_or_insert(made.bridge.mtu_bytes);
                 state.made = Some(made);
                 Ok(())
             }
             Self::AwaitPort { carrier } => match &mut state.made {
-                Some(made) => await_port(stage, made, *carrier).await,
+                Some(made) => {
+                    await_port(stage, made, *carrier).await?;
+                    warn_of_lower_mtu(&made.bridge, state.mtu_before);
+                    Ok(())
+                }
                 None => Ok(()),
             },
             Self::AwaitGateways => match &mut state.made {
@@ -126,6 +133,17 @@ async fn await_port(stage: &mut Stage<'_>, made: &mut Made, carrier: bool) -> Re
     Ok(())
 }
 
+/// The kernel gives a bridge the MTU of its lowest port, unless an administrator has set it while the bridge was there.
+fn warn_of_lower_mtu(bridge: &Link, before: Option<u32>) {
+    let Link { name, mtu_bytes, .. } = bridge;
+    if let Some(before) = before.filter(|before| before > mtu_bytes) {
+        tracing::warn!(
+            bridge = name,
+            "the bridge's MTU was {before} and is {mtu_bytes} by the new port, for all its containers: set key mtu = {before}"
+        );
+    }
+}
+
 fn check_bridge(shared: &Shared, look: &Look<'_>) -> Result<Link, CniError> {
     let name = &shared.bridge.name;
     let object = format!("bridge {name}");
@@ -138,7 +156,7 @@ fn check_bridge(shared: &Shared, look: &Look<'_>) -> Result<Link, CniError> {
     }
     match look.entry_of(&bridge) {
         None => Err(differs(&object, "prevResult does not have it")),
-        Some(entry) if shared.keeps_mac() => check::mac(&bridge, entry).map(|()| bridge),
+        Some(entry) if shared.keeps_mac => check::mac(&bridge, entry).map(|()| bridge),
         Some(_) => Ok(bridge),
     }
 }

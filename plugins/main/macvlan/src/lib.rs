@@ -124,6 +124,7 @@ fn plan(
     let lower = state.master.clone().map(|master| (conf.master.side, master));
     let (kind, mtu_bytes, mac) = (Kind::Macvlan(conf.settings), conf.mtu_bytes, state.mac);
     plan.push(Step::Create(Box::new(Create { kind, lower, mtu_bytes, mac })));
+    plan.refuse_mtu(conf.mtu_bytes)?;
     plan.push_container(Options { announce: Announce::Both, ..Options::default() })?;
     Ok(plan)
 }

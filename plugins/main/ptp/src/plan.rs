@@ -28,6 +28,7 @@ const ADDRCONF_METRIC: u32 = 256; // IP6_RT_PRIO_ADDRCONF, include/uapi/linux/ip
 /// Code 110: a lease that no interface can have, or an address without a gateway.
 pub fn plan(conf: &Conf, attachment: &Attachment, lease: Option<AddResult>) -> Result<Plan, CniError> {
     let mut plan = Plan::new(attachment, lease, conf.dns.clone());
+    plan.refuse_mtu(conf.mtu_bytes)?;
     let pairs: Vec<Pair> = plan.lease.ips.iter().map(Pair::of).collect::<Result<_, _>>()?;
     plan.push(Step::Veth(Veth { mtu_bytes: conf.mtu_bytes, ..Veth::default() }));
     if let Some(backend) = conf.masquerade {

@@ -59,6 +59,7 @@ fn plan(conf: &Conf, attachment: &Attachment, mac: Option<Mac>, lease: Option<Ad
     let has_ipv6 = lease.iter().flat_map(|lease| &lease.ips).any(|ip| ip.address.is_ipv6());
     // IPAM's dns never counts, as in the reference.
     let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone().unwrap_or_default()));
+    plan.refuse_mtu(conf.mtu_bytes)?;
     let (ifname, alias) = (plan.names.container.clone(), plan.names.alias.clone());
     plan.push(Step::Own(CreateTap { ifname, alias, mac, conf: conf.clone() }));
     if !has_addresses {

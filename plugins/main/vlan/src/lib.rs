@@ -109,6 +109,7 @@ fn plan(
         mtu_bytes: conf.mtu_bytes,
         mac: None,
     })));
+    plan.refuse_mtu(conf.mtu_bytes)?;
     plan.push_container(Options::default())?;
     Ok(plan)
 }

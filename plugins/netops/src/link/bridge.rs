@@ -63,7 +63,6 @@ pub fn create_bridge(name: &str, bridge: &Bridge) -> Request {
     }
     if let Some(mac) = bridge.mac {
         message = message.address(mac.0.to_vec());
-        wire_name.push_str(&format!(" address={mac}"));
     }
     if bridge.vlan_filtering {
         message = message.set_info_data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));

@@ -27,6 +27,9 @@ pub struct Veth<'a> {
     pub mtu_bytes: Option<u32>,
     /// The end here is set up with its creation, which saves a request. It has no carrier while the peer is down.
     pub up: bool,
+    /// The Ethernet address of the end here; `None`: the kernel chooses a random one, which udev replaces on nodes with
+    /// `MACAddressPolicy=persistent`.
+    pub mac: Option<Mac>,
     /// The name of the peer.
     pub peer_name: &'a str,
     /// The Ethernet address of the peer; `None`: the kernel chooses a random one.
@@ -83,6 +86,9 @@ fn new_veth(veth: &Veth<'_>) -> Request {
     let mut message = LinkVeth::new(veth.name, veth.peer_name);
     if let Some(mac) = veth.peer_mac {
         peer = peer.address(mac.0.to_vec());
+    }
+    if let Some(mac) = veth.mac {
+        message = message.address(mac.0.to_vec());
     }
     if let Some(mtu) = veth.mtu_bytes {
         peer = peer.mtu(mtu);

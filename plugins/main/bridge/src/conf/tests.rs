@@ -37,6 +37,7 @@ fn defaults() {
             routers: Kernels,
             leave_down: false,
             mac: None,
+            has_ipam: false,
             dns: None,
         }
     "#]]

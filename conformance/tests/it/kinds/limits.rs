@@ -1,0 +1,69 @@
+//! What the kernel grants no interface: an IPv6 address on a link of less than 1280 bytes, or the end of duplicate address
+//! detection without a carrier.
+
+use super::{Kind, Place, each_kind};
+use crate::bridge::stays;
+use crate::configs::{Attached, bridge, dual, v4};
+use crate::subjects::node;
+use serde_json::json;
+use std::time::{Duration, Instant};
+use testns::Verb;
+
+const REFUSAL: &str =
+    "cannot use network config: key mtu = 1279: IPv6 needs 1280 bytes, and fd07::2/64 is an IPv6 address";
+
+fn an_mtu_that_is_too_small_for_ipv6_is_refused(kind: Kind) {
+    let (node, _outside) = kind.node(2);
+    let small = kind.config(0, json!({"mtu": 1279}));
+    let error = node.call(Verb::Add, &small, &node.container()).fails_with(7);
+    assert_eq!(error.msg, REFUSAL);
+    node.assert_as_before_except(|line| kind.stays(line));
+    let ipv4 = kind.config(0, json!({"mtu": 1279, "ipam": v4()}));
+    Attached::add(&node, &ipv4, &node.container()).check().ok();
+    Attached::add(&node, &kind.config(1, json!({"mtu": 1280})), &node.container()).check().ok();
+}
+
+each_kind! {
+    ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, tap: TAP;
+    (an_mtu_that_is_too_small_for_ipv6_is_refused)
+}
+
+#[test]
+fn an_mtu_that_is_too_small_for_ipv6_is_refused_on_a_bridge() {
+    let node = node();
+    let error = node.call(Verb::Add, bridge(json!({"mtu": 1279, "ipam": dual()})), &node.container()).fails_with(7);
+    assert_eq!(error.msg, REFUSAL);
+    node.assert_as_before_except(stays);
+    Attached::add(&node, &bridge(json!({"mtu": 1279})), &node.container()).check().ok();
+}
+
+/// The link has its master's MTU, or had it before: no key is to blame.
+fn a_link_that_is_too_small_for_ipv6_is_named(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    let lower = if kind.place == Place::Upon { "uplink" } else { "dev0" };
+    node.host().set_mtu(lower, 1200);
+    let error = node.call(Verb::Add, kind.config(0, json!({})), &node.container()).fails();
+    assert!(error.details.contains("eth0 has MTU 1200: IPv6 needs 1280 bytes"), "{error:?}");
+}
+
+/// No address settles without a carrier: ADD does not wait for it, and the address is there for when the carrier comes.
+fn a_link_without_a_carrier_is_not_waited_for(kind: Kind) {
+    let (node, outside) = kind.node(1);
+    outside.set_down(if kind.place == Place::Upon { "outside" } else { "near0" });
+    let pod = node.container();
+    let begin = Instant::now();
+    let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24", "fd07::2/64"]);
+    attached.check().ok();
+}
+
+mod lower {
+    use super::super::each_kind;
+    use super::{a_link_that_is_too_small_for_ipv6_is_named, a_link_without_a_carrier_is_not_waited_for};
+
+    each_kind! {
+        macvlan: MACVLAN, ipvlan: IPVLAN, host_device: HOST_DEVICE;
+        (a_link_that_is_too_small_for_ipv6_is_named a_link_without_a_carrier_is_not_waited_for)
+    }
+}
