@@ -141,8 +141,8 @@ fn vlans() {
     check(
         r#""vlanTrunk":[]"#,
         &expect![[r#"
-        vlans: Some( PortVlans { member_of: [ Vlans { first: 1, last: 1, pvid: true, untagged: true, }, ], access: None, keep_default: false, }, ),
-    "#]],
+            as the default
+        "#]],
     );
     check(
         r#""vlan":7,"vlanTrunk":[{"minID":5,"maxID":9,"id":12},{"id":4094}],"preserveDefaultVlan":true"#,

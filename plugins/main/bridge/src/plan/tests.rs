@@ -236,13 +236,12 @@ fn a_port_in_vlans() {
         r#","vlanTrunk":[],"preserveDefaultVlan":true,"portIsolation":true"#,
         Some(V4),
         &expect![[r#"
-            ip link add cni0 type bridge vlan_filtering 1
+            ip link add cni0 type bridge
             sysctl net/ipv6/conf/cni0/accept_ra=0
             ip link set cni0 up
             ip link add veth0b29d7cd master cni0 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
             sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-            bridge vlan add vid 1 pvid untagged dev veth0b29d7cd
             bridge link set dev veth0b29d7cd hairpin 0 isolated 1
             ip link set veth0b29d7cd up
             sysctl net/ipv6/conf/eth0/accept_dad=0
