@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use cni_spec::{AddResult, CniError, Code, Dns, IfName, SpecVersion};
 use filter::Backend;
-use ipnetwork::IpNetwork;
 use netops::link::{self, Mac};
 use serde::Deserialize;
 use skel::request::Raw;
@@ -144,7 +143,7 @@ pub fn parse_mac(key: &str, text: &str) -> Result<Option<Mac>, CniError> {
 }
 
 /// The least MTU of a link that carries IPv6 (RFC 8200, section 5), in bytes: below it the kernel takes all IPv6 addresses away.
-const IPV6_MTU_MIN: u32 = 1280;
+pub(crate) const IPV6_MTU_MIN: u32 = 1280; // IPV6_MIN_MTU, include/uapi/linux/ipv6.h
 
 /// Refuses an MTU with which the kernel would take IPv6 off the interface, which has one of these addresses.
 ///
@@ -167,27 +166,6 @@ pub fn refuse_mtu_below_ipv6(
 #[must_use]
 pub fn mtu(bytes: u32) -> Option<u32> {
     (bytes != 0).then_some(bytes)
-}
-
-/// The least MTU of a link with IPv6, in bytes (RFC 8200, section 5): below it the kernel takes IPv6 from the link.
-pub const IPV6_MTU_MIN: u32 = 1280; // IPV6_MIN_MTU, include/uapi/linux/ipv6.h
-
-/// Refuses key `mtu` where it would take one of the interface's addresses from it.
-///
-/// # Errors
-/// Code 7 with the MTU and the first IPv6 address.
-pub fn refuse_mtu_below_ipv6(
-    mtu_bytes: Option<u32>,
-    addresses: impl IntoIterator<Item = IpNetwork>,
-) -> Result<(), CniError> {
-    let Some(mtu) = mtu_bytes.filter(|mtu| *mtu < IPV6_MTU_MIN) else { return Ok(()) };
-    match addresses.into_iter().find(IpNetwork::is_ipv6) {
-        None => Ok(()),
-        Some(address) => Err(invalid(format_args!(
-            "key mtu = {mtu}: IPv6 needs {IPV6_MTU_MIN} bytes, and {address} is an IPv6 address"
-        ))
-        .detail(format!("Use {IPV6_MTU_MIN} at least, or IPv4 addresses only."))),
-    }
 }
 
 /// A VLAN's number at `path`.

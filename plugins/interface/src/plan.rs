@@ -180,7 +180,7 @@ impl<O> Plan<O> {
     /// # Errors
     /// Code 7 with the MTU and the first IPv6 address.
     pub fn refuse_mtu(&self, mtu_bytes: Option<u32>) -> Result<(), CniError> {
-        conf::refuse_mtu_below_ipv6(mtu_bytes, self.lease.ips.iter().map(|ip| ip.address))
+        conf::refuse_mtu_below_ipv6(mtu_bytes, self.lease.ips.iter().map(|ip| ip.address.ip()))
     }
 
     /// Adds what most plugins do with the container's link once it is there: sysctls, addresses of the lease, up, routes,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use testns::Verb;
 
 const REFUSAL: &str =
-    "cannot use network config: key mtu = 1279: IPv6 needs 1280 bytes, and fd07::2/64 is an IPv6 address";
+    "cannot use network config: key mtu = 1279: expected 1280 at least, as the interface has the IPv6 address fd07::2";
 
 fn an_mtu_that_is_too_small_for_ipv6_is_refused(kind: Kind) {
     let (node, _outside) = kind.node(2);
