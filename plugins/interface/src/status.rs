@@ -43,17 +43,24 @@ pub fn not_available(network: &NetworkName, error: CniError) -> CniError {
 /// # Errors
 /// What is missing: a part of the kernel, a privilege, or iptables.
 pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path: &str) -> Result<(), CniError> {
-    if masquerade.is_none() && !spoof_guard {
-        return Ok(());
-    }
-    let mut filter = Filter::open().map_err(failed)?.searching(search_path);
-    if let Some(backend) = masquerade {
-        filter.probe_masquerade(backend).map_err(failed)?;
-    }
-    if spoof_guard {
-        filter.probe_spoof_guard().map_err(failed)?;
-    }
-    Ok(())
+    let name = match (masquerade, spoof_guard) {
+        (None, false) => return Ok(()),
+        (None, true) => "filter-spoof-guard",
+        (Some(Backend::Nftables), false) => "filter-masquerade",
+        (Some(Backend::Nftables), true) => "filter-masquerade-spoof-guard",
+        // Which of the node's rules and programs for iptables are in use may change at any time.
+        (Some(_), _) => return ask_filter(masquerade, spoof_guard, search_path).map_err(failed),
+    };
+    // A request to nf_tables waits for other containers' transactions, and for what they have deleted to be freed.
+    trial::once(name, || ask_filter(masquerade, spoof_guard, search_path)).map_err(failed)
+}
+
+fn ask_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path: &str) -> Result<(), OpError> {
+    let mut filter = Filter::open()?.searching(search_path);
+    let masquerades = masquerade.map_or(Ok(()), |backend| filter.probe_masquerade(backend));
+    let outcome = masquerades.and_then(|()| if spoof_guard { filter.probe_spoof_guard() } else { Ok(()) });
+    filter.close();
+    outcome
 }
 
 /// Whether the kernel has links of this kind that need no other link.

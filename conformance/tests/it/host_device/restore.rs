@@ -3,6 +3,7 @@
 use super::{RECORDS, assert_home, config, device, ip, records};
 use crate::configs::Attached;
 use crate::subjects::{node, ours, reference_or_skip, skip};
+use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 use std::process::Command;
 use testns::{Attachment, Namespace, Node, Verb};
@@ -383,4 +384,26 @@ fn what_is_no_record_is_passed_over() {
     Attached::add(&node, &config, &pod);
     node.call(Verb::Gc, &config, Attachment::none()).ok();
     assert!(host.find_link("dev1").is_some());
+}
+
+/// Immutable nodes, and runtimes in a container with a read-only root: as with the reference, no more than the name is kept.
+#[test]
+fn where_run_cni_cannot_be_written_the_device_comes_home_by_its_alias() {
+    let node = node();
+    let _beyond = device(&node);
+    std::fs::create_dir_all("/run/cni").unwrap();
+    let none = None::<&str>;
+    mount(Some("none"), "/run/cni", Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    attached.check().ok();
+    attached.del().ok();
+    attached.del().ok();
+    assert!(node.host().find_link("dev1").is_some() && pod.namespace().find_link("eth0").is_none());
+    // A failed ADD finds it, too.
+    let broken = config(
+        json!({"ipam": {"type": "static", "addresses": [{"address": "10.7.0.2/24"}], "routes": [{"dst": "10.8.0.0/24", "gw": "192.0.2.77"}]}}),
+    );
+    node.call(Verb::Add, broken, &pod).fails();
+    assert!(node.host().find_link("dev1").is_some() && pod.namespace().find_link("eth0").is_none());
 }
