@@ -151,6 +151,10 @@ impl<'a> Course<'a> {
                 true => self.refused(slot, by, false),
                 false => self.attach_twice(slot, by),
             },
+            Step::AddBeside(slot, by, collector) => match self.ready(slot)? {
+                true => self.collect(slot % LANES, collector),
+                false => self.attach_beside(slot, by, collector),
+            },
             Step::KilledAdd(slot, n) => match self.ready(slot)? {
                 true => Ok(()),
                 false => self.killed(slot, |target| target.killed(Verb::Add, n.into()), By::Ours),
@@ -266,6 +270,21 @@ impl<'a> Course<'a> {
             [Err(one), Err(other)] if by == By::Cnitool => Err(format!("both of two ADDs fail: {one}; {other}")),
             [Err(_), Err(_)] => self.clean(slot, &container, by, None),
         }
+    }
+
+    /// ADD while GC is at work, which must take nothing from it.
+    fn attach_beside(&mut self, slot: usize, by: By, collector: Collector) -> Outcome {
+        self.del(slot, By::Ours, None)?;
+        let container = self.node.container_without_probes();
+        let target = self.target(slot, &container);
+        let words: &[&str] =
+            if collector == Collector::Doctor { &["doctor", "--fix"] } else { &["gc", Lane::of(slot).name()] };
+        let added = std::thread::scope(|scope| {
+            let adding = scope.spawn(|| target.add(by));
+            drop(calls::cnitool(self.node, words));
+            adding.join().expect("an outcome")
+        });
+        self.admit(slot, Pod { container, result: added?, by, is_renamed: false })
     }
 
     /// A call that is cut off, and the DEL that follows.
@@ -431,6 +450,7 @@ impl Step {
             Self::Add(slot, _)
             | Self::AddElsewhere(slot, _)
             | Self::AddTwice(slot, _)
+            | Self::AddBeside(slot, _, _)
             | Self::KilledAdd(slot, _)
             | Self::KilledRuntime(slot, _)
             | Self::Rename(slot)

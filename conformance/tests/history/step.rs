@@ -58,6 +58,8 @@ pub(crate) enum Step {
     AddElsewhere(usize, By),
     /// Two ADDs of one attachment at once.
     AddTwice(usize, By),
+    /// ADD beside `cnitool gc` or `doctor --fix`, which our library's lock does not keep apart where another runtime adds.
+    AddBeside(usize, By, Collector),
     /// ADD, killed before its `n`th state-changing system call, then DEL.
     KilledAdd(usize, u16),
     /// `cnitool add`, killed after this time, in microseconds, then `cnitool del`. The plugin is not killed.
@@ -88,7 +90,7 @@ impl Step {
         };
         let us = |numbers: &mut Numbers| if numbers.one_in(2) { By::Cnitool } else { By::Ours };
         let point = |numbers: &mut Numbers| u16::try_from(1 + numbers.below(60)).unwrap_or(1);
-        match numbers.below(30) {
+        match numbers.below(32) {
             0..=7 => Self::Add(slot, anyone(numbers)),
             8..=9 => Self::AddElsewhere(slot, us(numbers)),
             10..=11 => Self::AddTwice(slot, us(numbers)),
@@ -104,6 +106,10 @@ impl Step {
             }
             24..=25 => Self::Collect(lane, Collector::Cnitool),
             26 => Self::Collect(lane, Collector::Doctor),
+            27..=28 => {
+                let collector = if numbers.one_in(3) { Collector::Doctor } else { Collector::Cnitool };
+                Self::AddBeside(slot, us(numbers), collector)
+            }
             _ => {
                 let list = match numbers.below(8) {
                     0..=1 => List::True,
