@@ -10,16 +10,16 @@
 //! An entry is written twice. Before the first plugin of an ADD runs it is an *intent*: all keys but `result`. After
 //! the last one the complete entry replaces it. So whatever happens to the runtime in between, DEL has the
 //! configuration, namespace and arguments. Key `namespace` identifies the namespace behind its path. While ADD is in
-//! progress, key `running` identifies the plugin's process and the runtime's: pid, start time in clock ticks, boot. The
-//! reference library takes an intent for an ADD with an empty result: its DEL and GC run with a `prevResult` without
-//! addresses, and succeed; its CHECK fails in the plugins, as the interfaces are missing from that result.
+//! progress, keys `runtime` and `running` identify the runtime's process and the plugin's: pid, start time in clock
+//! ticks, boot. The reference library takes an intent for an ADD with an empty result: its DEL and GC run with a
+//! `prevResult` without addresses, and succeed; its CHECK fails in the plugins, as the interfaces are missing from it.
 
 use crate::attachment::{Attachment, AttachmentId};
 use crate::conflist::PassedOver;
 use crate::entry::{self, Cached, read_entry};
 use crate::error::{Clash, Error};
 use crate::lock::Locks;
-use crate::process::Running;
+use crate::process::{ProcessId, Running};
 use cni_spec::{ContainerId, NetworkName};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -161,6 +161,9 @@ impl Cache {
     pub(crate) fn begin(&self, entry: &Cached) -> Result<Noted, Error> {
         let path = self.path(&entry.network, &entry.attachment.id);
         let blank = " ".repeat(Running::TEXT_BYTES);
+        // Before it forks the first plugin: that has its locks until it is executed.
+        let mut entry = entry.clone();
+        entry.runtime = ProcessId::of(Pid::this()).map_err(failed("write", &path))?;
         let bytes = entry.to_bytes(Some(&blank)).map_err(|error| failed("write", &path)(error.into()))?;
         let file = replace(&path, &bytes).map_err(failed("write", &path))?;
         let place = bytes.len() - blank.len() - r#""}"#.len();

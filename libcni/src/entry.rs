@@ -3,7 +3,7 @@
 use crate::attachment::{Attachment, AttachmentId, CapabilityArgs};
 use crate::conflist::NetworkConf;
 use crate::namespace::{Mark, Namespace, is_of_earlier_boot};
-use crate::process::Running;
+use crate::process::{ProcessId, Running};
 use crate::regular;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -33,6 +33,8 @@ pub struct Cached {
     result: Option<Box<RawValue>>,
     /// The namespace that was at the path at that time; `None` in the entries of other libraries.
     mark: Option<Mark>,
+    /// The runtime whose ADD was in progress.
+    pub(crate) runtime: Option<ProcessId>,
     /// The plugin that ran last while an ADD was in progress.
     pub(crate) running: Option<Running>,
     /// The file that it was read from.
@@ -76,6 +78,9 @@ struct Wire {
     /// A key of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
+    /// A key of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    runtime: Option<String>,
     /// A key of ours. Last, so that it can be overwritten in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     running: Option<String>,
@@ -90,7 +95,16 @@ impl Cached {
         result: Option<Box<RawValue>>,
     ) -> Self {
         let (network, config, mark) = (name.clone(), network.bytes.clone(), Mark::of(&attachment.netns));
-        Self { network, attachment: attachment.clone(), config, result, mark, running: None, stamp: None }
+        Self {
+            network,
+            attachment: attachment.clone(),
+            config,
+            result,
+            mark,
+            runtime: None,
+            running: None,
+            stamp: None,
+        }
     }
 
     /// Whether `other` was listed from the same file, so that no ADD or DEL has come in between.
@@ -178,6 +192,7 @@ impl Cached {
             config: STANDARD.decode(&wire.config).map_err(unreadable)?,
             result: wire.result,
             mark: wire.namespace.map(Mark::recorded),
+            runtime: wire.runtime.and_then(|text| text.parse().ok()),
             running: wire.running.and_then(|text| text.parse().ok()),
             stamp: None,
         })
@@ -198,6 +213,7 @@ impl Cached {
             capability_args: (!capability_args.is_empty()).then(|| capability_args.clone()),
             result: self.result.clone(),
             namespace: self.mark.as_ref().map(Mark::to_string),
+            runtime: self.runtime.as_ref().map(ProcessId::to_string),
             running: running.map(str::to_owned),
         })
     }
@@ -258,6 +274,7 @@ pub(crate) fn parse(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> R
         config: Vec::new(),
         result: Some(result),
         mark: None,
+        runtime: None,
         running: None,
         stamp: None,
     };

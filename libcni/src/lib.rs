@@ -268,8 +268,8 @@ impl Runtime {
     }
 
     async fn lock_for_del(&self, network: &NetworkName, id: &AttachmentId) -> Result<Option<Held>, Error> {
-        let running = || self.settings.cache.find(network, id).ok().flatten()?.running;
-        let is_dead = || running().and_then(|running| running.runtime).is_some_and(|it| matches!(it.runs(), Ok(false)));
+        let runtime = || self.settings.cache.find(network, id).ok().flatten()?.runtime;
+        let is_dead = || runtime().is_some_and(|runtime| matches!(runtime.runs(), Ok(false)));
         self.settings.cache.locks.for_del(network, id, &Limits::of(self), is_dead).await
     }
 

@@ -97,6 +97,14 @@ impl fmt::Display for ProcessId {
     }
 }
 
+impl FromStr for ProcessId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::parse(&mut text.split_ascii_whitespace()).ok_or(())
+    }
+}
+
 impl ProcessId {
     fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
         let pid = words.next()?.parse().ok().filter(|pid| *pid > 0).map(Pid::from_raw)?;

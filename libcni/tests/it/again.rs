@@ -209,8 +209,8 @@ fn del_waits_a_moment_for_a_lock_that_a_dead_runtime_has_left() {
     let held = hold(&folder);
     wait(hasty(&folder).del(&net, &eth0())).unwrap_err();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let dead = format!("999999998 1 {boot} 999999999 1 {boot}").replace('\n', "");
-    folder.write(FILE, entry.replace(r#""result""#, &format!(r#""running":"{dead}","result""#)));
+    let dead = format!("999999999 1 {}", boot.trim());
+    folder.write(FILE, entry.replace(r#""result""#, &format!(r#""runtime":"{dead}","result""#)));
     wait(hasty(&folder).del(&net, &eth0())).unwrap();
     expect!["ADD a, DEL a"].assert_eq(&folder.log());
     drop(held);
