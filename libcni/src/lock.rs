@@ -112,12 +112,17 @@ impl Locks {
             }
         };
         let (held, left) = (Held { file }, limits.time_left(Command::Del));
-        let patience = left.map(|left| if is_dead() { left.min(LEGACY_PATIENCE) } else { left });
-        match self.take_attachment(network, id, &held.file, patience, limits, Command::Del).await {
-            Err(Error::Locked { error }) if error.code == Code::TRY_AGAIN && is_dead() => {
-                tracing::warn!(%error, "DEL continues without the attachment's lock: its runtime is dead");
-            }
-            taken => taken?,
+        let is_busy = |outcome: &Result<(), Error>| matches!(outcome, Err(Error::Locked { error }) if error.code == Code::TRY_AGAIN);
+        let first = left.clone().map(|left| left.min(LEGACY_PATIENCE));
+        let mut taken = self.take_attachment(network, id, &held.file, first, limits, Command::Del).await;
+        if is_busy(&taken) && !is_dead() && left.as_ref().is_ok_and(|left| *left > LEGACY_PATIENCE) {
+            let rest = left.map(|left| left.saturating_sub(LEGACY_PATIENCE));
+            taken = self.take_attachment(network, id, &held.file, rest, limits, Command::Del).await;
+        }
+        if is_busy(&taken) && is_dead() {
+            tracing::warn!("DEL continues without the attachment's lock: the runtime of its ADD is dead");
+        } else {
+            taken?;
         }
         self.take(network, &held.file, Share::Shared, limits, Command::Del).await?;
         Ok(Some(held))
