@@ -32,7 +32,7 @@ use tokio::time::timeout;
 /// How long GC waits for operations in progress: new ones wait behind it.
 const GC_PATIENCE: Duration = Duration::from_secs(30);
 /// How long DEL waits for a lock that a dead runtime has left to a child.
-const LEGACY_PATIENCE: Duration = Duration::from_secs(2);
+const LEGACY_PATIENCE: Duration = Duration::from_secs(1);
 /// The permission bits of all users but the owner.
 const OTHERS: u32 = 0o077;
 
