@@ -39,6 +39,24 @@ fn the_hosts_namespace() {
     );
 }
 
+/// A caller that finds the executable by itself may leave out `type`: the error names the plugin all the same.
+#[test]
+fn no_type_and_no_prev_result() {
+    let trouble = Trouble::new();
+    let call = Call::new(Verb::Add, json!({"cniVersion": "1.0.0", "name": "n"}), &trouble.pod).plugin("tuning");
+    trouble.calling(
+        &call,
+        &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 7,
+            "msg": "cannot use network config: plugin tuning needs key prevResult",
+            "details": "It changes what others have made: in the list of plugins it stands after an interface plugin."
+        }
+    "#]],
+    );
+}
+
 /// The config is truncated.
 #[test]
 fn bad_json() {
