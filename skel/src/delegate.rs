@@ -81,6 +81,12 @@ impl<'a> Delegate<'a> {
         self.find().is_err_and(|error| error.code == Code::DELEGATE)
     }
 
+    /// Whether it is a plugin of this very build, which runs in this process.
+    #[must_use]
+    pub fn is_of_this_build(&self) -> bool {
+        self.find().is_ok_and(|found| found.entry.is_some())
+    }
+
     /// Whether a dropped or failed ADD has changed nothing, see [`crate::Plugin::ALL_OR_NOTHING`]. Never true for a plugin
     /// that runs as a process of its own.
     #[must_use]

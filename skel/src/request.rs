@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::delegate::{self, Delegate};
 use crate::netns::NetnsPath;
+use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniArgs, CniError, NetConf, PluginConf};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -151,6 +152,12 @@ request! {
 }
 
 impl<C> GcRequest<C> {
+    /// What GC has to remove, for objects that are found by less than the attachment, or by a hash of it.
+    #[must_use]
+    pub fn sweep(&self) -> Sweep<&Attachment> {
+        Sweep { valid: self.valid.iter().collect(), seen: self.seen.as_ref().map(|seen| seen.iter().collect()) }
+    }
+
     /// Whether GC has to remove what this attachment has on the node: it is not valid, and came before the runtime
     /// examined the node, as far as the runtime says when that was.
     #[must_use]

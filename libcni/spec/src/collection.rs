@@ -10,6 +10,7 @@ use crate::error::{CniError, Code};
 use crate::json;
 use crate::names::{ContainerId, IfName};
 use serde::Deserialize;
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 /// The keys of the valid attachments, in the specification and in the reference's requests, which have both.
@@ -88,6 +89,66 @@ pub fn with_valid_attachments(input: &[u8], valid: &[Attachment]) -> Result<Vec<
     Ok(json::to_text(&conf).into_bytes())
 }
 
+/// Which attachments to a network a GC removes: those that are not valid, and that the runtime saw, where it says what it saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sweep<A> {
+    /// Those that stay.
+    pub valid: Vec<A>,
+    /// Those that were on the node when the runtime examined it; `None`: all were.
+    pub seen: Option<Vec<A>>,
+}
+
+impl<A> Sweep<A> {
+    /// The same attachments in other words.
+    pub fn map<'a, B>(&'a self, word: impl Fn(&'a A) -> B) -> Sweep<B> {
+        let words = |list: &'a Vec<A>| list.iter().map(&word).collect();
+        Sweep { valid: words(&self.valid), seen: self.seen.as_ref().map(words) }
+    }
+
+    /// The objects that are removed, by what they say of their attachment: a mark, or less than the attachment. Where valid
+    /// attachments share that with others, it stays.
+    pub fn by<'a, K: Ord>(&'a self, key: impl Fn(&'a A) -> K) -> SweptKeys<K> {
+        self.by_each(|one| [key(one)])
+    }
+
+    /// As [`Sweep::by`], where the objects of an attachment have several keys.
+    pub fn by_each<'a, K: Ord, I: IntoIterator<Item = K>>(&'a self, keys: impl Fn(&'a A) -> I) -> SweptKeys<K> {
+        let all = |list: &'a Vec<A>| list.iter().flat_map(&keys).collect();
+        SweptKeys { valid: all(&self.valid), seen: self.seen.as_ref().map(all) }
+    }
+}
+
+/// All but these.
+impl<A: Clone> From<&[A]> for Sweep<A> {
+    fn from(valid: &[A]) -> Self {
+        Self { valid: valid.to_vec(), seen: None }
+    }
+}
+
+/// All but these.
+impl<A: Clone, const N: usize> From<&[A; N]> for Sweep<A> {
+    fn from(valid: &[A; N]) -> Self {
+        valid.as_slice().into()
+    }
+}
+
+/// The keys of the objects that a GC removes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SweptKeys<K> {
+    valid: BTreeSet<K>,
+    seen: Option<BTreeSet<K>>,
+}
+
+impl<K: Ord> SweptKeys<K> {
+    /// Whether GC removes the objects with this key.
+    pub fn has<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        !self.valid.contains(key) && self.seen.as_ref().is_none_or(|seen| seen.contains(key))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +194,18 @@ mod tests {
             let error = seen(bad).unwrap_err();
             assert!(error.code == Code::INVALID_CONFIG && error.msg.contains(SEEN), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_valid_and_what_came_later_is_not_swept() {
+        let sweep = Sweep { valid: vec!["a1"], seen: Some(vec!["a1", "a2", "b1"]) };
+        let keys = sweep.by(|one| *one);
+        assert_eq!(["a1", "a2", "b1", "c1"].map(|key| keys.has(key)), [false, true, true, false]);
+        // A key that a valid attachment shares stays.
+        let containers = sweep.by(|one| one[..1].to_owned());
+        assert_eq!(["a", "b", "c"].map(|key| containers.has(key)), [false, true, false]);
+        let all = Sweep::from(&["a1"]).by(|one| *one);
+        assert!(!all.has("a1") && all.has("c1"));
     }
 
     #[test]

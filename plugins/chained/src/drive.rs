@@ -104,8 +104,8 @@ pub async fn del<P: ChainedPlugin>(request: &DelRequest<P::Removal>) -> Result<(
 /// # Errors
 /// What is left, together.
 pub async fn gc<P: ChainedPlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
-    let GcRequest { valid, conf, raw, .. } = request;
-    together(P::gc(&Collecting { network: &conf.name, valid, removal: &conf.own, raw }).await)
+    let GcRequest { conf, raw, .. } = request;
+    together(P::gc(&Collecting { network: &conf.name, sweep: &request.sweep(), removal: &conf.own, raw }).await)
 }
 
 fn together(errors: Vec<CniError>) -> Result<(), CniError> {

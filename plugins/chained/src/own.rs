@@ -1,5 +1,6 @@
 //! What a chained plugin is, and what its verbs are given.
 
+use cni_spec::collection::Sweep;
 use cni_spec::{
     AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetworkName, PluginConf, SpecVersion,
 };
@@ -137,8 +138,8 @@ impl<R> Removing<'_, R> {
 pub struct Collecting<'a, R> {
     /// The network.
     pub network: &'a NetworkName,
-    /// The attachments to it that stay.
-    pub valid: &'a [Attachment],
+    /// The attachments to it whose objects are removed.
+    pub sweep: &'a Sweep<&'a Attachment>,
     /// The keys that removal uses.
     pub removal: &'a R,
     /// The call as it came.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use cni_spec::collection::Sweep;
 use ipnetwork::IpNetwork;
 use netops::error::Result;
 use netops::nft::{Family, Nft};
@@ -272,13 +273,14 @@ pub fn remove_all(attachment: Names<'_>, known: Known<'_>) -> Vec<OpError> {
     })
 }
 
-/// Removes the masquerade rules of a network except those of valid attachments; `search_path` is `PATH`, for iptables.
+/// Removes the masquerade rules of a network's attachments that GC removes; `search_path` is `PATH`, for iptables.
 ///
 /// Absence and a kernel without a packet filter are no errors. Continues after errors and returns them all.
-pub fn gc(network: &str, valid: &[Names<'_>], search_path: &str) -> Vec<OpError> {
-    let stale = Stale::new(network, valid);
+pub fn gc<'a>(network: &str, sweep: impl Into<Sweep<Names<'a>>>, search_path: &str) -> Vec<OpError> {
+    let sweep = sweep.into();
+    let stale = Stale::new(network, &sweep);
     carry_on(|Filter { nft, .. }| {
-        let steps = [masquerade::gc(nft, &stale), iptables::masquerade::gc(nft, search_path, network, valid)];
+        let steps = [masquerade::gc(nft, &stale), iptables::masquerade::gc(nft, search_path, network, &sweep)];
         steps.into_iter().filter_map(Result::err).collect()
     })
 }

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use cni_spec::collection::{Sweep, SweptKeys};
 use sha2::{Digest, Sha512};
 
 /// The longest comment that nft(8) accepts, in bytes (libnftnl's `NFTNL_UDATA_COMMENT_MAXLEN`).
@@ -171,26 +172,25 @@ pub(crate) fn key_of(comment: &str) -> Option<&str> {
     (key.len() == 33).then_some(key)
 }
 
-/// The objects that GC removes: those of this network except those of valid attachments.
+/// The objects of a network that GC removes.
 #[derive(Debug)]
 pub struct Stale {
     prefix: String,
-    valid: Vec<String>,
+    keys: SweptKeys<String>,
 }
 
 impl Stale {
-    /// The objects that GC of this network removes, given these valid attachments.
+    /// The objects of this network's attachments that GC removes.
     #[must_use]
-    pub fn new(network: &str, valid: &[Names<'_>]) -> Self {
-        let valid = valid.iter().map(Names::key).collect();
-        Self { prefix: network_prefix(network), valid }
+    pub fn new(network: &str, sweep: &Sweep<Names<'_>>) -> Self {
+        Self { prefix: network_prefix(network), keys: sweep.by(Names::key) }
     }
 
     /// Whether GC removes an object with this comment.
     #[must_use]
     pub fn has(&self, comment: Option<&str>) -> bool {
         let key = comment.and_then(key_of).filter(|key| key.starts_with(&self.prefix));
-        key.is_some_and(|key| self.valid.iter().all(|valid| valid != key))
+        key.is_some_and(|key| self.keys.has(key))
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
     fn a_stale_object_belongs_to_the_network_and_to_no_valid_attachment() {
         let net1 = Names { ifname: "net1", ..ETH0 };
         let other = Names { network: "br2", ..ETH0 };
-        let stale = Stale::new("br1", &[ETH0]);
+        let stale = Stale::new("br1", &(&[ETH0]).into());
         assert!(!stale.has(Some(&ETH0.comment())));
         assert!(stale.has(Some(&net1.comment())));
         assert!(!stale.has(Some(&other.comment())));

@@ -7,14 +7,15 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetConf};
 use filter::{Filter, Known};
 use netops::error::Result as OpResult;
 use netops::link::{self, Link};
 use netops::unlink::{self, Left};
-use netops::{Kernel, Netns, OpError, addr};
+use netops::{Kernel, Netns, OpError, addr, pair};
 use skel::request::Raw;
-use skel::{DelRequest, GcRequest, NetnsPath, Timer};
+use skel::{DelRequest, Delegate, GcRequest, NetnsPath, Timer};
 
 use crate::erased::{self, Collect};
 use crate::own::{InterfacePlugin, Uncollected};
@@ -160,32 +161,37 @@ pub(crate) fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpA
 /// What could not be removed, together.
 pub async fn gc<P: InterfacePlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
     let GcRequest { valid, conf, raw, .. } = request;
-    gc_by(&erased::GcOf::<P>(request), P::FILTERS, valid, &conf.net, raw).await
+    let asked = Sweeping { valid, sweep: &request.sweep(), net: &conf.net, raw, filters: P::FILTERS };
+    gc_by(&erased::GcOf::<P>(request), asked).await
 }
 
-async fn gc_by(
-    plugin: &dyn Collect,
+/// The parts of GC's request that are the same for all plugins, and [`InterfacePlugin::FILTERS`].
+struct Sweeping<'a> {
+    valid: &'a [Attachment],
+    sweep: &'a Sweep<&'a Attachment>,
+    net: &'a NetConf,
+    raw: &'a Raw,
     filters: bool,
-    attachments: &[Attachment],
-    net: &NetConf,
-    raw: &Raw,
-) -> Result<(), CniError> {
+}
+
+async fn gc_by(plugin: &dyn Collect, asked: Sweeping<'_>) -> Result<(), CniError> {
+    let Sweeping { valid, sweep, net, raw, filters } = asked;
     let network = &net.name;
-    let valid: Vec<filter::Names<'_>> = if filters { attachments.iter().map(Into::into).collect() } else { Vec::new() };
+    let names = || sweep.map(|attachment| filter::Names::from(*attachment));
     let timer = Timer::start();
     let mut errors: Vec<CniError> = match filters {
-        true => filter::gc(network.as_str(), &valid, raw.search_path()).into_iter().map(failed).collect(),
+        true => filter::gc(network.as_str(), names(), raw.search_path()).into_iter().map(failed).collect(),
         false => Vec::new(),
     };
     timer.end("collect rules");
     let timer = Timer::start();
     // Whose things are left; without a name it may be anyone's.
     let mut left: Vec<Option<Attachment>> = errors.iter().map(|_| None).collect();
-    for Uncollected { attachment, error } in plugin.collect(network, attachments) {
+    for Uncollected { attachment, error } in plugin.collect(network, sweep) {
         left.push(attachment);
         errors.push(failed(error));
     }
-    match plugin.list_stale(network, attachments) {
+    match plugin.list_stale(network, sweep) {
         Ok(stale) => {
             for Left { link, error } in remove_stale(&stale) {
                 left.push(host_veth::find_attachment(network, &link));
@@ -201,20 +207,36 @@ async fn gc_by(
     timer.end("collect links");
     // Behind links, as in DEL.
     if filters {
-        errors.extend(filter::gc_spoof_guards(&valid).into_iter().map(failed));
+        errors.extend(filter::gc_spoof_guards(&names().valid).into_iter().map(failed));
     }
     if let Some(ipam) = raw.ipam(net) {
-        match plugin.count_unmarked() {
-            Ok(0) => errors.extend(lease::collect(&ipam, attachments, kept).await.err()),
-            Ok(count) => tracing::warn!(
-                count,
-                "no address is collected: containers that are not valid have veths without a mark, as the reference makes \
-                 them; delete those containers, and repeat GC"
+        match plugin.list_unmarked().and_then(|links| without_seen(links, &ipam)) {
+            Ok(links) if links.is_empty() => errors.extend(lease::collect(&ipam, valid, kept).await.err()),
+            Ok(links) => tracing::warn!(
+                links = links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>().join(" "),
+                "no address is collected: containers have veths without a mark, as the reference makes them, and it is not \
+                 known which addresses they use; when those containers are deleted, repeat GC"
             ),
             Err(error) => errors.push(failed(error)),
         }
     }
     CniError::join(errors).map_or(Ok(()), Err)
+}
+
+/// Of links without a mark, those whose containers' addresses the address plugin might free. Ours frees no address that a
+/// namespace has; where a namespace has none, a virtual machine in it may have one.
+fn without_seen(links: Vec<Link>, ipam: &Delegate<'_>) -> OpResult<Vec<Link>> {
+    if links.is_empty() || !ipam.is_of_this_build() {
+        return Ok(links);
+    }
+    let host = Kernel::host()?;
+    let mut silent = Vec::new();
+    for link in links {
+        if pair::leads_to_none_with_addresses(&host, &link)? {
+            silent.push(link);
+        }
+    }
+    Ok(silent)
 }
 
 /// Removes links of attachments that are gone; returns those that are still there.

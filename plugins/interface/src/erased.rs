@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 
+use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetworkName, PluginConf};
 use netops::OpError;
 use netops::link::Link;
@@ -60,11 +61,11 @@ pub(crate) trait Attach {
 /// A GC.
 pub(crate) trait Collect {
     /// [`InterfacePlugin::collect`].
-    fn collect(&self, network: &NetworkName, valid: &[Attachment]) -> Vec<Uncollected>;
+    fn collect(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected>;
     /// [`InterfacePlugin::list_stale`].
-    fn list_stale(&self, network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>, OpError>;
-    /// [`InterfacePlugin::count_unmarked`].
-    fn count_unmarked(&self) -> Result<usize, OpError>;
+    fn list_stale(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>, OpError>;
+    /// [`InterfacePlugin::list_unmarked`].
+    fn list_unmarked(&self) -> Result<Vec<Link>, OpError>;
 }
 
 /// An ADD or CHECK of plugin `P`.
@@ -134,16 +135,16 @@ impl<P: InterfacePlugin> Attach for Observed<'_, P> {
 }
 
 impl<P: InterfacePlugin> Collect for GcOf<'_, P> {
-    fn collect(&self, network: &NetworkName, valid: &[Attachment]) -> Vec<Uncollected> {
-        P::collect(network, valid)
+    fn collect(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected> {
+        P::collect(network, sweep)
     }
 
-    fn list_stale(&self, network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>, OpError> {
-        P::list_stale(network, valid)
+    fn list_stale(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>, OpError> {
+        P::list_stale(network, sweep)
     }
 
-    fn count_unmarked(&self) -> Result<usize, OpError> {
-        P::count_unmarked(self.0)
+    fn list_unmarked(&self) -> Result<Vec<Link>, OpError> {
+        P::list_unmarked(&self.0.conf.own)
     }
 }
 

@@ -3,10 +3,10 @@
 //!
 //! DEL and GC identify the link by the alias. The name only saves them from searching all links.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use cni_spec::collection::Sweep;
 use cni_spec::{Attachment, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link};
@@ -115,25 +115,29 @@ pub fn list(net: &Kernel, network: &NetworkName) -> Result<Vec<(Link, Option<Att
     Ok(ends.map(with_attachment).collect())
 }
 
-/// The host ends of a network whose attachment is not in `valid`. Reads all links: for GC only.
+/// The host ends of a network's attachments that GC removes. Reads all links: for GC only.
 ///
 /// # Errors
 /// As [`link::list`].
-pub fn list_stale(net: &Kernel, network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>> {
-    list_stale_of(net, &Kind::Veth, network, valid)
+pub fn list_stale(net: &Kernel, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>> {
+    list_stale_of(net, &Kind::Veth, network, sweep)
 }
 
-/// The links of a kind that bear the mark of an attachment to the network that is not in `valid`. Reads all links: for GC
-/// only.
+/// The links of a kind that bear the mark of an attachment to the network that GC removes. Reads all links: for GC only.
 ///
 /// # Errors
 /// As [`link::list`].
-pub fn list_stale_of(net: &Kernel, kind: &Kind, network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>> {
-    let keep: BTreeSet<String> = valid.iter().map(alias).collect();
+pub fn list_stale_of(
+    net: &Kernel,
+    kind: &Kind,
+    network: &NetworkName,
+    sweep: &Sweep<&Attachment>,
+) -> Result<Vec<Link>> {
+    let stale = sweep.by(|attachment| alias(attachment));
     let prefix = prefix(network);
     let is_stale = |link: &Link| {
         let alias = link.alias.as_deref().unwrap_or_default();
-        link.kind == *kind && alias.starts_with(&prefix) && !keep.contains(alias)
+        link.kind == *kind && alias.starts_with(&prefix) && stale.has(alias)
     };
     let mut links = link::list(net, None)?;
     links.retain(is_stale);

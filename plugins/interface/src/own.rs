@@ -4,11 +4,12 @@ use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 
+use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, FromAnyConf, FromConf, NetworkName, PluginConf, SpecVersion};
 use netops::OpError;
 use netops::link::Link;
+use skel::EventLoop;
 use skel::request::Raw;
-use skel::{EventLoop, GcRequest};
 
 use crate::apply::Stage;
 use crate::check::Look;
@@ -113,30 +114,30 @@ pub trait InterfacePlugin: Sized + 'static {
         }
     }
 
-    /// The links on the host of attachments to this network that are not valid. Looks at all links: for GC.
+    /// The links on the host of attachments to this network that GC removes. Looks at all links: for GC.
     ///
     /// # Errors
     /// They cannot be listed.
-    fn list_stale(network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>, OpError> {
+    fn list_stale(network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>, OpError> {
         match Self::LINK {
-            LinkKind::Veth => veth::list_stale(network, valid),
+            LinkKind::Veth => veth::list_stale(network, sweep),
             LinkKind::ContainerOnly(_) => Ok(Vec::new()),
         }
     }
 
-    /// How many links on the host speak for an address without a mark that says for which attachment. As long as there are
-    /// any, GC frees no address.
+    /// The links on the host that are a container's, without a mark that names the attachment. GC frees no address that such
+    /// a container may use, whatever list it has.
     ///
     /// # Errors
     /// They cannot be listed.
-    fn count_unmarked(_request: &GcRequest<Self::Removal>) -> Result<usize, OpError> {
-        Ok(0)
+    fn list_unmarked(_removal: &Self::Removal) -> Result<Vec<Link>, OpError> {
+        Ok(Vec::new())
     }
 
-    /// Takes back what attachments to this network that are not valid have on the node beside links to delete: for GC.
+    /// Takes back what attachments to this network that GC removes have on the node beside links to delete.
     ///
     /// Goes on past errors, and returns what is left.
-    fn collect(_network: &NetworkName, _valid: &[Attachment]) -> Vec<Uncollected> {
+    fn collect(_network: &NetworkName, _sweep: &Sweep<&Attachment>) -> Vec<Uncollected> {
         Vec::new()
     }
 

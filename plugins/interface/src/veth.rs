@@ -3,6 +3,7 @@
 //! Ours bears the attachment's mark, whatever prevResult or the container says. What the reference made has none: it is known
 //! by prevResult and what it is a port of, or by the container's end.
 
+use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link, Mac};
@@ -108,9 +109,9 @@ fn unless_without_ipv6(written: Result<()>) -> Result<()> {
     }
 }
 
-/// The host ends of a network that belong to no valid attachment. Looks at all links.
-pub(crate) fn list_stale(network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>> {
-    host_veth::list_stale(&Kernel::host()?, network, valid)
+/// The host ends of a network's attachments that GC removes. Looks at all links.
+pub(crate) fn list_stale(network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>> {
+    host_veth::list_stale(&Kernel::host()?, network, sweep)
 }
 
 /// Where the host's end of a pair of the reference's is, which has no mark.

@@ -158,6 +158,12 @@ impl OpError {
         }
     }
 
+    /// Whether a list could not be read whole because its objects kept changing.
+    #[must_use]
+    pub fn is_of_changing_list(&self) -> bool {
+        matches!(self.cause, Cause::Changing(_))
+    }
+
     /// Whether the object (or its namespace) does not exist, which DEL and GC count as success.
     #[must_use]
     pub fn is_absent(&self) -> bool {

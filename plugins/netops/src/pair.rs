@@ -5,6 +5,7 @@
 //! its namespace. The kernel reports that namespace by a number which the link's own namespace has for it
 //! (`IFLA_LINK_NETNSID`). A container cannot set this number for a namespace that it has no access to.
 
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use netlink_packet_route::RouteNetlinkMessage;
@@ -54,6 +55,29 @@ pub fn leads_to_a_namespace(net: &Kernel, link: &Link) -> Result<bool> {
         Some(id @ 0..) => namespace_exists(net, id),
         Some(_) | None => Ok(false),
     }
+}
+
+/// Whether the link's other end is in a namespace that exists and has no address but those that each has by itself: a virtual
+/// machine in it may have one.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn leads_to_none_with_addresses(net: &Kernel, link: &Link) -> Result<bool> {
+    let Some(id @ 0..) = link.peer_netns_id else { return Ok(false) };
+    match addr::list_all(net, Some(id)) {
+        Ok(found) => Ok(!found.iter().any(|(_, address)| is_of_one(address.ip()))),
+        Err(error) if error.os_errno() == Some(Errno::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether one namespace or link alone can have such an address; each has loopback and link-local ones by itself.
+pub(crate) fn is_of_one(ip: IpAddr) -> bool {
+    let is_link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_multicast(),
+    };
+    !ip.is_loopback() && !is_link_local
 }
 
 /// Whether the namespace that has this number in `net` exists.

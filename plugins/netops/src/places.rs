@@ -1,5 +1,8 @@
 //! The addresses in all namespaces but the node's own: those that the node's links lead to, and those of processes and
 //! mounts, as macvlan, ipvlan and host-device leave no link on the node.
+//!
+//! A namespace may have no address although a virtual machine in it has one: then the node's veth that leads there says
+//! which addresses may be behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -7,14 +10,20 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use ipnetwork::IpNetwork;
+
 use crate::error::{Errno, Result};
 use crate::link::{self, Kind, Link};
-use crate::{Kernel, Netns, addr};
+use crate::{Kernel, Netns, addr, pair, route};
 
 /// What was found in the namespaces.
 #[derive(Debug)]
 pub struct Places {
     addresses: BTreeMap<IpAddr, Aliases>,
+    /// The aliases of the node's links that lead to a namespace that exists.
+    leading: BTreeSet<String>,
+    /// What is behind veths without an alias that lead to a namespace without addresses.
+    behind: Vec<IpNetwork>,
     /// Whether a namespace could not be looked at that plugins of this node may have worked in.
     is_partial: bool,
 }
@@ -29,8 +38,9 @@ impl Places {
     /// Looks through all of them. The cost grows with the number of processes: not for the hot path.
     #[must_use]
     pub fn look() -> Self {
-        let mut places = Self { addresses: BTreeMap::new(), is_partial: false };
-        match (linked(), entered()) {
+        let (addresses, leading, behind) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        let mut places = Self { addresses, leading, behind, is_partial: false };
+        match (places.linked(), entered()) {
             (Ok(linked), Ok(entered)) => linked.into_iter().chain(entered).for_each(|found| places.take(found)),
             (linked, entered) => {
                 places.is_partial = true;
@@ -67,34 +77,60 @@ impl Places {
         self.addresses.get(&address).and_then(Option::as_ref).filter(|_| !self.is_partial)
     }
 
-    /// Whether a namespace has one of these addresses; `None`: it was not found, but not all namespaces could be searched.
+    /// Whether a namespace has one of these addresses; `None`: it was not found, but not all namespaces could be searched, or a
+    /// virtual machine behind a veth without an alias may have it.
     #[must_use]
     pub fn find(&self, addresses: &[IpAddr]) -> Option<bool> {
+        let is_behind = |address: &IpAddr| self.behind.iter().any(|net| net.contains(*address));
         match addresses.iter().any(|address| self.addresses.contains_key(address)) {
             true => Some(true),
-            false if self.is_partial => None,
+            false if self.is_partial || addresses.iter().any(is_behind) => None,
             false => Some(false),
         }
     }
+
+    /// The aliases of the node's links that lead to a namespace that exists, whichever addresses are there.
+    pub fn leading(&self) -> impl Iterator<Item = &str> {
+        self.leading.iter().map(String::as_str)
+    }
+
+    /// The namespaces that the node's links lead to: also where no process and no mount is in sight, as in a container.
+    fn linked(&mut self) -> Result<Vec<Result<Found>>> {
+        let host = Kernel::host()?;
+        let mut ids: BTreeMap<i32, Vec<Link>> = BTreeMap::new();
+        for link in link::list(&host, None)? {
+            if let Some(id) = link.peer_netns_id.filter(|id| *id >= 0) {
+                ids.entry(id).or_default().push(link);
+            }
+        }
+        let mut all = Vec::new();
+        for (id, links) in ids {
+            let found = addr::list_all(&host, Some(id));
+            if let Ok(found) = &found {
+                self.leading.extend(links.iter().filter_map(|link| link.alias.clone()));
+                if !found.iter().any(|(_, address)| pair::is_of_one(address.ip())) {
+                    for link in links.iter().filter(|link| link.kind == Kind::Veth && link.alias.is_none()) {
+                        self.behind.extend(networks_behind(&host, link)?);
+                    }
+                }
+            }
+            let aliases: Aliases = links.into_iter().map(|link| link.alias).collect();
+            all.push(found.map(|found| (found.iter().map(|(_, address)| address.ip()).collect(), aliases)));
+        }
+        Ok(all)
+    }
 }
 
-/// The namespaces that the node's links lead to: also where no process and no mount is in sight, as in a container.
-fn linked() -> Result<Vec<Result<Found>>> {
-    let host = Kernel::host()?;
-    let mut ids: BTreeMap<i32, Aliases> = BTreeMap::new();
-    for Link { peer_netns_id, alias, .. } in link::list(&host, None)? {
-        let Some(id) = peer_netns_id.filter(|id| *id >= 0) else { continue };
-        let aliases = ids.entry(id).or_insert_with(|| Some(BTreeSet::new()));
-        *aliases = aliases.take().zip(alias).map(|(mut all, alias)| {
-            all.insert(alias);
-            all
-        });
+/// The addresses that packets of the node reach by this veth: those of the networks of its bridge, or of the routes by it.
+fn networks_behind(host: &Kernel, veth: &Link) -> Result<Vec<IpNetwork>> {
+    if let Some(master) = veth.master {
+        let found = addr::list_all(host, None)?.into_iter();
+        let is_its = |(index, net): &(u32, IpNetwork)| *index == master && pair::is_of_one(net.ip());
+        return Ok(found.filter(is_its).map(|(_, net)| net).collect());
     }
-    let of = |(id, aliases)| {
-        let addresses = addr::list_all(&host, Some(id))?.iter().map(|(_, address)| address.ip()).collect();
-        Ok((addresses, aliases))
-    };
-    Ok(ids.into_iter().map(of).collect())
+    let mut routes = route::list(host, Some(veth.index), Some(route::MAIN_TABLE), false)?;
+    routes.extend(route::list(host, Some(veth.index), Some(route::MAIN_TABLE), true)?);
+    Ok(routes.into_iter().map(|route| route.dst).filter(|dst| dst.prefix() > 0 && pair::is_of_one(dst.ip())).collect())
 }
 
 /// The namespaces that have a name in `/proc`, each entered once. A veth there that no link of the node leads to belongs
@@ -116,7 +152,15 @@ fn entered() -> std::io::Result<Vec<Result<Found>>> {
         let addresses = addr::list_all(&inside, None)?.into_iter().filter(|(index, _)| is_other(index));
         Ok((addresses.map(|(_, address)| address.ip()).collect(), None))
     };
-    Ok(netns.into_iter().map(of).collect())
+    // A container that keeps making links must not hold the addresses of all others.
+    let unless_changing = |found: Result<Found>| match found {
+        Err(error) if error.is_of_changing_list() => {
+            tracing::warn!(%error, "the addresses of a namespace are not seen");
+            Ok((Vec::new(), None))
+        }
+        found => found,
+    };
+    Ok(netns.into_iter().map(of).map(unless_changing).collect())
 }
 
 /// `/proc/PID/ns/net` of every process, and where namespaces are mounted.

@@ -1,8 +1,9 @@
 //! DEL of an attachment whose interface name another attachment has in the namespace.
 
 use super::{behind, bridged, scenes};
-use crate::configs::Attached;
+use crate::configs::{Attached, with};
 use crate::subjects::node;
+use serde_json::json;
 use testns::{Attachment, Call, Verb};
 
 /// What the kernel does in its own time with a link that is up.
@@ -34,5 +35,30 @@ fn del_of_another_attachment_in_the_namespace_changes_nothing() {
         attached.check().ok();
         attached.del().ok();
         of_other.del().ok();
+    }
+}
+
+/// The runtime examined the node before the second ADD, which is of another runtime.
+#[test]
+fn gc_leaves_what_came_after_the_look() {
+    for scene in scenes() {
+        let node = node();
+        let (old, new) = (node.container(), node.container());
+        let [before, after] = [&old, &new].map(|pod| bridged(&node, pod));
+        let added = Attached::add(&node, &behind(&before, (scene.config)()), &old);
+        let attached = Attached::add(&node, &behind(&after, (scene.config)()), &new);
+        node.remember();
+        let collect = |seen: serde_json::Value| {
+            let own = json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": [], "cni-plugins/seen": seen});
+            node.call(Verb::Gc, with((scene.config)(), own), Attachment::none()).ok();
+        };
+        collect(json!([]));
+        let changes = node.changes();
+        let changes: Vec<&str> = changes.lines().filter(|line| !is_kernels(line)).collect();
+        assert!(changes.is_empty(), "{}: {changes:#?}", scene.plugin);
+        collect(json!([{"containerID": old.id(), "ifname": "eth0"}]));
+        attached.check().ok();
+        added.del().ok();
+        attached.del().ok();
     }
 }

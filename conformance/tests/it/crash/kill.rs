@@ -133,13 +133,18 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
         let point = format!("{name}, {n}: {:?}", traced.hit.map(|hit| hit.to_string()));
         let reply = gc().run(node);
         assert_eq!(reply.output.code(), 0, "{point}: {reply}");
-        if place == Place::Upon {
-            // A link that is in the container alone is the runtime's to end, with the namespace.
+        let point = format!("{point}: {}", reply.output.stderr);
+        let is_inside = matches!(place, Place::Upon | Place::Inside);
+        if is_inside {
+            // A link that is in the container alone is the runtime's to end, with the namespace; the next GC frees its address.
             pods[1].leave(Remains::Gone);
-            node.host().wait_for("the links to end", |_| super::changes(node).is_empty());
+            node.host().wait_for("the links to end", |_| {
+                gc().run(node).ok();
+                super::changes(node).is_empty()
+            });
         }
         assert_clean(node, &point);
-        for pod in pods.iter().skip(usize::from(place != Place::Device)).filter(|_| place != Place::Upon) {
+        for pod in pods.iter().skip(usize::from(place != Place::Device)).filter(|_| !is_inside) {
             pod.leave(Remains::Gone);
         }
         let check = Call::new(Verb::Check, config(0), &keep).prev_result(&kept).run(node);

@@ -1,10 +1,10 @@
 //! What does not address an attachment leaves it alone, and a refused call changes nothing.
 
 use super::{Kind, Place, each_kind, held};
-use crate::configs::{Attached, addresses, v4};
+use crate::configs::{Attached, addresses, v4, with};
 use serde_json::{Value, json};
 use std::sync::Barrier;
-use testns::{Attachment, Container, Namespace, Verb};
+use testns::{Attachment, Container, Namespace, Node, Verb};
 
 /// The attachment of a container ID in another container's namespace.
 fn in_namespace_of(pod: &Container, container_id: &str) -> Attachment {
@@ -136,6 +136,101 @@ fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: Kind) {
     assert_eq!(held(), Vec::<String>::new());
 }
 
+/// Calls GC with these lists, each of containers' IDs.
+fn collect(node: &Node, config: &Value, valid: &[&str], seen: Option<&[&str]>) {
+    let list = |ids: &[&str]| ids.iter().map(|id| json!({"containerID": id, "ifname": "eth0"})).collect::<Value>();
+    let mut config = with(config.clone(), json!({"cni.dev/valid-attachments": list(valid)}));
+    if let Some(seen) = seen {
+        config["cni-plugins/seen"] = list(seen);
+    }
+    node.call(Verb::Gc, config, Attachment::none()).ok();
+}
+
+/// GC finds no link that is in the container alone: its address is not given to the next container.
+fn gc_keeps_the_address_of_a_link_that_it_leaves(kind: Kind) {
+    if kind.place == Place::Pair {
+        return;
+    }
+    let (node, _outside) = kind.node(2);
+    let ipam = json!({"type": "host-local", "subnet": "10.7.0.0/24", "rangeStart": "10.7.0.2", "rangeEnd": "10.7.0.2"});
+    let (first, second) = (node.container(), node.container());
+    Attached::add(&node, &kind.config(0, json!({"ipam": ipam})), &first);
+    let config = kind.config(1, json!({"ipam": ipam}));
+    for _ in 0..2 {
+        collect(&node, &config, &[], None);
+        assert_eq!(first.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
+        node.call(Verb::Add, &config, &second).fails_with(105);
+    }
+    drop(first.leave(testns::Remains::Gone));
+    // The kernel ends the namespace in its own time.
+    let is_free = |_: &Namespace| {
+        collect(&node, &config, &[], None);
+        held().is_empty()
+    };
+    node.host().wait_for("the address to be free", is_free);
+    Attached::add(&node, &config, &second);
+}
+
+/// A veth of the reference's has no mark. Entries of attachments that are not on the node do not stand for it.
+fn gc_with_any_list_keeps_the_addresses_of_links_without_mark(kind: Kind) {
+    if kind.place != Place::Pair {
+        return;
+    }
+    let (node, _outside) = kind.node(0);
+    let config = kind.config(0, json!({"ipam": v4()}));
+    let [living, machine, dead] = ["living", "machine", "dead"].map(|id| node.container_named(id));
+    let attached = [&living, &machine, &dead].map(|pod| Attached::add(&node, &config, pod));
+    for one in &attached {
+        node.host().set_alias(one.host_veth(), "");
+    }
+    let of = |one: &Attached<'_>| addresses(&one.result)[0].split('/').next().unwrap().to_owned();
+    let mut all = held();
+    all.sort();
+    // A virtual machine has the address, and the namespace none.
+    machine.namespace().delete_address("eth0", &addresses(&attached[1].result)[0]);
+    node.host().delete_link(attached[2].host_veth());
+    for valid in [vec![], vec!["bogus"], vec!["bogus", "bogus2", "bogus3", "machine"]] {
+        collect(&node, &config, &valid, None);
+        let mut now = held();
+        now.sort();
+        assert_eq!(now, all, "{valid:?}");
+    }
+    node.host().delete_link(attached[1].host_veth());
+    collect(&node, &config, &["bogus", "bogus2"], None);
+    assert_eq!(held(), [of(&attached[0])]);
+    assert_eq!(living.namespace().global_addresses("eth0"), addresses(&attached[0].result));
+}
+
+/// The runtime examined the node before this ADD, which is of another runtime.
+fn gc_leaves_what_came_after_the_look(kind: Kind) {
+    let (node, _outside) = kind.node(2);
+    let (old, new) = (node.container(), node.container());
+    let config = kind.config(0, json!({}));
+    Attached::add(&node, &config, &old);
+    let attached = Attached::add(&node, &kind.config(1, json!({})), &new);
+    drop(old.leave(testns::Remains::Gone));
+    node.remember();
+    collect(&node, &config, &[], Some(&[]));
+    collect(&node, &config, &["other"], Some(&["other", "gone"]));
+    let mine = format!("/{}/eth0", new.id());
+    let lost: Vec<String> = node
+        .changes()
+        .lines()
+        .filter(|line| line.contains(&mine) || line.contains("/networks/net/"))
+        .map(str::to_owned)
+        .collect();
+    assert!(lost.is_empty(), "{lost:#?}");
+    attached.check().ok();
+    let is_collected = |_: &Namespace| {
+        collect(&node, &config, &[], Some(&[old.id()]));
+        held().len() == 2
+    };
+    node.host().wait_for("what was seen and is not valid to go", is_collected);
+    attached.check().ok();
+    attached.del().ok();
+    assert_eq!(held(), Vec::<String>::new());
+}
+
 each_kind! {
     bridge: BRIDGE, ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, tap: TAP, dummy: DUMMY;
     (
@@ -144,5 +239,8 @@ each_kind! {
         of_two_adds_at_once_the_one_that_succeeds_keeps_all
         del_of_another_attachment_in_the_namespace_leaves_the_living_one
         del_of_a_container_without_address_leaves_a_link_without_mark
+        gc_keeps_the_address_of_a_link_that_it_leaves
+        gc_with_any_list_keeps_the_addresses_of_links_without_mark
+        gc_leaves_what_came_after_the_look
     )
 }

@@ -145,3 +145,37 @@ fn rules_of_a_container_that_is_gone_do_not_count() {
         .ok();
     }
 }
+
+/// A virtual machine behind the veth has the address, and the namespace none: by our mark, and without one, as the reference
+/// makes the veth.
+#[test]
+fn a_machine_behind_a_veth_keeps_its_port() {
+    for (backend, is_marked) in [("iptables", true), ("iptables", false), ("nftables", true), ("nftables", false)] {
+        let node = node();
+        let (machine, two) = (node.container_named("c1"), node.container_named("c2"));
+        bridged(&node, &ports(json!({"backend": backend})), &machine);
+        for address in machine.namespace().global_addresses("eth0") {
+            machine.namespace().delete_address("eth0", &address);
+        }
+        if !is_marked {
+            let links = node.host().links();
+            let veth = links.iter().find(|link| link.alias.as_deref() == Some("cni:net/c1/eth0")).unwrap();
+            node.host().set_alias(&veth.name, "");
+        }
+        let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
+        let made = node.call(Verb::Add, &network, &two).ok();
+        let config = with(ports(json!({"backend": backend})), json!({"prevResult": made}));
+        let reply = node.call(Verb::Add, &config, &two);
+        reply.ok();
+        let log = &reply.output.stderr;
+        assert!(log.contains("host port 8080/tcp is held by") && log.contains("c1"), "{backend} {is_marked}: {log}");
+        node.call(Verb::Del, &config, &two).ok();
+        // When the machine has ended, the port is free.
+        drop(machine.leave(testns::Remains::Gone));
+        node.host()
+            .wait_for("the veth to end", |host| host.links().iter().filter(|link| link.kind == "veth").count() == 1);
+        let reply = node.call(Verb::Add, &config, &two);
+        reply.ok();
+        assert!(!reply.output.stderr.contains("is held by"), "{backend} {is_marked}: {reply}");
+    }
+}

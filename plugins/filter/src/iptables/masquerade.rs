@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
+use cni_spec::collection::{Sweep, SweptKeys};
 use ipnetwork::IpNetwork;
 use netops::OpError;
 use netops::error::Result;
@@ -265,9 +266,9 @@ fn is_accept_for_others(found: &Found, sources: &[IpNetwork]) -> bool {
 
 /// Removes the chains of a network's containers without a valid attachment. In the chains of the others, removes the
 /// rules whose notes name interfaces that are no longer valid.
-pub(crate) fn gc(nft: &mut Nft, search_path: &str, network: &str, valid: &[Names<'_>]) -> Result<()> {
-    let stale = Stale::new(network, valid);
-    let chains: HashSet<String> = valid.iter().map(Names::iptables_chain).collect();
+pub(crate) fn gc(nft: &mut Nft, search_path: &str, network: &str, of: &Sweep<Names<'_>>) -> Result<()> {
+    let stale = Stale::new(network, of);
+    let chains = of.by(Names::iptables_chain);
     let mut outcome = Ok(());
     for family in FAMILIES {
         let mut swept = sweep(&mut world::in_nftables(nft, family, TableName::Nat), network, &stale, &chains);
@@ -307,7 +308,7 @@ pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Ve
     Ok(found.into_iter().filter_map(jump).collect())
 }
 
-fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, valid: &HashSet<String>) -> Result<()> {
+fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, chains: &SweptKeys<String>) -> Result<()> {
     // Chains that were processed: they stay as they are, or are deleted.
     let mut done: HashSet<String> = HashSet::new();
     loop {
@@ -334,7 +335,7 @@ fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, valid: &HashSet<St
                     jumps: jumps.remove(&name).unwrap_or_default(),
                 };
                 if let Some(comment) = network_comment(&seen, network).map(str::to_owned) {
-                    let is_valid = valid.contains(&name);
+                    let is_valid = !chains.has(&name);
                     let stays = is_refused && is_used_elsewhere(table, &name, &seen)?;
                     let end = if stays { End::Label(comment) } else { End::Delete };
                     edits.extend(left_over(&name, seen, stale, is_valid, end));

@@ -110,7 +110,7 @@ fn del(table: &mut Table<'_>, pod: Names<'_>) {
 }
 
 fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) {
-    let stale = Stale::new(network, valid);
+    let stale = Stale::new(network, &valid.into());
     table
         .sweep(|table| {
             let gone = |found: &filter::iptables::Found| stale.has(found.note.as_deref());

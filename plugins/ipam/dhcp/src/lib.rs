@@ -18,9 +18,11 @@ mod table;
 use std::path::Path;
 use std::time::Duration;
 
+use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use ipnetwork::IpNetwork;
 use netops::Netns;
+use netops::places::Places;
 use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Plugin, StatusRequest};
 
 use conf::{Conf, Removal};
@@ -124,9 +126,12 @@ impl Plugin for Dhcp {
 
     async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
         let socket = &request.conf.own.socket;
-        let (network, valid) = (request.conf.name.to_string(), request.valid.iter().map(names).collect::<Vec<_>>());
-        let note = |_| state::note_stale(&state::folder(socket), &network, &valid);
-        release(socket, Request::Gc { network: network.clone(), valid: valid.clone() }, note).await
+        let (network, folder) = (request.conf.name.to_string(), state::folder(socket));
+        let mut sweep = request.sweep().map(|attachment| names(attachment));
+        sweep.valid.extend(in_use(&folder, &network, &sweep)?);
+        let note = |_| state::note_stale(&folder, &network, &sweep);
+        let Sweep { valid, seen } = sweep.clone();
+        release(socket, Request::Gc { network: network.clone(), valid, seen }, note).await
     }
 
     async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
@@ -153,6 +158,25 @@ async fn release(
         Ok(_) | Err(CallError::Away(_) | CallError::Silent(_)) => Ok(()),
         Err(CallError::Failed(error)) => Err(error),
     }
+}
+
+/// Of the attachments whose leases GC would release, those whose address a namespace has: a link that is in the container
+/// alone outlives GC, and the server would give its address to another one.
+fn in_use(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<Vec<Names>, CniError> {
+    let mut records = state::list_stale(folder, network, sweep)?;
+    if records.is_empty() {
+        return Ok(Vec::new());
+    }
+    let places = Places::look();
+    records.retain(|record| {
+        let is_used = places.find(&record.addresses()) != Some(false);
+        if is_used {
+            let Names { container_id, ifname, .. } = &record.subject.names;
+            tracing::warn!(container_id, ifname, "kept: a container has the address, though it is not valid");
+        }
+        is_used
+    });
+    Ok(records.into_iter().map(|record| record.subject.names).collect())
 }
 
 fn names(attachment: &Attachment) -> Names {

@@ -116,6 +116,9 @@ pub enum Request {
         network: String,
         /// The attachments that stay.
         valid: Vec<Names>,
+        /// The attachments that were on the node when the runtime examined it; `None`: all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seen: Option<Vec<Names>>,
     },
     /// Whether the daemon is ready.
     Status,

@@ -6,9 +6,11 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use cni_spec::collection::Sweep;
 use cni_spec::{CniError, Code};
 use netops::file;
 use nix::unistd::geteuid;
@@ -16,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::daemon::Held;
+use crate::ipv6::Given;
 use crate::lease::Lease;
 use crate::rpc::{Extras, Granted, Names, Sandbox};
 
@@ -75,6 +78,16 @@ pub struct Record {
 }
 
 impl Record {
+    /// The addresses of the lease.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let ipv6 = self.ipv6.as_ref().and_then(|held| match &held.given {
+            Given::Leased(lease) => Some(lease.network().ip()),
+            Given::Slaac(_) => None,
+        });
+        [self.lease.address.ip().into()].into_iter().chain(ipv6).collect()
+    }
+
     /// What ADD returns; `None` as long as something of it is missing.
     #[must_use]
     pub fn granted(self) -> Option<Granted> {
@@ -184,15 +197,28 @@ pub fn note_release(folder: &Path, names: &Names) -> Result<bool, CniError> {
     }
 }
 
-/// Notes that the leases of a network are to be released except those of valid attachments.
+/// The records of a network's attachments that GC removes, whose release is not noted yet.
+///
+/// # Errors
+/// Code 106: the folder cannot be read.
+pub fn list_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<Vec<Record>, CniError> {
+    let stale = sweep.by(Names::clone);
+    let mut records = list(folder).map_err(state_error)?;
+    records.retain(|record| {
+        let names = &record.subject.names;
+        names.network == network && stale.has(names) && !record.is_released
+    });
+    Ok(records)
+}
+
+/// Notes that the leases of a network's attachments that GC removes are to be released.
 ///
 /// # Errors
 /// As [`note_release`], after all have been tried.
-pub fn note_stale(folder: &Path, network: &str, valid: &[Names]) -> Result<(), CniError> {
-    let is_stale = |record: &Record| record.subject.names.network == network && !valid.contains(&record.subject.names);
-    let records = list(folder).map_err(state_error)?.into_iter();
-    let stale = records.filter(|record| is_stale(record) && !record.is_released);
-    let noted = stale.map(|record| note(folder, &path(folder, &record.subject.names), Ok(record)));
+pub fn note_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<(), CniError> {
+    let noted = list_stale(folder, network, sweep)?
+        .into_iter()
+        .map(|record| note(folder, &path(folder, &record.subject.names), Ok(record)));
     CniError::join(noted.filter_map(Result::err).collect()).map_or(Ok(()), Err)
 }
 

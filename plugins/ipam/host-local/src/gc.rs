@@ -1,32 +1,66 @@
-//! GC: releases every reservation that an ADD wrote for a container and interface that are not in the list, and every
-//! empty one. Reservations that an operator wrote stay.
+//! GC: releases every reservation that an ADD wrote for a container and interface that GC removes, and every empty one.
+//! Reservations that an operator wrote stay, and so does the address of a container that lives: a link that is in the container
+//! alone, or without a mark, outlives GC, and the next container must not get its address.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
+use cni_spec::collection::{Sweep, SweptKeys};
 use cni_spec::{Attachment, CniError};
 use netops::OpError;
+use netops::places::Places;
 
+use crate::address::Address;
 use crate::conf::Removal;
 use crate::fault::fault;
+use crate::inventory::list_held;
 use crate::store::{Content, Store};
 
-pub(crate) async fn gc(conf: &Removal, valid: &[Attachment]) -> Result<(), CniError> {
+pub(crate) async fn gc(conf: &Removal, sweep: &Sweep<&Attachment>) -> Result<(), CniError> {
+    let stale = Stale::new(sweep);
+    let free = find_free(conf, &stale)?;
     let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else { return Ok(()) };
-    let outcome = sweep(&mut store, &Valid::new(valid));
+    let outcome = release(&mut store, &stale, &free);
     store.finish();
     let failed = outcome.map_err(|error| fault(&error))?;
     CniError::join(failed.iter().map(fault).collect()).map_or(Ok(()), Err)
 }
 
+/// The stale addresses that no namespace has. Without the lock, as the search goes through all namespaces: an address that is
+/// reserved meanwhile is not among them.
+fn find_free(conf: &Removal, stale: &Stale<'_>) -> Result<BTreeSet<Address>, CniError> {
+    let folder = &conf.place.folder;
+    let unreadable = |error| fault(&OpError::io("read", format!("store {}", folder.display()), &error));
+    let mut held = list_held(folder).map_err(unreadable)?;
+    held.retain(|held| {
+        let holder = held.holder.as_ref();
+        holder
+            .is_some_and(|(container, ifname)| stale.has(container.as_str(), ifname.as_ref().map(|name| name.as_str())))
+    });
+    if held.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let places = Places::look();
+    held.retain(|held| {
+        let (address, is_used) = (held.address, places.find(&[held.address]));
+        match is_used {
+            Some(true) => tracing::warn!(%address, "kept: a container has it, though it is not valid; the next GC after its end frees it"),
+            None => tracing::warn!(%address, "kept: not all namespaces can be searched for it"),
+            Some(false) => {}
+        }
+        is_used == Some(false)
+    });
+    Ok(held.into_iter().map(|held| held.address.into()).collect())
+}
+
 /// Goes through the folder; returns what could not be deleted.
-fn sweep(store: &mut Store, valid: &Valid<'_>) -> Result<Vec<OpError>, OpError> {
+fn release(store: &mut Store, stale: &Stale<'_>, free: &BTreeSet<Address>) -> Result<Vec<OpError>, OpError> {
     let mut failed = Vec::new();
     for (address, content) in store.scan()? {
-        let stale = match content.attachment() {
-            Some((container, ifname)) => !valid.has(container, ifname),
+        let is_released = match content.attachment() {
+            Some((container, ifname)) => free.contains(&address) && stale.has(container, ifname),
             None => content == Content::Debris,
         };
-        if stale {
+        if is_released {
             let holder = content.holder().unwrap_or_default();
             let owner = holder.replace("\r\n", " ");
             tracing::info!(%address, owner, "releasing an address that nothing valid holds");
@@ -36,25 +70,24 @@ fn sweep(store: &mut Store, valid: &Valid<'_>) -> Result<Vec<OpError>, OpError> 
     Ok(failed)
 }
 
-/// The valid attachments, and their containers alone for reservations of the older form.
-struct Valid<'a> {
-    attachments: HashSet<(&'a str, &'a str)>,
-    containers: HashSet<&'a str>,
+/// The attachments that GC removes, and their containers alone for reservations of the older form.
+struct Stale<'a> {
+    attachments: SweptKeys<(&'a str, &'a str)>,
+    containers: SweptKeys<&'a str>,
 }
 
-impl<'a> Valid<'a> {
-    fn new(list: &'a [Attachment]) -> Self {
-        let pair = |valid: &'a Attachment| (valid.container_id.as_str(), valid.ifname.as_str());
+impl<'a> Stale<'a> {
+    fn new(sweep: &'a Sweep<&'a Attachment>) -> Self {
         Self {
-            attachments: list.iter().map(pair).collect(),
-            containers: list.iter().map(|valid| valid.container_id.as_str()).collect(),
+            attachments: sweep.by(|one| (one.container_id.as_str(), one.ifname.as_str())),
+            containers: sweep.by(|one| one.container_id.as_str()),
         }
     }
 
     fn has(&self, container: &str, ifname: Option<&str>) -> bool {
         match ifname {
-            Some(ifname) => self.attachments.contains(&(container, ifname)),
-            None => self.containers.contains(container),
+            Some(ifname) => self.attachments.has(&(container, ifname)),
+            None => self.containers.has(container),
         }
     }
 }

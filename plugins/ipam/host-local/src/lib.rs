@@ -58,7 +58,7 @@ impl Plugin for HostLocal {
     }
 
     async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
-        gc::gc(&request.conf.own, &request.valid).await
+        gc::gc(&request.conf.own, &request.sweep()).await
     }
 
     async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {

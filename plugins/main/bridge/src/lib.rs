@@ -3,13 +3,10 @@
 //! Start at [`plan`]: it says what an attachment is on the node. The driver in crate `interface` makes it so, compares,
 //! and removes; [`shared`](mod@step) is what only this plugin does.
 
-use std::collections::BTreeSet;
-
-use cni_spec::{AddResult, Attachment, CniError};
+use cni_spec::{AddResult, CniError};
 use interface::{Call, Detaching, InterfacePlugin, LinkKind, Side, Stage, Step, Verb, conf as keys, host_veth, veth};
 use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, OpError};
-use skel::GcRequest;
 
 pub mod conf;
 pub mod plan;
@@ -76,21 +73,15 @@ impl InterfacePlugin for Bridge {
         veth::remove(detaching, veth::Unmarked::PortOf(bridge))
     }
 
-    /// The veths without a mark that the bridge has beyond those that valid attachments need. What the reference made has
-    /// no mark, so its attachment is not known; but each speaks for an address that another container must not get.
-    fn count_unmarked(request: &GcRequest<Removal>) -> Result<usize, OpError> {
+    /// The veths without a mark that the bridge has: what the reference made has none, so its attachment is not known.
+    fn list_unmarked(removal: &Removal) -> Result<Vec<Link>, OpError> {
         let host = Kernel::host()?;
-        let Some(name) = &request.conf.own.bridge else { return Ok(0) };
-        let Some(bridge) = link::find(&host, name.as_str())? else { return Ok(0) };
-        let ports = link::list(&host, Some(bridge.index))?;
+        let Some(name) = &removal.bridge else { return Ok(Vec::new()) };
+        let Some(bridge) = link::find(&host, name.as_str())? else { return Ok(Vec::new()) };
+        let mut ports = link::list(&host, Some(bridge.index))?;
         // The other end of a VLAN gateway's port is in the node itself.
-        let is_unmarked =
-            |port: &&Link| port.kind == Kind::Veth && port.peer_netns_id.is_some() && !host_veth::is_marked(port);
-        let unmarked = ports.iter().filter(is_unmarked).count();
-        let marks: BTreeSet<&str> = ports.iter().filter_map(|port| port.alias.as_deref()).collect();
-        let is_marked = |attachment: &&Attachment| marks.contains(&*host_veth::alias(attachment));
-        let explained = request.valid.len() - request.valid.iter().filter(is_marked).count();
-        Ok(unmarked.saturating_sub(explained))
+        ports.retain(|port| port.kind == Kind::Veth && port.peer_netns_id.is_some() && !host_veth::is_marked(port));
+        Ok(ports)
     }
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {

@@ -3,6 +3,7 @@
 //! [`device`] finds what the config selects. [`record`] is what the node remembers of a device that is away, as the container
 //! can change everything that is on the device itself. [`home`] brings it back, from wherever it is.
 
+use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetworkName};
 use interface::container::Options;
 use interface::{Call, Detaching, InterfacePlugin, LinkKind, Plan, Side, Stage, Step, Uncollected, Verb, failed};
@@ -69,12 +70,13 @@ impl InterfacePlugin for HostDevice {
         take_home(&record, detaching.netns)
     }
 
-    fn collect(network: &NetworkName, valid: &[Attachment]) -> Vec<Uncollected> {
+    fn collect(network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected> {
         let records = match record::list() {
             Ok(records) => records,
             Err(error) => return vec![Uncollected { attachment: None, error }],
         };
-        let is_stale = |record: &&Record| record.network == network.as_str() && !record.is_of_any(valid);
+        let stale = sweep.by(|attachment| record::names(attachment));
+        let is_stale = |record: &&Record| record.network == network.as_str() && stale.has(&record.names());
         let left = |record: &Record| {
             let error = take_home(record, None).err()?;
             let [network, container_id, ifname] = record.names();

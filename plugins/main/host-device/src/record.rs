@@ -147,12 +147,6 @@ impl Record {
         })
     }
 
-    /// Whether it is one of these attachments'.
-    #[must_use]
-    pub fn is_of_any(&self, attachments: &[Attachment]) -> bool {
-        attachments.iter().any(|attachment| self.is_of(attachment))
-    }
-
     fn is_of(&self, attachment: &Attachment) -> bool {
         self.names() == names(attachment)
     }

@@ -3,13 +3,10 @@
 //! Start at [`plan`]: it says what an attachment is on the node. The driver in crate `interface` makes it so, compares,
 //! and removes.
 
-use std::collections::BTreeSet;
-
-use cni_spec::{AddResult, Attachment, CniError};
+use cni_spec::{AddResult, CniError};
 use interface::{Call, InterfacePlugin, Ipam, LinkKind, host_veth, status};
 use netops::link::{self, Kind, Link};
 use netops::{Kernel, OpError, addr};
-use skel::GcRequest;
 
 pub mod conf;
 pub mod plan;
@@ -45,23 +42,21 @@ impl InterfacePlugin for Ptp {
         plan::plan(&call.conf.own, call.attachment, lease)
     }
 
-    /// The veths without a mark beyond those that valid attachments need, as far as they may be the reference's: their
-    /// attachments and networks are not known, but each speaks for an address that another container must not get.
-    fn count_unmarked(request: &GcRequest<()>) -> Result<usize, OpError> {
+    /// The veths without a mark that may be the reference's: their attachments and networks are not known.
+    fn list_unmarked((): &()) -> Result<Vec<Link>, OpError> {
         let host = Kernel::host()?;
-        let links = link::list(&host, None)?;
-        let mut unmarked = 0;
-        for link in links.iter().filter(|link| may_be_the_references(link)) {
-            let addresses = addr::list(&host, link)?;
+        let mut unmarked = Vec::new();
+        for link in link::list(&host, None)?.into_iter().filter(may_be_the_references) {
+            let addresses = addr::list(&host, &link)?;
             let is_gateway = addresses.iter().any(|address| {
                 let prefix_max = if address.net.is_ipv4() { 32 } else { 128 };
                 address.net.prefix() == prefix_max
             });
-            unmarked += usize::from(is_gateway);
+            if is_gateway {
+                unmarked.push(link);
+            }
         }
-        let marks: BTreeSet<&str> = links.iter().filter_map(|link| link.alias.as_deref()).collect();
-        let is_unmarked = |attachment: &&Attachment| !marks.contains(&*host_veth::alias(attachment));
-        Ok(unmarked.saturating_sub(request.valid.iter().filter(is_unmarked).count()))
+        Ok(unmarked)
     }
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {

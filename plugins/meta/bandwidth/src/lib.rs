@@ -149,7 +149,7 @@ impl ChainedPlugin for Bandwidth {
 
     async fn gc(collecting: &Collecting<'_, Conf>) -> Vec<CniError> {
         let stale = Kernel::host()
-            .and_then(|host| host_veth::list_stale_of(&host, &Kind::Ifb, collecting.network, collecting.valid));
+            .and_then(|host| host_veth::list_stale_of(&host, &Kind::Ifb, collecting.network, collecting.sweep));
         match stale {
             Ok(links) => unlink::remove_all(&links).into_iter().map(|left| failed(left.error)).collect(),
             Err(error) => vec![failed(error)],

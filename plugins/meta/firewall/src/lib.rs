@@ -181,9 +181,9 @@ impl ChainedPlugin for Firewall {
     }
 
     async fn gc(collecting: &Collecting<'_, Removal>) -> Vec<CniError> {
-        let valid: Vec<Names<'_>> = collecting.valid.iter().map(Names::from).collect();
+        let sweep = collecting.sweep.map(|attachment| Names::from(*attachment));
         let network = collecting.network.as_str();
-        let errors = each(collecting.raw.search_path(), &mut |table, _| rules::gc(table, network, &valid));
+        let errors = each(collecting.raw.search_path(), &mut |table, _| rules::gc(table, network, &sweep));
         errors.into_iter().map(failed).collect()
     }
 

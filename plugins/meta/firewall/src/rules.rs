@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use cni_spec::collection::Sweep;
 use filter::iptables::rule::{Rule, Target, is, is_not};
 use filter::iptables::{Edit, Found, NativeTable, NewRule, Table};
 use filter::{Names, Stale};
@@ -359,9 +360,9 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, addresses: &[IpAdd
     })
 }
 
-/// Removes the rules of a network's attachments that are not valid. The reference's name no network, so they stay.
-pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<()> {
-    let stale = Stale::new(network, valid);
+/// Removes the rules of a network's attachments that GC removes. The reference's name no network, so they stay.
+pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>) -> Result<()> {
+    let stale = Stale::new(network, sweep);
     let mut is_over = false;
     while !is_over {
         // Guarded by the ruleset's generation: whether a bridge has a container left depends on what others add.

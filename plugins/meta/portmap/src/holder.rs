@@ -155,6 +155,9 @@ pub(crate) fn in_chains(
     Ok(search.end())
 }
 
+/// The length of the shortest comment that may be cut off.
+const CUT_OFF: usize = 120;
+
 struct Search<'a> {
     pod: &'a Pod<'a>,
     places: OnceCell<Places>,
@@ -177,7 +180,12 @@ impl<'a> Search<'a> {
         let places = || places.get_or_init(Places::look);
         let lives = *addresses
             .entry(address)
-            .or_insert_with(|| address != pod.address.ip() && places().find(&[address]) != Some(false));
+            .or_insert_with(|| address != pod.address.ip() && places().find(&[address]) != Some(false))
+            || address != pod.address.ip() && {
+                // A note names the network, too.
+                let is_its = |alias| is_of(alias, name) || found.note.as_deref().is_some_and(|note| is_of(alias, note));
+                places().leading().any(is_its)
+            };
         if lives && !places().find_aliases(address).is_some_and(|aliases| are_anothers(aliases, name)) {
             living.push(Holder { protocol, port, name: name.to_owned(), address, other: None });
         } else {
@@ -219,6 +227,19 @@ fn are_anothers(aliases: &BTreeSet<String>, comment: &str) -> bool {
     !aliases.is_empty() && aliases.iter().all(is_anothers)
 }
 
+/// Whether a link with this alias, our mark, belongs to the network and container of a rule with this comment or note:
+/// `dnat name: "NETWORK" id: "CONTAINER"`, or `KEY, net: NETWORK, if: IFNAME, id: CONTAINER`. Long ones are cut off.
+fn is_of(alias: &str, comment: &str) -> bool {
+    let between = |from: &str, to: &str| Some(comment.split_once(from)?.1.split_once(to)?.0);
+    let Some(network) = between("name: \"", "\" id: ").or_else(|| between("net: ", ", if: ")) else { return false };
+    let Some((_, id)) = comment.rsplit_once("id: ") else { return false };
+    let is_cut = comment.len() >= CUT_OFF;
+    let id = id.trim_matches('"');
+    let mark =
+        alias.strip_prefix("cni:").and_then(|mark| mark.strip_prefix(network)?.strip_prefix('/')?.split_once('/'));
+    mark.is_some_and(|(found, _)| found == id || is_cut && found.starts_with(id.trim_end_matches('.')))
+}
+
 /// The port of `pod` that a forwarding rule takes, if it takes any: same protocol and port, and an address of the node that
 /// both are for.
 fn held(rule: &Rule, pod: &Pod<'_>) -> Option<(Protocol, u16)> {
@@ -234,4 +255,22 @@ fn held(rule: &Rule, pod: &Pod<'_>) -> Option<(Protocol, u16)> {
         (mapping.protocol, mapping.host_port) == (protocol, port) && both.is_none_or(|(taken, wanted)| taken == wanted)
     });
     meets.then_some((protocol, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_of_the_rules_network_and_container() {
+        let long = "c".repeat(200);
+        for comment in ["dnat name: \"net\" id: \"c1\"", "0123-4567, net: net, if: eth0, id: c1"] {
+            assert!(is_of("cni:net/c1/eth0", comment), "{comment}");
+            for other in ["cni:net/c12/eth0", "cni:net2/c1/eth0", "cni:#12/c1/eth0", "c1", ""] {
+                assert!(!is_of(other, comment), "{comment} {other}");
+            }
+        }
+        let cut = format!("0123-4567, net: net, if: eth0, id: {}", &long[..100]);
+        assert!(is_of(&format!("cni:net/{long}/eth0"), &cut) && !is_of("cni:net/d/eth0", &cut));
+    }
 }

@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
+use cni_spec::collection::Sweep;
 use filter::iptables::rule::{Protocol, Rule, Target, is};
 use filter::iptables::{Edit, Found, NewRule, Table};
 use filter::{Names, Stale};
@@ -446,10 +447,10 @@ pub(crate) fn append(table: &mut Table<'_>, rules: &[NewRule]) -> Result<()> {
     })
 }
 
-/// Removes the rules of a network's attachments that are not valid; returns the UDP ports that they forwarded.
-pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<Vec<Forwarded>> {
-    let stale = Stale::new(network, valid);
-    let used: BTreeSet<String> = valid.iter().flat_map(|names| chain_names(*names)).collect();
+/// Removes the rules of a network's attachments that GC removes; returns the UDP ports that they forwarded.
+pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>) -> Result<Vec<Forwarded>> {
+    let stale = Stale::new(network, sweep);
+    let stale_chains = sweep.by_each(|names| chain_names(*names));
     let whole = format!("dnat name: \"{network}\" id: \"");
     let start = start_of(&whole);
     let mut forwarded = Vec::new();
@@ -467,7 +468,9 @@ pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> R
                 };
                 let is_stale = match &entry.note {
                     Some(note) => stale.has(Some(note)),
-                    None => !used.contains(&chain) && entry.comment().is_some_and(|comment| comment.starts_with(start)),
+                    None => {
+                        stale_chains.has(&chain) && entry.comment().is_some_and(|comment| comment.starts_with(start))
+                    }
                 };
                 if is_stale && (gone.contains(&chain) || gone.len() < CHAINS_AT_ONCE) {
                     edits.push(Edit::Delete(entry));

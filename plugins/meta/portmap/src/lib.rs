@@ -31,7 +31,7 @@ use std::rc::Rc;
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed};
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use filter::iptables::{Edit, Table, TableName};
-use filter::{Filter, Names, Stale};
+use filter::{Filter, Stale};
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
 use netops::nft::conntrack::{self, Flow};
@@ -175,12 +175,12 @@ impl ChainedPlugin for Portmap {
     }
 
     async fn gc(collecting: &Collecting<'_, ()>) -> Vec<CniError> {
-        let valid: Vec<Names<'_>> = collecting.valid.iter().map(names).collect();
+        let sweep = collecting.sweep.map(|attachment| names(attachment));
         let network = collecting.network.as_str();
-        let stale = Stale::new(network, &valid);
+        let stale = Stale::new(network, &sweep);
         let work = &mut |table: &mut Table<'_>, backend| match backend {
-            Backend::Iptables => iptables::gc(table, network, &valid),
-            Backend::Nftables => native::gc(table, network, &valid),
+            Backend::Iptables => iptables::gc(table, network, &sweep),
+            Backend::Nftables => native::gc(table, network, &sweep),
         };
         each(collecting.raw.search_path(), work, &mut |table| accept::gc(table, &stale))
             .into_iter()

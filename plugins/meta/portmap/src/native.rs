@@ -17,6 +17,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use cni_spec::collection::Sweep;
 use filter::iptables::rule::{Rule, Target, is};
 use filter::iptables::{Edit, Found, NativeTable, NewRule, Table};
 use filter::{Names, Stale};
@@ -280,9 +281,9 @@ pub(crate) fn put_back(table: &mut Table<'_>, pod: &Pod<'_>, replaced: &[NewRule
     Ok(forwarded)
 }
 
-/// Removes the rules of a network's attachments that are not valid; returns the UDP ports that they forwarded. The reference's rules name no network, so they stay.
-pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<Vec<Forwarded>> {
-    let stale = Stale::new(network, valid);
+/// Removes the rules of a network's attachments that GC removes; returns the UDP ports that they forwarded. The reference's rules name no network, so they stay.
+pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>) -> Result<Vec<Forwarded>> {
+    let stale = Stale::new(network, sweep);
     let mut forwarded = Vec::new();
     for chain in [PORTS, MASQUERADING] {
         let mut is_over = false;

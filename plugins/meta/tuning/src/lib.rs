@@ -131,7 +131,7 @@ impl ChainedPlugin for Tuning {
     }
 
     async fn gc(collecting: &Collecting<'_, DataDir>) -> Vec<CniError> {
-        record::collect(collecting.removal, collecting.network, collecting.valid)
+        record::collect(collecting.removal, collecting.network, collecting.sweep)
     }
 
     fn status(conf: &Conf, _search_path: &str) -> Result<(), CniError> {

@@ -10,6 +10,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use cni_spec::collection::Sweep;
 use cni_spec::{Attachment, CniError, NetworkName};
 use interface::error::{On, failed_on};
 use netops::link::{Link, Settings};
@@ -214,21 +215,21 @@ fn refused(op: &'static str, path: &Path, error: &std::io::Error) -> CniError {
     failed_on(On::Files("dataDir"), &OpError::io(op, path.display().to_string(), error))
 }
 
-/// Removes the records of attachments to the network that are not valid. The reference's do not say their network, and stay.
-pub fn collect(data_dir: &DataDir, network: &NetworkName, valid: &[Attachment]) -> Vec<CniError> {
+/// Removes the records of attachments to the network that GC removes. The reference's do not say their network, and stay.
+pub fn collect(data_dir: &DataDir, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<CniError> {
     let entries = match std::fs::read_dir(&data_dir.0) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
         Err(error) => return vec![refused("list", &data_dir.0, &error)],
     };
     let prefix = format!("{network}/");
-    let valid: Vec<String> = valid.iter().map(Attachment::to_string).collect();
+    let stale = sweep.by(|attachment| attachment.to_string());
     let is_stale = |path: &Path| {
         let is_there = |path: &Path| read(path).ok().flatten().and_then(|bytes| parse(path, &bytes).ok());
         // That of a killed writer is whole, or has no owner yet.
         let kept = is_there(path).or_else(|| is_there(&file::unfinished(path)));
         let owner = kept.and_then(|kept| kept.attachment);
-        owner.is_some_and(|owner| owner.starts_with(&prefix) && !valid.contains(&owner))
+        owner.is_some_and(|owner| owner.starts_with(&prefix) && stale.has(&owner))
     };
     let paths: BTreeSet<PathBuf> = entries.flatten().filter_map(|entry| record_of(&entry.path())).collect();
     paths.iter().filter(|path| is_stale(path)).filter_map(|path| remove(path).err()).collect()
@@ -275,7 +276,7 @@ mod tests {
         std::fs::rename(of("gone").path(), file::unfinished(of("gone").path())).unwrap();
         of("valid").keep(&Old::default()).unwrap();
         let valid = [Attachment::parse("n", "valid", "eth0").unwrap()];
-        assert_eq!(collect(&data_dir, &valid[0].network, &valid), []);
+        assert_eq!(collect(&data_dir, &valid[0].network, &(&[&valid[0]]).into()), []);
         let names: Vec<_> = std::fs::read_dir(&data_dir.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["valid_eth0.json"]);
     }

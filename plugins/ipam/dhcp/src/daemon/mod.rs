@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use cni_spec::collection::Sweep;
 use cni_spec::{CniError, Code};
 use netops::boot::Boot;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -228,8 +229,9 @@ impl Shared {
         }
     }
 
-    async fn gc(&self, network: &str, valid: &[Names]) -> Result<(), CniError> {
-        let is_stale = |names: &&Names| names.network == network && !valid.contains(names);
+    async fn gc(&self, network: &str, sweep: &Sweep<Names>) -> Result<(), CniError> {
+        let swept = sweep.by(Names::clone);
+        let is_stale = |names: &&Names| names.network == network && swept.has(*names);
         let stale: Vec<Names> = self.keepers.borrow().keys().filter(is_stale).cloned().collect();
         let mut errors = Vec::new();
         for names in stale {

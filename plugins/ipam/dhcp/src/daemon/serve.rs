@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use cni_spec::collection::Sweep;
 use cni_spec::{CniError, Code};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -93,7 +94,7 @@ async fn answer(shared: &Rc<Shared>, request: Request) -> Result<Value, CniError
         }
         Request::Check { names } => shared.check(&names).await.and_then(|record| value(record.granted())),
         Request::Del { names } => shared.release(&names).await.and_then(value),
-        Request::Gc { network, valid } => shared.gc(&network, &valid).await.and_then(value),
+        Request::Gc { network, valid, seen } => shared.gc(&network, &Sweep { valid, seen }).await.and_then(value),
         Request::Status => Ok(json!({})),
         Request::List => value(shared.list().await),
     }

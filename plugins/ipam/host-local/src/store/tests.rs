@@ -222,7 +222,7 @@ fn what_says_nothing_is_reclaimed_and_all_else_holds() {
     assert_eq!(node.add("c2").unwrap(), "10.0.0.3");
     assert_eq!(node.add("c3").unwrap(), "10.0.0.10");
     assert_eq!(node.read("10.0.0.2").unwrap(), "c1\r\neth0");
-    block_on(gc::gc(&node.removal(), &[])).unwrap();
+    block_on(gc::gc(&node.removal(), &(&[]).into())).unwrap();
     assert_eq!(node.reserved(), ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.8", "10.0.0.9"], "no ADD wrote these");
 }
 
@@ -261,10 +261,10 @@ fn gc_releases_what_is_not_valid() {
     node.write("10.0.0.6", "");
     let attachment = |id: &str, ifname: &str| Attachment::parse("n", id, ifname).unwrap();
     let valid = [attachment("b", "eth0"), attachment("c", "eth1"), attachment("old", "eth7")];
-    block_on(gc::gc(&node.removal(), &valid)).unwrap();
+    block_on(gc::gc(&node.removal(), &(&valid.each_ref()).into())).unwrap();
     assert_eq!(node.reserved(), ["10.0.0.3", "10.0.0.5"]);
     assert!(node.add("d").is_ok());
-    block_on(gc::gc(&node.removal(), &[])).unwrap();
+    block_on(gc::gc(&node.removal(), &(&[]).into())).unwrap();
     assert_eq!(node.reserved(), [""; 0]);
 }
 
