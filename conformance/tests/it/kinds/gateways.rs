@@ -5,7 +5,7 @@ use super::{Kind, each_kind};
 use crate::configs::{Attached, bridge, ip};
 use crate::subjects::node;
 use serde_json::{Value, json};
-use testns::{Container, Route};
+use testns::{Attachment, Container, Route, Verb};
 
 /// An address with its gateway, and default routes.
 fn single(addresses: &[(&str, &str)]) -> Value {
@@ -65,6 +65,36 @@ fn the_link_leads_to_each_gateway_once(kind: Kind) {
 each_kind! {
     macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (the_link_leads_to_a_gateway_outside_the_prefix the_link_leads_to_each_gateway_once)
+}
+
+/// As the gateway the bridge has another network than the container: the node has a route to that container, which ends with it.
+#[test]
+fn the_node_reaches_a_container_whose_gateway_is_outside_the_prefix() {
+    let node = node();
+    let ipam = single(&[("203.0.113.5/32", "172.31.1.1"), ("2001:db8:5::5/128", "2001:db8:ffff::1")]);
+    let config = bridge(json!({"cniVersion": "1.1.0", "isGateway": true, "ipam": ipam}));
+    let to_pod = || {
+        let routes = node.host().routes().into_iter();
+        let all = routes.filter(|route| route.table == 254 && route.hops[0].link == "br0").map(|route| route.to);
+        all.filter(|to| to.starts_with("203.") || to.starts_with("2001:db8:5:")).collect::<Vec<_>>()
+    };
+    for end in ["DEL", "DEL without prevResult", "GC"] {
+        let pod = node.container();
+        let attached = Attached::add(&node, &config, &pod);
+        assert_eq!(to_pod(), ["203.0.113.5/32", "2001:db8:5::5/128"], "{end}");
+        node.host().ping(ip("203.0.113.5"));
+        pod.namespace().ping(ip("172.31.1.1"));
+        attached.check().ok();
+        match end {
+            "DEL" => drop(attached.del().ok()),
+            "GC" => {
+                let none = crate::configs::with(config.clone(), json!({"cni.dev/valid-attachments": []}));
+                node.call(Verb::Gc, &none, Attachment::none()).ok();
+            }
+            _ => drop(node.call(Verb::Del, &config, &pod).ok()),
+        }
+        assert_eq!(to_pod(), [""; 0], "{end}");
+    }
 }
 
 /// As a switch the bridge leads to the hoster's router.

@@ -52,12 +52,28 @@ pub struct Removal {
     /// The bridge, if it can have that name. Only veths of the reference plugin are known by it: ours have their owner's
     /// mark.
     pub bridge: Option<IfName>,
+    /// The bridge is the containers' gateway: the node may have routes of its own to a container.
+    pub is_gateway: bool,
+    /// The VLAN of the container's port; 0 is none.
+    pub vlan: u16,
+}
+
+impl Removal {
+    /// The links by which the node may have routes to a container.
+    pub(crate) fn routers(&self) -> Vec<String> {
+        let Some(bridge) = &self.bridge else { return Vec::new() };
+        let gateway = (self.vlan != 0).then(|| format!("{bridge}.{}", self.vlan));
+        [Some(bridge.as_str().to_owned()), gateway].into_iter().flatten().collect()
+    }
 }
 
 impl FromAnyConf for Removal {
     fn from_any_conf(object: &ConfObject) -> Self {
         let name: String = object.find(&["bridge"]).unwrap_or_default();
-        Self { bridge: object.unless_unread(bridge_name(&name)) }
+        let is_set = |key: &str| object.find::<bool>(&[key]).unwrap_or_default();
+        let is_gateway = is_set("isGateway") || is_set("isDefaultGateway");
+        let vlan = object.find(&["vlan"]).unwrap_or_default();
+        Self { bridge: object.unless_unread(bridge_name(&name)), is_gateway, vlan }
     }
 }
 

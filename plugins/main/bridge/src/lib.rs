@@ -3,8 +3,11 @@
 //! Start at [`plan`]: it says what an attachment is on the node. The driver in crate `interface` makes it so, compares,
 //! and removes; [`shared`](mod@step) is what only this plugin does.
 
-use cni_spec::{AddResult, CniError};
-use interface::{Call, Detaching, InterfacePlugin, LinkKind, Side, Stage, Step, Verb, conf as keys, host_veth, veth};
+use cni_spec::collection::Sweep;
+use cni_spec::{AddResult, Attachment, CniError, NetworkName};
+use interface::{
+    Call, Detaching, InterfacePlugin, LinkKind, Side, Stage, Step, Uncollected, Verb, conf as keys, host_veth, veth,
+};
 use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, OpError};
 
@@ -12,6 +15,7 @@ pub mod conf;
 pub mod plan;
 
 mod preview;
+mod reach;
 mod shared;
 mod status;
 pub mod step;
@@ -70,7 +74,12 @@ impl InterfacePlugin for Bridge {
 
     fn remove_link(detaching: &Detaching<'_, Removal>) -> Result<(), OpError> {
         let bridge = detaching.removal.bridge.as_ref().map(|name| name.as_str());
-        veth::remove(detaching, veth::Unmarked::PortOf(bridge))
+        let Detaching { attachment, removal, prev, .. } = detaching;
+        reach::remove(attachment, removal, *prev).and(veth::remove(detaching, veth::Unmarked::PortOf(bridge)))
+    }
+
+    fn collect(network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected> {
+        reach::collect(network, sweep)
     }
 
     /// The veths without a mark that the bridge has: what the reference made has none, so its attachment is not known.

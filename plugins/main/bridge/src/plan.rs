@@ -14,6 +14,7 @@ use netops::addr::Address;
 use netops::link::{Mac, NAME_BYTES_MAX, Port};
 
 use crate::conf::{Conf, Gateway};
+use crate::reach;
 
 /// The steps of a bridge's attachment.
 pub type Plan = interface::Plan<Own>;
@@ -30,6 +31,8 @@ pub enum Own {
     },
     /// The gateways' new IPv6 addresses answer.
     AwaitGateways,
+    /// The node's routes to the container's addresses that are in no network of the gateways, over this link.
+    Reach(String, Vec<netops::route::Route>),
 }
 
 /// What all attachments of a bridge share.
@@ -110,12 +113,25 @@ pub fn plan(
     }
     plan.push(Step::Own(Own::AwaitPort { carrier: !conf.leave_down }));
     plan.push_await_addresses();
+    if conf.gateway != Gateway::None {
+        push_reach(&mut plan, conf, attachment, has_lease)?;
+    }
     if forwards[1] {
         plan.push(Step::Own(Own::AwaitGateways));
     }
     let families = [false, true].into_iter().zip(forwards).filter(|(_, forwards)| *forwards);
     families.for_each(|(ipv6, _)| plan.push(Step::Forward { ipv6 }));
     Ok(plan)
+}
+
+/// The node's routes to the container, where the gateways' networks do not lead there.
+fn push_reach(plan: &mut Plan, conf: &Conf, attachment: &Attachment, has_lease: bool) -> Result<(), CniError> {
+    let routes = reach::routes(attachment, &plan.lease.ips);
+    if !routes.is_empty() {
+        let router = vlan_gateway(conf, has_lease)?.map_or_else(|| conf.bridge.clone(), |gateway| gateway.name);
+        plan.push(Step::Own(Own::Reach(router, routes)));
+    }
+    Ok(())
 }
 
 fn shared(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Shared, CniError> {
@@ -300,6 +316,9 @@ impl fmt::Display for Own {
             Self::AwaitPort { carrier: true } => writeln!(f, "wait until the port can carry packets"),
             Self::AwaitPort { carrier: false } => Ok(()),
             Self::AwaitGateways => writeln!(f, "wait until new gateways answer"),
+            Self::Reach(router, routes) => {
+                routes.iter().try_for_each(|route| writeln!(f, "ip route add {route} dev {router}"))
+            }
         }
     }
 }

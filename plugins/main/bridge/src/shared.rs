@@ -219,7 +219,7 @@ impl Making<'_> {
 
 impl Made {
     /// The interface that has the gateways.
-    fn router(&self) -> &Link {
+    pub(crate) fn router(&self) -> &Link {
         self.vlan_gateway.as_ref().unwrap_or(&self.bridge)
     }
 

@@ -4,6 +4,7 @@ use cni_spec::CniError;
 use interface::apply::UP_DEADLINE;
 use interface::check::{self, differs};
 use interface::plan::Turn;
+use interface::undo::Undo;
 use interface::{Look, OwnStep, Shown, Side, Stage, failed};
 use netops::addr;
 use netops::link::{self, Link, Mac, Settings};
@@ -11,6 +12,7 @@ use netops::watch::Watch;
 
 use crate::plan::{Own, Shared};
 use crate::preview;
+use crate::reach::{self, Unreach};
 use crate::shared::{self, Made, find_bridge};
 
 /// What one call knows beside its plan.
@@ -49,7 +51,7 @@ impl OwnStep for Own {
     fn turn(&self) -> Turn {
         match self {
             Self::Shared(_) => Turn::Both,
-            Self::AwaitPort { .. } | Self::AwaitGateways => Turn::AfterAddresses,
+            Self::AwaitPort { .. } | Self::AwaitGateways | Self::Reach(..) => Turn::AfterAddresses,
         }
     }
 
@@ -58,6 +60,7 @@ impl OwnStep for Own {
             Self::Shared(_) => "ensure bridge",
             Self::AwaitPort { .. } => "wait for port",
             Self::AwaitGateways => "wait for gateways",
+            Self::Reach(..) => "add routes to the container",
         }
     }
 
@@ -83,16 +86,25 @@ impl OwnStep for Own {
                 Some(made) => made.settle().await.map_err(failed),
                 None => Ok(()),
             },
+            Self::Reach(_, routes) => match &state.made {
+                Some(made) => {
+                    let router = made.router();
+                    stage.txn.push(Undo::Own(Box::new(Unreach(router.clone(), routes.clone()))));
+                    reach::add(&stage.pod.host, router, routes).map_err(failed)
+                }
+                None => Ok(()),
+            },
         }
     }
 
     fn is_compared(&self) -> bool {
-        matches!(self, Self::Shared(_))
+        matches!(self, Self::Shared(_) | Self::Reach(..))
     }
 
     fn preview(&self, look: &mut Look<'_>, _: &mut State) -> Result<Vec<Shown>, CniError> {
         match self {
             Self::Shared(shared) => preview::shared(&look.pod.host, shared),
+            Self::Reach(..) => Ok(self.to_string().lines().map(Shown::new).collect()),
             other => Ok(other.to_string().lines().map(|line| Shown::new(line).uncompared()).collect()),
         }
     }
@@ -105,6 +117,15 @@ impl OwnStep for Own {
                 check_gateways(shared, look, &bridge)
             }
             Self::AwaitPort { .. } | Self::AwaitGateways => Ok(()),
+            Self::Reach(router, routes) => {
+                let host = &look.pod.host;
+                let link = link::find(host, router).map_err(failed)?;
+                let link = link.ok_or_else(|| differs(format!("link {router}"), "it is not found"))?;
+                match reach::find_missing(host, &link, routes).map_err(failed)? {
+                    None => Ok(()),
+                    Some(route) => Err(differs(format!("link {router}"), format!("route {route} is not found"))),
+                }
+            }
         }
     }
 }
