@@ -3,7 +3,7 @@
 mod delegation;
 mod ending;
 
-use crate::subjects::probe_node;
+use crate::subjects::{probe_node, reference_or_skip};
 use expect_test::expect;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -177,6 +177,21 @@ fn every_plugin_names_the_references_release_and_ours_as_build_metadata() {
             |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         assert!(metadata.split('.').all(is_identifier), "{metadata}");
         assert!(metadata.starts_with(concat!("rust.", env!("CARGO_PKG_VERSION"))), "{metadata}");
+    }
+}
+
+/// SPEC 2, VERSION: a plugin lists the versions under which it can work.
+#[test]
+fn the_versions_of_each_plugin_are_the_references() {
+    let Some(reference) = reference_or_skip() else { return };
+    for (name, executable) in reference.executables() {
+        let versions = |mut command: Command| {
+            let output = command.env_clear().env("CNI_COMMAND", "VERSION").stdin(Stdio::null()).output().unwrap();
+            serde_json::from_slice::<Value>(&output.stdout).unwrap()["supportedVersions"].clone()
+        };
+        let mut ours = Command::new(testns::plugins());
+        ours.arg0(&name);
+        assert_eq!(versions(ours), versions(Command::new(executable)), "{name}");
     }
 }
 

@@ -70,6 +70,13 @@ impl SpecVersion {
         Self::ALL.into_iter().find(|version| version.as_str() == text)
     }
 
+    /// This version and all later ones, oldest first: what a plugin supports that needs what this version brought.
+    #[must_use]
+    pub const fn and_later(self) -> &'static [SpecVersion] {
+        const ALL: &[SpecVersion] = &SpecVersion::ALL;
+        ALL.split_at(self as usize).1
+    }
+
     /// The form of results.
     #[must_use]
     pub fn family(self) -> Family {
@@ -135,6 +142,12 @@ mod tests {
         }
         assert_eq!(SpecVersion::find(""), Some(SpecVersion::V0_1_0));
         assert_eq!(SpecVersion::find("1"), None);
+    }
+
+    #[test]
+    fn later_versions_begin_with_the_version_itself() {
+        assert_eq!(SpecVersion::V0_1_0.and_later(), SpecVersion::ALL);
+        assert_eq!(SpecVersion::V0_4_0.and_later(), [SpecVersion::V0_4_0, SpecVersion::V1_0_0, SpecVersion::V1_1_0]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed, invalid};
-use cni_spec::{AddResult, Attachment, CniError, Code};
+use cni_spec::{AddResult, Attachment, CniError, Code, SpecVersion};
 use filter::iptables::{Edit, NewRule, Table, TableName};
 use filter::{Filter, Names};
 use netops::nft::Family;
@@ -38,6 +38,8 @@ chained::plugin!(Firewall);
 
 impl ChainedPlugin for Firewall {
     const NAME: &'static str = "firewall";
+    /// The reference refuses older ones, too.
+    const VERSIONS: &'static [SpecVersion] = SpecVersion::V0_4_0.and_later();
     type Conf = Conf;
     type Removal = Removal;
 

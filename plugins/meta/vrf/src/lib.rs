@@ -4,7 +4,7 @@ pub mod conf;
 pub mod member;
 
 use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, differs, failed, lock};
-use cni_spec::{AddResult, CniError, Code};
+use cni_spec::{AddResult, CniError, Code, SpecVersion};
 use interface::pod::Pod;
 use interface::status::probe_kind;
 use netops::link::vrf::Vrf;
@@ -22,6 +22,8 @@ chained::plugin!(VrfPlugin);
 
 impl ChainedPlugin for VrfPlugin {
     const NAME: &'static str = "vrf";
+    /// Results before 0.3.0 have no interfaces; the reference begins with 0.3.1.
+    const VERSIONS: &'static [SpecVersion] = SpecVersion::V0_3_1.and_later();
     type Conf = Conf;
     type Removal = Name;
 
