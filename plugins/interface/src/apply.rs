@@ -1,5 +1,6 @@
 //! ADD's way through a plan: netlink requests are queued as long as they go to the same side, and sent in one call.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use cni_spec::{Attachment, CniError, Code};
@@ -16,7 +17,7 @@ use crate::container::{self, Sysctl};
 use crate::erased::{Attach, OwnIndex};
 use crate::plan::{Create, Names, Side, Step};
 use crate::pod::Pod;
-use crate::undo::{Made, Undo};
+use crate::undo::{AddUndoer, Made, Undo};
 use crate::{conf, failed, host_veth, stacked, veth};
 
 /// How long a link may take to get ready. The reference gives up after 2.55 s.
@@ -47,6 +48,15 @@ pub struct Stage<'a> {
     new_peer: Option<Link>,
     queue: Queue,
     filter: Option<Filter>,
+    /// The rollback's knowledge of the links.
+    noted: &'a Cell<Made>,
+}
+
+/// A stage ends before its rollback begins, also where ADD is interrupted.
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        self.noted.set(self.made());
+    }
 }
 
 /// What was asked for and not sent yet.
@@ -62,14 +72,14 @@ impl<'a> Stage<'a> {
         pod: &'a Pod,
         names: &'a Names,
         txn: &'a Txn<Undo>,
-        search_path: &'a str,
+        undoer: &'a AddUndoer<'a>,
     ) -> Self {
         Self {
             attachment,
             pod,
             names,
             txn,
-            search_path,
+            search_path: undoer.search_path,
             master: None,
             host_link: None,
             is_host_name_free: false,
@@ -78,6 +88,7 @@ impl<'a> Stage<'a> {
             new_peer: None,
             queue: Queue::Empty,
             filter: None,
+            noted: &undoer.made,
         }
     }
 

@@ -1,7 +1,5 @@
 //! ADD, and CHECK, its mirror: the same plan, applied or compared.
 
-use std::cell::Cell;
-
 use cni_spec::{AddResult, Attachment, CniError, Code, NetConf};
 use netops::txn;
 use skel::request::Raw;
@@ -47,11 +45,12 @@ async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> 
     let ipam = raw.ipam(net);
     let (ipam, search_path) = (ipam.as_ref(), raw.search_path());
     let link = start.link();
-    let undoer = AddUndoer { attachment, pod: &pod, link, ipam, search_path, is_left: Cell::new(false) };
+    let (made, is_left) = Default::default();
+    let undoer = AddUndoer { attachment, pod: &pod, link, ipam, search_path, made, is_left };
     let names = Names::of(attachment);
     let done = txn::run(&undoer, skel::interrupted(), async |txn| {
         pod.refuse_taken(&attachment.ifname)?;
-        let mut stage = Stage::new(attachment, &pod, &names, txn, search_path);
+        let mut stage = Stage::new(attachment, &pod, &names, txn, &undoer);
         if link == LinkKind::Veth {
             stage.refuse_living(start.shared_link())?;
         }

@@ -67,6 +67,8 @@ pub(crate) struct AddUndoer<'a> {
     pub(crate) ipam: Option<&'a Delegate<'a>>,
     /// `PATH`, for iptables.
     pub(crate) search_path: &'a str,
+    /// The links that this ADD made.
+    pub(crate) made: Cell<Made>,
     /// A rule or a link of the attachment is still there.
     pub(crate) is_left: Cell<bool>,
 }
@@ -77,8 +79,8 @@ impl Undoer for AddUndoer<'_> {
     async fn undo(&self, undo: &Undo) -> Result<(), String> {
         let undone = match undo {
             Undo::Request if self.ipam.is_some_and(Delegate::is_all_or_nothing) => Ok(()),
-            Undo::Filter if self.lives(Made::default()) => Err(format!("masquerade and spoof guard stay {OTHERS}")),
-            Undo::Request | Undo::Lease if !self.releases_by_link() && self.lives(Made::default()) => {
+            Undo::Filter if self.lives(self.made.get()) => Err(format!("masquerade and spoof guard stay {OTHERS}")),
+            Undo::Request | Undo::Lease if !self.releases_by_link() && self.lives(self.made.get()) => {
                 Err(format!("the addresses stay held {OTHERS}"))
             }
             // Undone last. DEL releases in the same order.
@@ -106,7 +108,7 @@ impl Undoer for AddUndoer<'_> {
 /// Why a rollback leaves what has only the attachment's name.
 const OTHERS: &str = "for a link of this attachment that another ADD made";
 
-/// The links that an ADD has made and that are still there.
+/// The links that an ADD has made.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Made {
     /// The host's end of a veth.
