@@ -218,6 +218,15 @@ impl Namespace {
         self.request(RTM_DELADDR, 0, &body, format_args!("delete {address} from {link}"));
     }
 
+    /// Removes the global addresses of a link.
+    ///
+    /// # Panics
+    /// When the namespace cannot be entered.
+    #[track_caller]
+    pub fn delete_addresses(&self, link: &str) {
+        self.global_addresses(link).iter().for_each(|address| self.delete_address(link, address));
+    }
+
     #[track_caller]
     fn address_body(&self, link: &str, address: &str) -> Body {
         const IFA_F_NODAD: u8 = 2;

@@ -207,11 +207,11 @@ fn an_ipam_plugin_that_never_ends() {
     "#]]);
 }
 
-/// STATUS reports beforehand that ADD will find no address.
+/// STATUS reports beforehand that ADD will find no address, where the config asks for it.
 #[test]
 fn status_of_a_full_range() {
     let trouble = Trouble::new();
-    let config = with(ipam(json!({"subnet": "10.7.0.0/30"})), json!({"cniVersion": "1.1.0"}));
+    let config = with(ipam(json!({"subnet": "10.7.0.0/30", "reportExhausted": true})), json!({"cniVersion": "1.1.0"}));
     let other = trouble.node.container();
     trouble.node.call(Verb::Add, &config, &other).ok();
     trouble.calling(

@@ -123,6 +123,10 @@ fn gc_releases_the_leases_of_attachments_that_are_gone() {
         lan.node.call(Verb::Add, &config, pod).ok();
     }
     config["cni.dev/valid-attachments"] = json!([{"containerID": pods[0].id(), "ifname": "eth0"}]);
+    // A container that has its address keeps its lease, whatever the list says.
+    Call::new(Verb::Gc, &config, &pods[0]).plugin("dhcp").run(&lan.node).ok();
+    assert_eq!(lan.leases().len(), 2);
+    pods[1].namespace().delete_addresses("eth0");
     // Not by way of the bridge: it collects no addresses as long as links such as the node's own may be containers'.
     Call::new(Verb::Gc, &config, &pods[0]).plugin("dhcp").run(&lan.node).ok();
     daemon.wait_for("the lease of an attachment that is gone is given back");

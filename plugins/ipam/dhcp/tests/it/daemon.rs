@@ -92,6 +92,7 @@ fn del_and_gc_succeed_without_the_daemon_on_a_file_system_that_is_full() {
         server.wait_for("DHCPACK");
     }
     daemon.end(Signal::SIGTERM);
+    pods[1].namespace().delete_addresses("eth0");
     std::fs::write("/run/cni/ballast", vec![0; 1 << 20]).unwrap_err();
     // One may also be torn by whatever filled the file system.
     let torn = lan.lease_file(pods[2].id());
@@ -150,6 +151,7 @@ fn del_and_gc_succeed_when_the_daemon_ends_under_them() {
         lan.node.call(Verb::Add, &config, pod).ok();
     }
     daemon.end(Signal::SIGTERM);
+    pods[1].namespace().delete_addresses("eth0");
     let listener = UnixListener::bind(lan.socket()).unwrap();
     std::thread::spawn(move || {
         for reads in [true, true, false, false] {
