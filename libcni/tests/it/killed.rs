@@ -15,11 +15,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-/// Reads its config, as plugins do before anything else: if its runtime was killed before it wrote that, there is none.
+/// Reads its config, as plugins do before anything else: if its runtime was killed before it wrote the end, that is no JSON.
 /// Makes and removes a file, and stops in ADD where a FIFO `at.<name>` exists: it reports there that it has begun, and
 /// continues until it is ended.
 const STEPPING: &str = r#"
-[ -n "$(cat)" ] || exit 1
+config=$(cat)
+count() { printf %s "$config" | tr -dc "$1" | wc -c; }
+[ -n "$config" ] && [ "$(count '{')" = "$(count '}')" ] || exit 1
 echo "$CNI_COMMAND $name" >> "$dir/log"
 case $CNI_COMMAND in
 DEL) rm -f "$dir/made.$name";;

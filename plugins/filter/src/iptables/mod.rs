@@ -49,7 +49,7 @@
 //!     Ok(edits)
 //! })?;
 //! // GC: `sweep` is not kept waiting by others' changes.
-//! let stale = Stale::new(pod.network, &&[].into());
+//! let stale = Stale::new(pod.network, &(&[]).into());
 //! table.sweep(|table| table.delete_where("CNI-HOSTPORT-DNAT", |found| stale.has(found.note.as_deref())))?;
 //! # Ok(())
 //! # }
