@@ -421,7 +421,9 @@ fn check_of_the_interface_plugin_passes_behind_sbr_and_vrf() {
             continue;
         }
         for behind_it in [full(), json!({"cniVersion": "1.0.0", "name": "net", "type": "vrf", "vrfname": "blue"})] {
-            if behind_it["type"] == "vrf" && !testns::Feature::Vrf.or_skip() {
+            // A VRF does not take ptp's route of the link to the gateway along, nor does the reference's: ADD fails.
+            let is_vrf = behind_it["type"] == "vrf";
+            if is_vrf && (plugin == "ptp" || !testns::Feature::Vrf.or_skip()) {
                 continue;
             }
             let pod = node.container();
