@@ -9,10 +9,10 @@ pub mod ifb;
 use std::fmt;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, differs, failed};
-use cni_spec::{AddResult, CniError, Code, Interface, SpecVersion};
+use cni_spec::{AddResult, CniError, Code, Interface};
+use interface::host_veth;
 use interface::pod::Pod;
 use interface::status::try_out;
-use interface::{host_veth, veth};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
 use netops::tc::{self, Qdisc, Redirect, Tbf};
 use netops::txn::NodeUndo;
@@ -28,8 +28,6 @@ chained::plugin!(Bandwidth);
 
 impl ChainedPlugin for Bandwidth {
     const NAME: &'static str = "bandwidth";
-    /// Older results have no interfaces, whose host's end gets the limits.
-    const VERSIONS: &'static [SpecVersion] = SpecVersion::V0_3_0.and_later();
     type Conf = Conf;
     type Removal = Conf;
 
@@ -255,10 +253,7 @@ fn find_veth(host: &Kernel, removing: &Removing<'_, Conf>) -> Result<Option<Link
     }
     let Some(netns) = removing.find_netns()? else { return Ok(None) };
     let inside = Kernel::in_netns(&netns).map_err(failed)?;
-    // A veth without mark may be another attachment's, unless the result shows it. Its limits end with it.
-    let prev = removing.attached.map(|attached| &attached.result);
-    let is_shown = |link: &Link| veth::is_of_result(removing.attachment, prev, link);
-    let found = removing.find_link(&netns, &inside).map_err(failed)?.filter(is_shown);
+    let found = removing.find_link(&netns, &inside).map_err(failed)?;
     let end = |link: Link| pair::find_host_end(host, &inside, &netns, &link);
     Ok(found.map(end).transpose().map_err(failed)?.flatten())
 }
