@@ -9,7 +9,7 @@ pub mod ifb;
 use std::fmt;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, differs, failed};
-use cni_spec::{AddResult, CniError, Code, Interface};
+use cni_spec::{AddResult, CniError, Code, Interface, SpecVersion};
 use interface::host_veth;
 use interface::pod::Pod;
 use interface::status::try_out;
@@ -28,6 +28,8 @@ chained::plugin!(Bandwidth);
 
 impl ChainedPlugin for Bandwidth {
     const NAME: &'static str = "bandwidth";
+    /// Older results have no interfaces, whose host's end gets the limits.
+    const VERSIONS: &'static [SpecVersion] = SpecVersion::V0_3_0.and_later();
     type Conf = Conf;
     type Removal = Conf;
 
