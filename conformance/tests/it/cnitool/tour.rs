@@ -60,6 +60,9 @@ impl Tour {
             fs::write(self.node.work_dir().join(file), shown.trim_end().to_owned() + "\n").unwrap();
         }
         if command == "cnitool doctor" {
+            // The kernel removes the links of a deleted namespace after `ip netns del` has ended.
+            let is_veth = |link: &testns::Link| link.name.starts_with("veth");
+            self.node.host().wait_for("the end of the container's links", |host| !host.links().iter().any(is_veth));
             make_old();
         }
         let script = format!("exec 2>&1\n{exports}{command}");
