@@ -253,7 +253,8 @@ impl Hints<'_> {
 }
 
 /// Whether the link has the Ethernet address of the container's interface in ADD's result.
-pub(crate) fn is_of_result(attachment: &Attachment, prev: Option<&AddResult>, link: &Link) -> bool {
+#[must_use]
+pub fn is_of_result(attachment: &Attachment, prev: Option<&AddResult>, link: &Link) -> bool {
     let mac = mac_of_result(attachment, prev);
     mac.is_some() && mac == link.mac
 }

@@ -1,10 +1,10 @@
 //! DEL of an attachment whose interface name another attachment has in the namespace.
 
-use super::{behind, bridged, scenes};
+use super::{bandwidth, behind, bridged, scenes};
 use crate::configs::{Attached, with};
 use crate::subjects::node;
 use serde_json::json;
-use testns::{Attachment, Call, Verb};
+use testns::{Attachment, Call, Feature, Verb};
 
 /// What the kernel does in its own time with a link that is up.
 fn is_kernels(line: &str) -> bool {
@@ -60,5 +60,32 @@ fn gc_leaves_what_came_after_the_look() {
         attached.check().ok();
         added.del().ok();
         attached.del().ok();
+    }
+}
+
+/// A veth without mark, as the reference makes it, may be any container's: the name of the ifb shows whose limits it has.
+#[test]
+fn del_without_a_result_leaves_the_limits_that_lead_to_anothers_ifb() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let limited = Attached::add(&node, &behind(&before, bandwidth::full()), &pod);
+    for link in node.host().links().iter().filter(|link| link.kind == "ifb") {
+        node.host().set_alias(&link.name, "");
+    }
+    node.host().set_alias(before.host_veth(), "");
+    node.remember();
+    let unknown = Attachment { container_id: "c9".to_owned(), ..pod.attachment() };
+    Call::new(Verb::Del, bandwidth::full(), &unknown).run(&node).ok();
+    node.assert_as_before();
+    limited.check().ok();
+    // Without a result too, this container's limits go.
+    Call::new(Verb::Del, bandwidth::full(), &pod).run(&node).ok();
+    let changes = node.changes();
+    for limit in ["- qdisc tbf 10000 on veth", "- qdisc ingress ", "- link bwp"] {
+        assert!(changes.contains(limit), "{changes}");
     }
 }

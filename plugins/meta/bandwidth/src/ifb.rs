@@ -21,9 +21,12 @@ pub fn names(attachment: &Attachment) -> [String; 2] {
     [hashed(&format!("{network}{container_id}")), hashed(&format!("{network}\0{container_id}\0{ifname}"))]
 }
 
-/// `bwp` and 12 hexadecimal digits: 15 bytes, the longest name of a link.
+/// Names of all attachments' ifbs begin with it, as the reference's.
+const PREFIX: &str = "bwp";
+
+/// The prefix and 12 hexadecimal digits: 15 bytes, the longest name of a link.
 fn hashed(text: &str) -> String {
-    Sha512::digest(text).iter().take(6).fold("bwp".to_owned(), |mut name, byte| {
+    Sha512::digest(text).iter().take(6).fold(PREFIX.to_owned(), |mut name, byte| {
         // Writing to a String cannot fail.
         let _infallible = write!(name, "{byte:02x}");
         name
@@ -48,6 +51,13 @@ fn owner(attachment: &Attachment, link: &Link) -> Owner {
         Some(alias) if *alias == host_veth::alias(attachment) => Owner::Own,
         Some(_) => Owner::Another,
     }
+}
+
+/// Whether a link is the ifb of another attachment, by its name or by its mark. Other programs' ifbs are no attachment's.
+#[must_use]
+pub fn is_anothers(attachment: &Attachment, link: &Link) -> bool {
+    let is_ifb = link.kind == Kind::Ifb && link.name.starts_with(PREFIX);
+    is_ifb && (!names(attachment).contains(&link.name) || owner(attachment, link) == Owner::Another)
 }
 
 /// The attachment's links: one at most, unless calls were killed. `attached` is the result, if there is one.
@@ -93,6 +103,23 @@ mod tests {
         // printf netc1 | sha512sum
         assert_eq!(first, REFERENCE);
         assert!(first != further && further.len() == 15);
+    }
+
+    #[test]
+    fn an_ifb_named_after_another_attachment_is_anothers() {
+        let [own, other] = ["c1", "c2"].map(|id| Attachment::parse("net", id, "eth0").unwrap());
+        let is_anothers = |name: &str, alias: Option<&str>, kind: Kind| {
+            let link = Link { name: name.into(), alias: alias.map(Into::into), kind, up: true, ..Link::default() };
+            super::is_anothers(&own, &link)
+        };
+        assert!(is_anothers(&names(&other)[0], None, Kind::Ifb));
+        // The container's other interface may have the reference's name.
+        assert!(is_anothers(&names(&own)[0], Some("cni:net/c1/eth1"), Kind::Ifb));
+        for name in names(&own) {
+            assert!(!is_anothers(&name, None, Kind::Ifb));
+            assert!(!is_anothers(&name, Some(&host_veth::alias(&own)), Kind::Ifb));
+        }
+        assert!(!is_anothers("ifb0", None, Kind::Ifb) && !is_anothers(&names(&other)[0], None, Kind::Veth));
     }
 
     const REFERENCE: &str = "bwp623e1c388032";

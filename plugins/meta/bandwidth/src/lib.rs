@@ -10,9 +10,9 @@ use std::fmt;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, differs, failed};
 use cni_spec::{AddResult, CniError, Code, Interface, SpecVersion};
-use interface::host_veth;
 use interface::pod::Pod;
 use interface::status::try_out;
+use interface::{host_veth, veth};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
 use netops::tc::{self, Qdisc, Redirect, Tbf};
 use netops::txn::NodeUndo;
@@ -255,9 +255,28 @@ fn find_veth(host: &Kernel, removing: &Removing<'_, Conf>) -> Result<Option<Link
     }
     let Some(netns) = removing.find_netns()? else { return Ok(None) };
     let inside = Kernel::in_netns(&netns).map_err(failed)?;
-    let found = removing.find_link(&netns, &inside).map_err(failed)?;
-    let end = |link: Link| pair::find_host_end(host, &inside, &netns, &link);
-    Ok(found.map(end).transpose().map_err(failed)?.flatten())
+    let Some(link) = removing.find_link(&netns, &inside).map_err(failed)? else { return Ok(None) };
+    let Some(veth) = pair::find_host_end(host, &inside, &netns, &link).map_err(failed)? else { return Ok(None) };
+    let prev = removing.attached.map(|attached| &attached.result);
+    if !veth::is_of_result(removing.attachment, prev, &link) && leads_to_anothers(host, removing, &veth)? {
+        tracing::warn!(veth = veth.name, "left alone: its ifb is another attachment's");
+        return Ok(None);
+    }
+    Ok(Some(veth))
+}
+
+/// Whether a veth without our mark has another attachment's limits, which the name of its ifb shows.
+fn leads_to_anothers(host: &Kernel, removing: &Removing<'_, Conf>, veth: &Link) -> Result<bool, CniError> {
+    if host_veth::is_of(removing.attachment, veth) {
+        return Ok(false);
+    }
+    for redirect in tc::list_redirects(host, veth).map_err(failed)?.iter().filter(|redirect| redirect.to != 0) {
+        let to = link::find_index(host, redirect.to).map_err(failed)?;
+        if to.is_some_and(|to| ifb::is_anothers(removing.attachment, &to)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The attachment's ifb: that of an earlier ADD, so that an ADD which fails leaves the limit of the earlier one; else a new one.
