@@ -1,10 +1,11 @@
 //! ADD that fails or is killed at each point: nothing is left, or DEL removes it.
 
-use super::{config, forwarding, has_iptables, made_up, mapping};
+use super::{config, forwarding, has_iptables, made_up, mapping, saved};
 use crate::configs::with;
 use crate::subjects::node;
 use nix::errno::Errno;
 use serde_json::json;
+use std::process::Command;
 use testns::trace::{Syscall, Traced};
 use testns::{Call, Container, Node, Remains, Verb};
 
@@ -109,6 +110,57 @@ fn a_repeated_add_of_portmap_that_fails_leaves_the_ports_as_they_were() {
             let left = left(&node).concat();
             assert!(!left.contains("8081") && !left.contains("10.1.0.3"), "{backend}, {n}: {left}");
             del(&node, &pod, backend, n);
+        }
+    }
+}
+
+/// A repeated ADD of which any message is refused leaves every rule in its place: with the same ports or with others, and where
+/// only the programs of iptables know the words of a rule.
+#[test]
+fn a_repeated_add_of_portmap_that_fails_leaves_all_rules_in_their_places() {
+    if !has_iptables() {
+        return;
+    }
+    let conditions = json!({"conditionsV4": ["-m", "limit", "--limit", "9/s"]});
+    for (backend, own) in [("iptables", json!({})), ("nftables", json!({})), ("iptables", conditions)] {
+        let of = |pod: &Container, host: u16, addresses: &[&str]| {
+            let base = json!({"backend": backend, "acceptForwarded": true, "prevResult": made_up("eth0", addresses)});
+            Call::new(Verb::Add, with(config(&[mapping(host, 80, "tcp")], with(base, own.clone())), json!({})), pod)
+        };
+        let all = |node: &Node| {
+            let inet = |program, table| {
+                let output = node.host().enter(|| Command::new(program).args(["-t", table]).output()).unwrap();
+                String::from_utf8(output.stdout).unwrap()
+            };
+            let text = inet("iptables-save", "filter") + &inet("ip6tables-save", "filter") + &saved(node);
+            let lines: Vec<_> = text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect();
+            [lines, node.host().nft().into_iter().filter(|line| line.contains("cni_hostport")).collect()].concat()
+        };
+        let scene = || {
+            let node = node();
+            let [one, two, three] = [(); 3].map(|()| node.container());
+            of(&one, 8001, &["10.1.0.1/24", "fd01::1/64"]).run(&node).ok();
+            of(&two, 8002, &["10.1.0.2/24", "fd01::2/64"]).run(&node).ok();
+            of(&three, 8003, &["10.1.0.3/24", "fd01::3/64"]).run(&node).ok();
+            (all(&node), node, [one, two, three])
+        };
+        let changed: [(u16, &[&str]); 2] =
+            [(8002, &["10.1.0.2/24", "fd01::2/64"]), (8004, &["10.1.0.4/24", "fd01::4/64"])];
+        for (host, addresses) in changed {
+            let mut as_it_was = None;
+            for n in 1.. {
+                let (before, node, pods) = as_it_was.take().unwrap_or_else(scene);
+                let Traced { reply, hit, .. } = of(&pods[1], host, addresses).refuse(&node, n);
+                if hit.is_none() {
+                    reply.ok();
+                    break;
+                }
+                // A program of iptables that is refused may be called again.
+                if reply.output.code() != 0 {
+                    assert_eq!(all(&node), before, "{backend}, {own}, {host}, {n}: {reply}");
+                    as_it_was = Some((before, node, pods));
+                }
+            }
         }
     }
 }

@@ -179,3 +179,21 @@ fn a_machine_behind_a_veth_keeps_its_port() {
         assert!(!reply.output.stderr.contains("is held by"), "{backend} {is_marked}: {reply}");
     }
 }
+
+/// A repeated ADD that is refused because another container holds a port leaves the attachment's own port.
+#[test]
+fn a_repeated_add_that_is_refused_a_port_leaves_the_ports_as_they_were() {
+    for backend in ["iptables", "nftables"] {
+        let node = node();
+        let [one, two] = ["c1", "c2"].map(|id| node.container_named(id));
+        let own = json!({"backend": backend, "onPortInUse": "error"});
+        bridged(&node, &ports(own.clone()), &one);
+        let mapped = bridged(&node, &config(&[mapping(8081, 80, "tcp")], own.clone()), &two);
+        node.remember();
+        let both = config(&[mapping(8081, 80, "tcp"), mapping(8080, 80, "tcp")], own);
+        let previous = json!({"prevResult": mapped.result});
+        node.call(Verb::Add, with(both, previous), &two).fails_with(103);
+        node.assert_as_before_except(comes_and_goes);
+        mapped.check().ok();
+    }
+}

@@ -79,7 +79,7 @@ pub(crate) mod masquerade;
 pub use executable::unusable_input;
 pub use native::{NativeTable, NotNative};
 pub use rule::Rule;
-pub use table::{Edit, Found, NewRule, Table, TableName};
+pub use table::{Before, Edit, Found, NewRule, PutBack, Table, TableName};
 pub use world::{Variants, in_legacy, variants_with_rules};
 
 /// The words of a line as `iptables-restore` splits it, for [`crate::fuzzing`].

@@ -1,9 +1,11 @@
 //! One of iptables' tables, read and changed in the variant that this node uses: in nf_tables over netlink, or by the
 //! programs of the legacy variant.
 
+mod before;
 mod edit;
 
-pub use edit::{Edit, NewRule};
+pub use before::Before;
+pub use edit::{Edit, NewRule, PutBack};
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -457,13 +459,6 @@ impl fmt::Display for Table<'_> {
 impl Found {
     fn from_nft(rule: nft::Rule) -> Self {
         Self { rule: decode::rule(&rule), note: rule.note.clone(), id: Id::Handle(rule) }
-    }
-
-    fn handle(&self) -> Option<u64> {
-        match &self.id {
-            Id::Handle(rule) => rule.handle,
-            Id::Words(_) => None,
-        }
     }
 }
 

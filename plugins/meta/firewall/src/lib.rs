@@ -18,14 +18,14 @@ use std::rc::Rc;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed, invalid};
 use cni_spec::{AddResult, Attachment, CniError, Code, SpecVersion};
-use filter::iptables::{Edit, NewRule, Table, TableName};
+use filter::iptables::{Edit, Table, TableName};
 use filter::{Filter, Names};
 use netops::nft::Family;
 use netops::{Errno, OpError};
 
 use conf::{Backend, Conf, Removal};
 use firewalld::{Answer, Firewalld, Method};
-use rules::{Attached, Isolation};
+use rules::{Attached, Isolation, Replaced};
 
 /// Both families.
 const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
@@ -57,7 +57,7 @@ impl ChainedPlugin for Firewall {
                     continue;
                 }
                 let attached = attached(call, &own, bridge, firewalld.is_none());
-                let replaced = Rc::new(RefCell::new(Vec::new()));
+                let replaced = Rc::new(RefCell::new(None));
                 txn.push(Box::new(Remove {
                     attachment: call.attachment.clone(),
                     search_path: search_path.to_owned(),
@@ -348,23 +348,25 @@ struct Remove {
     search_path: String,
     backend: Backend,
     family: Family,
-    replaced: Rc<RefCell<Vec<NewRule>>>,
+    replaced: Rc<RefCell<Option<Replaced>>>,
 }
 
 impl fmt::Display for Remove {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.replaced.borrow().is_empty() { "removed" } else { "as before" };
+        let had_none = self.replaced.borrow().as_ref().is_some_and(Replaced::is_empty);
+        let how = if had_none { "removed" } else { "as before" };
         write!(f, "firewall rules ({}) {how}", self.family)
     }
 }
 
 impl Remove {
     fn put_back(&self) -> Result<(), CniError> {
-        let names = Names::from(&self.attachment);
+        let replaced = self.replaced.borrow();
+        // Without it ADD failed before it changed anything.
+        let Some(replaced) = &*replaced else { return Ok(()) };
         let mut filter = open(&self.search_path)?;
         let mut table = table(&mut filter, self.backend, self.family)?;
-        rules::remove(&mut table, names, &[]).map_err(failed)?;
-        rules::put_back(&mut table, &self.replaced.borrow()).map_err(failed)
+        rules::put_back(&mut table, Names::from(&self.attachment), replaced).map_err(failed)
     }
 }
 

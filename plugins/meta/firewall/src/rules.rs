@@ -17,7 +17,7 @@ use std::net::IpAddr;
 
 use cni_spec::collection::Sweep;
 use filter::iptables::rule::{Rule, Target, is, is_not};
-use filter::iptables::{Edit, Found, NativeTable, NewRule, Table};
+use filter::iptables::{Before, Edit, Found, NativeTable, NewRule, Table};
 use filter::{Names, Stale};
 use netops::OpError;
 use netops::error::Result;
@@ -136,40 +136,75 @@ fn put_first(jump: &Found) -> [Edit; 2] {
     [Edit::Delete(jump.clone()), Edit::Prepend(shared_rule(FORWARD, rule))]
 }
 
-/// Makes the rules; with addresses of an earlier ADD of the attachment they are replaced.
-/// `replaced` gets the rules that are deleted for that.
-pub(crate) fn add(table: &mut Table<'_>, attached: Attached<'_>, replaced: &RefCell<Vec<NewRule>>) -> Result<()> {
+/// The attachment's rules before ADD, and those that ADD adds.
+#[derive(Debug)]
+pub(crate) struct Replaced {
+    before: Before,
+    added: Vec<Rule>,
+}
+
+/// Makes the rules; with addresses of an earlier ADD of the attachment they are replaced. `replaced` gets what was there, before
+/// anything is changed.
+pub(crate) fn add(table: &mut Table<'_>, attached: Attached<'_>, replaced: &RefCell<Option<Replaced>>) -> Result<()> {
     table.change(|table| {
-        let edits = edits(table, attached)?;
-        let deleted = edits.iter().filter_map(|edit| match edit {
-            Edit::Delete(found) => found.again().filter(|rule| rule.chain != FORWARD),
-            _ => None,
-        });
-        replaced.replace(deleted.collect());
+        let mut before = Before::default();
+        let edits = planned(table, attached, &mut before)?;
+        replaced.replace(Some(Replaced::of(table, before, &edits)?));
         Ok(edits)
     })
 }
 
-/// Adds the rules again that an ADD has replaced, with those of the bridge and the policy that they name.
-pub(crate) fn put_back(table: &mut Table<'_>, replaced: &[NewRule]) -> Result<()> {
-    let own: Vec<&NewRule> = replaced.iter().filter(|rule| rule.chain == OWN).collect();
-    let named = own.iter().find_map(|rule| isolation_of(rule.note.as_deref()?));
-    let isolation = named.and_then(|(bridge, policy)| {
-        let policy = [Policy::SameBridge, Policy::Isolated].into_iter().find(|known| known.as_str() == policy)?;
-        Some(Isolation { bridge, policy })
-    });
+impl Replaced {
+    /// `before` has the rules of the chain in which attachments have theirs.
+    fn of(table: &mut Table<'_>, mut before: Before, edits: &[Edit]) -> Result<Self> {
+        for chain in [STAGE_1, STAGE_2] {
+            let deleted = |edit: &Edit, found: &Found| matches!(edit, Edit::Delete(gone) if gone.is(found));
+            if edits.iter().any(|edit| matches!(edit, Edit::Delete(gone) if gone.chain() == Some(chain))) {
+                let all = table.list(chain)?.unwrap_or_default();
+                before.keep(chain, &all, |found| edits.iter().any(|edit| deleted(edit, found)));
+            }
+        }
+        let added = edits.iter().filter_map(|edit| match edit {
+            Edit::Append(new) if new.chain == OWN => Some(new.rule.clone()),
+            _ => None,
+        });
+        Ok(Self { before, added: added.collect() })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.before.is_empty()
+    }
+}
+
+/// Takes an ADD back: its rules, and those of bridges that only it has used, are removed, and those that it has replaced are put
+/// back in their places.
+pub(crate) fn put_back(table: &mut Table<'_>, names: Names<'_>, replaced: &Replaced) -> Result<()> {
+    let (owner, Replaced { before, added }) = (names.owner(), replaced);
     table.change(|table| {
-        let mut edits: Vec<Edit> = own.iter().map(|rule| Edit::Append((*rule).clone())).collect();
-        edits.extend(isolation.map(|isolation| isolating(table, isolation)).transpose()?.unwrap_or_default());
+        let keeps_notes = table.keeps_notes();
+        let is_made = |chain: &str, found: &Found| {
+            let is_added = !keeps_notes && found.rule.as_ref().is_some_and(|rule| added.contains(rule));
+            chain == OWN && (is_added || owner.owns(found.note.as_deref()))
+        };
+        let mut edits = table.put_back(before, is_made)?;
+        let now = table.list(OWN)?.unwrap_or_default();
+        let (gone, mut left): (Vec<_>, Vec<_>) =
+            now.into_iter().partition(|found| is_made(OWN, found) && !before.has(found));
+        left.extend(before.rules().cloned());
+        edits.extend(end_isolation(table, &gone, &left, None)?);
         Ok(edits)
     })
 }
 
 /// The edits of an ADD.
 pub(crate) fn edits(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>> {
+    planned(table, attached, &mut Before::default())
+}
+
+fn planned(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before) -> Result<Vec<Edit>> {
     let mut edits = Vec::new();
     if attached.is_accepted_here {
-        edits.extend(accepting(table, attached)?);
+        edits.extend(accepting(table, attached, before)?);
     }
     if let Some(isolation) = attached.isolation {
         edits.extend(isolating(table, isolation)?);
@@ -216,7 +251,7 @@ pub(crate) fn present(table: &mut Table<'_>, attached: Attached<'_>) -> Result<V
     Ok(present)
 }
 
-fn accepting(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>> {
+fn accepting(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before) -> Result<Vec<Edit>> {
     let mut edits = Vec::new();
     for chain in [OWN, attached.admin_chain] {
         edits.extend(table.create_chain_once(chain)?);
@@ -243,6 +278,10 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>>
             wanted.push(rule);
         }
     }
+    before.keep(OWN, &found, |found| match &found.note {
+        Some(note) => owner.owns(Some(note)),
+        None => found.rule.as_ref().is_some_and(|rule| wanted.contains(rule)),
+    });
     let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| owner.owns(found.note.as_deref()));
     let (mut kept, mut gone): (Vec<Rule>, Vec<Found>) = Default::default();
     for found in own {

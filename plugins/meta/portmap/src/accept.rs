@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use filter::iptables::rule::{Rule, Target, is};
-use filter::iptables::{Edit, Found, NewRule, Table};
+use filter::iptables::{Before, Edit, Found, NewRule, Table};
 use filter::{Names, Stale};
 use netops::error::Result;
 
@@ -29,7 +29,7 @@ const DOCKERS: [&str; 2] = ["DOCKER-USER", "DOCKER-FORWARD"];
 const RULES_AT_ONCE: usize = 400;
 
 /// The rules that ADD replaces, once it changes any: shared with the undo that puts them back.
-pub(crate) type Accepted = Rc<RefCell<Option<Vec<NewRule>>>>;
+pub(crate) type Accepted = Rc<RefCell<Option<Before>>>;
 
 /// Whether docker has been here, which sets the policy of `FORWARD` to DROP.
 pub(crate) fn has_docker(table: &mut Table<'_>) -> Result<bool> {
@@ -63,11 +63,14 @@ fn jump() -> Rule {
     Rule { comment: Some("CNI portfwd accept".to_owned()), ..Rule::jump(OWN) }
 }
 
-/// The attachment's rules: the comment names it, also in the legacy variant.
+/// Whether it is the attachment's rule: the comment names it, also in the legacy variant.
+fn is_own(found: &Found, names: Names<'_>) -> bool {
+    names.owner().owns(found.comment().as_deref())
+}
+
 fn own(table: &mut Table<'_>, names: Names<'_>) -> Result<Vec<Found>> {
-    let owner = names.owner();
     let mut found = table.list(OWN)?.unwrap_or_default();
-    found.retain(|found| owner.owns(found.comment().as_deref()));
+    found.retain(|found| is_own(found, names));
     Ok(found)
 }
 
@@ -76,7 +79,8 @@ fn own(table: &mut Table<'_>, names: Names<'_>) -> Result<Vec<Found>> {
 /// `replaced` keeps those.
 pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, replaced: &Accepted) -> Result<Vec<Edit>> {
     let wanted = rules(pod);
-    let found = own(table, pod.names)?;
+    let all = table.list(OWN)?.unwrap_or_default();
+    let found: Vec<&Found> = all.iter().filter(|found| is_own(found, pod.names)).collect();
     let mut edits = Vec::new();
     if !wanted.is_empty() {
         edits.extend(table.create_chain_once(OWN)?);
@@ -87,11 +91,18 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, replaced: &Accepted) -
     let is_right = found.len() == wanted.len()
         && found.iter().zip(&wanted).all(|(found, wanted)| found.rule.as_ref() == Some(wanted));
     if !is_right {
-        replaced.replace(Some(found.iter().filter_map(Found::again).collect()));
-        edits.extend(found.into_iter().map(Edit::Delete));
+        let mut before = Before::default();
+        before.keep(OWN, &all, |found| is_own(found, pod.names));
+        replaced.replace(Some(before));
+        edits.extend(found.into_iter().cloned().map(Edit::Delete));
         edits.extend(wanted.into_iter().map(|rule| Edit::Append(NewRule { chain: OWN.to_owned(), rule, note: None })));
     }
     Ok(edits)
+}
+
+/// Removes the rules of a failed ADD, and puts those back in their places that it replaced.
+pub(crate) fn put_back(table: &mut Table<'_>, names: Names<'_>, before: &Before) -> Result<()> {
+    table.change(|table| table.put_back(before, |_, found| is_own(found, names)))
 }
 
 /// The first rule that is missing, if any.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use filter::Filter;
 use filter::iptables::rule::{Is, Protocol, Rule};
-use filter::iptables::{Found, NewRule, Table, TableName, in_legacy};
+use filter::iptables::{Before, Found, Table, TableName, in_legacy};
 use netops::error::Result;
 use netops::places::Places;
 use netops::{Errno, OpError};
@@ -45,16 +45,17 @@ pub(crate) struct Contest<'a> {
     pub(crate) replaced: Replaced,
 }
 
-/// Rules that ADD replaces: shared with the undo that puts them back.
-pub(crate) type Replaced = Rc<RefCell<Vec<NewRule>>>;
+/// The attachment's rules before the first change; `None` before they are known. Shared with the undo that puts them back.
+pub(crate) type Replaced = Rc<RefCell<Option<Before>>>;
 
 impl Contest<'_> {
     /// Keeps the attachment's rules as they were before the first change.
-    pub(crate) fn keep<'f>(&self, own: impl Iterator<Item = &'f Found>) {
+    pub(crate) fn keep(&self, own: impl FnOnce() -> Result<Before>) -> Result<()> {
         let mut replaced = self.replaced.borrow_mut();
-        if replaced.is_empty() {
-            replaced.extend(own.filter_map(Found::again));
+        if replaced.is_none() {
+            *replaced = Some(own()?);
         }
+        Ok(())
     }
 
     /// Takes the holders in the table of the new rules, and looks for those in the other backend. Whether ADD goes on.

@@ -22,6 +22,7 @@ use netops::error::Result;
 use netops::nft::Family;
 use netops::{Errno, OpError};
 
+use crate::before;
 use crate::conf::{Backend, Mark};
 use crate::holder::{self, Contest, Holder};
 use crate::pod::{Forwarded, Known, Pod, Whose, is_conditional, whose};
@@ -124,7 +125,7 @@ impl Pod<'_> {
         rules.into_iter().enumerate().map(own).collect()
     }
 
-    fn known<'a>(&self, address: &'a [IpAddr]) -> Known<'a> {
+    pub(crate) fn known<'a>(&self, address: &'a [IpAddr]) -> Known<'a> {
         // Another attachment's rules forward to another address.
         Known { addresses: address, held: &|| None }
     }
@@ -219,12 +220,12 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<
     let entries = table.list_ports(DNAT, &chain, &ports(pod))?;
     let is_own = |found: &Found| found.goes_to() == Some(chain.as_str());
     let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_own);
+    contest.keep(|| before::of(table, &chain, found.as_deref(), &own))?;
     let contested: Vec<_> = others.iter().filter(|found| contests(found, pod)).collect();
     let (living, dead) = holder::in_chains(table, &contested, pod)?;
     if !contest.goes_on(living, table, Backend::Iptables, pod)? {
         return Ok(Vec::new());
     }
-    contest.keep(found.iter().flatten().chain(&own));
     let mark = mark_of(pod, table)?;
     let mut edits = shared(pod, &mark, table)?;
     let rules = pod.rules(&mark);
@@ -421,30 +422,6 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
         table.change(|table| removals(table, stays))?;
     }
     Ok(forwarded)
-}
-
-/// Removes the rules of a failed ADD, and puts those back that it replaced.
-pub(crate) fn put_back(table: &mut Table<'_>, pod: &Pod<'_>, replaced: &[NewRule]) -> Result<Vec<Forwarded>> {
-    let address = [pod.address.ip()];
-    let forwarded = remove(table, pod.names, &pod.known(&address))?;
-    append(table, replaced)?;
-    Ok(forwarded)
-}
-
-/// Adds rules that were there before, with their chains.
-pub(crate) fn append(table: &mut Table<'_>, rules: &[NewRule]) -> Result<()> {
-    if rules.is_empty() {
-        return Ok(());
-    }
-    let chains: BTreeSet<&str> = rules.iter().map(|rule| rule.chain.as_str()).collect();
-    table.change(|table| {
-        let mut edits = Vec::new();
-        for chain in &chains {
-            edits.extend(table.create_chain_once(chain)?);
-        }
-        edits.extend(rules.iter().cloned().map(Edit::Append));
-        Ok(edits)
-    })
 }
 
 /// Removes the rules of a network's attachments that GC removes; returns the UDP ports that they forwarded.

@@ -17,6 +17,7 @@ pub mod forwards;
 mod pod;
 
 mod accept;
+mod before;
 mod holder;
 mod iptables;
 mod native;
@@ -30,8 +31,8 @@ use std::rc::Rc;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed};
 use cni_spec::{AddResult, Attachment, CniError, Code};
-use filter::iptables::{Edit, Table, TableName};
-use filter::{Filter, Stale};
+use filter::iptables::{Before, Edit, Table, TableName};
+use filter::{Filter, Names, Stale};
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
 use netops::nft::conntrack::{self, Flow};
@@ -60,7 +61,7 @@ impl ChainedPlugin for Portmap {
         }
         let mut filter = open(call.raw.search_path())?;
         let addresses = addresses(call);
-        for address in addresses {
+        for &address in &addresses {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
             let pod = Pod { names: names(call.attachment), conf, family, address };
             let mut contest = contest(call);
@@ -87,6 +88,13 @@ impl ChainedPlugin for Portmap {
             }
             redirect_flows(&pod, &contest);
             txn.checkpoint().await;
+        }
+        if conf.accept_forwarded == Some(false) {
+            // Last: these are not put back.
+            for address in addresses {
+                let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
+                accept_no_more(&mut filter, names(call.attachment), family)?;
+            }
         }
         Ok(())
     }
@@ -211,7 +219,7 @@ fn is_compared(edit: &Edit) -> bool {
             new.note.is_some() || new.rule.to_local || new.chain.starts_with(iptables::OWN)
         }
         Edit::CreateChain(chain) => chain.starts_with(iptables::OWN),
-        Edit::Delete(_) | Edit::FlushChain(_) | Edit::DeleteChain(_) => false,
+        Edit::PutBack(_) | Edit::Delete(_) | Edit::FlushChain(_) | Edit::DeleteChain(_) => false,
     }
 }
 
@@ -297,11 +305,6 @@ fn accepting<'a>(filter: &'a mut Filter, pod: &Pod<'_>) -> Result<Option<Table<'
 fn accept(filter: &mut Filter, pod: &Pod<'_>, replaced: &Accepted) -> Result<(), CniError> {
     match accepting(filter, pod)? {
         Some(mut table) => table.change(|table| accept::edits(table, pod, replaced)).map_err(failed),
-        // An ADD before this one may have had another value.
-        None if pod.conf.accept_forwarded == Some(false) => {
-            let remove = &mut |table: &mut Table<'_>| accept::remove(table, pod.names);
-            filter.each_iptables(pod.family, TableName::Filter, remove).map_err(failed)
-        }
         None if pod.conf.accept_forwarded == Some(true) => {
             let family = pod.family;
             tracing::warn!(%family, "key acceptForwarded has no effect: this node can have no rules of iptables");
@@ -309,6 +312,12 @@ fn accept(filter: &mut Filter, pod: &Pod<'_>, replaced: &Accepted) -> Result<(),
         }
         None => Ok(()),
     }
+}
+
+/// Removes the rules of an ADD before this one that had another value of the key.
+fn accept_no_more(filter: &mut Filter, names: Names<'_>, family: Family) -> Result<(), CniError> {
+    let remove = &mut |table: &mut Table<'_>| accept::remove(table, names);
+    filter.each_iptables(family, TableName::Filter, remove).map_err(failed)
 }
 
 fn contest<'a>(call: &Call<'a, Conf>) -> Contest<'a> {
@@ -428,7 +437,8 @@ struct Unmap {
 
 impl fmt::Display for Unmap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.replaced.borrow().is_empty() { "removed" } else { "as before" };
+        let had_none = self.replaced.borrow().as_ref().is_some_and(Before::is_empty);
+        let how = if had_none { "removed" } else { "as before" };
         write!(f, "forwarded ports of {} {how}", self.address.ip())
     }
 }
@@ -440,16 +450,16 @@ impl Unmap {
         let pod = Pod { names: names(attachment), conf, family, address: *address };
         let mut filter = open(search_path)?;
         let (replaced, accepted) = (replaced.borrow(), accepted.borrow());
+        // Without it ADD failed before it changed anything.
+        let Some(replaced) = &*replaced else { return Ok(()) };
         let forwarded = with_table(&mut filter, &pod, &mut |table, backend| match backend {
-            Backend::Iptables => iptables::put_back(table, &pod, &replaced),
-            Backend::Nftables => native::put_back(table, &pod, &replaced),
+            Backend::Iptables => before::put_back_chain(table, &pod, replaced),
+            Backend::Nftables => native::put_back(table, &pod, replaced),
         })?;
         if let Some(accepted) = &*accepted
             && let Some(mut table) = filter.iptables(family, TableName::Filter).map_err(failed)?
         {
-            accept::remove(&mut table, pod.names)
-                .and_then(|()| iptables::append(&mut table, accepted))
-                .map_err(failed)?;
+            accept::put_back(&mut table, pod.names, accepted).map_err(failed)?;
         }
         forget_flows(&forwarded, &mut |flow| forwarded.iter().any(|to| to.answers(flow)));
         Ok(())

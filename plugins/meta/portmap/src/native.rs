@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use cni_spec::collection::Sweep;
 use filter::iptables::rule::{Rule, Target, is};
-use filter::iptables::{Edit, Found, NativeTable, NewRule, Table};
+use filter::iptables::{Before, Edit, Found, NativeTable, NewRule, Table};
 use filter::{Names, Stale};
 use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};
@@ -165,13 +165,18 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<
         Some(note) => owner.owns(Some(note)),
         None => is_of(found, pod.names) && crate::pod::target(found) == Some(address[0]),
     };
+    contest.keep(|| {
+        let mut before = Before::default();
+        before.keep(PORTS, &ports, is_own);
+        before.keep(MASQUERADING, &masquerading, is_own);
+        Ok(before)
+    })?;
     let (own, others): (Vec<_>, Vec<_>) = ports.into_iter().partition(is_own);
     let own_masquerading: Vec<_> = masquerading.into_iter().filter(is_own).collect();
     let (living, dead) = holder::of_rules(others.iter().map(named), pod);
     if !contest.goes_on(living, table, Backend::Nftables, pod)? {
         return Ok(Vec::new());
     }
-    contest.keep(own.iter().chain(&own_masquerading));
     let mut edits = shared(table)?;
     let is_contested = |rule: &Rule| {
         rule.protocol.zip(rule.port).is_some_and(|(protocol, port)| dead.contains(&(protocol as u8, port)))
@@ -272,13 +277,10 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
     Ok(forwarded)
 }
 
-/// Removes the rules of a failed ADD, and puts those back that it replaced.
-pub(crate) fn put_back(table: &mut Table<'_>, pod: &Pod<'_>, replaced: &[NewRule]) -> Result<Vec<Forwarded>> {
-    let address = [pod.address.ip()];
-    let known = Known { addresses: &address, held: &|| None };
-    let forwarded = remove(table, pod.names, &known)?;
-    crate::iptables::append(table, replaced)?;
-    Ok(forwarded)
+/// Removes the rules of a failed ADD, and puts those back in their places that it replaced.
+pub(crate) fn put_back(table: &mut Table<'_>, pod: &Pod<'_>, before: &Before) -> Result<Vec<Forwarded>> {
+    let owner = pod.names.owner();
+    crate::before::put_back(table, before, |_, found| owner.owns(found.note.as_deref()))
 }
 
 /// Removes the rules of a network's attachments that GC removes; returns the UDP ports that they forwarded. The reference's rules name no network, so they stay.

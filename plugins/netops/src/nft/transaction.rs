@@ -61,6 +61,13 @@ pub enum Change {
     AppendRule(Rule),
     /// Inserts a rule at the start of its chain.
     PrependRule(Rule),
+    /// Inserts a rule before the one with this handle; `ENOENT` if that is gone.
+    InsertRule {
+        /// The new rule.
+        rule: Rule,
+        /// The handle of the rule that comes next.
+        before: u64,
+    },
     /// Deletes all rules of a chain.
     FlushChain(Chain),
     /// Deletes a table and everything in it.
@@ -83,7 +90,7 @@ impl Change {
             Self::EnsureSet(_) => (NEWSET, CREATE),
             Self::CreateElement(_) => (NEWSETELEM, CREATE | EXCL),
             Self::AppendRule(_) => (NEWRULE, CREATE | APPEND),
-            Self::PrependRule(_) => (NEWRULE, CREATE),
+            Self::PrependRule(_) | Self::InsertRule { .. } => (NEWRULE, CREATE),
             Self::FlushChain(_) | Self::DeleteRule(_) => (DELRULE, 0),
             Self::DeleteTable(_) => (DELTABLE, 0),
             Self::DeleteChain(_) => (DELCHAIN, 0),
@@ -98,7 +105,10 @@ impl Change {
             Self::EnsureChain(chain) | Self::FlushChain(chain) | Self::DeleteChain(chain) => &chain.table,
             Self::EnsureSet(set) | Self::DeleteSet(set) => &set.table,
             Self::CreateElement(element) | Self::DeleteElement(element) => &element.table,
-            Self::AppendRule(rule) | Self::PrependRule(rule) | Self::DeleteRule(rule) => &rule.table,
+            Self::AppendRule(rule)
+            | Self::PrependRule(rule)
+            | Self::InsertRule { rule, .. }
+            | Self::DeleteRule(rule) => &rule.table,
         }
     }
 
@@ -111,7 +121,8 @@ impl Change {
             | Self::EnsureSet(_)
             | Self::CreateElement(_)
             | Self::AppendRule(_)
-            | Self::PrependRule(_) => "create",
+            | Self::PrependRule(_)
+            | Self::InsertRule { .. } => "create",
             Self::FlushChain(_) => "flush",
             Self::DeleteTable(_)
             | Self::DeleteChain(_)
@@ -137,7 +148,10 @@ impl Change {
             Self::CreateElement(element) | Self::DeleteElement(element) => {
                 format!("nft element {element}")
             }
-            Self::AppendRule(rule) | Self::PrependRule(rule) | Self::DeleteRule(rule) => format!("nft rule {rule}"),
+            Self::AppendRule(rule)
+            | Self::PrependRule(rule)
+            | Self::InsertRule { rule, .. }
+            | Self::DeleteRule(rule) => format!("nft rule {rule}"),
         }
     }
 
@@ -148,7 +162,7 @@ impl Change {
             Self::EnsureChain(_) => "NFT_MSG_NEWCHAIN",
             Self::EnsureSet(_) => "NFT_MSG_NEWSET",
             Self::CreateElement(_) => "NFT_MSG_NEWSETELEM",
-            Self::AppendRule(_) | Self::PrependRule(_) => "NFT_MSG_NEWRULE",
+            Self::AppendRule(_) | Self::PrependRule(_) | Self::InsertRule { .. } => "NFT_MSG_NEWRULE",
             Self::FlushChain(_) | Self::DeleteRule(_) => "NFT_MSG_DELRULE",
             Self::DeleteTable(_) => "NFT_MSG_DELTABLE",
             Self::DeleteChain(_) => "NFT_MSG_DELCHAIN",
@@ -173,6 +187,10 @@ impl Change {
                 encode_key(element, w);
             }
             Self::AppendRule(rule) | Self::PrependRule(rule) => encode_rule(rule, w),
+            Self::InsertRule { rule, before } => {
+                encode_rule(rule, w);
+                w.attr(6, &before.to_be_bytes());
+            }
             Self::DeleteRule(rule) => {
                 w.text(2, &rule.chain);
                 // Handle 0 belongs to no rule. Without a handle the request would flush the chain.

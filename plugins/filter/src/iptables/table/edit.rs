@@ -16,6 +16,8 @@ pub enum Edit {
     Append(NewRule),
     /// Adds a rule at the start of a chain, `-I CHAIN 1`.
     Prepend(NewRule),
+    /// Adds a rule that was there before at its old place.
+    PutBack(PutBack),
     /// Deletes a rule.
     Delete(Found),
     /// Deletes a chain's rules.
@@ -35,15 +37,24 @@ pub struct NewRule {
     pub note: Option<String>,
 }
 
+/// A rule that a change deleted, and where it was.
+#[derive(Debug, Clone)]
+pub struct PutBack {
+    pub(super) rule: Found,
+    /// The number of rules that come before it then.
+    pub(super) at: usize,
+    /// The handle of the rule that comes next; `None` at the end of the chain.
+    pub(super) next: Option<u64>,
+}
+
 impl Found {
-    /// The rule as one to add again, such as after a change that is taken back; `None` if it has anything that our rules do not.
+    /// The name of its chain.
     #[must_use]
-    pub fn again(&self) -> Option<NewRule> {
-        let chain = match &self.id {
-            Id::Handle(rule) => rule.chain.to_string(),
-            Id::Words(words) => words.split_whitespace().next()?.to_owned(),
-        };
-        Some(NewRule { chain, rule: self.rule.clone()?, note: self.note.clone() })
+    pub fn chain(&self) -> Option<&str> {
+        match &self.id {
+            Id::Handle(rule) => Some(&rule.chain),
+            Id::Words(words) => words.split(' ').next(),
+        }
     }
 }
 
@@ -69,7 +80,12 @@ pub(super) fn missing_base_chains(
                     None => changes.push(Change::EnsureChain(chain)),
                 }
             }
-            Edit::Append(_) | Edit::Prepend(_) | Edit::Delete(_) | Edit::FlushChain(_) | Edit::DeleteChain(_) => {}
+            Edit::Append(_)
+            | Edit::Prepend(_)
+            | Edit::PutBack(_)
+            | Edit::Delete(_)
+            | Edit::FlushChain(_)
+            | Edit::DeleteChain(_) => {}
         }
     }
     let makes_chain = !changes.is_empty() || edits.iter().any(|edit| matches!(edit, Edit::CreateChain(_)));
@@ -88,8 +104,16 @@ pub(super) fn nft_changes(table: &nft::Table, dialect: Dialect, edit: Edit) -> R
         Edit::Append(new) => dialect.encode(table, new)?.into_iter().map(Change::AppendRule).collect(),
         // Prepended in reverse order, so that the first is at the start.
         Edit::Prepend(new) => dialect.encode(table, new)?.into_iter().rev().map(Change::PrependRule).collect(),
+        Edit::PutBack(PutBack { rule: Found { id: Id::Handle(rule), .. }, next, .. }) => {
+            let rule = dialect.as_it_was(rule);
+            vec![match next {
+                Some(before) => Change::InsertRule { rule, before },
+                None => Change::AppendRule(rule),
+            }]
+        }
         Edit::Delete(Found { id: Id::Handle(rule), .. }) => vec![Change::DeleteRule(rule)],
-        Edit::Delete(Found { id: Id::Words(_), .. }) => Vec::new(),
+        Edit::PutBack(PutBack { rule: Found { id: Id::Words(_), .. }, .. })
+        | Edit::Delete(Found { id: Id::Words(_), .. }) => Vec::new(),
         Edit::FlushChain(chain) => vec![Change::FlushChain(table.chain(chain))],
         Edit::DeleteChain(chain) => {
             let chain = table.chain(chain);
@@ -105,6 +129,10 @@ pub(super) fn words(edit: &Edit) -> String {
             let rule = rule.as_ref().map_or_else(|| " (another program's rule)".to_owned(), ToString::to_string);
             format!("-D {}{rule}", found.chain)
         }
+        Edit::PutBack(PutBack { rule: Found { rule, id: Id::Handle(found), .. }, at, .. }) => {
+            let rule = rule.as_ref().map_or_else(|| " (another program's rule)".to_owned(), ToString::to_string);
+            format!("-I {} {}{rule}", found.chain, at + 1)
+        }
         Edit::DeleteChain(chain) => format!("-X {chain}"),
         other => line(other).trim_end().to_owned(),
     }
@@ -116,8 +144,13 @@ pub(super) fn line(edit: &Edit) -> String {
         Edit::CreateChain(chain) => format!("-N {chain}\n"),
         Edit::Append(new) => format!("-A {}{}\n", new.chain, new.rule),
         Edit::Prepend(new) => format!("-I {} 1{}\n", new.chain, new.rule),
+        Edit::PutBack(PutBack { rule: Found { id: Id::Words(words), .. }, at, .. }) => {
+            let (chain, options) = words.split_once(' ').unwrap_or((words, ""));
+            format!("-I {chain} {} {options}\n", at + 1)
+        }
         Edit::Delete(Found { id: Id::Words(words), .. }) => format!("-D {words}\n"),
-        Edit::Delete(Found { id: Id::Handle(_), .. }) => String::new(),
+        Edit::PutBack(PutBack { rule: Found { id: Id::Handle(_), .. }, .. })
+        | Edit::Delete(Found { id: Id::Handle(_), .. }) => String::new(),
         Edit::FlushChain(chain) => format!("-F {chain}\n"),
         Edit::DeleteChain(chain) => format!("-F {chain}\n-X {chain}\n"),
     }
