@@ -1,15 +1,15 @@
 //! ADD: all plugins or none. The cache has an entry from before the first plugin runs.
 
 use crate::cache::Look;
+use crate::call::Reason;
 use crate::chain::{Chain, Step};
 use crate::entry::Cached;
 use crate::error::Error;
-use crate::limits::Limits;
-use crate::orphans;
 use crate::{Attachment, Namespace, NetworkConf, Runtime};
 use cni_spec::{AddResult, CniError, Code, Command, NetworkName, SpecVersion};
 use serde_json::value::RawValue;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// One ADD.
 pub(crate) struct Add<'a> {
@@ -18,50 +18,20 @@ pub(crate) struct Add<'a> {
     attachment: &'a Attachment,
 }
 
-/// The attachment's entry in the cache before this ADD.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What earlier ADDs of the attachment have left when this one begins.
 enum Before {
     Nothing,
-    /// An ADD that was not finished.
-    Intent,
-    /// A finished ADD for a namespace that is gone. Its entry stays until this ADD is finished.
-    Gone,
     /// A finished ADD for a namespace that may exist: DEL could reach a container that lives.
-    Unknown,
-}
-
-impl Before {
-    /// # Errors
-    /// The attachment is there, and lives.
-    fn of(cached: Option<&Cached>) -> Result<Self, Error> {
-        let Some(cached) = cached else { return Ok(Before::Nothing) };
-        if !cached.is_complete() {
-            return Ok(Before::Intent);
-        }
-        match cached.namespace() {
-            Namespace::Gone => Ok(Before::Gone),
-            Namespace::Unknown => Ok(Before::Unknown),
-            Namespace::Present => {
-                let Attachment { id, netns, .. } = cached.attachment.clone();
-                Err(Error::Attached { network: cached.network.clone(), id, netns })
-            }
-        }
-    }
-
-    fn has_result(self) -> bool {
-        matches!(self, Before::Gone | Before::Unknown)
-    }
+    MayLive(Box<Cached>),
 }
 
 /// An ADD that failed, and how far it got.
 struct Failed<'a> {
     error: Error,
-    /// The executables of the plugins that ran.
+    /// The executables of the plugins that may have made something.
     ran: &'a [PathBuf],
-    /// The last plugin itself reported that it cannot use its input.
-    is_refused: bool,
-    /// The last plugin itself reported that what it is to make is there already.
-    is_taken: bool,
+    /// Why the plugin that failed has made nothing; `None` if it may have made something.
+    made_nothing: Option<Reason>,
     last: Option<Step>,
 }
 
@@ -70,8 +40,6 @@ struct Failed<'a> {
 struct RolledBack<'a> {
     /// The plugins whose DEL succeeded.
     undone: Vec<&'a str>,
-    /// The plugin that refused DEL as it had refused ADD, and so has changed nothing.
-    idle: Option<&'a str>,
     /// The plugins that left something behind.
     left: Vec<Error>,
 }
@@ -102,17 +70,46 @@ impl<'a> Add<'a> {
             Look::Own(cached) => Some(*cached),
             Look::Others(other) => return Err(cache.clash(self.name, &self.attachment.id, &other)),
         };
-        let before = Before::of(cached.as_ref())?;
-        if let Some(running) = cached.as_ref().and_then(|cached| cached.running.as_ref()) {
-            // A process that still works on an earlier ADD would conflict with this one's plugins.
-            orphans::end(running, &Limits::of(runtime), Command::Add).await?;
-        }
-        let entry = cached.filter(|_| before.has_result()).unwrap_or_else(|| self.entry(None));
-        self.chain.noted = Some(cache.begin(&entry)?);
+        let before = match cached {
+            None => Before::Nothing,
+            Some(cached) => self.replace(cached).await?,
+        };
+        let entry = match &before {
+            Before::Nothing => &self.entry(None),
+            Before::MayLive(cached) => cached,
+        };
+        self.chain.noted = Some(Arc::new(cache.begin(entry)?));
         match self.add_all(&executables, version).await {
             Ok(result) => Ok(result),
-            Err(failed) => Err(self.give_up(failed, before).await),
+            Err(failed) => Err(self.give_up(failed, &before).await),
         }
+    }
+
+    /// Deletes what an earlier ADD has left: one that was not finished, or one whose namespace has ended.
+    ///
+    /// # Errors
+    /// [`Error::Attached`]: the namespace of the earlier ADD exists. For an ADD that was not finished only another namespace
+    /// than this ADD's counts. Those of DEL.
+    async fn replace(&self, cached: Cached) -> Result<Before, Error> {
+        let (runtime, network) = (self.chain.runtime, self.chain.network);
+        let (is_complete, netns) = (cached.is_complete(), &self.attachment.netns);
+        let lives_in = match cached.namespace() {
+            Namespace::Present if !is_complete && cached.is_of(netns) => None,
+            Namespace::Present => Some(cached.attachment.netns.clone()),
+            Namespace::Unknown if is_complete => return Ok(Before::MayLive(Box::new(cached))),
+            Namespace::Unknown => None,
+            Namespace::Gone => cached.process().map(|process| format!("/proc/{process}/ns/net")),
+        };
+        if let Some(netns) = lives_in {
+            let Cached { network, attachment, .. } = cached;
+            return Err(Error::Attached { network, id: attachment.id, netns, is_complete });
+        }
+        tracing::info!("DEL of what an earlier ADD has left comes before this ADD");
+        match cached.network_conf() {
+            Ok(conf) => runtime.del_by_either(&conf, Some(network), &cached.attachment, Some(&cached)).await?,
+            Err(_) => runtime.del_by_either(network, None, &cached.attachment, Some(&cached)).await?,
+        }
+        Ok(Before::Nothing)
     }
 
     /// Runs all plugins and then writes the complete entry.
@@ -120,16 +117,16 @@ impl<'a> Add<'a> {
         let mut last = None;
         for (index, (plugin, executable)) in self.chain.network.plugins.iter().zip(executables).enumerate() {
             if let Err(failure) = self.chain.add_one(plugin, executable, self.attachment, version, &mut last).await {
-                let ran = index + usize::from(failure.has_run());
-                let (is_refused, is_taken) = (failure.is_refusal(), failure.is_taken());
+                let made_nothing = failure.made_nothing();
+                let ran = index + usize::from(failure.has_run() && made_nothing.is_none());
                 let error = self.chain.plugin_error(plugin, failure.error);
-                return Err(Failed { error, ran: &executables[..ran], is_refused, is_taken, last });
+                return Err(Failed { error, ran: &executables[..ran], made_nothing, last });
             }
         }
         let cache = &self.chain.runtime.settings.cache;
         match cache.finish(&self.entry(last.as_ref().map(|step| step.json.clone()))) {
             Ok(()) => Ok(last.map(|step| step.result).unwrap_or_default()),
-            Err(error) => Err(Failed { error, ran: executables, is_refused: false, is_taken: false, last }),
+            Err(error) => Err(Failed { error, ran: executables, made_nothing: None, last }),
         }
     }
 
@@ -139,46 +136,35 @@ impl<'a> Add<'a> {
     }
 
     /// Rolls a failed ADD back and reports the outcome in the error.
-    async fn give_up(&self, failed: Failed<'_>, before: Before) -> Error {
-        if before == Before::Unknown {
+    async fn give_up(&self, failed: Failed<'_>, before: &Before) -> Error {
+        if matches!(before, Before::MayLive(_)) {
             let sentence = "Nothing was rolled back: the attachment is there from an earlier ADD. Call DEL first.";
             return with_details(failed.error, &[sentence.into()]);
         }
-        // DEL goes by the attachment's name, so it would remove what another runtime has made of it.
-        if before == Before::Nothing && failed.is_taken && failed.ran.len() == 1 {
-            let sentence = "Nothing was rolled back: what is there already may be in use.".into();
-            let removed = self.chain.runtime.settings.cache.remove(self.name, &self.attachment.id);
-            let left = removed.err().map(|error| left_behind(&error, &failed.error));
-            return with_details(failed.error, &[Some(sentence), left].into_iter().flatten().collect::<Vec<_>>());
-        }
-        let RolledBack { undone, idle, left } = self.roll_back(&failed).await;
+        let RolledBack { undone, left } = self.roll_back(&failed).await;
         let is_clean = left.is_empty();
         let mut details = Vec::new();
         if !undone.is_empty() {
             details.push(format!("Rolled back: {}.", undone.join(", ")));
         }
-        details.extend(idle.map(|plugin| format!("{plugin} refuses DEL as well, so it has made nothing.")));
+        if failed.made_nothing == Some(Reason::Taken) {
+            details.push("What is there already may be in use: no plugin was called to delete it.".into());
+        }
         details.extend(left.iter().map(|error| left_behind(error, &failed.error)));
-        match (before, is_clean) {
-            (Before::Nothing, true) => {
-                let removed = self.chain.runtime.settings.cache.remove(self.name, &self.attachment.id);
-                details.extend(removed.err().map(|error| left_behind(&error, &failed.error)));
-            }
-            // Plugins after the one that failed may have left something in an earlier ADD.
-            (Before::Nothing | Before::Intent, _) => {
-                details.push("The cache keeps the attachment as incomplete: DEL finishes it.".into());
-            }
-            (Before::Gone | Before::Unknown, _) => {}
+        if is_clean {
+            let removed = self.chain.runtime.settings.cache.remove(self.name, &self.attachment.id);
+            details.extend(removed.err().map(|error| left_behind(&error, &failed.error)));
+        } else {
+            details.push("The cache keeps the attachment as incomplete: DEL finishes it.".into());
         }
         with_details(failed.error, &details)
     }
 
     /// Calls DEL of the plugins that ran, newest first.
     ///
-    /// A plugin that refused the configuration at ADD and again at DEL has changed nothing (SPEC 5, Error: codes of
-    /// invalid input). Its DEL would be refused every time, so it does not count as left behind. The reference's
-    /// plugins refuse with the code of any other failure; with that code they may have changed something, and the cache
-    /// keeps the attachment.
+    /// A plugin that has made nothing is not called: DEL goes by the attachment's name, so it would remove what another
+    /// runtime has made of it. The reference's plugins refuse with the code of any other failure; with that code they may
+    /// have changed something, and the cache keeps the attachment.
     async fn roll_back(&self, failed: &Failed<'_>) -> RolledBack<'_> {
         let chain = self.chain.rollback();
         // The result as far as ADD got; versions whose DEL has no prevResult get none.
@@ -186,13 +172,9 @@ impl<'a> Add<'a> {
         let prev_result = failed.last.as_ref().filter(|_| has_result).map(|step| step.json.get());
         let mut outcome = RolledBack::default();
         let ran = self.chain.network.plugins.iter().zip(failed.ran);
-        for (place, (plugin, executable)) in ran.enumerate().rev() {
-            let refused_add = failed.is_refused && place + 1 == failed.ran.len();
+        for (plugin, executable) in ran.rev() {
             match chain.call(plugin, executable, self.attachment, prev_result).await {
                 Ok(_) => outcome.undone.push(plugin.plugin_type.as_str()),
-                Err(failure) if refused_add && failure.is_refusal() => {
-                    outcome.idle = Some(plugin.plugin_type.as_str());
-                }
                 Err(failure) => outcome.left.push(chain.plugin_error(plugin, failure.error)),
             }
         }

@@ -28,6 +28,15 @@ pub(crate) struct Failure {
     pub(crate) stage: Stage,
 }
 
+/// Why a plugin that failed has made nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It cannot use its input (SPEC 5, Error: codes of invalid input), or the namespace.
+    Refused,
+    /// What it is to make is there already, and may be in use.
+    Taken,
+}
+
 /// How far a failed call got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -44,14 +53,22 @@ impl Failure {
         move |error| Self { error, stage }
     }
 
-    /// Whether the plugin itself reported that it cannot use its input.
-    pub(crate) fn is_refusal(&self) -> bool {
-        self.stage == Stage::Printed && self.error.code.is_refusal()
+    /// The reason why the plugin has made nothing, by the error that it printed.
+    pub(crate) fn made_nothing(&self) -> Option<Reason> {
+        let is_refusal = self.error.code.is_refusal() || self.error.code == Code::INVALID_NETNS;
+        match self.stage {
+            Stage::Printed if self.is_taken() => Some(Reason::Taken),
+            Stage::Printed if is_refusal => Some(Reason::Refused),
+            Stage::Before | Stage::Ran | Stage::Printed => None,
+        }
     }
 
-    /// Whether the plugin itself reported that what it is to make is there already. It has then changed nothing.
-    pub(crate) fn is_taken(&self) -> bool {
-        self.stage == Stage::Printed && self.error.code == Code::EXISTS
+    /// Whether the error says that what the plugin is to make is there already. The reference's host-local has no code for
+    /// that.
+    fn is_taken(&self) -> bool {
+        let CniError { code, msg, details } = &self.error;
+        let has_address = |text: &String| text.contains("duplicate allocation is not allowed");
+        *code == Code::EXISTS || has_address(msg) || has_address(details)
     }
 
     pub(crate) fn has_run(&self) -> bool {

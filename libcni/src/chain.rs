@@ -16,6 +16,7 @@ use cni_spec::{AddResult, CniError, Code, Command, SpecVersion};
 use nix::unistd::{AccessFlags, access};
 use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// One operation on one network.
 pub(crate) struct Chain<'a> {
@@ -23,8 +24,8 @@ pub(crate) struct Chain<'a> {
     pub(crate) network: &'a NetworkConf,
     command: Command,
     pub(crate) limits: Limits,
-    /// Where ADD records the plugin's process.
-    pub(crate) noted: Option<Noted>,
+    /// Where ADD and DEL record the plugin's process.
+    pub(crate) noted: Option<Arc<Noted>>,
 }
 
 impl<'a> Chain<'a> {
@@ -34,7 +35,8 @@ impl<'a> Chain<'a> {
 
     /// The DELs of a rollback.
     pub(crate) fn rollback(&self) -> Self {
-        Self { command: Command::Del, limits: Limits::of_rollback(self.runtime), noted: None, ..*self }
+        let (limits, noted) = (Limits::of_rollback(self.runtime), self.noted.clone());
+        Self { command: Command::Del, limits, noted, ..*self }
     }
 
     /// One plugin of ADD; its result replaces `last`.
@@ -183,7 +185,7 @@ impl<'a> Chain<'a> {
         env: CallEnv,
         stdin: &[u8],
     ) -> Result<Vec<u8>, Failure> {
-        let (runtime, limits, command, noted) = (self.runtime, &self.limits, self.command, self.noted.as_ref());
+        let (runtime, limits, command, noted) = (self.runtime, &self.limits, self.command, self.noted.as_deref());
         PluginCall { runtime, limits, command, plugin: plugin.plugin_type.as_str(), executable, env, stdin, noted }
             .make()
             .await

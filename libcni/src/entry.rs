@@ -140,6 +140,19 @@ impl Cached {
         }
     }
 
+    /// Whether the namespace at `path` is the one that ADD used.
+    pub(crate) fn is_of(&self, path: &str) -> bool {
+        match &self.mark {
+            Some(mark) => mark.find(path) == Namespace::Present,
+            None => self.attachment.netns == path,
+        }
+    }
+
+    /// A process that is in the namespace that ADD used, though the path leads to it no more.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.mark.as_ref()?.process()
+    }
+
     /// The result, read as its own version, or `version` if it names none.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ pub enum Error {
         id: AttachmentId,
     },
     /// The attachment is there from an earlier ADD, and its namespace exists; no plugin has run.
-    #[error("{}; {DEL_FIRST}", attached(network, id, netns))]
+    #[error("{}; {DEL_FIRST}", attached(network, id, netns, *is_complete))]
     Attached {
         /// The network.
         network: NetworkName,
@@ -107,6 +107,8 @@ pub enum Error {
         id: AttachmentId,
         /// The namespace that it is in.
         netns: String,
+        /// Whether the earlier ADD was finished.
+        is_complete: bool,
     },
     /// Plugins that a runtime left running for the attachment could not be ended; no plugin has run.
     #[error("{error}")]
@@ -209,9 +211,10 @@ fn incomplete(network: &NetworkName, id: &AttachmentId) -> String {
     format!("cannot check {}/{} in network {network}: its ADD was not finished", id.container_id, id.ifname)
 }
 
-fn attached(network: &NetworkName, id: &AttachmentId, netns: &str) -> String {
+fn attached(network: &NetworkName, id: &AttachmentId, netns: &str, is_complete: bool) -> String {
     let AttachmentId { container_id, ifname } = id;
-    format!("cannot add {container_id}/{ifname} to network {network}: it is attached already, in {netns}")
+    let is = if is_complete { "it is attached already" } else { "an earlier ADD of it was not finished" };
+    format!("cannot add {container_id}/{ifname} to network {network}: {is}, in {netns}")
 }
 
 fn prefix(path: Option<&Path>) -> String {
@@ -280,8 +283,9 @@ impl Error {
             Error::Incomplete { network, id } => {
                 new(Code::CHECK_FAILED, incomplete(network, id)).detail(format!("{DEL_THEN_ADD}."))
             }
-            Error::Attached { network, id, netns } => {
-                new(Code::EXISTS, attached(network, id, netns)).detail("Nothing was changed: call DEL first.")
+            Error::Attached { network, id, netns, is_complete } => {
+                new(Code::EXISTS, attached(network, id, netns, *is_complete))
+                    .detail("Nothing was changed: call DEL first.")
             }
             Error::Several { errors } => CniError::join(errors.iter().map(Error::to_cni_error).collect())
                 .unwrap_or_else(|| new(Code::INTERNAL, "no error".to_owned())),

@@ -99,6 +99,7 @@ use cni_spec::{AddResult, CniError, Code, Command, NetworkName, PluginPath, Plug
 use limits::Limits;
 use lock::Held;
 use settings::Settings;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -343,7 +344,7 @@ impl Runtime {
     }
 
     /// DEL with one configuration and, where a plugin refuses that, with another one.
-    async fn del_by_either(
+    pub(crate) async fn del_by_either(
         &self,
         first: &NetworkConf,
         second: Option<&NetworkConf>,
@@ -354,6 +355,7 @@ impl Runtime {
             orphans::end(running, &Limits::of(self), Command::Del).await?;
         }
         let second = second.filter(|second| second.bytes != first.bytes);
+        let first = &self.with_dropped(first, cached);
         match (self.del_by(first, attachment, cached).await, second) {
             (Err(refusal), Some(second)) if refusal.is_refusal() => {
                 tracing::warn!(error = refusal.with_causes(), "DEL goes on with the network's other configuration");
@@ -365,6 +367,28 @@ impl Runtime {
             }
             (outcome, _) => outcome,
         }
+    }
+
+    /// The network for DEL, together with the plugins that were part of it at ADD and are no more, as they were then.
+    fn with_dropped<'a>(&self, network: &'a NetworkConf, cached: Option<&Cached>) -> Cow<'a, NetworkConf> {
+        let had = cached.and_then(|cached| self.cached_conf(cached).ok()).map(|had| had.plugins).unwrap_or_default();
+        let is_dropped = |had: &PluginObject| !network.plugins.iter().any(|plugin| plugin.is_alike(had));
+        let dropped: Vec<_> = had.into_iter().filter(is_dropped).collect();
+        if dropped.is_empty() {
+            return Cow::Borrowed(network);
+        }
+        let types: Vec<_> = dropped.iter().map(|plugin| plugin.plugin_type.as_str()).collect();
+        tracing::warn!(
+            plugins = types.join(", "),
+            "DEL is also for plugins that the network had at ADD and has no more"
+        );
+        let mut all = network.clone();
+        // DEL goes backward. Where only the address plugin is another one, the interface goes first.
+        let is_there = |had: &PluginObject| network.plugins.iter().any(|plugin| plugin.plugin_type == had.plugin_type);
+        let (first, last): (Vec<_>, Vec<_>) = dropped.into_iter().partition(is_there);
+        all.plugins.splice(0..0, first);
+        all.plugins.extend(last);
+        Cow::Owned(all)
     }
 
     async fn del_by(
@@ -388,7 +412,10 @@ impl Runtime {
             |cached: &Cached| cached.attachment.netns == attachment.netns && cached.namespace() == Namespace::Gone;
         let without = cached.is_some_and(is_gone).then(|| attachment.clone().netns(""));
         let attachment = without.as_ref().unwrap_or(attachment);
-        Chain::new(self, network, Command::Del).del(attachment, prev_result.as_deref()).await?;
+        let mut chain = Chain::new(self, network, Command::Del);
+        // A later process ends the plugin, should this one be killed. DEL needs no cache that can be written.
+        chain.noted = cached.and_then(|cached| self.settings.cache.begin(cached).ok()).map(Arc::new);
+        chain.del(attachment, prev_result.as_deref()).await?;
         self.settings.cache.remove(&name, &attachment.id).map(drop)
     }
 

@@ -75,8 +75,25 @@ impl Mark {
         match Self::of(path) {
             None => Namespace::Unknown,
             Some(found) if found == *self => Namespace::Present,
+            // Its time is another one also where it was mounted again, which only its processes have kept meanwhile.
+            Some(found) if found.number() == self.number() && self.process().is_some() => Namespace::Present,
             Some(_) => Namespace::Gone,
         }
+    }
+
+    /// Boot, device and inode.
+    fn number(&self) -> &str {
+        let end = self.0.match_indices(' ').nth(1).map_or(self.0.len(), |(end, _)| end);
+        &self.0[..end]
+    }
+
+    /// A process in the namespace with this number. The path may have been unmounted, or given to another namespace, while
+    /// processes stay in the marked one. The kernel gives numbers again, so it may also be another container's process.
+    pub(crate) fn process(&self) -> Option<u32> {
+        let is_in = |process: &u32| {
+            Self::of(&format!("/proc/{process}/ns/net")).is_some_and(|found| found.number() == self.number())
+        };
+        std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).find(is_in)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A plugin that a dead runtime left running.
 //!
-//! A runtime that is killed cannot end its plugin, which runs in a process group of its own and continues. An ADD that
-//! still runs could undo a DEL beside it, so DEL of an attachment whose ADD was interrupted ends that plugin first. It does not
+//! A runtime that is killed cannot end its plugin, which runs in a process group of its own and continues. An ADD or DEL that
+//! still runs could undo what a later call does, so the next call for the attachment ends that plugin first. It does not
 //! if the runtime lives: that has given the plugin up, and ends it.
 //!
 //! The cache's entry identifies the process. It was recorded there before the plugin got the end of its config, without
@@ -43,7 +43,7 @@ pub(crate) async fn end(running: &Running, limits: &Limits, command: Command) ->
         }
         let others = members(plugin).map_err(failed)?;
         let pid = plugin.pid.as_raw();
-        tracing::warn!(pid, others = others.len(), "ending a plugin that still runs an ADD which was not finished");
+        tracing::warn!(pid, others = others.len(), "ending a plugin that a dead runtime has left running");
         end_group(orphan, others, plugin).await
     };
     tokio::select! {
@@ -70,8 +70,11 @@ async fn end_group(orphan: Orphan, others: Vec<Orphan>, plugin: &ProcessId) -> R
         return Ok(());
     }
     let pid = plugin.pid;
-    Err(CniError::new(Code::TIMEOUT, format!("cannot end process {pid}, which still runs ADD for this attachment"))
-        .detail("It was sent SIGTERM and SIGKILL; a process that waits for a device or a file system may not end."))
+    Err(CniError::new(
+        Code::TIMEOUT,
+        format!("cannot end process {pid}, which an earlier call has started for this attachment"),
+    )
+    .detail("It was sent SIGTERM and SIGKILL; a process that waits for a device or a file system may not end."))
 }
 
 /// A process, by a descriptor that cannot come to mean another one.
@@ -117,7 +120,7 @@ impl Orphan {
             return Ok(());
         }
         let (pid, runtime) = (self.pid, runtime.pid);
-        Err(CniError::new(Code::TRY_AGAIN, format!("plugin process {pid} still runs ADD for this attachment"))
+        Err(CniError::new(Code::TRY_AGAIN, format!("plugin process {pid} still runs for this attachment"))
             .detail(format!("Process {runtime} has started it, and lives: try again when it has ended, or end both.")))
     }
 

@@ -25,6 +25,17 @@ impl PluginObject {
         self.keys.find_in_any_case(key).map(RawValue::get)
     }
 
+    /// Whether it is of the same executables: its own and its address plugin's.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        self.plugin_type == other.plugin_type && self.address_plugin() == other.address_plugin()
+    }
+
+    /// `ipam.type`, as text; `None` where there is none that can be read.
+    fn address_plugin(&self) -> Option<String> {
+        let ipam = RawObject::parse(self.find("ipam")?.as_bytes()).ok()?;
+        decode("type", ipam.find_in_any_case("type")).ok()?
+    }
+
     /// Parses an object; `index` is its place in a list, for error texts.
     pub(crate) fn parse(text: &RawValue, index: Option<usize>) -> Result<Self, CniError> {
         let object = RawObject::parse(text.get().as_bytes()).map_err(|error| {

@@ -119,7 +119,7 @@ fn a_plugin_without_a_usable_result_is_rolled_back() {
     expect![[r#"
         plugin type="silent" failed (add): cannot use result: the plugin ended well but printed none; Rolled back: silent, a.
         plugin type="odd" failed (add): cannot read result: key ips[0].address = 5: expected a string; The result was read as one of version 1.0.0. Rolled back: odd, a.
-        plugin type="liar" failed (add): no; Rolled back: liar, a."#]]
+        plugin type="liar" failed (add): no; Rolled back: a."#]]
     .assert_eq(&texts.join("\n"));
 }
 

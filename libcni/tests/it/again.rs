@@ -3,14 +3,15 @@
 use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::Code;
-use libcni::{Attachment, Error, Runtime};
+use libcni::{Attachment, Error, NetworkConf, Runtime};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const FILE: &str = "cache/results/net-c1-eth0";
@@ -27,6 +28,17 @@ impl Mounted {
 
     fn attachment(&self) -> Attachment {
         eth0().netns(&self.0)
+    }
+
+    /// A process in it, which holds it without its path.
+    fn enter(&self) -> InIt {
+        let mut cat = Command::new("nsenter");
+        cat.args([&format!("--net={}", self.0), "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = cat.spawn().unwrap();
+        // It answers when it is in the namespace.
+        child.stdin.as_mut().unwrap().write_all(b"!").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        InIt(child)
     }
 
     fn end(&self) {
@@ -47,6 +59,15 @@ impl Mounted {
                 return;
             }
         }
+    }
+}
+
+/// A process that ends with this value.
+struct InIt(Child);
+
+impl Drop for InIt {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).unwrap();
     }
 }
 
@@ -98,13 +119,63 @@ fn an_attachment_whose_namespace_is_gone_is_added_again() {
     folder.plugin("b", &failing("ADD"));
     folder.clear_log();
     wait(runtime.add(&net, &second.attachment())).unwrap_err();
-    expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&folder.log());
+    expect!["DEL b, DEL a, ADD a, ADD b, DEL b, DEL a"].assert_eq(&folder.log());
+    assert_eq!(folder.cache_files(), Vec::<String>::new());
     folder.plugin("b", GOOD);
     wait(runtime.add(&net, &second.attachment())).unwrap();
     assert_refused(&folder, &runtime, &second.attachment());
     // The path of the old namespace, and the same number as a rule.
     second.replace();
     wait(runtime.add(&net, &second.attachment())).unwrap();
+}
+
+/// `ip netns del` and a restarted runtime take a namespace's path away while its container runs on.
+#[test]
+fn an_attachment_without_a_path_lives_as_long_as_a_process_does() {
+    let folder = Folder::with(&[("a", GOOD), ("b", GOOD)]);
+    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a", "b"]));
+    for has_new_one in [false, true] {
+        let namespace = Mounted::at(&folder, &format!("netns-{has_new_one}"));
+        wait(runtime.add(&net, &namespace.attachment())).unwrap();
+        let container = namespace.enter();
+        namespace.end();
+        if has_new_one {
+            run("unshare", &[&format!("--net={}", namespace.0), "true"]);
+        }
+        let other = Mounted::at(&folder, &format!("other-{has_new_one}"));
+        for attachment in [namespace.attachment(), other.attachment()] {
+            assert_refused(&folder, &runtime, &attachment);
+        }
+        let pid = container.0.id();
+        let error = wait(runtime.add(&net, &namespace.attachment())).unwrap_err().to_string();
+        assert!(error.contains(&format!("attached already, in /proc/{pid}/ns/net")), "{error}");
+        drop(container);
+        folder.clear_log();
+        wait(runtime.add(&net, &other.attachment())).unwrap();
+        expect!["DEL b, DEL a, ADD a, ADD b"].assert_eq(&folder.log());
+        wait(runtime.del(&net, &other.attachment())).unwrap();
+    }
+}
+
+/// Another one that lives may be a container's whose runtime was killed before it could tell of it.
+#[test]
+fn an_unfinished_add_is_deleted_before_the_next_one_of_its_namespace() {
+    let folder = Folder::with(&[("a", GOOD), ("b", GOOD)]);
+    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a", "b"]));
+    let (first, second) = (Mounted::at(&folder, "first"), Mounted::at(&folder, "second"));
+    wait(runtime.add(&net, &first.attachment())).unwrap();
+    // As a killed runtime leaves it.
+    let entry = folder.read(FILE);
+    let (before, from_result) = entry.split_once(r#","result":"#).unwrap();
+    let after = &from_result[from_result.find(r#","namespace":"#).unwrap()..];
+    folder.write(FILE, &format!("{before}{after}"));
+    assert_refused(&folder, &runtime, &second.attachment());
+    let error = wait(runtime.add(&net, &second.attachment())).unwrap_err();
+    expect!["cannot add c1/eth0 to network net: an earlier ADD of it was not finished, in $DIR/first; nothing was changed: call DEL first"]
+        .assert_eq(&folder.stable(&error.to_string()));
+    folder.clear_log();
+    wait(runtime.add(&net, &first.attachment())).unwrap();
+    expect!["DEL b, DEL a, ADD a, ADD b"].assert_eq(&folder.log());
 }
 
 #[test]
@@ -120,6 +191,53 @@ fn del_does_not_enter_another_namespace_that_has_the_path_of_the_attachments() {
     expect!["DEL a, []"].assert_eq(&folder.log());
 }
 
+/// The kernel makes a new inode for a namespace that only processes hold.
+#[test]
+fn a_namespace_that_is_mounted_again_is_the_same() {
+    let folder = Folder::with(&[("a", &format!("{GOOD}\necho \"[$CNI_NETNS]\" >> \"$dir/log\"")), ("b", GOOD)]);
+    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a", "b"]));
+    let namespace = Mounted::at(&folder, "netns");
+    wait(runtime.add(&net, &namespace.attachment())).unwrap();
+    let container = namespace.enter();
+    namespace.end();
+    run("mount", &["--bind", &format!("/proc/{}/ns/net", container.0.id()), &namespace.0]);
+    assert_refused(&folder, &runtime, &namespace.attachment());
+    folder.clear_log();
+    wait(runtime.del(&net, &namespace.attachment())).unwrap();
+    expect!["DEL b, DEL a, [$DIR/netns]"].assert_eq(&folder.stable(&folder.log()));
+}
+
+/// The rest of what the plugin made would have no owner.
+#[test]
+fn del_is_for_the_plugins_that_the_network_had_at_add_too() {
+    let folder = Folder::with(&[("a", GOOD), ("b", GOOD), ("c", GOOD)]);
+    let runtime = folder.runtime();
+    for (now, dels) in [
+        (&["a"][..], "DEL c, DEL b, DEL a"),
+        (&["b", "c"], "DEL a, DEL c, DEL b"),
+        (&["a", "b", "c"], "DEL c, DEL b, DEL a"),
+    ] {
+        wait(runtime.add(&network("1.0.0", &["a", "b", "c"]), &eth0())).unwrap();
+        folder.clear_log();
+        wait(runtime.del(&network("1.0.0", now), &eth0())).unwrap();
+        assert_eq!(folder.log(), dels);
+    }
+    // Another address plugin is another executable, whose addresses are freed when the interface is gone.
+    let with_ipam = |ipam: &str| {
+        let text =
+            format!(r#"{{"cniVersion":"1.0.0","name":"net","plugins":[{{"type":"a","ipam":{ipam}}},{{"type":"b"}}]}}"#);
+        NetworkConf::parse(text.as_bytes()).unwrap()
+    };
+    for (now, dels) in
+        [("{}", "DEL b, DEL a, DEL a"), (r#"{"type":"d"}"#, "DEL b, DEL a, DEL a"), (r#"{"type":"c"}"#, "DEL b, DEL a")]
+    {
+        wait(runtime.add(&with_ipam(r#"{"type":"c"}"#), &eth0())).unwrap();
+        folder.clear_log();
+        wait(runtime.del(&with_ipam(now), &eth0())).unwrap();
+        assert_eq!(folder.log(), dels);
+    }
+}
+
 /// An entry of the oldest format names no namespace.
 #[test]
 fn a_failed_add_of_an_attachment_that_may_live_is_not_rolled_back() {
@@ -132,18 +250,30 @@ fn a_failed_add_of_an_attachment_that_may_live_is_not_rolled_back() {
     assert_eq!(folder.cache_files(), ["net-c1-eth0"]);
 }
 
-/// Another runtime may have made it, in a cache of its own. A later plugin changes what this ADD has made.
+/// Another runtime may have made it, in a cache of its own. Networks for nomad begin with loopback.
 #[test]
-fn what_the_first_plugin_finds_taken_is_not_deleted() {
+fn what_a_plugin_finds_taken_is_not_deleted() {
     let taken = format!("code=103\n{}", failing("ADD"));
     let folder = Folder::with(&[("a", &taken), ("b", GOOD)]);
     let error = wait(folder.runtime().add(&network("1.0.0", &["a", "b"]), &eth0())).unwrap_err();
-    expect![[r#"plugin type="a" failed (add): a cannot; more words. Nothing was rolled back: what is there already may be in use."#]].assert_eq(&error.to_string());
+    expect![[r#"plugin type="a" failed (add): a cannot; more words. What is there already may be in use: no plugin was called to delete it."#]].assert_eq(&error.to_string());
     expect!["ADD a"].assert_eq(&folder.log());
     assert_eq!(folder.cache_files(), [""; 0]);
     folder.clear_log();
-    wait(folder.runtime().add(&network("1.0.0", &["b", "a"]), &eth0())).unwrap_err();
-    expect!["ADD b, ADD a, DEL a, DEL b"].assert_eq(&folder.log());
+    let error = wait(folder.runtime().add(&network("1.0.0", &["b", "a"]), &eth0())).unwrap_err();
+    expect![[r#"plugin type="a" failed (add): a cannot; more words. Rolled back: b. What is there already may be in use: no plugin was called to delete it."#]].assert_eq(&error.to_string());
+    assert_eq!(folder.cache_files(), [""; 0]);
+    expect!["ADD b, ADD a, DEL b"].assert_eq(&folder.log());
+}
+
+/// So says host-local through the plugin that calls it; the reference's has no code for that.
+#[test]
+fn an_address_that_another_runtime_has_reserved_is_not_released() {
+    let says = "10.7.0.2 has been allocated to c1, duplicate allocation is not allowed";
+    let text = "code=999\n".to_owned() + &failing("ADD").replace("more words", says);
+    let folder = Folder::with(&[("a", &text)]);
+    wait(folder.runtime().add(&network("1.0.0", &["a"]), &eth0())).unwrap_err();
+    expect!["ADD a"].assert_eq(&folder.log());
 }
 
 /// Plugin `a` opens FIFO `begun` in ADD, and ends when FIFO `end` does.

@@ -186,7 +186,8 @@ fn a_reader_never_sees_half_a_file() {
         let writer = scope.spawn(|| (0..50).for_each(|_| drop(wait(runtime.add(&net, &gone)).unwrap())));
         while !writer.is_finished() {
             let listing = runtime.cache().list(None).unwrap();
-            assert_eq!((listing.cached.len(), listing.passed_over.len()), (1, 0));
+            // There is no file between the DEL of the earlier ADD and the next.
+            assert!(listing.cached.len() < 2 && listing.passed_over.is_empty(), "{listing:?}");
         }
     });
 }

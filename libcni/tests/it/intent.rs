@@ -108,15 +108,14 @@ fn an_intent_is_listed_and_gc_deletes_it() {
     assert_eq!(folder.cache_files(), [""; 0]);
 }
 
-/// What DEL has to undo is in the first namespace until the second ADD is done.
 #[test]
-fn an_add_after_the_namespace_is_gone_keeps_the_complete_entry_while_it_runs() {
+fn an_add_after_the_namespace_is_gone_deletes_first_and_begins_anew() {
     let folder = Folder::with(&[("a", COPYING)]);
     let (runtime, net) = (folder.runtime(), network("1.0.0", &["a"]));
     wait(runtime.add(&net, &eth0().netns("/gone"))).unwrap();
     let complete = folder.read(FILE);
     wait(runtime.add(&net, &eth0())).unwrap();
-    assert_eq!(without_running(&folder.read("seen")), complete);
+    assert!(!folder.read("seen").contains("/gone"));
     assert_ne!(folder.read(FILE), complete);
 }
 
@@ -126,9 +125,8 @@ fn an_add_after_an_unfinished_one_finishes_it_or_leaves_that_to_del() {
     let (runtime, net) = (folder.runtime(), network("1.0.0", &["a", "b"]));
     folder.plugin("a", &failing("ADD"));
     let error = wait(runtime.add(&net, &own())).unwrap_err();
-    // Plugin b did not run this time, but the time before it did.
-    expect![[r#"plugin type="a" failed (add): a cannot; more words. Rolled back: a. The cache keeps the attachment as incomplete: DEL finishes it."#]].assert_eq(&error.to_string());
-    assert!(!cached(&folder).unwrap().is_complete());
+    expect![[r#"plugin type="a" failed (add): a cannot; more words. Rolled back: a."#]].assert_eq(&error.to_string());
+    assert!(cached(&folder).is_none());
     folder.plugin("a", GOOD);
     wait(runtime.add(&net, &own())).unwrap();
     assert!(cached(&folder).unwrap().is_complete());
@@ -172,13 +170,13 @@ fn with_key(last: &str, key: &str) -> NetworkConf {
 }
 
 #[test]
-fn a_refused_add_leaves_nothing_even_if_del_is_refused_as_well() {
-    for code in [1, 2, 4, 6, 7] {
+fn a_plugin_that_refuses_add_is_not_called_to_delete() {
+    for code in [1, 2, 4, 6, 7, 8] {
         let folder = Folder::with(&[("a", GOOD), ("b", &refusing(code))]);
         let error = wait(folder.runtime().add(&with_key("b", "bad"), &own())).unwrap_err();
-        expect![[r#"plugin type="b" failed (add): b cannot use key bad; Rolled back: a. b refuses DEL as well, so it has made nothing."#]]
+        expect![[r#"plugin type="b" failed (add): b cannot use key bad; Rolled back: a."#]]
             .assert_eq(&error.to_string());
-        expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&folder.log());
+        expect!["ADD a, ADD b, DEL a"].assert_eq(&folder.log());
         assert_eq!(folder.cache_files(), [""; 0]);
     }
 }
