@@ -57,6 +57,7 @@ mod call_log;
 mod cancellation;
 mod chain;
 mod collection;
+mod del;
 mod derive;
 mod limits;
 mod settings;
@@ -95,11 +96,9 @@ pub use versions::VersionInfo;
 use add::Add;
 use call_log::Operation;
 use chain::Chain;
-use cni_spec::{AddResult, CniError, Code, Command, NetworkName, PluginPath, PluginType, SpecVersion};
+use cni_spec::{AddResult, Command, NetworkName, PluginPath, PluginType, SpecVersion};
 use limits::Limits;
-use lock::Held;
 use settings::Settings;
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -268,24 +267,6 @@ impl Runtime {
         .await
     }
 
-    async fn lock_for_del(&self, network: &NetworkName, id: &AttachmentId) -> Result<Option<Held>, Error> {
-        let runtime = || self.settings.cache.find(network, id).ok().flatten()?.runtime;
-        let is_dead = || runtime().is_some_and(|runtime| matches!(runtime.runs(), Ok(false)));
-        self.settings.cache.locks.for_del(network, id, &Limits::of(self), is_dead).await
-    }
-
-    async fn del_under_lock(
-        &self,
-        network: &NetworkConf,
-        name: &NetworkName,
-        attachment: &Attachment,
-    ) -> Result<(), Error> {
-        let cached = self.find_cached(name, attachment);
-        let own = cached.as_ref().filter(|cached| !cached.is_complete());
-        let own = own.and_then(|intent| self.cached_conf(intent).ok());
-        self.del_by_either(network, own.as_ref(), attachment, cached.as_ref()).await
-    }
-
     /// DEL by the cache alone: with the network configuration, namespace and arguments that ADD left there. Runtimes
     /// need it after a restart, when the configuration's file has changed or is gone, and for an ADD that was
     /// interrupted.
@@ -329,102 +310,6 @@ impl Runtime {
             }
         })
         .await
-    }
-
-    /// The configuration that ADD left in the cache.
-    fn cached_conf(&self, cached: &Cached) -> Result<NetworkConf, Error> {
-        let path = || self.settings.cache.path(&cached.network, &cached.attachment.id);
-        let unusable = |error| Error::CachedConf { path: path(), error };
-        let network = cached.network_conf().map_err(unusable)?;
-        if network.name != cached.network.as_str() {
-            let other = format!("it is that of network {:?}", network.name);
-            return Err(unusable(CniError::new(Code::INVALID_CONFIG, other)));
-        }
-        Ok(network)
-    }
-
-    /// DEL with one configuration and, where a plugin refuses that, with another one.
-    pub(crate) async fn del_by_either(
-        &self,
-        first: &NetworkConf,
-        second: Option<&NetworkConf>,
-        attachment: &Attachment,
-        cached: Option<&Cached>,
-    ) -> Result<(), Error> {
-        if let Some(running) = cached.and_then(|cached| cached.running.as_ref()) {
-            orphans::end(running, &Limits::of(self), Command::Del).await?;
-        }
-        let second = second.filter(|second| second.bytes != first.bytes);
-        let first = &self.with_dropped(first, cached);
-        match (self.del_by(first, attachment, cached).await, second) {
-            (Err(refusal), Some(second)) if refusal.is_refusal() => {
-                tracing::warn!(error = refusal.with_causes(), "DEL goes on with the network's other configuration");
-                let outcome = self.del_by(second, attachment, cached).await;
-                outcome.map_err(|error| match error.to_string() == refusal.to_string() {
-                    true => error,
-                    false => Error::Several { errors: vec![refusal, error] },
-                })
-            }
-            (outcome, _) => outcome,
-        }
-    }
-
-    /// The network for DEL, together with the plugins that were part of it at ADD and are no more, as they were then.
-    fn with_dropped<'a>(&self, network: &'a NetworkConf, cached: Option<&Cached>) -> Cow<'a, NetworkConf> {
-        let had = cached.and_then(|cached| self.cached_conf(cached).ok()).map(|had| had.plugins).unwrap_or_default();
-        let is_dropped = |had: &PluginObject| !network.plugins.iter().any(|plugin| plugin.is_alike(had));
-        let dropped: Vec<_> = had.into_iter().filter(is_dropped).collect();
-        if dropped.is_empty() {
-            return Cow::Borrowed(network);
-        }
-        let types: Vec<_> = dropped.iter().map(|plugin| plugin.plugin_type.as_str()).collect();
-        tracing::warn!(
-            plugins = types.join(", "),
-            "DEL is also for plugins that the network had at ADD and has no more"
-        );
-        let mut all = network.clone();
-        // DEL goes backward. Where only the address plugin is another one, the interface goes first.
-        let is_there = |had: &PluginObject| network.plugins.iter().any(|plugin| plugin.plugin_type == had.plugin_type);
-        let (first, last): (Vec<_>, Vec<_>) = dropped.into_iter().partition(is_there);
-        all.plugins.splice(0..0, first);
-        all.plugins.extend(last);
-        Cow::Owned(all)
-    }
-
-    async fn del_by(
-        &self,
-        network: &NetworkConf,
-        attachment: &Attachment,
-        cached: Option<&Cached>,
-    ) -> Result<(), Error> {
-        let name = name(network)?;
-        let version = network.version().map_err(Error::Invalid)?;
-        let prev_result = match self.prev_result(cached, version) {
-            Ok(result) => result.filter(|_| version.has_check()),
-            // DEL must work without a result.
-            Err(error) => {
-                tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
-                None
-            }
-        };
-        // The path of a namespace that is gone may be another container's by now.
-        let is_gone =
-            |cached: &Cached| cached.attachment.netns == attachment.netns && cached.namespace() == Namespace::Gone;
-        let without = cached.is_some_and(is_gone).then(|| attachment.clone().netns(""));
-        let attachment = without.as_ref().unwrap_or(attachment);
-        let mut chain = Chain::new(self, network, Command::Del);
-        // A later process ends the plugin, should this one be killed. DEL needs no cache that can be written.
-        chain.noted = cached.and_then(|cached| self.settings.cache.begin(cached).ok()).map(Arc::new);
-        chain.del(attachment, prev_result.as_deref()).await?;
-        self.settings.cache.remove(&name, &attachment.id).map(drop)
-    }
-
-    /// The cached entry, for DEL, which must work without it.
-    fn find_cached(&self, name: &NetworkName, attachment: &Attachment) -> Option<Cached> {
-        self.settings.cache.find(name, &attachment.id).unwrap_or_else(|error| {
-            tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
-            None
-        })
     }
 
     /// Removes an attachment's entry without calling a plugin: for an entry whose DEL no plugin will ever accept, when

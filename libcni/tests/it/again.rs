@@ -168,7 +168,7 @@ fn an_unfinished_add_is_deleted_before_the_next_one_of_its_namespace() {
     let entry = folder.read(FILE);
     let (before, from_result) = entry.split_once(r#","result":"#).unwrap();
     let after = &from_result[from_result.find(r#","namespace":"#).unwrap()..];
-    folder.write(FILE, &format!("{before}{after}"));
+    folder.write(FILE, format!("{before}{after}"));
     assert_refused(&folder, &runtime, &second.attachment());
     let error = wait(runtime.add(&net, &second.attachment())).unwrap_err();
     expect!["cannot add c1/eth0 to network net: an earlier ADD of it was not finished, in $DIR/first; nothing was changed: call DEL first"]
