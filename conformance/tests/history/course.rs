@@ -326,9 +326,13 @@ impl<'a> Course<'a> {
                 if let Some(n) = killed {
                     target.killed(Verb::Del, n.into());
                 }
-                // `cnitool` has no result of what the reference made, which bears no mark.
-                let by = if by == By::Cnitool && pod.by == By::Theirs { By::Ours } else { by };
-                target.del(if pod.is_renamed { own } else { by }, Some(&pod.result))?;
+                let by = match by {
+                    // `cnitool` has no result of what the reference made, which bears no mark.
+                    By::Cnitool if pod.by == By::Theirs => By::Ours,
+                    By::Theirs if pod.is_renamed => By::Ours,
+                    by => by,
+                };
+                target.del(by, Some(&pod.result))?;
                 pod.container.leave(Remains::Gone);
             }
         }
