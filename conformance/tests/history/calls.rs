@@ -1,6 +1,7 @@
 //! Calls of plugins and of `cnitool` for a slot's pod.
 
 use std::process::{Command, Stdio};
+use std::sync::Barrier;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -49,6 +50,16 @@ impl Target<'_> {
         Ok(result.expect("a plugin"))
     }
 
+    /// Two ADDs at once.
+    pub(crate) fn add_twice(&self, by: By) -> [Result<Value, String>; 2] {
+        let start = Barrier::new(2);
+        let add = || {
+            start.wait();
+            self.add(by)
+        };
+        std::thread::scope(|scope| [scope.spawn(add), scope.spawn(add)].map(|call| call.join().expect("an outcome")))
+    }
+
     /// CHECK of the whole list by our plugins.
     pub(crate) fn check(&self, result: &Value) -> Result<(), String> {
         self.configs().iter().try_for_each(|config| self.one(By::Ours, Verb::Check, config, Some(result)).map(drop))
@@ -60,6 +71,11 @@ impl Target<'_> {
             return self.cnitool("del").map(drop);
         }
         self.configs().iter().rev().try_for_each(|config| self.one(by, Verb::Del, config, result).map(drop))
+    }
+
+    /// DEL of the interface plugin alone, without a result.
+    pub(crate) fn del_interface(&self) -> Result<(), String> {
+        self.one(By::Ours, Verb::Del, &self.configs().remove(0), None).map(drop)
     }
 
     /// ADD or DEL of the interface plugin, killed before its `n`th state-changing system call.
@@ -118,14 +134,36 @@ impl Target<'_> {
     }
 }
 
-/// GC of each of the lane's plugins, with a list of valid attachments.
-pub(crate) fn collect(node: &Node, lane: Lane, valid: &[Attachment]) {
-    let valid: Vec<_> = valid.iter().map(|it| json!({"containerID": it.container_id, "ifname": it.ifname})).collect();
-    for mut config in lane.configs(lane.0) {
-        config["cni.dev/valid-attachments"] = valid.clone().into();
-        // What cannot be removed yet is reported; the next call removes it.
-        drop(Call::new(Verb::Gc, config, Attachment::none()).deadline(DEADLINE).without("PATH").run(node));
+/// GC of each of the lane's plugins, with a list of valid attachments and one of those that were seen.
+pub(crate) fn collect(node: &Node, lane: Lane, valid: &[Attachment], seen: Option<&[Attachment]>) {
+    for config in lane.configs(lane.0) {
+        collect_one(node, None, config, valid, seen);
     }
+}
+
+/// GC of the lane's address plugin alone.
+pub(crate) fn collect_addresses(node: &Node, lane: Lane, valid: &[Attachment]) {
+    collect_one(node, Some("host-local"), lane.configs(lane.0).remove(0), valid, None);
+}
+
+fn collect_one(
+    node: &Node,
+    plugin: Option<&str>,
+    mut config: Value,
+    valid: &[Attachment],
+    seen: Option<&[Attachment]>,
+) {
+    let list = |all: &[Attachment]| -> Value {
+        all.iter().map(|one| json!({"containerID": one.container_id, "ifname": one.ifname})).collect()
+    };
+    config["cni.dev/valid-attachments"] = list(valid);
+    if let Some(seen) = seen {
+        config["cni-plugins/seen"] = list(seen);
+    }
+    let call = Call::new(Verb::Gc, config, Attachment::none()).deadline(DEADLINE).without("PATH");
+    let call = plugin.map_or(call.clone(), |plugin| call.plugin(plugin));
+    // What cannot be removed yet is reported; the next call removes it.
+    drop(call.run(node));
 }
 
 /// `cnitool` with these words.

@@ -9,14 +9,18 @@ use testns::{Attachment, Container, Namespace, Node, Remains, Subject, Verb};
 
 use crate::calls::{self, Target};
 use crate::lane::{self, LANES, Lane, OUTSIDE, SLOTS};
+use crate::pod::Pod;
 use crate::rules;
-use crate::step::{By, Collector, History, List, Step, Stranger};
+use crate::step::{By, Collector, History, Step, Stranger};
 use crate::traffic::{self, Source, Traffic};
 
 /// The pod of each lane with which the others exchange packets: a slot that no step addresses.
 pub(crate) const fn anchor(lane: usize) -> usize {
     lane + LANES * SLOTS
 }
+
+/// How often two ADDs at once are tried in a step: they meet at another moment each time.
+const ROUNDS: usize = 4;
 
 /// A rule that was broken.
 #[derive(Debug, Clone)]
@@ -26,18 +30,9 @@ pub(crate) struct Fault {
     pub(crate) words: String,
 }
 
-/// A container that has, or may have, something of an attachment.
-#[derive(Debug)]
-pub(crate) struct Pod {
-    pub(crate) container: Container,
-    pub(crate) result: Value,
-    by: By,
-    pub(crate) is_renamed: bool,
-}
-
 /// The present state of a slot.
 #[derive(Debug)]
-enum Place {
+pub(crate) enum Place {
     /// DEL was the last call, and succeeded.
     Free,
     /// ADD succeeded, and no call has addressed the attachment since.
@@ -50,12 +45,12 @@ enum Place {
 
 /// A node in the middle of a history.
 pub(crate) struct Course<'a> {
-    node: &'a Node,
-    traffic: Traffic,
+    pub(crate) node: &'a Node,
+    pub(crate) traffic: Traffic,
     places: BTreeMap<usize, Place>,
 }
 
-type Outcome = Result<(), String>;
+pub(crate) type Outcome = Result<(), String>;
 
 /// Makes a history on a node of its own.
 pub(crate) fn run(history: &History, has_reference: bool) -> Result<(), Fault> {
@@ -110,7 +105,7 @@ impl<'a> Course<'a> {
         self.traffic.serve(anchor(lane), traffic::open(outside, (Lane(lane).outside(), port).into()).unwrap());
     }
 
-    fn target(&self, slot: usize, container: &Container) -> Target<'a> {
+    pub(crate) fn target(&self, slot: usize, container: &Container) -> Target<'a> {
         let attachment = lane::attachment(slot, &container.attachment().netns);
         Target { node: self.node, slot, network: None, attachment }
     }
@@ -121,18 +116,30 @@ impl<'a> Course<'a> {
         Target { node: self.node, slot, network: None, attachment: lane::attachment(slot, netns) }
     }
 
-    fn place(&mut self, slot: usize) -> &mut Place {
+    pub(crate) fn place(&mut self, slot: usize) -> &mut Place {
         self.places.entry(slot).or_insert(Place::Free)
     }
 
-    fn take(&mut self, slot: usize) -> Place {
+    pub(crate) fn take(&mut self, slot: usize) -> Place {
         std::mem::replace(self.place(slot), Place::Free)
     }
 
-    fn living(&self) -> impl Iterator<Item = (usize, &Pod)> {
+    pub(crate) fn living(&self) -> impl Iterator<Item = (usize, &Pod)> {
         self.places.iter().filter_map(|(slot, place)| match place {
             Place::Living(pod) => Some((*slot, pod)),
             Place::Free | Place::Omitted(_) | Place::Dead(..) => None,
+        })
+    }
+
+    /// Those that may have an address on a link.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (usize, &Pod)> {
+        self.living().chain(self.omitted())
+    }
+
+    pub(crate) fn omitted(&self) -> impl Iterator<Item = (usize, &Pod)> {
+        self.places.iter().filter_map(|(slot, place)| match place {
+            Place::Omitted(pod) => Some((*slot, pod)),
+            Place::Free | Place::Living(_) | Place::Dead(..) => None,
         })
     }
 
@@ -170,9 +177,22 @@ impl<'a> Course<'a> {
             Step::Del(slot, by) => self.del(slot, by, None),
             Step::KilledDel(slot, n) => self.del(slot, By::Ours, Some(n)),
             Step::Die(slot) => self.die(slot),
-            Step::DelStranger(slot, by, stranger) => self.del_stranger(slot, by, stranger),
+            Step::DelStranger(lane, by, stranger) => self.del_stranger(lane, by, stranger),
+            Step::Machine(slot) => self.hand_over(slot),
+            Step::Contend(slot, by) => self.contend(slot, by),
+            Step::Release(slot) => self.release(slot),
+            Step::AddAfterLook(slot, by) => match self.ready(slot)? {
+                true => Ok(()),
+                false => self.attach_after_look(slot, by),
+            },
             Step::Collect(lane, collector) => self.collect(lane, collector),
+            Step::CollectAddresses(lane, list) => self.collect_addresses(lane, list),
         }
+    }
+
+    /// The slot if a pod lives there, else the anchor, for steps that address no attachment.
+    pub(crate) fn living_or_anchor(&mut self, slot: usize) -> usize {
+        if matches!(self.place(slot), Place::Living(_)) { slot } else { anchor(slot % LANES) }
     }
 
     /// Makes a slot one that is free or has a living pod; whether it has.
@@ -191,16 +211,12 @@ impl<'a> Course<'a> {
         }
         let container = self.node.container_without_probes();
         let result = self.target(slot, &container).add(by)?;
-        self.admit(slot, Pod { container, result, by, is_renamed: false })
+        self.admit(slot, Pod::new(container, result, by))
     }
 
     /// A pod is there: no other has its addresses, and it exchanges packets from now on.
-    fn admit(&mut self, slot: usize, pod: Pod) -> Outcome {
-        let others = self.places.iter().filter_map(|(other, place)| match place {
-            Place::Living(pod) | Place::Omitted(pod) => Some((*other, pod)),
-            Place::Free | Place::Dead(..) => None,
-        });
-        rules::addresses_are_no_others(slot, &pod, others)?;
+    pub(crate) fn admit(&mut self, slot: usize, pod: Pod) -> Outcome {
+        rules::addresses_are_no_others(slot, &pod, self.present())?;
         let anchor_addresses = match self.places.get(&anchor(slot % LANES)) {
             Some(Place::Living(anchor)) => rules::addresses(&anchor.result),
             Some(Place::Free | Place::Omitted(_) | Place::Dead(..)) | None => Vec::new(),
@@ -212,7 +228,7 @@ impl<'a> Course<'a> {
     }
 
     fn begin_flows(&self, slot: usize, pod: &Pod, anchor: &[IpAddr]) -> std::io::Result<()> {
-        let (lane, inside) = (Lane::of(slot), pod.container.namespace());
+        let (lane, inside) = (Lane::of(slot), pod.holder());
         let lasting = |from: IpAddr, to: SocketAddr| {
             let socket = traffic::open(inside, (from, 0).into())?;
             socket.connect(to).map(|()| socket)
@@ -259,16 +275,17 @@ impl<'a> Course<'a> {
     fn attach_twice(&mut self, slot: usize, by: By) -> Outcome {
         let container = self.node.container_without_probes();
         let target = self.target(slot, &container);
-        let outcomes = std::thread::scope(|scope| {
-            [(); 2].map(|()| scope.spawn(|| target.add(by))).map(|call| call.join().expect("an outcome"))
-        });
-        match outcomes {
-            [Ok(_), Ok(_)] => Err("two ADDs of one attachment both succeed".to_owned()),
-            [Ok(result), Err(_)] | [Err(_), Ok(result)] => {
-                self.admit(slot, Pod { container, result, by, is_renamed: false })
+        for _ in 1..ROUNDS {
+            let result = only_success(target.add_twice(by), by)?;
+            if let Some(result) = &result {
+                target.check(result).map_err(|words| format!("two ADDs at once: {words}"))?;
+                rules::are_reserved(slot, result)?;
             }
-            [Err(one), Err(other)] if by == By::Cnitool => Err(format!("both of two ADDs fail: {one}; {other}")),
-            [Err(_), Err(_)] => self.clean(slot, &container, by, None),
+            target.del(by, result.as_ref())?;
+        }
+        match only_success(target.add_twice(by), by)? {
+            Some(result) => self.admit(slot, Pod::new(container, result, by)),
+            None => self.clean(slot, &container, by, None),
         }
     }
 
@@ -284,7 +301,7 @@ impl<'a> Course<'a> {
             drop(calls::cnitool(self.node, words));
             adding.join().expect("an outcome")
         });
-        self.admit(slot, Pod { container, result: added?, by, is_renamed: false })
+        self.admit(slot, Pod::new(container, added?, by))
     }
 
     /// A call that is cut off, and the DEL that follows.
@@ -303,6 +320,9 @@ impl<'a> Course<'a> {
 
     fn rename(&mut self, slot: usize) -> Outcome {
         let Place::Living(pod) = self.place(slot) else { return Ok(()) };
+        if pod.is_changed() {
+            return Ok(());
+        }
         let name = pod.container.id().to_owned();
         // While it is up, so that no route is lost; kernels before 6.2 refuse that.
         let command = ["-n", &name, "link", "set", "eth0", "name", "net7"];
@@ -312,7 +332,7 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    fn del(&mut self, slot: usize, by: By, killed: Option<u16>) -> Outcome {
+    pub(crate) fn del(&mut self, slot: usize, by: By, killed: Option<u16>) -> Outcome {
         // The reference finds what it removes only by the namespace and the name.
         let own = if by == By::Theirs { By::Ours } else { by };
         self.traffic.close(slot);
@@ -320,7 +340,10 @@ impl<'a> Course<'a> {
             Place::Free => self.without_namespace(slot, own).del(own, None)?,
             Place::Dead(By::Cnitool, _) => self.without_namespace(slot, By::Cnitool).del(By::Cnitool, None)?,
             Place::Dead(_, result) => self.without_namespace(slot, By::Ours).del(By::Ours, Some(&result))?,
-            Place::Omitted(pod) => self.clean(slot, &pod.container, By::Ours, Some(&pod.result))?,
+            Place::Omitted(pod) => {
+                self.target(slot, &pod.container).del(By::Ours, Some(&pod.result))?;
+                pod.leave();
+            }
             Place::Living(pod) => {
                 let target = self.target(slot, &pod.container);
                 if let Some(n) = killed {
@@ -329,11 +352,11 @@ impl<'a> Course<'a> {
                 let by = match by {
                     // `cnitool` has no result of what the reference made, which bears no mark.
                     By::Cnitool if pod.by == By::Theirs => By::Ours,
-                    By::Theirs if pod.is_renamed => By::Ours,
+                    By::Theirs if pod.is_changed() => By::Ours,
                     by => by,
                 };
                 target.del(by, Some(&pod.result))?;
-                pod.container.leave(Remains::Gone);
+                pod.leave();
             }
         }
         rules::nothing_is_reserved(slot)
@@ -343,7 +366,7 @@ impl<'a> Course<'a> {
         self.traffic.close(slot);
         match self.take(slot) {
             Place::Living(pod) | Place::Omitted(pod) => {
-                pod.container.leave(Remains::Gone);
+                pod.leave();
                 *self.place(slot) = Place::Dead(pod.by, pod.result);
             }
             other @ (Place::Free | Place::Dead(..)) => *self.place(slot) = other,
@@ -351,19 +374,20 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    fn del_stranger(&mut self, slot: usize, by: By, stranger: Stranger) -> Outcome {
-        let Place::Living(pod) = self.place(slot) else { return Ok(()) };
-        // Rules of the reference's sbr bear no mark: any DEL in the container's namespace is theirs.
-        if pod.by == By::Theirs && !Lane::of(slot).is_routed() {
-            return Ok(());
+    /// DEL of what never was in the namespaces of all pods of the lane.
+    fn del_stranger(&self, lane: usize, by: By, stranger: Stranger) -> Outcome {
+        for (slot, pod) in self.living().filter(|(slot, _)| slot % LANES == lane) {
+            let mut target = self.target(slot, &pod.container);
+            match stranger {
+                Stranger::Container => target.attachment.container_id = "stranger".to_owned(),
+                Stranger::Network => target.network = Some(lane::other_network(lane)),
+            }
+            // Neither a rule of the reference's sbr nor its table shows for which attachment it was made.
+            let is_in_danger = pod.by == By::Theirs && !Lane(lane).is_routed();
+            // It may be refused; it changes nothing.
+            drop(if is_in_danger { target.del_interface() } else { target.del(by, None) });
         }
-        let container = pod.container.clone();
-        let mut target = self.target(slot, &container);
-        match stranger {
-            Stranger::Container => target.attachment.container_id = "stranger".to_owned(),
-            Stranger::Network => target.network = Some(lane::other_network(slot % LANES)),
-        }
-        target.del(by, None).or(Ok(()))
+        Ok(())
     }
 
     fn collect(&mut self, lane: usize, collector: Collector) -> Outcome {
@@ -373,11 +397,7 @@ impl<'a> Course<'a> {
             Collector::Cnitool => return calls::cnitool(self.node, &["gc", Lane(lane).name()]).map(drop).or(Ok(())),
             Collector::Doctor => return calls::cnitool(self.node, &["doctor", "--fix"]).map(drop).or(Ok(())),
         };
-        let is_omitted = |slot: usize| match list {
-            List::True | List::Bogus => false,
-            List::Without(other) => other == slot,
-            List::OnlyBogus | List::Empty => slot != anchor(lane),
-        };
+        let is_omitted = |slot: usize| slot != anchor(lane) && list.omits(slot);
         let slots: Vec<_> = self.living().map(|(slot, _)| slot).filter(|slot| slot % LANES == lane).collect();
         let (omitted, listed): (Vec<_>, Vec<_>) = slots.into_iter().partition(|slot| is_omitted(*slot));
         for slot in omitted {
@@ -387,23 +407,29 @@ impl<'a> Course<'a> {
             }
         }
         let mut valid: Vec<Attachment> = listed.iter().map(|slot| lane::attachment(*slot, "")).collect();
-        if matches!(list, List::Bogus | List::OnlyBogus) {
-            valid.push(Attachment { container_id: "bogus".to_owned(), ..lane::attachment(0, "") });
-        }
-        calls::collect(self.node, Lane(lane), &valid);
+        valid.extend(list.has_bogus().then(lane::bogus));
+        calls::collect(self.node, Lane(lane), &valid, None);
         Ok(())
+    }
+
+    pub(crate) fn no_packet_is_lost(&self) -> Outcome {
+        match self.traffic.take_losses(2).first() {
+            Some(loss) => Err(format!("slot {}: {}", loss.slot, loss.words)),
+            None => Ok(()),
+        }
     }
 
     /// The rules that hold after each step.
     fn check(&mut self, lane: usize) -> Outcome {
-        if let Some(loss) = self.traffic.take_losses(2).first() {
-            return Err(format!("slot {}: {}", loss.slot, loss.words));
-        }
+        self.no_packet_is_lost()?;
         for (slot, pod) in self.living() {
             rules::addresses_are_there(slot, pod)?;
             rules::addresses_are_reserved(slot, pod)?;
         }
-        for (slot, pod) in self.living().filter(|(slot, pod)| slot % LANES == lane && !pod.is_renamed) {
+        for (slot, pod) in self.omitted() {
+            rules::addresses_in_use_are_reserved(slot, pod)?;
+        }
+        for (slot, pod) in self.living().filter(|(slot, pod)| slot % LANES == lane && !pod.is_changed()) {
             let checked = self.target(slot, &pod.container).check(&pod.result);
             checked.map_err(|words| format!("slot {slot}, added by {:?}: {words}", pod.by))?;
         }
@@ -432,6 +458,16 @@ impl<'a> Course<'a> {
     }
 }
 
+/// The result of two ADDs of one attachment at once. Both may fail, but for those of our library, which makes them in turn.
+fn only_success(outcomes: [Result<Value, String>; 2], by: By) -> Result<Option<Value>, String> {
+    match outcomes {
+        [Ok(_), Ok(_)] => Err("two ADDs of one attachment both succeed".to_owned()),
+        [Ok(result), Err(_)] | [Err(_), Ok(result)] => Ok(Some(result)),
+        [Err(one), Err(other)] if by == By::Cnitool => Err(format!("both of two ADDs fail: {one}; {other}")),
+        [Err(_), Err(_)] => Ok(None),
+    }
+}
+
 /// The other machine's port that answers a lane's pods.
 fn outside_port(lane: usize) -> u16 {
     30_000 + u16::try_from(lane).unwrap_or_default()
@@ -444,35 +480,5 @@ impl Lane {
             true => OUTSIDE.parse().unwrap(),
             false => format!("10.66.{}.1", self.0).parse().unwrap(),
         }
-    }
-}
-
-impl Step {
-    /// The lane that it is about.
-    pub(crate) fn lane(self) -> usize {
-        match self {
-            Self::Add(slot, _)
-            | Self::AddElsewhere(slot, _)
-            | Self::AddTwice(slot, _)
-            | Self::AddBeside(slot, _, _)
-            | Self::KilledAdd(slot, _)
-            | Self::KilledRuntime(slot, _)
-            | Self::Rename(slot)
-            | Self::Del(slot, _)
-            | Self::KilledDel(slot, _)
-            | Self::Die(slot)
-            | Self::DelStranger(slot, _, _)
-            | Self::Collect(slot, _) => slot % LANES,
-        }
-    }
-}
-
-impl History {
-    /// The lanes that its steps are about.
-    fn lanes(&self) -> Vec<usize> {
-        let mut lanes: Vec<_> = self.steps.iter().map(|step| step.lane()).collect();
-        lanes.sort_unstable();
-        lanes.dedup();
-        lanes
     }
 }

@@ -32,6 +32,19 @@ impl Lane {
         self.0 < 2
     }
 
+    /// Whether a pod reaches the others by its gateway alone, as if it were alone in its network.
+    pub(crate) fn has_single_addresses(self) -> bool {
+        self.0 == 1
+    }
+
+    /// The address of a result, `10.66.1.5/24`, as a machine in the pod's place has it.
+    pub(crate) fn address_of_machine(self, address: &str) -> String {
+        match address.split_once('/') {
+            Some((ip, _)) if self.has_single_addresses() => format!("{ip}/{}", if ip.contains(':') { 128 } else { 32 }),
+            _ => address.to_owned(),
+        }
+    }
+
     fn interface(self) -> Value {
         let routes = if self.is_routed() { json!([]) } else { json!([{"dst": "198.51.100.0/24"}]) };
         let (four, six) = (format!("10.66.{}.0/24", self.0), format!("fd66:{}::/112", self.0));
@@ -100,6 +113,11 @@ pub(crate) fn host_port(slot: usize) -> u16 {
 /// The attachment of a slot's pod in a namespace.
 pub(crate) fn attachment(slot: usize, netns: &str) -> Attachment {
     Attachment { container_id: format!("slot{slot}"), netns: netns.to_owned(), ifname: "eth0".to_owned() }
+}
+
+/// An attachment that never was.
+pub(crate) fn bogus() -> Attachment {
+    Attachment { container_id: "bogus".to_owned(), ..attachment(0, "") }
 }
 
 /// Connects the node with another machine, and configures the networks.

@@ -2,9 +2,10 @@
 //!
 //! A [`step::History`] is a sequence of ADD, DEL, GC, `cnitool doctor --fix` and kills, by `cnitool`, by raw calls of our
 //! plugins and of the reference's. It [runs](course) on a fresh node, on networks of bridge, ptp and macvlan with
-//! [chained plugins](lane), while [packets](traffic) of all living pods are counted. After each step the [rules] have to hold:
-//! no packet of a pod is lost that no call has addressed, no address is held twice or free while a pod has it, CHECK passes; at the end
-//! nothing is left. A history that breaks a rule is [reduced](shrink) before it is shown.
+//! [chained plugins](lane), while [packets](traffic) of all living pods are counted; some pods hand their addresses over to a virtual
+//! [machine]. After each step the [rules] have to hold: no packet of a pod is lost that no call has addressed, no address is held
+//! twice or free while a pod has it, CHECK passes; at the end nothing is left. A history that breaks a rule is [reduced](shrink)
+//! before it is shown.
 //!
 //! An hour of other histories: `HISTORY_SECONDS=3600 cargo test -p conformance --test history`. Further variables:
 //! `HISTORY_SEED`, the first seed; `HISTORY_STEPS`, how long a history is; `HISTORY_ONLY=3,7`, these steps of it only;
@@ -25,6 +26,8 @@ mod calls;
 mod traffic;
 
 mod course;
+mod machine;
+mod pod;
 mod rules;
 
 mod shrink;

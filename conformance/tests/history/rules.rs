@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use testns::Node;
 
-use crate::course::Pod;
 use crate::lane::{self, Lane};
+use crate::pod::Pod;
 
 type Outcome = Result<(), String>;
 
@@ -27,7 +27,7 @@ pub(crate) fn addresses_are_no_others<'a>(
 ) -> Outcome {
     let own = addresses(&pod.result);
     for (other, holder) in others {
-        let on_links: Vec<_> = holder.container.namespace().addresses().into_iter().map(|address| address.ip).collect();
+        let on_links = holder.addresses_on_links();
         if let Some(twice) = own.iter().find(|ip| on_links.contains(ip)) {
             return Err(format!("{twice} of slot {slot} is that of the living slot {other}"));
         }
@@ -37,7 +37,7 @@ pub(crate) fn addresses_are_no_others<'a>(
 
 /// The addresses of a living pod are on its interface.
 pub(crate) fn addresses_are_there(slot: usize, pod: &Pod) -> Outcome {
-    let all: Vec<_> = pod.container.namespace().addresses().into_iter().map(|address| address.ip).collect();
+    let all = pod.addresses_on_links();
     match addresses(&pod.result).iter().find(|ip| !all.contains(ip)) {
         Some(missing) => Err(format!("the pod of slot {slot} has lost {missing}")),
         None => Ok(()),
@@ -46,16 +46,29 @@ pub(crate) fn addresses_are_there(slot: usize, pod: &Pod) -> Outcome {
 
 /// The addresses of a living pod are reserved for it.
 pub(crate) fn addresses_are_reserved(slot: usize, pod: &Pod) -> Outcome {
-    let store = PathBuf::from(Lane::of(slot).store());
-    for ip in addresses(&pod.result) {
-        // As host-local names its files, also where a colon may not be in a name.
-        let text = std::fs::read_to_string(store.join(ip.to_string()));
-        let holder = text.unwrap_or_else(|error| error.to_string());
-        if !holder.starts_with(&format!("{}\r\n", lane::attachment(slot, "").container_id)) {
-            return Err(format!("the reservation of {ip} of the living slot {slot}: {holder:?}"));
-        }
+    are_reserved(slot, &pod.result)
+}
+
+/// The addresses of a result are reserved for the slot's pod.
+pub(crate) fn are_reserved(slot: usize, result: &Value) -> Outcome {
+    addresses(result).into_iter().try_for_each(|ip| is_reserved(slot, ip))
+}
+
+/// An address that the link of a pod still has, though GC's list was without it, is not given out again.
+pub(crate) fn addresses_in_use_are_reserved(slot: usize, pod: &Pod) -> Outcome {
+    let on_links = pod.addresses_on_links();
+    let mut in_use = addresses(&pod.result).into_iter().filter(|ip| on_links.contains(ip));
+    in_use.try_for_each(|ip| is_reserved(slot, ip))
+}
+
+fn is_reserved(slot: usize, ip: IpAddr) -> Outcome {
+    // As host-local names its files, also where a colon may not be in a name.
+    let text = std::fs::read_to_string(PathBuf::from(Lane::of(slot).store()).join(ip.to_string()));
+    let holder = text.unwrap_or_else(|error| error.to_string());
+    match holder.starts_with(&format!("{}\r\n", lane::attachment(slot, "").container_id)) {
+        true => Ok(()),
+        false => Err(format!("the reservation of {ip} of the living slot {slot}: {holder:?}")),
     }
-    Ok(())
 }
 
 /// No address is reserved for a slot that is free.

@@ -29,6 +29,33 @@ pub(crate) enum List {
     Empty,
 }
 
+impl List {
+    /// A random one, which may be without a slot.
+    fn random(numbers: &mut Numbers, slot: usize) -> Self {
+        match numbers.below(8) {
+            0..=1 => Self::True,
+            2..=3 => Self::Bogus,
+            4..=5 => Self::Without(slot),
+            6 => Self::OnlyBogus,
+            _ => Self::Empty,
+        }
+    }
+
+    /// Whether it is without a slot's living pod.
+    pub(crate) fn omits(self, slot: usize) -> bool {
+        match self {
+            Self::True | Self::Bogus => false,
+            Self::Without(other) => other == slot,
+            Self::OnlyBogus | Self::Empty => true,
+        }
+    }
+
+    /// Whether it has an attachment that never was.
+    pub(crate) fn has_bogus(self) -> bool {
+        matches!(self, Self::Bogus | Self::OnlyBogus)
+    }
+}
+
 /// A call of GC or of what calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Collector {
@@ -43,9 +70,9 @@ pub(crate) enum Collector {
 /// The parts of an attachment's name in a DEL that addresses no attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stranger {
-    /// Another container ID, in the namespace of the slot's pod.
+    /// Another container ID, in the namespace of a pod.
     Container,
-    /// Another network, with the ID and the namespace of the slot's pod.
+    /// Another network, with the ID and the namespace of a pod.
     Network,
 }
 
@@ -72,10 +99,20 @@ pub(crate) enum Step {
     KilledDel(usize, u16),
     /// The namespace ends; DEL comes later, or never.
     Die(usize),
-    /// DEL of an attachment that never was.
+    /// DEL of an attachment that never was, in the namespace of each pod of a lane.
     DelStranger(usize, By, Stranger),
+    /// A virtual machine in the pod's namespace gets its addresses; the namespace has none any more.
+    Machine(usize),
+    /// ADD of another container for the host port of the slot's pod, then its DEL.
+    Contend(usize, By),
+    /// `cnitool ipam release` of the living pod's addresses, which has to be refused.
+    Release(usize),
+    /// ADD between a look at the node and the GC that knows only what was seen then.
+    AddAfterLook(usize, By),
     /// GC of a lane.
     Collect(usize, Collector),
+    /// GC of the address plugin alone, with such a list: all who live keep their addresses.
+    CollectAddresses(usize, List),
 }
 
 impl Step {
@@ -90,7 +127,7 @@ impl Step {
         };
         let us = |numbers: &mut Numbers| if numbers.one_in(2) { By::Cnitool } else { By::Ours };
         let point = |numbers: &mut Numbers| u16::try_from(1 + numbers.below(60)).unwrap_or(1);
-        match numbers.below(32) {
+        match numbers.below(40) {
             0..=7 => Self::Add(slot, anyone(numbers)),
             8..=9 => Self::AddElsewhere(slot, us(numbers)),
             10..=11 => Self::AddTwice(slot, us(numbers)),
@@ -102,7 +139,7 @@ impl Step {
             20..=21 => Self::Die(slot),
             22..=23 => {
                 let stranger = if numbers.one_in(2) { Stranger::Container } else { Stranger::Network };
-                Self::DelStranger(slot, us(numbers), stranger)
+                Self::DelStranger(lane, us(numbers), stranger)
             }
             24..=25 => Self::Collect(lane, Collector::Cnitool),
             26 => Self::Collect(lane, Collector::Doctor),
@@ -110,16 +147,12 @@ impl Step {
                 let collector = if numbers.one_in(3) { Collector::Doctor } else { Collector::Cnitool };
                 Self::AddBeside(slot, us(numbers), collector)
             }
-            _ => {
-                let list = match numbers.below(8) {
-                    0..=1 => List::True,
-                    2..=3 => List::Bogus,
-                    4..=5 => List::Without(slot),
-                    6 => List::OnlyBogus,
-                    _ => List::Empty,
-                };
-                Self::Collect(lane, Collector::Plugins(list))
-            }
+            29..=31 => Self::Collect(lane, Collector::Plugins(List::random(numbers, slot))),
+            32..=33 => Self::Machine(slot),
+            34..=35 => Self::Contend(slot, us(numbers)),
+            36 => Self::Release(slot),
+            37..=38 => Self::AddAfterLook(slot, anyone(numbers)),
+            _ => Self::CollectAddresses(lane, List::random(numbers, slot)),
         }
     }
 }
@@ -138,5 +171,40 @@ impl History {
         let one = [numbers.below(LANES)];
         let lanes = if numbers.one_in(3) { all.as_slice() } else { &one };
         Self { steps: (0..length).map(|_| Step::random(&mut numbers, lanes, has_reference)).collect() }
+    }
+}
+
+impl Step {
+    /// The lane that it is about.
+    pub(crate) fn lane(self) -> usize {
+        match self {
+            Self::Add(slot, _)
+            | Self::AddElsewhere(slot, _)
+            | Self::AddTwice(slot, _)
+            | Self::AddBeside(slot, _, _)
+            | Self::KilledAdd(slot, _)
+            | Self::KilledRuntime(slot, _)
+            | Self::Rename(slot)
+            | Self::Del(slot, _)
+            | Self::KilledDel(slot, _)
+            | Self::Die(slot)
+            | Self::DelStranger(slot, _, _)
+            | Self::Machine(slot)
+            | Self::Contend(slot, _)
+            | Self::Release(slot)
+            | Self::AddAfterLook(slot, _)
+            | Self::Collect(slot, _)
+            | Self::CollectAddresses(slot, _) => slot % LANES,
+        }
+    }
+}
+
+impl History {
+    /// The lanes that its steps are about.
+    pub(crate) fn lanes(&self) -> Vec<usize> {
+        let mut lanes: Vec<_> = self.steps.iter().map(|step| step.lane()).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        lanes
     }
 }
