@@ -9,7 +9,7 @@ use host_local::by_hand;
 use host_local::conf::Removal;
 use host_local::inventory::{Held, Holder, list_held, usage};
 use inventory::host_locals;
-use libcni::cni_spec::{ContainerId, FromAnyConf, IfName};
+use libcni::cni_spec::{Code, ContainerId, FromAnyConf, IfName};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{NetworkConf, conflist};
 use netops::boot::Boot;
@@ -119,9 +119,13 @@ async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
     let mut refused = anyhow!("network {} does not use host-local", network.name);
     // Of several plugins, the one that has the address in a range.
     for object in host_locals(&network) {
-        match by_hand::reserve(&object, one.address).await {
+        match by_hand::reserve(&object, one.address, settings.timeout).await {
             Ok(()) => return Ok(()),
-            Err(error) => refused = error.into(),
+            Err(error) if error.code == Code::INVALID_CONFIG => refused = error.into(),
+            Err(error) => {
+                refused = error.into();
+                break;
+            }
         }
     }
     Err(refused).with_context(|| format!("cannot reserve {} in network {}", one.address, network.name))
@@ -149,7 +153,7 @@ async fn release(settings: &Settings, one: &OneAddress, is_forced: bool) -> anyh
         if let (Some(life), Some((container, _))) = (life.filter(|life| *life != GONE), &held.holder) {
             bail!("{}: container {container} holds it ({life}); DEL releases it, or --force", failed());
         }
-        return by_hand::release(&object, &held).await.with_context(failed);
+        return by_hand::release(&object, &held, settings.timeout).await.with_context(failed);
     }
     bail!("{}: it is not held", failed())
 }

@@ -16,6 +16,8 @@ pub(crate) struct Settings {
     pub(crate) conf_dir: PathBuf,
     pub(crate) ifname: String,
     pub(crate) container_id: Option<String>,
+    /// How long one plugin may take, and what is done in its place.
+    pub(crate) timeout: Duration,
     args: Option<String>,
     cap_args: Option<String>,
 }
@@ -24,10 +26,11 @@ impl Settings {
     pub(crate) fn new(common: &Common, cancellation: Cancellation) -> Self {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let path = given(&common.cni_path).unwrap_or_else(|| libcni::DEFAULT_PLUGIN_DIR.to_owned());
+        let timeout = Duration::from_secs(common.timeout);
         let mut builder = Runtime::builder()
             .plugin_path(PluginPath::parse(&path))
             .cache_dir(&common.cache_dir)
-            .plugin_deadline(Duration::from_secs(common.timeout));
+            .plugin_deadline(timeout);
         builder = builder.call_log(call_log_setting()).stderr(log::plugin_said(common.json));
         let runtime = builder.build().cancelled_by(cancellation);
         let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());
@@ -36,6 +39,7 @@ impl Settings {
             conf_dir: conf_dir.unwrap_or_else(|| "/etc/cni/net.d".into()),
             ifname: given(&common.ifname).unwrap_or_else(|| "eth0".to_owned()),
             container_id: given(&common.container_id),
+            timeout,
             args: given(&common.args),
             cap_args: given(&common.cap_args),
         }

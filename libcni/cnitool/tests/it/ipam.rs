@@ -3,7 +3,7 @@
 use crate::tool::Tool;
 use expect_test::expect;
 use std::fs::File;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A network of two ranges; two addresses are a container's, one an operator's.
 fn tool() -> Tool {
@@ -135,4 +135,22 @@ fn an_address_of_a_container_that_may_live_is_released_by_force_only() {
     assert!(!tool.path("data/pods/10.1.0.3").exists());
     assert!(tool.run(&["ipam", "release", "pods", "10.1.0.2"]).shown().starts_with('0'), "c1 is gone");
     assert!(!tool.path("data/pods/10.1.0.2").exists() && tool.path("data/pods/fd00::2").exists());
+}
+
+/// The error names the lock's file and who holds it.
+#[test]
+fn a_store_that_is_locked_is_waited_for_until_the_timeout() {
+    let tool = tool();
+    let path = tool.write("data/pods/lock", "");
+    let lock = File::open(&path).unwrap();
+    lock.lock().unwrap();
+    let holder = format!("process {}", std::process::id());
+    for words in [["ipam", "reserve", "pods", "10.1.0.5"], ["ipam", "release", "pods", "10.1.0.9"]] {
+        let begin = Instant::now();
+        let run = tool.run(&[&words[..], &["--timeout", "1"]].concat()).shown();
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+        assert!(run.starts_with('1') && run.contains("data/pods/lock") && run.contains(&holder), "{words:?}: {run}");
+    }
+    drop(lock);
+    assert!(!tool.path("data/pods/10.1.0.5").exists() && tool.path("data/pods/10.1.0.9").exists());
 }

@@ -1,6 +1,7 @@
 //! Reservations by an operator: made and released under the store's lock, as ADD and DEL do.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use cni_spec::{CniError, Code, ConfObject, FromAnyConf, FromConf};
 
@@ -8,23 +9,24 @@ use crate::address::Address;
 use crate::conf::{Conf, Removal};
 use crate::fault::fault;
 use crate::inventory::{Held, holder_of};
-use crate::store::{Content, Reserved, Store, read};
+use crate::store::{Content, Place, Reserved, Store, read};
 
 /// No container can have this name, so neither DEL nor GC releases it.
 const NOTE: &str = "reserved by an operator\n";
 
-/// Reserves an address of the ranges for no container, until it is released.
+/// Reserves an address of the ranges for no container, until it is released. Waits for the store's lock as ADD does, and
+/// no longer than `patience`.
 ///
 /// # Errors
-/// Code 7: ADD refuses the config, or the address is in no range; code 106: the address is held; code 11 and codes of files,
-/// as ADD.
-pub async fn reserve(object: &ConfObject, address: IpAddr) -> Result<(), CniError> {
+/// Code 7: ADD refuses the config, or the address is in no range; code 106: the address is held; code 11, with file and
+/// holder of the lock; codes of files, as ADD.
+pub async fn reserve(object: &ConfObject, address: IpAddr, patience: Duration) -> Result<(), CniError> {
     let conf = Conf::from_conf(object)?;
     let address = Address::from(address);
     if conf.sets.iter().all(|set| set.find(address).is_none()) {
         return Err(CniError::new(Code::INVALID_CONFIG, format!("{address} is in no range of this network")));
     }
-    let mut store = Store::create(&conf.place).await.map_err(|error| fault(&error))?;
+    let mut store = Store::create(&within(patience, conf.place)).await.map_err(|error| fault(&error))?;
     let outcome = store.occupy(address, NOTE, None);
     store.finish();
     match outcome.map_err(|error| fault(&error))? {
@@ -33,12 +35,13 @@ pub async fn reserve(object: &ConfObject, address: IpAddr) -> Result<(), CniErro
     }
 }
 
-/// Releases an address as it was listed: one that another container holds by now stays.
+/// Releases an address as it was listed: one that another container holds by now stays. Waits as [`reserve`].
 ///
 /// # Errors
-/// Code 106: the address is not held, or held by another one than was listed; code 11 and codes of files, as DEL.
-pub async fn release(object: &ConfObject, held: &Held) -> Result<(), CniError> {
-    let place = Removal::from_any_conf(object).place;
+/// Code 106: the address is not held, or held by another one than was listed; code 11, with file and holder of the lock;
+/// codes of files, as DEL.
+pub async fn release(object: &ConfObject, held: &Held, patience: Duration) -> Result<(), CniError> {
+    let place = within(patience, Removal::from_any_conf(object).place);
     let address = Address::from(held.address);
     let changed = || CniError::new(Code::STATE, format!("{address} is held by another owner by now, or by none"));
     let mut store = Store::find(&place).await.map_err(|error| fault(&error))?.ok_or_else(changed)?;
@@ -50,4 +53,8 @@ pub async fn release(object: &ConfObject, held: &Held) -> Result<(), CniError> {
     };
     store.finish();
     outcome
+}
+
+fn within(patience: Duration, place: Place) -> Place {
+    Place { deadline: place.deadline.min(patience), ..place }
 }
