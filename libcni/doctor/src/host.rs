@@ -61,19 +61,14 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     json::member(value, key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// An ADD turns it on, so it matters only once a container is attached: then something has turned it off again.
+/// An ADD turns it on, so it matters only once a container is attached: then something has turned it off again. Each family
+/// is a matter of the networks that route it: an address of a network without a gateway needs no forwarding.
 fn forwarding(networks: &[NetworkConf], findings: &mut Vec<Finding>) {
-    let routers: Vec<&str> = networks
-        .iter()
-        .filter(|network| plugins(network).any(|plugin| is_router(&plugin)))
-        .map(|it| &*it.name)
-        .collect();
-    if routers.is_empty() {
-        return;
-    }
+    let routers = || networks.iter().filter(|network| plugins(network).any(|plugin| is_router(&plugin)));
     let keys = [["ipv4", "ip_forward"].as_slice(), ["ipv6", "conf", "all", "forwarding"].as_slice()];
     for (is_ipv6, key) in [false, true].into_iter().zip(keys) {
-        if !networks.iter().any(|network| has_family(network, is_ipv6)) {
+        let routers: Vec<&str> = routers().filter(|it| has_family(it, is_ipv6)).map(|it| &*it.name).collect();
+        if routers.is_empty() {
             continue;
         }
         let name = format!("net.{}", key.join("."));

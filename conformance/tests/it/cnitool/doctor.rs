@@ -343,6 +343,27 @@ fn links_that_are_down_and_attachments_that_fail_check_are_found() {
     assert!(findings[0]["evidence"].to_string().contains(&ward.tour.address(2)), "{findings:#?}");
 }
 
+/// Each family is a matter of the networks that route it.
+#[test]
+fn addresses_that_the_node_does_not_route_need_no_forwarding() {
+    let ward = Ward::new();
+    let layer_2 = |name: &str, is_gateway: bool| {
+        let network = json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": "bridge", "bridge": name,
+            "isGateway": is_gateway, "ipam": {"type": "host-local", "subnet": "fd00:20::/64"}}]});
+        fs::write(format!("/etc/cni/net.d/20-{name}.conflist"), network.to_string()).unwrap();
+    };
+    layer_2("storage", false);
+    let netns = ward.pod.namespace().path().display().to_string();
+    ward.tour.cnitool(&["add", "storage", &netns, "--ifname", "eth1"]);
+    run("sysctl -qw net.ipv6.conf.all.forwarding=0");
+    assert_eq!(ward.doctor(&[]), (0, Vec::new()));
+    layer_2("storage", true);
+    let (exit, findings) = ward.doctor(&[]);
+    assert_eq!((exit, findings.len()), (ERROR, 1), "{findings:#?}");
+    let what = "net.ipv6.conf.all.forwarding is 0, and storage routes packets of containers";
+    assert_eq!(findings[0]["what"], what);
+}
+
 /// An ADD of another runtime may be under way, or a container of it may live.
 #[test]
 fn what_may_live_is_kept() {
