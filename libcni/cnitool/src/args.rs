@@ -344,13 +344,15 @@ fn loopback(word: &str) -> Result<SocketAddr, String> {
 pub(crate) struct Gc {
     #[command(flatten)]
     pub(crate) whole: Whole,
-    /// Keep exactly these, whether their namespaces exist or not (repeatable)
+    /// Keep exactly these of the cache, whether their namespaces exist or not (repeatable); all others of the cache are removed,
+    /// also of containers that live
     #[arg(long, value_name = "CONTAINER[/IFNAME]", conflicts_with = "all", add = ArgValueCompleter::new(completing::container_interfaces))]
     pub(crate) keep: Vec<String>,
-    /// Keep none
+    /// Keep none of the cache: all are removed, also of containers that live
     #[arg(long)]
     pub(crate) all: bool,
-    /// Remove also what the cache does not know and what may live, such as containers of another runtime
+    /// Remove also everything of the network that the cache does not know, such as what the containers of other runtimes have,
+    /// also of containers that live; `del` removes one attachment
     #[arg(long)]
     pub(crate) force: bool,
     /// Only show what would be kept and deleted

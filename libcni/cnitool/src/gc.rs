@@ -4,6 +4,8 @@ use crate::args::{Gc, Target};
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
+use doctor::removal;
+use libcni::cni_spec::SpecVersion;
 use libcni::inventory::{Inventory, Life, OnNode, Survey};
 use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
 use serde_json::json;
@@ -39,14 +41,18 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
         return keep.map(drop);
     };
     let all_valid = [valid.clone(), keep?].concat();
-    report_kept(&network, &survey);
+    report_kept(&network, &cached, &survey);
     let outcome = match &looked {
         Some(survey) => collection.gc(survey).await,
         None => collection.without_inventory(&valid).await,
     };
     if outcome.is_ok() {
         plan.left = still_there(settings, &network, &cached, &survey);
-        report_left(&network, &plan.left);
+        if !has_gc(&network) {
+            delete(settings, &network, &plan.left).await;
+            plan.left = still_there(settings, &network, &cached, &survey);
+        }
+        report_left(&network, &cached, &plan.left);
     }
     if let Some(output) = output.filter(|_| outcome.is_ok()) {
         output.table(&plan.table(&all_valid, ["kept", "deleted"]))?;
@@ -56,6 +62,9 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
 
 /// What was to be removed, and is still there: plugins keep what they find in use.
 fn still_there(settings: &Settings, network: &NetworkConf, cached: &[Cached], survey: &Survey) -> Vec<OnNode> {
+    if survey.removed.is_empty() {
+        return Vec::new();
+    }
     let known: Vec<_> = cached.iter().map(|cached| cached.attachment.id.clone()).collect();
     let on_node = node().list(network, &known).unwrap_or_else(|error| {
         tracing::warn!("cannot look at what network {} has left on the node: {error}", network.name);
@@ -75,14 +84,46 @@ fn still_there(settings: &Settings, network: &NetworkConf, cached: &[Cached], su
     left
 }
 
+/// Below version 1.1.0 plugins have no GC. DEL of what no cache has needs only the attachment's names.
+fn has_gc(network: &NetworkConf) -> bool {
+    network.version().is_ok_and(SpecVersion::has_gc)
+}
+
+/// DEL of what is on the node, and in no cache. One that fails is reported, and hides no other.
+async fn delete(settings: &Settings, network: &NetworkConf, left: &[OnNode]) {
+    for id in left.iter().filter_map(|found| found.id.as_ref()) {
+        let AttachmentId { container_id, ifname } = id;
+        let Ok(name) = network.network_name() else { return };
+        // Its ADD has begun since: it is another one by now.
+        if !matches!(settings.runtime.cache().find(&name, id), Ok(None)) {
+            continue;
+        }
+        let attachment = Attachment::new(container_id.as_str(), ifname.as_str());
+        let deleted = match attachment {
+            Ok(attachment) => settings.runtime.del(network, &attachment).await.map_err(|error| error.with_causes()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = deleted {
+            tracing::warn!("cannot delete {container_id}/{ifname} in network {name}: {error}");
+        }
+    }
+}
+
+/// The command that removes this attachment, and nothing of any other.
+fn removal_of(network: &NetworkConf, cached: &[Cached], id: &AttachmentId) -> String {
+    let entry = cached.iter().find(|cached| cached.attachment.id == *id);
+    removal(&network.name, id, entry.map_or("", |entry| &entry.attachment.netns))
+}
+
 /// Each with a command that removes it.
-fn report_left(network: &NetworkConf, left: &[OnNode]) {
+fn report_left(network: &NetworkConf, cached: &[Cached], left: &[OnNode]) {
     for found in left {
         let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);
-        let remedy = found.id.as_ref().map_or("end its container, and repeat gc".to_owned(), |id| {
-            let AttachmentId { container_id, ifname } = id;
-            format!("cnitool del {name} /run/netns/gone --container-id {container_id} --ifname {ifname}")
-        });
+        let remedy = match &found.id {
+            Some(id) => removal_of(network, cached, id),
+            None if has_gc(network) => "end its container, and repeat gc".to_owned(),
+            None => "set cniVersion to 1.1.0 or later, and repeat gc".to_owned(),
+        };
         tracing::warn!("the plugins have kept {what} in network {name} ({objects}); to remove it: {remedy}");
     }
 }
@@ -177,15 +218,33 @@ fn survey(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[Attachment
         // An attachment in the cache is no ADD of another runtime, so its young age does not keep it.
         gc.force || (is_explicit(gc) || found.life == Life::Young) && is_cached()
     };
-    match Survey::of(&node(), network, valid, &others, is_to_go) {
-        Err(error) if gc.force => {
+    match Survey::of(&node(), &with_gc(network), valid, &others, is_to_go) {
+        Err(error) if gc.force || !has_gc(network) => {
             tracing::warn!("cannot look at what network {} has on the node: {error}", network.name);
             Ok(None)
         }
+        Ok(mut survey) if !has_gc(network) => {
+            // No plugin is told what to keep, so what has no name stays anyway.
+            survey.kept.retain(|found| found.id.is_some());
+            Ok(Some(survey))
+        }
         survey => survey.map(Some).with_context(|| {
-            format!("cannot look at what network {} has on the node; --force does without", network.name)
+            format!(
+                "cannot look at what network {} has on the node; --force does without, and removes what other runtimes \
+                 have, too",
+                network.name
+            )
         }),
     }
+}
+
+/// The network as it would be with GC: a survey of one without finds nothing.
+fn with_gc(network: &NetworkConf) -> NetworkConf {
+    let mut network = network.clone();
+    if !has_gc(&network) {
+        SpecVersion::V1_1_0.as_str().clone_into(&mut network.cni_version);
+    }
+    network
 }
 
 #[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
@@ -202,14 +261,15 @@ fn warn_of_unknown(network: &NetworkConf, named: &[AttachmentId], cached: &[Cach
     }
 }
 
-fn report_kept(network: &NetworkConf, survey: &Survey) {
+fn report_kept(network: &NetworkConf, cached: &[Cached], survey: &Survey) {
     for found in &survey.kept {
-        let (what, objects) = (name(found), found.objects.join(", "));
+        let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);
+        let remedy = found.id.as_ref().map_or_else(String::new, |id| {
+            format!("; if its container is gone, this removes it: {}", removal_of(network, cached, id))
+        });
         tracing::warn!(
-            "kept {what} in network {name}: {}, and this cache does not have it as valid ({objects}); cnitool gc {name} \
-             --force removes it",
-            found.life,
-            name = network.name
+            "kept {what} in network {name}: {}, and this cache does not have it as valid ({objects}){remedy}",
+            found.life
         );
     }
 }
@@ -218,7 +278,7 @@ fn nameless(network: &NetworkConf, found: &OnNode) -> anyhow::Error {
     let objects = found.objects.join(", ");
     anyhow::anyhow!(
         "cannot keep what network {} has on the node: {objects}: {}, and its mark does not identify the attachment that it \
-         belongs to; name that with --keep, or remove it with --force",
+         belongs to; name that with --keep, or end its container (--force removes it with all else that would be kept)",
         network.name,
         found.life
     )

@@ -32,7 +32,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("forget", &[("", "cnitool forget pods /run/netns/c1 --container-id 4f5e6d7c")]),
     ("gc", &[
         ("What would go, and what stays", "cnitool gc pods --dry-run"),
-        ("Keep two containers, whatever the cache says", "cnitool gc pods --keep 4f5e6d7c --keep 7c8b9a0d/eth1"),
+        ("Keep two containers, and remove all others of the cache", "cnitool gc pods --keep 4f5e6d7c --keep 7c8b9a0d/eth1"),
     ]),
     ("status", &[("", "cnitool status pods")]),
     ("version", &[("", "cnitool version bridge host-local")]),

@@ -9,6 +9,7 @@ use host_local::inventory::{Holder, list_held};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, Cached, Namespace, NetworkConf};
 
+use crate::removal::{listed, removal};
 use crate::{Finding, Fix, Kind, Level, Node};
 
 /// Looks at each network: at its own attachments, those that the node has without the cache, and those that the cache has
@@ -61,31 +62,42 @@ fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], findings: 
         entry.is_some_and(|entry| entry.namespace() != Namespace::Gone)
     };
     let is_left = |found: &&OnNode| found.life == Life::Gone && !found.id.as_ref().is_some_and(has_namespace);
-    let is_cached = |found: &OnNode| found.id.as_ref().is_some_and(|id| known.contains(id));
-    let all_cached = on_node.iter().filter(is_left).all(is_cached);
+    let netns_of = |id: &AttachmentId| {
+        let entry = cached.iter().find(|entry| entry.attachment.id == *id);
+        entry.map_or("", |entry| entry.attachment.netns.as_str())
+    };
+    let command = |id: &AttachmentId| removal(name, id, netns_of(id));
     let mut left: Vec<String> = on_node
         .iter()
         .filter(is_left)
         .map(|found| format!("{}: {}", name_of(found), found.objects.join(", ")))
         .collect();
     let is_on_node = |id: &AttachmentId| on_node.iter().any(|found| found.id.as_ref() == Some(id));
-    let only_cached = known.iter().filter(|id| !is_on_node(id) && !has_namespace(id));
-    left.extend(only_cached.map(|id| format!("{}/{}: only in the cache", id.container_id, id.ifname)));
+    let only_cached: Vec<_> = known.iter().filter(|id| !is_on_node(id) && !has_namespace(id)).collect();
+    left.extend(only_cached.iter().map(|id| format!("{}/{}: only in the cache", id.container_id, id.ifname)));
     if !left.is_empty() {
         let what = format!("{} of containers that are gone", count(left.len(), "attachment"));
         let mut finding = Kind::Leftover.finding(Level::Warning, Some(name), what);
         finding.evidence = left;
-        (finding.remedy, finding.fix) = remedy(network, all_cached);
+        let ids = on_node.iter().filter(is_left).map(|found| found.id.as_ref());
+        let ids: Vec<Option<&AttachmentId>> = ids.chain(only_cached.into_iter().map(Some)).collect();
+        (finding.remedy, finding.fix) = remedy(network, &ids, command);
         findings.push(finding);
     }
-    let undecided: Vec<&OnNode> = on_node.iter().filter(|found| found.life == Life::Unknown).collect();
+    let is_undecided = |found: &&OnNode| found.life == Life::Unknown && !found.id.as_ref().is_some_and(has_namespace);
+    let undecided: Vec<&OnNode> = on_node.iter().filter(is_undecided).collect();
     let mut stores = BTreeMap::new();
     findings.extend(cached.iter().filter_map(|entry| unreserved(entry, &mut stores)));
     if !undecided.is_empty() {
         let what = format!("{} of which it cannot be determined whether containers live", undecided.len());
         let mut finding = Kind::Undecided.finding(Level::Note, Some(name), what);
         finding.evidence = undecided.iter().map(|it| format!("{}: {}", name_of(it), it.objects.join(", "))).collect();
-        finding.remedy = format!("cnitool gc {name} --keep CONTAINER for those that live, --force for the others");
+        // Only the operator knows which live, so each has a command of its own.
+        let commands: Vec<String> = undecided.iter().filter_map(|found| found.id.as_ref()).map(command).collect();
+        finding.remedy = match commands.is_empty() {
+            true => format!("End their containers; cnitool gc {name} removes them then."),
+            false => format!("of those whose containers are gone: {}", listed(&commands)),
+        };
         findings.push(finding);
     }
 }
@@ -137,14 +149,22 @@ fn unreserved(entry: &Cached, stores: &mut Stores) -> Option<Finding> {
     Some(finding)
 }
 
-/// GC of the plugins is known from version 1.1.0 on; before, GC calls DEL of what is in the cache, and each other attachment
-/// needs a DEL by hand, which needs only its names.
-fn remedy(network: &NetworkConf, all_cached: bool) -> (String, Option<Fix>) {
+/// Garbage collection, but for a network that wants none. Below version 1.1.0 plugins have no GC, and `cnitool gc` calls DEL,
+/// which needs the attachment's names.
+fn remedy(
+    network: &NetworkConf,
+    left: &[Option<&AttachmentId>],
+    command: impl Fn(&AttachmentId) -> String,
+) -> (String, Option<Fix>) {
     let name = network.name.clone();
-    let has_gc = all_cached || network.version().is_ok_and(libcni::cni_spec::SpecVersion::has_gc);
+    let named: Vec<&AttachmentId> = left.iter().flatten().copied().collect();
+    let has_gc = named.len() == left.len() || network.version().is_ok_and(SpecVersion::has_gc);
     match has_gc && !network.disable_gc {
         true => (format!("cnitool gc {name}"), Some(Fix::Collect { network: name })),
-        false => (format!("cnitool del {name} /run/netns/gone --container-id CONTAINER --ifname IFNAME"), None),
+        false if named.is_empty() => {
+            ("Set cniVersion to 1.1.0 or later, without disableGC; cnitool gc removes them then.".to_owned(), None)
+        }
+        false => (listed(&named.into_iter().map(command).collect::<Vec<_>>()), None),
     }
 }
 

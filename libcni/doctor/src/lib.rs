@@ -17,6 +17,7 @@ mod checks;
 mod configs;
 mod finding;
 mod host;
+mod removal;
 mod stores;
 
 use std::path::Path;
@@ -25,6 +26,7 @@ use libcni::{NetworkConf, Runtime};
 use validate::Known;
 
 pub use finding::{Finding, Fix, Kind, Level};
+pub use removal::removal;
 
 /// The node to be examined: that of the calling thread.
 #[derive(Debug, Clone, Copy)]

@@ -343,6 +343,32 @@ fn links_that_are_down_and_attachments_that_fail_check_are_found() {
     assert!(findings[0]["evidence"].to_string().contains(&ward.tour.address(2)), "{findings:#?}");
 }
 
+/// The remedy works as it is printed, and takes nothing of the containers that live.
+#[test]
+fn the_remedy_for_an_undecided_attachment_removes_it_alone() {
+    let ward = Ward::new();
+    let other = ward.tour.node.container();
+    let netns = other.namespace().path().display().to_string();
+    ward.tour.cnitool(&["--cache-dir", "/run/podman/cni", "add", "office", &netns, "--container-id", "other"]);
+    make_old(&store().join(ward.tour.address(3)));
+    // A virtual machine has the address, and the veth has no mark, as the reference's.
+    let links = ward.tour.node.host().links();
+    let is_its = |alias: &String| alias.contains("/other/");
+    ward.tour
+        .node
+        .host()
+        .set_alias(&links.iter().find(|link| link.alias.as_ref().is_some_and(is_its)).unwrap().name, "");
+    other.namespace().delete_address("eth0", &format!("{}/24", ward.tour.address(3)));
+    let (exit, findings) = ward.doctor(&[]);
+    assert_eq!((exit, findings.len(), &findings[0]["kind"]), (0, 1, &json!("undecided")), "{findings:#?}");
+    let remedy = findings[0]["remedy"].as_str().unwrap();
+    let (condition, command) = remedy.split_once(": cnitool ").unwrap();
+    assert_eq!(condition, "of those whose containers are gone");
+    ward.tour.cnitool(&command.split(' ').collect::<Vec<_>>());
+    assert!(!store().join(ward.tour.address(3)).exists());
+    assert_eq!(ward.doctor(&["--check"]), (0, Vec::new()));
+}
+
 /// Each family is a matter of the networks that route it.
 #[test]
 fn addresses_that_the_node_does_not_route_need_no_forwarding() {

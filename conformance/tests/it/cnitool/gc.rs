@@ -89,7 +89,10 @@ fn living_pods_of_another_cache_are_kept_unless_forced() {
     assert_eq!(dry.matches("would be kept").count(), 2, "{dry}");
     let done = tour.gc(&[]);
     assert_eq!(addresses(), [1, 1]);
-    assert_eq!((reservations().len(), stderr(&done).matches("--force removes it").count()), (2, 2), "{done:?}");
+    let remedy =
+        "if its container is gone, this removes it: cnitool del office /run/netns/gone --container-id cnitool-";
+    assert_eq!((reservations().len(), stderr(&done).matches(remedy).count()), (2, 2), "{done:?}");
+    assert!(!stderr(&done).contains("--force"), "it would take all of them: {done:?}");
     tour.gc(&["--all"]);
     assert_eq!(addresses(), [1, 1], "--all is about the cache");
     let dry = tour.verdicts(&["--dry-run", "--force"]);
@@ -168,6 +171,33 @@ fn a_dead_pod_of_another_cache_is_removed() {
     tour.node.host().wait_for("the namespace to end", |host| !has_veth(host));
     tour.gc(&[]);
     assert_eq!(reservations().len(), 0);
+}
+
+/// Plugins below version 1.1.0 have no GC: DEL removes what no cache has, and what may live is kept with a warning.
+#[test]
+fn a_network_without_gc_is_collected_by_del() {
+    let tour = Tour::installed_set();
+    let path = "/etc/cni/net.d/10-office.conflist";
+    let network = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, network.replace("1.1.0", "0.4.0")).unwrap();
+    let (living, dead) = (tour.pod_of_another(), tour.pod_of_another());
+    let own = tour.node.container();
+    tour.cnitool(&["add", "office", &own.namespace().path().display().to_string()]);
+    drop(dead.leave(Remains::Gone));
+    tour.node.settle(Duration::from_secs(60));
+    let rules = || tour.node.host().nft().into_iter().filter(|line| line.contains("office")).count();
+    let before = rules();
+    let dry = tour.verdicts(&["--dry-run"]);
+    assert!(dry.matches("would be kept").count() == 2 && dry.matches("would be deleted").count() == 1, "{dry}");
+    let done = tour.gc(&[]);
+    assert!(stderr(&done).contains("its network namespace exists"), "{done:?}");
+    assert!(before > 0 && rules() * 3 == before * 2, "{before} {}", rules());
+    assert_eq!(reservations().len(), 2);
+    for pod in [&living, &own] {
+        assert_eq!(pod.namespace().global_addresses("eth0").len(), 1);
+    }
+    tour.gc(&["--all"]);
+    assert_eq!((reservations().len(), own.namespace().global_addresses("eth0").len()), (1, 0));
 }
 
 /// The path is gone, but a process is still in the namespace.

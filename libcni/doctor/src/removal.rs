@@ -1,0 +1,58 @@
+//! The command that removes one attachment, and nothing of any other.
+
+use libcni::AttachmentId;
+
+/// Stands for a namespace that has no path any more.
+const NOWHERE: &str = "/run/netns/gone";
+
+/// Commands shown at most.
+const COMMANDS_MAX: usize = 5;
+
+/// `cnitool del` of an attachment, as a line for a shell. `netns` is the path of its namespace; empty: none is known.
+#[must_use]
+pub fn removal(network: &str, id: &AttachmentId, netns: &str) -> String {
+    let AttachmentId { container_id, ifname } = id;
+    let netns = if netns.is_empty() { NOWHERE } else { netns };
+    let (netns, ifname) = (word(netns), word(ifname.as_str()));
+    format!("cnitool del {network} {netns} --container-id {container_id} --ifname {ifname}")
+}
+
+/// The commands, one after the other; of many the first ones.
+pub(crate) fn listed(commands: &[String]) -> String {
+    let shown = commands.iter().take(COMMANDS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
+    match commands.len().checked_sub(COMMANDS_MAX) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown}; likewise for {more} more"),
+    }
+}
+
+/// A word that a shell takes as it is.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+,=".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cni_spec::{ContainerId, IfName};
+
+    fn id(ifname: &str) -> AttachmentId {
+        AttachmentId { container_id: ContainerId::parse("c1").unwrap(), ifname: IfName::parse(ifname).unwrap() }
+    }
+
+    #[test]
+    fn a_shell_takes_the_command_as_it_is_shown() {
+        let command = removal("net", &id("eth0"), "");
+        assert_eq!(command, "cnitool del net /run/netns/gone --container-id c1 --ifname eth0");
+        let command = removal("net", &id("e;x"), "/run/it's here");
+        assert_eq!(command, r"cnitool del net '/run/it'\''s here' --container-id c1 --ifname 'e;x'");
+    }
+
+    #[test]
+    fn of_many_commands_the_first_are_shown() {
+        let commands: Vec<String> = (1..=7).map(|number| number.to_string()).collect();
+        assert_eq!(listed(&commands), "1; 2; 3; 4; 5; likewise for 2 more");
+        assert_eq!(listed(&commands[..5]), "1; 2; 3; 4; 5");
+    }
+}
