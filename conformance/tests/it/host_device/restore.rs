@@ -407,3 +407,22 @@ fn where_run_cni_cannot_be_written_the_device_comes_home_by_its_alias() {
     node.call(Verb::Add, broken, &pod).fails();
     assert!(node.host().find_link("dev1").is_some() && pod.namespace().find_link("eth0").is_none());
 }
+
+/// A device that is no longer on its bus is returned by no kernel.
+#[test]
+fn the_record_of_a_device_that_was_unplugged_ends_with_del() {
+    let node = node();
+    let _beyond = device(&node);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    let path = std::path::Path::new(RECORDS).join(&records()[0]);
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    record["device"]["kind"] = json!("");
+    for (parent, left) in [("pci/", 1), ("pci/ffff:ff:1f.7", 0)] {
+        // A folder of the bus stands for a device that is plugged in.
+        record["device"]["parent"] = json!(parent);
+        std::fs::write(&path, record.to_string()).unwrap();
+        attached.del().ok();
+        assert_eq!(records().len(), left, "{parent}");
+    }
+}

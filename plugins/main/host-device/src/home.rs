@@ -19,7 +19,7 @@ use crate::record::{self, Device, Record};
 pub enum Outcome {
     /// On the host.
     Home,
-    /// It ended with its namespace, as all but hardware does.
+    /// It ended with its namespace, as all but hardware does, or was unplugged.
     Gone,
     /// No hardware, and not in its namespace, which is still there: the container has deleted it or moved it on. Where it
     /// is now it ends with its namespace.
@@ -63,6 +63,7 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
             recover(&host, record, &link)?;
             Ok(Outcome::Home)
         }
+        None if record.device.is_unplugged() => Ok(Outcome::Gone),
         None if record.device.is_hardware() => Ok(Outcome::Away),
         None if has_namespace => Ok(Outcome::Lost),
         None => Ok(Outcome::Gone),

@@ -209,6 +209,14 @@ impl Device {
         self.kind.is_empty()
     }
 
+    /// Whether its bus no longer has the device: it was unplugged.
+    #[must_use]
+    pub fn is_unplugged(&self) -> bool {
+        let Some((bus, id)) = self.parent.as_deref().and_then(|parent| parent.split_once('/')) else { return false };
+        let devices = Path::new("/sys/bus").join(bus).join("devices");
+        devices.is_dir() && matches!(devices.join(id).try_exists(), Ok(false))
+    }
+
     /// Its addresses that have not ended meanwhile. A record of an earlier version says less of them: [`Device::addresses`].
     ///
     /// # Errors
