@@ -36,6 +36,7 @@ mod erased;
 pub mod event_loop;
 pub mod interrupt;
 mod log;
+pub mod mark;
 mod netns;
 pub mod plugin;
 mod record;

@@ -59,3 +59,4 @@ pub use own::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, OwnStep, Uncollecte
 pub use plan::{Plan, Side, Step};
 pub use preview::{Preview, Shown};
 pub use skel;
+pub use skel::mark;

@@ -46,7 +46,7 @@ impl ChainedPlugin for Tuning {
             let old = Old::of(&link, &wanted);
             let record = Record::of(&own.data_dir, call.attachment);
             txn.push(Box::new(Unrecord(record.read_bytes()?, record.clone())));
-            record.keep(&old)?;
+            record.keep(&old, &(&pod.netns).into())?;
             txn.checkpoint().await;
             let timer = Timer::start();
             txn.push(Box::new(Untune { old, link: link.clone() }));

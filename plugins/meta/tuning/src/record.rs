@@ -1,6 +1,7 @@
 //! What the interface had before ADD: a file for each attachment, in the reference's form, for either side's DEL.
 //!
-//! It has one key more than the reference's, `attachment`, by which GC knows the network. The reference's name of the file joins
+//! It has three keys more than the reference's: `attachment`, by which GC knows the network, `netns` and `netnsNumbers`, which
+//! say where the interface is, for a runtime that asks before GC whether the container lives. The reference's name of the file joins
 //! container and interface by `_`, which both may contain: the key also shows whose it is. Where the name is taken by another
 //! container's interface, the file has a name with `:` in place of the `_`, which neither can contain.
 
@@ -13,15 +14,16 @@ use std::path::{Path, PathBuf};
 use cni_spec::collection::Sweep;
 use cni_spec::{Attachment, CniError, NetworkName};
 use interface::error::{On, failed_on};
+use interface::mark::{Mark, Sign};
 use netops::link::{Link, Settings};
-use netops::{OpError, file};
+use netops::{Netns, OpError, file};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::conf::DataDir;
 
-/// The longest record that is read, in bytes: the reference's has less than 100.
-const BYTES_MAX: u64 = 4096;
+/// The longest record that is read, in bytes: a path has 4096 at most, the rest less than 1000.
+const BYTES_MAX: u64 = 1 << 14;
 
 const O_NOFOLLOW: i32 = 0o400_000; // include/uapi/asm-generic/fcntl.h
 const O_NONBLOCK: i32 = 0o4_000;
@@ -39,9 +41,29 @@ pub struct Record {
 pub struct Kept {
     /// `NETWORK/CONTAINER/IFNAME`; the reference's have none.
     attachment: Option<String>,
+    /// Where the interface is; the reference's and those of earlier versions do not say.
+    #[serde(flatten)]
+    place: Option<Place>,
     /// The settings.
     #[serde(flatten)]
     pub old: Old,
+}
+
+/// The namespace of the container's interface.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Place {
+    /// Its path in ADD.
+    #[serde(rename = "netns")]
+    path: PathBuf,
+    /// Its device and inode.
+    #[serde(rename = "netnsNumbers")]
+    numbers: [u64; 2],
+}
+
+impl From<&Netns> for Place {
+    fn from(netns: &Netns) -> Self {
+        Self { path: netns.path().to_owned(), numbers: netns.identity().numbers() }
+    }
 }
 
 /// Settings that ADD changed, as they were.
@@ -141,10 +163,12 @@ impl Record {
     ///
     /// # Errors
     /// Code 106: the folder or the file cannot be made.
-    pub fn keep(&self, old: &Old) -> Result<(), CniError> {
+    pub fn keep(&self, old: &Old, place: &Place) -> Result<(), CniError> {
         let earlier = self.read().ok().flatten().filter(|kept| kept.attachment.as_ref() == Some(&self.attachment));
         let mut object = earlier.unwrap_or_default().old.or(old).to_object();
         object.insert("attachment".to_owned(), self.attachment.clone().into());
+        object.insert("netns".to_owned(), place.path.display().to_string().into());
+        object.insert("netnsNumbers".to_owned(), place.numbers.to_vec().into());
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| refused("create", folder, &error))?;
@@ -215,24 +239,56 @@ fn refused(op: &'static str, path: &Path, error: &std::io::Error) -> CniError {
     failed_on(On::Files("dataDir"), &OpError::io(op, path.display().to_string(), error))
 }
 
-/// Removes the records of attachments to the network that GC removes. The reference's do not say their network, and stay.
+/// Removes the records of attachments to the network that GC removes.
 pub fn collect(data_dir: &DataDir, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<CniError> {
+    let records = match list(data_dir, network) {
+        Ok(records) => records,
+        Err(error) => return vec![error],
+    };
+    let stale = sweep.by(|attachment| attachment.to_string());
+    records.iter().filter(|found| stale.has(&found.owner)).filter_map(|found| remove(&found.path).err()).collect()
+}
+
+/// What GC would remove if no attachment to the network were valid. Changes nothing.
+///
+/// # Errors
+/// Code 106: the folder cannot be read.
+pub fn marks(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Mark>, CniError> {
+    let mark = |found: Listed| {
+        let (container, ifname) = found.owner.split_once('/').and_then(|(_, rest)| rest.split_once('/'))?;
+        let attachment = Attachment::parse(network.as_str(), container, ifname).ok()?;
+        let sign = found.place.map_or(Sign::Untold, |Place { path, numbers }| Sign::Namespace { path, numbers });
+        let object = format!("tuning record {}", found.path.display());
+        Some(Mark { owner: (&attachment).into(), object, signs: vec![sign] })
+    };
+    Ok(list(data_dir, network)?.into_iter().filter_map(mark).collect())
+}
+
+/// The record of an attachment to a network.
+struct Listed {
+    path: PathBuf,
+    /// `NETWORK/CONTAINER/IFNAME`.
+    owner: String,
+    place: Option<Place>,
+}
+
+/// The network's records. The reference's do not say their network, and are left out.
+fn list(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Listed>, CniError> {
     let entries = match std::fs::read_dir(&data_dir.0) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
-        Err(error) => return vec![refused("list", &data_dir.0, &error)],
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(refused("list", &data_dir.0, &error)),
     };
     let prefix = format!("{network}/");
-    let stale = sweep.by(|attachment| attachment.to_string());
-    let is_stale = |path: &Path| {
-        let is_there = |path: &Path| read(path).ok().flatten().and_then(|bytes| parse(path, &bytes).ok());
-        // That of a killed writer is whole, or has no owner yet.
-        let kept = is_there(path).or_else(|| is_there(&file::unfinished(path)));
-        let owner = kept.and_then(|kept| kept.attachment);
-        owner.is_some_and(|owner| owner.starts_with(&prefix) && stale.has(&owner))
+    let listed = |path: PathBuf| {
+        let find = |path: &Path| read(path).ok().flatten().and_then(|bytes| parse(path, &bytes).ok());
+        // A file of a killed writer is whole, or names no attachment yet.
+        let Kept { attachment, place, .. } = find(&path).or_else(|| find(&file::unfinished(&path)))?;
+        let owner = attachment.filter(|owner| owner.starts_with(&prefix))?;
+        Some(Listed { path, owner, place })
     };
     let paths: BTreeSet<PathBuf> = entries.flatten().filter_map(|entry| record_of(&entry.path())).collect();
-    paths.iter().filter(|path| is_stale(path)).filter_map(|path| remove(path).err()).collect()
+    Ok(paths.into_iter().filter_map(listed).collect())
 }
 
 /// The record that a file of the folder is, or is to become.
@@ -246,14 +302,19 @@ fn record_of(path: &Path) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
+    fn place() -> Place {
+        Place { path: "/run/netns/c".into(), numbers: [4, 4_026_532_000] }
+    }
+
     #[test]
     fn a_repeated_add_keeps_what_the_first_one_found() {
         let folder = tempfile::tempdir().unwrap();
         let record = Record::of(&DataDir(folder.path().join("a/b")), &Attachment::parse("n", "c", "eth0").unwrap());
         assert_eq!(record.read().unwrap(), None);
-        record.keep(&Old { mtu: Some(1500), ..Old::default() }).unwrap();
-        record.keep(&Old { mtu: Some(1400), promisc: Some(false), ..Old::default() }).unwrap();
+        record.keep(&Old { mtu: Some(1500), ..Old::default() }, &place()).unwrap();
+        record.keep(&Old { mtu: Some(1400), promisc: Some(false), ..Old::default() }, &place()).unwrap();
         let kept = record.read().unwrap().unwrap();
+        assert_eq!(kept.place, Some(place()));
         assert_eq!(kept.old, Old { mtu: Some(1500), promisc: Some(false), ..Old::default() });
         assert!(kept.is_of(&Attachment::parse("n", "c", "eth0").unwrap()));
         assert!(!kept.is_of(&Attachment::parse("m", "c", "eth0").unwrap()));
@@ -265,6 +326,7 @@ mod tests {
         let kept = parse(Path::new("x"), text).unwrap();
         assert_eq!(Value::Object(kept.old.to_object()).to_string().as_bytes(), text);
         assert!(kept.is_of(&Attachment::parse("n", "c", "eth0").unwrap()));
+        assert_eq!(kept.place, None);
     }
 
     #[test]
@@ -272,10 +334,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data_dir = DataDir(folder.path().to_owned());
         let of = |id: &str| Record::of(&data_dir, &Attachment::parse("n", id, "eth0").unwrap());
-        of("gone").keep(&Old::default()).unwrap();
+        of("gone").keep(&Old::default(), &place()).unwrap();
         std::fs::rename(of("gone").path(), file::unfinished(of("gone").path())).unwrap();
-        of("valid").keep(&Old::default()).unwrap();
+        of("valid").keep(&Old::default(), &place()).unwrap();
         let valid = [Attachment::parse("n", "valid", "eth0").unwrap()];
+        let owners = marks(&data_dir, &valid[0].network).unwrap().into_iter().map(|mark| mark.owner);
+        assert!(owners.eq([Attachment::parse("n", "gone", "eth0").unwrap(), valid[0].clone()].iter().map(Into::into)));
         assert_eq!(collect(&data_dir, &valid[0].network, &(&[&valid[0]]).into()), []);
         let names: Vec<_> = std::fs::read_dir(&data_dir.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["valid_eth0.json"]);
