@@ -6,7 +6,7 @@ use netops::Errno;
 use netops::error::Result;
 use netops::nft::Nft;
 
-use crate::owner::{Names, key_of, network_prefix};
+use crate::owner::{Names, OfNetwork};
 use crate::spoof::{self, Idle};
 use crate::{Filter, iptables, masquerade};
 
@@ -40,17 +40,18 @@ pub fn list(network: &str, search_path: &str) -> Result<Vec<Noted>> {
 }
 
 fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted>> {
-    let mut found = Vec::new();
+    let (mut found, of) = (Vec::new(), OfNetwork::new(network));
+    let noted = |comment: Option<&str>, address, object| Noted::of(&of, comment, address, object);
     for (comment, address) in masquerade::list(nft)? {
         let object = address.map_or("masquerade".to_owned(), |address| format!("masquerade of {address}"));
-        found.extend(by_key(network, Some(&comment), address, object));
+        found.extend(noted(Some(&comment), address, object));
     }
     for jump in iptables::masquerade::list(nft, search_path, network)? {
         let (container, address) = (jump.container, jump.address);
         let object =
             address.map_or("iptables masquerade".to_owned(), |address| format!("iptables masquerade of {address}"));
-        let noted = by_key(network, jump.note.as_deref(), address, object.clone());
-        found.push(noted.unwrap_or(Noted { key: String::new(), container, ifname: None, address, object }));
+        let by_note = noted(jump.note.as_deref(), address, object.clone());
+        found.push(by_note.unwrap_or(Noted { key: String::new(), container, ifname: None, address, object }));
     }
     for Idle { container, ifname, port } in spoof::list_idle(nft)? {
         let (container, ifname) = (Some(container), Some(ifname));
@@ -60,16 +61,18 @@ fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted
     Ok(found)
 }
 
-/// The object, if its comment begins with a key of the network.
-fn by_key(network: &str, comment: Option<&str>, address: Option<IpAddr>, object: String) -> Option<Noted> {
-    let comment = comment?;
-    let key = key_of(comment).filter(|key| key.starts_with(&network_prefix(network)))?;
-    let clear = comment.split_once(", if: ").and_then(|(_, rest)| rest.split_once(", id: "));
-    // The comment was cut if the container that it names does not match the key.
-    let is_whole = |(ifname, container): &(&str, &str)| Names { network, container, ifname }.key() == key;
-    let (ifname, container) = clear.filter(is_whole).unzip();
-    let owned = |text: Option<&str>| text.map(str::to_owned);
-    Some(Noted { key: key.to_owned(), container: owned(container), ifname: owned(ifname), address, object })
+impl Noted {
+    /// The object, if its comment begins with a key of the network.
+    #[must_use]
+    pub fn of(network: &OfNetwork, comment: Option<&str>, address: Option<IpAddr>, object: String) -> Option<Self> {
+        let (key, network) = (network.key(comment)?, &*network.name);
+        let clear = comment?.split_once(", if: ").and_then(|(_, rest)| rest.split_once(", id: "));
+        // The comment was cut if the container that it names does not match the key.
+        let is_whole = |(ifname, container): &(&str, &str)| Names { network, container, ifname }.key() == key;
+        let (ifname, container) = clear.filter(is_whole).unzip();
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Some(Self { key: key.to_owned(), container: owned(container), ifname: owned(ifname), address, object })
+    }
 }
 
 #[cfg(test)]
@@ -79,7 +82,7 @@ mod tests {
     #[test]
     fn a_comment_names_the_attachment_unless_it_was_cut() {
         let attachment = Names { network: "office", container: "c1", ifname: "eth0" };
-        let noted = |comment: &str| by_key("office", Some(comment), None, String::new());
+        let noted = |comment: &str| Noted::of(&OfNetwork::new("office"), Some(comment), None, String::new());
         let found = noted(&attachment.comment()).unwrap();
         assert_eq!((found.container.as_deref(), found.ifname.as_deref()), (Some("c1"), Some("eth0")));
         assert_eq!(found.key, attachment.key());

@@ -29,7 +29,7 @@ mod race;
 pub mod fuzzing;
 
 pub use inventory::{Noted, list};
-pub use owner::{Names, Owner, Stale};
+pub use owner::{Names, OfNetwork, Owner, Stale};
 pub use spoof::Mac;
 
 /// The backend of masquerade: key `ipMasqBackend`.

@@ -172,10 +172,36 @@ pub(crate) fn key_of(comment: &str) -> Option<&str> {
     (key.len() == 33).then_some(key)
 }
 
+/// The objects of a network, of whichever attachment to it.
+#[derive(Debug)]
+pub struct OfNetwork {
+    pub(crate) name: String,
+    prefix: String,
+}
+
+impl OfNetwork {
+    /// The objects of this network.
+    #[must_use]
+    pub fn new(network: &str) -> Self {
+        Self { name: network.to_owned(), prefix: network_prefix(network) }
+    }
+
+    /// Whether an object with this comment belongs to the network.
+    #[must_use]
+    pub fn has(&self, comment: Option<&str>) -> bool {
+        self.key(comment).is_some()
+    }
+
+    /// The [`Names::key`] in the comment of an object of the network.
+    pub(crate) fn key<'a>(&self, comment: Option<&'a str>) -> Option<&'a str> {
+        comment.and_then(key_of).filter(|key| key.starts_with(&self.prefix))
+    }
+}
+
 /// The objects of a network that GC removes.
 #[derive(Debug)]
 pub struct Stale {
-    prefix: String,
+    network: OfNetwork,
     keys: SweptKeys<String>,
 }
 
@@ -183,14 +209,13 @@ impl Stale {
     /// The objects of this network's attachments that GC removes.
     #[must_use]
     pub fn new(network: &str, sweep: &Sweep<Names<'_>>) -> Self {
-        Self { prefix: network_prefix(network), keys: sweep.by(Names::key) }
+        Self { network: OfNetwork::new(network), keys: sweep.by(Names::key) }
     }
 
     /// Whether GC removes an object with this comment.
     #[must_use]
     pub fn has(&self, comment: Option<&str>) -> bool {
-        let key = comment.and_then(key_of).filter(|key| key.starts_with(&self.prefix));
-        key.is_some_and(|key| self.keys.has(key))
+        self.network.key(comment).is_some_and(|key| self.keys.has(key))
     }
 }
 

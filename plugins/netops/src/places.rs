@@ -24,6 +24,8 @@ pub struct Places {
     leading: BTreeSet<String>,
     /// What is behind veths without an alias that lead to a namespace without addresses.
     behind: Vec<IpNetwork>,
+    /// The namespaces that have a name in `/proc`, by device and inode.
+    named: BTreeSet<[u64; 2]>,
     /// Whether a namespace could not be looked at that plugins of this node may have worked in.
     is_partial: bool,
 }
@@ -39,8 +41,8 @@ impl Places {
     #[must_use]
     pub fn look() -> Self {
         let (addresses, leading, behind) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
-        let mut places = Self { addresses, leading, behind, is_partial: false };
-        match (places.linked(), entered()) {
+        let mut places = Self { addresses, leading, behind, named: BTreeSet::new(), is_partial: false };
+        match (places.linked(), places.entered()) {
             (Ok(linked), Ok(entered)) => linked.into_iter().chain(entered).for_each(|found| places.take(found)),
             (linked, entered) => {
                 places.is_partial = true;
@@ -89,6 +91,17 @@ impl Places {
         }
     }
 
+    /// Whether the namespace with this device and inode exists; `None`: it was not found, but not all could be searched. The
+    /// node's own is none of them.
+    #[must_use]
+    pub fn has_namespace(&self, numbers: [u64; 2]) -> Option<bool> {
+        match self.named.contains(&numbers) {
+            true => Some(true),
+            false if self.is_partial => None,
+            false => Some(false),
+        }
+    }
+
     /// The aliases of the node's links that lead to a namespace that exists, whichever addresses are there.
     pub fn leading(&self) -> impl Iterator<Item = &str> {
         self.leading.iter().map(String::as_str)
@@ -119,6 +132,37 @@ impl Places {
         }
         Ok(all)
     }
+
+    /// The namespaces that have a name in `/proc`, each entered once. A veth there that no link of the node leads to belongs
+    /// to another node, such as one in a container, whose networks may have the same addresses.
+    fn entered(&mut self) -> std::io::Result<Vec<Result<Found>>> {
+        let mut netns: Vec<Netns> = Vec::new();
+        for path in names()? {
+            // Gone meanwhile, of another kind, or another user's.
+            let Ok(opened) = Netns::open(path) else { continue };
+            let is_new = || netns.iter().all(|seen| seen.identity() != opened.identity());
+            if is_new() && !opened.is_current().unwrap_or(false) {
+                netns.push(opened);
+            }
+        }
+        self.named = netns.iter().map(|netns| netns.identity().numbers()).collect();
+        let of = |netns: Netns| {
+            let inside = Kernel::in_netns(&netns)?;
+            let links = link::list(&inside, None)?;
+            let is_other = |index: &u32| links.iter().any(|link| link.index == *index && link.kind != Kind::Veth);
+            let addresses = addr::list_all(&inside, None)?.into_iter().filter(|(index, _)| is_other(index));
+            Ok((addresses.map(|(_, address)| address.ip()).collect(), None))
+        };
+        // A container that keeps making links must not hold the addresses of all others.
+        let unless_changing = |found: Result<Found>| match found {
+            Err(error) if error.is_of_changing_list() => {
+                tracing::warn!(%error, "the addresses of a namespace are not seen");
+                Ok((Vec::new(), None))
+            }
+            found => found,
+        };
+        Ok(netns.into_iter().map(of).map(unless_changing).collect())
+    }
 }
 
 /// The addresses that packets of the node reach by this veth: those of the networks of its bridge, or of the routes by it.
@@ -131,36 +175,6 @@ fn networks_behind(host: &Kernel, veth: &Link) -> Result<Vec<IpNetwork>> {
     let mut routes = route::list(host, Some(veth.index), Some(route::MAIN_TABLE), false)?;
     routes.extend(route::list(host, Some(veth.index), Some(route::MAIN_TABLE), true)?);
     Ok(routes.into_iter().map(|route| route.dst).filter(|dst| dst.prefix() > 0 && pair::is_of_one(dst.ip())).collect())
-}
-
-/// The namespaces that have a name in `/proc`, each entered once. A veth there that no link of the node leads to belongs
-/// to another node, such as one in a container, whose networks may have the same addresses.
-fn entered() -> std::io::Result<Vec<Result<Found>>> {
-    let mut netns: Vec<Netns> = Vec::new();
-    for path in names()? {
-        // Gone meanwhile, of another kind, or another user's.
-        let Ok(opened) = Netns::open(path) else { continue };
-        let is_new = || netns.iter().all(|seen| seen.identity() != opened.identity());
-        if is_new() && !opened.is_current().unwrap_or(false) {
-            netns.push(opened);
-        }
-    }
-    let of = |netns: Netns| {
-        let inside = Kernel::in_netns(&netns)?;
-        let links = link::list(&inside, None)?;
-        let is_other = |index: &u32| links.iter().any(|link| link.index == *index && link.kind != Kind::Veth);
-        let addresses = addr::list_all(&inside, None)?.into_iter().filter(|(index, _)| is_other(index));
-        Ok((addresses.map(|(_, address)| address.ip()).collect(), None))
-    };
-    // A container that keeps making links must not hold the addresses of all others.
-    let unless_changing = |found: Result<Found>| match found {
-        Err(error) if error.is_of_changing_list() => {
-            tracing::warn!(%error, "the addresses of a namespace are not seen");
-            Ok((Vec::new(), None))
-        }
-        found => found,
-    };
-    Ok(netns.into_iter().map(of).map(unless_changing).collect())
 }
 
 /// `/proc/PID/ns/net` of every process, and where namespaces are mounted.

@@ -3,6 +3,7 @@
 
 mod before;
 mod edit;
+mod whole;
 
 pub use before::Before;
 pub use edit::{Edit, NewRule, PutBack};

@@ -202,6 +202,20 @@ impl Nft {
         self.list_rules_of(chain, is_wanted)
     }
 
+    /// Lists the rules of all chains of a table; empty if the table does not exist.
+    ///
+    /// # Errors
+    /// As [`Nft::list_elements`].
+    pub fn list_all_rules(&mut self, table: &Table) -> Result<Vec<Rule>> {
+        let family = table.family;
+        let object = format_args!("rules of nft table {table}");
+        let ask = |w: &mut Writer| w.text(1, &table.name);
+        self.list(GETRULE, family, &object, ask, |body| match body {
+            Body::Rule(rule) if rule.table == table.name => Some(rule.of(family)),
+            _ => None,
+        })
+    }
+
     fn list_rules_of(&mut self, chain: &Chain, is_wanted: impl Fn(RawMessage<'_>) -> bool) -> Result<Vec<Rule>> {
         let family = chain.table.family;
         let object = format_args!("rules of nft chain {} {}", chain.table, chain.name);
