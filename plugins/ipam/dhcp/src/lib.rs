@@ -15,6 +15,9 @@ pub mod rpc;
 pub mod state;
 mod table;
 
+mod marks;
+pub use marks::marks;
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -154,11 +154,35 @@ pub fn remove(folder: &Path, names: &Names) -> Result<(), String> {
 /// # Errors
 /// The folder cannot be read; one that is missing is empty.
 pub fn list(folder: &Path) -> Result<Vec<Record>, String> {
+    let (records, damaged) = look(folder)?;
+    for Damaged { path, why, is_released } in damaged {
+        if is_released {
+            tracing::warn!(
+                why,
+                "a damaged lease of an attachment that is gone is removed: its server keeps it until it ends"
+            );
+            file::remove(&path).map_err(|error| error.to_string())?;
+        } else {
+            tracing::warn!(why, "a lease is passed over");
+        }
+    }
+    Ok(records)
+}
+
+/// A file that is no record.
+struct Damaged {
+    path: PathBuf,
+    why: String,
+    is_released: bool,
+}
+
+/// As [`list`], without a change.
+fn look(folder: &Path) -> Result<(Vec<Record>, Vec<Damaged>), String> {
     let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), Vec::new())),
         entries => entries.map_err(|error| failed("read", folder, &error))?,
     };
-    let mut records = Vec::new();
+    let (mut records, mut damaged) = (Vec::new(), Vec::new());
     for entry in entries {
         let path = entry.map_err(|error| failed("read", folder, &error))?.path();
         let is_released = path.extension().is_some_and(|suffix| suffix == RELEASED);
@@ -167,17 +191,10 @@ pub fn list(folder: &Path) -> Result<Vec<Record>, String> {
         }
         match read(&path) {
             Ok(record) => records.push(Record { is_released: is_released || record.is_released, ..record }),
-            Err(why) if is_released => {
-                tracing::warn!(
-                    why,
-                    "a damaged lease of an attachment that is gone is removed: its server keeps it until it ends"
-                );
-                file::remove(&path).map_err(|error| error.to_string())?;
-            }
-            Err(why) => tracing::warn!(why, "a lease is passed over"),
+            Err(why) => damaged.push(Damaged { path, why, is_released }),
         }
     }
-    Ok(records)
+    Ok((records, damaged))
 }
 
 fn read(path: &Path) -> Result<Record, String> {
@@ -203,11 +220,18 @@ pub fn note_release(folder: &Path, names: &Names) -> Result<bool, CniError> {
 /// Code 106: the folder cannot be read.
 pub fn list_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<Vec<Record>, CniError> {
     let stale = sweep.by(Names::clone);
-    let mut records = list(folder).map_err(state_error)?;
-    records.retain(|record| {
-        let names = &record.subject.names;
-        names.network == network && stale.has(names) && !record.is_released
-    });
+    let mut records = list_of(folder, network)?;
+    records.retain(|record| stale.has(&record.subject.names));
+    Ok(records)
+}
+
+/// The records of a network's attachments whose release is not noted yet: what GC goes through. Changes nothing.
+///
+/// # Errors
+/// Code 106: the folder cannot be read.
+pub fn list_of(folder: &Path, network: &str) -> Result<Vec<Record>, CniError> {
+    let (mut records, _damaged) = look(folder).map_err(|why| CniError::new(Code::STATE, why))?;
+    records.retain(|record| record.subject.names.network == network && !record.is_released);
     Ok(records)
 }
 

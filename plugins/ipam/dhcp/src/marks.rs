@@ -1,0 +1,28 @@
+//! The leases that GC would have released if no attachment were valid.
+
+use std::path::Path;
+
+use cni_spec::{Attachment, CniError, NetworkName};
+use skel::mark::{Mark, Sign};
+
+use crate::rpc::{Names, Sandbox};
+use crate::state::{self, Record};
+
+/// Each lease of the network that the daemon of `socket` keeps, by its records. Changes nothing, and asks no daemon.
+///
+/// # Errors
+/// Code 106: the records cannot be read.
+pub fn marks(socket: &Path, network: &NetworkName) -> Result<Vec<Mark>, CniError> {
+    Ok(state::list_of(&state::folder(socket), network.as_str())?.iter().filter_map(mark).collect())
+}
+
+fn mark(record: &Record) -> Option<Mark> {
+    let Names { network, container_id, ifname } = &record.subject.names;
+    let attachment = Attachment::parse(network, container_id, ifname).ok()?;
+    let Sandbox { path, identity } = &record.subject.sandbox;
+    let namespace = Sign::Namespace { path: path.into(), numbers: *identity };
+    // GC keeps a lease whose address any namespace has.
+    let signs = std::iter::once(namespace).chain(record.addresses().into_iter().map(Sign::Address)).collect();
+    let object = format!("DHCP lease of {}", record.lease.address.ip());
+    Some(Mark { owner: (&attachment).into(), object, signs })
+}
