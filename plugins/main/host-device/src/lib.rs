@@ -1,7 +1,8 @@
 //! The host-device plugin: gives a network device of the node to a container, and brings it home.
 //!
 //! [`device`] finds what the config selects. [`record`] is what the node remembers of a device that is away, as the container
-//! can change everything that is on the device itself. [`home`] brings it back, from wherever it is.
+//! can change everything that is on the device itself. [`home`] brings it back, from wherever it is. [`marks()`] says what GC
+//! would bring back.
 
 use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetworkName};
@@ -13,11 +14,13 @@ use netops::{Kernel, OpError};
 pub mod conf;
 pub mod device;
 pub mod home;
+pub mod marks;
 pub mod record;
 pub mod step;
 
 pub use conf::{Conf, Removal};
 use home::Outcome;
+pub use marks::marks;
 use record::Record;
 use step::{Move, State};
 
@@ -71,12 +74,12 @@ impl InterfacePlugin for HostDevice {
     }
 
     fn collect(network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected> {
-        let records = match record::list() {
+        let records = match record::list_of(network) {
             Ok(records) => records,
             Err(error) => return vec![Uncollected { attachment: None, error }],
         };
         let stale = sweep.by(|attachment| record::names(attachment));
-        let is_stale = |record: &&Record| record.network == network.as_str() && stale.has(&record.names());
+        let is_stale = |record: &&Record| stale.has(&record.names());
         let left = |record: &Record| {
             let error = take_home(record, None).err()?;
             let [network, container_id, ifname] = record.names();

@@ -320,6 +320,16 @@ pub fn list() -> Result<Vec<Record>> {
     Ok(records)
 }
 
+/// The records of attachments to the network: what GC goes through.
+///
+/// # Errors
+/// As [`list`].
+pub fn list_of(network: &cni_spec::NetworkName) -> Result<Vec<Record>> {
+    let mut records = list()?;
+    records.retain(|record| record.network == network.as_str());
+    Ok(records)
+}
+
 /// Removes the record of an attachment, if there is one, and what a killed process left of one.
 ///
 /// # Errors

@@ -1,0 +1,34 @@
+//! The devices that GC would bring home if no attachment were valid.
+
+use cni_spec::{Attachment, CniError, NetworkName};
+use interface::failed;
+use interface::mark::{Mark, Sign};
+use netops::Kernel;
+
+use crate::home;
+use crate::record::{self, Record};
+
+/// Each device of the network that is away, or has come back without all that it had. Changes nothing.
+///
+/// # Errors
+/// The records or the host's links cannot be read.
+pub fn marks(network: &NetworkName) -> Result<Vec<Mark>, CniError> {
+    let records = record::list_of(network).map_err(failed)?;
+    if records.is_empty() {
+        return Ok(Vec::new());
+    }
+    let host = Kernel::host().map_err(failed)?;
+    records.iter().filter_map(|record| mark(record, &host).transpose()).collect()
+}
+
+fn mark(record: &Record, host: &Kernel) -> Result<Option<Mark>, CniError> {
+    let [network, container, ifname] = record.names();
+    let Ok(attachment) = Attachment::parse(network, container, ifname) else { return Ok(None) };
+    let on_host = home::find_on_host(host, record).map_err(failed)?;
+    let mut signs = vec![Sign::Namespace { path: record.netns.clone().into(), numbers: record.netns_numbers }];
+    // The kernel returns hardware when its namespace ends, so it is in one that is not known.
+    if on_host.is_none() && record.device.is_hardware() && !record.device.is_unplugged() {
+        signs.push(Sign::Unknown);
+    }
+    Ok(Some(Mark { owner: (&attachment).into(), object: format!("device {}", record.device.name), signs }))
+}
