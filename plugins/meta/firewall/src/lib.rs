@@ -17,9 +17,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed, invalid};
-use cni_spec::{AddResult, Attachment, CniError, Code, SpecVersion};
+use cni_spec::{AddResult, Attachment, CniError, Code, NetworkName, SpecVersion};
 use filter::iptables::{Edit, Table, TableName};
-use filter::{Filter, Names};
+use filter::{Filter, Names, Noted, OfNetwork};
 use netops::nft::Family;
 use netops::{Errno, OpError};
 
@@ -199,6 +199,20 @@ impl ChainedPlugin for Firewall {
         let mut table = table(&mut filter, conf.backend, Family::Ip)?;
         rules::probe(&mut table, conf.policy).map_err(failed)
     }
+}
+
+/// What GC of the network would remove if no attachment were valid. Changes nothing. Sources of firewalld's zones, which GC
+/// leaves, are not among them.
+///
+/// # Errors
+/// The refusal of the kernel or iptables.
+pub fn marks(network: &NetworkName, search_path: &str) -> Result<Vec<Noted>, CniError> {
+    let (mut found, network) = (Vec::new(), OfNetwork::new(network.as_str()));
+    let errors = each(search_path, &mut |table, _| {
+        found.extend(rules::list(table, &network)?);
+        Ok(())
+    });
+    CniError::join(errors.into_iter().map(failed).collect()).map_or(Ok(found), Err)
 }
 
 fn open(search_path: &str) -> Result<Filter, CniError> {

@@ -11,14 +11,17 @@
 //! the bridge and policy that it has. So DEL needs no result, an address that changed hands keeps its new owner's rules,
 //! and the rules of a bridge go with its last container.
 
+mod collect;
+
+pub(crate) use collect::{gc, list};
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cni_spec::collection::Sweep;
+use filter::Names;
 use filter::iptables::rule::{Rule, Target, is, is_not};
 use filter::iptables::{Before, Edit, Found, NativeTable, NewRule, Table};
-use filter::{Names, Stale};
 use netops::OpError;
 use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};
@@ -33,8 +36,6 @@ const STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
 const BRIDGE: &str = ", bridge: ";
 /// What is wrong with a chain in which the accept rules come first.
 const PASSED_BY: &str = "goes to CNI-FORWARD before CNI-ISOLATION-STAGE-1, so packets pass before any policy counts";
-/// The number of rules that GC deletes in one transaction.
-const RULES_AT_ONCE: usize = 400;
 
 /// The table of backend nftables, with the same chains and rules.
 pub(crate) fn native(family: Family) -> NativeTable {
@@ -397,29 +398,6 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, addresses: &[IpAdd
         edits.extend(gone.into_iter().map(Edit::Delete));
         Ok(edits)
     })
-}
-
-/// Removes the rules of a network's attachments that GC removes. The reference's name no network, so they stay.
-pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>) -> Result<()> {
-    let stale = Stale::new(network, sweep);
-    let mut is_over = false;
-    while !is_over {
-        // Guarded by the ruleset's generation: whether a bridge has a container left depends on what others add.
-        table.change(|table| {
-            let found = table.list(OWN)?.unwrap_or_default();
-            let mut count = 0;
-            let (gone, left): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| {
-                let is_gone = stale.has(found.note.as_deref()) && count < RULES_AT_ONCE;
-                count += usize::from(is_gone);
-                is_gone
-            });
-            is_over = count < RULES_AT_ONCE;
-            let mut edits = end_isolation(table, &gone, &left, None)?;
-            edits.extend(gone.into_iter().map(Edit::Delete));
-            Ok(edits)
-        })?;
-    }
-    Ok(())
 }
 
 /// Removes the rules of bridges whose last container goes, and those of a policy with its last container on the bridge;

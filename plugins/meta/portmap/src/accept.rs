@@ -13,9 +13,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use filter::iptables::rule::{Rule, Target, is};
+use filter::iptables::rule::{Is, Rule, Target, is};
 use filter::iptables::{Before, Edit, Found, NewRule, Table};
-use filter::{Names, Stale};
+use filter::{Names, Noted, OfNetwork, Stale};
 use netops::error::Result;
 
 use crate::iptables::each_once;
@@ -126,17 +126,38 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>) -> Result<()> {
     table.change(|table| Ok(own(table, names)?.into_iter().map(Edit::Delete).collect()))
 }
 
+/// The rules of the network's attachments, each with its comment.
+fn of_network(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<(Found, String)>> {
+    let found = table.list(OWN)?.unwrap_or_default().into_iter();
+    let commented = found.filter_map(|found| {
+        let comment = found.comment()?;
+        Some((found, comment))
+    });
+    Ok(commented.filter(|(_, comment)| network.has(Some(comment))).collect())
+}
+
+/// What GC of the network would remove if no attachment were valid.
+pub(crate) fn list(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<Noted>> {
+    let noted = |(found, comment): &(Found, String)| {
+        let sides = found.rule.as_ref().map(|rule| [&rule.source, &rule.destination]);
+        let address = sides.into_iter().flatten().flatten().find_map(Is::host);
+        let to = address.map_or(String::new(), |address| format!(" to {address}"));
+        Noted::of(network, Some(comment), address, format!("accept rules of forwarded connections{to}"))
+    };
+    Ok(of_network(table, network)?.iter().filter_map(noted).collect())
+}
+
 /// Removes the rules of a network's attachments that are not valid.
-pub(crate) fn gc(table: &mut Table<'_>, stale: &Stale) -> Result<()> {
+pub(crate) fn gc(table: &mut Table<'_>, network: &OfNetwork, stale: &Stale) -> Result<()> {
     if !table.has_chain(OWN)? {
         return Ok(());
     }
     let mut is_over = false;
     while !is_over {
         table.sweep(|table| {
-            let found = table.list(OWN)?.unwrap_or_default().into_iter();
-            let gone = found.filter(|found| stale.has(found.comment().as_deref())).take(RULES_AT_ONCE);
-            let edits: Vec<Edit> = gone.map(Edit::Delete).collect();
+            let found = of_network(table, network)?.into_iter();
+            let gone = found.filter(|(_, comment)| stale.has(Some(comment))).take(RULES_AT_ONCE);
+            let edits: Vec<Edit> = gone.map(|(found, _)| Edit::Delete(found)).collect();
             is_over = edits.len() < RULES_AT_ONCE;
             Ok(edits)
         })?;

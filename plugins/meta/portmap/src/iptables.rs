@@ -10,13 +10,16 @@
 //! The reference's name of a container's chain does not depend on the interface. The first attachment that maps ports has
 //! that name; others have one of their own, so that neither side's DEL takes what another attachment needs.
 
+mod collect;
+
+pub(crate) use collect::{Search, Traced, gc};
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use cni_spec::collection::Sweep;
+use filter::Names;
 use filter::iptables::rule::{Protocol, Rule, Target, is};
 use filter::iptables::{Edit, Found, NewRule, Table};
-use filter::{Names, Stale};
 use ipnetwork::IpNetwork;
 use netops::error::Result;
 use netops::nft::Family;
@@ -39,11 +42,9 @@ const COMMENT_MAX: usize = 255;
 const PORTS_MAX: usize = 15;
 /// The number of rules in one transaction where a larger one is refused.
 const PART: usize = 300;
-/// The number of chains that GC deletes in one transaction.
-const CHAINS_AT_ONCE: usize = 100;
 
 /// The reference's chain, and the one of an attachment where that is another attachment's.
-fn chain_names(names: Names<'_>) -> [String; 2] {
+pub(crate) fn chain_names(names: Names<'_>) -> [String; 2] {
     // A container's ID has no slash.
     let container = format!("{}/{}", names.container, names.ifname);
     [names.iptables_chain_of("DN-"), Names { container: &container, ..names }.iptables_chain_of("DN-")]
@@ -420,60 +421,6 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
             "a rule of another program jumps to the container's chain, so the chain stays, without rules"
         );
         table.change(|table| removals(table, stays))?;
-    }
-    Ok(forwarded)
-}
-
-/// Removes the rules of a network's attachments that GC removes; returns the UDP ports that they forwarded.
-pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>) -> Result<Vec<Forwarded>> {
-    let stale = Stale::new(network, sweep);
-    let stale_chains = sweep.by_each(|names| chain_names(*names));
-    let whole = format!("dnat name: \"{network}\" id: \"");
-    let start = start_of(&whole);
-    let mut forwarded = Vec::new();
-    let mut is_over = false;
-    while !is_over {
-        let mut now = Vec::new();
-        table.sweep(|table| {
-            now.clear();
-            let mut edits = Vec::new();
-            let mut gone: BTreeSet<String> = BTreeSet::new();
-            let mut kept: BTreeSet<String> = BTreeSet::new();
-            for entry in table.list(DNAT)?.unwrap_or_default() {
-                let Some(chain) = entry.goes_to().filter(|chain| chain.starts_with(OWN)).map(str::to_owned) else {
-                    continue;
-                };
-                let is_stale = match &entry.note {
-                    Some(note) => stale.has(Some(note)),
-                    None => {
-                        stale_chains.has(&chain) && entry.comment().is_some_and(|comment| comment.starts_with(start))
-                    }
-                };
-                if is_stale && (gone.contains(&chain) || gone.len() < CHAINS_AT_ONCE) {
-                    edits.push(Edit::Delete(entry));
-                    gone.insert(chain);
-                } else {
-                    kept.insert(chain);
-                }
-            }
-            // What an ADD left that was killed while it filled its chain.
-            for chain in table.list_chains()? {
-                let is_loose = chain.starts_with(OWN) && !kept.contains(&chain) && !gone.contains(&chain);
-                if is_loose && gone.len() < CHAINS_AT_ONCE {
-                    let first = table.list(&chain)?.unwrap_or_default().into_iter().next();
-                    if first.is_some_and(|found| stale.has(found.note.as_deref())) {
-                        gone.insert(chain);
-                    }
-                }
-            }
-            is_over = gone.len() < CHAINS_AT_ONCE;
-            for chain in gone {
-                now.extend(table.list(&chain)?.unwrap_or_default().iter().filter_map(Forwarded::of_rule));
-                edits.push(Edit::DeleteChain(chain));
-            }
-            Ok(edits)
-        })?;
-        forwarded.extend(now);
     }
     Ok(forwarded)
 }

@@ -8,6 +8,7 @@
 //! | `accept` | the rules that let forwarded connections pass a policy of DROP |
 //! | `holder` | containers that hold a port already |
 //! | [`forwards`] | the rules on the node, for programs that show them |
+//! | [`marks()`] | what GC would remove |
 //! | `localnet` | what 127.0.0.1 needs |
 
 pub mod conditions;
@@ -23,6 +24,9 @@ mod iptables;
 mod native;
 
 mod localnet;
+mod marks;
+
+pub use marks::{marks, words};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +36,7 @@ use std::rc::Rc;
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed};
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use filter::iptables::{Before, Edit, Table, TableName};
-use filter::{Filter, Names, Stale};
+use filter::{Filter, Names, OfNetwork, Stale};
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
 use netops::nft::conntrack::{self, Flow};
@@ -185,12 +189,12 @@ impl ChainedPlugin for Portmap {
     async fn gc(collecting: &Collecting<'_, ()>) -> Vec<CniError> {
         let sweep = collecting.sweep.map(|attachment| names(attachment));
         let network = collecting.network.as_str();
-        let stale = Stale::new(network, &sweep);
+        let (stale, of) = (Stale::new(network, &sweep), OfNetwork::new(network));
         let work = &mut |table: &mut Table<'_>, backend| match backend {
             Backend::Iptables => iptables::gc(table, network, &sweep),
             Backend::Nftables => native::gc(table, network, &sweep),
         };
-        each(collecting.raw.search_path(), work, &mut |table| accept::gc(table, &stale))
+        each(collecting.raw.search_path(), work, &mut |table| accept::gc(table, &of, &stale))
             .into_iter()
             .map(failed)
             .collect()

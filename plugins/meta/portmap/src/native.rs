@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use cni_spec::collection::Sweep;
 use filter::iptables::rule::{Rule, Target, is};
 use filter::iptables::{Before, Edit, Found, NativeTable, NewRule, Table};
-use filter::{Names, Stale};
+use filter::{Names, Noted, OfNetwork, Stale};
 use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};
 
@@ -36,6 +36,8 @@ const ADDRESS_PORTS: &str = "hostip_hostports";
 pub(crate) const FORWARDING: [&str; 2] = [ADDRESS_PORTS, PORTS];
 const ALL: &str = "hostports_all";
 const MASQUERADING: &str = "masquerading";
+/// The chains with rules that GC removes.
+const OF_CONTAINERS: [&str; 2] = [PORTS, MASQUERADING];
 const ENTRIES: [&str; 2] = ["prerouting", "output"];
 const BASE_CHAINS: &[(&str, BaseChain)] = &[
     ("prerouting", BaseChain::dstnat(Hook::Prerouting)),
@@ -287,12 +289,13 @@ pub(crate) fn put_back(table: &mut Table<'_>, pod: &Pod<'_>, before: &Before) ->
 pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>) -> Result<Vec<Forwarded>> {
     let stale = Stale::new(network, sweep);
     let mut forwarded = Vec::new();
-    for chain in [PORTS, MASQUERADING] {
+    let of = OfNetwork::new(network);
+    for chain in OF_CONTAINERS {
         let mut is_over = false;
         while !is_over {
             let mut now = Vec::new();
             table.sweep(|table| {
-                let gone = table.list(chain)?.unwrap_or_default().into_iter();
+                let gone = of_network(table, chain, &of)?.into_iter();
                 let gone: Vec<Found> =
                     gone.filter(|found| stale.has(found.note.as_deref())).take(RULES_AT_ONCE).collect();
                 is_over = gone.len() < RULES_AT_ONCE;
@@ -303,6 +306,25 @@ pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>)
         }
     }
     Ok(forwarded)
+}
+
+/// The rules of a chain that name an attachment to the network.
+fn of_network(table: &mut Table<'_>, chain: &str, network: &OfNetwork) -> Result<Vec<Found>> {
+    let found = table.list(chain)?.unwrap_or_default().into_iter();
+    Ok(found.filter(|found| network.has(found.note.as_deref())).collect())
+}
+
+/// What GC of the network would remove if no attachment were valid.
+pub(crate) fn list(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<Noted>> {
+    let mut noted = Vec::new();
+    for chain in OF_CONTAINERS {
+        let found = of_network(table, chain, network)?;
+        noted.extend(found.iter().filter_map(|found| {
+            let object = crate::marks::text(found).unwrap_or_else(|| "forwarding rule".to_owned());
+            Noted::of(network, found.note.as_deref(), crate::pod::target(found), object)
+        }));
+    }
+    Ok(noted)
 }
 
 /// Whether packets reach the chains that the rules need.
