@@ -134,8 +134,8 @@ pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Resu
     let cached = settings.recall(&target.network, &mut attachment);
     let cached_conf = || cached.as_ref().and_then(|cached| cached.network_conf().ok());
     let network = settings.network(&target.network).ok().or_else(cached_conf).map_or_else(
-        // No configuration is readable: marks and rules need none, and reservations are in the usual folder.
-        || NetworkConf::parse(nothing_but_the_name(&target.network).as_bytes()),
+        // No configuration is readable: any plugin may have left something.
+        || NetworkConf::parse(inventory::conf_of_all(&target.network).as_bytes()),
         Ok,
     )?;
     let id = &attachment.id;
@@ -151,10 +151,6 @@ pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Resu
         true => Ok(()),
         false => bail!("cannot forget {container}/{ifname} in network {name}: the cache does not have it"),
     }
-}
-
-fn nothing_but_the_name(network: &str) -> String {
-    json!({ "name": network, "plugins": [{ "type": "none", "ipam": { "type": "host-local" } }] }).to_string()
 }
 
 /// The caller lists what is kept of the cache.

@@ -23,6 +23,7 @@ fn attachment(life: Life) -> Attachment {
         ports: Vec::new(),
         limits: Limits::default(),
         rules: Vec::new(),
+        others: Vec::new(),
         since: None,
         maker: Maker::Unknown,
         life,

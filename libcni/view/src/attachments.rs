@@ -34,7 +34,7 @@ pub(crate) fn look(
     marked.extend(seen.iter().flat_map(|seen| seen.links.iter().map(|link| link.index)));
     let nameless = seen.iter().filter(|seen| seen.id.is_none()).flat_map(|seen| {
         let links = seen.links.iter().map(|link| format!("link {}", link.name));
-        links.chain(seen.rules.iter().cloned()).map(|object| format!("{object} ({})", seen.life))
+        links.chain(seen.rules.iter().chain(&seen.others).cloned()).map(|object| format!("{object} ({})", seen.life))
     });
     let nameless = nameless.collect();
     let attachments: Vec<Attachment> = match conf.network_name() {
@@ -106,6 +106,7 @@ fn attachment(network: &NetworkName, (id, seen, cached): Pair<'_>, host: &Host) 
         },
         links: links.iter().map(|link| host.host_link(link)).collect(),
         life: seen.as_ref().map_or(by_cache, |seen| seen.life.max(by_cache)),
+        others: seen.as_ref().map(|seen| seen.others.clone()).unwrap_or_default(),
         rules: seen.map(|seen| seen.rules).unwrap_or_default(),
         is_complete: cached.map(Cached::is_complete),
         conf: cached.and_then(|cached| cached.network_conf().ok()),

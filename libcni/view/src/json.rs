@@ -57,7 +57,7 @@ pub(crate) fn attachment(attachment: &Attachment) -> Value {
         "ports": attachment.ports.iter().map(port).collect::<Vec<_>>(),
         "toBitsPerSecond": attachment.limits.to_bytes.map(|bytes| number(u128::from(bytes) * 8)),
         "fromBitsPerSecond": attachment.limits.from_bytes.map(|bytes| number(u128::from(bytes) * 8)),
-        "rules": attachment.rules, "since": attachment.since.map(time), "maker": attachment.maker.as_str(),
+        "rules": attachment.rules, "others": attachment.others, "since": attachment.since.map(time), "maker": attachment.maker.as_str(),
         "life": word(attachment.life), "complete": attachment.is_complete,
     })
 }

@@ -133,6 +133,8 @@ pub struct Attachment {
     pub limits: Limits,
     /// Its rules in the packet filter.
     pub rules: Vec<String>,
+    /// What the network's other plugins have left of it on the node.
+    pub others: Vec<String>,
     /// When it was made, by its reservation or the cache.
     pub since: Option<SystemTime>,
     /// Who made its interface.

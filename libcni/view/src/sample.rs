@@ -20,6 +20,7 @@ pub(crate) fn attachment(container: &str, address: &str) -> Attachment {
         ports: Vec::new(),
         limits: Limits::default(),
         rules: Vec::new(),
+        others: Vec::new(),
         since: Some(SystemTime::UNIX_EPOCH),
         maker: Maker::ThisSuite,
         life: Life::Lives,

@@ -220,7 +220,7 @@ fn of_attachment(attachment: &Attachment, at: SystemTime) -> Branch {
 }
 
 fn details(attachment: &Attachment) -> Vec<Branch> {
-    let Attachment { netns, links, ports, limits, rules, maker, is_complete, .. } = attachment;
+    let Attachment { netns, links, ports, limits, rules, others, maker, is_complete, life, .. } = attachment;
     let mut below = Vec::new();
     match is_complete {
         Some(false) => below.push(Branch::new(Tone::Bad, "its ADD was not finished")),
@@ -249,6 +249,10 @@ fn details(attachment: &Attachment) -> Vec<Branch> {
         );
     }
     below.extend(rules.iter().map(Branch::plain));
+    // Ports and limits of a container that lives are above.
+    if matches!(life, Life::Gone | Life::Unknown) {
+        below.extend(others.iter().map(Branch::plain));
+    }
     match maker {
         Maker::ThisSuite => {}
         Maker::Reference => below.push(Branch::new(Tone::Faint, "made by the reference or another make: no mark")),

@@ -100,19 +100,12 @@ pub fn find_network(link: &Link) -> Option<NetworkName> {
     NetworkName::parse(network).ok()
 }
 
-/// The host ends of a network with their attachments; `None` where the alias is a hash. Reads all links.
-///
-/// # Errors
-/// As [`link::list`].
-pub fn list(net: &Kernel, network: &NetworkName) -> Result<Vec<(Link, Option<Attachment>)>> {
+/// Of these links those of a kind that bear the mark of an attachment to the network: what GC removes, if the attachment
+/// is not valid. [`find_attachment`] says whose each is.
+pub fn marked<'a>(links: &'a [Link], kind: &'a Kind, network: &NetworkName) -> impl Iterator<Item = &'a Link> {
     let prefix = prefix(network);
-    let is_marked = |link: &Link| link.alias.as_deref().is_some_and(|alias| alias.starts_with(&prefix));
-    let ends = link::list(net, None)?.into_iter().filter(|link| link.kind == Kind::Veth && is_marked(link));
-    let with_attachment = |link: Link| {
-        let attachment = find_attachment(network, &link);
-        (link, attachment)
-    };
-    Ok(ends.map(with_attachment).collect())
+    let is_marked = move |link: &&Link| link.alias.as_deref().is_some_and(|alias| alias.starts_with(&prefix));
+    links.iter().filter(move |link| link.kind == *kind).filter(is_marked)
 }
 
 /// The host ends of a network's attachments that GC removes. Reads all links: for GC only.
@@ -134,14 +127,9 @@ pub fn list_stale_of(
     sweep: &Sweep<&Attachment>,
 ) -> Result<Vec<Link>> {
     let stale = sweep.by(|attachment| alias(attachment));
-    let prefix = prefix(network);
-    let is_stale = |link: &Link| {
-        let alias = link.alias.as_deref().unwrap_or_default();
-        link.kind == *kind && alias.starts_with(&prefix) && stale.has(alias)
-    };
-    let mut links = link::list(net, None)?;
-    links.retain(is_stale);
-    Ok(links)
+    let is_stale = |link: &&Link| stale.has(link.alias.as_deref().unwrap_or_default());
+    let links = link::list(net, None)?;
+    Ok(marked(&links, kind, network).filter(is_stale).cloned().collect())
 }
 
 /// Another name, for the case that another link has the computed one.

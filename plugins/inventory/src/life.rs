@@ -1,11 +1,12 @@
-//! Whether a veth's other end is in a namespace that lives.
+//! Whether a namespace lives: that of a veth's other end, and that of a record.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use libcni::inventory::Life;
 use netops::link::Link;
-use netops::{Kernel, pair};
+use netops::{Kernel, Netns, pair};
 
 /// The namespaces that links of the node lead to, each looked at once.
 pub(crate) struct Peers<'a> {
@@ -35,5 +36,19 @@ impl<'a> Peers<'a> {
             Ok(false) => Life::Gone,
             Err(_) => Life::Unknown,
         }
+    }
+}
+
+/// Whether the path leads to the namespace with this device and inode.
+pub(crate) fn leads_to(path: &Path, numbers: [u64; 2]) -> bool {
+    Netns::open(path).is_ok_and(|netns| netns.identity().numbers() == numbers)
+}
+
+/// What a search of all namespaces says.
+pub(crate) fn of_search(found: Option<bool>) -> Life {
+    match found {
+        Some(true) => Life::Lives,
+        Some(false) => Life::Gone,
+        None => Life::Unknown,
     }
 }

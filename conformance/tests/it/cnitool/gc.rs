@@ -46,10 +46,10 @@ impl Tour {
 }
 
 /// A process in a pod; it ends with the test.
-struct Process(Child);
+pub(super) struct Process(Child);
 
 impl Process {
-    fn in_pod(pod: &Container) -> Self {
+    pub(super) fn in_pod(pod: &Container) -> Self {
         let mut command = Command::new("sleep");
         command.arg("1000").stdout(Stdio::null()).stderr(Stdio::null());
         Self(pod.namespace().enter(|| command.spawn().unwrap()))

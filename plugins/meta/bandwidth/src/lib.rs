@@ -5,6 +5,9 @@
 
 pub mod conf;
 pub mod ifb;
+pub mod marks;
+
+pub use marks::marks;
 
 use std::fmt;
 

@@ -1,0 +1,304 @@
+//! What each plugin leaves on the node: `cnitool gc` of another cache keeps it as long as the container lives, and removes it
+//! when that is gone, though nothing else of the attachment is there; `doctor` names it.
+
+use super::gc::Process;
+use super::{LINKED, Tour};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+use testns::{Container, Feature, Remains};
+
+const OTHER: [&str; 2] = ["--cache-dir", "/run/podman/cni"];
+const LEASES: &str = "/run/cni/dhcp.sock.leases";
+/// `printf office/c1/eth0 | sha256sum`, 32 digits of it.
+const LEASE: &str = "db23eab5f556071f1857d1beafb0eb9f.json";
+
+/// A kind of thing that a plugin leaves.
+#[derive(Clone, Copy)]
+struct Kind {
+    /// The network's plugins.
+    plugins: fn(&Tour) -> Value,
+    needs: Option<Feature>,
+    /// The text by which `cnitool` lists it.
+    object: &'static str,
+    /// How much of it is on the node.
+    count: fn(&Tour) -> usize,
+}
+
+fn with_fixed_address(tour: &Tour, plugin: &Value) -> Value {
+    let ipam = json!({"type": "static", "addresses": [{"address": tour.address(5) + "/24"}]});
+    json!([{"type": "bridge", "ipam": ipam}, plugin])
+}
+
+fn files(folder: &str) -> usize {
+    fs::read_dir(folder).into_iter().flatten().count()
+}
+
+/// The rules whose comment or note names an attachment of the network.
+fn rules(tour: &Tour) -> usize {
+    tour.node.host().nft().iter().filter(|line| line.contains("net: office")).count()
+}
+
+const TUNING: Kind = Kind {
+    plugins: |tour| with_fixed_address(tour, &json!({"type": "tuning", "mtu": 1400})),
+    needs: None,
+    object: "tuning record /run/cni/tuning/",
+    count: |_| files("/run/cni/tuning"),
+};
+
+const HOST_DEVICE: Kind = Kind {
+    plugins: |_| json!([{"type": "host-device", "device": "dev1"}]),
+    needs: None,
+    object: "device dev1",
+    count: |_| files("/run/cni/host-device"),
+};
+
+const BANDWIDTH: Kind = Kind {
+    plugins: |tour| with_fixed_address(tour, &json!({"type": "bandwidth", "egressRate": 8000, "egressBurst": 80000})),
+    needs: Some(Feature::Ifb),
+    object: "link bwp",
+    count: |tour| tour.node.host().links().iter().filter(|link| link.name.starts_with("bwp")).count(),
+};
+
+/// Of both backends.
+const FIREWALL: [Kind; 2] = [
+    Kind {
+        plugins: |tour| with_fixed_address(tour, &json!({"type": "firewall", "backend": "iptables"})),
+        needs: None,
+        object: "firewall rules of 10.",
+        count: rules,
+    },
+    Kind {
+        plugins: |tour| with_fixed_address(tour, &json!({"type": "firewall", "backend": "nftables"})),
+        needs: None,
+        object: "firewall rules of 10.",
+        count: rules,
+    },
+];
+
+/// Of both backends.
+const PORTMAP: [Kind; 2] = [
+    Kind {
+        plugins: |tour| with_fixed_address(tour, &portmap("iptables")),
+        needs: None,
+        object: "forwarding of port 8080/tcp to 10.",
+        count: rules,
+    },
+    Kind {
+        plugins: |tour| with_fixed_address(tour, &portmap("nftables")),
+        needs: None,
+        object: "forwarding of port 8080/tcp to 10.",
+        count: rules,
+    },
+];
+
+fn portmap(backend: &str) -> Value {
+    json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}, "acceptForwarded": true})
+}
+
+fn netns(pod: &Container) -> String {
+    pod.namespace().path().display().to_string()
+}
+
+/// A node with the plugins of a kind, and a pod that another runtime has added.
+struct Scene {
+    tour: Tour,
+    pod: Container,
+    kind: Kind,
+}
+
+impl Scene {
+    fn new(kind: Kind) -> Self {
+        let tour = Tour::new();
+        assert!(tour.install(LINKED).status.success());
+        let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": (kind.plugins)(&tour)});
+        fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
+        let beyond = tour.node.remote("beyond");
+        tour.node.host().add_veth("dev1", &beyond, "near");
+        let pod = tour.node.container();
+        let mapped = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}).to_string();
+        tour.cnitool(&[&OTHER[..], &["add", "office", &netns(&pod), "--cap-args", &mapped]].concat());
+        // As with the reference's veth, the mark of the link says nothing.
+        for link in tour.node.host().links().iter().filter(|link| link.name.starts_with("veth")) {
+            tour.node.host().set_alias(&link.name, "");
+        }
+        Self { tour, pod, kind }
+    }
+
+    #[track_caller]
+    fn assert_kept(&self) {
+        let (tour, object, count) = (&self.tour, self.kind.object, (self.kind.count)(&self.tour));
+        assert!(count > 0, "{object}: nothing is on the node");
+        let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
+        assert!(dry.contains("would be kept") && !dry.contains("would be deleted") && dry.contains(object), "{dry}");
+        assert_eq!(self.doctor(), (0, String::new()), "{object}");
+        tour.cnitool(&["gc", "office"]);
+        assert_eq!((self.kind.count)(tour), count, "{object}");
+        tour.cnitool(&[&OTHER[..], &["check", "office", &netns(&self.pod)]].concat());
+    }
+
+    #[track_caller]
+    fn assert_removed(&self) {
+        let (tour, object, count) = (&self.tour, self.kind.object, (self.kind.count)(&self.tour));
+        assert!(count > 0, "{object}: nothing is left on the node");
+        let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
+        assert!(dry.contains("would be deleted") && !dry.contains("would be kept") && dry.contains(object), "{dry}");
+        let (code, evidence) = self.doctor();
+        // A device that ended with the container is an error besides.
+        assert!(code >= 3 && evidence.contains(object), "{code}: {evidence}");
+        assert!(tour.cnitool(&["show"]).contains(object), "{object}");
+        assert_eq!((self.kind.count)(tour), count, "{object}: only gc changes anything");
+        let done = tour.cnitool(&["gc", "office"]);
+        assert!(done.contains("deleted") && !done.contains("kept"), "{done}");
+        assert_eq!(
+            ((self.kind.count)(tour), tour.cnitool(&["gc", "office", "--dry-run"]).as_str()),
+            (0, ""),
+            "{object}"
+        );
+    }
+
+    /// The exit code, and what is left over.
+    fn doctor(&self) -> (i32, String) {
+        let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &["doctor", "--json"]);
+        let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        let left: Vec<String> =
+            findings.iter().filter(|one| one["kind"] == "leftover").map(|one| one["evidence"].to_string()).collect();
+        (output.status.code().unwrap(), left.join("\n"))
+    }
+
+    /// The pod's namespace ends without DEL.
+    fn lose(&self) {
+        drop(self.pod.leave(Remains::Gone));
+        self.tour.node.settle(Duration::from_secs(60));
+    }
+}
+
+/// Kept while the container lives, and removed afterwards.
+fn goes_with_the_container(kind: Kind) {
+    if kind.needs.is_some_and(|feature| !feature.or_skip()) {
+        return;
+    }
+    let scene = Scene::new(kind);
+    scene.assert_kept();
+    scene.lose();
+    scene.assert_removed();
+}
+
+#[test]
+fn a_tuning_record_goes_with_the_container() {
+    goes_with_the_container(TUNING);
+}
+
+#[test]
+fn a_host_device_record_goes_with_the_container() {
+    goes_with_the_container(HOST_DEVICE);
+}
+
+#[test]
+fn an_ifb_of_bandwidth_goes_with_the_container() {
+    goes_with_the_container(BANDWIDTH);
+}
+
+#[test]
+fn rules_of_firewall_go_with_the_container() {
+    FIREWALL.into_iter().for_each(goes_with_the_container);
+}
+
+#[test]
+fn rules_of_portmap_go_with_the_container() {
+    PORTMAP.into_iter().for_each(goes_with_the_container);
+}
+
+/// The path is gone, but a process is still in the namespace that the records name.
+#[test]
+fn a_record_of_a_namespace_that_lives_without_its_path_is_kept() {
+    for kind in [TUNING, HOST_DEVICE] {
+        let scene = Scene::new(kind);
+        let process = Process::in_pod(&scene.pod);
+        drop(scene.pod.leave(Remains::Gone));
+        let cnitool = scene.tour.bin_dir.join("cnitool");
+        let done = scene.tour.run_among_processes(&cnitool, &["gc", "office"]);
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success() && text.contains("kept") && text.contains(kind.object), "{done:?}");
+        assert_eq!((kind.count)(&scene.tour), 1, "{}", kind.object);
+        drop(process);
+        scene.tour.node.settle(Duration::from_secs(60));
+        scene.assert_removed();
+    }
+}
+
+/// Records of earlier versions do not say where the container is.
+#[test]
+fn a_record_that_does_not_name_its_namespace_is_kept() {
+    let scene = Scene::new(TUNING);
+    let path = fs::read_dir("/run/cni/tuning").unwrap().next().unwrap().unwrap().path();
+    let mut record: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    record.as_object_mut().unwrap().retain(|key, _| !key.starts_with("netns"));
+    fs::write(&path, record.to_string()).unwrap();
+    scene.lose();
+    let dry = scene.tour.cnitool(&["gc", "office", "--dry-run"]);
+    assert!(dry.contains("would be kept") && dry.contains(TUNING.object), "{dry}");
+    scene.tour.cnitool(&["gc", "office"]);
+    assert_eq!(files("/run/cni/tuning"), 1);
+    scene.tour.cnitool(&["gc", "office", "--force"]);
+    assert_eq!(files("/run/cni/tuning"), 0);
+}
+
+/// What the daemon has recorded of a lease, as if it had ended since.
+fn write_lease(tour: &Tour, path: &str, identity: [u64; 2]) {
+    let names = json!({"network": "office", "containerId": "c1", "ifname": "eth0"});
+    let subject = json!({"names": names, "sandbox": {"path": path, "identity": identity}, "index": 2,
+        "mac": [2, 0, 0, 0, 0, 1], "clientId": [0], "provide": [], "request": [], "priority": 0});
+    let lease = json!({"address": tour.address(9) + "/24", "server": tour.address(1), "routers": [],
+        "classlessRoutes": null, "staticRoutes": [], "nameServers": [], "domain": "", "search": [], "mtuBytes": null,
+        "seconds": 3600, "renewSeconds": 1800, "rebindSeconds": 3150});
+    let record = json!({"subject": subject, "lease": lease, "sinceSeconds": 1, "boot": "b", "isLost": false,
+        "lastError": "", "isReleased": false});
+    fs::create_dir_all(LEASES).unwrap();
+    fs::write(Path::new(LEASES).join(LEASE), record.to_string()).unwrap();
+}
+
+/// The namespace of the record counts, and not what its path leads to by now.
+#[test]
+fn a_lease_is_kept_while_the_namespace_of_its_record_exists() {
+    let tour = Tour::new();
+    assert!(tour.install(LINKED).status.success());
+    let network =
+        json!({"cniVersion": "1.1.0", "name": "office", "plugins": [{"type": "bridge", "ipam": {"type": "dhcp"}}]});
+    fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
+    let pod = tour.node.container();
+    let meta = fs::metadata(pod.namespace().path()).unwrap();
+    let is_released = || fs::read_to_string(Path::new(LEASES).join(LEASE)).unwrap().contains("\"isReleased\":true");
+    let object = format!("DHCP lease of {}", tour.address(9));
+
+    write_lease(&tour, "/run/netns/elsewhere", [meta.dev(), meta.ino()]);
+    let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
+    assert!(dry.contains("would be kept") && dry.contains(&object), "{dry}");
+    tour.cnitool(&["gc", "office"]);
+    assert!(!is_released());
+
+    write_lease(&tour, &netns(&pod), [meta.dev(), 1]);
+    let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
+    assert!(dry.contains("would be deleted") && dry.contains(&object) && !is_released(), "{dry}");
+    tour.cnitool(&["gc", "office"]);
+    assert!(is_released());
+    assert_eq!(tour.cnitool(&["gc", "office", "--dry-run"]), "");
+}
+
+/// Without a configuration any plugin may have left something.
+#[test]
+fn forget_refuses_while_a_record_is_left() {
+    let scene = Scene::new(TUNING);
+    scene.lose();
+    fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
+    let container = scene.tour.cnitool(&[&OTHER[..], &["attachments", "--json"]].concat());
+    let container: Value = serde_json::from_str(&container).unwrap();
+    let container = container[0]["container"].as_str().unwrap();
+    let cnitool = scene.tour.bin_dir.join("cnitool");
+    let words = ["forget", "office", "/run/netns/gone", "--container-id", container];
+    let refused = scene.tour.run(&cnitool, &words);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains(TUNING.object), "{text}");
+}
