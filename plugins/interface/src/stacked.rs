@@ -70,6 +70,10 @@ impl Wanted {
             // Its error says which links are there.
             (_, None) => Sight::from(&self.of(&host()?)?),
         };
+        if !master.has_frames {
+            // Its error names the links that can be used.
+            self.of(&host()?)?;
+        }
         if !master.up {
             return Err(down(&master.name, "on the host"));
         }

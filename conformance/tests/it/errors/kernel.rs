@@ -7,7 +7,7 @@ use expect_test::expect;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
-use testns::{Feature, Verb};
+use testns::{Attachment, Feature, Verb};
 
 /// The kernel's `BR_MAX_PORTS` is 1024, and port 0 is not used.
 const PORTS_MAX: usize = 1023;
@@ -100,6 +100,27 @@ fn a_tunnel_as_the_default_master() {
             "details": "Tunnels and the loopback link cannot have such links: set key master to another interface. Interfaces there: lo, tun0."
         }
     "#]]);
+}
+
+/// STATUS says what ADD would say of a named one, for each kind of link that needs frames.
+#[test]
+fn a_tunnel_as_the_master() {
+    if !Feature::Tun.or_skip() || !Feature::Macvlan.or_skip() {
+        return;
+    }
+    let trouble = Trouble::new();
+    let host = trouble.node.host();
+    let script = "ip tuntap add tun0 mode tun; ip link set tun0 up; ip link set lo up";
+    assert!(host.enter(|| Command::new("sh").args(["-ec", script]).status()).unwrap().success());
+    for master in ["tun0", "lo"] {
+        let macvlan = json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": master, "ipam": v4()});
+        let text = format!("cannot use master {master}, on the host: it carries no Ethernet frames");
+        let add = trouble.node.call(Verb::Add, &macvlan, &trouble.node.container()).fails_with(100);
+        assert_eq!(add.msg, text);
+        let status = trouble.node.call(Verb::Status, &macvlan, Attachment::none()).fails_with(50);
+        assert_eq!(status.msg, format!("network net is not available: {text}"));
+        assert_eq!(status.details, add.details.replace(" Undone: addresses released.", ""));
+    }
 }
 
 /// Another link on the master has the Ethernet address that is asked for.

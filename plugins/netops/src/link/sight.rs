@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::libc::{IFF_PROMISC, IFF_UP};
+use nix::libc::{IFF_LOOPBACK, IFF_PROMISC, IFF_UP};
 use nix::net::if_::if_nametoindex;
 
 use super::{Link, find, is_name};
@@ -21,6 +21,8 @@ pub struct Sight {
     pub name: String,
     /// Set up by the administrator.
     pub up: bool,
+    /// Carries Ethernet frames, and is not the loopback link.
+    pub has_frames: bool,
     /// Receives all frames, also because a link on top of it needs that.
     pub promisc: bool,
     /// Its MTU, in bytes.
@@ -37,6 +39,9 @@ pub struct BridgeVlans {
     /// The bridge keeps them apart.
     pub are_filtered: bool,
 }
+
+/// The length of an Ethernet address.
+const MAC_BYTES: usize = 6;
 
 /// Looks for the link of this name in the caller's namespace.
 ///
@@ -76,6 +81,7 @@ fn in_sysfs(name: &str) -> Option<Sight> {
     Some(Sight {
         name: name.to_owned(),
         up: flags & IFF_UP != 0,
+        has_frames: flags & IFF_LOOPBACK == 0 && read("address")?.split(':').count() == MAC_BYTES,
         promisc: flags & IFF_PROMISC != 0,
         mtu_bytes: read("mtu")?.parse().ok()?,
         bridge,
@@ -89,6 +95,13 @@ impl From<&Link> for Sight {
             are_known: vlans.default_pvid.is_some(),
             are_filtered: vlans.filtering == Some(true),
         });
-        Self { name: link.name.clone(), up: link.up, promisc: link.promiscuity > 0, mtu_bytes: link.mtu_bytes, bridge }
+        Self {
+            name: link.name.clone(),
+            up: link.up,
+            has_frames: link.mac.is_some() && !link.loopback,
+            promisc: link.promiscuity > 0,
+            mtu_bytes: link.mtu_bytes,
+            bridge,
+        }
     }
 }
