@@ -27,7 +27,7 @@ fn nft_shows_the_references_table() {
     let pod = node.container_named("c1");
     let mut with_ip = mapping(53, 5353, "UDP");
     with_ip["hostIP"] = json!("192.0.2.1");
-    let all = [mapping(8080, 80, "tcp"), with_ip, mapping(99, 98, "sctp")];
+    let all = [mapping(8080, 80, "tcp"), with_ip, mapping(99, 98, "sctp"), mapping(33, 34, "dccp")];
     let mapped = map(&node, config(&all, native(json!({}))), &pod, made_up("eth0", &["10.1.0.2/24"]));
     let Some(text) = listed(&node) else { return };
     expect_test::expect![[r#"
@@ -52,6 +52,7 @@ fn nft_shows_the_references_table() {
         		tcp dport 8080 dnat to 10.1.0.2:80 comment "c1"
         		ip daddr 192.0.2.1 udp dport 53 dnat to 10.1.0.2:5353 comment "c1"
         		sctp dport 99 dnat to 10.1.0.2:98 comment "c1"
+        		dccp dport 33 dnat to 10.1.0.2:34 comment "c1"
         	}
 
         	chain hostip_hostports {

@@ -10,7 +10,13 @@ const BOTH: [&str; 2] = ["10.1.0.2/24", "fd01::2/64"];
 
 fn many() -> Vec<Value> {
     let mut all: Vec<Value> = (0..17).map(|number| mapping(8100 - number, 80 + number, "tcp")).collect();
-    all.extend([mapping(8080, 80, "tcp"), mapping(8080, 80, "tcp"), mapping(53, 5353, "udp"), mapping(99, 98, "sctp")]);
+    all.extend([
+        mapping(8080, 80, "tcp"),
+        mapping(8080, 80, "tcp"),
+        mapping(53, 5353, "udp"),
+        mapping(99, 98, "sctp"),
+        mapping(33, 34, "dccp"),
+    ]);
     for (port, ip) in [(54, "192.0.2.1"), (55, "2001:db8::1"), (56, "0.0.0.0"), (57, "::")] {
         all.push(json!({"hostPort": port, "containerPort": 53, "protocol": "udp", "hostIP": ip}));
     }

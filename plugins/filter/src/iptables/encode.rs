@@ -67,6 +67,7 @@ fn address(exprs: &mut Vec<Expr>, offset: u32, is: Option<&Is<IpNetwork>>) {
 fn matches(exprs: &mut Vec<Expr>, rule: &Rule) {
     exprs.extend(rule.comment.as_deref().map(|text| Expr::Match(xt::comment(text))));
     match (rule.port, rule.protocol) {
+        (Some(port), Some(Protocol::Dccp)) => exprs.push(Expr::Match(xt::dccp_port(port))),
         (Some(port), Some(Protocol::Sctp)) => exprs.push(Expr::Match(xt::sctp_port(port))),
         (Some(port), _) => exprs.extend([
             Expr::Payload { base: Base::Transport, offset: 2, length: 2, to: R },

@@ -74,6 +74,8 @@ pub enum Protocol {
     Tcp = 6,
     /// UDP.
     Udp = 17,
+    /// DCCP.
+    Dccp = 33,
     /// SCTP.
     Sctp = 132,
 }
@@ -111,7 +113,7 @@ pub enum Target {
 
 impl Protocol {
     /// All protocols.
-    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
+    pub const ALL: [Self; 4] = [Self::Tcp, Self::Udp, Self::Dccp, Self::Sctp];
 
     /// The name of the protocol option and of the match: `tcp`.
     #[must_use]
@@ -119,6 +121,7 @@ impl Protocol {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+            Self::Dccp => "dccp",
             Self::Sctp => "sctp",
         }
     }

@@ -21,6 +21,8 @@ pub(crate) const ESTABLISHED_OR_RELATED: u16 = 2 | 4;
 const DNAT: u16 = 1 << 7;
 /// `XT_SCTP_DEST_PORTS`.
 const SCTP_TO_PORTS: u32 = 2;
+/// `XT_DCCP_DEST_PORTS`.
+const DCCP_TO_PORTS: u16 = 2;
 /// `NF_NAT_RANGE_MAP_IPS`, `NF_NAT_RANGE_PROTO_SPECIFIED`.
 const MAP_IPS: u32 = 1;
 const MAP_PORT: u32 = 2;
@@ -76,6 +78,15 @@ pub(crate) fn sctp_port(port: u16) -> Extension {
     (0..4).for_each(|entry| put(&mut info, 268 + 3 * entry, &[0xff]));
     put(&mut info, 284, &SCTP_TO_PORTS.to_ne_bytes());
     Extension::new("sctp", 0, info)
+}
+
+/// `struct xt_dccp_info`: destination ports, source ports, flags, inverted flags, types, option.
+pub(crate) fn dccp_port(port: u16) -> Extension {
+    let mut info = vec![0; 16];
+    put(&mut info, 0, &port.to_ne_bytes());
+    put(&mut info, 2, &port.to_ne_bytes());
+    put(&mut info, 8, &DCCP_TO_PORTS.to_ne_bytes());
+    Extension::new("dccp", 0, info)
 }
 
 /// `struct nf_nat_ipv4_multi_range_compat` of one empty range, or an empty `struct nf_nat_range`.
@@ -172,6 +183,10 @@ pub(crate) fn read_match(extension: &Extension) -> Option<Match> {
         }
         ("sctp", 0) => {
             let is_plain = info.u32(284)? == SCTP_TO_PORTS && info.u32(288)? == 0 && info.u16(0)? == info.u16(2)?;
+            is_plain.then_some(Match::Port(protocol?, info.u16(0)?))
+        }
+        ("dccp", 0) => {
+            let is_plain = info.u16(8)? == DCCP_TO_PORTS && info.u16(10)? == 0 && info.u16(0)? == info.u16(2)?;
             is_plain.then_some(Match::Port(protocol?, info.u16(0)?))
         }
         _ => None,

@@ -228,7 +228,7 @@ impl Entry {
         };
         let is_named = |protocol: &Protocol| self.protocol.eq_ignore_ascii_case(protocol.name());
         let protocol = Protocol::ALL.into_iter().find(is_named).ok_or_else(|| {
-            CniError::invalid_key(&key("protocol"), format!("{:?}", self.protocol), "expected tcp, udp or sctp")
+            CniError::invalid_key(&key("protocol"), format!("{:?}", self.protocol), "expected tcp, udp, sctp or dccp")
         })?;
         let host_ip = match &*self.host_ip {
             "" => None,
@@ -299,7 +299,7 @@ mod tests {
             ),
             (
                 mapping(r#""hostPort":1,"containerPort":1,"protocol":"icmp""#),
-                r#"key runtimeConfig.portMappings[0].protocol = "icmp": expected tcp, udp or sctp"#,
+                r#"key runtimeConfig.portMappings[0].protocol = "icmp": expected tcp, udp, sctp or dccp"#,
             ),
             (
                 mapping(r#""hostPort":1,"containerPort":1,"protocol":"tcp","hostIP":"localhost""#),

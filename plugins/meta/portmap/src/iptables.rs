@@ -66,7 +66,7 @@ impl Pod<'_> {
     /// among them, which the container's chain does not have.
     fn entries(&self, chain: &str) -> Vec<Rule> {
         let mut entries = Vec::new();
-        for protocol in [Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
+        for protocol in [Protocol::Dccp, Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
             let own = self.conf.mappings.iter().filter(|mapping| mapping.protocol == protocol);
             let ports: Vec<u16> = own.map(|mapping| mapping.host_port).collect();
             entries.extend(ports.chunks(PORTS_MAX).map(|ports| self.entry(protocol, ports, chain)));
