@@ -188,3 +188,28 @@ fn a_repeated_add_of_firewall_with_an_address_more_that_fails_leaves_the_rules_o
         assert_eq!(saved(&node), before, "{n}: {reply}");
     }
 }
+
+/// In the legacy variant rules have no notes: an ADD that fails at the rules of IPv6 leaves none of IPv4.
+#[test]
+fn an_add_of_firewall_that_fails_leaves_nothing_in_the_legacy_variant() {
+    if !crate::legacy::has_legacy() {
+        return;
+    }
+    let node = node();
+    crate::legacy::choose(&node, "legacy");
+    let [one, two] = [(); 2].map(|()| node.container());
+    let of = |pod: &Container, n: u8| {
+        let previous = made_up("cni0", &[&format!("10.1.0.{n}/24"), &format!("fd01::{n}/64")]);
+        Call::new(Verb::Add, with(config(json!({})), json!({"prevResult": previous})), pod)
+    };
+    of(&one, 1).run(&node).ok();
+    let before = crate::legacy::saved(&node, "legacy");
+    // The second table that is replaced is that of IPv6.
+    let replaces = |call: &Syscall| {
+        let is_ipv6 = call.arguments[1] == nix::libc::SOL_IPV6 as u64;
+        (call.name() == "setsockopt" && is_ipv6).then_some(Errno::ENOMEM)
+    };
+    let traced = of(&two, 2).fail_each(&node, replaces);
+    traced.reply.fails();
+    assert_eq!(crate::legacy::saved(&node, "legacy"), before, "{}", traced.reply);
+}

@@ -2,7 +2,7 @@
 
 use super::packets::remote;
 use super::{LONG, SHORT, at, bridged, config, has_iptables, mapping, tcp};
-use crate::legacy::sh;
+use crate::legacy::{choose, has_legacy, saved as saved_of, sh};
 use crate::subjects::node;
 use serde_json::{Value, json};
 use std::process::Command;
@@ -115,4 +115,56 @@ fn without_docker_or_with_false_there_are_no_rules_and_gc_removes_those_of_other
     let gc = crate::configs::with(of(81), json!({"cni.dev/valid-attachments": valid}));
     Call::new(Verb::Gc, &gc, &stays).run(&node).ok();
     assert_eq!(accepting(&node), 4);
+}
+
+/// In the legacy variant, too: the policy passes, ADD again changes nothing, one that fails leaves all in its place, DEL and GC
+/// remove the rules of their attachments alone.
+#[test]
+fn with_legacy_iptables_host_ports_answer_and_rules_go_with_their_attachment() {
+    if !has_legacy() {
+        return;
+    }
+    for backend in ["iptables", "nftables"] {
+        let node = node();
+        choose(&node, "legacy");
+        let remote = remote(&node);
+        both(&node, "-P FORWARD DROP");
+        let of = |port: u16, own: Value| {
+            let base = json!({"cniVersion": "1.1.0", "backend": backend, "acceptForwarded": true});
+            config(&[mapping(port, 80, "tcp")], crate::configs::with(base, own))
+        };
+        let rules = || {
+            let mut lines = saved_of(&node, "legacy");
+            let words = ["CNI-HOSTPORT-", "CNI-DN-"];
+            lines.retain(|line| line.starts_with("-A") && words.iter().any(|word| line.contains(word)));
+            lines
+        };
+        let other = node.container();
+        let stays = bridged(&node, &of(8081, json!({})), &other);
+        let alone = rules();
+        let pod = node.container();
+        let mapped = bridged(&node, &of(8080, json!({})), &pod);
+        let last = node.container();
+        let after = bridged(&node, &of(8082, json!({})), &last);
+        assert!(tcp(&remote, at(ADDRESSES[0], 8080), pod.namespace(), 80, LONG).is_some(), "{backend}");
+        mapped.check().ok();
+        let once = rules();
+        assert!(once.len() > alone.len() + 5, "{once:#?}");
+        assert!(!saved_of(&node, "nft").iter().any(|line| line.contains("ACCEPT\" ")), "only in the legacy variant");
+        node.call(Verb::Add, &mapped.config, &pod).ok();
+        assert_eq!(rules(), once, "{backend}: ADD again");
+        // Refused: the port is the other container's.
+        let refused = of(8081, json!({"onPortInUse": "error", "prevResult": mapped.config["prevResult"]}));
+        node.call(Verb::Add, &refused, &pod).fails_with(103);
+        assert_eq!(rules(), once, "{backend}: a refused ADD");
+        after.del().ok();
+        let valid = json!({"cni.dev/valid-attachments": [{"containerID": other.id(), "ifname": "eth0"}]});
+        let gc = crate::configs::with(of(1, json!({"runtimeConfig": null})), valid);
+        Call::new(Verb::Gc, gc, testns::Attachment::none()).run(&node).ok();
+        assert_eq!(rules(), alone, "{backend}: GC");
+        stays.check().ok();
+        stays.del().ok();
+        let left: Vec<_> = rules().into_iter().filter(|line| line.starts_with("-A CNI-HOSTPORT-ACCEPT")).collect();
+        assert_eq!(left, [""; 0], "{backend}: DEL");
+    }
 }
