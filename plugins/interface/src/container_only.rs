@@ -42,7 +42,7 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
         }
         Some(_) | None => {}
     }
-    let links = link::list(&container, None)?;
+    let links = link::list_of_container(&container)?;
     let (own, others): (Vec<Link>, Vec<Link>) =
         links.into_iter().filter(|link| link.kind.name() == kind).partition(is_marked_own);
     for link in &own {
