@@ -18,13 +18,17 @@ use cni_spec::{CniError, Code, Command};
 use futures::future::join_all;
 use nix::unistd::{Pid, getpgrp};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+
+/// How often it is looked whether a process has ended, where the kernel does not announce it.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Ends the recorded plugin, with its process group: SIGTERM, on which plugins roll back, after [`GRACE`] SIGKILL. The
 /// plugin of another runtime that lives is left to that, and its end is waited for.
@@ -77,11 +81,17 @@ async fn end_group(orphan: Orphan, others: Vec<Orphan>, plugin: &ProcessId) -> R
     .detail("It was sent SIGTERM and SIGKILL; a process that waits for a device or a file system may not end."))
 }
 
-/// A process, by a descriptor that cannot come to mean another one.
+/// A process that cannot be mistaken for another one.
 struct Orphan {
     pid: Pid,
-    /// Readable when it has ended.
-    pidfd: AsyncFd<OwnedFd>,
+    handle: Handle,
+}
+
+enum Handle {
+    /// A descriptor, which cannot come to mean another process. Readable when it has ended.
+    Pidfd(AsyncFd<OwnedFd>),
+    /// Its start time, where the kernel has no such descriptors (Linux before 5.3): compared before each signal.
+    Started(ProcessId),
 }
 
 impl Orphan {
@@ -103,12 +113,23 @@ impl Orphan {
         match pidfd_open(number, PidfdFlags::empty()) {
             // EINVAL: the number is a thread's, which never was a plugin.
             Err(Errno::SRCH | Errno::INVAL) => Ok(None),
-            pidfd => Ok(Some(Self { pid, pidfd: watched(pidfd?)? })),
+            Err(Errno::NOSYS) => {
+                let id = ProcessId::of(pid)?;
+                Ok(id.map(|id| Self { pid, handle: Handle::Started(id) }))
+            }
+            pidfd => Ok(Some(Self { pid, handle: Handle::Pidfd(watched(pidfd?)?) })),
         }
     }
 
     fn signal(&self, signal: Signal) {
-        match pidfd_send_signal(self.pidfd.get_ref(), signal) {
+        let sent = match &self.handle {
+            Handle::Pidfd(pidfd) => pidfd_send_signal(pidfd.get_ref(), signal),
+            Handle::Started(id) => match (id.runs(), rustix::process::Pid::from_raw(id.pid.as_raw())) {
+                (Ok(true), Some(pid)) => kill_process(pid, signal),
+                _ => Ok(()),
+            },
+        };
+        match sent {
             Ok(()) | Err(Errno::SRCH) => {}
             Err(error) => tracing::warn!(%error, pid = self.pid.as_raw(), "cannot signal a plugin"),
         }
@@ -126,9 +147,22 @@ impl Orphan {
 
     /// Waits until it has ended.
     async fn ended(&self) {
-        if let Err(error) = self.pidfd.readable().await {
-            tracing::warn!(%error, pid = self.pid.as_raw(), "cannot wait for a plugin");
+        match &self.handle {
+            Handle::Pidfd(pidfd) => {
+                if let Err(error) = pidfd.readable().await {
+                    tracing::warn!(%error, pid = self.pid.as_raw(), "cannot wait for a plugin");
+                }
+            }
+            Handle::Started(id) => has_ended(id).await,
         }
+    }
+}
+
+/// Waits for the end of a process that is not a child: without a descriptor nothing announces it.
+#[expect(clippy::disallowed_methods, reason = "such a kernel does not announce the end of another's child")]
+async fn has_ended(id: &ProcessId) {
+    while id.runs().unwrap_or(false) {
+        sleep(PAUSE).await;
     }
 }
 

@@ -6,8 +6,12 @@ use crate::kinds;
 use crate::subjects::node;
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::{Value, json};
-use testns::trace::Syscall;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::Duration;
+use testns::trace::{Program, Syscall};
 use testns::{Attachment, Call, Node, Verb};
 
 /// What a kernel does not have.
@@ -105,4 +109,69 @@ fn chained_plugins_need_no_feature_newer_than_the_reference_needs() {
 
 fn is_store(line: &str) -> bool {
     line.contains("/var/lib/cni")
+}
+
+/// A record's folder is opened part by part, and a symbolic link in its path is refused as well.
+#[test]
+fn records_are_written_where_the_kernel_opens_no_path_without_links() {
+    let node = node();
+    let folder = node.work_dir().join("logs");
+    std::fs::create_dir(&folder).unwrap();
+    symlink(&folder, node.work_dir().join("link")).unwrap();
+    let call = |file: &str| {
+        std::fs::write("/etc/cni/log", format!("{}\n", node.work_dir().join(file).display())).unwrap();
+        let pod = node.container();
+        let add = Call::new(Verb::Add, bridge(json!({})), &pod).fail_each(&node, unknown_call).reply;
+        add.ok();
+        add.output.stderr
+    };
+    let said = call("logs/calls");
+    assert_eq!(std::fs::read_to_string(folder.join("calls")).unwrap().lines().count(), 1, "{said}");
+    let said = call("link/other");
+    assert!(said.contains("a part of its path is a symbolic link"), "{said}");
+    assert!(!folder.join("other").exists());
+}
+
+/// Ends with SIGTERM alone, and its DEL does nothing.
+const SLEEPS: &str = "#!/bin/sh
+cat > /dev/null
+[ $CNI_COMMAND = ADD ] || exit 0
+echo $$ > \"$FIFO\"
+exec sleep 1000
+";
+
+/// A runtime is killed; the plugin that it has left is ended by the next DEL.
+#[test]
+fn the_plugin_of_a_dead_runtime_is_ended_where_the_kernel_has_no_descriptors_of_processes() {
+    let node = node();
+    let pod = node.container();
+    let (bin, fifo) = (node.work_dir().join("own"), node.work_dir().join("fifo"));
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::write(bin.join("sleeps"), SLEEPS).unwrap();
+    std::fs::set_permissions(bin.join("sleeps"), PermissionsExt::from_mode(0o755)).unwrap();
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    std::fs::create_dir_all("/etc/cni/net.d").unwrap();
+    let network = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "sleeps"}]});
+    std::fs::write("/etc/cni/net.d/10-net.conflist", network.to_string()).unwrap();
+    let attachment = pod.attachment();
+    let words =
+        |verb: &str| [verb, "net", &attachment.netns, "--container-id", &attachment.container_id].map(str::to_owned);
+    let environment =
+        [("CNI_PATH", bin.display()), ("FIFO", fifo.display())].map(|(key, path)| (key.to_owned(), path.to_string()));
+    let path = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
+    let environment = [&environment[..], &path[..]].concat();
+    let mut command = std::process::Command::new(testns::cnitool());
+    let mut runtime = command.args(words("add")).env_clear().envs(environment.clone()).spawn().unwrap();
+    let plugin = std::fs::read_to_string(&fifo).unwrap();
+    runtime.kill().unwrap();
+    runtime.wait().unwrap();
+    let arguments = words("del");
+    let deadline = Duration::from_secs(60);
+    let executable = testns::cnitool();
+    let program = Program { executable, arguments: &arguments, environment: &environment, stdin: "", deadline };
+    let seen = program.fail_each(&node, unknown_call).expect("it ends");
+    assert!(seen.output.status.success(), "{}", seen.output.stderr);
+    assert!(seen.calls.iter().any(|call| call.name() == "pidfd_open"));
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", plugin.trim())).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
 }

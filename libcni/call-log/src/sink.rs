@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::unistd::geteuid;
 
 use crate::Record;
@@ -99,10 +99,7 @@ fn open(path: &Path) -> Result<OwnedFd, String> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("it names no file".to_owned());
     };
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
-    let folder = openat2(AT_FDCWD, parent, how).map_err(|errno| match errno {
+    let folder = open_folder(parent).map_err(|errno| match errno {
         Errno::ELOOP => "a part of its path is a symbolic link".to_owned(),
         errno => format!("its folder cannot be opened: {errno}"),
     })?;
@@ -120,6 +117,40 @@ fn open(path: &Path) -> Result<OwnedFd, String> {
     })?;
     refuse_others(&file, SFlag::S_IFREG).map_err(|why| ["it ", why].concat())?;
     Ok(file)
+}
+
+/// Opens a folder; `ELOOP` if a part of the path is a symbolic link.
+fn open_folder(path: &Path) -> nix::Result<OwnedFd> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    match openat2(AT_FDCWD, path, how) {
+        // Linux before 5.6.
+        Err(Errno::ENOSYS) => open_folder_by_parts(path),
+        opened => opened,
+    }
+}
+
+/// The same, part by part.
+fn open_folder_by_parts(path: &Path) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let start = if path.is_absolute() { "/" } else { "." };
+    let start = openat(AT_FDCWD, start, flags, Mode::empty())?;
+    path.components().try_fold(start, |folder, part| match part {
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => Ok(folder),
+        Component::ParentDir | Component::Normal(_) => {
+            openat(&folder, part.as_os_str(), flags, Mode::empty()).map_err(|errno| match errno {
+                // O_DIRECTORY reports a symbolic link so.
+                Errno::ENOTDIR if is_link(&folder, part) => Errno::ELOOP,
+                errno => errno,
+            })
+        }
+    })
+}
+
+fn is_link(folder: &OwnedFd, name: Component<'_>) -> bool {
+    let stat = fstatat(folder, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits())
 }
 
 /// Refuses what another user than root and the own one owns or can write to, and what is of another kind.

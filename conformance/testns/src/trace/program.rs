@@ -9,6 +9,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 
 use super::message::Message;
@@ -73,14 +74,29 @@ impl Program<'_> {
     #[must_use]
     #[track_caller]
     pub fn trace(&self, node: &Node) -> Option<Seen> {
+        self.seen(node, None)
+    }
+
+    #[track_caller]
+    fn seen(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Seen> {
         // Its own thread has no other children, so it may wait for any.
-        let done = thread::scope(|scope| scope.spawn(|| self.follow(node, None)).join());
+        let done = thread::scope(|scope| scope.spawn(|| self.follow(node, fate)).join());
         let (output, tracer) = match done {
             Ok(followed) => followed?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
         let Tracer { calls, messages, processes, .. } = tracer;
         Some(Seen { output, calls, messages, processes })
+    }
+
+    /// As [`Program::trace`], where each system call fails for which the function has an error, without its being made.
+    ///
+    /// # Panics
+    /// When tracing is not possible.
+    #[must_use]
+    #[track_caller]
+    pub fn fail_each(&self, node: &Node, errno: fn(&Syscall) -> Option<Errno>) -> Option<Seen> {
+        self.seen(node, Some((1, Fate::FailEach(errno))))
     }
 
     /// Runs it and kills it, and nothing that it has started, before the `n`th (from 1) system call of any of its
