@@ -111,7 +111,8 @@ impl PluginCall<'_> {
                 .map_err(Failure::at(Stage::Before))?;
         }
         let called_off = self.limits.cancelled(self.command);
-        let output = started.finish_unless(called_off).await.map_err(Failure::at(Stage::Ran))?;
+        let (grace, hurried) = (self.runtime.settings.plugin_grace, self.limits.hurried());
+        let output = started.finish_or_end(called_off, grace, hurried).await.map_err(Failure::at(Stage::Ran))?;
         if let Some(error) = output.error_object() {
             return Err(Failure::at(Stage::Printed)(error));
         }

@@ -1,7 +1,7 @@
 //! Cancelling operations in progress.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 /// Cancels every operation of the [`crate::Runtime`]s that it was given to. Clones share their state.
@@ -21,6 +21,8 @@ pub struct Cancellation(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     is_cancelled: AtomicBool,
+    /// How often plugins that do not end were to be killed.
+    hurries: AtomicUsize,
     changed: Notify,
 }
 
@@ -35,6 +37,31 @@ impl Cancellation {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Cancels the operations, and kills (SIGKILL) the plugins that have got SIGTERM and have not ended yet. Each call is for the
+    /// plugins of that moment: those of a rollback that comes after have their time.
+    pub fn hurry(&self) {
+        self.cancel();
+        self.0.hurries.fetch_add(1, Ordering::SeqCst);
+        self.0.changed.notify_waiters();
+    }
+
+    /// How often [`Cancellation::hurry`] was called.
+    pub(crate) fn hurries(&self) -> usize {
+        self.0.hurries.load(Ordering::SeqCst)
+    }
+
+    /// Waits until [`Cancellation::hurry`] was called more often than this.
+    pub(crate) async fn hurried(&self, since: usize) {
+        loop {
+            let mut changed = std::pin::pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            if self.hurries() > since {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Waits until it is cancelled.

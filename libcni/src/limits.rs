@@ -16,6 +16,8 @@ pub(crate) struct Limits {
     whole: &'static str,
     /// What can cancel the operation.
     cancellation: Option<Cancellation>,
+    /// What can have plugins killed that were terminated: those of a rollback, too.
+    hurry: Option<Cancellation>,
 }
 
 impl Limits {
@@ -26,6 +28,7 @@ impl Limits {
             until: runtime.bounded().until,
             whole: "the whole operation",
             cancellation: runtime.cancellation.clone(),
+            hurry: runtime.cancellation.clone(),
         }
     }
 
@@ -36,6 +39,7 @@ impl Limits {
             until: runtime.settings.rollback_deadline.and_then(|limit| Instant::now().checked_add(limit)),
             whole: "the rollback",
             cancellation: None,
+            hurry: runtime.cancellation.clone(),
         }
     }
 
@@ -61,6 +65,17 @@ impl Limits {
             None => std::future::pending().await,
         }
         called_off(command)
+    }
+
+    /// Waits until plugins that were terminated are to be killed, from now on.
+    pub(crate) fn hurried(&self) -> impl Future<Output = ()> {
+        let since = self.hurry.as_ref().map_or(0, Cancellation::hurries);
+        async move {
+            match &self.hurry {
+                Some(hurry) => hurry.hurried(since).await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Waits until the operation is cancelled or its time is over, and returns which as an error.

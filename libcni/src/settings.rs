@@ -6,6 +6,7 @@ use crate::call_log::CallLog;
 use crate::stderr::{Origin, StderrTo};
 use crate::{DEFAULT_DEADLINE, DEFAULT_PLUGIN_DIR, Runtime};
 use cni_spec::PluginPath;
+use cni_spec::exec::GRACE;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub(crate) struct Settings {
     pub(crate) path: PluginPath,
     pub(crate) cache: Cache,
     pub(crate) plugin_deadline: Duration,
+    pub(crate) plugin_grace: Duration,
     pub(crate) operation_deadline: Option<Duration>,
     pub(crate) rollback_deadline: Option<Duration>,
     pub(crate) del_errors: DelErrors,
@@ -78,6 +80,7 @@ impl Default for Builder {
             path: PluginPath::from_dirs(vec![DEFAULT_PLUGIN_DIR.into()]),
             cache: Cache::new(Path::new(cache::DEFAULT_DIR)),
             plugin_deadline: DEFAULT_DEADLINE,
+            plugin_grace: GRACE,
             operation_deadline: None,
             rollback_deadline: None,
             del_errors: DelErrors::default(),
@@ -116,6 +119,13 @@ impl Builder {
     #[must_use]
     pub fn plugin_deadline(mut self, deadline: Duration) -> Self {
         self.settings.plugin_deadline = deadline;
+        self
+    }
+
+    /// Sets how long a plugin has after SIGTERM to clean up, before SIGKILL. Default: [`GRACE`].
+    #[must_use]
+    pub fn plugin_grace(mut self, grace: Duration) -> Self {
+        self.settings.plugin_grace = grace;
         self
     }
 

@@ -96,7 +96,7 @@ pub(crate) struct Common {
     /// Capability arguments, a JSON object
     #[arg(long, global = true, value_name = "JSON", env = "CAP_ARGS", hide_env_values = true)]
     pub(crate) cap_args: Option<String>,
-    /// How long one plugin may take
+    /// How long one plugin may take; then it has as long again, 5 seconds at most, to end
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = libcni::DEFAULT_DEADLINE.as_secs())]
     pub(crate) timeout: u64,
     /// Print JSON: tables as arrays, errors as error objects

@@ -121,20 +121,31 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
     let came = |(number, mut signal): (i32, Signal)| {
         Box::pin(async move {
             signal.recv().await;
-            number
+            (number, signal)
         })
     };
     let mut signalled = FuturesUnordered::from_iter(signals.into_iter().map(came));
-    let number = tokio::select! {
+    let (number, again) = tokio::select! {
         outcome = &mut work => return outcome,
-        Some(number) = signalled.next() => number,
+        Some(first) = signalled.next() => first,
     };
+    signalled.push(came((number, again)));
     cancellation.cancel();
     // What only reads has nothing to undo, and may have much to read yet.
-    if !only_reads(&cli.verb)
-        && let Err(error) = work.await
-    {
-        output.error(&error);
+    while !only_reads(&cli.verb) {
+        tokio::select! {
+            outcome = &mut work => {
+                if let Err(error) = outcome {
+                    output.error(&error);
+                }
+                break;
+            }
+            // A further signal: who waits does not want to wait for a plugin that does not end.
+            Some(further) = signalled.next() => {
+                cancellation.hurry();
+                signalled.push(came(further));
+            }
+        }
     }
     Ok(ExitCode::from(SIGNALLED + u8::try_from(number).unwrap_or(0)))
 }

@@ -3,6 +3,7 @@
 use crate::args::{Common, Target};
 use crate::log;
 use anyhow::{Context, bail};
+use libcni::cni_spec::exec::GRACE;
 use libcni::cni_spec::{CniArgs, ContainerId, NetworkName, PluginPath};
 use libcni::{Attachment, Cached, CallLog, Cancellation, CapabilityArgs, Error, NetworkConf, Runtime, conflist};
 use sha2::{Digest, Sha512};
@@ -30,7 +31,8 @@ impl Settings {
         let mut builder = Runtime::builder()
             .plugin_path(PluginPath::parse(&path))
             .cache_dir(&common.cache_dir)
-            .plugin_deadline(timeout);
+            .plugin_deadline(timeout)
+            .plugin_grace(GRACE.min(timeout));
         builder = builder.call_log(call_log_setting()).stderr(log::plugin_said(common.json));
         let runtime = builder.build().cancelled_by(cancellation);
         let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());

@@ -236,6 +236,19 @@ impl Started<'_> {
     /// # Errors
     /// As [`Started::finish`], and `stop`'s error.
     pub async fn finish_unless(self, stop: impl Future<Output = CniError>) -> Result<Output, CniError> {
+        self.finish_or_end(stop, GRACE, std::future::pending()).await
+    }
+
+    /// As [`Started::finish_unless`], but a terminated plugin is killed after `grace`, or when `hurry` ends.
+    ///
+    /// # Errors
+    /// As [`Started::finish_unless`].
+    pub async fn finish_or_end(
+        self,
+        stop: impl Future<Output = CniError>,
+        grace: Duration,
+        hurry: impl Future<Output = ()>,
+    ) -> Result<Output, CniError> {
         let Started { call, mut running, feed, until } = self;
         let plugin = call.executable.display().to_string();
         let broken = |error: io::Error| CniError::new(Code::IO, format!("cannot talk to plugin {plugin}: {error}"));
@@ -263,7 +276,7 @@ impl Started<'_> {
             }
             why = stop => why,
         };
-        Err(why.detail(match running.end().await {
+        Err(why.detail(match running.end(grace, hurry).await {
             true => "It was sent SIGTERM, and SIGKILL where that did not end it.",
             false => "It was sent SIGTERM and SIGKILL, and has not ended: it may wait for a device or a file system.",
         }))
@@ -347,9 +360,9 @@ impl Running {
         Ok(stdout.map(|stdout| Output { exit: status.into(), stdout, stderr: stderr.into_taken().into_text() }))
     }
 
-    /// Ends the child: SIGTERM, and after [`GRACE`] SIGKILL. Returns whether it has ended; if not, the kernel ends it as soon
-    /// as it can.
-    async fn end(&mut self) -> bool {
+    /// Ends the child: SIGTERM, and after `grace`, or when `hurry` ends, SIGKILL. Returns whether it has ended; if not, the kernel
+    /// ends it as soon as it can.
+    async fn end(&mut self, grace: Duration, hurry: impl Future<Output = ()>) -> bool {
         let Some(child) = &mut self.child else { return true };
         let group = number(child); // none once it was waited for
         if !self.terminated {
@@ -357,7 +370,13 @@ impl Running {
             self.terminated = true;
         }
         let mut has_ended = true;
-        if timeout(GRACE, child.wait()).await.is_err() {
+        let is_left = async {
+            tokio::select! {
+                _ = child.wait() => false,
+                () = hurry => true,
+            }
+        };
+        if timeout(grace, is_left).await.unwrap_or(true) {
             signal(child, self.group, Signal::SIGKILL);
             match timeout(KILLED, child.wait()).await {
                 Ok(Err(error)) => tracing::warn!(%error, "cannot wait for a killed plugin"),
@@ -385,7 +404,7 @@ impl Drop for Running {
         signal(&child, self.group, Signal::SIGTERM);
         let mut rest = Running { child: Some(child), group: self.group, terminated: true };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            drop(runtime.spawn(async move { rest.end().await }));
+            drop(runtime.spawn(async move { rest.end(GRACE, std::future::pending()).await }));
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::tool::{GOOD, NETNS, Tool};
 use expect_test::expect;
 use std::io::Read;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 /// sha512 of `/proc/self/ns/net`.
 const ID: &str = "cnitool-cd2667f4483f699b01b0";
@@ -319,6 +320,53 @@ fn a_signal_ends_the_plugin_and_rolls_back() {
         "#]]
         .assert_eq(&tool.log());
     }
+}
+
+/// Ignores SIGTERM, in each call but DEL.
+const STUBBORN: &str = r#"
+echo "$CNI_COMMAND" >> "$dir/../log"
+[ $CNI_COMMAND = DEL ] || { trap '' TERM; echo begun >&2; while :; do sleep 1000; done; }"#;
+
+/// A plugin that ignores SIGTERM has as long again as the timeout, not the five seconds of long ones.
+#[test]
+fn a_short_timeout_has_a_short_grace() {
+    let tool = Tool::new();
+    tool.plugin("stubborn", STUBBORN);
+    tool.write("net.d/s.conflist", r#"{"cniVersion":"1.0.0","name":"s","plugins":[{"type":"stubborn"}]}"#);
+    let begin = Instant::now();
+    let ended = tool.run(&["add", "s", NETNS, "--timeout", "1"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let took = begin.elapsed();
+    assert!(took > Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(tool.log(), "ADD\nDEL\n");
+}
+
+/// The second one does not wait for a plugin that ignores the first, but for the rollback.
+#[test]
+fn a_second_signal_kills_the_plugin_and_the_rollback_goes_on() {
+    use nix::sys::signal::{Signal, kill};
+    let tool = Tool::new();
+    tool.plugin("stubborn", STUBBORN);
+    tool.write(
+        "net.d/s.conflist",
+        r#"{"cniVersion":"1.0.0","name":"s","plugins":[{"type":"good"},{"type":"stubborn"}]}"#,
+    );
+    let mut child = tool.command().args(["add", "s", NETNS]).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    let mut stderr = child.stderr.take().unwrap();
+    stderr.read_exact(&mut [0; 6]).unwrap();
+    let begin = Instant::now();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        kill(pid, signal).unwrap();
+    }
+    stderr.read_to_string(&mut String::new()).unwrap();
+    assert!(matches!(child.wait().unwrap().code(), Some(130 | 143)));
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    assert!(
+        tool.log().ends_with("ADD\nDEL\nDEL cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net []\n"),
+        "{}",
+        tool.log()
+    );
 }
 
 /// Below 1.1.0 there is no STATUS: success has no meaning, and the output says so.
