@@ -5,9 +5,10 @@ use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
 use doctor::removal;
-use libcni::cni_spec::SpecVersion;
+use libcni::cni_spec::{NetworkName, SpecVersion};
 use libcni::inventory::{Inventory, Life, OnNode, Survey};
 use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
+use netops::{Kernel, Netns, link};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -147,10 +148,26 @@ pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Resu
             "cannot forget {container}/{ifname} in network {name}: the node still has {objects}; remove it with del or gc"
         );
     }
+    if let Some(found) = in_namespace(&name, cached.as_ref(), id) {
+        bail!("cannot forget {container}/{ifname} in network {name}: {found}; remove it with del");
+    }
     match settings.runtime.forget(&name, id).await? {
         true => Ok(()),
         false => bail!("cannot forget {container}/{ifname} in network {name}: the cache does not have it"),
     }
+}
+
+/// What the container still has of an attachment whose link is in its namespace alone: a link with its mark, or its interface.
+fn in_namespace(network: &NetworkName, cached: Option<&Cached>, id: &AttachmentId) -> Option<String> {
+    let cached = cached.filter(|cached| cached.namespace() == Namespace::Present);
+    if let Some(Attachment { netns, .. }) = cached.map(|cached| &cached.attachment) {
+        let inside = Netns::open(netns.as_str()).ok().and_then(|netns| Kernel::in_netns(&netns).ok());
+        let link = inside.and_then(|inside| link::find(&inside, id.ifname.as_str()).ok().flatten());
+        if let Some(link) = link {
+            return Some(format!("interface {} is in its namespace, {netns}", link.name));
+        }
+    }
+    inventory::is_in_a_namespace(network, id).then(|| "an interface with its mark is in a namespace".to_owned())
 }
 
 /// The caller lists what is kept of the cache.

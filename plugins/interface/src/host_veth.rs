@@ -74,7 +74,13 @@ pub fn find_among_all(net: &Kernel, attachment: &Attachment) -> Result<Option<Li
 /// is a hash.
 #[must_use]
 pub fn find_attachment(network: &NetworkName, link: &Link) -> Option<Attachment> {
-    let (container_id, ifname) = link.alias.as_deref()?.strip_prefix(&prefix(network))?.split_once('/')?;
+    find_in_mark(network, link.alias.as_deref()?)
+}
+
+/// As [`find_attachment`], of the alias alone.
+#[must_use]
+pub fn find_in_mark(network: &NetworkName, alias: &str) -> Option<Attachment> {
+    let (container_id, ifname) = alias.strip_prefix(&prefix(network))?.split_once('/')?;
     Attachment::parse(network.as_str(), container_id, ifname).ok()
 }
 

@@ -46,6 +46,7 @@ pub mod announced;
 pub mod container;
 pub mod container_only;
 pub mod host_veth;
+pub mod in_use;
 pub mod stacked;
 pub mod veth;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
 use host_local::inventory::Reservation;
-use interface::host_veth;
+use interface::{host_veth, in_use};
 use libcni::inventory::Life;
 use libcni::{AttachmentId, NetworkConf};
 use netops::Kernel;
@@ -48,9 +48,10 @@ impl Evidence {
         self.life != Some(Life::Lives) && !(self.addresses.is_empty() && self.namespaces.is_empty())
     }
 
-    fn conclude(&self, places: Option<&Places>) -> Life {
+    /// `find` says whether a container uses the addresses.
+    fn conclude(&self, places: Option<&Places>, find: impl Fn(&Places, &[IpAddr]) -> Option<bool>) -> Life {
         let by_search = places.filter(|_| self.is_undecided()).and_then(|places| {
-            let by_address = (!self.addresses.is_empty()).then(|| places.find(&self.addresses));
+            let by_address = (!self.addresses.is_empty()).then(|| find(places, &self.addresses));
             let by_namespace = self.namespaces.iter().map(|numbers| places.has_namespace(*numbers));
             by_address.into_iter().chain(by_namespace).map(life::of_search).max()
         });
@@ -196,7 +197,14 @@ impl<'a> Found<'a> {
     pub(crate) fn evaluate(self) -> Vec<Seen> {
         let all = || self.named.values().chain(self.nameless.values());
         let places = all().any(Evidence::is_undecided).then(Places::look);
-        let lives: Vec<Life> = all().map(|evidence| evidence.conclude(places.as_ref())).collect();
+        let network = self.network;
+        let named = self.named.iter().map(|((container, ifname), evidence)| {
+            evidence.conclude(places.as_ref(), |places, addresses| {
+                in_use::find(places, (network, container, Some(ifname)), addresses)
+            })
+        });
+        let nameless = self.nameless.values().map(|evidence| evidence.conclude(places.as_ref(), Places::find));
+        let lives: Vec<Life> = named.chain(nameless).collect();
         let id = |(container_id, ifname)| Some(AttachmentId { container_id, ifname });
         let named = self.named.into_iter().map(|(key, evidence)| (id(key), evidence));
         let nameless = self.nameless.into_values().map(|evidence| (None, evidence));

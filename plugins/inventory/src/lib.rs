@@ -4,8 +4,8 @@
 //! An attachment is seen by the mark on the host end of its veth, its reservation in host-local's folder, the comments of its
 //! rules, and by what the network's other plugins have left: `plugins` is the table of all. It lives if its veth's other end is
 //! in a namespace that exists, or if a namespace exists that a record names; without either (the reference's veth has no mark,
-//! and macvlan has no veth), if an address of it is on an interface in any namespace but the node's own. Nothing here changes
-//! the node, and nothing waits for a lock.
+//! and macvlan has no veth), if an address of it is on an interface in any namespace but the node's own, or an interface
+//! there has its mark. Nothing here changes the node, and nothing waits for a lock.
 
 mod found;
 mod life;
@@ -15,13 +15,14 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use cni_spec::{CniError, ConfObject};
+use cni_spec::{CniError, ConfObject, NetworkName};
 use found::Found;
-use interface::failed;
+use interface::{failed, in_use};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, NetworkConf, PluginObject};
 use netops::Kernel;
 use netops::link::{self, Link};
+use netops::places::Places;
 use plugins::Asked;
 pub use plugins::conf_of_all;
 
@@ -110,4 +111,10 @@ pub fn stores(network: &NetworkConf) -> Vec<PathBuf> {
     let mut stores: Vec<PathBuf> = network.plugins.iter().filter_map(of_plugin).collect();
     stores.dedup();
     stores
+}
+
+/// Whether an interface in a namespace has the attachment's mark. Looks through all namespaces.
+#[must_use]
+pub fn is_in_a_namespace(network: &NetworkName, id: &AttachmentId) -> bool {
+    in_use::find(&Places::look(), (network, &id.container_id, Some(&id.ifname)), &[]) == Some(true)
 }

@@ -1,7 +1,8 @@
 //! The addresses in all namespaces but the node's own: those that the node's links lead to, and those of processes and
 //! mounts, as macvlan, ipvlan and host-device leave no link on the node.
 //!
-//! A namespace may have no address although a virtual machine in it has one: then the node's veth that leads there says
+//! A link there that a plugin has made has the mark of its attachment as alias, wherever the address is: a virtual machine
+//! behind it may have it. A namespace may have no address although a virtual machine in it has one: then the node's veth that leads there says
 //! which addresses may be behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use ipnetwork::IpNetwork;
 
 use crate::error::{Errno, Result};
 use crate::link::{self, Kind, Link};
+use crate::netns::NetnsError;
 use crate::{Kernel, Netns, addr, pair, route};
 
 /// What was found in the namespaces.
@@ -22,10 +24,14 @@ pub struct Places {
     addresses: BTreeMap<IpAddr, Aliases>,
     /// The aliases of the node's links that lead to a namespace that exists.
     leading: BTreeSet<String>,
+    /// The aliases of links in these namespaces, but those of veths: their host ends are seen.
+    marks: BTreeSet<String>,
     /// What is behind veths without an alias that lead to a namespace without addresses.
     behind: Vec<IpNetwork>,
     /// The namespaces that have a name in `/proc`, by device and inode.
     named: BTreeSet<[u64; 2]>,
+    /// Whether this process has what entering a namespace of its own user namespace takes.
+    may_enter: bool,
     /// Whether a namespace could not be looked at that plugins of this node may have worked in.
     is_partial: bool,
 }
@@ -34,14 +40,22 @@ pub struct Places {
 type Aliases = Option<BTreeSet<String>>;
 
 /// What one namespace has.
-type Found = (Vec<IpAddr>, Aliases);
+struct Found {
+    addresses: Vec<IpAddr>,
+    /// The aliases of the node's links that lead there.
+    aliases: Aliases,
+    /// The aliases of its own links.
+    marks: Vec<String>,
+}
 
 impl Places {
     /// Looks through all of them. The cost grows with the number of processes: not for the hot path.
     #[must_use]
     pub fn look() -> Self {
-        let (addresses, leading, behind) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
-        let mut places = Self { addresses, leading, behind, named: BTreeSet::new(), is_partial: false };
+        let (addresses, behind, may_enter) = (BTreeMap::new(), Vec::new(), may_enter());
+        let (leading, marks) = (BTreeSet::new(), BTreeSet::new());
+        let named = BTreeSet::new();
+        let mut places = Self { addresses, leading, marks, behind, named, may_enter, is_partial: false };
         match (places.linked(), places.entered()) {
             (Ok(linked), Ok(entered)) => linked.into_iter().chain(entered).for_each(|found| places.take(found)),
             (linked, entered) => {
@@ -54,14 +68,24 @@ impl Places {
 
     fn take(&mut self, found: Result<Found>) {
         match found {
-            Ok((addresses, aliases)) => addresses.into_iter().for_each(|address| self.add(address, &aliases)),
-            // It has ended meanwhile; or who may not enter it cannot have been a plugin's caller there.
-            Err(error) if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EACCES | Errno::EPERM)) => {}
+            Ok(Found { addresses, aliases, marks }) => {
+                self.marks.extend(marks);
+                addresses.into_iter().for_each(|address| self.add(address, &aliases));
+            }
+            // It has ended meanwhile.
+            Err(error) if error.os_errno() == Some(Errno::EINVAL) => {}
+            Err(error) if matches!(error.os_errno(), Some(Errno::EACCES | Errno::EPERM)) => self.is_refused(),
             Err(error) => {
                 tracing::warn!(%error, "cannot look at the addresses of a namespace");
                 self.is_partial = true;
             }
         }
+    }
+
+    /// A namespace cannot be entered: that of another user, where no plugin's caller has been who may enter this user's; or this
+    /// process may enter none at all.
+    fn is_refused(&mut self) {
+        self.is_partial |= !self.may_enter;
     }
 
     fn add(&mut self, address: IpAddr, aliases: &Aliases) {
@@ -102,6 +126,17 @@ impl Places {
         }
     }
 
+    /// Whether a link in a namespace has this alias.
+    #[must_use]
+    pub fn has_mark(&self, alias: &str) -> bool {
+        self.marks.contains(alias)
+    }
+
+    /// The aliases of links in the namespaces.
+    pub fn marks(&self) -> impl Iterator<Item = &str> {
+        self.marks.iter().map(String::as_str)
+    }
+
     /// The aliases of the node's links that lead to a namespace that exists, whichever addresses are there.
     pub fn leading(&self) -> impl Iterator<Item = &str> {
         self.leading.iter().map(String::as_str)
@@ -128,7 +163,8 @@ impl Places {
                 }
             }
             let aliases: Aliases = links.into_iter().map(|link| link.alias).collect();
-            all.push(found.map(|found| (found.iter().map(|(_, address)| address.ip()).collect(), aliases)));
+            let addresses = found.map(|found| found.iter().map(|(_, address)| address.ip()).collect());
+            all.push(addresses.map(|addresses| Found { addresses, aliases, marks: Vec::new() }));
         }
         Ok(all)
     }
@@ -138,8 +174,15 @@ impl Places {
     fn entered(&mut self) -> std::io::Result<Vec<Result<Found>>> {
         let mut netns: Vec<Netns> = Vec::new();
         for path in names()? {
-            // Gone meanwhile, of another kind, or another user's.
-            let Ok(opened) = Netns::open(path) else { continue };
+            let opened = match Netns::open(path) {
+                Ok(opened) => opened,
+                Err(NetnsError::Unusable { errno: Errno::EACCES | Errno::EPERM, .. }) => {
+                    self.is_refused();
+                    continue;
+                }
+                // Gone meanwhile, or of another kind.
+                Err(_) => continue,
+            };
             let is_new = || netns.iter().all(|seen| seen.identity() != opened.identity());
             if is_new() && !opened.is_current().unwrap_or(false) {
                 netns.push(opened);
@@ -151,13 +194,15 @@ impl Places {
             let links = link::list(&inside, None)?;
             let is_other = |index: &u32| links.iter().any(|link| link.index == *index && link.kind != Kind::Veth);
             let addresses = addr::list_all(&inside, None)?.into_iter().filter(|(index, _)| is_other(index));
-            Ok((addresses.map(|(_, address)| address.ip()).collect(), None))
+            let addresses = addresses.map(|(_, address)| address.ip()).collect();
+            let marks = links.iter().filter(|link| link.kind != Kind::Veth).filter_map(|link| link.alias.clone());
+            Ok(Found { addresses, aliases: None, marks: marks.collect() })
         };
         // A container that keeps making links must not hold the addresses of all others.
         let unless_changing = |found: Result<Found>| match found {
             Err(error) if error.is_of_changing_list() => {
                 tracing::warn!(%error, "the addresses of a namespace are not seen");
-                Ok((Vec::new(), None))
+                Ok(Found { addresses: Vec::new(), aliases: None, marks: Vec::new() })
             }
             found => found,
         };
@@ -196,6 +241,14 @@ fn names() -> std::io::Result<Vec<PathBuf>> {
     };
     paths.extend(mounts.split(|byte| *byte == b'\n').filter_map(mounted));
     Ok(paths)
+}
+
+/// Whether this process has `CAP_SYS_ADMIN` (capabilities(7)) in its user namespace. Without `/proc` nothing is found anyway.
+fn may_enter() -> bool {
+    const SYS_ADMIN: u64 = 1 << 21;
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & SYS_ADMIN != 0)
 }
 
 /// A path of mountinfo: space, tab, newline and backslash are three octal digits behind a backslash.

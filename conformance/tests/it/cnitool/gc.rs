@@ -33,6 +33,24 @@ impl Tour {
         pod
     }
 
+    /// A pod with the reservation of an address, made some time ago, and a link that is in the pod alone. `words` are those of
+    /// `ip`; `POD` stands for the pod's ID.
+    fn pod_with_link(&self, words: &[&str]) -> Container {
+        let pod = self.node.container();
+        std::fs::create_dir_all(folder()).unwrap();
+        std::fs::write(folder().join(self.address(11)), format!("{}\r\neth0", pod.id())).unwrap();
+        make_old(&reservations()[0]);
+        for line in [&["link add eth0 type bridge"], words].concat() {
+            let line = line.replace("POD", pod.id());
+            pod.namespace().enter(|| assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success()));
+        }
+        pod
+    }
+
+    fn unlink(&self, pod: &Container) {
+        pod.namespace().enter(|| assert!(Command::new("ip").args(["link", "del", "eth0"]).status().unwrap().success()));
+    }
+
     fn gc(&self, more: &[&str]) -> Output {
         let output = self.run(&self.bin_dir.join("cnitool"), &[&["gc", "office"], more].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -143,6 +161,64 @@ fn a_pod_with_no_link_on_the_node_is_kept_by_its_address() {
     tour.gc(&[]);
     assert_eq!(reservations().len(), 0);
     drop(process);
+}
+
+/// A virtual machine in the pod has the address, and the link that leads to it has the mark.
+#[test]
+fn a_marked_link_in_a_pod_keeps_its_address_wherever_that_is() {
+    let tour = Tour::installed_set();
+    let pod = tour.pod_with_link(&["link set eth0 alias cni:office/POD/eth0"]);
+    let dry = tour.verdicts(&["--dry-run"]);
+    assert!(dry.contains("would be kept"), "{dry}");
+    tour.gc(&[]);
+    let release = tour.run(&tour.bin_dir.join("cnitool"), &["ipam", "release", "office", &tour.address(11)]);
+    assert!(stderr(&release).contains("holds it (lives)"), "{release:?}");
+    // By the plugin's own look.
+    let forced = tour.gc(&["--force"]);
+    assert!(reservations().len() == 1 && stderr(&forced).contains("the plugins have kept"), "{forced:?}");
+    tour.unlink(&pod);
+    tour.gc(&[]);
+    assert_eq!(reservations().len(), 0);
+}
+
+/// What cannot be looked at is unknown.
+#[test]
+fn without_the_right_to_enter_namespaces_no_address_counts_as_free() {
+    let tour = Tour::installed_set();
+    let address = format!("address add {}/24 dev eth0", tour.address(11));
+    let pod = tour.pod_with_link(&[&address]);
+    let cnitool = tour.bin_dir.join("cnitool").display().to_string();
+    let without = |words: &[&str]| {
+        let setpriv = ["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", &cnitool];
+        tour.run_among_processes(Path::new("setpriv"), &[&setpriv[..], words].concat())
+    };
+    let done = without(&["gc", "office"]);
+    assert!(
+        reservations().len() == 1 && stderr(&done).contains("it is unknown whether its container lives"),
+        "{done:?}"
+    );
+    let release = without(&["ipam", "release", "office", &tour.address(11)]);
+    assert!(reservations().len() == 1 && stderr(&release).contains("holds it (unknown)"), "{release:?}");
+    tour.unlink(&pod);
+    tour.gc(&[]);
+    assert_eq!(reservations().len(), 0);
+}
+
+/// The entry is all that a runtime knows of a link that is in the container alone.
+#[test]
+fn an_attachment_whose_interface_is_there_is_not_forgotten() {
+    let tour = Tour::installed_set();
+    let network = serde_json::json!({"cniVersion": "1.1.0", "name": "lo", "plugins": [{"type": "loopback"}]});
+    std::fs::write("/etc/cni/net.d/20-lo.conflist", network.to_string()).unwrap();
+    let pod = tour.node.container();
+    let netns = pod.namespace().path().display().to_string();
+    tour.cnitool(&["add", "lo", &netns, "--ifname", "lo"]);
+    let forget = || tour.run(&tour.bin_dir.join("cnitool"), &["forget", "lo", &netns, "--ifname", "lo"]);
+    let refused = forget();
+    assert!(stderr(&refused).contains(&format!("interface lo is in its namespace, {netns}")), "{refused:?}");
+    tour.cnitool(&["check", "lo", &netns, "--ifname", "lo"]);
+    drop(pod.leave(Remains::Gone));
+    assert!(forget().status.success());
 }
 
 /// An ADD of another runtime may be under way: it has reserved an address and has not made a link yet.

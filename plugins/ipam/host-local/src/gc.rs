@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 
 use cni_spec::collection::{Sweep, SweptKeys};
-use cni_spec::{Attachment, CniError};
+use cni_spec::{Attachment, CniError, NetworkName};
+use interface::in_use;
 use netops::OpError;
 use netops::places::Places;
 
@@ -25,7 +26,7 @@ pub(crate) async fn gc(conf: &Removal, sweep: &Sweep<&Attachment>) -> Result<(),
     CniError::join(failed.iter().map(fault).collect()).map_or(Ok(()), Err)
 }
 
-/// The stale addresses that no namespace has. Without the lock, as the search goes through all namespaces: an address that is
+/// The stale addresses that no container uses. Without the lock, as the search goes through all namespaces: an address that is
 /// reserved meanwhile is not among them.
 fn find_free(conf: &Removal, stale: &Stale<'_>) -> Result<BTreeSet<Address>, CniError> {
     let folder = &conf.place.folder;
@@ -39,11 +40,19 @@ fn find_free(conf: &Removal, stale: &Stale<'_>) -> Result<BTreeSet<Address>, Cni
     if held.is_empty() {
         return Ok(BTreeSet::new());
     }
+    let network = folder.file_name().and_then(|name| NetworkName::parse(name.to_str()?).ok());
     let places = Places::look();
     held.retain(|held| {
-        let (address, is_used) = (held.address, places.find(&[held.address]));
+        let address = held.address;
+        let of_network = network.as_ref().zip(held.holder.as_ref());
+        let is_used = match of_network {
+            Some((network, (container, ifname))) => {
+                in_use::find(&places, (network, container, ifname.as_ref()), &[address])
+            }
+            None => places.find(&[address]),
+        };
         match is_used {
-            Some(true) => tracing::warn!(%address, "kept: a container has it, though it is not valid; the next GC after its end frees it"),
+            Some(true) => tracing::warn!(%address, "kept: a container has it or a link for it, though it is not valid; the next GC after its end frees it"),
             None => tracing::warn!(%address, "kept: not all namespaces can be searched for it"),
             Some(false) => {}
         }
