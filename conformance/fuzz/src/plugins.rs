@@ -40,19 +40,15 @@ fn plan_holds(plan: &Plan) {
         _ => None,
     });
     let shared = shared.expect("every plan has the bridge");
-    let names =
-        [Some(&shared.bridge.name), Some(&plan.names.host), shared.vlan_gateway.as_ref().map(|port| &port.name)];
-    names
-        .into_iter()
-        .flatten()
-        .for_each(|name| assert!(IfName::parse(name).is_ok(), "{name:?} is no interface's name"));
+    let names = [&shared.bridge.name, &plan.names.host, &shared.gateways.holder];
+    names.into_iter().for_each(|name| assert!(IfName::parse(name).is_ok(), "{name:?} is no interface's name"));
     assert!(!plan.to_string().is_empty());
     // Nothing to do where all is there, and everything where nothing is.
-    let nothing =
-        plan::address_changes("cni0", &shared.gateways, &shared.gateways, false).expect("nothing is in the way");
+    let wanted = &shared.gateways.addresses;
+    let nothing = plan::address_changes("cni0", wanted, wanted, false).expect("nothing is in the way");
     assert!(nothing.add.is_empty() && nothing.delete.is_empty());
-    let all = plan::address_changes("cni0", &[], &shared.gateways, false).expect("nothing is in the way");
-    assert_eq!(all.add, shared.gateways);
+    let all = plan::address_changes("cni0", &[], wanted, false).expect("nothing is in the way");
+    assert_eq!(all.add, *wanted);
 }
 
 /// noop's control file.

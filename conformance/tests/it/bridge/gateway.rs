@@ -1,9 +1,11 @@
 //! Gateway addresses, default routes and forwarding.
 
-use crate::configs::{Attached, bridge, dual, ip, v4, v6, with};
-use crate::subjects::{each, install_probe, same};
+use crate::configs::{Attached, bridge, dual, ip, layer2, v4, v6, with};
+use crate::subjects::{each, install_probe, node, same};
+use nix::errno::Errno;
 use serde_json::{Value, json};
-use testns::{Container, Node, Verb};
+use testns::trace::{Fate, Syscall};
+use testns::{Call, Container, Node, Verb};
 
 fn gateways(node: &Node) -> Vec<String> {
     node.host().global_addresses("br0")
@@ -148,6 +150,67 @@ fn a_conflicting_bridge_address_is_replaced_only_by_force() {
         assert_eq!(gateways(node), ["10.7.0.1/24"]);
         pod.namespace().ping(ip("10.7.0.1"));
     });
+}
+
+/// The kernel refuses a route of the lease, so the ADD is refused: the bridge keeps the gateway of the containers that it has.
+#[test]
+fn a_refused_add_replaces_no_gateway() {
+    for (mine, other, route) in [
+        (
+            v4(),
+            json!({"type": "host-local", "subnet": "10.8.0.0/24"}),
+            json!({"dst": "10.9.0.0/24", "gw": "10.250.0.1"}),
+        ),
+        (v6(), json!({"type": "host-local", "subnet": "fd07::/60"}), json!({"dst": "fd09::/64", "gw": "fd99::1"})),
+    ] {
+        each(|_, node| {
+            let pod = node.container();
+            let attached = Attached::add(node, &bridge(json!({"isGateway": true, "ipam": mine})), &pod);
+            // The reference leaves a veth, which has routes of its own.
+            let routes = || {
+                let mut routes = node.host().routes();
+                routes.retain(|route| route.table == 254 && route.hops.iter().any(|hop| hop.link == "br0"));
+                routes
+            };
+            let before = (gateways(node), routes());
+            let other = with(other.clone(), json!({"routes": [route]}));
+            let forced = json!({"name": "other", "isGateway": true, "forceAddress": true, "ipam": other});
+            node.call(Verb::Add, bridge(forced), &node.container()).fails();
+            assert_eq!((gateways(node), routes()), before);
+            pod.namespace().ping(attached.result["ips"][0]["gateway"].as_str().map(ip).expect("a gateway"));
+        });
+    }
+}
+
+/// The kernel refuses a route of the first lease, so the bridge gets no gateway's address and no route of it.
+#[test]
+fn a_refused_first_add_leaves_no_gateway() {
+    each(|_, node| {
+        let ipam = with(dual(), json!({"routes": [{"dst": "10.9.0.0/24", "gw": "10.250.0.1"}]}));
+        node.call(Verb::Add, bridge(json!({"isGateway": true, "ipam": ipam})), &node.container()).fails();
+        assert_eq!(gateways(node), [""; 0]);
+    });
+}
+
+/// The node refuses to forward packets when the gateway is there: other containers of the network may use that by now.
+#[test]
+fn a_gateway_stays_for_other_containers_of_its_network() {
+    let is_forwarding = |call: &Syscall| {
+        let is_it = call.name() == "openat" && call.path(1).is_some_and(|path| path.ends_with("ip_forward"));
+        is_it.then_some(Errno::EROFS)
+    };
+    for (network, left) in [("net", vec!["10.7.0.1/24"]), ("other", vec![])] {
+        let node = node();
+        let older = layer2(json!({"name": network}));
+        let attached = Attached::add(&node, &older, &node.container());
+        let call = Call::new(Verb::Add, bridge(json!({"isGateway": true})), &node.container());
+        let traced =
+            call.try_traced(&node, Some((1, Fate::FailWhere(is_forwarding)))).expect("no call takes that long");
+        let failure = traced.reply.fails();
+        assert!(failure.details.contains("gateways of br0 put back"), "{failure:?}");
+        assert_eq!(gateways(&node), left);
+        attached.check().ok();
+    }
 }
 
 /// IPv6 links have several addresses; only one that overlaps conflicts.

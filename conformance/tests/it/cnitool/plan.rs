@@ -165,7 +165,6 @@ fn the_plan_of_a_node_is_shown() {
         │  ├─ + ip link add cni0 type bridge
         │  ├─ + sysctl net/ipv6/conf/cni0/accept_ra=0  (not compared)
         │  ├─ + ip link set cni0 up
-        │  ├─ + ip address add 10.7.0.1/28 dev cni0
         │  ├─ + ip link add vethd9f55780 master cni0 type veth peer eth0
         │  ├─ + ip link set vethd9f55780 alias cni:office/web/eth0
         │  ├─ + ip link set vethd9f55780 up
@@ -180,6 +179,7 @@ fn the_plan_of_a_node_is_shown() {
         │  ├─ + ip route add default via 10.7.0.1 dev eth0
         │  ├─ + wait until eth0 can carry packets  (not compared)
         │  ├─ + wait until the port can carry packets  (not compared)
+        │  ├─ + ip address add 10.7.0.1/28 dev cni0
         │  └─ + sysctl net/ipv4/ip_forward=1  (not compared)
         ├─ portmap  BIN/portmap
         │  └─ nothing to do

@@ -94,7 +94,9 @@ fn fail(s: Scenario, failing: Failing, node: &Node, pod: &Container, n: usize, t
 #[track_caller]
 fn assert_clean_but_for(node: &Node, hit: &Syscall, point: &str) {
     let cleanup = hit.name().starts_with("unlink");
-    let may_stay = |line: &&str| crate::bridge::stays(line) || cleanup && line.contains("/.reservation ");
+    let is_gateway = |line: &str| line.contains("10.7.0.") || line.contains("fd07:");
+    let stays = |line: &str| crate::bridge::stays(line) && !is_gateway(line);
+    let may_stay = |line: &&str| stays(line) || cleanup && line.contains("/.reservation ");
     let left: Vec<_> = changes(node).lines().filter(|line| !may_stay(line)).map(str::to_owned).collect();
     assert!(left.is_empty(), "{point}: left on the node:\n{}", left.join("\n"));
 }
@@ -178,6 +180,56 @@ fn the_first_add_with_any_system_call_failing_leaves_nothing() {
 #[test]
 fn the_first_add_with_filters_and_any_system_call_failing_leaves_nothing() {
     on_a_new_node(FILTERED, FAILED);
+}
+
+/// Gateways that replace those of other containers by `forceAddress`.
+const FORCED: Scenario = Scenario {
+    name: "replaced gateways",
+    place: Place::Pair,
+    config: || with((GATEWAY.config)(), json!({"forceAddress": true})),
+};
+
+/// Other containers have the bridge's addresses as their gateways, and the node has routes by the bridge.
+fn on_a_node_with_other_gateways(failing: Failing) {
+    const OTHERS: [&str; 2] = ["10.98.0.1/16", "fd07::5/60"];
+    let node = FORCED.node();
+    PLAIN.warm_up(&node);
+    let host = node.host();
+    let lay = || {
+        host.delete_addresses("br0");
+        OTHERS.iter().for_each(|address| host.add_address("br0", address));
+        let has = |to: &str| host.routes().iter().any(|route| route.to == to);
+        for (to, via) in [("10.9.0.0/16", "10.98.0.9"), ("fd09::/64", "fd07::9")] {
+            if !has(to) {
+                host.add_route(to, via, "br0");
+            }
+        }
+    };
+    lay();
+    node.remember();
+    let mut tolerated = Tolerated::default();
+    each_point(&format!("ADD {}, {}", FORCED.name, failing.name), |n| {
+        let pod = node.container();
+        let there = fail(FORCED, failing, &node, &pod, n, &mut tolerated);
+        pod.leave(Remains::Gone);
+        if host.global_addresses("br0") != OTHERS {
+            // It succeeded, or could not report its failure.
+            lay();
+        }
+        assert_clean(&node, &format!("{}, {} at {n}", FORCED.name, failing.name));
+        there
+    });
+    tolerated.print();
+}
+
+#[test]
+fn add_that_replaces_gateways_puts_them_back_when_any_message_is_refused() {
+    on_a_node_with_other_gateways(REFUSED);
+}
+
+#[test]
+fn add_that_replaces_gateways_puts_them_back_when_any_system_call_fails() {
+    on_a_node_with_other_gateways(FAILED);
 }
 
 /// With duplicate address detection ADD has to wait, and the kernel refuses the descriptor that it would wait on.

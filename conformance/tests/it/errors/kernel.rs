@@ -76,7 +76,7 @@ fn ipv6_is_turned_off_on_new_links() {
             "cniVersion": "1.0.0",
             "code": 102,
             "msg": "cannot add address fd07::1/64 on br0 on the host: permission denied (ipv6: IPv6 is disabled on this device)",
-            "details": "RTM_NEWADDR dev=br0 fd07::1/64: EACCES (13), kernel: ipv6: IPv6 is disabled on this device. IPv6 is turned off on br0: set sysctl net/ipv6/conf/br0/disable_ipv6 to 0, for new links net/ipv6/conf/default/disable_ipv6, or use IPv4 addresses only. Undone: addresses released."
+            "details": "RTM_NEWADDR dev=br0 fd07::1/64: EACCES (13), kernel: ipv6: IPv6 is disabled on this device. IPv6 is turned off on br0: set sysctl net/ipv6/conf/br0/disable_ipv6 to 0, for new links net/ipv6/conf/default/disable_ipv6, or use IPv4 addresses only. Undone: gateways of br0 put back; link veth063f9704 deleted; addresses released."
         }
     "#]]);
 }

@@ -14,11 +14,13 @@ use netops::{Kernel, OpError};
 pub mod conf;
 pub mod plan;
 
+mod gateways;
 mod preview;
 mod reach;
 mod shared;
 mod status;
 pub mod step;
+mod vlan_gateway;
 
 pub use conf::{Conf, Removal};
 
@@ -66,9 +68,9 @@ impl InterfacePlugin for Bridge {
             _ => None,
         });
         let bridge = shared.map(|shared| (Side::Host, shared.bridge.name.clone()));
-        let gateway = shared.and_then(|shared| shared.vlan_gateway.as_ref());
         let ends = [(Side::Host, plan.names.host.clone()), (Side::Container, plan.names.container.clone())];
-        let gateway = gateway.map(|gateway| (Side::Host, gateway.name.clone()));
+        let gateways = shared.map(|shared| &shared.gateways).filter(|gateways| gateways.vlan.is_some());
+        let gateway = gateways.map(|gateways| (Side::Host, gateways.holder.clone()));
         bridge.into_iter().chain(ends).chain(gateway).collect()
     }
 

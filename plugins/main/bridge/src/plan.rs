@@ -22,13 +22,15 @@ pub type Plan = interface::Plan<Own>;
 /// What only the bridge plugin does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Own {
-    /// The bridge with the gateways' addresses, and the VLAN gateway: shared by all attachments, and never taken back.
+    /// The bridge: shared by all attachments, and never taken back.
     Shared(Shared),
     /// The container's port can carry packets; the bridge is read again, as it may have taken the port's address.
     AwaitPort {
         /// Whether the port gets carrier at all.
         carrier: bool,
     },
+    /// The gateways' addresses, which all attachments share, too.
+    Gateways(Gateways),
     /// The gateways' new IPv6 addresses answer.
     AwaitGateways,
     /// The node's routes to the container's addresses that are in no network of the gateways, over this link.
@@ -40,12 +42,8 @@ pub enum Own {
 pub struct Shared {
     /// The bridge.
     pub bridge: Bridge,
-    /// The port that holds the gateway's addresses instead of the bridge, with `vlan`.
-    pub vlan_gateway: Option<VlanGateway>,
-    /// Addresses of the bridge, or of the VLAN gateway.
-    pub gateways: Vec<Address>,
-    /// Conflicting addresses are replaced.
-    pub force: bool,
+    /// The gateways that it is to have, by a later step.
+    pub gateways: Gateways,
     /// The bridge keeps its Ethernet address, which the containers have learned as their gateway's: so the config has it, also
     /// before the lease says which addresses that gets. A switch that another process made may follow its ports.
     pub keeps_mac: bool,
@@ -64,13 +62,17 @@ pub struct Bridge {
     pub promisc: bool,
 }
 
-/// A veth between the bridge and the host, in one VLAN.
+/// The gateways of the lease, on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VlanGateway {
-    /// The host's interface.
-    pub name: String,
-    /// Its VLAN.
-    pub vlan: u16,
+pub struct Gateways {
+    /// The interface that has them: the bridge, or the host's end of a veth to it in a VLAN.
+    pub holder: String,
+    /// That VLAN.
+    pub vlan: Option<u16>,
+    /// Their addresses.
+    pub addresses: Vec<Address>,
+    /// Conflicting addresses are replaced.
+    pub force: bool,
 }
 
 /// The plan for one attachment. `mac` is the strongest of the requests for one; `lease` is `None` for a network without
@@ -89,7 +91,8 @@ pub fn plan(
     let mut plan = Plan::new(attachment, lease, conf.dns.clone());
     plan.refuse_mtu(conf.mtu_bytes)?;
     let shared = shared(conf, has_lease, &plan.lease.ips)?;
-    let forwards = [false, true].map(|ipv6| shared.gateways.iter().any(|gateway| gateway.net.is_ipv6() == ipv6));
+    let gateways = shared.gateways.clone();
+    let forwards = [false, true].map(|ipv6| gateways.addresses.iter().any(|gateway| gateway.net.is_ipv6() == ipv6));
     let master = Some(conf.bridge.clone());
     plan.push(Step::Own(Own::Shared(shared)));
     // Up at once, unless a step below restricts the port: a process in the container may set its own end up as soon as it
@@ -113,8 +116,14 @@ pub fn plan(
     }
     plan.push(Step::Own(Own::AwaitPort { carrier: !conf.leave_down }));
     plan.push_await_addresses();
-    if conf.gateway != Gateway::None {
-        push_reach(&mut plan, conf, attachment, has_lease)?;
+    // Behind what the kernel may refuse of the lease, and what may take seconds: until then the bridge is as it was.
+    let router = gateways.holder.clone();
+    if gateways.vlan.is_some() || !gateways.addresses.is_empty() {
+        plan.push(Step::Own(Own::Gateways(gateways)));
+    }
+    let routes = reach::routes(attachment, &plan.lease.ips);
+    if conf.gateway != Gateway::None && !routes.is_empty() {
+        plan.push(Step::Own(Own::Reach(router, routes)));
     }
     if forwards[1] {
         plan.push(Step::Own(Own::AwaitGateways));
@@ -122,16 +131,6 @@ pub fn plan(
     let families = [false, true].into_iter().zip(forwards).filter(|(_, forwards)| *forwards);
     families.for_each(|(ipv6, _)| plan.push(Step::Forward { ipv6 }));
     Ok(plan)
-}
-
-/// The node's routes to the container, where the gateways' networks do not lead there.
-fn push_reach(plan: &mut Plan, conf: &Conf, attachment: &Attachment, has_lease: bool) -> Result<(), CniError> {
-    let routes = reach::routes(attachment, &plan.lease.ips);
-    if !routes.is_empty() {
-        let router = vlan_gateway(conf, has_lease)?.map_or_else(|| conf.bridge.clone(), |gateway| gateway.name);
-        plan.push(Step::Own(Own::Reach(router, routes)));
-    }
-    Ok(())
 }
 
 fn shared(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Shared, CniError> {
@@ -142,9 +141,7 @@ fn shared(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Shared, CniError> 
             vlan_filtering: conf.vlans.is_some(),
             promisc: conf.promisc,
         },
-        vlan_gateway: vlan_gateway(conf, has_lease)?,
-        gateways: gateways(conf.gateway, ips)?,
-        force: conf.force_address,
+        gateways: gateways(conf, has_lease, ips)?,
         keeps_mac: conf.gateway != Gateway::None && (conf.has_ipam || has_lease) && access_vlan(conf).is_none(),
     })
 }
@@ -225,8 +222,18 @@ fn first_address(address: IpNetwork) -> Result<IpAddr, CniError> {
     })
 }
 
+/// The gateways, and where they are: in a VLAN not on the bridge itself.
+fn gateways(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Gateways, CniError> {
+    let vlan = access_vlan(conf).filter(|_| conf.gateway != Gateway::None && has_lease);
+    let holder = match vlan {
+        Some(vlan) => vlan_gateway_name(&conf.bridge, vlan)?,
+        None => conf.bridge.clone(),
+    };
+    Ok(Gateways { holder, vlan, addresses: gateway_addresses(conf.gateway, ips)?, force: conf.force_address })
+}
+
 /// The gateways of the lease with the prefixes of their addresses, each once.
-fn gateways(gateway: Gateway, ips: &[Ip]) -> Result<Vec<Address>, CniError> {
+fn gateway_addresses(gateway: Gateway, ips: &[Ip]) -> Result<Vec<Address>, CniError> {
     let mut gateways: Vec<Address> = Vec::new();
     if gateway == Gateway::None {
         return Ok(gateways);
@@ -253,17 +260,14 @@ fn access_vlan(conf: &Conf) -> Option<u16> {
     conf.vlans.as_ref()?.access
 }
 
-fn vlan_gateway(conf: &Conf, has_lease: bool) -> Result<Option<VlanGateway>, CniError> {
-    let Some(vlan) = access_vlan(conf).filter(|_| conf.gateway != Gateway::None && has_lease) else {
-        return Ok(None);
-    };
-    let name = format!("{}.{vlan}", conf.bridge);
+fn vlan_gateway_name(bridge: &str, vlan: u16) -> Result<String, CniError> {
+    let name = format!("{bridge}.{vlan}");
     if name.len() > NAME_BYTES_MAX {
         let msg =
             format!("cannot use network config: interface {name} for the gateway has more than {NAME_BYTES_MAX} bytes");
         return Err(CniError::new(Code::INVALID_CONFIG, msg).detail("Choose a shorter name for key bridge."));
     }
-    Ok(Some(VlanGateway { name, vlan }))
+    Ok(name)
 }
 
 /// What has to change at a link so that it has these gateways.
@@ -313,6 +317,7 @@ impl fmt::Display for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shared(shared) => shared.fmt(f),
+            Self::Gateways(gateways) => gateways.fmt(f),
             Self::AwaitPort { carrier: true } => writeln!(f, "wait until the port can carry packets"),
             Self::AwaitPort { carrier: false } => Ok(()),
             Self::AwaitGateways => writeln!(f, "wait until new gateways answer"),
@@ -330,13 +335,19 @@ impl fmt::Display for Shared {
         let filtering = if *vlan_filtering { " vlan_filtering 1" } else { "" };
         writeln!(f, "ip link add {name}{mtu} type bridge{filtering}")?;
         writeln!(f, "sysctl net/ipv6/conf/{name}/accept_ra=0")?;
-        writeln!(f, "ip link set {name} up{}", if *promisc { " promisc on" } else { "" })?;
-        let router = self.vlan_gateway.as_ref().map_or(name, |gateway| &gateway.name);
-        if let Some(gateway) = &self.vlan_gateway {
-            writeln!(f, "ip link add {} type veth, peer in {name}, vid {} pvid untagged", gateway.name, gateway.vlan)?;
+        writeln!(f, "ip link set {name} up{}", if *promisc { " promisc on" } else { "" })
+    }
+}
+
+impl fmt::Display for Gateways {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holder = &self.holder;
+        if let Some(vlan) = self.vlan {
+            let bridge = holder.rsplit_once('.').map_or("the bridge", |(bridge, _)| bridge);
+            writeln!(f, "ip link add {holder} type veth, peer in {bridge}, vid {vlan} pvid untagged")?;
         }
-        for gateway in &self.gateways {
-            writeln!(f, "ip address add {} dev {router}{}", gateway.net, if gateway.nodad { " nodad" } else { "" })?;
+        for gateway in &self.addresses {
+            writeln!(f, "ip address add {} dev {holder}{}", gateway.net, if gateway.nodad { " nodad" } else { "" })?;
         }
         Ok(())
     }

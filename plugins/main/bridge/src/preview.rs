@@ -2,49 +2,55 @@
 
 use cni_spec::CniError;
 use interface::{Shown, failed, veth};
+use netops::Kernel;
 use netops::link::{self, Link};
-use netops::{Kernel, addr};
 
-use crate::plan::{self, AddressChanges, Bridge, Shared};
+use crate::gateways;
+use crate::plan::{AddressChanges, Bridge, Gateways, Shared};
 use crate::shared::find_bridge;
 
-/// The shared part's steps.
+/// The bridge's steps.
 ///
 /// # Errors
 /// Why ADD would fail: another link has the bridge's name, or the bridge another gateway.
 pub(crate) fn shared(host: &Kernel, shared: &Shared) -> Result<Vec<Shown>, CniError> {
     let Bridge { name, promisc, .. } = &shared.bridge;
     let bridge = find_bridge(host, name)?;
-    let router = match &shared.vlan_gateway {
-        None => bridge.clone(),
-        Some(gateway) => link::find(host, &gateway.name).map_err(failed)?,
-    };
-    let changes = match &router {
-        Some(router) => {
-            let found = addr::list(host, router).map_err(failed)?;
-            plan::address_changes(&router.name, &found, &shared.gateways, shared.force)?
-        }
-        None => AddressChanges { add: shared.gateways.clone(), delete: Vec::new() },
-    };
     let is_ready = |link: &Link| link.up && (!promisc || link.promisc);
     let refuses = bridge.is_some() && veth::advertisements_are_refused(name).map_err(failed)?;
     // A bridge that is there keeps its MTU.
     let mtu_bytes = shared.bridge.mtu_bytes.filter(|_| bridge.is_none());
     let shown = Shared { bridge: Bridge { mtu_bytes, ..shared.bridge.clone() }, ..shared.clone() };
-    // As the text has them: the bridge, its sysctl, up; the port that holds the gateways; these.
+    // As the text has them: the bridge, its sysctl, up.
     let text = shown.to_string();
     let mut lines = text.lines();
     let mut steps = Vec::new();
     steps.extend(lines.next().map(|line| Shown::new(line).so_if(bridge.is_some())));
     steps.extend(lines.next().map(|line| Shown::new(line).so_if(refuses).uncompared()));
-    steps.extend(lines.next().map(|line| Shown::new(line).so_if(bridge.as_ref().is_some_and(is_ready))));
-    if shared.vlan_gateway.is_some() {
+    steps.extend(lines.map(|line| Shown::new(line).so_if(bridge.as_ref().is_some_and(is_ready))));
+    Ok(steps)
+}
+
+/// The gateways' steps.
+///
+/// # Errors
+/// Why ADD would fail: the link has another gateway.
+pub(crate) fn gateways(host: &Kernel, plan: &Gateways) -> Result<Vec<Shown>, CniError> {
+    let router = link::find(host, &plan.holder).map_err(failed)?;
+    let changes = match &router {
+        Some(router) => gateways::changes(host, router, plan)?,
+        None => AddressChanges { add: plan.addresses.clone(), delete: Vec::new() },
+    };
+    let text = plan.to_string();
+    let mut lines = text.lines();
+    let mut steps = Vec::new();
+    if plan.vlan.is_some() {
         steps.extend(lines.next().map(|line| Shown::new(line).so_if(router.is_some())));
     }
-    let holder = router.as_ref().map_or(name, |router| &router.name);
+    let holder = &plan.holder;
     steps
         .extend(changes.delete.iter().map(|net| Shown::new(format!("ip address del {net} dev {holder}")).uncompared()));
-    let is_there = |place: usize| shared.gateways.get(place).is_some_and(|gateway| !changes.add.contains(gateway));
+    let is_there = |place: usize| plan.addresses.get(place).is_some_and(|gateway| !changes.add.contains(gateway));
     steps.extend(lines.enumerate().map(|(place, line)| Shown::new(line).so_if(is_there(place))));
     Ok(steps)
 }

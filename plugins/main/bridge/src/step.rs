@@ -10,7 +10,8 @@ use netops::addr;
 use netops::link::{self, Link, Mac, Settings};
 use netops::watch::Watch;
 
-use crate::plan::{Own, Shared};
+use crate::gateways;
+use crate::plan::{Gateways, Own, Shared};
 use crate::preview;
 use crate::reach::{self, Unreach};
 use crate::shared::{self, Made, find_bridge};
@@ -51,7 +52,7 @@ impl OwnStep for Own {
     fn turn(&self) -> Turn {
         match self {
             Self::Shared(_) => Turn::Both,
-            Self::AwaitPort { .. } | Self::AwaitGateways | Self::Reach(..) => Turn::AfterAddresses,
+            Self::AwaitPort { .. } | Self::Gateways(_) | Self::AwaitGateways | Self::Reach(..) => Turn::AfterAddresses,
         }
     }
 
@@ -59,6 +60,7 @@ impl OwnStep for Own {
         match self {
             Self::Shared(_) => "ensure bridge",
             Self::AwaitPort { .. } => "wait for port",
+            Self::Gateways(_) => "add gateways",
             Self::AwaitGateways => "wait for gateways",
             Self::Reach(..) => "add routes to the container",
         }
@@ -82,6 +84,10 @@ impl OwnStep for Own {
                 }
                 None => Ok(()),
             },
+            Self::Gateways(plan) => match &mut state.made {
+                Some(made) => gateways::ensure(stage, made, plan),
+                None => Ok(()),
+            },
             Self::AwaitGateways => match &mut state.made {
                 Some(made) => made.settle().await.map_err(failed),
                 None => Ok(()),
@@ -98,12 +104,13 @@ impl OwnStep for Own {
     }
 
     fn is_compared(&self) -> bool {
-        matches!(self, Self::Shared(_) | Self::Reach(..))
+        matches!(self, Self::Shared(_) | Self::Gateways(_) | Self::Reach(..))
     }
 
     fn preview(&self, look: &mut Look<'_>, _: &mut State) -> Result<Vec<Shown>, CniError> {
         match self {
             Self::Shared(shared) => preview::shared(&look.pod.host, shared),
+            Self::Gateways(gateways) => preview::gateways(&look.pod.host, gateways),
             Self::Reach(..) => Ok(self.to_string().lines().map(Shown::new).collect()),
             other => Ok(other.to_string().lines().map(|line| Shown::new(line).uncompared()).collect()),
         }
@@ -113,9 +120,10 @@ impl OwnStep for Own {
         match self {
             Self::Shared(shared) => {
                 let bridge = check_bridge(shared, look)?;
-                look.master = Some(bridge.clone());
-                check_gateways(shared, look, &bridge)
+                look.master = Some(bridge);
+                Ok(())
             }
+            Self::Gateways(gateways) => check_gateways(gateways, look),
             Self::AwaitPort { .. } | Self::AwaitGateways => Ok(()),
             Self::Reach(router, routes) => {
                 let host = &look.pod.host;
@@ -140,9 +148,6 @@ async fn await_port(stage: &mut Stage<'_>, made: &mut Made, carrier: bool) -> Re
         let mut watch = Watch::host().map_err(failed)?;
         watch.until_up(host, &host_veth, UP_DEADLINE).await.map_err(failed)?;
         bridge = link::get(host, &(&bridge).into()).map_err(failed)?;
-    }
-    if let Some(gateway) = &mut made.vlan_gateway {
-        *gateway = link::get(host, &(&*gateway).into()).map_err(failed)?;
     }
     if bridge.oper_unknown {
         // A new bridge has carrier from the start, so its first port changes nothing and the kernel never works
@@ -182,20 +187,20 @@ fn check_bridge(shared: &Shared, look: &Look<'_>) -> Result<Link, CniError> {
     }
 }
 
-fn check_gateways(shared: &Shared, look: &Look<'_>, bridge: &Link) -> Result<(), CniError> {
-    if shared.gateways.is_empty() {
+fn check_gateways(gateways: &Gateways, look: &Look<'_>) -> Result<(), CniError> {
+    if gateways.addresses.is_empty() {
         return Ok(());
     }
-    let host = &look.pod.host;
-    let router = match &shared.vlan_gateway {
-        None => bridge.clone(),
-        Some(gateway) => {
-            let found = link::find(host, &gateway.name).map_err(failed)?;
-            found.ok_or_else(|| differs(format!("interface {}", gateway.name), "it is not found"))?
+    let (host, name) = (&look.pod.host, &gateways.holder);
+    let router = match &look.master {
+        Some(bridge) if bridge.name == *name => bridge.clone(),
+        Some(_) | None => {
+            let found = link::find(host, name).map_err(failed)?;
+            found.ok_or_else(|| differs(format!("interface {name}"), "it is not found"))?
         }
     };
     let found = addr::list(host, &router).map_err(failed)?;
-    match shared.gateways.iter().find(|wanted| !found.iter().any(|address| address.net == wanted.net)) {
+    match gateways.addresses.iter().find(|wanted| !found.iter().any(|address| address.net == wanted.net)) {
         None => Ok(()),
         Some(gateway) => Err(differs(format!("link {}", router.name), format!("gateway {} is not found", gateway.net))),
     }

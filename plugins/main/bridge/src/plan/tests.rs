@@ -139,8 +139,6 @@ fn a_gateway_of_both_families() {
             ip link add cni0 mtu 1400 type bridge
             sysctl net/ipv6/conf/cni0/accept_ra=0
             ip link set cni0 up
-            ip address add 10.1.0.254/24 dev cni0
-            ip address add fd00::1/64 dev cni0 nodad
             ip link add veth0b29d7cd mtu 1400 master cni0 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
             ip link set veth0b29d7cd up
@@ -161,6 +159,8 @@ fn a_gateway_of_both_families() {
             wait until eth0 can carry packets
             wait until the port can carry packets
             wait until no address of eth0 is tentative
+            ip address add 10.1.0.254/24 dev cni0
+            ip address add fd00::1/64 dev cni0 nodad
             wait until new gateways answer
             sysctl net/ipv4/ip_forward=1
             sysctl net/ipv6/conf/all/forwarding=1
@@ -211,8 +211,6 @@ fn a_port_in_vlans() {
             ip link add cni0 type bridge vlan_filtering 1
             sysctl net/ipv6/conf/cni0/accept_ra=0
             ip link set cni0 up
-            ip link add cni0.100 type veth, peer in cni0, vid 100 pvid untagged
-            ip address add 10.1.0.1/24 dev cni0.100
             ip link add veth0b29d7cd master cni0 type veth peer eth0 address 02:00:00:00:00:05
             ip link set veth0b29d7cd alias cni:net/c1/eth0
             drop what veth0b29d7cd sends from another address than eth0's
@@ -229,6 +227,8 @@ fn a_port_in_vlans() {
             ip link set eth0 up
             wait until eth0 can carry packets
             wait until the port can carry packets
+            ip link add cni0.100 type veth, peer in cni0, vid 100 pvid untagged
+            ip address add 10.1.0.1/24 dev cni0.100
             sysctl net/ipv4/ip_forward=1
         "#]],
     );

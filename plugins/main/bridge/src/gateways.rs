@@ -1,0 +1,168 @@
+//! The gateways' addresses, as a step of ADD: on the bridge, or on its port in a VLAN.
+//!
+//! The step comes behind everything in the container, where the kernel may refuse addresses and routes of the lease: what is
+//! refused before has changed no gateway. Containers need theirs only once they run. What fails behind the step is taken back.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use cni_spec::CniError;
+use interface::announced::Announced;
+use interface::pod::Pod;
+use interface::undo::{OwnUndo, Undo};
+use interface::{Side, Stage, failed};
+use netops::addr::{self, Address, Kept};
+use netops::error::Result;
+use netops::link::{self, Link};
+use netops::route::MAIN_TABLE;
+use netops::route::whole::{self, Whole};
+use netops::{Errno, Kernel};
+
+use crate::plan::{self, AddressChanges, Gateways};
+use crate::shared::Made;
+use crate::vlan_gateway;
+
+/// New IPv6 addresses of gateways, and where they will be announced.
+#[derive(Debug)]
+pub(crate) struct Announcement(Announced, Vec<IpAddr>);
+
+impl Announcement {
+    /// Waits until the addresses answer.
+    pub(crate) async fn settle(self, router: &Link) -> Result<()> {
+        self.0.settle(router, &self.1).await
+    }
+}
+
+/// What is to be changed so that the link has the gateways.
+///
+/// # Errors
+/// Code 103: another address is in the way.
+pub(crate) fn changes(host: &Kernel, router: &Link, plan: &Gateways) -> std::result::Result<AddressChanges, CniError> {
+    if plan.addresses.is_empty() {
+        return Ok(AddressChanges::default());
+    }
+    let found = addr::list(host, router).map_err(failed)?;
+    plan::address_changes(&router.name, &found, &plan.addresses, plan.force)
+}
+
+/// Makes the gateways' addresses, and first the port that has them in a VLAN.
+pub(crate) fn ensure(stage: &mut Stage<'_>, made: &mut Made, plan: &Gateways) -> std::result::Result<(), CniError> {
+    let host = &stage.pod.host;
+    match &plan.vlan {
+        Some(vlan) => made.vlan_gateway = Some(vlan_gateway::ensure(host, &made.bridge, &plan.holder, *vlan)?),
+        None if made.has_gateways => return Ok(()),
+        None => (),
+    }
+    let router = made.router().clone();
+    // Looked at again: another ADD may have been faster.
+    let changes = changes(host, &router, plan)?;
+    if changes.add.is_empty() {
+        return Ok(());
+    }
+    let (mark, port) = (stage.names.alias.clone(), stage.link(Side::Host)?.index);
+    let mut before = Before::read(host, router, &changes).map_err(failed)?;
+    (before.bridge, before.port, before.mark) = (made.bridge.index, port, mark);
+    let changed = change(host, &mut before, &changes);
+    stage.txn.push(Undo::Own(Box::new(before)));
+    made.announced = changed.map_err(failed)?;
+    Ok(())
+}
+
+fn change(host: &Kernel, before: &mut Before, changes: &AddressChanges) -> Result<Option<Announcement>> {
+    let router = before.router.clone();
+    for net in &changes.delete {
+        match host.run(addr::delete(&router, *net)) {
+            // Another ADD was faster, here and below.
+            Err(error) if error.is_absent() => (),
+            outcome => outcome?,
+        }
+    }
+    let has_ipv6 = changes.add.iter().any(|gateway| gateway.net.is_ipv6());
+    let watch = if has_ipv6 { Some(Announced::watch()?) } else { None };
+    for address in &changes.add {
+        // Noted first: the answer may be lost.
+        before.added.push(*address);
+        match host.run(addr::add(&router, address)) {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => drop(before.added.pop()),
+            outcome => outcome?,
+        }
+    }
+    let added = before.added.iter().map(|address| address.net.ip()).filter(IpAddr::is_ipv6).collect();
+    Ok(watch.map(|watch| Announcement(watch, added)))
+}
+
+/// What the step has replaced and added, to take it back.
+#[derive(Debug)]
+struct Before {
+    /// The link that has the gateways.
+    router: Link,
+    /// The index of the bridge.
+    bridge: u32,
+    /// The index of the attachment's port.
+    port: u32,
+    /// The attachment's mark.
+    mark: String,
+    replaced: Vec<Kept>,
+    /// The link's routes. Those with a replaced address end with it, and with a link's last IPv4 address all of IPv4.
+    routes: Vec<Whole>,
+    added: Vec<Address>,
+}
+
+impl Before {
+    fn read(host: &Kernel, router: Link, changes: &AddressChanges) -> Result<Self> {
+        let mut replaced = Vec::new();
+        if !changes.delete.is_empty() {
+            replaced = addr::kept(host, &router)?;
+            replaced.retain(|kept| changes.delete.contains(&kept.net));
+        }
+        let mut routes = Vec::new();
+        for ipv6 in [false, true] {
+            if changes.add.iter().any(|gateway| gateway.net.is_ipv6() == ipv6) {
+                routes.extend(whole::list(host, router.index, MAIN_TABLE, ipv6)?);
+            }
+        }
+        Ok(Self { router, bridge: 0, port: 0, mark: String::new(), replaced, routes, added: Vec::new() })
+    }
+
+    /// Whether another attachment may count on the new gateways: one of the same network, or one whose port came later. It has
+    /// found them there, or not looked for them yet. An older one of another network had others.
+    fn has_other_users(&self, host: &Kernel) -> Result<bool> {
+        let network = |mark: &str| mark.split_once('/').map(|(network, _)| network.to_owned());
+        let own = network(&self.mark);
+        let is_other = |port: &Link| port.index != self.port && Some(port.index) != self.router.peer;
+        let is_of_network = |port: &Link| port.alias.as_deref().is_some_and(|mark| network(mark) == own);
+        let counts = |port: &Link| port.index > self.port || is_of_network(port);
+        Ok(link::list(host, Some(self.bridge))?.iter().any(|port| is_other(port) && counts(port)))
+    }
+
+    fn put_back(&self, host: &Kernel) -> Result<()> {
+        let router = &self.router;
+        match self.has_other_users(host)? {
+            true => tracing::warn!(link = router.name, "new gateways stay for other containers of the bridge"),
+            false => self.added.iter().try_for_each(|address| match host.run(addr::delete(router, address.net)) {
+                Err(error) if error.is_absent() => Ok(()),
+                outcome => outcome,
+            })?,
+        }
+        let addresses = self.replaced.iter().map(|kept| addr::add_kept(router, kept));
+        // The kernel makes those of addresses itself.
+        let routes = self.routes.iter().map(whole::add_only);
+        addresses.chain(routes).try_for_each(|request| match host.run(request) {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => Ok(()),
+            outcome => outcome,
+        })
+    }
+}
+
+impl fmt::Display for Before {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gateways of {} put back", self.router.name)
+    }
+}
+
+impl OwnUndo for Before {
+    /// By a new connection: one that has failed may still have an answer to what it was asked.
+    fn run(&self, _: &Pod) -> std::result::Result<(), String> {
+        Kernel::host().and_then(|host| self.put_back(&host)).map_err(|error| error.to_string())
+    }
+}
