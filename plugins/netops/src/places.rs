@@ -5,10 +5,10 @@
 //! behind it may have it. A namespace may have no address although a virtual machine in it has one: then the node's veth that leads there says
 //! which addresses may be behind it.
 
+mod mounts;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::net::IpAddr;
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use ipnetwork::IpNetwork;
@@ -224,22 +224,17 @@ fn networks_behind(host: &Kernel, veth: &Link) -> Result<Vec<IpNetwork>> {
 
 /// `/proc/PID/ns/net` of every process, and where namespaces are mounted.
 fn names() -> std::io::Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
+    let mut processes = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;
         if entry.file_name().to_str().is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
-            paths.push(entry.path().join("ns/net"));
+            processes.push(entry.path());
         }
     }
-    // Places may be any bytes: a user who may mount anything chooses them.
-    let mounts = std::fs::read("/proc/thread-self/mountinfo")?;
-    // proc_pid_mountinfo(5): the fourth word is the root, `net:[4026531840]`, the fifth the place, in octal escapes.
-    let mounted = |line: &[u8]| {
-        let mut words = line.split(|byte| *byte == b' ').skip(3);
-        words.next().filter(|root| root.starts_with(b"net:["))?;
-        words.next().map(unescaped)
-    };
-    paths.extend(mounts.split(|byte| *byte == b'\n').filter_map(mounted));
+    let mut mounts = mounts::Seen::default();
+    let mut paths: Vec<PathBuf> = processes.iter().map(|process| process.join("ns/net")).collect();
+    paths.extend(mounts.here()?);
+    paths.extend(processes.iter().flat_map(|process| mounts.of(process)));
     Ok(paths)
 }
 
@@ -249,37 +244,4 @@ fn may_enter() -> bool {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & SYS_ADMIN != 0)
-}
-
-/// A path of mountinfo: space, tab, newline and backslash are three octal digits behind a backslash.
-fn unescaped(path: &[u8]) -> PathBuf {
-    let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path);
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| str::from_utf8(digits).ok());
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { after.get(3..).unwrap_or_default() } else { after };
-    }
-    OsString::from_vec(bytes).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
-
-    #[test]
-    fn a_place_of_mountinfo_is_a_path_of_any_bytes() {
-        let cases: [(&[u8], &[u8]); 5] = [
-            (b"/run/netns/a", b"/run/netns/a"),
-            (br"/a\040b\134\011\012", b"/a b\\\t\n"),
-            (b"/a\xff\xfe", b"/a\xff\xfe"),
-            (br"/a\", br"/a\"),
-            (br"/\999\04", br"/\999\04"),
-        ];
-        for (written, path) in cases {
-            assert_eq!(unescaped(written).as_os_str(), OsStr::from_bytes(path));
-        }
-    }
 }
