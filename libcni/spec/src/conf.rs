@@ -68,6 +68,8 @@ impl ConfObject {
             let msg = error.msg.replacen("cannot parse JSON", "cannot parse network config on stdin", 1);
             CniError { msg, ..error }
         })?;
+        // As for each key, `null` is what is not there: an object without keys.
+        let value = if value.is_null() { Value::Object(serde_json::Map::default()) } else { value };
         if !value.is_object() {
             return Err(CniError::new(Code::DECODING, "cannot parse network config on stdin: it is no JSON object"));
         }
@@ -360,7 +362,9 @@ mod tests {
 
     #[test]
     fn a_config_needs_a_name() {
-        assert_eq!(object("{}").unwrap_err().msg, "missing network name");
+        for text in ["{}", "null"] {
+            assert_eq!(object(text).unwrap_err().msg, "missing network name");
+        }
         let error = object(r#"{"name":"../x"}"#).unwrap_err();
         assert_eq!((error.code, error.details.as_str()), (Code::INVALID_CONFIG, "../x"));
         assert_eq!(object("").unwrap_err().code, Code::DECODING);

@@ -1,7 +1,8 @@
 //! Failures whose cause is in the input of the runtime: config, environment.
 
 use super::Trouble;
-use crate::configs::{bridge, with};
+use crate::configs::{bridge, layer2, with};
+use crate::subjects::each;
 use expect_test::expect;
 use serde_json::json;
 use testns::{Attachment, Call, Verb};
@@ -175,4 +176,76 @@ fn keys_that_exclude_each_other() {
         }
     "#]],
     );
+}
+
+/// Of values that mean nothing the reference takes some for an absent key; here each is an error with key and value.
+#[test]
+fn values_that_mean_nothing_are_refused() {
+    each(|who, node| {
+        let pod = node.container();
+        let before = node.call(Verb::Add, bridge(json!({})), &pod).ok();
+        let chained = |kind: &str, own| with(json!({"cniVersion": "1.0.0", "name": "net", "type": kind}), own);
+        let port = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "x"});
+        for (config, key) in [
+            (chained("tuning", json!({"txQLen": -4})), "txQLen"),
+            (chained("tuning", json!({"sysctl": {"net.core.somaxconn": null}})), "sysctl"),
+            (chained("portmap", json!({"runtimeConfig": {"portMappings": [port]}})), "hostIP"),
+            (chained("sbr", json!({"table": -1})), "table"),
+        ] {
+            let reply = Call::new(Verb::Add, &config, &pod).prev_result(&before).run(node);
+            match who.is_ours() {
+                true => assert!(reply.fails_with(7).msg.contains(key), "{reply}"),
+                false => drop(reply.ok()),
+            }
+        }
+        let reply = node.call(Verb::Add, bridge(json!({"mtu": -1})), &node.container());
+        match who.is_ours() {
+            true => assert!(reply.fails_with(7).msg.contains("mtu"), "{reply}"),
+            false => drop(reply.ok()),
+        }
+    });
+}
+
+/// CHECK and STATUS are of a config, which they refuse as ADD does where the plugin could not work by it.
+#[test]
+fn status_refuses_a_config_that_add_refuses() {
+    each(|who, node| {
+        let own = json!({"cniVersion": "1.1.0", "name": "net"});
+        for (kind, keys) in
+            [("host-local", json!({"ipam": {"type": "host-local"}})), ("static", json!({})), ("vrf", json!({}))]
+        {
+            let config = with(with(own.clone(), json!({"type": kind})), keys);
+            let reply = node.call(Verb::Status, config, Attachment::none());
+            match who.is_ours() {
+                true => drop(reply.fails_with(7)),
+                false => drop(reply.ok()),
+            }
+        }
+    });
+}
+
+/// The specification demands `CNI_PATH` of GC alone, the reference of each verb.
+#[test]
+fn cni_path_may_be_missing_but_on_gc() {
+    each(|who, node| {
+        let config = with(layer2(json!({"cniVersion": "1.1.0"})), json!({"cni.dev/valid-attachments": []}));
+        let pod = node.container();
+        for verb in [Verb::Status, Verb::Add, Verb::Del] {
+            let reply = Call::new(verb, &config, &pod).without("CNI_PATH").run(node);
+            match who.is_ours() {
+                true => assert_eq!(reply.output.code(), 0, "{reply}"),
+                false => assert_eq!(reply.fails_with(4).msg, "required env variables [CNI_PATH] missing", "{reply}"),
+            }
+        }
+        Call::new(Verb::Gc, &config, Attachment::none()).without("CNI_PATH").run(node).fails_with(4);
+    });
+}
+
+/// `null` is an object without keys.
+#[test]
+fn a_config_that_is_null_has_no_name() {
+    each(|_, node| {
+        let failure = Call::new(Verb::Add, "null", &node.container()).plugin("bridge").run(node).fails_with(7);
+        assert_eq!(failure.msg, "missing network name");
+    });
 }
