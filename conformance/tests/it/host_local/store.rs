@@ -166,6 +166,21 @@ fn the_lock_is_waited_for() {
     });
 }
 
+/// A process that is stopped while it holds the lock keeps each call waiting; the log names it long before they give up.
+#[test]
+fn a_call_that_waits_long_for_the_lock_names_its_holder() {
+    let node = node();
+    add(&node, &v4(), "c1").unwrap();
+    let lock = File::open(format!("{FOLDER}/lock")).unwrap();
+    lock.lock().unwrap();
+    let reply = node.call(Verb::Add, host_local(with(v4(), json!({"lockTimeoutSeconds": 11}))), pod("c2"));
+    let failure = reply.fails_with(11);
+    assert!(failure.msg.contains("for 11000 ms"), "{failure:?}");
+    let holder = format!("{FOLDER}/lock: process {} (", std::process::id());
+    let warning = reply.output.stderr.lines().find(|line| line.contains("still waiting"));
+    assert!(warning.is_some_and(|line| line.contains(&holder)), "{reply}");
+}
+
 /// Returns once a process waits for the lock, as /proc/locks shows; a polled lock shows by its process holding the file
 /// open.
 fn wait_for_a_waiter(lock: &File) {
