@@ -102,7 +102,7 @@ impl<'a> Add<'a> {
         };
         if let Some(netns) = lives_in {
             let Cached { network, attachment, .. } = cached;
-            return Err(Error::Attached { network, id: attachment.id, netns, is_complete });
+            return Err(Error::Attached { network, id: attachment.id, netns: netns.into(), is_complete });
         }
         tracing::info!("DEL of what an earlier ADD has left comes before this ADD");
         match cached.network_conf() {

@@ -106,7 +106,7 @@ pub enum Error {
         /// The attachment.
         id: AttachmentId,
         /// The namespace that it is in.
-        netns: String,
+        netns: Box<str>,
         /// Whether the earlier ADD was finished.
         is_complete: bool,
     },
