@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod living;
+mod reused;
 mod rules;
 mod sbr;
 mod tuning;

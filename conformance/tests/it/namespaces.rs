@@ -168,7 +168,7 @@ fn what_is_no_network_namespace_is_invalid_to_add_and_gone_to_del() {
 }
 
 /// Runs a test with a path such as `/proc/PID/ns/net` of a container.
-fn by_process(pod: &Container, test: impl FnOnce(&str)) {
+pub(crate) fn by_process(pod: &Container, test: impl FnOnce(&str)) {
     let (sender, receiver) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {

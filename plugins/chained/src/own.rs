@@ -4,9 +4,11 @@ use cni_spec::collection::Sweep;
 use cni_spec::{
     AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetworkName, PluginConf, SpecVersion,
 };
-use interface::{Preview, container_only};
-use netops::link::{self, Link};
-use netops::{Kernel, Netns};
+use interface::Preview;
+use interface::reserved::Reserved;
+use interface::whose::Evidence;
+use netops::link::{self, Kind, Link};
+use netops::{Kernel, Netns, pair};
 use skel::request::Raw;
 use skel::{EventLoop, NetnsPath};
 
@@ -117,20 +119,22 @@ impl<R> Removing<'_, R> {
         interface::pod::find_netns(self.netns)
     }
 
-    /// The container's interface, unless a mark shows that it is another attachment's: then this attachment's ADD failed
-    /// for the taken name, or the runtime calls DEL for a container that it does not know.
+    /// The container's interface, unless it is another attachment's ([`interface::whose`]): then this attachment's ADD failed
+    /// for the taken name, or the runtime calls DEL for a container that it does not know, or late.
     ///
     /// # Errors
     /// The links cannot be read.
     pub fn find_link(&self, netns: &Netns, inside: &Kernel) -> netops::error::Result<Option<Link>> {
         let Some(link) = link::find(inside, self.attachment.ifname.as_str())? else { return Ok(None) };
-        let prev = self.attached.map(|attached| &attached.result);
-        if container_only::is_anothers(inside, netns, self.attachment, prev, &link)? {
-            let (link, netns) = (&link.name, netns.path().display());
-            tracing::warn!(link, %netns, "left alone: its mark names another attachment");
-            return Ok(None);
-        }
-        Ok(Some(link))
+        let end = match link.kind {
+            Kind::Veth => pair::find_host_end(&Kernel::host()?, inside, netns, &link)?,
+            _ => None,
+        };
+        let (attachment, prev) = (self.attachment, self.attached.map(|attached| &attached.result));
+        let reserved = Reserved::of(self.object);
+        let evidence = Evidence { attachment, prev, netns, reserved: &reserved, holds_none: false };
+        let is_own = evidence.whose(inside, &link, end.as_ref())?.or_warn(&link, netns);
+        Ok(is_own.then_some(link))
     }
 }
 

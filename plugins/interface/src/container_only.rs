@@ -3,16 +3,17 @@
 use cni_spec::{AddResult, Attachment};
 use netops::error::Result;
 use netops::link::{self, Kind, Link};
-use netops::{Kernel, Netns, addr, pair, unlink};
+use netops::{Kernel, addr, unlink};
 
 use crate::detach::{self, Detaching};
+use crate::whose::Evidence;
 use crate::{host_veth, veth};
 
 /// Deletes the container's link, if it belongs to the attachment.
 ///
 /// An alias in our form names the attachment, also where the container has renamed the link. A link with another alias, or
-/// without one (the reference sets none), is deleted if it has the interface's name, is of this kind, and the namespace is
-/// known to be the container's; unless it belongs to another network.
+/// without one (the reference sets none), is deleted if it has the interface's name, is of this kind, and is the attachment's by
+/// what else shows it ([`crate::whose`]).
 ///
 /// The container can change name and alias, and put another link in their place. Where nothing that was found has the Ethernet
 /// address of ADD's result, one that has is looked for.
@@ -25,6 +26,7 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
     let alias = host_veth::alias(attachment);
     let is_marked_own = |link: &Link| link.kind.name() == kind && link.alias.as_deref() == Some(&*alias);
     let mac = veth::mac_of_result(attachment, prev);
+    let evidence = detaching.evidence(netns);
     let is_it = |link: &Link| if mac.is_some() { link.mac == mac } else { is_marked_own(link) };
     let mut is_found = false;
     let named = link::find(&container, attachment.ifname.as_str())?.filter(|link| link.kind.name() == kind);
@@ -32,11 +34,7 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
         Some(named) if is_marked_own(&named) && is_it(&named) => return unlink::remove_in(netns, container, &named),
         // Removed below, with all that have this alias.
         Some(named) if is_marked_own(&named) => {}
-        Some(named) if names_another(&container, attachment, prev, &named)? => {
-            let (link, alias, netns) = (&named.name, &named.alias, netns.path().display());
-            tracing::warn!(link, alias, %netns, "left alone: its alias names another attachment");
-        }
-        Some(named) if veth::is_credible(detaching, netns, &named) => {
+        Some(named) if evidence.whose(&container, &named, None)?.or_warn(&named, netns) => {
             is_found = is_it(&named);
             unlink::remove_in(netns, Kernel::in_netns(netns)?, &named)?;
         }
@@ -52,15 +50,13 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
     if is_found || others.is_empty() {
         return Ok(());
     }
-    Lost { attachment, prev, netns, container: &container }.remove_among(&others)
+    Lost { evidence, container: &container }.remove_among(&others)
 }
 
 /// An attachment whose link has neither its name nor its alias: the container may have changed both, and the link would keep
 /// the address on the network.
 struct Lost<'a> {
-    attachment: &'a Attachment,
-    prev: Option<&'a AddResult>,
-    netns: &'a Netns,
+    evidence: Evidence<'a>,
     container: &'a Kernel,
 }
 
@@ -68,19 +64,21 @@ impl Lost<'_> {
     /// Deletes the links of the kind that have the Ethernet address of ADD's result, unless the alias names another attachment.
     /// Where there is none, nothing is guessed: a warning names those that no alias explains.
     fn remove_among(&self, links: &[Link]) -> Result<()> {
-        let (netns, is_mounted) = (self.netns.path().display(), matches!(self.netns.is_by_process(), Ok(false)));
+        let Evidence { attachment, prev, netns: entered, .. } = self.evidence;
+        let (netns, is_mounted) = (entered.path().display(), matches!(entered.is_by_process(), Ok(false)));
         for link in links {
             let (name, alias) = (&link.name, &link.alias);
-            let is_anothers = may_be_anothers(self.attachment, link, is_mounted);
-            match is_of_result(self.container, self.attachment, self.prev, link)? {
+            let is_anothers = may_be_anothers(attachment, link, is_mounted);
+            match is_of_result(self.container, attachment, prev, link)? {
                 true if is_anothers => tracing::warn!(
                     link = name, alias, %netns,
                     "left alone: it has the Ethernet address of this attachment, but its alias names another one"
                 ),
+                true if !self.evidence.whose(self.container, link, None)?.or_warn(link, entered) => {}
                 true => {
                     let why = "the container has changed its name and alias";
                     tracing::warn!(link = name, alias, %netns, "removed by its Ethernet address: {why}");
-                    unlink::remove_in(self.netns, Kernel::in_netns(self.netns)?, link)?;
+                    unlink::remove_in(entered, Kernel::in_netns(entered)?, link)?;
                 }
                 false if is_mounted && !is_anothers && may_be_of_a_plugin(link) => tracing::warn!(
                     link = name, alias, %netns,
@@ -122,15 +120,8 @@ fn may_be_of_a_plugin(link: &Link) -> bool {
     }
 }
 
-/// Whether the link's alias names another attachment, and no result shows that the link is this one's: the runtime calls DEL
-/// after an ADD that failed for the taken name, for another container ID or network in the same namespace.
-///
-/// The container can write any alias, but a link that has the Ethernet address of ADD's result is this attachment's.
-fn names_another(container: &Kernel, attachment: &Attachment, prev: Option<&AddResult>, link: &Link) -> Result<bool> {
-    Ok(has_mark_of_another(attachment, link) && !is_of_result(container, attachment, prev, link)?)
-}
-
-fn has_mark_of_another(attachment: &Attachment, link: &Link) -> bool {
+/// Whether the link's alias is the mark of another attachment. The container can write any.
+pub(crate) fn has_mark_of_another(attachment: &Attachment, link: &Link) -> bool {
     if link.alias.as_deref() == Some(&*host_veth::alias(attachment)) {
         return false;
     }
@@ -143,28 +134,6 @@ fn has_mark_of_another(attachment: &Attachment, link: &Link) -> bool {
 fn has_hashed_mark(link: &Link) -> bool {
     let parts = link.alias.as_deref().and_then(|alias| alias.strip_prefix("cni:")?.split_once('/'));
     parts.is_some_and(|(network, rest)| network.starts_with('#') || rest.starts_with('#'))
-}
-
-/// Whether a link in the container's namespace is another attachment's: by the mark of a veth's end on the host, or by its
-/// own alias. Other plugins' links have no mark.
-///
-/// # Errors
-/// The links cannot be read.
-pub fn is_anothers(
-    container: &Kernel,
-    netns: &Netns,
-    attachment: &Attachment,
-    prev: Option<&AddResult>,
-    link: &Link,
-) -> Result<bool> {
-    if link.kind != Kind::Veth {
-        return names_another(container, attachment, prev, link);
-    }
-    if veth::is_of_result(attachment, prev, link) {
-        return Ok(false);
-    }
-    let end = pair::find_host_end(&Kernel::host()?, container, netns, link)?;
-    Ok(end.is_some_and(|end| host_veth::is_marked(&end) && !host_veth::is_of(attachment, &end)))
 }
 
 #[cfg(test)]

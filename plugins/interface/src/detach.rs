@@ -19,6 +19,8 @@ use skel::{DelRequest, Delegate, GcRequest, NetnsPath, Timer};
 
 use crate::erased::{self, Collect};
 use crate::own::{InterfacePlugin, Uncollected};
+use crate::reserved::Reserved;
+use crate::whose::Evidence;
 use crate::{failed, host_veth, lease, pod, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
@@ -31,11 +33,22 @@ pub struct Detaching<'a, R> {
     pub prev: Option<&'a AddResult>,
     /// The container's namespace, if there is one.
     pub netns: Option<&'a Netns>,
+    /// host-local's reservations.
+    pub reserved: &'a Reserved,
     /// The address plugin has no address for the attachment, and no result shows its link: a link without a mark is then
     /// another attachment's.
     pub holds_none: bool,
     /// What a child process that is left to wait for the kernel keeps open ([`unlink::remove`]).
     pub held: Option<BorrowedFd<'a>>,
+}
+
+impl<R> Detaching<'_, R> {
+    /// What shows whose a link in this namespace is.
+    #[must_use]
+    pub fn evidence<'a>(&'a self, netns: &'a Netns) -> Evidence<'a> {
+        let Self { attachment, prev, reserved, holds_none, .. } = *self;
+        Evidence { attachment, prev, netns, reserved, holds_none }
+    }
 }
 
 /// Removes the attachment, as much of it as there is.
@@ -61,6 +74,7 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
     let Asked { attachment, netns: asked_netns, net, raw, filters } = asked;
     let prev = net.find_prev_result();
     let prev = prev.as_ref();
+    let reserved = Reserved::of(net.object());
     let mut errors = Vec::new();
     let (netns, is_gone) = match pod::find_netns(asked_netns) {
         Ok(netns) => {
@@ -80,7 +94,9 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
     let timer = Timer::start();
     if let Some(filter) = &mut filter {
         let held = || if is_gone { Some(Vec::new()) } else { held_by_others(attachment, netns.as_ref()?) };
-        errors.extend(remove_rules(filter, attachment, prev, &held, raw.search_path()).into_iter().map(failed));
+        errors.extend(
+            remove_rules(filter, attachment, prev, &held, raw.search_path()).into_iter().map(failed),
+        );
         timer.end("remove masquerade");
     }
     // The release of a DHCP lease goes out by the link. The daemon's error is no reason to keep the link.
@@ -94,7 +110,8 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
         None => false,
     };
     let held = filter.as_ref().map(AsFd::as_fd);
-    let detaching = Detaching { attachment, removal: &(), prev, netns: netns.as_ref(), holds_none, held };
+    let netns = netns.as_ref();
+    let detaching = Detaching { attachment, removal: &(), prev, netns, reserved: &reserved, holds_none, held };
     let timer = Timer::start();
     errors.extend(remove_link(&detaching).err().map(failed));
     timer.end("remove link");

@@ -156,7 +156,7 @@ pub(crate) fn remove_link<P: InterfacePlugin>(
     removal: &P::Removal,
 ) -> impl Fn(&Detaching<'_, ()>) -> Result<(), OpError> {
     move |detaching| {
-        let Detaching { attachment, removal: (), prev, netns, holds_none, held } = *detaching;
-        P::remove_link(&Detaching { attachment, removal, prev, netns, holds_none, held })
+        let Detaching { attachment, removal: (), prev, netns, reserved, holds_none, held } = *detaching;
+        P::remove_link(&Detaching { attachment, removal, prev, netns, reserved, holds_none, held })
     }
 }

@@ -19,6 +19,7 @@
 //! | [`announced`] | when new IPv6 addresses of the host's answer |
 //! | [`host_veth`] | name and mark of the host end of a container's veth |
 //! | [`veth`], [`container_only`] | finding and removing links that are a pair, or in the container alone |
+//! | [`whose`], [`reserved`] | whose a link is: the rule for DEL of all plugins; host-local's reservations, which it asks |
 //! | [`stacked`] | links on top of another one: their master, settings, and why the kernel refuses one |
 //! | [`conf`] | keys that interface plugins have in common |
 //! | [`result`] | the result of ADD |
@@ -47,8 +48,10 @@ pub mod container;
 pub mod container_only;
 pub mod host_veth;
 pub mod in_use;
+pub mod reserved;
 pub mod stacked;
 pub mod veth;
+pub mod whose;
 
 pub mod error;
 

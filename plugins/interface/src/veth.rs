@@ -8,12 +8,13 @@ use cni_spec::{AddResult, Attachment, CniError, Code, Interface, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link, Mac};
 use netops::sysctl::{self, Key};
-use netops::{Errno, Kernel, Netns, OpError, pair, unlink};
+use netops::{Errno, Kernel, OpError, pair, unlink};
 
 use crate::apply::Stage;
 use crate::detach::Detaching;
 use crate::plan::Veth;
 use crate::pod::Pod;
+use crate::whose::Evidence;
 use crate::{failed, host_veth};
 
 /// Makes the pair. A host's name that another link has is replaced by a random one.
@@ -128,40 +129,24 @@ pub enum Unmarked<'a> {
 /// # Errors
 /// What is still there, or could not be looked at.
 pub fn remove<R>(detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result<()> {
-    let Detaching { attachment, prev, netns, holds_none, held, .. } = *detaching;
     let host = Kernel::host()?;
-    match find(&host, attachment, Hints { prev, unmarked, netns, holds_none })? {
-        Some(link) => unlink::remove_by(host, &link, held),
+    match find(&host, detaching, unmarked)? {
+        Some(link) => unlink::remove_by(host, &link, detaching.held),
         None => Ok(()),
     }
 }
 
-/// What a runtime reports about an attachment whose links are looked for. None of it is needed, and none is trusted.
-#[derive(Debug, Clone, Copy)]
-struct Hints<'a> {
-    /// The result of ADD and of the plugins after it.
-    prev: Option<&'a AddResult>,
-    /// Where the reference's end would be.
-    unmarked: Unmarked<'a>,
-    /// The container's namespace.
-    netns: Option<&'a Netns>,
-    /// [`Detaching::holds_none`].
-    holds_none: bool,
-}
-
-fn find(host: &Kernel, attachment: &Attachment, hints: Hints<'_>) -> Result<Option<Link>> {
+fn find<R>(host: &Kernel, detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result<Option<Link>> {
+    let Detaching { attachment, prev, netns, .. } = *detaching;
     if let Some(link) = host_veth::find(host, attachment)? {
         return Ok(Some(link));
     }
-    let listed = hints.prev.and_then(|prev| host_end(prev, attachment));
-    if let Some(link) =
-        listed.map(|listed| find_listed(host, attachment, listed, hints.unmarked)).transpose()?.flatten()
-    {
+    let listed = prev.and_then(|prev| host_end(prev, attachment));
+    if let Some(link) = listed.map(|listed| find_listed(host, attachment, listed, unmarked)).transpose()?.flatten() {
         return Ok(Some(link));
     }
-    if let Some(link) =
-        hints.netns.map(|netns| find_in_container(host, attachment, hints, netns)).transpose()?.flatten()
-    {
+    let evidence = netns.map(|netns| detaching.evidence(netns));
+    if let Some(link) = evidence.map(|evidence| find_in_container(host, evidence)).transpose()?.flatten() {
         return Ok(Some(link));
     }
     // ADD takes another name where another link has the owner's. It says so in its result; without that, all are looked at.
@@ -207,48 +192,23 @@ fn find_listed(
 
 /// The host's end by the container's: what the reference made has no mark. A marked end that is not the owner's
 /// belongs to another attachment, whose interface has this name: that ADD failed for it, and so does its DEL leave it.
-fn find_in_container(host: &Kernel, attachment: &Attachment, hints: Hints<'_>, netns: &Netns) -> Result<Option<Link>> {
+fn find_in_container(host: &Kernel, evidence: Evidence<'_>) -> Result<Option<Link>> {
+    let Evidence { attachment, netns, .. } = evidence;
     let there = Kernel::in_netns(netns)?;
     let Some(container) = link::find(&there, attachment.ifname.as_str())?.filter(|link| link.kind == Kind::Veth) else {
         return Ok(None);
     };
-    match pair::find_host_end(host, &there, netns, &container)? {
-        Some(end) if host_veth::is_of(attachment, &end) => Ok(Some(end)),
-        Some(end) if host_veth::is_marked(&end) => Ok(None),
-        _ if !hints.is_credible(attachment, netns, &container) => Ok(None),
+    let end = pair::find_host_end(host, &there, netns, &container)?;
+    if !evidence.whose(&there, &container, end.as_ref())?.or_warn(&container, netns) {
+        return Ok(None);
+    }
+    match end {
         Some(end) => Ok(Some(end)),
         // Its other end is not the node's. What is the container's is deleted there, by its index there.
         None => match there.run(unlink::request(&(&container).into())) {
             Err(error) if !error.is_absent() => Err(error),
             Ok(()) | Err(_) => Ok(None),
         },
-    }
-}
-
-/// Whether a link without a mark, in the namespace that the runtime names, is the attachment's. A mounted namespace is its
-/// container's, but the link may be of another container ID or network that has an address. A namespace that was found by
-/// a process may be another container's, as numbers of processes are used again: there only a link with the Ethernet
-/// address that ADD's result has is. What is left else ends with its namespace.
-#[must_use]
-pub fn is_credible<R>(detaching: &Detaching<'_, R>, netns: &Netns, container: &Link) -> bool {
-    let Detaching { attachment, prev, holds_none, .. } = *detaching;
-    Hints { prev, unmarked: Unmarked::Alone, netns: Some(netns), holds_none }.is_credible(attachment, netns, container)
-}
-
-impl Hints<'_> {
-    fn is_credible(self, attachment: &Attachment, netns: &Netns, container: &Link) -> bool {
-        let (link, path) = (&container.name, netns.path().display());
-        if is_of_result(attachment, self.prev, container) {
-            return true;
-        }
-        if !matches!(netns.is_by_process(), Ok(false)) {
-            tracing::warn!(link, netns = %path, "left alone: nothing shows that it is this container's");
-            return false;
-        }
-        if self.holds_none {
-            tracing::warn!(link, netns = %path, "left alone: this attachment has no address, and no result shows its link");
-        }
-        !self.holds_none
     }
 }
 

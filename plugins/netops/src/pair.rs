@@ -72,7 +72,8 @@ pub fn leads_to_none_with_addresses(net: &Kernel, link: &Link) -> Result<bool> {
 }
 
 /// Whether one namespace or link alone can have such an address; each has loopback and link-local ones by itself.
-pub(crate) fn is_of_one(ip: IpAddr) -> bool {
+#[must_use]
+pub fn is_of_one(ip: IpAddr) -> bool {
     let is_link_local = match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_multicast(),

@@ -10,7 +10,7 @@ use std::process::Command;
 use testns::{Attachment, Call, Feature, Node, Verb};
 use traffic::{assert_limited, delay_under_load};
 
-fn config(own: Value) -> Value {
+pub(super) fn config(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "bandwidth"}), own)
 }
 

@@ -136,6 +136,38 @@ fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: Kind) {
     assert_eq!(held(), Vec::<String>::new());
 }
 
+/// The path of a namespace is another container's by now, whose link has no mark or, as far as a container cannot write it, its
+/// own one. A result with the living one's Ethernet address is that of a config that sets one.
+fn a_late_del_leaves_the_link_of_the_paths_next_container(kind: Kind) {
+    for has_mark in [true, false] {
+        let (node, _outside) = kind.node(2);
+        let [ended, pod] = [node.container(), node.container()];
+        let gone = Attached::add(&node, &kind.config(0, json!({})), &ended);
+        let attached = Attached::add(&node, &kind.config(1, json!({})), &pod);
+        match kind.place {
+            _ if has_mark => {}
+            Place::Pair => node.host().set_alias(attached.host_veth(), ""),
+            Place::Upon | Place::Inside | Place::Device => pod.namespace().set_alias("eth0", ""),
+        }
+        let mac_of = |result: &Value| {
+            let entries = result["interfaces"].as_array().unwrap().iter();
+            entries.rev().find(|entry| entry["name"] == "eth0").unwrap()["mac"].clone()
+        };
+        let mut same = gone.result.clone();
+        for entry in same["interfaces"].as_array_mut().unwrap().iter_mut().filter(|entry| entry["name"] == "eth0") {
+            entry["mac"] = mac_of(&attached.result);
+        }
+        let late = in_namespace_of(&pod, ended.id());
+        let call = testns::Call::new(Verb::Del, &gone.config, &late);
+        for call in [call.clone().prev_result(&same), call.clone().prev_result(&gone.result), call] {
+            call.run(&node).ok();
+            assert!(pod.namespace().find_link("eth0").is_some(), "mark {has_mark}: {call:?}");
+        }
+        attached.del().ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+    }
+}
+
 /// Calls GC with these lists, each of containers' IDs.
 fn collect(node: &Node, config: &Value, valid: &[&str], seen: Option<&[&str]>) {
     let list = |ids: &[&str]| ids.iter().map(|id| json!({"containerID": id, "ifname": "eth0"})).collect::<Value>();
@@ -241,6 +273,7 @@ each_kind! {
         of_two_adds_at_once_the_one_that_succeeds_keeps_all
         del_of_another_attachment_in_the_namespace_leaves_the_living_one
         del_of_a_container_without_address_leaves_a_link_without_mark
+        a_late_del_leaves_the_link_of_the_paths_next_container
         gc_keeps_the_address_of_a_link_that_it_leaves
         gc_with_any_list_keeps_the_addresses_of_links_without_mark
         gc_leaves_what_came_after_the_look

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use interface::{Detaching, host_veth, veth};
+use interface::{Detaching, host_veth};
 use netops::error::Result;
 use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, details, transfer, transfer_by_way};
 use netops::{Errno, Kernel, Netns, OpError, Request, pair, unlink};
@@ -157,7 +157,7 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
         );
         return Ok(());
     }
-    if !is_ours || !veth::is_credible(detaching, netns, &link) {
+    if !is_ours || !detaching.evidence(netns).of_unmarked(&container, &link)?.or_warn(&link, netns) {
         tracing::warn!(link = link.name, alias, "left in the container: nothing shows that it is the node's device");
         return Ok(());
     }

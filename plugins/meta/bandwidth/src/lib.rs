@@ -13,9 +13,9 @@ use std::fmt;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, differs, failed};
 use cni_spec::{AddResult, CniError, Code, Interface, SpecVersion};
+use interface::host_veth;
 use interface::pod::Pod;
 use interface::status::try_out;
-use interface::{host_veth, veth};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
 use netops::tc::{self, Qdisc, Redirect, Tbf};
 use netops::txn::NodeUndo;
@@ -260,8 +260,7 @@ fn find_veth(host: &Kernel, removing: &Removing<'_, Conf>) -> Result<Option<Link
     let inside = Kernel::in_netns(&netns).map_err(failed)?;
     let Some(link) = removing.find_link(&netns, &inside).map_err(failed)? else { return Ok(None) };
     let Some(veth) = pair::find_host_end(host, &inside, &netns, &link).map_err(failed)? else { return Ok(None) };
-    let prev = removing.attached.map(|attached| &attached.result);
-    if !veth::is_of_result(removing.attachment, prev, &link) && leads_to_anothers(host, removing, &veth)? {
+    if leads_to_anothers(host, removing, &veth)? {
         tracing::warn!(veth = veth.name, "left alone: its ifb is another attachment's");
         return Ok(None);
     }

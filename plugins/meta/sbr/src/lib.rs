@@ -253,8 +253,12 @@ fn rules_to_remove(
     let Removal { table, gateways } = removing.removal;
     let prev_ips: Vec<&Ip> = removing.attached.iter().flat_map(|prev| prev.ips()).collect();
     let mut sources: BTreeSet<IpAddr> = prev_ips.iter().map(|ip| ip.address.ip()).collect();
-    if let Some(link) = link {
-        sources.extend(addr::list(inside, link)?.into_iter().map(|address| address.net.ip()));
+    match link {
+        Some(link) => sources.extend(addr::list(inside, link)?.into_iter().map(|address| address.net.ip())),
+        // The interface is gone, or another attachment's, with the rules for its addresses.
+        None => addr::list_all(inside, None)?.iter().for_each(|(_, address)| {
+            sources.remove(&address.ip());
+        }),
     }
     let mut removed = Vec::new();
     for source in sources {

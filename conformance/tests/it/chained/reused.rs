@@ -1,0 +1,112 @@
+//! DEL of a container that has ended, by a path or a process's number that another container has by now.
+
+use super::{Scene, bandwidth, behind, bridged, scenes};
+use crate::configs::Attached;
+use crate::namespaces::by_process;
+use crate::subjects::node;
+use serde_json::{Value, json};
+use testns::{Attachment, Call, Container, Feature, Node, Verb};
+
+/// A scene behind bridge in the container that has ended, and in the one that lives.
+struct Two<'a> {
+    scene: Scene,
+    ended: Attached<'a>,
+    living: Attached<'a>,
+    pod: &'a Container,
+}
+
+impl<'a> Two<'a> {
+    fn add(scene: Scene, node: &'a Node, ended: &Container, pod: &'a Container, has_marks: bool) -> Self {
+        let [before, after] = [ended, pod].map(|pod| bridged(node, pod));
+        let ended = Attached::add(node, &behind(&before, (scene.config)()), ended);
+        let living = Attached::add(node, &behind(&after, (scene.config)()), pod);
+        if !has_marks {
+            node.host().set_alias(after.host_veth(), "");
+        }
+        Self { scene, ended, living, pod }
+    }
+
+    /// Deletes the one that has ended, by a path of the other, which must not change.
+    fn del_by(&self, node: &Node, path: &str, result: Option<&Value>) {
+        let inside = self.pod.namespace().snapshot();
+        let attachment = Attachment { netns: path.to_owned(), ..self.ended.attachment.clone() };
+        let call = Call::new(Verb::Del, (self.scene.config)(), &attachment);
+        let call = if let Some(result) = result { call.prev_result(result) } else { call };
+        call.run(node).ok();
+        let changes = testns::changes(&inside, &self.pod.namespace().snapshot());
+        assert!(changes.is_empty(), "{}: {changes}", self.scene.plugin);
+        self.living.check().ok();
+    }
+
+    /// The result of the one that has ended, with the other's Ethernet address, as of a config that sets one.
+    fn same_mac(&self) -> Value {
+        let mut result = self.ended.result.clone();
+        result["interfaces"][2]["mac"] = self.living.result["interfaces"][2]["mac"].clone();
+        result
+    }
+}
+
+#[test]
+fn a_mark_tells_more_than_an_equal_ethernet_address() {
+    for scene in scenes() {
+        let node = node();
+        let pods = [node.container(), node.container()];
+        let two = Two::add(scene, &node, &pods[0], &pods[1], true);
+        two.del_by(&node, &two.living.attachment.netns, Some(&two.same_mac()));
+    }
+}
+
+/// As the reference makes it.
+#[test]
+fn without_a_mark_result_and_reservation_show_whose_a_link_is() {
+    for scene in scenes() {
+        let node = node();
+        let pods = [node.container(), node.container()];
+        let two = Two::add(scene, &node, &pods[0], &pods[1], false);
+        for result in [Some(two.same_mac()), Some(two.ended.result.clone()), None] {
+            two.del_by(&node, &two.living.attachment.netns, result.as_ref());
+        }
+    }
+}
+
+/// Where no reservation says whose an address is.
+#[test]
+fn through_another_containers_process_nothing_is_taken_from_that_one() {
+    for scene in scenes() {
+        for has_result in [true, false] {
+            let node = node();
+            let pods = [node.container(), node.container()];
+            let two = Two::add(scene, &node, &pods[0], &pods[1], false);
+            std::fs::remove_dir_all("/var/lib/cni/networks").unwrap();
+            let mut result = two.ended.result.clone();
+            result["interfaces"][2]["mac"] = json!("0a:00:00:00:00:01");
+            by_process(&pods[1], |path| two.del_by(&node, path, Some(&result).filter(|_| has_result)));
+        }
+    }
+}
+
+/// Limits for what the container receives have no ifb whose name could show whose they are.
+#[test]
+fn del_of_another_network_or_container_leaves_the_limits_of_a_veth_without_mark() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let config = bandwidth::config(json!({"ingressRate": 8_000_000, "ingressBurst": 800_000}));
+    let limited = Attached::add(&node, &behind(&before, config.clone()), &pod);
+    node.host().set_alias(before.host_veth(), "");
+    node.remember();
+    let unknown = Attachment { container_id: "c9".to_owned(), ..pod.attachment() };
+    let other = crate::configs::with(config.clone(), json!({"name": "other"}));
+    let elsewhere = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": unknown.netns}],
+                           "ips": [{"address": "10.7.0.77/24", "interface": 0}]});
+    Call::new(Verb::Del, &config, &unknown).run(&node).ok();
+    Call::new(Verb::Del, &config, &unknown).prev_result(&elsewhere).run(&node).ok();
+    Call::new(Verb::Del, &other, &pod).run(&node).ok();
+    node.assert_as_before();
+    limited.check().ok();
+    Call::new(Verb::Del, &config, &pod).run(&node).ok();
+    assert!(node.changes().contains("- qdisc tbf "), "{}", node.changes());
+}

@@ -1,0 +1,114 @@
+//! host-local's reservations, by which an address shows whose it is where no mark does. Only for links and rules without a
+//! mark, so no usual call reads them.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use cni_spec::{Attachment, ConfObject, json};
+
+/// Where host-local keeps them if the config names no other folder.
+const DATA_DIR: &str = "/var/lib/cni/networks";
+
+/// host-local's reservations on the node, in a folder for each network.
+#[derive(Debug, Clone)]
+pub struct Reserved {
+    data_dir: PathBuf,
+}
+
+/// Who has an address, from an attachment's point of view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// The attachment.
+    Own,
+    /// Another interface of the container on this network.
+    OtherInterface,
+    /// Another container on this network.
+    OtherContainer,
+    /// An attachment to another network, where the address may be another one of the same digits.
+    OtherNetwork,
+}
+
+impl Reserved {
+    /// Those in the folder that a network's config names. Chained plugins have no key `ipam`: theirs is the default.
+    #[must_use]
+    pub fn of(object: &ConfObject) -> Self {
+        let named = json::find::<String>(object.value(), &["ipam", "dataDir"]).ok().flatten();
+        let data_dir = named.filter(|dir| !dir.is_empty()).unwrap_or_else(|| DATA_DIR.to_owned());
+        Self { data_dir: data_dir.into() }
+    }
+
+    /// Who has the address; `None`: nobody, or it cannot be read. An address of the attachment's own network tells more than
+    /// one of another, which is looked for only if the own one has none.
+    #[must_use]
+    pub fn holder(&self, attachment: &Attachment, address: IpAddr) -> Option<Holder> {
+        let file = |folder: &Path| Owner::read(&folder.join(address.to_string()));
+        let own = self.data_dir.join(attachment.network.as_str());
+        if let Some(owner) = file(&own) {
+            return Some(owner.seen_by(attachment));
+        }
+        let folders = std::fs::read_dir(&self.data_dir).ok()?.flatten().map(|entry| entry.path());
+        let is_held = folders.filter(|folder| *folder != own).any(|folder| file(&folder).is_some());
+        is_held.then_some(Holder::OtherNetwork)
+    }
+
+    /// The addresses of the container's other interfaces on this network. Reads the whole folder.
+    #[must_use]
+    pub fn of_other_interfaces(&self, attachment: &Attachment) -> Vec<IpAddr> {
+        let folder = std::fs::read_dir(self.data_dir.join(attachment.network.as_str()));
+        let names = folder.into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let addresses = names.filter_map(|name| name.to_str()?.parse().ok());
+        addresses.filter(|address| self.is_of_other_interface(attachment, *address)).collect()
+    }
+
+    /// Whether the address is of another interface of the container on this network.
+    #[must_use]
+    pub fn is_of_other_interface(&self, attachment: &Attachment, address: IpAddr) -> bool {
+        self.holder(attachment, address) == Some(Holder::OtherInterface)
+    }
+}
+
+/// What a reservation's file says.
+#[derive(Debug)]
+struct Owner {
+    container: String,
+    /// `None` in files of the older form.
+    ifname: Option<String>,
+}
+
+impl Owner {
+    fn read(file: &Path) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(file).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines().map(str::trim);
+        let container = lines.next().filter(|line| !line.is_empty())?.to_owned();
+        Some(Self { container, ifname: lines.next().filter(|line| !line.is_empty()).map(str::to_owned) })
+    }
+
+    fn seen_by(&self, attachment: &Attachment) -> Holder {
+        match &self.ifname {
+            _ if self.container != attachment.container_id.as_str() => Holder::OtherContainer,
+            Some(ifname) if ifname != attachment.ifname.as_str() => Holder::OtherInterface,
+            Some(_) | None => Holder::Own,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_names_the_container_and_since_some_versions_its_interface() {
+        let attachment = Attachment::parse("net", "c1", "eth0").unwrap();
+        let seen = |text: &str| Owner::parse(text).map(|owner| owner.seen_by(&attachment));
+        for own in ["c1\r\neth0", "c1\neth0\n", "c1", "c1\r\n"] {
+            assert_eq!(seen(own), Some(Holder::Own), "{own:?}");
+        }
+        assert_eq!(seen("c1\r\neth1"), Some(Holder::OtherInterface));
+        assert_eq!(seen("c2\r\neth0"), Some(Holder::OtherContainer));
+        assert_eq!(seen("c2"), Some(Holder::OtherContainer));
+        assert_eq!(seen(""), None);
+    }
+}

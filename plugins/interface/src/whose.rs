@@ -1,0 +1,154 @@
+//! Whose a link in a container's namespace is: the one rule for DEL of all plugins, of those that make links and of those
+//! that change them.
+//!
+//! | What there is | Whose it is |
+//! |---|---|
+//! | a mark at the host's end of a veth | the mark's |
+//! | a mark of another attachment on a link in the container alone, which may write any | the attachment's only with Ethernet address and an address of the result |
+//! | no mark, an address that host-local has reserved for another attachment | that one's |
+//! | no mark, the Ethernet address or an address of the result | the attachment's |
+//! | no mark, a result with others | another's |
+//! | no mark, no result, a namespace found by a process, whose number may be another container's by now | another's |
+//! | no mark, no result, no reservation of the attachment where the network has host-local | another's |
+//! | no mark, no result, a mounted namespace | the attachment's |
+
+use std::net::IpAddr;
+
+use cni_spec::{AddResult, Attachment};
+use netops::error::Result;
+use netops::link::{Kind, Link};
+use netops::{Kernel, Netns, addr, pair};
+
+use crate::reserved::{Holder, Reserved};
+use crate::{container_only, detach, host_veth, veth};
+
+/// What shows whose a link is, besides the link. None of it is needed, and none is trusted.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// The attachment that is removed.
+    pub attachment: &'a Attachment,
+    /// The result of ADD and of the plugins after it.
+    pub prev: Option<&'a AddResult>,
+    /// The container's namespace.
+    pub netns: &'a Netns,
+    /// host-local's reservations.
+    pub reserved: &'a Reserved,
+    /// See [`crate::Detaching::holds_none`].
+    pub holds_none: bool,
+}
+
+/// Whose a link is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The attachment's.
+    Own,
+    /// Another's, or nothing shows that it is the attachment's: what shows so.
+    Anothers(&'static str),
+}
+
+impl Whose {
+    /// Whether it is the attachment's. A link that is not is named in a warning.
+    #[must_use]
+    pub fn or_warn(self, link: &Link, netns: &Netns) -> bool {
+        match self {
+            Self::Own => true,
+            Self::Anothers(why) => {
+                let (link, alias, netns) = (&link.name, &link.alias, netns.path().display());
+                tracing::warn!(link, alias, %netns, "left alone: {why}");
+                false
+            }
+        }
+    }
+}
+
+impl Evidence<'_> {
+    /// Whose the link is. `end` is the host's end of a veth.
+    ///
+    /// # Errors
+    /// Its addresses cannot be read.
+    pub fn whose(self, inside: &Kernel, link: &Link, end: Option<&Link>) -> Result<Whose> {
+        const ITS_MARK: &str = "its mark names another attachment";
+        match end {
+            Some(end) if host_veth::is_of(self.attachment, end) => return Ok(Whose::Own),
+            Some(end) if host_veth::is_marked(end) => return Ok(Whose::Anothers(ITS_MARK)),
+            _ if link.kind == Kind::Veth => {}
+            Some(_) | None if link.alias.as_deref() == Some(&*host_veth::alias(self.attachment)) => {
+                return Ok(Whose::Own);
+            }
+            Some(_) | None if container_only::has_mark_of_another(self.attachment, link) => {
+                let found = self.look(inside, link)?;
+                let is_own = found.has_mac && found.has_address && !found.is_reserved_for_another();
+                return Ok(if is_own { Whose::Own } else { Whose::Anothers("its alias names another attachment") });
+            }
+            Some(_) | None => {}
+        }
+        self.of_unmarked(inside, link)
+    }
+
+    /// Whose a link without a mark is.
+    ///
+    /// # Errors
+    /// Its addresses cannot be read.
+    pub fn of_unmarked(self, inside: &Kernel, link: &Link) -> Result<Whose> {
+        let found = self.look(inside, link)?;
+        let is_shown = found.has_mac || found.has_address || found.holders.contains(&Holder::Own);
+        let whose = match () {
+            () if found.is_reserved_for_another() => {
+                Whose::Anothers("host-local has its address reserved for another attachment")
+            }
+            () if is_shown => Whose::Own,
+            () if found.is_of_other_network() => {
+                Whose::Anothers("host-local has its address reserved for an attachment to another network")
+            }
+            () if found.is_another => Whose::Anothers("the result shows another link"),
+            () if !matches!(self.netns.is_by_process(), Ok(false)) => {
+                Whose::Anothers("nothing shows that it is this container's")
+            }
+            () if self.holds_none => Whose::Anothers("this attachment has no address, and no result shows its link"),
+            () => Whose::Own,
+        };
+        Ok(whose)
+    }
+
+    fn look(self, inside: &Kernel, link: &Link) -> Result<Found> {
+        let Self { attachment, prev, reserved, .. } = self;
+        let addresses: Vec<IpAddr> = addr::list(inside, link)?.into_iter().map(|address| address.net.ip()).collect();
+        let addresses: Vec<IpAddr> = addresses.into_iter().filter(|ip| pair::is_of_one(*ip)).collect();
+        let listed = prev.map(|prev| detach::addresses_of(prev, attachment)).unwrap_or_default();
+        let has_address = addresses.iter().any(|ip| listed.contains(ip));
+        let has_same_mac = veth::is_of_result(attachment, prev, link);
+        // All links on one master have its Ethernet address.
+        let is_shared = matches!(link.kind, Kind::Ipvlan(_) | Kind::Vlan(_));
+        let has_other_mac = !has_same_mac && veth::mac_of_result(attachment, prev).is_some();
+        let has_others = !listed.is_empty() && !addresses.is_empty() && !has_address;
+        Ok(Found {
+            has_mac: has_same_mac && (!is_shared || has_address),
+            has_address,
+            is_another: has_other_mac || has_others,
+            holders: addresses.iter().filter_map(|ip| reserved.holder(attachment, *ip)).collect(),
+        })
+    }
+}
+
+/// What a link shows.
+struct Found {
+    /// It has the Ethernet address of the result, and no other link has.
+    has_mac: bool,
+    /// It has an address of the result.
+    has_address: bool,
+    /// The result shows another Ethernet address, or other addresses.
+    is_another: bool,
+    /// Who has its addresses.
+    holders: Vec<Holder>,
+}
+
+impl Found {
+    fn is_reserved_for_another(&self) -> bool {
+        let is_another = |holder: &Holder| matches!(holder, Holder::OtherInterface | Holder::OtherContainer);
+        !self.holders.contains(&Holder::Own) && self.holders.iter().any(is_another)
+    }
+
+    fn is_of_other_network(&self) -> bool {
+        self.holders.contains(&Holder::OtherNetwork)
+    }
+}
