@@ -167,6 +167,22 @@ fn an_address_that_the_container_has_twice_is_no_reason_to_leave_its_masquerade(
     assert_eq!(of("a"), [""; 0]);
 }
 
+/// The chain is the container's, and nothing but host-local's reservation says that the rules are of its other interface.
+#[test]
+fn without_namespace_and_result_the_masquerade_of_another_interface_stays() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&theirs);
+    let pod = node.container();
+    let attached = Attached::add(&node, &full(json!({"macspoofchk": false})), &pod);
+    node.install(&ours());
+    let rules = iptables_rules(&node);
+    let nowhere = |attachment| Attachment { netns: String::new(), ..attachment };
+    Call::new(Verb::Del, &attached.config, nowhere(pod.attachment_as("net1"))).run(&node).ok();
+    assert_eq!(iptables_rules(&node), rules);
+    Call::new(Verb::Del, &attached.config, nowhere(pod.attachment())).run(&node).ok();
+    assert!(iptables_rules(&node).len() < rules.len());
+}
+
 /// With nftables the masquerade rules of both are in one table. The reference's DEL also looks for rules of iptables, and
 /// fails once as there are none.
 #[test]

@@ -52,13 +52,15 @@ pub struct Known<'a> {
     /// Finds the addresses of the container's other interfaces, which belong to other attachments. `None`, or a result
     /// of `None`: they cannot be known. Called only if nothing else identifies the attachment of a rule.
     pub held: Option<&'a dyn Fn() -> Option<Vec<IpAddr>>>,
+    /// Whether an address is of another interface of the container, as an address plugin says. `None`: it cannot be known.
+    pub is_others: Option<&'a dyn Fn(IpAddr) -> bool>,
     /// `PATH`, for iptables.
     pub search_path: &'a str,
 }
 
 impl fmt::Debug for Known<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { addresses, held: _, search_path } = self;
+        let Self { addresses, held: _, is_others: _, search_path } = self;
         let mut known = f.debug_struct("Known");
         known.field("addresses", addresses).field("search_path", search_path).finish_non_exhaustive()
     }

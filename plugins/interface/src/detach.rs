@@ -95,7 +95,7 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
     if let Some(filter) = &mut filter {
         let held = || if is_gone { Some(Vec::new()) } else { held_by_others(attachment, netns.as_ref()?) };
         errors.extend(
-            remove_rules(filter, attachment, prev, &held, raw.search_path()).into_iter().map(failed),
+            remove_rules(filter, attachment, prev, &held, &reserved, raw.search_path()).into_iter().map(failed),
         );
         timer.end("remove masquerade");
     }
@@ -141,10 +141,12 @@ fn remove_rules(
     attachment: &Attachment,
     prev: Option<&AddResult>,
     held: &dyn Fn() -> Option<Vec<IpAddr>>,
+    reserved: &Reserved,
     search_path: &str,
 ) -> Vec<OpError> {
     let addresses: Vec<IpAddr> = prev.map(|prev| addresses_of(prev, attachment)).unwrap_or_default();
-    let known = Known { addresses: &addresses, held: Some(held), search_path };
+    let is_others = |address| reserved.is_of_other_interface(attachment, address);
+    let known = Known { addresses: &addresses, held: Some(held), is_others: Some(&is_others), search_path };
     filter.remove_masquerade(attachment.into(), known)
 }
 

@@ -197,14 +197,15 @@ fn source_of(jump: &Found) -> Option<IpNetwork> {
 
 /// Decides which sources of jumps without a note belong to this attachment. The chain shows that the jumps are the
 /// container's, whichever program made them. Only the addresses distinguish the container's attachments: those in
-/// prevResult, or else those that the container's other interfaces do not have. If neither is known and there is a
+/// prevResult, or else those that the container's other interfaces do not have, on the link or from the address plugin. If neither is known and there is a
 /// single source, it is taken. If there are several, none is: they may belong to an attachment that is in use.
 fn unnoted_sources(jumps: &[Found], attachment: Names<'_>, known: Known<'_>) -> Vec<IpNetwork> {
     let mut sources: Vec<_> = jumps.iter().filter(|jump| jump.note.is_none()).filter_map(source_of).collect();
     sources.sort();
     sources.dedup();
-    let (mut ours, unclear): (Vec<_>, Vec<_>) =
+    let (mut ours, mut unclear): (Vec<_>, Vec<_>) =
         sources.into_iter().partition(|source| known.addresses.iter().any(|ip| source.contains(*ip)));
+    unclear.retain(|source| !known.is_others.is_some_and(|is_others| is_others(source.ip())));
     if unclear.is_empty() {
         return ours;
     }

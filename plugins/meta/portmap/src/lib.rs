@@ -37,6 +37,7 @@ use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, 
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use filter::iptables::{Before, Edit, Table, TableName};
 use filter::{Filter, Names, OfNetwork, Stale};
+use interface::reserved::Reserved;
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
 use netops::nft::conntrack::{self, Flow};
@@ -175,8 +176,10 @@ impl ChainedPlugin for Portmap {
         let of_interface = |attached: &chained::Attached| attached.ips().map(|ip| ip.address.ip()).collect();
         let addresses: Vec<IpAddr> = removing.attached.map(of_interface).unwrap_or_default();
         let held = || {
-            // In a namespace that is gone, no interface holds an address.
-            let Some(netns) = removing.find_netns().ok()? else { return Some(Vec::new()) };
+            // A namespace that is gone, or that the runtime does not name, shows no addresses.
+            let Some(netns) = removing.find_netns().ok()? else {
+                return Some(Reserved::of(removing.object).of_other_interfaces(removing.attachment));
+            };
             interface::detach::held_by_others(removing.attachment, &netns)
         };
         let known = Known { addresses: &addresses, held: &held };
