@@ -35,6 +35,22 @@ fn add_sets_lo_up_and_del_sets_it_down() {
     });
 }
 
+/// DEL, or the rollback, of one attachment leaves `lo` to the others of the namespace. In a list, DEL goes backward: with
+/// loopback first, no other interface is up when its turn comes.
+#[test]
+fn lo_stays_up_while_another_interface_is_up() {
+    each(|who, node| {
+        let (pod, config) = (node.container(), config("1.0.0"));
+        node.call(Verb::Add, &config, &pod).ok();
+        node.host().add_veth("host0", pod.namespace(), "eth0");
+        node.call(Verb::Del, &config, pod.attachment_as("eth1")).ok();
+        assert_eq!(lo_is_up(&pod), who.is_ours());
+        pod.namespace().set_down("eth0");
+        node.call(Verb::Del, &config, &pod).ok();
+        assert!(!lo_is_up(&pod));
+    });
+}
+
 /// SPEC 5: results have the config's version. The reference prints the form of 1.0.0 under every older version.
 #[test]
 fn the_result_has_the_form_of_the_version() {

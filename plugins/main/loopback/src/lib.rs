@@ -50,6 +50,12 @@ impl Plugin for Loopback {
             return Ok(());
         }
         let net = Kernel::in_netns(&netns).map_err(failed)?;
+        let links = link::list_of_container(&net).map_err(failed)?;
+        // Another attachment of the container, or another container of the namespace, lives, and its processes use `lo`.
+        if let Some(other) = links.iter().find(|link| link.up && !link.loopback) {
+            tracing::debug!(netns = %netns.path().display(), link = other.name, "lo stays up: another link is up");
+            return Ok(());
+        }
         net.run(link::set(&Target::named(LO), &up(false))).map_err(failed)
     }
 
