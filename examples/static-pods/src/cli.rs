@@ -1,9 +1,11 @@
 //! The command line.
 
+use crate::lo::ByNetops;
 use crate::screen::Output;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A small kubelet: gives each pod of a folder of manifests a network namespace and a network.
@@ -109,7 +111,7 @@ pub(crate) enum Loopback {
 impl From<Loopback> for pods::Loopback {
     fn from(loopback: Loopback) -> Self {
         match loopback {
-            Loopback::InProcess => pods::Loopback::InProcess,
+            Loopback::InProcess => pods::Loopback::By(Arc::new(ByNetops)),
             Loopback::Plugin => pods::Loopback::Plugin,
             Loopback::None => pods::Loopback::None,
         }

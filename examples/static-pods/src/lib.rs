@@ -2,7 +2,7 @@
 //! network by crate `pods`, and shows the pods' state. It runs no containers.
 //!
 //! Reading order: the wanted pods (`manifest`, `desired`, `watcher`), the existing ones (`process`, `pause`, `sandbox`,
-//! `state`, `ports`), the network (`network`, `dns`), the workers (`worker` for one pod, `kubelet` for all), and the
+//! `state`, `ports`), the network (`network`, `dns`, `lo`), the workers (`worker` for one pod, `kubelet` for all), and the
 //! display (`board`, `table`, `screen`).
 
 mod cli;
@@ -19,6 +19,7 @@ mod state;
 mod ports;
 
 mod dns;
+mod lo;
 mod network;
 
 mod backoff;

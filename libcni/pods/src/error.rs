@@ -33,7 +33,7 @@ pub enum Error {
         /// The network.
         network: String,
         /// The cause.
-        error: libcni::Error,
+        error: Box<libcni::Error>,
     },
     /// `lo` of the pod could not be set, or has changed since.
     #[error("cannot {verb} lo: {reason}")]
@@ -195,7 +195,8 @@ impl Error {
     pub fn code(&self) -> Option<Code> {
         match self {
             Error::Network { error, .. } => error.code(),
-            Error::Collect { error, .. } | Error::Cache(error) => error.code(),
+            Error::Collect { error, .. } => error.code(),
+            Error::Cache(error) => error.code(),
             Error::Request(RequestError::Argument(error)) => Some(error.code),
             Error::Several { errors } => errors.iter().find_map(Error::code),
             Error::Request(_)

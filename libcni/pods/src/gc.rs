@@ -105,7 +105,7 @@ impl Pods {
             let collection = match runtime.collection(&conf).await {
                 Ok(collection) => collection,
                 Err(error) => {
-                    errors.push(Error::Collect { network: conf.name, error });
+                    errors.push(Error::Collect { network: conf.name, error: Box::new(error) });
                     continue;
                 }
             };
@@ -123,7 +123,7 @@ impl Pods {
             };
             match outcome {
                 Ok(()) => collected.networks.push(conf.name),
-                Err(error) => errors.push(Error::Collect { network: conf.name, error }),
+                Err(error) => errors.push(Error::Collect { network: conf.name, error: Box::new(error) }),
             }
         }
         Error::all(errors)?;

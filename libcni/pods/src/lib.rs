@@ -19,6 +19,7 @@ pub mod networks;
 // The operations.
 mod gc;
 mod loopback;
+mod pod_netns;
 mod pods;
 mod ready;
 mod sandbox_state;
@@ -38,6 +39,7 @@ pub use lock::{Busy, Operation, Task};
 pub use loopback::Loopback;
 pub use networks::{Network, Networks, PassedOver};
 pub use pod::{Bandwidth, Dns, NetworkRequest, Pod, PodId, PortMapping};
+pub use pod_netns::{PodNetns, PodNetnsError};
 pub use pods::{Builder, DEFAULT_CONF_DIR, DEFAULT_DEADLINE, DEFAULT_UNDO_DEADLINE, Order, Pods};
 pub use ready::{NotReady, NotReadyReason};
 pub use status::{NetworkStatus, Status};

@@ -1,18 +1,20 @@
 //! `lo` of a pod: it is set up before the networks and down after them.
 
 use crate::error::Error;
+use crate::pod_netns::{PodNetns, PodNetnsError};
 use libcni::{NetworkConf, aside};
-use netops::link::{self, Settings, Target};
-use netops::{Kernel, Netns};
+use std::sync::Arc;
 
 /// What sets a pod's `lo` up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub enum Loopback {
-    /// This process, by netlink in the pod's namespace: no process to start, nothing to cache.
+    /// The plugin `loopback`, as network `cni-loopback` and interface `lo`, cached like any other: as with dockershim and
+    /// containerd. Its DEL cannot know whether `lo` was up before, and sets it down if no other interface is up.
     #[default]
-    InProcess,
-    /// The plugin `loopback`, as network `cni-loopback` and interface `lo`, cached like any other.
     Plugin,
+    /// The caller, without a process for it. After a failed set-up `lo` is as it was, and a set-up also finds out whether the
+    /// interfaces of the cache are still there.
+    By(Arc<dyn PodNetns>),
     /// Another component.
     None,
 }
@@ -26,53 +28,39 @@ pub(crate) fn network() -> Result<NetworkConf, cni_spec::CniError> {
     NetworkConf::parse(br#"{"cniVersion":"0.4.0","name":"cni-loopback","plugins":[{"type":"loopback"}]}"#)
 }
 
-/// Sets `lo` in the namespace up or down. Setting it down succeeds if the namespace is gone.
-pub(crate) async fn set(netns: &str, up: bool) -> Result<(), Error> {
-    let path = netns.to_owned();
-    // A thread has to enter the namespace for a moment.
-    let done = aside(move || set_here(&path, up)).await;
-    let verb = if up { "set up" } else { "set down" };
-    done.unwrap_or_else(|error| Err(error.to_string())).map_err(|reason| Error::Loopback { verb, reason })
+/// Sets `lo` up. Returns whether it was down.
+pub(crate) async fn up(pod_netns: &Arc<dyn PodNetns>, netns: &str) -> Result<bool, Error> {
+    call(pod_netns, "set up", netns, |pod_netns, netns| pod_netns.set_lo_up(netns)).await
 }
 
-fn set_here(path: &str, up: bool) -> Result<(), String> {
-    let netns = match Netns::open(path) {
-        Ok(netns) => netns,
-        Err(error) if error.is_gone() && !up => return Ok(()),
-        Err(error) => return Err(error.to_string()),
-    };
-    if netns.is_current().map_err(|error| error.to_string())? {
-        if !up {
-            return Ok(());
-        }
-        return Err(format!("network namespace {path} is the node's own"));
-    }
-    let net = Kernel::in_netns(&netns).map_err(|error| error.to_string())?;
-    let settings = Settings { up: Some(up), ..Settings::default() };
-    net.run(link::set(&Target::named(IFNAME), &settings)).map_err(|error| error.to_string())
+/// Sets `lo` down.
+pub(crate) async fn down(pod_netns: &Arc<dyn PodNetns>, netns: &str) -> Result<(), Error> {
+    call(pod_netns, "set down", netns, |pod_netns, netns| pod_netns.set_lo_down(netns)).await
 }
 
-/// Checks that `lo` in the namespace is up.
-pub(crate) async fn check(netns: &str) -> Result<(), Error> {
-    let path = netns.to_owned();
-    let look = move || -> Result<(), String> {
-        let netns = Netns::open(&path).map_err(|error| error.to_string())?;
-        let net = Kernel::in_netns(&netns).map_err(|error| error.to_string())?;
-        match link::get(&net, &Target::named(IFNAME)).map_err(|error| error.to_string())?.up {
-            true => Ok(()),
-            false => Err(format!("in {path} it is down")),
-        }
+/// Checks that `lo` is up.
+pub(crate) async fn check(pod_netns: &Arc<dyn PodNetns>, netns: &str) -> Result<(), Error> {
+    let check = |pod_netns: &dyn PodNetns, netns: &str| match pod_netns.is_lo_up(netns)? {
+        true => Ok(()),
+        false => Err(format!("in {netns} it is down").into()),
     };
-    let done = aside(look).await;
-    done.unwrap_or_else(|error| Err(error.to_string())).map_err(|reason| Error::Loopback { verb: "use", reason })
+    call(pod_netns, "use", netns, check).await
 }
 
 /// Whether a link of this name is in the namespace; `None` if it cannot be determined.
-pub(crate) async fn has_link(netns: &str, name: &str) -> Option<bool> {
-    let (path, name) = (netns.to_owned(), name.to_owned());
-    let look = move || {
-        let net = Kernel::in_netns(&Netns::open(&path).ok()?).ok()?;
-        link::find(&net, &name).ok().map(|link| link.is_some())
-    };
-    aside(look).await.ok().flatten()
+pub(crate) async fn has_link(pod_netns: &Arc<dyn PodNetns>, netns: &str, name: &str) -> Option<bool> {
+    let name = name.to_owned();
+    call(pod_netns, "use", netns, move |pod_netns, netns| pod_netns.has_link(netns, &name)).await.ok()
+}
+
+async fn call<T: Send + 'static>(
+    pod_netns: &Arc<dyn PodNetns>,
+    verb: &'static str,
+    netns: &str,
+    work: impl FnOnce(&dyn PodNetns, &str) -> Result<T, PodNetnsError> + Send + 'static,
+) -> Result<T, Error> {
+    let (pod_netns, path) = (Arc::clone(pod_netns), netns.to_owned());
+    // A thread has to enter the namespace for a moment.
+    let done = aside(move || work(&*pod_netns, &path).map_err(|error| error.to_string())).await;
+    done.unwrap_or_else(|error| Err(error.to_string())).map_err(|reason| Error::Loopback { verb, reason })
 }

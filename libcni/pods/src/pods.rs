@@ -124,7 +124,7 @@ impl Builder {
         self
     }
 
-    /// Sets what sets `lo` up.
+    /// Sets what sets `lo` up. Default: [`Loopback::Plugin`].
     #[must_use]
     pub fn loopback(mut self, loopback: Loopback) -> Self {
         self.settings.loopback = loopback;

@@ -1,6 +1,7 @@
 //! Readiness: whether pods can be given networks, and if not, every reason.
 
 use crate::error::Known;
+use crate::loopback::{self, Loopback};
 use crate::pods::{Pods, READY_DEADLINE};
 use cni_spec::{Code, NetworkName};
 use futures::future::join_all;
@@ -114,8 +115,8 @@ impl NotReadyReason {
 
 impl Pods {
     /// Whether pods can be given networks: there is a default network, its executables exist, its plugins' STATUS
-    /// succeeds (from version 1.1.0 on), and there are as many such networks as [`crate::Builder::min_networks`]
-    /// requires.
+    /// succeeds (from version 1.1.0 on), there are as many such networks as [`crate::Builder::min_networks`]
+    /// requires, and with [`Loopback::Plugin`] the plugin `loopback` exists.
     ///
     /// STATUS of all networks of the folder is called at the same time, with a limit of 30 s. A network other than the
     /// default one that fails does not count, but is no reason while there are enough.
@@ -142,7 +143,12 @@ impl Pods {
         let want = self.settings().min_networks;
         let is_default = |conf: &NetworkConf| choice.default.is_some_and(|default| default.name == conf.name);
         let default_fails = failing.iter().any(|(conf, _)| is_default(conf));
-        if choice.default.is_some() && !default_fails && have >= want {
+        let lo = matches!(self.settings().loopback, Loopback::Plugin).then(loopback::network).and_then(Result::ok);
+        let lo_error = match &lo {
+            Some(conf) => ask(conf).await.err().map(|error| NotReadyReason::of(conf, error)),
+            None => None,
+        };
+        if choice.default.is_some() && !default_fails && have >= want && lo_error.is_none() {
             for (conf, error) in failing {
                 tracing::warn!(
                     network = conf.name,
@@ -152,7 +158,7 @@ impl Pods {
             }
             return Ok(());
         }
-        let mut reasons = Vec::new();
+        let mut reasons = Vec::from_iter(lo_error);
         if choice.default.is_none() {
             reasons
                 .push(NotReadyReason::NoDefault { name: choice.fixed.cloned(), dir: self.settings().conf_dir.clone() });

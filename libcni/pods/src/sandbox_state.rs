@@ -2,10 +2,10 @@
 
 use crate::attachments::Planned;
 use crate::error::Error;
-use crate::loopback;
+use crate::loopback::{self, Loopback};
 use crate::pod::Pod;
 use crate::status::Status;
-use libcni::{Attachment, Cached};
+use libcni::{Attachment, Cached, Namespace};
 use std::collections::BTreeMap;
 
 /// The state of a sandbox.
@@ -20,7 +20,12 @@ pub(crate) enum SandboxState {
 
 /// Compares the request with the cache. The networks' configuration does not count: a pod keeps its network when the
 /// file changes.
-pub(crate) async fn of(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) -> Result<SandboxState, Error> {
+pub(crate) async fn of(
+    pod: &Pod,
+    planned: &[Planned<'_>],
+    cached: &[Cached],
+    loopback: &Loopback,
+) -> Result<SandboxState, Error> {
     if cached.is_empty() {
         return Ok(SandboxState::Nothing);
     }
@@ -42,12 +47,17 @@ pub(crate) async fn of(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) ->
     if !planned.iter().all(is_there) {
         return Ok(SandboxState::Unfinished);
     }
+    // The same path may lead to another namespace by now.
+    let is_elsewhere = |cached: &&Cached| cached.namespace() == Namespace::Gone;
+    if Namespace::of(&pod.netns) == Namespace::Present && networks.iter().any(is_elsewhere) {
+        return Ok(SandboxState::Unfinished);
+    }
     let status = Status::of_cached(networks.iter().copied())?;
+    let Loopback::By(pod_netns) = loopback else { return Ok(SandboxState::Up(status)) };
     for network in &status.networks {
         let result = network.result.as_ref();
         let is_in_pod = result.is_some_and(|result| result.find_in_sandbox(network.ifname.as_str()).is_some());
-        // The same path may lead to another namespace by now.
-        if is_in_pod && loopback::has_link(&pod.netns, network.ifname.as_str()).await == Some(false) {
+        if is_in_pod && loopback::has_link(pod_netns, &pod.netns, network.ifname.as_str()).await == Some(false) {
             return Ok(SandboxState::Unfinished);
         }
     }

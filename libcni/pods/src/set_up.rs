@@ -5,6 +5,7 @@ use crate::error::{Error, SetUpError};
 use crate::lock::Operation;
 use crate::loopback::{self, Loopback};
 use crate::pod::Pod;
+use crate::pod_netns::PodNetns;
 use crate::pods::{Order, Pods};
 use crate::sandbox_state::{self, SandboxState};
 use crate::status::Status;
@@ -13,7 +14,7 @@ use cni_spec::{AddResult, IfName, NetworkName};
 use futures::future::join_all;
 use libcni::{Attachment, AttachmentId, NetworkConf};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 impl Pods {
@@ -21,7 +22,8 @@ impl Pods {
     ///
     /// Different networks are set up at the same time, unless [`crate::Builder::order`] says otherwise. If one fails,
     /// the others may finish, within the deadline; then all are taken down, newest first, `lo` last. What could not be
-    /// taken down stays in the cache, so that [`Pods::tear_down`] finishes it.
+    /// taken down stays in the cache, so that [`Pods::tear_down`] finishes it. `lo` that was up before stays up with
+    /// [`crate::Loopback::By`].
     ///
     /// A pod that is already set up as requested is left as it is, and its status returned, even if the configuration
     /// has changed since. One whose set-up did not finish, because the runtime ended during it, is taken down first.
@@ -45,7 +47,7 @@ impl Pods {
         let choice = self.choice(&networks);
         let planned = attachments::plan(pod, &choice, &self.settings().prefix).map_err(|error| failed(error.into()))?;
         let cached = self.cached(Some(&pod.id.sandbox)).map_err(failed)?;
-        match sandbox_state::of(pod, &planned, &cached).await.map_err(failed)? {
+        match sandbox_state::of(pod, &planned, &cached, &self.settings().loopback).await.map_err(failed)? {
             SandboxState::Nothing => {}
             SandboxState::Up(status) => {
                 tracing::info!("the pod is up already");
@@ -114,12 +116,12 @@ impl Pods {
 
     /// Sets `lo` up, by the configured method.
     async fn lo_up(&self, pod: &Pod, until: Instant) -> Result<Lo, Error> {
-        match self.settings().loopback {
+        match &self.settings().loopback {
             Loopback::None => Ok(Lo::Nobodys),
-            Loopback::InProcess => {
-                loopback::set(&pod.netns, true).await?;
-                Ok(Lo::Own)
-            }
+            Loopback::By(pod_netns) => match loopback::up(pod_netns, &pod.netns).await? {
+                true => Ok(Lo::Callers(Arc::clone(pod_netns))),
+                false => Ok(Lo::Nobodys),
+            },
             Loopback::Plugin => {
                 let (conf, attachment) = lo_attachment(pod)?;
                 let outcome = Box::pin(self.runtime(until).add(&conf, &attachment)).await;
@@ -132,7 +134,7 @@ impl Pods {
     async fn lo_down(&self, lo: Lo, netns: &str, runtime: &libcni::Runtime) -> Result<(), Error> {
         match lo {
             Lo::Nobodys => Ok(()),
-            Lo::Own => loopback::set(netns, false).await,
+            Lo::Callers(pod_netns) => loopback::down(&pod_netns, netns).await,
             Lo::Plugins(made) => {
                 Box::pin(runtime.del(&made.0, &made.1)).await.map_err(|error| loopback_error("set down", &error))
             }
@@ -140,10 +142,11 @@ impl Pods {
     }
 }
 
-/// What set `lo` up.
+/// What set `lo` up, and is to set it down after a failure.
 enum Lo {
+    /// Nothing: it was up before, or is another component's.
     Nobodys,
-    Own,
+    Callers(Arc<dyn PodNetns>),
     Plugins(Box<(NetworkConf, Attachment)>),
 }
 

@@ -156,9 +156,10 @@ impl Pods {
         let until = self.deadline();
         let _turn = self.inner.locks.pod(Operation::Check, pod, until).await?;
         let cached = self.networks_of(pod)?;
+        let lo: Vec<_> = self.cached(Some(&pod.sandbox))?.into_iter().filter(is_loopback).collect();
         let mut errors = Vec::new();
-        if let (Loopback::InProcess, Some(first)) = (self.settings().loopback, cached.first()) {
-            errors.extend(loopback::check(&first.attachment.netns).await.err());
+        if let (Loopback::By(pod_netns), Some(first)) = (&self.settings().loopback, cached.first()) {
+            errors.extend(loopback::check(pod_netns, &first.attachment.netns).await.err());
         }
         let runtime = self.runtime(until);
         let check = async |cached: &Cached| {
@@ -176,7 +177,7 @@ impl Pods {
                 Err(error) => Err(network_error(network, &id.ifname, error)),
             }
         };
-        errors.extend(join_all(cached.iter().map(check)).await.into_iter().filter_map(Result::err));
+        errors.extend(join_all(lo.iter().chain(&cached).map(check)).await.into_iter().filter_map(Result::err));
         Error::all(errors)?;
         Status::of_cached(cached.iter())
     }
@@ -184,12 +185,17 @@ impl Pods {
     /// The cached attachments of a pod, without loopback.
     fn networks_of(&self, pod: &PodId) -> Result<Vec<Cached>, Error> {
         let mut cached = self.cached(Some(&pod.sandbox))?;
-        cached.retain(|cached| cached.network.as_str() != loopback::NETWORK);
+        cached.retain(|cached| !is_loopback(cached));
         if cached.is_empty() {
             return Err(Error::NotUp { pod: pod.clone(), cache: self.cache_dir().to_owned() });
         }
         Ok(cached)
     }
+}
+
+/// Whether it is the entry of [`Loopback::Plugin`].
+fn is_loopback(cached: &Cached) -> bool {
+    cached.network.as_str() == loopback::NETWORK
 }
 
 #[cfg(test)]

@@ -64,8 +64,8 @@ impl Pods {
         errors.extend(self.del_lost(pod, &cached, &choice, until).await);
         let netns = cached.iter().map(|cached| cached.attachment.netns.as_str()).find(|netns| !netns.is_empty());
         let netns = netns.unwrap_or(&pod.netns);
-        if self.settings().loopback == Loopback::InProcess && !netns.is_empty() {
-            errors.extend(loopback::set(netns, false).await.err());
+        if let (Loopback::By(pod_netns), false) = (&self.settings().loopback, netns.is_empty()) {
+            errors.extend(loopback::down(pod_netns, netns).await.err());
         }
         Error::all(errors)
     }
@@ -116,7 +116,7 @@ impl Pods {
                 errors.push(error);
             }
         }
-        if self.settings().loopback == Loopback::Plugin {
+        if matches!(self.settings().loopback, Loopback::Plugin) {
             let outcome = self.del_lo(&pod, until).await;
             errors.extend(outcome.err());
         }

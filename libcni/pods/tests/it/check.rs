@@ -3,7 +3,7 @@
 use crate::set_up::on;
 use crate::site::{GOOD, but, failing, on_node};
 use expect_test::expect;
-use pods::Error;
+use pods::{Error, Loopback};
 
 #[test]
 fn missing_objects_are_reported_for_each_network() {
@@ -20,13 +20,23 @@ fn missing_objects_are_reported_for_each_network() {
 
         pod.networks = vec![on("office"), on("net-a")];
         pods.set_up(&pod).await.unwrap();
-        container.namespace().enter(|| {
-            let net = netops::Kernel::in_netns(&netops::Netns::current().unwrap()).unwrap();
-            let down = netops::link::Settings { up: Some(false), ..Default::default() };
-            net.run(netops::link::set(&netops::link::Target::named("lo"), &down)).unwrap();
-        });
+        container.namespace().set_down("lo");
         let error = pods.check(&pod.id).await.unwrap_err();
         expect![[r#"cannot use lo: in /run/netns/sandbox-web it is down; network net-a, interface eth1: plugin type="a" failed (check): it is not as it was"#]].assert_eq(&error.to_string());
+    });
+}
+
+#[test]
+fn lo_of_the_plugin_is_checked_by_it() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        let pods = site.builder().loopback(Loopback::Plugin).build().unwrap();
+        let (pod, container) = site.pod("web");
+        let status = pods.set_up(&pod).await.unwrap();
+        assert_eq!(pods.check(&pod.id).await.unwrap(), status);
+        container.namespace().set_down("lo");
+        let error = pods.check(&pod.id).await.unwrap_err().to_string();
+        assert!(error.starts_with("network cni-loopback, interface lo: ") && error.contains("it is down"), "{error}");
     });
 }
 

@@ -4,7 +4,9 @@ use crate::set_up::on;
 use crate::site::{GOOD, but, failing, on_node};
 use expect_test::expect;
 use futures::future::join_all;
-use pods::libcni::cni_spec::ContainerId;
+use pods::libcni::cni_spec::{CniError, ContainerId, IfName};
+use pods::libcni::inventory::{Inventory, Life, OnNode};
+use pods::libcni::{AttachmentId, NetworkConf};
 use pods::{Loopback, Order};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -71,6 +73,15 @@ fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
     });
 }
 
+/// What is on the node, as the test says.
+struct Fixed(Vec<OnNode>);
+
+impl Inventory for Fixed {
+    fn list(&self, _: &NetworkConf, _: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
+        Ok(self.0.clone())
+    }
+}
+
 /// Another runtime on the same network has a cache of its own.
 #[test]
 fn with_an_inventory_what_another_cache_knows_and_lives_is_kept() {
@@ -82,12 +93,14 @@ fn with_an_inventory_what_another_cache_knows_and_lives_is_kept() {
         let (own, _own_container) = site.pod("own");
         let pods = site.pods();
         pods.set_up(&own).await.unwrap();
-        let collected = pods.gc(&[]).with_inventory(inventory::Node::default()).await.unwrap();
+        let on_node = |pod: &pods::Pod, life| {
+            let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname: IfName::parse("eth0").unwrap() };
+            OnNode { id: Some(id), objects: vec!["link eth0".into()], life }
+        };
+        let node = Fixed(vec![on_node(&theirs, Life::Lives), on_node(&own, Life::Gone)]);
+        let collected = pods.gc(&[]).with_inventory(node).await.unwrap();
         assert_eq!(collected.pods, [own.id]);
-        let kept: Vec<_> = collected.kept.iter().map(|(network, found)| (network.as_str(), found.id.clone())).collect();
-        let container_id = theirs.id.sandbox.clone();
-        let ifname = pods::libcni::cni_spec::IfName::parse("eth0").unwrap();
-        assert_eq!(kept, [("office", Some(pods::libcni::AttachmentId { container_id, ifname }))]);
+        assert_eq!(collected.kept, [("office".to_owned(), on_node(&theirs, Life::Lives))]);
         other.check(&theirs.id).await.unwrap();
         assert!(container.namespace().find_link("eth0").is_some());
         other.tear_down(&theirs.id).await.unwrap();

@@ -3,7 +3,7 @@
 use crate::site::{GOOD, Site, but, failing, on_node};
 use expect_test::{Expect, expect};
 use pods::libcni::cni_spec::NetworkName;
-use pods::{NotReadyReason, Pods};
+use pods::{Loopback, NotReadyReason, Pods};
 
 async fn not_ready(pods: &Pods, expected: &Expect) -> pods::NotReady {
     let not_ready = pods.ready().await.unwrap_err();
@@ -28,6 +28,19 @@ fn a_default_network_that_can_be_used() {
         pods.ready().await.unwrap();
         std::fs::remove_file(site.node.bin_dir().join("a")).unwrap();
         not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d; /run/testns/net.d/00-broken.conf passed over: cannot parse network config: EOF while parsing an object at line 1 column 1; /run/testns/net.d/10-a.conflist passed over: executable of plugin a not found in /run/testns/bin"]).await;
+    });
+}
+
+#[test]
+fn the_plugin_of_lo_is_part_of_it() {
+    on_node(async |site| {
+        site.plugin("a", GOOD);
+        site.network("10-a", "net-a", &["a"]);
+        let pods = site.builder().loopback(Loopback::Plugin).build().unwrap();
+        pods.ready().await.unwrap();
+        std::fs::remove_file(site.node.bin_dir().join("loopback")).unwrap();
+        not_ready(&pods, &expect![[r#"network is not ready: network cni-loopback fails: failed to find plugin "loopback" in path [/run/testns/bin]; Install loopback into one of these folders, or correct the type."#]]).await;
+        site.pods().ready().await.unwrap();
     });
 }
 

@@ -1,12 +1,13 @@
 //! Set-up: all or nothing, in the requested order or at the same time.
 
-use crate::site::{GOOD, Site, but, failing, on_node};
+use crate::site::{ByTestns, GOOD, Site, but, failing, on_node};
 use expect_test::expect;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use pods::libcni::cni_spec::{IfName, NetworkName};
-use pods::{Loopback, NetworkRequest, Order, Pod, PortMapping, SetUpError};
+use pods::{Loopback, NetworkRequest, Order, Pod, PodId, PortMapping, SetUpError};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) fn on(network: &str) -> NetworkRequest {
@@ -240,12 +241,47 @@ fn a_pod_that_is_up_stays_as_it_is() {
     });
 }
 
-/// The sandbox's path leads to a new namespace: the cached objects are gone.
+/// Another pod lives in the namespace, or a runtime has set `lo` up before.
 #[test]
-fn a_pod_whose_interface_is_gone_is_set_up_anew() {
+fn lo_that_is_up_stays_up_when_a_set_up_fails() {
     on_node(async |site| {
         site.bridge("10-office", "office", 1);
-        let pods = site.pods();
+        for (name, loopback) in [("by", Loopback::By(Arc::new(ByTestns))), ("plugin", Loopback::Plugin)] {
+            let pods = site.builder().loopback(loopback).build().unwrap();
+            let (living, container) = site.pod(name);
+            pods.set_up(&living).await.unwrap();
+            let id = PodId::new("default", &format!("{name}-other"), "", &format!("{name}-other")).unwrap();
+            let other = Pod::new(id, &*living.netns);
+            pods.set_up(&other).await.unwrap_err();
+            assert!(container.namespace().link("lo").up, "{name}: refused");
+            pods.tear_down(&other).await.unwrap();
+            assert!(container.namespace().link("lo").up, "{name}: taken down");
+            assert!(container.namespace().link("eth0").up, "{name}");
+            pods.tear_down(&living).await.unwrap();
+            assert!(!container.namespace().link("lo").up, "{name}: the last one is down");
+        }
+        site.plugin("bad", &but("ADD", &failing(11, "not now")));
+        site.network("01-bad", "bad", &["bad"]);
+        let (pod, container) = site.pod("first");
+        container.namespace().set_up("lo");
+        site.pods().set_up(&pod).await.unwrap_err();
+        assert!(container.namespace().link("lo").up);
+        site.assert_nothing_left();
+    });
+}
+
+/// The sandbox's path leads to a new namespace: the cached objects are gone.
+#[test]
+fn a_pod_whose_namespace_is_another_is_set_up_anew() {
+    for loopback in [Loopback::By(Arc::new(ByTestns)), Loopback::Plugin, Loopback::None] {
+        set_up_anew(&loopback);
+    }
+}
+
+fn set_up_anew(loopback: &Loopback) {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        let pods = site.builder().loopback(loopback.clone()).build().unwrap();
         let (pod, old) = site.pod("web");
         pods.set_up(&pod).await.unwrap();
         old.leave(testns::Remains::Gone);
@@ -257,6 +293,19 @@ fn a_pod_whose_interface_is_gone_is_set_up_anew() {
         assert_eq!(site.leases("office").len(), 2);
         pods.tear_down(&pod.id).await.unwrap();
         site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_pod_whose_interface_is_gone_is_set_up_anew() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        let pods = site.pods();
+        let (pod, container) = site.pod("web");
+        pods.set_up(&pod).await.unwrap();
+        container.namespace().delete_link("eth0");
+        pods.set_up(&pod).await.unwrap();
+        assert!(container.namespace().link("eth0").up);
     });
 }
 
@@ -287,8 +336,8 @@ fn a_request_that_cannot_be_met_runs_nothing() {
             hardware address "0a:00": want six octets in hex, such as 0a:00:00:00:00:05
             annotation kubernetes.io/egress-bandwidth = "1k b": "1k b" is no quantity: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
             cannot put "a;b" = "c" into CNI_ARGS: a pair has no other = and no ; in it
-            cannot set up lo: cannot open network namespace /run/netns/gone: no such file or directory
-            cannot set up lo: network namespace /proc/thread-self/ns/net is the node's own"#]]
+            cannot set up lo: cannot open /run/netns/gone: No such file or directory (os error 2)
+            cannot set up lo: /proc/thread-self/ns/net is the node's own"#]]
         .assert_eq(&texts.join("\n"));
         assert_eq!((site.log().as_str(), site.cache_files().len()), ("", 0));
     });
@@ -304,12 +353,13 @@ fn loopback_can_be_left_to_the_plugin_or_to_another_component() {
         assert!(!container.namespace().link("lo").up);
         pods.tear_down(&pod.id).await.unwrap();
 
-        let pods = site.builder().loopback(Loopback::Plugin).build().unwrap();
+        let pods = site.builder().loopback(Loopback::default()).build().unwrap();
         let (pod, container) = site.pod("plugin");
         let status = pods.set_up(&pod).await.unwrap();
         assert!(container.namespace().link("lo").up);
         assert_eq!(site.cache_files(), ["cni-loopback-sandbox-plugin-lo", "office-sandbox-plugin-eth0"]);
-        assert_eq!((status.networks.len(), pods.set_up(&pod).await.unwrap()), (1, status));
+        assert_eq!((status.networks.len(), pods.set_up(&pod).await.unwrap()), (1, status.clone()));
+        assert_eq!(pods.check(&pod.id).await.unwrap(), status);
         pods.tear_down(&pod.id).await.unwrap();
         assert!(!container.namespace().link("lo").up);
         site.assert_nothing_left();

@@ -1,9 +1,11 @@
 //! A node with plugins, a folder of networks and a cache: what a runtime works on.
 
-use pods::{Pod, PodId, Pods};
+use pods::{Loopback, Pod, PodId, PodNetns, PodNetnsError, Pods};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
-use testns::{Container, Node, Subject};
+use testns::{Container, Namespace, Node, Subject};
 
 /// Logs verb and interface, keeps its input and arguments, and prints a result on ADD that gives the pod 10.7.0.5.
 pub(crate) const GOOD: &str = r#"
@@ -31,6 +33,49 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Site {
     pub(crate) node: Node,
+}
+
+/// As a runtime that knows networking.
+#[derive(Debug)]
+pub(crate) struct ByTestns;
+
+impl ByTestns {
+    fn open(netns: &str) -> Result<Namespace, PodNetnsError> {
+        let inode = |path: &str| std::fs::metadata(path).map(|found| found.ino());
+        let found = inode(netns).map_err(|error| format!("cannot open {netns}: {error}"))?;
+        if pods::libcni::Namespace::of(netns) != pods::libcni::Namespace::Present {
+            return Err(format!("{netns} is no namespace").into());
+        }
+        match found == inode("/proc/thread-self/ns/net")? {
+            true => Err(format!("{netns} is the node's own").into()),
+            false => Ok(Namespace::at(netns)),
+        }
+    }
+}
+
+impl PodNetns for ByTestns {
+    fn set_lo_up(&self, netns: &str) -> Result<bool, PodNetnsError> {
+        let namespace = Self::open(netns)?;
+        let was_down = !namespace.link("lo").up;
+        namespace.set_up("lo");
+        Ok(was_down)
+    }
+
+    fn set_lo_down(&self, netns: &str) -> Result<(), PodNetnsError> {
+        let Ok(namespace) = Self::open(netns) else { return Ok(()) };
+        if !namespace.links().iter().any(|link| link.up && link.name != "lo") {
+            namespace.set_down("lo");
+        }
+        Ok(())
+    }
+
+    fn is_lo_up(&self, netns: &str) -> Result<bool, PodNetnsError> {
+        Ok(Self::open(netns)?.link("lo").up)
+    }
+
+    fn has_link(&self, netns: &str, name: &str) -> Result<bool, PodNetnsError> {
+        Ok(Self::open(netns)?.find_link(name).is_some())
+    }
 }
 
 /// Runs a test on a node of its own.
@@ -66,6 +111,7 @@ impl Site {
             .conf_dir(self.conf_dir())
             .cache_dir(self.cache_dir())
             .plugin_dirs([self.node.bin_dir()])
+            .loopback(Loopback::By(Arc::new(ByTestns)))
             .stderr(|_, _| {})
     }
 
