@@ -110,6 +110,16 @@ pub enum Error {
         /// Whether the earlier ADD was finished.
         is_complete: bool,
     },
+    /// The attachment is not forgotten: the node has something of it.
+    #[error("{}; {DEL_OR_GC}", on_node(network, id, objects))]
+    OnNode {
+        /// The network.
+        network: NetworkName,
+        /// The attachment.
+        id: AttachmentId,
+        /// Links, addresses and rules, as text for people.
+        objects: Vec<String>,
+    },
     /// Plugins that a runtime left running for the attachment could not be ended; no plugin has run.
     #[error("{error}")]
     Orphans {
@@ -190,6 +200,7 @@ impl fmt::Display for PluginError {
 impl std::error::Error for PluginError {}
 
 const DEL_THEN_ADD: &str = "DEL and then ADD are the way on";
+const DEL_OR_GC: &str = "remove it with del or gc";
 const DEL_FIRST: &str = "nothing was changed: call DEL first";
 const DEL_OTHER: &str = "DEL that attachment first, or choose another container ID";
 
@@ -215,6 +226,10 @@ fn attached(network: &NetworkName, id: &AttachmentId, netns: &str, is_complete: 
     let AttachmentId { container_id, ifname } = id;
     let is = if is_complete { "it is attached already" } else { "an earlier ADD of it was not finished" };
     format!("cannot add {container_id}/{ifname} to network {network}: {is}, in {netns}")
+}
+
+fn on_node(network: &NetworkName, AttachmentId { container_id, ifname }: &AttachmentId, objects: &[String]) -> String {
+    format!("cannot forget {container_id}/{ifname} in network {network}: the node still has {}", objects.join(", "))
 }
 
 fn prefix(path: Option<&Path>) -> String {
@@ -250,6 +265,7 @@ impl Error {
             | Error::NoCheck { .. }
             | Error::Incomplete { .. }
             | Error::Attached { .. }
+            | Error::OnNode { .. }
             | Error::Clash(_)
             | Error::Cache { .. } => None,
         }
@@ -287,6 +303,9 @@ impl Error {
                 new(Code::EXISTS, attached(network, id, netns, *is_complete))
                     .detail("Nothing was changed: call DEL first.")
             }
+            Error::OnNode { network, id, objects } => {
+                new(Code::EXISTS, on_node(network, id, objects)).detail(format!("R{}.", &DEL_OR_GC[1..]))
+            }
             Error::Several { errors } => CniError::join(errors.iter().map(Error::to_cni_error).collect())
                 .unwrap_or_else(|| new(Code::INTERNAL, "no error".to_owned())),
         }
@@ -305,6 +324,7 @@ impl Error {
             | Error::NoCheck { .. }
             | Error::Incomplete { .. }
             | Error::Attached { .. }
+            | Error::OnNode { .. }
             | Error::CachedResult { .. }
             | Error::Clash(_)
             | Error::Orphans { .. }

@@ -59,6 +59,7 @@ mod chain;
 mod collection;
 mod del;
 mod derive;
+mod forget;
 mod limits;
 mod settings;
 mod stderr;
@@ -87,6 +88,7 @@ pub use collection::{Collection, Gc};
 pub use conflist::{Found, NetworkConf, PassedOver};
 pub use entry::Cached;
 pub use error::{Clash, Error, PluginError};
+pub use forget::Forget;
 pub use namespace::Namespace;
 pub use plugin_object::PluginObject;
 pub use settings::{AbsenceErrors, Builder, DelErrors};
@@ -97,7 +99,6 @@ use add::Add;
 use call_log::Operation;
 use chain::Chain;
 use cni_spec::{AddResult, Command, NetworkName, PluginPath, PluginType, SpecVersion};
-use limits::Limits;
 use settings::Settings;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -310,23 +311,6 @@ impl Runtime {
             }
         })
         .await
-    }
-
-    /// Removes an attachment's entry without calling a plugin: for an entry whose DEL no plugin will ever accept, when
-    /// nothing of the attachment is on the node any more. The caller has to know that, as this library knows nothing of
-    /// networking. An ADD that a dead runtime left running is ended first. A broken entry is removed, too.
-    ///
-    /// Returns whether there was an entry.
-    ///
-    /// # Errors
-    /// [`Error::Cache`] when the entry cannot be removed; [`Error::Orphans`] if an unfinished ADD's plugins cannot be
-    /// ended.
-    pub async fn forget(&self, network: &NetworkName, id: &AttachmentId) -> Result<bool, Error> {
-        let _held = self.lock_for_del(network, id).await?;
-        if let Some(running) = self.settings.cache.find(network, id)?.and_then(|cached| cached.running) {
-            orphans::end(&running, &Limits::of(self), Command::Del).await?;
-        }
-        self.settings.cache.remove(network, id)
     }
 
     /// The cached attachments of the network that are not in `valid`: those for which [`Gc`] would call DEL.

@@ -5,9 +5,9 @@ use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
 use doctor::removal;
-use libcni::cni_spec::{NetworkName, SpecVersion};
+use libcni::cni_spec::{CniError, NetworkName, SpecVersion};
 use libcni::inventory::{Inventory, Life, OnNode, Survey};
-use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
+use libcni::{Attachment, AttachmentId, Cache, Cached, Namespace, NetworkConf};
 use netops::{Kernel, Netns, link};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -140,20 +140,31 @@ pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Resu
         Ok,
     )?;
     let id = &attachment.id;
-    let (container, ifname, name) = (&id.container_id, &id.ifname, network.network_name()?);
-    let on_node = node().list(&network, std::slice::from_ref(id))?;
-    if let Some(found) = on_node.iter().find(|found| found.id.as_ref() == Some(id)) {
-        let objects = found.objects.join(", ");
-        bail!(
-            "cannot forget {container}/{ifname} in network {name}: the node still has {objects}; remove it with del or gc"
-        );
-    }
-    if let Some(found) = in_namespace(&name, cached.as_ref(), id) {
-        bail!("cannot forget {container}/{ifname} in network {name}: {found}; remove it with del");
-    }
-    match settings.runtime.forget(&name, id).await? {
+    match settings.runtime.forget(&network, id).with_inventory(&AlsoInside { cache: settings.runtime.cache() }).await? {
         true => Ok(()),
-        false => bail!("cannot forget {container}/{ifname} in network {name}: the cache does not have it"),
+        false => {
+            let (container, ifname) = (&id.container_id, &id.ifname);
+            bail!("cannot forget {container}/{ifname} in network {}: the cache does not have it", network.name)
+        }
+    }
+}
+
+/// The node with what a container has of an attachment whose link is in its namespace alone.
+struct AlsoInside<'a> {
+    cache: &'a Cache,
+}
+
+impl Inventory for AlsoInside<'_> {
+    fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
+        let mut found = node().list(network, known)?;
+        let name = network.network_name()?;
+        let inside = known.iter().filter_map(|id| {
+            let cached = self.cache.find(&name, id).ok().flatten();
+            let object = in_namespace(&name, cached.as_ref(), id)?;
+            Some(OnNode { id: Some(id.clone()), objects: vec![object], life: Life::Lives })
+        });
+        found.extend(inside);
+        Ok(found)
     }
 }
 
@@ -164,10 +175,10 @@ fn in_namespace(network: &NetworkName, cached: Option<&Cached>, id: &AttachmentI
         let inside = Netns::open(netns.as_str()).ok().and_then(|netns| Kernel::in_netns(&netns).ok());
         let link = inside.and_then(|inside| link::find(&inside, id.ifname.as_str()).ok().flatten());
         if let Some(link) = link {
-            return Some(format!("interface {} is in its namespace, {netns}", link.name));
+            return Some(format!("interface {} in its namespace, {netns}", link.name));
         }
     }
-    inventory::is_in_a_namespace(network, id).then(|| "an interface with its mark is in a namespace".to_owned())
+    inventory::is_in_a_namespace(network, id).then(|| "an interface with its mark in a namespace".to_owned())
 }
 
 /// The caller lists what is kept of the cache.

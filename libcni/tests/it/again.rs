@@ -2,8 +2,9 @@
 
 use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
-use libcni::cni_spec::Code;
-use libcni::{Attachment, Error, NetworkConf, Runtime};
+use libcni::cni_spec::{CniError, Code};
+use libcni::inventory::{Inventory, Life, OnNode};
+use libcni::{Attachment, AttachmentId, Error, NetworkConf, Runtime};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::stat::Mode;
@@ -12,6 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const FILE: &str = "cache/results/net-c1-eth0";
@@ -317,6 +319,37 @@ fn of_two_adds_at_once_the_second_waits_and_is_refused() {
         assert!(matches!(second.join().unwrap(), Err(Error::Attached { .. })));
     });
     expect!["ADD a, ADD b, ADD b"].assert_eq(&folder.log());
+    wait(folder.runtime().check(&net, &eth0())).unwrap();
+}
+
+/// A node that has a link of the attachment as soon as plugin `a` has run.
+struct Linked<'a>(&'a Folder, AtomicUsize);
+
+impl Inventory for Linked<'_> {
+    fn list(&self, _: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        let link = OnNode { id: known.first().cloned(), objects: vec!["link eth0".to_owned()], life: Life::Lives };
+        Ok(if self.0.log().contains("ADD a") { vec![link] } else { Vec::new() })
+    }
+}
+
+#[test]
+fn an_attachment_whose_add_is_in_progress_is_not_forgotten() {
+    let folder = stopping();
+    let (net, id, node) = (network("1.0.0", &["a", "b"]), eth0().id, Linked(&folder, AtomicUsize::new(0)));
+    std::thread::scope(|scope| {
+        let add = scope.spawn(|| wait(folder.runtime().add(&net, &eth0())));
+        std::fs::read(folder.path().join("begun")).unwrap();
+        let forget = scope.spawn(|| wait(folder.runtime().forget(&net, &id).with_inventory(&node)));
+        let error = wait(hasty(&folder).forget(&net, &id).with_inventory(&node)).unwrap_err();
+        assert!(matches!(error, Error::Locked { .. }), "{error}");
+        assert_eq!(node.1.load(Ordering::Relaxed), 0, "what the node has now is not what it has at the end of ADD");
+        drop(OpenOptions::new().write(true).open(folder.path().join("end")).unwrap());
+        add.join().unwrap().unwrap();
+        let error = forget.join().unwrap().unwrap_err();
+        expect!["cannot forget c1/eth0 in network net: the node still has link eth0; remove it with del or gc"]
+            .assert_eq(&error.to_string());
+    });
     wait(folder.runtime().check(&net, &eth0())).unwrap();
 }
 

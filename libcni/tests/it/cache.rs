@@ -174,7 +174,7 @@ fn an_add_whose_file_is_another_attachments_is_refused_before_anything_runs() {
         .assert_eq(&folder.stable(&error.to_string()));
     assert_eq!(error.code(), Some(Code::EXISTS));
     assert_eq!((folder.log().as_str(), folder.read("cache/results/one-two-x-eth0")), ("", theirs));
-    assert!(!wait(runtime.forget(&NetworkName::parse("one-two").unwrap(), &inner.id)).unwrap());
+    assert!(!wait(runtime.forget(&net, &inner.id).without_inventory()).unwrap());
 }
 
 #[test]

@@ -251,10 +251,10 @@ fn a_complete_attachment_is_not_deleted_with_another_configuration() {
 #[test]
 fn an_attachment_is_forgotten_without_a_plugin() {
     let folder = refused();
-    let (runtime, net) = (folder.runtime(), NetworkName::parse("net").unwrap());
-    assert!(wait(runtime.forget(&net, &own().id)).unwrap());
-    assert!(!wait(runtime.forget(&net, &own().id)).unwrap());
+    let (runtime, net, id) = (folder.runtime(), with_key("b", "good"), own().id);
+    assert!(wait(runtime.forget(&net, &id).without_inventory()).unwrap());
+    assert!(!wait(runtime.forget(&net, &id).without_inventory()).unwrap());
     folder.write(FILE, "{");
-    assert!(wait(runtime.forget(&net, &own().id)).unwrap(), "a broken entry, too");
+    assert!(wait(runtime.forget(&net, &id).without_inventory()).unwrap(), "a broken entry, too");
     assert_eq!((folder.log().as_str(), folder.cache_files().len()), ("", 0));
 }

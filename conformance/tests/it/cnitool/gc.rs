@@ -215,7 +215,7 @@ fn an_attachment_whose_interface_is_there_is_not_forgotten() {
     tour.cnitool(&["add", "lo", &netns, "--ifname", "lo"]);
     let forget = || tour.run(&tour.bin_dir.join("cnitool"), &["forget", "lo", &netns, "--ifname", "lo"]);
     let refused = forget();
-    assert!(stderr(&refused).contains(&format!("interface lo is in its namespace, {netns}")), "{refused:?}");
+    assert!(stderr(&refused).contains(&format!("interface lo in its namespace, {netns}")), "{refused:?}");
     tour.cnitool(&["check", "lo", &netns, "--ifname", "lo"]);
     drop(pod.leave(Remains::Gone));
     assert!(forget().status.success());
