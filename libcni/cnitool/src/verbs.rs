@@ -6,12 +6,13 @@ use crate::attachments;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use libcni::cni_spec::{CniError, Code, PluginType};
-use libcni::{Attachment, Error, NetworkConf, PluginObject};
+use libcni::{Attachment, AttachmentId, Cached, Error, Namespace, NetworkConf, PluginObject};
 use netops::link;
 use netops::{Kernel, Netns};
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use validate::Role;
 
@@ -69,20 +70,41 @@ pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Resul
 /// DEL with the file's configuration, or, if that is gone, with the one that ADD left in the cache.
 pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let mut attachment = settings.attachment(target)?;
-    let network = match settings.network(&target.network) {
+    let (network, cached) = match settings.network(&target.network) {
         Ok(network) => {
-            settings.recall(&network.name, &mut attachment);
-            network
+            let cached = settings.recall(&network.name, &mut attachment);
+            (network, cached)
         }
         Err(error) => {
             let is_gone = matches!(error.downcast_ref(), Some(Error::NoConfig { .. } | Error::NoNetwork { .. }));
             let cached = settings.recall(&target.network, &mut attachment).filter(|_| is_gone);
-            let Some(network) = cached.and_then(|cached| cached.network_conf().ok()) else { return Err(error) };
+            let Some(network) = cached.as_ref().and_then(|cached| cached.network_conf().ok()) else {
+                return Err(error);
+            };
             tracing::warn!("{error}; using the configuration that ADD left in the cache");
-            network
+            (network, cached)
         }
     };
+    if let Some(cached) = &cached {
+        warn_of_other_namespace(cached, &attachment);
+    }
     Ok(settings.runtime.del(&network, &attachment).await?)
+}
+
+/// DEL goes by the caller's namespace, as with the reference: what is in that of ADD may stay.
+fn warn_of_other_namespace(cached: &Cached, attachment: &Attachment) {
+    let (of_add, of_del) = (&cached.attachment.netns, &attachment.netns);
+    let is_same = || match (std::fs::metadata(of_add), std::fs::metadata(of_del)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
+    };
+    if of_add != of_del && cached.namespace() == Namespace::Present && !is_same() {
+        let (AttachmentId { container_id, ifname }, network) = (&attachment.id, &cached.network);
+        tracing::warn!(
+            "del of {container_id}/{ifname} in network {network} looks in namespace {of_del}, and add was for {of_add}, \
+             which exists: what is in there may stay, without its addresses"
+        );
+    }
 }
 
 /// Whether the network can take containers. Below version 1.1.0 there is no STATUS, and the output says so.

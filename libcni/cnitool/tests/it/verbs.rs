@@ -104,6 +104,24 @@ fn check_and_del_recall_the_arguments_of_add() {
     assert_eq!(tool.files("cache/results"), [""; 0]);
 }
 
+/// As Go's library, DEL goes by the path that it is given, so a misspelt one leaves what is in the container.
+#[test]
+fn del_with_a_path_that_leads_elsewhere_than_adds_is_warned_of() {
+    let tool = Tool::new();
+    let run = |verb: &str, netns: &str| tool.run(&[verb, "net", netns, "--container-id", "w"]);
+    run("add", NETNS).ok();
+    expect![[r#"
+        0
+        stdout: 
+        stderr: warning: del of w/eth0 in network net looks in namespace /run/netns/typo, and add was for /proc/self/ns/net, which exists: what is in there may stay, without its addresses
+    "#]]
+    .assert_eq(&run("del", "/run/netns/typo").shown());
+    run("add", NETNS).ok();
+    assert_eq!(run("del", "/proc/thread-self/ns/net").shown(), "0\nstdout: \nstderr: ", "the same namespace");
+    run("add", "/run/netns/gone").ok();
+    assert_eq!(run("del", NETNS).shown(), "0\nstdout: \nstderr: ", "nothing is in a namespace that is gone");
+}
+
 #[test]
 fn del_works_when_the_configuration_is_gone() {
     let tool = Tool::new();
