@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::future::poll_fn;
 use std::io::{self, PipeReader, Write};
+use std::iter;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -34,8 +35,8 @@ pub const GRACE: Duration = Duration::from_secs(5);
 const KILLED: Duration = Duration::from_secs(1);
 /// The longest deadline, a century: a later moment may be none that the clock can show.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// How long to retry while the executable is being written (`ETXTBSY`), as the reference does.
-const BUSY_DEADLINE: Duration = Duration::from_secs(5);
+/// How long to retry while the executable is being written (`ETXTBSY`): until the reference's sixth attempt.
+const BUSY_TIME: Duration = Duration::from_secs(5);
 
 /// The `CNI_*` variables of a call (SPEC 2, "Parameters"). All are always set, some to empty text.
 #[derive(Debug, Clone, Default)]
@@ -284,22 +285,28 @@ impl Started<'_> {
 }
 
 /// Starts the child, and retries while its executable is open for writing. There is no event to wait for that is not
-/// itself a race, so the pauses grow from 5 ms up.
+/// itself a race.
 #[expect(clippy::disallowed_methods, reason = "nothing announces that a file is no longer open for writing")]
 async fn spawn_unless_busy(mut command: tokio::process::Command, executable: &Path) -> Result<Child, CniError> {
-    let until = Instant::now() + BUSY_DEADLINE;
-    let mut pause = Duration::from_millis(5);
-    loop {
+    for pause in busy_pauses() {
         match command.spawn() {
-            Err(error) if error.raw_os_error() == Some(Errno::ETXTBSY as i32) && Instant::now() + pause < until => {
-                sleep(pause).await;
-                pause *= 2;
-            }
-            outcome => {
-                return outcome.map_err(|error| cannot_start(executable, &error));
-            }
+            Err(error) if error.raw_os_error() == Some(Errno::ETXTBSY as i32) => sleep(pause).await,
+            outcome => return outcome.map_err(|error| cannot_start(executable, &error)),
         }
     }
+    command.spawn().map_err(|error| cannot_start(executable, &error))
+}
+
+/// The pauses between the attempts. They grow from 5 ms to a second, the reference's, and the last attempt is after
+/// [`BUSY_TIME`].
+fn busy_pauses() -> impl Iterator<Item = Duration> {
+    let growing =
+        iter::successors(Some(Duration::from_millis(5)), |pause| Some((*pause * 2).min(Duration::from_secs(1))));
+    growing.scan(BUSY_TIME, |left, pause| {
+        let pause = pause.min(*left);
+        *left -= pause;
+        (!pause.is_zero()).then_some(pause)
+    })
 }
 
 fn cannot_start(executable: &Path, error: &io::Error) -> CniError {

@@ -201,3 +201,12 @@ fn the_end_of_stderr_does_not_reach_the_sink() {
         tail.drain().unwrap();
     });
 }
+
+/// As the reference, whose six attempts are a second apart.
+#[test]
+fn a_busy_executable_is_tried_for_five_seconds() {
+    let pauses: Vec<_> = busy_pauses().collect();
+    assert_eq!(pauses.iter().sum::<Duration>(), Duration::from_secs(5));
+    assert!(pauses.iter().all(|pause| *pause <= Duration::from_secs(1)), "{pauses:?}");
+    assert!(pauses[0] <= Duration::from_millis(5));
+}
