@@ -97,7 +97,7 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_name = "JSON", env = "CAP_ARGS", hide_env_values = true)]
     pub(crate) cap_args: Option<String>,
     /// How long one plugin may take; then it has as long again, 5 seconds at most, to end
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = libcni::DEFAULT_DEADLINE.as_secs())]
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = libcni::DEFAULT_DEADLINE.as_secs(), value_parser = seconds)]
     pub(crate) timeout: u64,
     /// Print JSON: tables as arrays, errors as error objects
     #[arg(long, global = true)]
@@ -329,6 +329,14 @@ pub(crate) struct Metrics {
     pub(crate) from: Option<String>,
 }
 
+/// In no time a plugin does nothing, nor does a rollback.
+fn seconds(word: &str) -> Result<u64, String> {
+    match word.parse::<u64>() {
+        Ok(0) => Err("a plugin needs at least a second".to_owned()),
+        parsed => parsed.map_err(|error| error.to_string()),
+    }
+}
+
 /// What is on the page is the node's business.
 fn loopback(word: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr =
@@ -421,5 +429,12 @@ mod tests {
             let by_all = parse_by(grammar(), &words(line)).unwrap_err();
             assert_eq!(parse(&words(line)).unwrap_err().to_string(), by_all.to_string(), "{line}");
         }
+    }
+
+    #[test]
+    fn plugins_need_some_time() {
+        let error = parse(&words("cnitool add pods /ns --timeout 0")).unwrap_err().to_string();
+        assert!(error.contains("--timeout") && error.contains("a plugin needs at least a second"), "{error}");
+        assert_eq!(parse(&words("cnitool add pods /ns --timeout 1")).unwrap().common.timeout, 1);
     }
 }
