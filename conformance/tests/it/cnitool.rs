@@ -243,6 +243,24 @@ fn the_readmes_commands_work_as_written() {
     assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
+#[test]
+fn the_helps_example_of_an_address_works_as_printed() {
+    let tour = Tour::new();
+    assert!(tour.install(LINKED).status.success());
+    let list = r#"{"cniVersion":"1.1.0","name":"pods","plugins":[{"type":"bridge","bridge":"pods0",
+        "ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}]}"#;
+    std::fs::write("/etc/cni/net.d/20-pods.conflist", list).unwrap();
+    let pod = tour.node.container_named("c1");
+    let help = tour.cnitool(&["add", "--help"]);
+    let example = help.lines().map(str::trim).find(|line| line.contains(" --args ")).unwrap();
+    let path = format!("{}:/usr/bin:/bin", tour.bin_dir.display());
+    let mut shell = Command::new("sh");
+    let output =
+        shell.args(["-c", example]).env_clear().env("PATH", path).env("CNI_PATH", &tour.bin_dir).output().unwrap();
+    assert!(output.status.success(), "{example}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(pod.namespace().global_addresses("eth1"), ["10.1.0.7/24"]);
+}
+
 /// A rollback's DEL would remove it: a veth of the reference's has no mark that says whose it is.
 #[test]
 fn an_add_whose_interface_is_there_already_leaves_it() {

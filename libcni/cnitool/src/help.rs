@@ -16,7 +16,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("", "cnitool doctor"),
     ]),
     ("add", &[
-        ("A second interface, with a given address", "cnitool add pods /run/netns/c1 -i eth1 --args IP=10.1.0.7"),
+        ("A second interface, with a given address", "cnitool add pods /run/netns/c1 -i eth1 --args 'IgnoreUnknown=1;IP=10.1.0.7'"),
         ("A host port", "cnitool add pods /run/netns/c1 --cap-args '{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"}]}'"),
         ("A network that is in no folder yet", "cnitool add ./new.conflist /run/netns/c1"),
     ]),
