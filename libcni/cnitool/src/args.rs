@@ -268,7 +268,7 @@ pub(crate) enum Ipam {
     Release {
         #[command(flatten)]
         one: OneAddress,
-        /// Release it even if its container lives, which goes on using it
+        /// Release it even if its container lives, which goes on using it, or if the file names no valid owner
         #[arg(long)]
         force: bool,
     },

@@ -7,7 +7,7 @@ use crate::settings::Settings;
 use anyhow::{Context, anyhow, bail};
 use host_local::by_hand;
 use host_local::conf::Removal;
-use host_local::inventory::{Held, Holder, list_held, usage};
+use host_local::inventory::{Held, Holder, Owner, list_held, usage};
 use inventory::host_locals;
 use libcni::cni_spec::{Code, ContainerId, FromAnyConf, IfName};
 use libcni::inventory::{Inventory, Life, OnNode};
@@ -54,9 +54,13 @@ fn list(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
         for folder in folders {
             let held = list_held(&folder);
             for held in held.with_context(|| format!("cannot read store {}", folder.display()))? {
-                let life = held.holder.as_ref().map(|holder| life(&on_node, holder));
-                let Held { address, holder, is_readable, written } = held;
-                let nobody = if is_readable { "reserved by hand" } else { "cannot be read" };
+                let Held { address, owner, written } = held;
+                let (life, holder) = match owner {
+                    Owner::Container(holder) => (life(&on_node, &holder), Some(holder)),
+                    Owner::Operator => ("reserved by hand", None),
+                    Owner::Invalid => ("names no valid owner", None),
+                    Owner::Unreadable => ("cannot be read", None),
+                };
                 let (container, ifname) = holder.unzip();
                 table.row([
                     json!(network.name),
@@ -65,7 +69,7 @@ fn list(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
                     json!(ifname.flatten().as_ref().map(IfName::as_str)),
                     json!(humantime::format_rfc3339_seconds(written).to_string()),
                     json!(boot.as_ref().map(|boot| if boot.is_after(written) { "earlier" } else { "this" })),
-                    json!(life.unwrap_or(nobody)),
+                    json!(life),
                 ]);
             }
         }
@@ -139,19 +143,19 @@ async fn release(settings: &Settings, one: &OneAddress, is_forced: bool) -> anyh
         let folder = Removal::from_any_conf(&object).place.folder;
         let held = list_held(&folder).with_context(failed)?.into_iter().find(|held| held.address == one.address);
         let Some(held) = held else { continue };
-        if !held.is_readable {
-            bail!(
-                "{}: {} cannot be read, so its owner is unknown",
-                failed(),
-                folder.join(one.address.to_string()).display()
-            );
-        }
-        let life = match &held.holder {
-            Some(holder) if !is_forced => Some(life(&gc::node().list(&network, &[])?, holder)),
-            _ => None,
-        };
-        if let (Some(life), Some((container, _))) = (life.filter(|life| *life != GONE), &held.holder) {
-            bail!("{}: container {container} holds it ({life}); DEL releases it, or --force", failed());
+        let file = || folder.join(one.address.to_string()).display().to_string();
+        match &held.owner {
+            Owner::Unreadable => bail!("{}: {} cannot be read, so its owner is unknown", failed(), file()),
+            Owner::Invalid if !is_forced => {
+                bail!("{}: {} names no valid owner, so it is unknown; --force releases it", failed(), file())
+            }
+            Owner::Container(holder) if !is_forced => {
+                let life = life(&gc::node().list(&network, &[])?, holder);
+                if life != GONE {
+                    bail!("{}: container {} holds it ({life}); DEL releases it, or --force", failed(), holder.0);
+                }
+            }
+            Owner::Container(_) | Owner::Operator | Owner::Invalid => (),
         }
         return by_hand::release(&object, &held, settings.timeout).await.with_context(failed);
     }

@@ -106,7 +106,7 @@ fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], findings: 
 type Stores = BTreeMap<PathBuf, BTreeMap<IpAddr, Option<Holder>>>;
 
 fn read_store(folder: &Path) -> BTreeMap<IpAddr, Option<Holder>> {
-    list_held(folder).into_iter().flatten().map(|held| (held.address, held.holder)).collect()
+    list_held(folder).into_iter().flatten().map(|held| (held.address, held.holder().cloned())).collect()
 }
 
 /// The addresses of an attachment whose container lives that host-local does not hold for it. A network that has addresses

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use bandwidth::ifb;
-use host_local::inventory::{Held, list_held, usage};
+use host_local::inventory::{Held, Owner, list_held, usage};
 use interface::host_veth;
 use inventory::Seen;
 use libcni::cni_spec::{self, AddResult, ContainerId, IfName, NetworkName, SpecVersion, json};
@@ -171,12 +171,12 @@ fn ranges(known: &Known, unseen: &mut Vec<String>) -> Vec<host_local::inventory:
     ranges
 }
 
-/// The addresses that an operator holds, and those whose file cannot be read. A folder that cannot be read is reported by the
+/// The addresses that an operator holds, and those whose owner cannot be read, or is none. A folder that cannot be read is reported by the
 /// look at reservations.
 fn without_owner(conf: &NetworkConf) -> (Vec<IpAddr>, Vec<IpAddr>) {
     let held = inventory::stores(conf).into_iter().filter_map(|folder| list_held(&folder).ok()).flatten();
     let (by_hand, unreadable): (Vec<_>, Vec<_>) =
-        held.filter(|held| held.holder.is_none()).partition(|held| held.is_readable);
+        held.filter(|held| held.holder().is_none()).partition(|held| held.owner == Owner::Operator);
     let address = |held: Held| held.address;
     (by_hand.into_iter().map(address).collect(), unreadable.into_iter().map(address).collect())
 }

@@ -87,8 +87,7 @@ impl Path<'_> {
                 answers.push(Answer::only(format!("{address} is held by hand in {of}: no container gets it")));
             }
             if network.unreadable.contains(&address) {
-                answers
-                    .push(Answer::only(format!("{address} is reserved in {of}, and the reservation cannot be read")));
+                answers.push(Answer::only(format!("{address} is reserved in {of}, and its owner is unknown")));
             }
             let range = network.ranges.iter().find(|range| range.first <= address && address <= range.last);
             if let Some(range) = range.filter(|_| answers.is_empty() && self.host.owner(address).is_none()) {

@@ -74,7 +74,7 @@ pub struct Network {
     pub ranges: Vec<Usage>,
     /// Addresses that an operator holds.
     pub by_hand: Vec<IpAddr>,
-    /// Reserved addresses whose file cannot be read, so that their owner is unknown.
+    /// Reserved addresses whose owner is unknown: the file cannot be read, or names no valid owner.
     pub unreadable: Vec<IpAddr>,
     /// Its attachments, by container and interface.
     pub attachments: Vec<Attachment>,

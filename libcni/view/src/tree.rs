@@ -145,7 +145,7 @@ impl Parts {
         let plugins =
             if network.plugins.is_empty() { "plugins unknown".to_owned() } else { network.plugins.join(", ") };
         let by_hand = network.by_hand.iter().map(|address| Branch::plain(format!("{address}  held by hand")));
-        let unreadable = |address| Branch::plain(format!("{address}  reserved")).and(Tone::Warning, "cannot be read");
+        let unreadable = |address| Branch::plain(format!("{address}  reserved")).and(Tone::Warning, "owner unknown");
         let unreadable = network.unreadable.iter().map(unreadable);
         let unnamed = |object| Branch::new(Tone::Warning, "unnamed").and(Tone::Plain, object);
         let attachments = network.attachments.iter().map(|attachment| of_attachment(attachment, at));

@@ -154,3 +154,21 @@ fn a_store_that_is_locked_is_waited_for_until_the_timeout() {
     drop(lock);
     assert!(!tool.path("data/pods/10.1.0.5").exists() && tool.path("data/pods/10.1.0.9").exists());
 }
+
+/// Another program's file, perhaps, or a damaged one: nobody says that the address is free.
+#[test]
+fn an_address_whose_owner_is_no_valid_name_is_released_by_force_only() {
+    let tool = tool();
+    tool.write("data/pods/10.1.0.3", "q/q\r\neth0");
+    let listed = tool.run(&["ipam", "list", "--csv"]).ok();
+    assert!(listed.contains("pods,10.1.0.3,,,") && listed.contains(",names no valid owner"), "{listed}");
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot release 10.1.0.3 in network pods: $DIR/data/pods/10.1.0.3 names no valid owner, so it is unknown; --force releases it
+    "#]]
+    .assert_eq(&tool.run(&["ipam", "release", "pods", "10.1.0.3"]).shown());
+    assert!(tool.path("data/pods/10.1.0.3").exists());
+    tool.run(&["ipam", "release", "pods", "10.1.0.3", "--force"]).ok();
+    assert!(!tool.path("data/pods/10.1.0.3").exists());
+}

@@ -84,7 +84,7 @@ fn write_network(network: &Network, at: SystemTime, text: &mut String) {
     attachments.write(text);
     let mut rest = Table::new(&["without an attachment"]);
     network.by_hand.iter().for_each(|address| rest.row([format!("{address} is held by hand")]));
-    network.unreadable.iter().for_each(|address| rest.row([format!("{address} is reserved, and cannot be read")]));
+    network.unreadable.iter().for_each(|address| rest.row([format!("{address} is reserved, its owner unknown")]));
     network.nameless.iter().for_each(|object| rest.row([shown(object)]));
     rest.write(text);
 }

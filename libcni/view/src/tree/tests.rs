@@ -58,7 +58,7 @@ fn a_reservation_that_cannot_be_read_is_not_called_held_by_hand() {
     let mut office = network("office");
     office.unreadable.push("10.7.0.9".parse().unwrap());
     let shown = plain(&view(vec![office]));
-    assert!(shown.contains("10.7.0.9 reserved  cannot be read") && !shown.contains("by hand"), "{shown}");
+    assert!(shown.contains("10.7.0.9 reserved  owner unknown") && !shown.contains("by hand"), "{shown}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use cni_spec::{CniError, Code, ConfObject, FromAnyConf, FromConf};
 use crate::address::Address;
 use crate::conf::{Conf, Removal};
 use crate::fault::fault;
-use crate::inventory::{Held, holder_of};
+use crate::inventory::{Held, Owner};
 use crate::store::{Content, Place, Reserved, Store, read};
 
 /// No container can have this name, so neither DEL nor GC releases it.
@@ -46,7 +46,7 @@ pub async fn release(object: &ConfObject, held: &Held, patience: Duration) -> Re
     let changed = || CniError::new(Code::STATE, format!("{address} is held by another owner by now, or by none"));
     let mut store = Store::find(&place).await.map_err(|error| fault(&error))?.ok_or_else(changed)?;
     let outcome = match read(&place.folder.join(address.to_string())) {
-        Some(Content::Held(text)) if holder_of(&Content::Held(text.clone())) == held.holder => {
+        Some(Content::Held(text)) if Owner::of(&Content::Held(text.clone())) == held.owner => {
             store.release(address, &text).map_err(|error| fault(&error))
         }
         _ => Err(changed()),

@@ -33,7 +33,7 @@ fn find_free(conf: &Removal, stale: &Stale<'_>) -> Result<BTreeSet<Address>, Cni
     let unreadable = |error| fault(&OpError::io("read", format!("store {}", folder.display()), &error));
     let mut held = list_held(folder).map_err(unreadable)?;
     held.retain(|held| {
-        let holder = held.holder.as_ref();
+        let holder = held.holder();
         holder
             .is_some_and(|(container, ifname)| stale.has(container.as_str(), ifname.as_ref().map(|name| name.as_str())))
     });
@@ -44,7 +44,7 @@ fn find_free(conf: &Removal, stale: &Stale<'_>) -> Result<BTreeSet<Address>, Cni
     let places = Places::look();
     held.retain(|held| {
         let address = held.address;
-        let of_network = network.as_ref().zip(held.holder.as_ref());
+        let of_network = network.as_ref().zip(held.holder());
         let is_used = match of_network {
             Some((network, (container, ifname))) => {
                 in_use::find(&places, (network, container, ifname.as_ref()), &[address])

@@ -44,9 +44,31 @@ pub fn folder(network: &NetworkName, ipam: &str) -> Option<PathBuf> {
 /// A container, and its interface except in files of the older form.
 pub type Holder = (ContainerId, Option<IfName>);
 
-pub(crate) fn holder_of(content: &Content) -> Option<Holder> {
-    let (container, ifname) = content.attachment()?;
-    Some((ContainerId::parse(container).ok()?, ifname.map(IfName::parse).transpose().ok()?))
+/// The owner of a file of a network's folder that holds an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// A container.
+    Container(Holder),
+    /// An operator: the text is a note, which no attachment has as its name.
+    Operator,
+    /// Unknown: the text has the form of an attachment's name, a single word or two with CR LF between, and is none.
+    Invalid,
+    /// Unknown: the file cannot be read; those of root cannot by other users.
+    Unreadable,
+}
+
+impl Owner {
+    pub(crate) fn of(content: &Content) -> Self {
+        let Content::Held(text) = content else { return Self::Unreadable };
+        let parse = |(container, ifname): (&str, Option<&str>)| {
+            Some((ContainerId::parse(container).ok()?, ifname.map(IfName::parse).transpose().ok()?))
+        };
+        match content.attachment().and_then(parse) {
+            Some(holder) => Self::Container(holder),
+            None if text.contains("\r\n") || !text.trim().contains(char::is_whitespace) => Self::Invalid,
+            None => Self::Operator,
+        }
+    }
 }
 
 /// A file of a network's folder that holds an address.
@@ -54,12 +76,21 @@ pub(crate) fn holder_of(content: &Content) -> Option<Holder> {
 pub struct Held {
     /// The address.
     pub address: IpAddr,
-    /// Who holds it; `None`: an operator wrote the file, or it cannot be read.
-    pub holder: Option<Holder>,
-    /// Whether the file can be read: those of root cannot by other users.
-    pub is_readable: bool,
+    /// Who holds it.
+    pub owner: Owner,
     /// When the file was written.
     pub written: SystemTime,
+}
+
+impl Held {
+    /// The container that holds it.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        match &self.owner {
+            Owner::Container(holder) => Some(holder),
+            Owner::Operator | Owner::Invalid | Owner::Unreadable => None,
+        }
+    }
 }
 
 /// All addresses that a folder holds, in order. Takes no lock and changes nothing. A missing folder holds none.
@@ -80,13 +111,7 @@ pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
         if content == Content::Debris {
             continue;
         }
-        let held_by = Held {
-            address: address.ip(),
-            holder: holder_of(&content),
-            is_readable: content != Content::Opaque,
-            written: meta.modified()?,
-        };
-        held.push((address, held_by));
+        held.push((address, Held { address: address.ip(), owner: Owner::of(&content), written: meta.modified()? }));
     }
     held.sort_unstable_by_key(|(address, _)| *address);
     Ok(held.into_iter().map(|(_, held)| held).collect())
@@ -230,7 +255,7 @@ mod tests {
         let ipam = r#""subnet":"10.1.0.0/28","exclude":["10.1.0.4/30","10.1.0.5/32"]"#;
         assert_eq!(usage_of(folder.path(), ipam), "0 10.1.0.1-10.1.0.14 2/9");
         let held = list_held(&network).unwrap();
-        let shown: Vec<_> = held.iter().map(|held| (held.address.to_string(), held.holder.is_some())).collect();
+        let shown: Vec<_> = held.iter().map(|held| (held.address.to_string(), held.holder().is_some())).collect();
         let held = |address: &str, has_holder| (address.to_owned(), has_holder);
         assert_eq!(
             shown,
@@ -245,8 +270,20 @@ mod tests {
         // To root, whom permissions do not stop, a folder is as unreadable.
         std::fs::create_dir(folder.path().join("10.1.0.10")).unwrap();
         let held = list_held(folder.path()).unwrap();
-        let shown: Vec<_> = held.iter().map(|held| (held.holder.is_none(), held.is_readable)).collect();
-        assert_eq!(shown, [(true, true), (true, false)]);
+        let owners: Vec<_> = held.into_iter().map(|held| held.owner).collect();
+        assert_eq!(owners, [Owner::Operator, Owner::Unreadable]);
+    }
+
+    #[test]
+    fn a_text_that_looks_like_an_owner_and_is_none_is_not_held_by_hand() {
+        let owner = |text: &str| Owner::of(&Content::parse(text.as_bytes()));
+        for text in ["q/q", "foo\n", "\r\neth0", "q/q\r\neth0", "c1\r\neth 0", "c1\r\n"] {
+            assert_eq!(owner(text), Owner::Invalid, "{text:?}");
+        }
+        for text in ["an operator's note", "printer, old\n", "reserved by an operator\n"] {
+            assert_eq!(owner(text), Owner::Operator, "{text:?}");
+        }
+        assert!(matches!(owner("c1\r\neth0"), Owner::Container(_)) && matches!(owner("c1"), Owner::Container(_)));
     }
 
     #[test]

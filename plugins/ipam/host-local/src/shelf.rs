@@ -127,7 +127,7 @@ pub(crate) fn foresee(conf: &Conf, owner: &Attachment) -> Result<Option<AddResul
         return Ok(None);
     }
     let is_owners = |held: &&Held| {
-        let holder = held.holder.as_ref();
+        let holder = held.holder();
         holder.is_some_and(|(container, ifname)| {
             *container == owner.container_id && ifname.as_ref().is_none_or(|ifname| *ifname == owner.ifname)
         })

@@ -64,7 +64,7 @@ fn full_set(conf: &Conf) -> Result<Option<&RangeSet>, OpError> {
             if conf.reclaim != Reclaim::Never {
                 // ADD would release these.
                 held.retain(|held| {
-                    held.holder.is_none() || !boot.as_ref().is_some_and(|boot| boot.is_after(held.written))
+                    held.holder().is_none() || !boot.as_ref().is_some_and(|boot| boot.is_after(held.written))
                 });
             }
             let held = held.into_iter().map(|held| held.address.into()).collect();
