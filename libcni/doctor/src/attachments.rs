@@ -18,7 +18,7 @@ pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<
     let listing = match node.runtime.cache().list(None) {
         Ok(listing) => listing,
         Err(error) => {
-            findings.push(Kind::unseen(None, "the cache", &error));
+            findings.push(Kind::unseen(None, "the cache", &error.with_causes()));
             libcni::cache::Listing::default()
         }
     };

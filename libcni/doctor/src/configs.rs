@@ -18,7 +18,7 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
     let paths = match conflist::search_order(node.conf_dir) {
         Ok(paths) => paths,
         Err(error) => {
-            findings.push(Kind::unseen(None, &node.conf_dir.display().to_string(), &error));
+            findings.push(Kind::unseen(None, &node.conf_dir.display().to_string(), &error.with_causes()));
             Vec::new()
         }
     };

@@ -168,15 +168,34 @@ impl Kind {
 
     /// What could not be looked at, and why.
     pub(crate) fn unseen(network: Option<&str>, what: &str, error: &dyn fmt::Display) -> Finding {
+        let error = error.to_string();
         let mut finding = Self::Unseen.finding(Level::Warning, network, format!("cannot look at {what}: {error}"));
-        "Run it as root, on the node itself.".clone_into(&mut finding.remedy);
+        finding.remedy = remedy(&error).to_owned();
         finding
+    }
+}
+
+/// What an operator can do about something that could not be looked at, whose cause is known as text only.
+fn remedy(error: &str) -> &'static str {
+    let error = error.to_lowercase();
+    match ["permission denied", "operation not permitted", "eperm", "eacces"].iter().any(|word| error.contains(word)) {
+        true => "Run it as root, with all capabilities, on the node itself.",
+        false => "Mend what the message names, and run it again.",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Kind;
+    use super::{Kind, remedy};
+
+    #[test]
+    fn the_remedy_of_what_is_unseen_fits_the_cause() {
+        let privilege = "Run it as root, with all capabilities, on the node itself.";
+        assert_eq!(remedy("cannot read /x: Permission denied (os error 13)"), privilege);
+        assert_eq!(remedy("RTM_GETLINK: EPERM (1)"), privilege);
+        let text = "cannot list cache /var/lib/cni/results: Not a directory (os error 20)";
+        assert_eq!(remedy(text), "Mend what the message names, and run it again.");
+    }
 
     #[test]
     fn the_readme_has_a_row_for_each_kind() {
