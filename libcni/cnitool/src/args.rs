@@ -371,7 +371,7 @@ pub(crate) struct Gc {
 /// What to install, and where.
 #[derive(Debug, Args)]
 pub(crate) struct Install {
-    /// Where to
+    /// Where to; made with the folders above it if it does not exist, as `install -d` does, which is reported
     #[arg(long, value_name = "DIR")]
     pub(crate) bin_dir: PathBuf,
     /// Only this plugin (repeatable) [default: all but noop, which is for tests]

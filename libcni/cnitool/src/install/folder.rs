@@ -45,7 +45,10 @@ impl Folder {
     /// Makes the folder if it does not exist, locks it, and removes what an interrupted `install` left.
     pub(super) fn lock(dir: &Path) -> anyhow::Result<Self> {
         let failed = |verb| format!("cannot {verb} {}", dir.display());
-        std::fs::create_dir_all(dir).with_context(|| failed("make"))?;
+        if !dir.exists() {
+            std::fs::create_dir_all(dir).with_context(|| failed("make"))?;
+            tracing::warn!("{} did not exist and was made", dir.display());
+        }
         let folder = Self { lock: lock(&dir.join(LOCK)).with_context(|| failed("lock"))?, dir: dir.to_owned() };
         for entry in std::fs::read_dir(dir).with_context(|| failed("list"))? {
             let entry = entry.with_context(|| failed("list"))?;

@@ -37,9 +37,11 @@ fn each_plugin_is_a_file_of_its_own() {
         host-local  $DIR/target/host-local  -
         cnitool     $DIR/target/cnitool     -
 
-        stderr: "#]]
+        stderr: warning: $DIR/target did not exist and was made
+    "#]]
     .assert_eq(&install(&tool, &[]).shown());
     assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
+    assert_eq!(install(&tool, &[]).stderr, "", "it exists");
     let meta = |name: &str| tool.path(name).metadata().unwrap();
     assert_eq!(tool.read("target/bridge"), tool.read("target/host-local"));
     for name in ["target/bridge", "target/host-local", "target/cnitool"] {
