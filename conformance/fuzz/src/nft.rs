@@ -40,7 +40,7 @@ fn rule_is_kept(rule: RuleInfo) {
         assert!(expr.to_string().starts_with("[ "));
     }
     for family in [Family::Ip, Family::Ip6] {
-        let says = filter::fuzzing::nft_rule(&rule.clone().of(family)).map(|rule| rule.to_string());
+        let says = cni_filter::fuzzing::nft_rule(&rule.clone().of(family)).map(|rule| rule.to_string());
         assert!(says.is_none_or(|text| !text.contains('\n')));
     }
     let sent = rule.clone().of(Family::Ip);

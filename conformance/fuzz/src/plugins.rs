@@ -3,9 +3,9 @@
 use crate::hold;
 use bridge::conf::{Conf, Removal};
 use bridge::plan::{self, Own, Plan};
+use cni_filter::iptables::rule::{self, Rule};
+use cni_filter::{Names, fuzzing};
 use cni_spec::{ConfObject, FromAnyConf, FromConf, IfName, SpecVersion, json};
-use filter::iptables::rule::{self, Rule};
-use filter::{Names, fuzzing};
 use interface::Step;
 use noop::control::Control;
 use skel::env::Environment;

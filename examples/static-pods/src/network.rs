@@ -139,8 +139,8 @@ impl Network {
 
 /// What is on the node, so that pods of other runtimes on the same networks stay.
 #[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
-fn node_inventory() -> inventory::Node {
-    inventory::Node { search_path: std::env::var("PATH").unwrap_or_default() }
+fn node_inventory() -> on_node::Node {
+    on_node::Node { search_path: std::env::var("PATH").unwrap_or_default() }
 }
 
 fn lines(errors: &[pods::Error]) -> String {

@@ -7,7 +7,7 @@ mod node;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use filter::{Backend, Filter, Known, Names, gc};
+use cni_filter::{Backend, Filter, Known, Names, gc};
 use ipnetwork::IpNetwork;
 use node::{ETH0, Pod, has, in_netns, remove, remove_known, sh};
 use std::io::Write;

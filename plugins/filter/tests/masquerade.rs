@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use filter::{Backend, Filter, Known, Names, gc};
+use cni_filter::{Backend, Filter, Known, Names, gc};
 use ipnetwork::IpNetwork;
 use netops::nft::{Change, Cmp, Expr, Family, Nft, Register, Rule, Side, Table, Transaction, load_address};
 use node::{ETH0, Pod, has, in_netns, in_pod, remove, remove_known, sh};

@@ -9,7 +9,7 @@ mod reference;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use filter::{Filter, Mac, Names, gc_spoof_guards};
+use cni_filter::{Filter, Mac, Names, gc_spoof_guards};
 use netops::nft::{Change, Family, Nft, Rule, Table, Transaction};
 use node::{ETH0, Pod, has, in_netns, in_pod, remove, sh};
 
@@ -139,7 +139,7 @@ fn guards_without_a_port_are_listed() {
             return;
         }
         let listed = || {
-            let found = filter::list("office", "").unwrap();
+            let found = cni_filter::list("office", "").unwrap();
             found.into_iter().map(|noted| (noted.container, noted.ifname, noted.object)).collect::<Vec<_>>()
         };
         assert_eq!(listed(), []);

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use cni_filter::Filter;
 use cni_spec::{Attachment, CniError, Code};
-use filter::Filter;
 use netops::bridge_port::{self, Vlans};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Place, Settings, Target};
 use netops::route::{self, Route};

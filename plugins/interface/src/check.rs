@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use cni_filter::Filter;
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface, Ip};
-use filter::Filter;
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
 use netops::bridge_port::{self, Vlans};

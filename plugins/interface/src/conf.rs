@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use cni_filter::Backend;
 use cni_spec::{AddResult, CniError, Code, Dns, IfName, SpecVersion};
-use filter::Backend;
 use netops::link::{self, Mac};
 use serde::Deserialize;
 use skel::request::Raw;

@@ -7,9 +7,9 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use cni_filter::{Filter, Known};
 use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetConf};
-use filter::{Filter, Known};
 use netops::error::Result as OpResult;
 use netops::link::{self, Link};
 use netops::unlink::{self, Left};
@@ -196,10 +196,10 @@ struct Sweeping<'a> {
 async fn gc_by(plugin: &dyn Collect, asked: Sweeping<'_>) -> Result<(), CniError> {
     let Sweeping { valid, sweep, net, raw, filters } = asked;
     let network = &net.name;
-    let names = || sweep.map(|attachment| filter::Names::from(*attachment));
+    let names = || sweep.map(|attachment| cni_filter::Names::from(*attachment));
     let timer = Timer::start();
     let mut errors: Vec<CniError> = match filters {
-        true => filter::gc(network.as_str(), names(), raw.search_path()).into_iter().map(failed).collect(),
+        true => cni_filter::gc(network.as_str(), names(), raw.search_path()).into_iter().map(failed).collect(),
         false => Vec::new(),
     };
     timer.end("collect rules");
@@ -226,7 +226,7 @@ async fn gc_by(plugin: &dyn Collect, asked: Sweeping<'_>) -> Result<(), CniError
     timer.end("collect links");
     // Behind links, as in DEL.
     if filters {
-        errors.extend(filter::gc_spoof_guards(&names().valid).into_iter().map(failed));
+        errors.extend(cni_filter::gc_spoof_guards(&names().valid).into_iter().map(failed));
     }
     if let Some(ipam) = raw.ipam(net) {
         match plugin.list_unmarked().and_then(|links| without_seen(links, &ipam)) {

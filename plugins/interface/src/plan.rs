@@ -5,8 +5,8 @@
 
 use std::fmt;
 
+use cni_filter::Backend;
 use cni_spec::{AddResult, Attachment, CniError, Dns};
-use filter::Backend;
 use ipnetwork::IpNetwork;
 use netops::addr::Address;
 use netops::bridge_port::Vlans;

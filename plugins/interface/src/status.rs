@@ -1,7 +1,7 @@
 //! STATUS: whether ADD could be served now.
 
+use cni_filter::{Backend, Filter};
 use cni_spec::{CniError, Code, NetConf, NetworkName};
-use filter::{Backend, Filter};
 use netops::link::tun::{Tap, create_tap};
 use netops::link::{self, Kind, LinkName, NewLink, Place, Veth};
 use netops::{Kernel, Netns, OpError, trial};

@@ -6,8 +6,8 @@
 use std::cell::Cell;
 use std::fmt;
 
+use cni_filter::Known;
 use cni_spec::{Attachment, CniError, Code};
-use filter::Known;
 use netops::link::{self, Link};
 use netops::txn::{Failed, NodeUndo, Undoer, Why};
 use netops::{Kernel, OpError, unlink};
@@ -90,7 +90,7 @@ impl Undoer for AddUndoer<'_> {
             Undo::Request | Undo::Lease => self.release().await.map_err(|error| error.to_string()),
             Undo::Filter => {
                 let known = Known { search_path: self.search_path, ..Known::default() };
-                first_error(filter::remove_all(self.attachment.into(), known))
+                first_error(cni_filter::remove_all(self.attachment.into(), known))
             }
             Undo::Node(change) => change.run(&self.pod.host).map_err(|error| error.to_string()),
             Undo::ContainerLink(link) => {

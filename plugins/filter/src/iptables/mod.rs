@@ -8,9 +8,9 @@
 //! A plugin describes its rules once and takes the table of either dialect:
 //!
 //! ```no_run
-//! # use filter::iptables::rule::{Masked, Protocol, Rule, Target, is};
-//! # use filter::iptables::{Edit, NewRule, TableName};
-//! # use filter::{Names, Filter, Stale};
+//! # use cni_filter::iptables::rule::{Masked, Protocol, Rule, Target, is};
+//! # use cni_filter::iptables::{Edit, NewRule, TableName};
+//! # use cni_filter::{Names, Filter, Stale};
 //! # use netops::nft::Family;
 //! # fn host_port(pod: Names<'_>, search_path: &str) -> netops::error::Result<()> {
 //! let mut filter = Filter::open()?.searching(search_path);

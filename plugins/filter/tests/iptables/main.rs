@@ -15,9 +15,9 @@ mod shapes;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use filter::iptables::rule::{Rule, Target};
-use filter::iptables::{NewRule, TableName};
-use filter::{Backend, Filter, Known, Names, gc, remove_all};
+use cni_filter::iptables::rule::{Rule, Target};
+use cni_filter::iptables::{NewRule, TableName};
+use cni_filter::{Backend, Filter, Known, Names, gc, remove_all};
 use netops::nft::{Change, Expr, Family, Nft, Table, Transaction, Verdict};
 use node::{ETH0, has, in_netns, sh};
 
@@ -121,7 +121,7 @@ fn processes_that_change_rules_wait_for_each_other() {
                     let mut table = filter.iptables(Family::Ip, TableName::Nat).unwrap().expect("nf_tables");
                     let rule = Rule { comment: Some(number.to_string()), target: Target::Return, ..Rule::default() };
                     let new = NewRule { chain: "POSTROUTING".to_owned(), rule, note: None };
-                    let look = |table: &mut filter::iptables::Table<'_>| {
+                    let look = |table: &mut cni_filter::iptables::Table<'_>| {
                         looks.fetch_add(1, Ordering::Relaxed);
                         table.append_once(new.clone())
                     };

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use cni_filter::Filter;
+use cni_filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
+use cni_filter::iptables::{Edit, Found, NativeTable, NewRule};
 use expect_test::{Expect, expect};
-use filter::Filter;
-use filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
-use filter::iptables::{Edit, Found, NativeTable, NewRule};
 use netops::nft::{self, BaseChain, Family, Hook, Nft};
 
 use crate::node::{has, in_netns, sh};

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use filter::iptables::rule::{Protocol, Rule, Target, is};
+use cni_filter::iptables::rule::{Protocol, Rule, Target, is};
 use netops::nft::Family;
 
 use crate::native::{common, jump, rule, table, write};

@@ -4,9 +4,9 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use filter::iptables::rule::{Masked, Protocol, Rule, Target, is};
-use filter::iptables::{Edit, NativeTable, NewRule, Table, TableName};
-use filter::{Filter, Names, Stale};
+use cni_filter::iptables::rule::{Masked, Protocol, Rule, Target, is};
+use cni_filter::iptables::{Edit, NativeTable, NewRule, Table, TableName};
+use cni_filter::{Filter, Names, Stale};
 use ipnetwork::IpNetwork;
 use netops::nft::{self, BaseChain, Family, Hook};
 
@@ -113,7 +113,7 @@ fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) {
     let stale = Stale::new(network, &valid.into());
     table
         .sweep(|table| {
-            let gone = |found: &filter::iptables::Found| stale.has(found.note.as_deref());
+            let gone = |found: &cni_filter::iptables::Found| stale.has(found.note.as_deref());
             let entries = table.list(DNAT)?.unwrap_or_default().into_iter().filter(gone);
             let mut edits = Vec::new();
             for entry in entries {

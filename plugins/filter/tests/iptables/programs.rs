@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use filter::iptables::rule::{Rule, Target};
-use filter::iptables::{Edit, NewRule, TableName};
-use filter::{Backend, Filter, Known, Names, gc, remove_all};
+use cni_filter::iptables::rule::{Rule, Target};
+use cni_filter::iptables::{Edit, NewRule, TableName};
+use cni_filter::{Backend, Filter, Known, Names, gc, remove_all};
 use netops::nft::{ExtensionKind, Family, Nft, Table};
 
 use crate::node::{ETH0, has, in_netns};

@@ -1,8 +1,8 @@
 //! Rules and changes of other programs.
 
-use filter::Filter;
-use filter::iptables::rule::{Rule, Target};
-use filter::iptables::{Edit, NewRule, TableName};
+use cni_filter::Filter;
+use cni_filter::iptables::rule::{Rule, Target};
+use cni_filter::iptables::{Edit, NewRule, TableName};
 use netops::nft::Family;
 
 use crate::node::{has, in_netns, sh};

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use filter::Filter;
-use filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
-use filter::iptables::{Edit, Found, NewRule, Table, TableName};
+use cni_filter::Filter;
+use cni_filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
+use cni_filter::iptables::{Edit, Found, NewRule, Table, TableName};
 use netops::nft::{self, Family, Nft};
 
 use crate::node::{has, in_netns, sh};

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use filter::{Backend, Filter};
+use cni_filter::{Backend, Filter};
 use netops::nft::Nft;
 
 use crate::node::{ETH0, in_netns};

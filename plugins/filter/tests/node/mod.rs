@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use filter::{Known, Names, remove_all};
+use cni_filter::{Known, Names, remove_all};
 use nix::sched::{CloneFlags, setns, unshare};
 
 pub(crate) const ETH0: Names<'static> = Names { network: "office", container: "c1", ifname: "eth0" };

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use filter::{Mac, Names, gc_spoof_guards};
+use cni_filter::{Mac, Names, gc_spoof_guards};
 
 use crate::node::{ETH0, Pod, has, in_netns, remove, sh};
 use crate::{MAC, add, chains, check, delete_port, jumps, make_port, of};

@@ -1,7 +1,7 @@
 //! The bridge plugin's keys: every rule about them, so that nothing later can meet a bad value.
 
+use cni_filter::Backend;
 use cni_spec::{CniError, ConfObject, Dns, FromAnyConf, FromConf, IfName};
-use filter::Backend;
 use interface::conf::{self, ArgsKey, DnsKey, IpamKey, MacKey, invalid, vlan_id};
 use interface::container::{Dad, RouterAdvertisements};
 use netops::bridge_port::Vlans;

@@ -1,7 +1,7 @@
 //! The ptp plugin's keys.
 
+use cni_filter::Backend;
 use cni_spec::{CniError, ConfObject, Dns, FromConf};
-use filter::Backend;
 use interface::conf::{self, DnsKey};
 use serde::Deserialize;
 

@@ -17,9 +17,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed, invalid};
+use cni_filter::iptables::{Edit, Table, TableName};
+use cni_filter::{Filter, Names, Noted, OfNetwork};
 use cni_spec::{AddResult, Attachment, CniError, Code, NetworkName, SpecVersion};
-use filter::iptables::{Edit, Table, TableName};
-use filter::{Filter, Names, Noted, OfNetwork};
 use netops::nft::Family;
 use netops::{Errno, OpError};
 

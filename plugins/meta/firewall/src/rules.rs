@@ -19,9 +19,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use filter::Names;
-use filter::iptables::rule::{Rule, Target, is, is_not};
-use filter::iptables::{Before, Edit, Found, NativeTable, NewRule, Table};
+use cni_filter::Names;
+use cni_filter::iptables::rule::{Rule, Target, is, is_not};
+use cni_filter::iptables::{Before, Edit, Found, NativeTable, NewRule, Table};
 use netops::OpError;
 use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};

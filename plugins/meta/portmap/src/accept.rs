@@ -13,9 +13,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use filter::iptables::rule::{Is, Rule, Target, is};
-use filter::iptables::{Before, Edit, Found, NewRule, Table};
-use filter::{Names, Noted, OfNetwork, Stale};
+use cni_filter::iptables::rule::{Is, Rule, Target, is};
+use cni_filter::iptables::{Before, Edit, Found, NewRule, Table};
+use cni_filter::{Names, Noted, OfNetwork, Stale};
 use netops::error::Result;
 
 use crate::iptables::each_once;

@@ -1,6 +1,6 @@
 //! The attachment's rules before an ADD, and how an ADD that fails puts them back.
 
-use filter::iptables::{Before, Edit, Found, Table};
+use cni_filter::iptables::{Before, Edit, Found, Table};
 use netops::error::Result;
 
 use crate::iptables::{DNAT, remove};

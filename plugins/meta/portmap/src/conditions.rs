@@ -3,8 +3,8 @@
 //! What a rule of crate filter can say is written over netlink. iptables' other words are left to its programs. nft's
 //! other words are refused: nothing but nft itself reads its language.
 
+use cni_filter::iptables::rule::{Is, Rule, Target};
 use cni_spec::CniError;
-use filter::iptables::rule::{Is, Rule, Target};
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
 

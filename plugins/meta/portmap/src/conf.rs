@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use chained::invalid;
+use cni_filter::iptables::rule::{Masked, Protocol};
 use cni_spec::{CniError, ConfObject, FromConf, json};
-use filter::iptables::rule::{Masked, Protocol};
 use netops::nft::Family;
 use serde::Deserialize;
 

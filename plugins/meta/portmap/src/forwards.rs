@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use filter::Filter;
-pub use filter::iptables::rule::Protocol;
-use filter::iptables::rule::{Is, Target};
-use filter::iptables::{Found, Table, TableName};
+use cni_filter::Filter;
+pub use cni_filter::iptables::rule::Protocol;
+use cni_filter::iptables::rule::{Is, Target};
+use cni_filter::iptables::{Found, Table, TableName};
 use netops::error::Result;
 
 use crate::pod::{FAMILIES, is_conditional};

@@ -9,9 +9,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use filter::Filter;
-use filter::iptables::rule::{Is, Protocol, Rule};
-use filter::iptables::{Before, Found, Table, TableName, in_legacy};
+use cni_filter::Filter;
+use cni_filter::iptables::rule::{Is, Protocol, Rule};
+use cni_filter::iptables::{Before, Found, Table, TableName, in_legacy};
 use netops::error::Result;
 use netops::places::Places;
 use netops::{Errno, OpError};

@@ -17,9 +17,9 @@ pub(crate) use collect::{Search, Traced, gc};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use filter::Names;
-use filter::iptables::rule::{Protocol, Rule, Target, is};
-use filter::iptables::{Edit, Found, NewRule, Table};
+use cni_filter::Names;
+use cni_filter::iptables::rule::{Protocol, Rule, Target, is};
+use cni_filter::iptables::{Edit, Found, NewRule, Table};
 use ipnetwork::IpNetwork;
 use netops::error::Result;
 use netops::nft::Family;

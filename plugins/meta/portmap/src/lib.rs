@@ -34,9 +34,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed};
+use cni_filter::iptables::{Before, Edit, Table, TableName};
+use cni_filter::{Filter, Names, OfNetwork, Stale};
 use cni_spec::{AddResult, Attachment, CniError, Code};
-use filter::iptables::{Before, Edit, Table, TableName};
-use filter::{Filter, Names, OfNetwork, Stale};
 use interface::reserved::Reserved;
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
@@ -283,7 +283,7 @@ fn with_table<T>(
 /// An error of the config: iptables' programs alone know whether they can use the words of the conditions.
 fn unusable_conditions(pod: &Pod<'_>, error: &OpError) -> Option<CniError> {
     let words = &pod.conf.conditions(pod.family).rule().words;
-    let says = filter::iptables::unusable_input(error).filter(|_| !words.is_empty())?;
+    let says = cni_filter::iptables::unusable_input(error).filter(|_| !words.is_empty())?;
     let key = if pod.family == Family::Ip6 { "conditionsV6" } else { "conditionsV4" };
     let why = format!("iptables refuses it: {says}");
     Some(CniError::invalid_key(key, format!("{:?}", words.join(" ")), &why))

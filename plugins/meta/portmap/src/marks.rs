@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use chained::failed;
+use cni_filter::iptables::rule::Target;
+use cni_filter::iptables::{Found, Table};
+use cni_filter::{Noted, OfNetwork};
 use cni_spec::{Attachment, CniError, NetworkName};
-use filter::iptables::rule::Target;
-use filter::iptables::{Found, Table};
-use filter::{Noted, OfNetwork};
 
 use crate::conf::Backend;
 use crate::iptables::{DNAT, Search, Traced, chain_names};

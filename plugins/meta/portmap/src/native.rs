@@ -17,10 +17,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use cni_filter::iptables::rule::{Rule, Target, is};
+use cni_filter::iptables::{Before, Edit, Found, NativeTable, NewRule, Table};
+use cni_filter::{Names, Noted, OfNetwork, Stale};
 use cni_spec::collection::Sweep;
-use filter::iptables::rule::{Rule, Target, is};
-use filter::iptables::{Before, Edit, Found, NativeTable, NewRule, Table};
-use filter::{Names, Noted, OfNetwork, Stale};
 use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};
 

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
+use cni_filter::iptables::Found;
+use cni_filter::iptables::rule::{Is, Protocol, Rule, Target};
+use cni_filter::{Names, Owner};
 use cni_spec::Attachment;
-use filter::iptables::Found;
-use filter::iptables::rule::{Is, Protocol, Rule, Target};
-use filter::{Names, Owner};
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
 use netops::nft::conntrack::Flow;

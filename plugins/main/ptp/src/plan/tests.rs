@@ -1,7 +1,7 @@
 use super::*;
+use cni_filter::Backend;
 use cni_spec::{Code, SpecVersion, json};
 use expect_test::{Expect, expect};
-use filter::Backend;
 
 fn planned(lease: &str, conf: &Conf) -> Result<Plan, CniError> {
     let lease = AddResult::from_value(&json::parse(lease.as_bytes()).unwrap(), SpecVersion::LATEST).unwrap();

@@ -1,9 +1,9 @@
 //! What GC removes of a network, and how it finds it.
 
+use cni_filter::iptables::rule::Is;
+use cni_filter::iptables::{Edit, Found, Table};
+use cni_filter::{Names, Noted, OfNetwork, Stale};
 use cni_spec::collection::Sweep;
-use filter::iptables::rule::Is;
-use filter::iptables::{Edit, Found, Table};
-use filter::{Names, Noted, OfNetwork, Stale};
 use netops::error::Result;
 
 use super::{BRIDGE, OWN, end_isolation};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use cni_filter::iptables::{Edit, Found, Table};
+use cni_filter::{Names, OfNetwork, Stale};
 use cni_spec::collection::Sweep;
-use filter::iptables::{Edit, Found, Table};
-use filter::{Names, OfNetwork, Stale};
 use netops::error::Result;
 
 use super::{DNAT, OWN, chain_names, start_of};

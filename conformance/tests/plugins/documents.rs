@@ -1,0 +1,63 @@
+//! TESTS.md and DIFFERENCES.md name tests, TRUST.md files: each of them exists.
+
+use crate::subjects::skip;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The texts in backquotes that are paths of tests.
+fn tests_named_in(document: &str) -> Vec<&str> {
+    document.split('`').skip(1).step_by(2).filter(|word| word.contains("::") && !word.ends_with("::")).collect()
+}
+
+/// The file that contains `module::test`, by the prefix of its crate.
+fn file_of(workspace: &Path, module: &str) -> Option<PathBuf> {
+    let folders = [
+        ("cni-spec::", "libcni/spec/src"),
+        ("cnitool::", "plugins/cnitool/tests/it"),
+        ("libcni::", "libcni/tests/it"),
+        ("libcni::", "libcni/src"),
+        ("", "conformance/tests/plugins"),
+    ];
+    let candidates = folders.into_iter().filter_map(|(prefix, folder)| {
+        let path = module.strip_prefix(prefix)?.replace("::", "/");
+        Some(workspace.join(folder).join(format!("{path}.rs")))
+    });
+    candidates.into_iter().find(|file| file.exists())
+}
+
+#[test]
+fn every_test_that_a_document_names_exists() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !here.exists() {
+        skip("the source is not on this machine");
+        return;
+    }
+    let workspace = here.parent().unwrap();
+    for name in ["TESTS.md", "DIFFERENCES.md"] {
+        let document = fs::read_to_string(here.join(name)).unwrap();
+        let tests = tests_named_in(&document);
+        assert!(tests.len() > 20, "{name} names {} tests", tests.len());
+        let is_there = |test: &str| {
+            let (module, function) = test.rsplit_once("::").unwrap();
+            let text = file_of(workspace, module).map(|file| fs::read_to_string(file).unwrap());
+            text.is_some_and(|text| text.contains(&format!("fn {function}(")))
+        };
+        let missing: Vec<_> = tests.into_iter().filter(|test| !is_there(test)).collect();
+        assert!(missing.is_empty(), "{name} names tests that are not there: {missing:#?}");
+    }
+}
+
+#[test]
+fn every_file_that_trust_md_names_exists() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !here.exists() {
+        skip("the source is not on this machine");
+        return;
+    }
+    let workspace = here.parent().unwrap();
+    let page = fs::read_to_string(here.join("TRUST.md")).unwrap();
+    let files: Vec<_> = page.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs")).collect();
+    assert!(files.len() > 20, "TRUST.md names {} files", files.len());
+    let missing: Vec<_> = files.into_iter().filter(|file| !workspace.join(file).exists()).collect();
+    assert!(missing.is_empty(), "TRUST.md names files that are not there: {missing:#?}");
+}

@@ -1,0 +1,92 @@
+//! Files of networks, executables of plugins, and what STATUS says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cni_validate::{Report, Source, executables, validate};
+use futures::future::join_all;
+use libcni::{NetworkConf, conflist};
+
+use crate::{Finding, Kind, Level, Node};
+
+/// How long STATUS may take, and VERSION: plugins wait longer for a lock that is held.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The networks that a runtime would use: of those with one name, the first.
+pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<NetworkConf> {
+    let paths = match conflist::search_order(node.conf_dir) {
+        Ok(paths) => paths,
+        Err(error) => {
+            findings.push(Kind::unseen(None, &node.conf_dir.display().to_string(), &error.with_causes()));
+            Vec::new()
+        }
+    };
+    let mut sources = Vec::new();
+    for path in paths {
+        match Source::read(&path) {
+            Ok(source) => sources.push(source),
+            Err(error) => findings.push(Kind::unseen(None, &path.display().to_string(), &error)),
+        }
+    }
+    let mut report = validate(sources, node.known);
+    executables::look(&mut report, &node.runtime.until(Instant::now() + ANSWERS_WITHIN), node.known).await;
+    faults(&report, findings);
+    let mut networks: Vec<NetworkConf> = Vec::new();
+    for network in report.networks {
+        if networks.iter().all(|earlier| earlier.name != network.conf.name) {
+            networks.push(network.conf);
+        }
+    }
+    let runtime = node.runtime.until(Instant::now() + ANSWERS_WITHIN);
+    let states = join_all(networks.iter().map(|network| runtime.status(network))).await;
+    for (network, state) in networks.iter().zip(states) {
+        if let Err(error) = state {
+            let what = format!("network {} cannot take containers", network.name);
+            let mut finding = Kind::NotReady.finding(Level::Error, Some(&network.name), what);
+            finding.evidence = error.with_causes().lines().map(str::to_owned).collect();
+            finding.remedy = format!("cnitool status {}", network.name);
+            findings.push(finding);
+        }
+    }
+    makes(node, &networks, findings);
+    networks
+}
+
+/// One finding for each file with errors or warnings.
+fn faults(report: &Report, findings: &mut Vec<Finding>) {
+    for (file, source) in report.sources.iter().enumerate() {
+        let grave: Vec<_> = report.of_file(file).filter(|finding| finding.level > Level::Note).collect();
+        let Some(level) = grave.iter().map(|finding| finding.level).max() else { continue };
+        let network = report.networks.iter().find(|network| network.file == file).map(|network| &*network.conf.name);
+        let mut finding = Kind::Config.finding(level, network, format!("{} has faults", source.name));
+        finding.evidence = grave
+            .iter()
+            .map(|fault| {
+                let (line, column) = source.position(fault.span.start);
+                format!("line {line}, column {column}: {}", fault.message)
+            })
+            .collect();
+        finding.remedy = format!("cnitool validate {}", source.name);
+        findings.push(finding);
+    }
+}
+
+/// Whether the executables of the networks' plugins are all of one make.
+fn makes(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<Finding>) {
+    let names = networks.iter().flat_map(|network| network.plugins.iter().map(|plugin| plugin.plugin_type.clone()));
+    let names = names.collect::<BTreeSet<_>>();
+    let found = names.iter().filter_map(|name| node.runtime.plugin_path().find_executable(name).ok());
+    let mut by_make: BTreeMap<bool, Vec<PathBuf>> = BTreeMap::new();
+    for path in found {
+        by_make.entry(executables::is_of_this_suite(&path).unwrap_or(false)).or_default().push(path);
+    }
+    if let (Some(ours), Some(others)) = (by_make.get(&true), by_make.get(&false)) {
+        let what = format!("{} of {} plugins in use are not of this suite", others.len(), ours.len() + others.len());
+        let mut finding = Kind::MixedMakes.finding(Level::Note, None, what);
+        finding.evidence = others.iter().map(|path| path.display().to_string()).collect();
+        "cnitool install --bin-dir DIR --replace-foreign, or leave them if they are meant"
+            .clone_into(&mut finding.remedy);
+        findings.push(finding);
+    }
+}

@@ -1,0 +1,207 @@
+//! A fault: what it is, what shows it, what it means, what to do.
+
+use std::fmt;
+
+pub use cni_validate::Level;
+
+/// A fault of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind of fault.
+    pub kind: Kind,
+    /// How bad it is.
+    pub level: Level,
+    /// The network that it concerns; `None`: the node.
+    pub network: Option<String>,
+    /// What is wrong, on one line.
+    pub what: String,
+    /// What shows it: objects, files, values; may be long.
+    pub evidence: Vec<String>,
+    /// What to do: a command, or a sentence.
+    pub remedy: String,
+    /// How a program can mend it without harm to a container that lives; `None`: only an operator can decide.
+    pub fix: Option<Fix>,
+}
+
+/// How a finding can be mended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fix {
+    /// Garbage collection of this network, which keeps whatever may live.
+    Collect {
+        /// The network's name.
+        network: String,
+    },
+}
+
+/// The kinds of faults. Their names are stable, for monitoring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A configuration has a fault.
+    Config,
+    /// A network's plugins report by STATUS that they cannot add containers.
+    NotReady,
+    /// A folder of plugins has executables of this suite and of others.
+    MixedMakes,
+    /// Attachments on the node or in the cache whose containers are gone.
+    Leftover,
+    /// Objects on the node of which it cannot be determined whether their containers live.
+    Undecided,
+    /// Files of the cache that cannot be read.
+    UnreadableEntry,
+    /// Files of a store that name no owner, and hold no address.
+    DamagedReservation,
+    /// Files that a killed process has not finished.
+    Unfinished,
+    /// A range of addresses is used up, or nearly.
+    RangeFull,
+    /// A lock that is held for long.
+    LockHeld,
+    /// Packets are not forwarded.
+    ForwardingOff,
+    /// Both variants of iptables have rules.
+    TwoRulesets,
+    /// A network's MTU is above that of the link that packets leave by.
+    Mtu,
+    /// A bridge has as many ports as the kernel allows, or nearly.
+    BridgeFull,
+    /// A network's bridge or a container's link on the node is down, or no port of the bridge.
+    LinkDown,
+    /// A container lives, and nothing reserves its address for it.
+    Unreserved,
+    /// CHECK of an attachment fails.
+    CheckFails,
+    /// Something could not be looked at.
+    Unseen,
+}
+
+impl Kind {
+    /// All kinds, in the order of the enum.
+    pub const ALL: [Self; 18] = [
+        Self::Config,
+        Self::NotReady,
+        Self::MixedMakes,
+        Self::Leftover,
+        Self::Undecided,
+        Self::UnreadableEntry,
+        Self::DamagedReservation,
+        Self::Unfinished,
+        Self::RangeFull,
+        Self::LockHeld,
+        Self::ForwardingOff,
+        Self::TwoRulesets,
+        Self::Mtu,
+        Self::BridgeFull,
+        Self::LinkDown,
+        Self::Unreserved,
+        Self::CheckFails,
+        Self::Unseen,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::NotReady => "not-ready",
+            Self::MixedMakes => "mixed-makes",
+            Self::Leftover => "leftover",
+            Self::Undecided => "undecided",
+            Self::UnreadableEntry => "unreadable-entry",
+            Self::DamagedReservation => "damaged-reservation",
+            Self::Unfinished => "unfinished",
+            Self::RangeFull => "range-full",
+            Self::LockHeld => "lock-held",
+            Self::ForwardingOff => "forwarding-off",
+            Self::TwoRulesets => "two-rulesets",
+            Self::Mtu => "mtu",
+            Self::BridgeFull => "bridge-full",
+            Self::LinkDown => "link-down",
+            Self::Unreserved => "unreserved",
+            Self::CheckFails => "check-fails",
+            Self::Unseen => "unseen",
+        }
+    }
+
+    /// What it means for containers.
+    #[must_use]
+    pub const fn consequence(self) -> &'static str {
+        match self {
+            Self::Config => "Runtimes pass over the file, or containers cannot be attached as it says.",
+            Self::NotReady => "New containers cannot be attached to this network.",
+            Self::MixedMakes => "Plugins of different makes in one list may disagree about names and rules.",
+            Self::Leftover => {
+                "Their addresses are not given to new containers, and their rules may match packets of others."
+            }
+            Self::Undecided => "Garbage collection keeps them, with their addresses.",
+            Self::UnreadableEntry => "DEL and garbage collection of a runtime do not know these attachments.",
+            Self::DamagedReservation => {
+                "The addresses are free, though the reference's host-local holds them for ever."
+            }
+            Self::Unfinished => "They take space only.",
+            Self::RangeFull => "ADD fails when no address is left.",
+            Self::LockHeld => "ADD and DEL of this network wait, and fail after a minute.",
+            Self::ForwardingOff => "Containers reach no other network, and none reaches them.",
+            Self::TwoRulesets => {
+                "The kernel evaluates both, so a packet that one accepts the other may drop; iptables shows only one."
+            }
+            Self::Mtu => "Large packets are dropped or fragmented on their way out.",
+            Self::BridgeFull => "ADD fails when the bridge takes no port more.",
+            Self::LinkDown => "No packet passes it.",
+            Self::Unreserved => "Another container may get the address, or has it: packets reach only one of them.",
+            Self::CheckFails => "The container may be unreachable: its network is not as ADD left it.",
+            Self::Unseen => "Faults there may be missing in this report.",
+        }
+    }
+
+    /// A finding of this kind.
+    pub(crate) fn finding(self, level: Level, network: Option<&str>, what: impl Into<String>) -> Finding {
+        Finding {
+            kind: self,
+            level,
+            network: network.map(str::to_owned),
+            what: what.into(),
+            evidence: Vec::new(),
+            remedy: String::new(),
+            fix: None,
+        }
+    }
+
+    /// What could not be looked at, and why.
+    pub(crate) fn unseen(network: Option<&str>, what: &str, error: &dyn fmt::Display) -> Finding {
+        let error = error.to_string();
+        let mut finding = Self::Unseen.finding(Level::Warning, network, format!("cannot look at {what}: {error}"));
+        finding.remedy = remedy(&error).to_owned();
+        finding
+    }
+}
+
+/// What an operator can do about something that could not be looked at, whose cause is known as text only.
+fn remedy(error: &str) -> &'static str {
+    let error = error.to_lowercase();
+    match ["permission denied", "operation not permitted", "eperm", "eacces"].iter().any(|word| error.contains(word)) {
+        true => "Run it as root, with all capabilities, on the node itself.",
+        false => "Mend what the message names, and run it again.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, remedy};
+
+    #[test]
+    fn the_remedy_of_what_is_unseen_fits_the_cause() {
+        let privilege = "Run it as root, with all capabilities, on the node itself.";
+        assert_eq!(remedy("cannot read /x: Permission denied (os error 13)"), privilege);
+        assert_eq!(remedy("RTM_GETLINK: EPERM (1)"), privilege);
+        let text = "cannot list cache /var/lib/cni/results: Not a directory (os error 20)";
+        assert_eq!(remedy(text), "Mend what the message names, and run it again.");
+    }
+
+    #[test]
+    fn the_readme_has_a_row_for_each_kind() {
+        let readme = include_str!("../README.md");
+        for kind in Kind::ALL {
+            assert!(readme.contains(&format!("| `{}` | ", kind.as_str())), "{kind:?}");
+        }
+    }
+}

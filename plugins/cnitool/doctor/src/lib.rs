@@ -1,0 +1,69 @@
+//! Faults of a node's network: what is left over, damaged, nearly full, or in the way.
+//!
+//! [`examine`] looks at the configurations, the cache, the stores of addresses, the packet filter and the kernel's
+//! settings, and changes nothing. What it finds says what it means for containers and what to do. [`Fix`] is for a
+//! caller that mends: `cnitool doctor --fix` is one.
+//!
+//! | Module | What it looks at |
+//! |---|---|
+//! | `configs` | files of networks, executables of plugins, STATUS |
+//! | `attachments` | what is on the node or in the cache, and whose container is gone |
+//! | `stores` | host-local's folders: damaged files, ranges, locks |
+//! | `checks` | on demand, what CHECK says of each attachment |
+//! | `host` | forwarding, both variants of iptables, MTUs, bridges |
+
+mod attachments;
+mod checks;
+mod configs;
+mod finding;
+mod host;
+mod removal;
+mod stores;
+
+use std::path::Path;
+
+use cni_validate::Known;
+use libcni::{NetworkConf, Runtime};
+
+pub use finding::{Finding, Fix, Kind, Level};
+pub use removal::removal;
+
+/// The node to be examined: that of the calling thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Node<'a> {
+    /// For the cache and the plugins, which are asked for VERSION and STATUS.
+    pub runtime: &'a Runtime,
+    /// The folder of networks.
+    pub conf_dir: &'a Path,
+    /// The plugins whose keys can be checked.
+    pub known: &'a [Known],
+    /// What is on the node.
+    pub inventory: &'a on_node::Node,
+    /// Whether CHECK of each attachment is called as well, for 60 seconds at most.
+    pub checks: bool,
+}
+
+/// Looks at everything, and returns what is not as it should be, the worst first. What cannot be looked at is a finding, too.
+pub async fn examine(node: Node<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let networks = configs::look(node, &mut findings).await;
+    attachments::look(node, &networks, &mut findings);
+    stores::look(&networks, &mut findings).await;
+    host::look(node, &networks, &mut findings);
+    if node.checks {
+        checks::look(node, &mut findings).await;
+    }
+    // Stable: findings of one level stay in the order above.
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+    findings
+}
+
+/// The objects of a network's plugins, as JSON.
+fn plugins(network: &NetworkConf) -> impl Iterator<Item = serde_json::Value> + '_ {
+    (0..network.plugins.len()).filter_map(|index| cni_spec::json::parse(&network.plugin_conf(index)?).ok())
+}
+
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

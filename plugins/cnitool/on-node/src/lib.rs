@@ -1,0 +1,120 @@
+//! What a network's plugins left on the node, and whether its containers live: the [`Inventory`] that a runtime gives
+//! to `libcni` before GC.
+//!
+//! An attachment is seen by the mark on the host end of its veth, its reservation in host-local's folder, the comments of its
+//! rules, and by what the network's other plugins have left: `plugins` is the table of all. It lives if its veth's other end is
+//! in a namespace that exists, or if a namespace exists that a record names; without either (the reference's veth has no mark,
+//! and macvlan has no veth), if an address of it is on an interface in any namespace but the node's own, or an interface
+//! there has its mark. Nothing here changes the node, and nothing waits for a lock.
+
+mod found;
+mod life;
+mod plugins;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use cni_spec::{CniError, ConfObject, NetworkName};
+use found::Found;
+use interface::{failed, in_use};
+use libcni::inventory::{Inventory, Life, OnNode};
+use libcni::{AttachmentId, NetworkConf, PluginObject};
+use netops::Kernel;
+use netops::link::{self, Link};
+use netops::places::Places;
+use plugins::Asked;
+pub use plugins::conf_of_all;
+
+/// The inventory of the node that the calling thread is on.
+#[derive(Debug, Clone, Default)]
+pub struct Node {
+    /// `PATH`, for iptables of the legacy variant.
+    pub search_path: String,
+}
+
+impl Node {
+    /// As [`Inventory::list`], with the objects as data.
+    ///
+    /// # Errors
+    /// The node's state cannot be read.
+    pub fn look(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<Seen>, CniError> {
+        let (name, search_path) = (network.network_name()?, &*self.search_path);
+        let host = Kernel::host().map_err(failed)?;
+        let links = link::list(&host, None).map_err(failed)?;
+        let rules = cni_filter::list(name.as_str(), search_path).map_err(failed)?;
+        let mut marks = Vec::new();
+        for object in objects(network) {
+            let asked = Asked { network: &name, object: &object, search_path, links: &links };
+            for list in plugins::of_object(&object).filter_map(|plugin| plugin.marks) {
+                marks.extend(list(&asked)?);
+            }
+        }
+        let mut found = Found::new(&host, &links, &name);
+        found.add_links(known);
+        found.add_reservations(network)?;
+        found.add_marks(plugins::of_rules(rules), marks, known);
+        Ok(found.evaluate())
+    }
+}
+
+impl Inventory for Node {
+    fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
+        Ok(self.look(network, known)?.into_iter().map(OnNode::from).collect())
+    }
+}
+
+/// What the node has of one attachment.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The attachment; `None` if the mark does not identify it.
+    pub id: Option<AttachmentId>,
+    /// The host's links with its mark.
+    pub links: Vec<Link>,
+    /// Its addresses in host-local's folders, with the time that each was given.
+    pub reserved: Vec<(IpAddr, SystemTime)>,
+    /// Its rules of masquerade and spoof guard in the packet filter, as text for people.
+    pub rules: Vec<String>,
+    /// What the network's other plugins have left of it, as text for people.
+    pub others: Vec<String>,
+    /// Whether its container lives.
+    pub life: Life,
+}
+
+impl From<Seen> for OnNode {
+    fn from(seen: Seen) -> Self {
+        let links = seen.links.iter().map(|link| format!("link {}", link.name));
+        let addresses = seen.reserved.iter().map(|(address, _)| format!("address {address}"));
+        let objects = links.chain(addresses).chain(seen.rules).chain(seen.others).collect();
+        Self { id: seen.id, objects, life: seen.life }
+    }
+}
+
+/// What each of the network's plugins gets on stdin.
+fn objects(network: &NetworkConf) -> impl Iterator<Item = ConfObject> + '_ {
+    let objects = (0..network.plugins.len()).filter_map(|index| network.plugin_conf(index));
+    objects.filter_map(|bytes| ConfObject::parse(&bytes).ok())
+}
+
+/// What the plugins of a network whose addresses are host-local's get on stdin.
+#[must_use]
+pub fn host_locals(network: &NetworkConf) -> Vec<ConfObject> {
+    let is_its = |object: &ConfObject| matches!(object.ipam_type(), Ok(Some(ipam)) if ipam.as_str() == "host-local");
+    objects(network).filter(is_its).collect()
+}
+
+/// host-local's folders of a network.
+#[must_use]
+pub fn stores(network: &NetworkConf) -> Vec<PathBuf> {
+    let Ok(name) = network.network_name() else { return Vec::new() };
+    let of_plugin = |plugin: &PluginObject| host_local::inventory::folder(&name, plugin.find("ipam")?);
+    let mut stores: Vec<PathBuf> = network.plugins.iter().filter_map(of_plugin).collect();
+    stores.dedup();
+    stores
+}
+
+/// Whether an interface in a namespace has the attachment's mark. Looks through all namespaces.
+#[must_use]
+pub fn is_in_a_namespace(network: &NetworkName, id: &AttachmentId) -> bool {
+    in_use::find(&Places::look(), (network, &id.container_id, Some(&id.ifname)), &[]) == Some(true)
+}

@@ -1,0 +1,122 @@
+//! All plugins, and what each leaves on the node beside host veths, reservations and rules of masquerade and spoof guards.
+//!
+//! Those three are looked for in any network: most interface plugins have them. The rest only a network can have that has
+//! the plugin, as GC calls no other. Each list comes from the plugin's own crate, from the code by which its GC finds what it
+//! removes.
+
+use cni_filter::Noted;
+use cni_spec::{Attachment, CniError, ConfObject, ContainerId, FromAnyConf, IfName, NetworkName};
+use netops::link::Link;
+use serde_json::json;
+use skel::mark::{Mark, Owner, Sign};
+
+/// What a plugin is asked with.
+pub(crate) struct Asked<'a> {
+    pub(crate) network: &'a NetworkName,
+    /// What the plugin gets on stdin.
+    pub(crate) object: &'a ConfObject,
+    /// `PATH`, for iptables of the legacy variant.
+    pub(crate) search_path: &'a str,
+    /// All links of the host.
+    pub(crate) links: &'a [Link],
+}
+
+type List = fn(&Asked<'_>) -> Result<Vec<Mark>, CniError>;
+
+/// A plugin.
+pub(crate) struct Plugin {
+    /// The file name it is called by.
+    pub(crate) name: &'static str,
+    /// Whether networks name it as the type of `ipam`.
+    pub(crate) is_of_addresses: bool,
+    /// Lists what it has left; `None`: it leaves nothing more.
+    pub(crate) marks: Option<List>,
+    /// The words by which marks may name an attachment instead of its container.
+    pub(crate) words: fn(&Attachment) -> Vec<String>,
+}
+
+/// The plugins, by name.
+pub(crate) const ALL: &[Plugin] = &[
+    leaves("bandwidth", |asked| bandwidth::marks(asked.network, asked.links)),
+    leaves_nothing_more("bridge"),
+    Plugin {
+        is_of_addresses: true,
+        ..leaves("dhcp", |asked| dhcp::marks(&dhcp::conf::Removal::from_any_conf(asked.object).socket, asked.network))
+    },
+    leaves_nothing_more("dummy"),
+    leaves("firewall", |asked| Ok(of_rules(firewall::marks(asked.network, asked.search_path)?))),
+    leaves("host-device", |asked| host_device::marks(asked.network)),
+    Plugin { is_of_addresses: true, ..leaves_nothing_more("host-local") },
+    leaves_nothing_more("ipvlan"),
+    leaves_nothing_more("loopback"),
+    leaves_nothing_more("macvlan"),
+    leaves_nothing_more("noop"),
+    Plugin {
+        words: portmap::words,
+        ..leaves("portmap", |asked| Ok(of_rules(portmap::marks(asked.network, asked.search_path)?)))
+    },
+    leaves_nothing_more("ptp"),
+    leaves_nothing_more("sbr"),
+    Plugin { is_of_addresses: true, ..leaves_nothing_more("static") },
+    leaves_nothing_more("tap"),
+    leaves("tuning", |asked| tuning::record::marks(&tuning::conf::DataDir::from_any_conf(asked.object), asked.network)),
+    leaves_nothing_more("vlan"),
+    leaves_nothing_more("vrf"),
+];
+
+const fn leaves(name: &'static str, marks: List) -> Plugin {
+    Plugin { marks: Some(marks), ..leaves_nothing_more(name) }
+}
+
+const fn leaves_nothing_more(name: &'static str) -> Plugin {
+    Plugin { name, is_of_addresses: false, marks: None, words: |_| Vec::new() }
+}
+
+/// The plugins that an object of a network's list names: its own type's, and that of its addresses.
+pub(crate) fn of_object(object: &ConfObject) -> impl Iterator<Item = &'static Plugin> {
+    let own: Option<String> = object.find(&["type"]);
+    let ipam = object.ipam_type().ok().flatten();
+    ALL.iter().filter(move |plugin| match plugin.is_of_addresses {
+        true => ipam.as_ref().is_some_and(|ipam| ipam.as_str() == plugin.name),
+        false => own.as_deref() == Some(plugin.name),
+    })
+}
+
+/// What a comment in the packet filter says.
+pub(crate) fn of_rules(noted: Vec<Noted>) -> Vec<Mark> {
+    noted.into_iter().map(of_rule).collect()
+}
+
+fn of_rule(Noted { key, container, ifname, address, object }: Noted) -> Mark {
+    let container = container.and_then(|container| ContainerId::parse(&container).ok());
+    let ifname = ifname.and_then(|ifname| IfName::parse(&ifname).ok());
+    let owner = match (container, ifname) {
+        (Some(container), Some(ifname)) => Owner::Attachment(container, ifname),
+        (Some(container), None) => Owner::Container(container),
+        (None, _) => Owner::Word(key),
+    };
+    Mark { owner, object, signs: address.map(Sign::Address).into_iter().collect() }
+}
+
+/// A config for a network of which only the name is known: with each plugin that may have left something, in its usual place.
+#[must_use]
+pub fn conf_of_all(network: &str) -> String {
+    let mut plugins = vec![json!({"type": "none", "ipam": {"type": "host-local"}})];
+    plugins.extend(ALL.iter().filter(|plugin| plugin.marks.is_some()).map(|plugin| match plugin.is_of_addresses {
+        true => json!({"type": "none", "ipam": {"type": plugin.name}}),
+        false => json!({"type": plugin.name}),
+    }));
+    json!({"name": network, "plugins": plugins}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_plugin_of_the_executable_is_in_the_table() {
+        let names = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<std::collections::BTreeSet<_>>();
+        let executable = names(&mut cni_plugins::ENTRIES.iter().map(|entry| entry.name));
+        assert_eq!(names(&mut ALL.iter().map(|plugin| plugin.name)), executable);
+    }
+}

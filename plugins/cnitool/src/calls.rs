@@ -1,0 +1,161 @@
+//! `cnitool log`: the log of calls, read back.
+
+mod nested;
+pub(crate) mod reading;
+
+use crate::args::Log;
+use crate::output::{Output, Table};
+use anyhow::{Context, anyhow};
+use call_log::{By, NODE_FILE, Record, Sink, Step};
+use cni_validate::render::visible;
+use nested::Last;
+use reading::{Counts, Filter, Place};
+use serde_json::{Value, json};
+use std::time::{Duration, UNIX_EPOCH};
+
+pub(crate) async fn run(words: &Log, output: Output) -> anyhow::Result<()> {
+    let log = find(words.from.as_deref())?;
+    let filter = Filter { container: words.container.as_deref(), errors: words.errors };
+    if words.slowest {
+        let mut slowest = Slowest { filter, lines: words.lines, steps: Vec::new() };
+        Place::default().read_on(&log, &mut slowest).await?;
+        keep_slowest(&mut slowest.steps, words.lines);
+        return output.table(&steps(slowest.steps));
+    }
+    let mut last = Last::new(words.lines);
+    reading::read_back(&log, &filter, |record| last.add(record, &filter)).await?;
+    let last = nested::flat(last.into_calls());
+    match output.is_json {
+        true => output.json(&last.iter().map(|(_, record)| to_json(record)).collect()),
+        false => output.table(&table(&last)),
+    }
+}
+
+/// The slowest steps of all calls that a filter takes.
+struct Slowest<'a> {
+    filter: Filter<'a>,
+    lines: usize,
+    steps: Vec<Slow>,
+}
+
+impl Counts for Slowest<'_> {
+    fn begin(&mut self) {
+        self.steps.clear();
+    }
+
+    fn add(&mut self, record: Record) {
+        if self.filter.takes(&record) {
+            self.steps.extend(record.steps.iter().map(|step| Slow::of(&record, step)));
+        }
+        if self.steps.len() > self.lines.saturating_mul(2).saturating_add(1000) {
+            keep_slowest(&mut self.steps, self.lines);
+        }
+    }
+}
+
+/// A step, and the call that it is part of.
+struct Slow {
+    us: u64,
+    /// What was done; time, verb, plugin, network and container of the call.
+    cells: [String; 6],
+}
+
+impl Slow {
+    fn of(record: &Record, step: &Step) -> Self {
+        let cells = [&step.what, &time(record), &record.verb, who(record), &record.network, &record.container];
+        Self { us: step.us, cells: cells.map(visible) }
+    }
+}
+
+/// Stable: of equal steps the earlier is first.
+fn keep_slowest(steps: &mut Vec<Slow>, count: usize) {
+    steps.sort_by_key(|step| std::cmp::Reverse(step.us));
+    steps.truncate(count);
+}
+
+/// The log that is named, or the one that calls are written to.
+///
+/// # Errors
+/// None is set, or what is named is none.
+pub(crate) fn find(named: Option<&str>) -> anyhow::Result<Sink> {
+    let is_readable = |sink: &Sink| matches!(sink, Sink::Journal | Sink::File(_));
+    if let Some(named) = named {
+        let sink = Sink::of_variable(named).filter(is_readable);
+        return sink.with_context(|| format!("cannot read log {named}: want journal, file, or an absolute path"));
+    }
+    #[expect(clippy::disallowed_methods, reason = "this program is no plugin, and has an option besides")]
+    let variable = std::env::var("CNI_LOG").ok().and_then(|value| Sink::of_variable(&value));
+    variable.or_else(Sink::of_node).filter(is_readable).ok_or_else(|| {
+        anyhow!(
+            "calls are not logged to the journal or a file: write journal into {NODE_FILE}, or name a log with --from"
+        )
+    })
+}
+
+/// When, to the millisecond, in UTC.
+fn time(record: &Record) -> String {
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_micros(record.begin_us)).to_string()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn ms(us: u64) -> String {
+    format!("{:.1}", us as f64 / 1000.0)
+}
+
+/// The plugin, or the runtime.
+fn who(record: &Record) -> &str {
+    match record.by {
+        By::Plugin => &record.plugin,
+        By::Runtime => "(runtime)",
+    }
+}
+
+/// A part of a call stands below it, and its plugin to the right.
+fn table(records: &[(usize, Record)]) -> Table {
+    let mut table = Table::new(&["time", "verb", "plugin", "network", "container", "ifname", "ms", "result"]);
+    for (depth, record) in records {
+        let result = match &record.error {
+            Some((code, msg)) => format!("error {code}: {msg}"),
+            None if record.addresses.is_empty() => "ok".to_owned(),
+            None => record.addresses.join(" "),
+        };
+        // A file may come from elsewhere: nothing of it may act on a terminal.
+        let shown = |text: &str| json!(visible(text));
+        table.row([
+            json!(time(record)),
+            shown(&record.verb),
+            shown(&["  ".repeat(*depth).as_str(), who(record)].concat()),
+            shown(&record.network),
+            shown(&record.container),
+            shown(&record.ifname),
+            json!(ms(record.duration_us)),
+            shown(&result.replace('\n', " ")),
+        ]);
+    }
+    table
+}
+
+fn steps(slowest: Vec<Slow>) -> Table {
+    let mut table = Table::new(&["ms", "step", "time", "verb", "plugin", "network", "container"]);
+    for Slow { us, cells } in slowest {
+        let [what, time, verb, plugin, network, container] = cells.map(Value::String);
+        table.row([json!(ms(us)), what, time, verb, plugin, network, container]);
+    }
+    table
+}
+
+fn to_json(record: &Record) -> Value {
+    let by = match record.by {
+        By::Plugin => "plugin",
+        By::Runtime => "runtime",
+    };
+    json!({
+        "time": time(record), "by": by, "verb": record.verb, "plugin": record.plugin, "network": record.network,
+        "container": record.container, "ifname": record.ifname, "beginUs": record.begin_us, "withinUs": record.within_us,
+        "durationUs": record.duration_us,
+        "steps": record.steps.iter().map(|step| json!({ "step": step.what, "us": step.us })).collect::<Value>(),
+        "addresses": record.addresses,
+        "error": record.error.as_ref().map(|(code, msg)| json!({ "code": code, "msg": msg })),
+        "traceparent": record.traceparent,
+    })
+}

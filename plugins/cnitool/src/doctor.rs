@@ -1,0 +1,88 @@
+//! `cnitool doctor`: faults of the node's network, and their removal.
+
+use crate::args::{Doctor, Gc, Whole};
+use crate::gc;
+use crate::output::{Output, say};
+use crate::settings::Settings;
+use cni_validate::render::visible;
+use doctor::{Finding, Fix, Level, Node, examine};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+/// Exit codes, for monitoring.
+const WARNINGS: u8 = 3;
+const ERRORS: u8 = 4;
+
+/// Lines of evidence that are shown to people; JSON has all.
+const EVIDENCE_MAX: usize = 5;
+
+pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> anyhow::Result<ExitCode> {
+    let mut findings = look(settings, words.check).await;
+    if words.fix {
+        if !output.is_json {
+            print(&findings)?;
+        }
+        mend(settings, &findings, output).await?;
+        findings = look(settings, words.check).await;
+    }
+    match output.is_json {
+        true => output.json(&findings.iter().map(to_json).collect())?,
+        false => print(&findings)?,
+    }
+    Ok(match findings.iter().map(|finding| finding.level).max() {
+        Some(Level::Error) => ERRORS.into(),
+        Some(Level::Warning) => WARNINGS.into(),
+        Some(Level::Note) | None => ExitCode::SUCCESS,
+    })
+}
+
+pub(crate) async fn look(settings: &Settings, checks: bool) -> Vec<Finding> {
+    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
+    examine(Node { runtime, conf_dir, known: plugin_keys::ALL, inventory: &gc::node(), checks }).await
+}
+
+/// Mends each network once. One that fails is reported, and hides no other.
+async fn mend(settings: &Settings, findings: &[Finding], output: Output) -> anyhow::Result<()> {
+    let fixes = findings.iter().filter_map(|finding| finding.fix.as_ref());
+    let networks: BTreeSet<&String> = fixes.map(|Fix::Collect { network }| network).collect();
+    for network in networks {
+        let whole = Whole { network: network.clone(), _netns: None };
+        let words = Gc { whole, keep: Vec::new(), all: false, force: false, dry_run: false };
+        // As JSON, its table would be a second value.
+        let table = Some(output).filter(|output| !output.is_json);
+        if let Err(error) = gc::run(settings, &words, table).await {
+            output.error(&error);
+        }
+    }
+    Ok(())
+}
+
+fn print(findings: &[Finding]) -> anyhow::Result<()> {
+    if findings.is_empty() {
+        return say(b"no faults found\n");
+    }
+    for finding in findings {
+        let place = finding.network.as_ref().map_or(String::new(), |network| format!(" network {network}:"));
+        let mut lines = vec![format!("{}[{}]:{place} {}", finding.level, finding.kind.as_str(), finding.what)];
+        lines.extend(finding.evidence.iter().take(EVIDENCE_MAX).map(|line| format!("  | {line}")));
+        if let Some(more) = finding.evidence.len().checked_sub(EVIDENCE_MAX).filter(|more| *more > 0) {
+            lines.push(format!("  | and {more} more; --json has all"));
+        }
+        lines.push(format!("  {}", finding.kind.consequence()));
+        if !finding.remedy.is_empty() {
+            lines.push(format!("  help: {}", finding.remedy));
+        }
+        // Names of files and text of plugins: nothing of them may act on a terminal.
+        say(lines.iter().map(|line| visible(line) + "\n").collect::<String>().as_bytes())?;
+    }
+    Ok(())
+}
+
+fn to_json(finding: &Finding) -> Value {
+    json!({
+        "kind": finding.kind.as_str(), "level": finding.level.as_str(), "network": finding.network, "what": finding.what,
+        "evidence": finding.evidence, "consequence": finding.kind.consequence(), "remedy": finding.remedy,
+        "fixable": finding.fix.is_some(),
+    })
+}

@@ -1,0 +1,357 @@
+//! `cnitool gc`: decides from the cache and the node's objects which attachments are valid, and removes the rest.
+
+use crate::args::{Gc, Target};
+use crate::output::{Output, Table};
+use crate::settings::Settings;
+use anyhow::{Context, bail};
+use doctor::removal;
+use libcni::cni_spec::{CniError, NetworkName, SpecVersion};
+use libcni::inventory::{Inventory, Life, OnNode, Survey};
+use libcni::{Attachment, AttachmentId, Cache, Cached, Namespace, NetworkConf};
+use netops::{Kernel, Netns, link};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// How long a namespace may take to end after its last name is gone: sockets in it are freed a moment later.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// Without `output` nothing is printed of what was kept and deleted.
+pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) -> anyhow::Result<()> {
+    let network = settings.network_or_cached(&gc.whole.network)?;
+    if network.disable_gc {
+        tracing::warn!("network {} says disableGC: nothing is deleted", network.name);
+        return Ok(());
+    }
+    // A dry run only looks, so it disturbs no ADD.
+    let collection = if gc.dry_run { None } else { Some(settings.runtime.collection(&network).await?) };
+    let cached = match &collection {
+        Some(collection) => collection.cached().to_vec(),
+        None => settings.runtime.stale(&network, &[])?,
+    };
+    let named = kept_by_name(gc, &settings.ifname, &cached)?;
+    let valid = if is_explicit(gc) { named.clone() } else { with_namespace(&cached) };
+    let looked = settled(gc, &network, &cached, &valid).await?;
+    let survey = looked.clone().unwrap_or_default();
+    warn_of_unknown(&network, &named, &cached, &survey);
+    let keep = survey.keep().map_err(|found| nameless(&network, found));
+    let mut plan = Plan { network: &network, cached: &cached, survey: &survey, left: Vec::new() };
+    let Some(collection) = collection else {
+        if let Some(output) = output {
+            output.table(&plan.table(&valid, ["would be kept", "would be deleted"]))?;
+        }
+        return keep.map(drop);
+    };
+    let all_valid = [valid.clone(), keep?].concat();
+    report_kept(&network, &cached, &survey);
+    let outcome = match &looked {
+        Some(survey) => collection.gc(survey).await,
+        None => collection.without_inventory(&valid).await,
+    };
+    if outcome.is_ok() {
+        plan.left = still_there(settings, &network, &cached, &survey);
+        if !has_gc(&network) {
+            delete(settings, &network, &plan.left).await;
+            plan.left = still_there(settings, &network, &cached, &survey);
+        }
+        report_left(&network, &cached, &plan.left);
+    }
+    if let Some(output) = output.filter(|_| outcome.is_ok()) {
+        output.table(&plan.table(&all_valid, ["kept", "deleted"]))?;
+    }
+    Ok(outcome?)
+}
+
+/// What was to be removed, and is still there: plugins keep what they find in use.
+fn still_there(settings: &Settings, network: &NetworkConf, cached: &[Cached], survey: &Survey) -> Vec<OnNode> {
+    if survey.removed.is_empty() {
+        return Vec::new();
+    }
+    let known: Vec<_> = cached.iter().map(|cached| cached.attachment.id.clone()).collect();
+    let on_node = node().list(network, &known).unwrap_or_else(|error| {
+        tracing::warn!("cannot look at what network {} has left on the node: {error}", network.name);
+        Vec::new()
+    });
+    let is_left = |before: &OnNode, now: &OnNode| {
+        before.id == now.id && before.objects.iter().any(|object| now.objects.contains(object))
+    };
+    let on_node = on_node.into_iter().filter(|now| survey.removed.iter().any(|before| is_left(before, now)));
+    let in_cache = settings.runtime.stale(network, &[]).unwrap_or_default();
+    let is_in_cache = |id: &AttachmentId| in_cache.iter().any(|cached| cached.attachment.id == *id);
+    let mut left: Vec<OnNode> = on_node.collect();
+    let entries = survey.removed.iter().filter(|before| before.id.as_ref().is_some_and(is_in_cache));
+    for before in entries.filter(|before| !left.iter().any(|now| now.id == before.id)).collect::<Vec<_>>() {
+        left.push(OnNode { objects: vec!["entry of the cache".to_owned()], ..before.clone() });
+    }
+    left
+}
+
+/// Below version 1.1.0 plugins have no GC. DEL of what no cache has needs only the attachment's names.
+fn has_gc(network: &NetworkConf) -> bool {
+    network.version().is_ok_and(SpecVersion::has_gc)
+}
+
+/// DEL of what is on the node, and in no cache. One that fails is reported, and hides no other.
+async fn delete(settings: &Settings, network: &NetworkConf, left: &[OnNode]) {
+    for id in left.iter().filter_map(|found| found.id.as_ref()) {
+        let AttachmentId { container_id, ifname } = id;
+        let Ok(name) = network.network_name() else { return };
+        // Its ADD has begun since: it is another one by now.
+        if !matches!(settings.runtime.cache().find(&name, id), Ok(None)) {
+            continue;
+        }
+        let attachment = Attachment::new(container_id.as_str(), ifname.as_str());
+        let deleted = match attachment {
+            Ok(attachment) => settings.runtime.del(network, &attachment).await.map_err(|error| error.with_causes()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = deleted {
+            tracing::warn!("cannot delete {container_id}/{ifname} in network {name}: {error}");
+        }
+    }
+}
+
+/// The command that removes this attachment, and nothing of any other.
+fn removal_of(network: &NetworkConf, cached: &[Cached], id: &AttachmentId) -> String {
+    let entry = cached.iter().find(|cached| cached.attachment.id == *id);
+    removal(&network.name, id, entry.map_or("", |entry| &entry.attachment.netns))
+}
+
+/// Each with a command that removes it.
+fn report_left(network: &NetworkConf, cached: &[Cached], left: &[OnNode]) {
+    for found in left {
+        let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);
+        let remedy = match &found.id {
+            Some(id) => removal_of(network, cached, id),
+            None if has_gc(network) => "end its container, and repeat gc".to_owned(),
+            None => "set cniVersion to 1.1.0 or later, and repeat gc".to_owned(),
+        };
+        tracing::warn!("the plugins have kept {what} in network {name} ({objects}); to remove it: {remedy}");
+    }
+}
+
+/// Removes the cache's entry of an attachment for which no plugin's DEL succeeds, if the node has nothing of it.
+pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    let mut attachment = settings.attachment(target)?;
+    let cached = settings.recall(&target.network, &mut attachment);
+    let cached_conf = || cached.as_ref().and_then(|cached| cached.network_conf().ok());
+    let network = settings.network(&target.network).ok().or_else(cached_conf).map_or_else(
+        // No configuration is readable: any plugin may have left something.
+        || NetworkConf::parse(on_node::conf_of_all(&target.network).as_bytes()),
+        Ok,
+    )?;
+    let id = &attachment.id;
+    match settings.runtime.forget(&network, id).with_inventory(&AlsoInside { cache: settings.runtime.cache() }).await? {
+        true => Ok(()),
+        false => {
+            let (container, ifname) = (&id.container_id, &id.ifname);
+            bail!("cannot forget {container}/{ifname} in network {}: the cache does not have it", network.name)
+        }
+    }
+}
+
+/// The node with what a container has of an attachment whose link is in its namespace alone.
+struct AlsoInside<'a> {
+    cache: &'a Cache,
+}
+
+impl Inventory for AlsoInside<'_> {
+    fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
+        let mut found = node().list(network, known)?;
+        let name = network.network_name()?;
+        let inside = known.iter().filter_map(|id| {
+            let cached = self.cache.find(&name, id).ok().flatten();
+            let object = in_namespace(&name, cached.as_ref(), id)?;
+            Some(OnNode { id: Some(id.clone()), objects: vec![object], life: Life::Lives })
+        });
+        found.extend(inside);
+        Ok(found)
+    }
+}
+
+/// What the container still has of an attachment whose link is in its namespace alone: a link with its mark, or its interface.
+fn in_namespace(network: &NetworkName, cached: Option<&Cached>, id: &AttachmentId) -> Option<String> {
+    let cached = cached.filter(|cached| cached.namespace() == Namespace::Present);
+    if let Some(Attachment { netns, .. }) = cached.map(|cached| &cached.attachment) {
+        let inside = Netns::open(netns.as_str()).ok().and_then(|netns| Kernel::in_netns(&netns).ok());
+        let link = inside.and_then(|inside| link::find(&inside, id.ifname.as_str()).ok().flatten());
+        if let Some(link) = link {
+            return Some(format!("interface {} in its namespace, {netns}", link.name));
+        }
+    }
+    on_node::is_in_a_namespace(network, id).then(|| "an interface with its mark in a namespace".to_owned())
+}
+
+/// The caller lists what is kept of the cache.
+fn is_explicit(gc: &Gc) -> bool {
+    gc.all || !gc.keep.is_empty()
+}
+
+/// `CONTAINER/IFNAME`, or `CONTAINER` for all of its interfaces in the cache, else for the interface of this call.
+fn kept_by_name(gc: &Gc, ifname: &str, cached: &[Cached]) -> anyhow::Result<Vec<AttachmentId>> {
+    let mut named = Vec::new();
+    for text in &gc.keep {
+        let (container, chosen) = text.split_once('/').map_or((text.as_str(), None), |(id, name)| (id, Some(name)));
+        let attachment = Attachment::new(container, chosen.unwrap_or(ifname));
+        let id = attachment.with_context(|| format!("cannot use --keep {text}"))?.id;
+        let of_container =
+            cached.iter().map(|cached| &cached.attachment.id).filter(|it| it.container_id == id.container_id);
+        let all: Vec<_> = of_container.filter(|_| chosen.is_none()).cloned().collect();
+        named.extend(if all.is_empty() { vec![id] } else { all });
+    }
+    Ok(named)
+}
+
+/// The cached attachments whose namespace may still exist.
+fn with_namespace(cached: &[Cached]) -> Vec<AttachmentId> {
+    let may_live = |cached: &&Cached| cached.namespace() != Namespace::Gone;
+    cached.iter().filter(may_live).map(|cached| cached.attachment.id.clone()).collect()
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing announces the end of a namespace for every kind of link")]
+async fn moment() {
+    tokio::time::sleep(MOMENT / 20).await;
+}
+
+/// The inventory, after waiting for the end of namespaces whose path is gone: the kernel ends them a moment later.
+///
+/// `None`: the node cannot be examined, and `--force` goes on without.
+async fn settled(
+    gc: &Gc,
+    network: &NetworkConf,
+    cached: &[Cached],
+    valid: &[AttachmentId],
+) -> anyhow::Result<Option<Survey>> {
+    let begin = Instant::now();
+    let is_cached = |id: &AttachmentId| cached.iter().any(|cached| cached.attachment.id == *id);
+    loop {
+        let Some(survey) = survey(gc, network, cached, valid)? else { return Ok(None) };
+        let is_ending = survey.kept.iter().any(|found| found.id.as_ref().is_some_and(is_cached));
+        if !is_ending || begin.elapsed() > MOMENT {
+            return Ok(Some(survey));
+        }
+        moment().await;
+    }
+}
+
+/// The node's objects besides the valid attachments. For attachments in the cache the caller's list decides, and with
+/// `--force` for all.
+fn survey(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId]) -> anyhow::Result<Option<Survey>> {
+    let others: Vec<_> = cached.iter().map(|cached| cached.attachment.id.clone()).collect();
+    let is_to_go = |found: &OnNode| {
+        let is_cached = || found.id.as_ref().is_some_and(|id| others.contains(id));
+        // An attachment in the cache is no ADD of another runtime, so its young age does not keep it.
+        gc.force || (is_explicit(gc) || found.life == Life::Young) && is_cached()
+    };
+    match Survey::of(&node(), &with_gc(network), valid, &others, is_to_go) {
+        Err(error) if gc.force || !has_gc(network) => {
+            tracing::warn!("cannot look at what network {} has on the node: {error}", network.name);
+            Ok(None)
+        }
+        Ok(mut survey) if !has_gc(network) => {
+            // No plugin is told what to keep, so what has no name stays anyway.
+            survey.kept.retain(|found| found.id.is_some());
+            Ok(Some(survey))
+        }
+        survey => survey.map(Some).with_context(|| {
+            format!(
+                "cannot look at what network {} has on the node; --force does without, and removes what other runtimes \
+                 have, too",
+                network.name
+            )
+        }),
+    }
+}
+
+/// The network as it would be with GC: a survey of one without finds nothing.
+fn with_gc(network: &NetworkConf) -> NetworkConf {
+    let mut network = network.clone();
+    if !has_gc(&network) {
+        SpecVersion::V1_1_0.as_str().clone_into(&mut network.cni_version);
+    }
+    network
+}
+
+#[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
+pub(crate) fn node() -> on_node::Node {
+    on_node::Node { search_path: std::env::var("PATH").unwrap_or_default() }
+}
+
+fn warn_of_unknown(network: &NetworkConf, named: &[AttachmentId], cached: &[Cached], survey: &Survey) {
+    let is_on_node = |id: &AttachmentId| survey.valid.iter().any(|found| found.id.as_ref() == Some(id));
+    let is_cached = |id: &AttachmentId| cached.iter().any(|cached| cached.attachment.id == *id);
+    for id in named.iter().filter(|id| !is_on_node(id) && !is_cached(id)) {
+        let (container, ifname, network) = (&id.container_id, &id.ifname, &network.name);
+        tracing::warn!("--keep {container}/{ifname}: neither the cache nor the node has it in network {network}");
+    }
+}
+
+fn report_kept(network: &NetworkConf, cached: &[Cached], survey: &Survey) {
+    for found in &survey.kept {
+        let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);
+        let remedy = found.id.as_ref().map_or_else(String::new, |id| {
+            format!("; if its container is gone, this removes it: {}", removal_of(network, cached, id))
+        });
+        tracing::warn!(
+            "kept {what} in network {name}: {}, and this cache does not have it as valid ({objects}){remedy}",
+            found.life
+        );
+    }
+}
+
+fn nameless(network: &NetworkConf, found: &OnNode) -> anyhow::Error {
+    let objects = found.objects.join(", ");
+    anyhow::anyhow!(
+        "cannot keep what network {} has on the node: {objects}: {}, and its mark does not identify the attachment that it \
+         belongs to; name that with --keep, or end its container (--force removes it with all else that would be kept)",
+        network.name,
+        found.life
+    )
+}
+
+/// Container and interface, or `-`.
+fn name(found: &OnNode) -> String {
+    found.id.as_ref().map_or("-".to_owned(), |id| format!("{}/{}", id.container_id, id.ifname))
+}
+
+/// The fate of each attachment in the cache or on the node.
+struct Plan<'a> {
+    network: &'a NetworkConf,
+    cached: &'a [Cached],
+    survey: &'a Survey,
+    /// What was to be removed, and is still there.
+    left: Vec<OnNode>,
+}
+
+impl Plan<'_> {
+    fn table(&self, valid: &[AttachmentId], [kept, deleted]: [&str; 2]) -> Table {
+        let mut table = Table::new(&["network", "container", "ifname", "netns", "verdict", "objects"]);
+        let Survey { valid: on_list, kept: beside, removed, .. } = self.survey;
+        let is_left = |id: Option<&AttachmentId>, objects: &[String]| {
+            let is_it = |left: &OnNode| left.id.as_ref() == id && (id.is_some() || left.objects == objects);
+            self.left.iter().any(is_it)
+        };
+        let all = || on_list.iter().chain(beside).chain(removed);
+        let mut row = |id: Option<&AttachmentId>, netns: &str, is_kept: bool, objects: &[String]| {
+            table.row([
+                json!(self.network.name),
+                json!(id.map_or("", |id| id.container_id.as_str())),
+                json!(id.map_or("", |id| id.ifname.as_str())),
+                json!(netns),
+                json!(if is_kept || is_left(id, objects) { kept } else { deleted }),
+                json!(objects),
+            ]);
+        };
+        let is_kept =
+            |id: &AttachmentId| valid.contains(id) || beside.iter().any(|found| found.id.as_ref() == Some(id));
+        for cached in self.cached {
+            let id = &cached.attachment.id;
+            let objects = all().find(|found| found.id.as_ref() == Some(id)).map_or(&[][..], |found| &found.objects);
+            row(Some(id), &cached.attachment.netns, is_kept(id), objects);
+        }
+        let is_cached = |id: &AttachmentId| self.cached.iter().any(|cached| cached.attachment.id == *id);
+        for found in all().filter(|found| !found.id.as_ref().is_some_and(is_cached)) {
+            row(found.id.as_ref(), "", !removed.contains(found), &found.objects);
+        }
+        table
+    }
+}

@@ -1,0 +1,106 @@
+//! The source of the executables.
+
+use anyhow::{Context, bail};
+use cni_validate::executables::is_of_this_suite;
+use libcni::cni_spec::PluginType;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The name of the executable that contains all plugins.
+const CNI_PLUGINS: &str = "cni-plugins";
+/// The name of this program where plugins are.
+pub(super) const CNITOOL: &str = crate::attachments::OWN_NAME;
+
+/// Plugins that belong on no production node: noop writes what a caller's arguments say to any path, as root.
+pub(super) const FOR_TESTS: &[&str] = &["noop"];
+
+/// The executables to install, under many names.
+pub(super) struct Source {
+    plugins: PathBuf,
+    cnitool: PathBuf,
+    /// The plugins in `plugins`.
+    names: Vec<String>,
+}
+
+impl Source {
+    /// `from`, or the executable beside this program, built or installed; and this program, unless the plugins'
+    /// executable is `cnitool`, too.
+    pub(super) fn find(from: Option<&Path>) -> anyhow::Result<Self> {
+        let cnitool = std::env::current_exe().context("cannot find the file of this program")?;
+        let plugins = from.map_or_else(|| beside(&cnitool), Path::to_owned);
+        for file in [&plugins, &cnitool] {
+            check_ours(file)?;
+        }
+        let mut names = list(&plugins)?;
+        let count = names.len();
+        names.retain(|name| name != CNITOOL);
+        let cnitool = if names.len() < count { plugins.clone() } else { cnitool };
+        Ok(Self { plugins, cnitool, names })
+    }
+
+    /// The file that is installed as `name`.
+    pub(super) fn of(&self, name: &str) -> &Path {
+        if name == CNITOOL { &self.cnitool } else { &self.plugins }
+    }
+
+    /// The requested plugins; by default all except those for tests.
+    pub(super) fn choose(&self, wanted: &[String]) -> anyhow::Result<Vec<String>> {
+        if let Some(absent) = wanted.iter().find(|name| !self.names.contains(name)) {
+            bail!("cannot install plugin {absent}: {} contains {}", self.plugins.display(), self.names.join(", "));
+        }
+        let is_wanted = |name: &&String| match wanted.is_empty() {
+            true => !FOR_TESTS.contains(&name.as_str()),
+            false => wanted.contains(name),
+        };
+        Ok(self.names.iter().filter(is_wanted).cloned().collect())
+    }
+}
+
+/// `cni-plugins` beside `cnitool`; in an installation any plugin, as each file contains all of them.
+fn beside(cnitool: &Path) -> PathBuf {
+    let built = cnitool.with_file_name(CNI_PLUGINS);
+    let is_plugin =
+        |path: &&PathBuf| path.as_path() != cnitool && path.is_file() && is_of_this_suite(path).unwrap_or(false);
+    let installed = || {
+        let entries = std::fs::read_dir(cnitool.parent()?).ok()?;
+        let mut paths: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+        paths.sort_unstable();
+        paths.iter().find(is_plugin).cloned()
+    };
+    if built.exists() { built } else { installed().unwrap_or(built) }
+}
+
+fn check_ours(file: &Path) -> anyhow::Result<()> {
+    match is_of_this_suite(file) {
+        Ok(true) => Ok(()),
+        Ok(false) => bail!("cannot install {}: it is no executable of this suite", file.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
+            "cannot install: {} not found. Build it with `cargo build --release -p cni-plugins`, or name it with --from",
+            file.display()
+        ),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
+    }
+}
+
+/// The list of plugins that the executable prints when it is called by another name than a plugin's and without a verb.
+fn list(plugins: &Path) -> anyhow::Result<Vec<String>> {
+    use std::os::unix::process::CommandExt;
+    let failed = || format!("cannot ask {} what it contains", plugins.display());
+    let output = Command::new(plugins)
+        .arg0(CNI_PLUGINS)
+        .env_remove("CNI_COMMAND")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(failed)?;
+    let text = String::from_utf8(output.stdout).with_context(failed)?;
+    let names: Vec<String> = text.lines().map(str::to_owned).collect();
+    if !output.status.success() || names.is_empty() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("{}: {}, {} names, stderr {:?}", failed(), output.status, names.len(), stderr.trim());
+    }
+    for name in &names {
+        PluginType::parse(name).with_context(failed)?;
+    }
+    Ok(names)
+}

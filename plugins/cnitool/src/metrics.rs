@@ -1,0 +1,89 @@
+//! `cnitool metrics`: the node's state and the log of calls, for Prometheus.
+
+mod serve;
+
+use crate::args::Metrics;
+use crate::calls::reading::{Counts, Place};
+use crate::output::say;
+use crate::settings::Settings;
+use crate::{RELEASE, calls, doctor, gc};
+use anyhow::{Context, bail};
+use call_log::Record;
+use cni_view::{Node, look};
+use libcni::Cancellation;
+use metrics::{Calls, Page};
+use std::time::Instant;
+use tokio::sync::Mutex;
+
+pub(crate) async fn run(settings: &Settings, words: &Metrics, cancellation: &Cancellation) -> anyhow::Result<()> {
+    let mut log = Log::new()?;
+    if let Some(address) = words.listen {
+        let log = Mutex::new(log);
+        return serve::run(address, async || page(settings, words, &mut *log.lock().await).await, cancellation).await;
+    }
+    let text = page(settings, words, &mut log).await?;
+    match &words.output {
+        // A new file would take the place of a device or a link, not its content.
+        Some(path) if path.symlink_metadata().is_ok_and(|found| !found.is_file()) => {
+            bail!(
+                "cannot write metrics to {}: it is no regular file; without --output they go to stdout",
+                path.display()
+            )
+        }
+        // World-readable: node_exporter runs as a user of its own.
+        Some(path) => Ok(netops::file::replace(path, text.as_bytes(), 0o644)?),
+        None => say(text.as_bytes()),
+    }
+}
+
+async fn page(settings: &Settings, words: &Metrics, log: &mut Log) -> anyhow::Result<String> {
+    let begin = Instant::now();
+    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
+    let page = Page::new(RELEASE)?;
+    page.add_view(&look(Node { runtime, conf_dir, inventory: &gc::node() }, None))?;
+    page.add_findings(&doctor::look(settings, false).await)?;
+    page.add_calls(log.counted(words.from.as_deref()).await?)?;
+    page.add_duration(begin.elapsed())?;
+    Ok(page.text()?)
+}
+
+/// What was counted in the log of calls, and up to which place: a later page only reads on from there.
+struct Log {
+    place: Place,
+    counted: Counted,
+}
+
+struct Counted(Calls);
+
+impl Log {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self { place: Place::default(), counted: Counted(Calls::new()?) })
+    }
+
+    /// The log's calls. Without a log there are none; only one that is named has to be there.
+    async fn counted(&mut self, named: Option<&str>) -> anyhow::Result<Option<&Calls>> {
+        let log = match calls::find(named) {
+            Ok(log) => log,
+            Err(error) if named.is_some() => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        match self.place.read_on(&log, &mut self.counted).await.context("cannot count calls") {
+            Ok(()) => Ok(Some(&self.counted.0)),
+            Err(error) if named.is_some() => Err(error),
+            Err(error) => {
+                tracing::warn!("{error:#}");
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Counts for Counted {
+    fn begin(&mut self) {
+        self.0.clear();
+    }
+
+    fn add(&mut self, record: Record) {
+        self.0.add(&record);
+    }
+}

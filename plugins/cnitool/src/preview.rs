@@ -1,0 +1,133 @@
+//! What ADD of a network would do here and now, from the plugins' own plans. Nothing is changed.
+//!
+//! [`plan`] goes through a network's plugins as ADD does: each gets the config and the result that it would get, and says what
+//! it would do. README.md says where each part comes from.
+
+mod table;
+
+pub use interface::preview::{Preview, Shown};
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use cni_spec::{AddResult, CniError, Command, PluginType};
+use libcni::{Attachment, Error, NetworkConf, Runtime};
+use skel::Call;
+use skel::env::Environment;
+use cni_validate::executables::is_of_this_suite;
+
+/// What ADD of a network would do.
+#[derive(Debug, Clone)]
+pub struct NetworkPlan {
+    /// The plugins, in order.
+    pub plugins: Vec<PluginPlan>,
+    /// The result, as far as it is known before; `None` where a plugin does not say, or ADD would fail.
+    pub result: Option<AddResult>,
+}
+
+/// What ADD of one of its plugins would do.
+#[derive(Debug, Clone)]
+pub struct PluginPlan {
+    /// The plugin.
+    pub plugin: PluginType,
+    /// Its executable.
+    pub executable: PathBuf,
+    /// What it would do.
+    pub outcome: Outcome,
+}
+
+/// What is known of a plugin's ADD.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// These steps.
+    Steps(Box<Preview>),
+    /// It would fail, before it changes anything.
+    Fails(CniError),
+    /// Nothing: the executable is of another make.
+    OtherMake,
+    /// Nothing: this suite's plugin does not say.
+    Silent,
+    /// Nothing: a plugin before it does not say which result it would give, or would fail.
+    NotReached,
+}
+
+impl NetworkPlan {
+    /// The error with which ADD would fail, as far as it is known, and the plugin.
+    #[must_use]
+    pub fn failure(&self) -> Option<(&PluginPlan, &CniError)> {
+        self.plugins.iter().find_map(|plugin| match &plugin.outcome {
+            Outcome::Fails(error) => Some((plugin, error)),
+            _ => None,
+        })
+    }
+}
+
+/// What ADD would do now.
+///
+/// # Errors
+/// Those with which ADD fails before it calls a plugin: an unknown version, an executable that is not found.
+pub fn plan(runtime: &Runtime, network: &NetworkConf, attachment: &Attachment) -> Result<NetworkPlan, Error> {
+    let version = network.version().map_err(Error::Invalid)?;
+    network.network_name().map_err(Error::Invalid)?;
+    let executables = runtime.find_executables(network)?;
+    let makes = Makes::default();
+    let mut plugins = Vec::new();
+    let mut result: Option<AddResult> = None;
+    let mut is_reached = true;
+    for (index, (plugin, executable)) in network.plugins.iter().zip(executables).enumerate() {
+        let prev = result.as_ref().map(|result| result.to_json(version)).transpose();
+        let outcome = match prev {
+            _ if !is_reached => Outcome::NotReached,
+            Err(error) => Outcome::Fails(error),
+            Ok(prev) => {
+                let stdin = network.add_request(index, attachment, prev.as_deref()).unwrap_or_default();
+                of_plugin(runtime, &makes, &plugin.plugin_type, &executable, &call(runtime, attachment, stdin))
+            }
+        };
+        match &outcome {
+            Outcome::Steps(preview) => result = Some(preview.result.clone()),
+            _ => (is_reached, result) = (false, None),
+        }
+        plugins.push(PluginPlan { plugin: plugin.plugin_type.clone(), executable, outcome });
+    }
+    Ok(NetworkPlan { plugins, result })
+}
+
+fn call(runtime: &Runtime, attachment: &Attachment, stdin: Vec<u8>) -> Call {
+    let env = Environment {
+        command: Command::Add.as_str().to_owned(),
+        container_id: attachment.id.container_id.to_string(),
+        netns: attachment.netns.clone(),
+        ifname: attachment.id.ifname.to_string(),
+        args: attachment.args.to_string(),
+        path: runtime.plugin_path().to_string(),
+        not_utf8: Vec::new(),
+        ..Environment::of_process()
+    };
+    Call::given(env, Rc::from(stdin))
+}
+
+fn of_plugin(runtime: &Runtime, makes: &Makes, plugin: &PluginType, executable: &Path, call: &Call) -> Outcome {
+    if !makes.is_ours(executable) {
+        return Outcome::OtherMake;
+    }
+    let Some(foresee) = table::find(plugin.as_str()) else { return Outcome::Silent };
+    let is_our_ipam = |ipam: &PluginType| runtime.plugin_path().find_executable(ipam).map(|path| makes.is_ours(&path));
+    match foresee(call, &is_our_ipam) {
+        Ok(preview) => Outcome::Steps(Box::new(preview)),
+        Err(error) => Outcome::Fails(error),
+    }
+}
+
+/// Which executables are of this suite: each is read once.
+#[derive(Default)]
+struct Makes(RefCell<BTreeMap<PathBuf, bool>>);
+
+impl Makes {
+    fn is_ours(&self, executable: &Path) -> bool {
+        let look = || is_of_this_suite(executable).unwrap_or(false);
+        *self.0.borrow_mut().entry(executable.to_owned()).or_insert_with(look)
+    }
+}

@@ -1,0 +1,61 @@
+//! `cnitool show`: the node's networks as a tree or a picture. `cnitool explain`: what becomes of packets.
+
+use crate::args::{Format, Show};
+use crate::gc;
+use crate::output::{Output, say};
+use crate::settings::Settings;
+use anyhow::bail;
+use cni_view::drawing::{dot, drawing, html, mermaid, svg};
+use cni_view::explain::Answer;
+use cni_view::{Node, View, json, look, tree};
+use std::io;
+
+pub(crate) mod watch;
+
+pub(crate) fn run(settings: &Settings, words: &Show, output: Output) -> anyhow::Result<()> {
+    let view = seen(settings, words)?;
+    if output.is_json {
+        return output.json(&json::value(&view));
+    }
+    let picture = match words.format {
+        None => return print(&tree::tree(&view)),
+        Some(Format::Svg) => svg::svg(&drawing(&view)),
+        Some(Format::Html) => html::html(&view, &drawing(&view)),
+        Some(Format::Mermaid) => mermaid::mermaid(&drawing(&view)),
+        Some(Format::Dot) => dot::dot(&drawing(&view)),
+    };
+    say(picture.as_bytes())
+}
+
+fn seen(settings: &Settings, words: &Show) -> anyhow::Result<View> {
+    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
+    let view = look(Node { runtime, conf_dir, inventory: &gc::node() }, words.network.as_deref());
+    if let Some(name) = words.network.as_ref().filter(|_| view.networks.is_empty()) {
+        bail!("no network {name}: neither a file in {}, nor the cache or the node knows it", conf_dir.display());
+    }
+    Ok(view)
+}
+
+pub(crate) fn explain(settings: &Settings, name: &str, output: Output) -> anyhow::Result<()> {
+    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
+    let (answers, view) = cni_view::explain::explain(Node { runtime, conf_dir, inventory: &gc::node() }, name);
+    for what in &view.unseen {
+        tracing::warn!("could not be looked at: {what}");
+    }
+    if answers.is_empty() {
+        bail!("nothing on this node is called {name}: no address, container, link or forwarded port");
+    }
+    if output.is_json {
+        return output.json(&answers.iter().map(Answer::json).collect());
+    }
+    print(&answers.iter().map(Answer::tree).collect::<Vec<_>>())
+}
+
+pub(crate) fn print(trees: &[tree::Branch]) -> anyhow::Result<()> {
+    let text = tree::text(trees);
+    say(if has_colour() { text } else { anstream::adapter::strip_str(&text).to_string() }.as_bytes())
+}
+
+fn has_colour() -> bool {
+    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
+}

@@ -1,0 +1,177 @@
+//! The verbs of the protocol.
+
+use crate::about;
+use crate::args::Target;
+use crate::attachments;
+use crate::output::{Output, Table, say};
+use crate::settings::Settings;
+use cni_validate::Role;
+use libcni::cni_spec::{CniError, Code, PluginType};
+use libcni::{Attachment, AttachmentId, Cached, Error, Namespace, NetworkConf, PluginObject};
+use netops::link;
+use netops::{Kernel, Netns};
+use nix::unistd::{AccessFlags, access};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    let network = settings.network(&target.network)?;
+    let attachment = settings.attachment(target)?;
+    refuse_taken(settings, &network, &attachment)?;
+    let result = settings.runtime.add(&network, &attachment).await?;
+    let text = result.to_json(network.version()?)?;
+    let Err(error) = say(format!("{text}\n").as_bytes()) else { return Ok(()) };
+    // For the caller ADD has failed.
+    match settings.runtime.del(&network, &attachment).await {
+        Ok(()) => Err(error.context("ADD was rolled back")),
+        Err(left) => Err(error.context(format!("ADD could not be rolled back: {left}"))),
+    }
+}
+
+/// Refuses an ADD whose interface is there already. The plugin would refuse it as well, but then the DEL of the rollback would
+/// remove the interface, if it has no mark of another attachment: one that the reference has made has none.
+fn refuse_taken(settings: &Settings, network: &NetworkConf, attachment: &Attachment) -> anyhow::Result<()> {
+    let makes_interface = |plugin: &PluginObject| {
+        plugin_keys::ALL.iter().any(|known| known.name == plugin.plugin_type.as_str() && known.role == Role::Interface)
+    };
+    if !network.plugins.first().is_some_and(makes_interface) {
+        return Ok(());
+    }
+    let (netns, ifname) = (&attachment.netns, attachment.id.ifname.as_str());
+    // What is wrong with the namespace, the plugin says best.
+    let inside = Netns::open(Path::new(netns)).ok().and_then(|netns| Kernel::in_netns(&netns).ok());
+    let Some(link) = inside.and_then(|inside| link::find(&inside, ifname).ok()).flatten() else { return Ok(()) };
+    // An earlier ADD of the same.
+    if settings.recall(&network.name, &mut attachment.clone()).is_some() {
+        return Ok(());
+    }
+    let msg = format!("cannot add network {}: interface {ifname} is in {netns} already, a {}", network.name, link.kind);
+    let details = "Nothing was changed. Use another --ifname, or call del for the network that has it.";
+    Err(CniError::new(Code::EXISTS, msg).detail(details).into())
+}
+
+pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    let network = settings.network(&target.network)?;
+    let mut attachment = settings.attachment(target)?;
+    let cached = settings.recall(&network.name, &mut attachment);
+    if cached.is_none() && !network.disable_check {
+        // SPEC 2, CHECK: not for a container that was not added, or was deleted. Plugins would only report a missing
+        // prevResult.
+        let (id, name) = (&attachment.id, &network.name);
+        let target = format!("{}/{} in network {name}", id.container_id, id.ifname);
+        let msg = format!("cannot check {target}: it was not added, or was deleted");
+        return Err(CniError::new(Code::CHECK_FAILED, msg).into());
+    }
+    Ok(settings.runtime.check(&network, &attachment).await?)
+}
+
+/// DEL with the file's configuration, or, if that is gone, with the one that ADD left in the cache.
+pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    let mut attachment = settings.attachment(target)?;
+    let (network, cached) = match settings.network(&target.network) {
+        Ok(network) => {
+            let cached = settings.recall(&network.name, &mut attachment);
+            (network, cached)
+        }
+        Err(error) => {
+            let is_gone = matches!(error.downcast_ref(), Some(Error::NoConfig { .. } | Error::NoNetwork { .. }));
+            let cached = settings.recall(&target.network, &mut attachment).filter(|_| is_gone);
+            let Some(network) = cached.as_ref().and_then(|cached| cached.network_conf().ok()) else {
+                return Err(error);
+            };
+            tracing::warn!("{error}; using the configuration that ADD left in the cache");
+            (network, cached)
+        }
+    };
+    if let Some(cached) = &cached {
+        warn_of_other_namespace(cached, &attachment);
+    }
+    Ok(settings.runtime.del(&network, &attachment).await?)
+}
+
+/// DEL goes by the caller's namespace, as with the reference: what is in that of ADD may stay.
+fn warn_of_other_namespace(cached: &Cached, attachment: &Attachment) {
+    let (of_add, of_del) = (&cached.attachment.netns, &attachment.netns);
+    let is_same = || match (std::fs::metadata(of_add), std::fs::metadata(of_del)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
+    };
+    if of_add != of_del && cached.namespace() == Namespace::Present && !is_same() {
+        let (AttachmentId { container_id, ifname }, network) = (&attachment.id, &cached.network);
+        tracing::warn!(
+            "del of {container_id}/{ifname} in network {network} looks in namespace {of_del}, and add was for {of_add}, \
+             which exists: what is in there may stay, without its addresses"
+        );
+    }
+}
+
+/// Whether the network can take containers. Below version 1.1.0 there is no STATUS, and the output says so.
+pub(crate) async fn status(settings: &Settings, network: &str, output: Output) -> anyhow::Result<()> {
+    let network = settings.network(network)?;
+    let version = network.version()?;
+    settings.runtime.status(&network).await?;
+    if !version.has_gc() {
+        let name = &network.name;
+        tracing::warn!("network {name} is of version {version}, which has no STATUS: no plugin was asked");
+    }
+    if output.is_json {
+        let asked = version.has_gc();
+        return output.json(&json!({ "network": network.name, "cniVersion": network.cni_version, "asked": asked }));
+    }
+    Ok(())
+}
+
+/// Asks plugins for their versions. A failure is reported in the plugin's line, and at the end.
+pub(crate) async fn version(settings: &Settings, plugins: &[String], output: Output) -> anyhow::Result<()> {
+    let names = if plugins.is_empty() { executables(settings)? } else { plugins.iter().cloned().collect() };
+    let mut table = Table::new(&["plugin", "path", "release", "versions"]);
+    let mut errors = Vec::new();
+    for name in names {
+        let plugin = PluginType::parse(&name)?;
+        let path = settings.runtime.plugin_path().find_executable(&plugin);
+        match settings.runtime.version(&plugin).await {
+            Ok(info) => {
+                let release = match &path {
+                    Ok(path) => about::release(path).await,
+                    Err(_) => None,
+                };
+                let path = path.map(|path| path.display().to_string()).unwrap_or_default();
+                table.row([json!(name), json!(path), json!(release.unwrap_or_default()), json!(info.supported)]);
+            }
+            // Not every file in the folder is a plugin; only those named by the caller must answer.
+            Err(error) if plugins.is_empty() && error.code() != Some(Code::INTERRUPTED) => {
+                tracing::warn!("{}", error.with_causes());
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    output.table(&table)?;
+    Error::join(errors).map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// The names of all executables in the plugin folders, without hidden files and this program.
+///
+/// # Errors
+/// No folder exists.
+fn executables(settings: &Settings) -> anyhow::Result<BTreeSet<String>> {
+    let dirs = settings.runtime.plugin_path().dirs();
+    let (mut paths, mut failed) = (Vec::new(), Vec::new());
+    for dir in dirs {
+        match std::fs::read_dir(dir) {
+            Ok(entries) => paths.extend(entries.filter_map(|entry| entry.ok().map(|entry| entry.path()))),
+            Err(error) => failed.push(format!("cannot list plugins in {}: {error}", dir.display())),
+        }
+    }
+    if failed.len() == dirs.len() {
+        return Err(CniError::new(Code::INVALID_ENVIRONMENT, failed.join("; ")).into());
+    }
+    failed.iter().for_each(|reason| tracing::warn!("{reason}"));
+    let names = paths
+        .iter()
+        .filter(|path| path.is_file() && access(path.as_path(), AccessFlags::X_OK).is_ok())
+        .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
+        .filter(|name| !name.starts_with('.') && name != attachments::OWN_NAME);
+    Ok(names.collect())
+}

@@ -1,0 +1,157 @@
+//! As one page of HTML that needs no network: the drawing, and tables of what is in it.
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use cni_validate::render::visible;
+
+use super::{Drawing, svg};
+use crate::tree::{age_of, rate, rounded};
+use crate::{Attachment, Limits, Maker, Network, Origin, View, word};
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--paper:#fff;--ink:#1f2328;--faint:#656d76;--line:#d0d7de;--good:#1a7f37;--warning:#9a6700;\
+--bad:#cf222e}@media(prefers-color-scheme:dark){:root{--paper:#0d1117;--ink:#e6edf3;--faint:#8d96a0;--line:#30363d;\
+--good:#3fb950;--warning:#d29922;--bad:#f85149}}\
+body{margin:0 auto;padding:16px;max-width:1200px;background:var(--paper);color:var(--ink);\
+font:15px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}\
+h1{font-size:1.4em;margin:0}h2{font-size:1.15em;margin:2em 0 0}p{margin:.25em 0;color:var(--faint)}\
+.picture{overflow-x:auto;margin:16px 0;border:1px solid var(--line);border-radius:6px}\
+table{border-collapse:collapse;width:100%;margin:12px 0;font-size:.93em}\
+th,td{text-align:left;vertical-align:top;padding:6px 10px;border-bottom:1px solid var(--line)}\
+th{color:var(--faint);font-weight:600}td:empty::after{content:'-';color:var(--faint)}\
+td div+div{margin-top:2px}meter{width:8em}\
+.lives,.young{color:var(--good)}.unknown{color:var(--warning)}.gone{color:var(--bad);font-weight:600}\
+@media(max-width:700px){thead{display:none}table,tbody,tr,td{display:block}tr{padding:8px 0;border-bottom:1px solid var(--line)}\
+td{border:0;padding:2px 0 2px 7.5em;position:relative;min-height:1.5em}\
+td::before{content:attr(data-label);position:absolute;left:0;width:7em;color:var(--faint)}}";
+
+/// The page.
+#[must_use]
+pub fn html(view: &View, drawing: &Drawing) -> String {
+    let count = view.networks.iter().map(|network| network.attachments.len()).sum::<usize>();
+    let mut text = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Container networks</title>\n\
+         <style>{STYLE}</style>\n</head>\n<body>\n<h1>Container networks</h1>\n\
+         <p>{} networks, {count} attachments, {}</p>\n<div class=\"picture\">\n{}</div>\n",
+        view.networks.len(),
+        humantime::format_rfc3339_seconds(view.at),
+        svg::svg(drawing),
+    );
+    for network in &view.networks {
+        write_network(network, view.at, &mut text);
+    }
+    for (title, items) in [("Belongs to no known network", &view.unowned), ("Could not be looked at", &view.unseen)] {
+        if !items.is_empty() {
+            let items: String = items.iter().map(|item| format!("<li>{}</li>\n", shown(item))).collect();
+            // Writing to a String cannot fail; so below.
+            let _infallible = write!(text, "<h2>{title}</h2>\n<ul>\n{items}</ul>\n");
+        }
+    }
+    text + "</body>\n</html>\n"
+}
+
+fn write_network(network: &Network, at: SystemTime, text: &mut String) {
+    let origin = match &network.origin {
+        Origin::File(path) => path.display().to_string(),
+        Origin::Cache => "no file; known from the cache".to_owned(),
+        Origin::Traces => "no file and not in the cache; known from what it left".to_owned(),
+    };
+    let plugins = network.plugins.join(", ");
+    let _infallible =
+        write!(text, "<h2>{}</h2>\n<p>{}</p>\n<p>{}</p>\n", shown(&network.name), shown(&plugins), shown(&origin));
+    let mut ranges = Table::new(&["range", "held", "free", ""]);
+    for range in &network.ranges {
+        let free = range.total.saturating_sub(range.used);
+        let meter = format!("<meter max=\"{}\" value=\"{}\"></meter>", range.total, range.used);
+        let name = shown(&format!("{} - {}", range.first, range.last));
+        ranges.row([name, rounded(range.used), rounded(free), meter]);
+    }
+    ranges.write(text);
+    let mut attachments = Table::new(&[
+        "container",
+        "interface",
+        "addresses",
+        "host ports",
+        "limits",
+        "state",
+        "age",
+        "maker",
+        "namespace",
+    ]);
+    network.attachments.iter().for_each(|attachment| attachments.row(cells(attachment, at)));
+    attachments.write(text);
+    let mut rest = Table::new(&["without an attachment"]);
+    network.by_hand.iter().for_each(|address| rest.row([format!("{address} is held by hand")]));
+    network.unreadable.iter().for_each(|address| rest.row([format!("{address} is reserved, its owner unknown")]));
+    network.nameless.iter().for_each(|object| rest.row([shown(object)]));
+    rest.write(text);
+}
+
+fn cells(attachment: &Attachment, at: SystemTime) -> [String; 9] {
+    let lines = |mut lines: Vec<String>| {
+        // A port is forwarded once in each family.
+        lines.dedup();
+        lines.iter().map(|line| format!("<div>{}</div>", shown(line))).collect::<String>()
+    };
+    let port = |forward: &crate::Forward| {
+        let node = forward.address.map_or(String::new(), |address| format!("{address} "));
+        format!("{node}{}/{} to {}", forward.port, forward.protocol.name(), forward.to.port())
+    };
+    let Limits { to_bytes, from_bytes } = attachment.limits;
+    let limit = |(bytes, direction): (Option<u64>, &str)| Some(format!("{} {direction}", rate(bytes?)));
+    let age = attachment.since.and_then(|since| at.duration_since(since).ok()).map(|age| age_of(age.as_secs()));
+    let maker = match attachment.maker {
+        Maker::ThisSuite => "this suite",
+        Maker::Reference => "the reference or another make",
+        Maker::Unknown => "unknown",
+    };
+    let life = word(attachment.life);
+    let unfinished =
+        if attachment.is_complete == Some(false) { "<div class=\"gone\">its ADD was not finished</div>" } else { "" };
+    [
+        shown(attachment.id.container_id.as_str()),
+        shown(attachment.id.ifname.as_str()),
+        lines(attachment.addresses.iter().map(ToString::to_string).collect()),
+        lines(attachment.ports.iter().map(port).collect()),
+        lines([(to_bytes, "in"), (from_bytes, "out")].into_iter().filter_map(limit).collect()),
+        format!("<span class=\"{life}\">{life}</span>{unfinished}"),
+        age.unwrap_or_default(),
+        maker.to_owned(),
+        shown(&attachment.netns),
+    ]
+}
+
+/// Text that is no markup, and in which nothing changes the direction of writing.
+fn shown(text: &str) -> String {
+    svg::escaped(&visible(text))
+}
+
+/// A table; on a phone, each row is a list of its cells with their titles.
+struct Table {
+    titles: &'static [&'static str],
+    rows: String,
+}
+
+impl Table {
+    fn new(titles: &'static [&'static str]) -> Self {
+        Self { titles, rows: String::new() }
+    }
+
+    fn row<const N: usize>(&mut self, cells: [String; N]) {
+        let cells =
+            self.titles.iter().zip(cells).map(|(title, cell)| format!("<td data-label=\"{title}\">{cell}</td>"));
+        let _infallible = writeln!(self.rows, "<tr>{}</tr>", cells.collect::<String>());
+    }
+
+    fn write(self, text: &mut String) {
+        if self.rows.is_empty() {
+            return;
+        }
+        let titles: String = self.titles.iter().map(|title| format!("<th>{title}</th>")).collect();
+        let rows = self.rows;
+        let _infallible =
+            write!(text, "<table>\n<thead><tr>{titles}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n");
+    }
+}

@@ -1,0 +1,233 @@
+//! A node's container networks as one value: networks, their bridges and masters, ranges of addresses, attachments, and
+//! what belongs to nothing. [`look`] reads it; [`tree`] and [`json`] write it. [`explain`] follows the packets of one
+//! attachment.
+//!
+//! Nothing here changes the node, takes a lock or calls a plugin.
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | `networks` | which networks there are: of files, of the cache, of traces |
+//! | `host` | what all networks share: links, addresses, forwarded ports |
+//! | `attachments` | what cache, marks, reservations and namespaces say of one attachment |
+//! | [`tree`] | text for people |
+//! | [`drawing`] | pictures: SVG, HTML, Mermaid, Graphviz |
+//! | [`explain`] | who has a name, and what becomes of its packets |
+//! | [`json`] | the same for programs |
+
+mod attachments;
+mod host;
+mod networks;
+#[cfg(test)]
+mod sample;
+
+pub mod drawing;
+pub mod explain;
+pub mod json;
+pub mod tree;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use host_local::inventory::Usage;
+use ipnetwork::IpNetwork;
+use libcni::inventory::Life;
+use libcni::{AttachmentId, NetworkConf, Runtime};
+pub use portmap::forwards::{Forward, Protocol};
+
+/// The node to be looked at: that of the calling thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Node<'a> {
+    /// For the cache.
+    pub runtime: &'a Runtime,
+    /// The folder of networks.
+    pub conf_dir: &'a Path,
+    /// What is on the node.
+    pub inventory: &'a on_node::Node,
+}
+
+/// The networks of a node.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The networks: those of the folder in its order, then others by name.
+    pub networks: Vec<Network>,
+    /// What belongs to no network that is known.
+    pub unowned: Vec<String>,
+    /// What could not be looked at, and why.
+    pub unseen: Vec<String>,
+    /// When it was looked at: the ages of attachments count from here.
+    pub at: SystemTime,
+}
+
+/// A network.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// Its name.
+    pub name: String,
+    /// How it is known.
+    pub origin: Origin,
+    /// The types of its plugins, in the order of ADD.
+    pub plugins: Vec<String>,
+    /// Bridges and masters of its attachments that exist.
+    pub links: Vec<Shared>,
+    /// host-local's ranges.
+    pub ranges: Vec<Usage>,
+    /// Addresses that an operator holds.
+    pub by_hand: Vec<IpAddr>,
+    /// Reserved addresses whose owner is unknown: the file cannot be read, or names no valid owner.
+    pub unreadable: Vec<IpAddr>,
+    /// Its attachments, by container and interface.
+    pub attachments: Vec<Attachment>,
+    /// Objects whose mark does not identify their attachment.
+    pub nameless: Vec<String>,
+}
+
+impl Network {
+    fn is_empty(&self) -> bool {
+        self.attachments.is_empty() && self.nameless.is_empty() && self.by_hand.is_empty() && self.unreadable.is_empty()
+    }
+}
+
+/// How a network is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// By its file.
+    File(PathBuf),
+    /// By the cache only: its file is gone, or another folder's.
+    Cache,
+    /// By marks and reservations only.
+    Traces,
+}
+
+/// A link that a network's attachments share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shared {
+    /// Its name.
+    pub name: String,
+    /// The kernel's name of its kind; empty for hardware.
+    pub kind: String,
+    /// Whether it is set up.
+    pub up: bool,
+    /// Its MTU.
+    pub mtu_bytes: u32,
+    /// Its addresses.
+    pub addresses: Vec<IpNetwork>,
+    /// How many ports it has, of this network and of others.
+    pub ports: usize,
+}
+
+/// An attachment.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    /// Container and interface.
+    pub id: AttachmentId,
+    /// The namespace's path; empty if the cache does not have it.
+    pub netns: String,
+    /// Its addresses, by the cache and by its reservations.
+    pub addresses: Vec<IpAddr>,
+    /// Its ends on the host.
+    pub links: Vec<HostLink>,
+    /// The node's ports that are forwarded to it.
+    pub ports: Vec<Forward>,
+    /// The highest rate of packets to and from the container.
+    pub limits: Limits,
+    /// Its rules in the packet filter.
+    pub rules: Vec<String>,
+    /// What the network's other plugins have left of it on the node.
+    pub others: Vec<String>,
+    /// When it was made, by its reservation or the cache.
+    pub since: Option<SystemTime>,
+    /// Who made its interface.
+    pub maker: Maker,
+    /// Whether its container lives.
+    pub life: Life,
+    /// Whether its ADD was finished; `None`: this cache does not have it, so another runtime has made it.
+    pub is_complete: Option<bool>,
+    /// The configuration that ADD used.
+    pub conf: Option<NetworkConf>,
+}
+
+/// A host veth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLink {
+    /// Its name.
+    pub name: String,
+    /// The bridge that it is a port of.
+    pub master: Option<String>,
+    /// Whether it is set up.
+    pub up: bool,
+}
+
+/// Rates in bytes per second; `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Of packets to the container.
+    pub to_bytes: Option<u64>,
+    /// Of packets from the container.
+    pub from_bytes: Option<u64>,
+}
+
+/// Who made an attachment's interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// This suite: the interface has its mark.
+    ThisSuite,
+    /// The interface has no mark, as the reference's.
+    Reference,
+    /// The interface was not found.
+    Unknown,
+}
+
+impl Maker {
+    /// Its name in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ThisSuite => "this-suite",
+            Self::Reference => "reference-or-other",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// One word for a state.
+#[must_use]
+pub const fn word(life: Life) -> &'static str {
+    match life {
+        Life::Lives => "lives",
+        Life::Young => "young",
+        Life::Unknown => "unknown",
+        Life::Gone => "gone",
+    }
+}
+
+/// Looks at all networks, or at the one of this name. What cannot be looked at is named in [`View::unseen`].
+#[must_use]
+pub fn look(node: Node<'_>, only: Option<&str>) -> View {
+    let mut unseen = Vec::new();
+    let host = host::Host::look(&node.inventory.search_path, &mut unseen);
+    let known = networks::find(node, &host, only, &mut unseen);
+    let mut seen = Vec::new();
+    let look = |known| attachments::look(node, known, &host, &mut seen, &mut unseen);
+    let mut networks: Vec<Network> = known.iter().map(look).collect();
+    // A folder that is empty by now is no trace.
+    networks.retain(|network| network.origin != Origin::Traces || !network.is_empty());
+    let unowned = if only.is_some() { Vec::new() } else { host.unowned(&seen) };
+    View { networks, unowned, unseen, at: SystemTime::now() }
+}
+
+/// The folders whose files a view is read from, or those that they would be made in: when one changes, so may the view.
+#[must_use]
+pub fn folders(node: Node<'_>) -> Vec<PathBuf> {
+    networks::folders(node)
+}
+
+/// Where a forwarded port leads to an attachment.
+fn leads_to(addresses: &[IpAddr], to: SocketAddr) -> bool {
+    addresses.contains(&to.ip())
+}
+
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,364 @@
+//! The view as a tree of text, at most [`COLUMNS`] wide: [`tree`] makes it, [`text`] writes it.
+
+use std::fmt::{Display, Write};
+use std::time::SystemTime;
+
+use anstyle::{AnsiColor, Style};
+use cni_validate::render::visible;
+use libcni::inventory::Life;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::{Attachment, Limits, Maker, Network, Origin, Shared, View, word};
+
+/// Columns of a line: longer ones go on below.
+pub const COLUMNS: usize = 80;
+
+/// Columns of a bar.
+const BAR: usize = 20;
+
+/// Numbers of more bits are rounded.
+const ROUNDED_BITS: u32 = 40;
+
+/// A line of the tree, and what is below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch {
+    /// The line.
+    pub line: Vec<Part>,
+    /// What is below it.
+    pub below: Vec<Branch>,
+}
+
+/// Some words of a line. Nothing in them acts on a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// What they are.
+    pub tone: Tone,
+    /// The words.
+    pub text: String,
+}
+
+/// What words are, from which their colour follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Anything.
+    Plain,
+    /// The name of a network or container.
+    Name,
+    /// Of less importance.
+    Faint,
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Warning,
+    /// Wrong.
+    Bad,
+}
+
+impl Tone {
+    /// Its name in pictures.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Name => "name",
+            Self::Faint => "faint",
+            Self::Good => "good",
+            Self::Warning => "warning",
+            Self::Bad => "bad",
+        }
+    }
+
+    fn style(self) -> Style {
+        let colour = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
+        match self {
+            Self::Plain => Style::new(),
+            Self::Name => Style::new().bold(),
+            Self::Faint => Style::new().dimmed(),
+            Self::Good => colour(AnsiColor::Green),
+            Self::Warning => colour(AnsiColor::Yellow),
+            Self::Bad => colour(AnsiColor::Red),
+        }
+    }
+}
+
+impl Branch {
+    /// A line of these words, with nothing below it.
+    pub fn new(tone: Tone, text: impl Display) -> Self {
+        Self { line: Vec::new(), below: Vec::new() }.and(tone, text)
+    }
+
+    /// The same of no particular tone.
+    pub fn plain(text: impl Display) -> Self {
+        Self::new(Tone::Plain, text)
+    }
+
+    /// The line with more words.
+    #[must_use]
+    pub fn and(mut self, tone: Tone, text: impl Display) -> Self {
+        self.line.push(Part { tone, text: visible(&text.to_string()) });
+        self
+    }
+
+    /// The line with these below it.
+    #[must_use]
+    pub fn with(mut self, below: impl IntoIterator<Item = Branch>) -> Self {
+        self.below.extend(below);
+        self
+    }
+}
+
+/// The tree of each network, and of what belongs to none.
+#[must_use]
+pub fn tree(view: &View) -> Vec<Branch> {
+    let mut trees: Vec<Branch> = view.networks.iter().map(|network| of_network(network, view.at)).collect();
+    let rest = [("belongs to no known network", &view.unowned), ("could not be looked at", &view.unseen)];
+    for (title, items) in rest.into_iter().filter(|(_, items)| !items.is_empty()) {
+        trees.push(Branch::new(Tone::Warning, title).with(items.iter().map(Branch::plain)));
+    }
+    trees
+}
+
+fn of_network(network: &Network, at: SystemTime) -> Branch {
+    let Parts { head, links, own, attachments } = Parts::of(network, at);
+    head.with(links).with(own).with(attachments)
+}
+
+/// What a network's tree consists of.
+pub(crate) struct Parts {
+    /// Its name, its plugins, its file.
+    pub(crate) head: Branch,
+    /// Its bridges and masters.
+    pub(crate) links: Vec<Branch>,
+    /// Its ranges, addresses held by hand, and those whose owner is unknown.
+    pub(crate) own: Vec<Branch>,
+    /// Its attachments, then what has none.
+    pub(crate) attachments: Vec<Branch>,
+}
+
+impl Parts {
+    pub(crate) fn of(network: &Network, at: SystemTime) -> Self {
+        let origin = match &network.origin {
+            Origin::File(path) => path.display().to_string(),
+            Origin::Cache => "no file; known from the cache".to_owned(),
+            Origin::Traces => "no file and not in the cache; known from what it left".to_owned(),
+        };
+        let tone = if matches!(network.origin, Origin::File(_)) { Tone::Faint } else { Tone::Warning };
+        let plugins =
+            if network.plugins.is_empty() { "plugins unknown".to_owned() } else { network.plugins.join(", ") };
+        let by_hand = network.by_hand.iter().map(|address| Branch::plain(format!("{address}  held by hand")));
+        let unreadable = |address| Branch::plain(format!("{address}  reserved")).and(Tone::Warning, "owner unknown");
+        let unreadable = network.unreadable.iter().map(unreadable);
+        let unnamed = |object| Branch::new(Tone::Warning, "unnamed").and(Tone::Plain, object);
+        let attachments = network.attachments.iter().map(|attachment| of_attachment(attachment, at));
+        Self {
+            head: Branch::new(Tone::Name, &network.name).and(Tone::Plain, plugins).and(tone, origin),
+            links: network.links.iter().map(of_shared).collect(),
+            own: network.ranges.iter().map(of_range).chain(by_hand).chain(unreadable).collect(),
+            attachments: attachments.chain(network.nameless.iter().map(unnamed)).collect(),
+        }
+    }
+}
+
+fn of_shared(link: &Shared) -> Branch {
+    let kind = if link.kind.is_empty() { "link" } else { &link.kind };
+    let (tone, state) = if link.up { (Tone::Good, "up") } else { (Tone::Bad, "down") };
+    // Every link has one of IPv6's own, which says nothing of the network.
+    let is_own = |address: &&ipnetwork::IpNetwork| matches!(address.ip(), std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let addresses: Vec<_> = link.addresses.iter().filter(|address| !is_own(address)).collect();
+    let addresses = if addresses.is_empty() { "no address".to_owned() } else { listed(&addresses) };
+    let ports = if link.kind == "bridge" { format!(", {}", count(link.ports, "port")) } else { String::new() };
+    Branch::plain(format!("{kind} {}", link.name))
+        .and(tone, state)
+        .and(Tone::Plain, format!("{addresses}, mtu {}{ports}", link.mtu_bytes))
+}
+
+fn of_range(range: &host_local::inventory::Usage) -> Branch {
+    let host_local::inventory::Usage { first, last, total, used, .. } = range;
+    // Without it, a range with one address of many would look unused.
+    let least = usize::from(*used > 0);
+    let share = used.saturating_mul(BAR as u128).checked_div(*total).unwrap_or(BAR as u128);
+    let full = usize::try_from(share).unwrap_or(BAR).clamp(least, BAR);
+    let tone = match full {
+        _ if used >= total => Tone::Bad,
+        full if full * 10 >= BAR * 9 => Tone::Warning,
+        _ => Tone::Good,
+    };
+    Branch::plain(format!("{first} - {last}"))
+        .and(tone, format!("{}{}", "█".repeat(full), "░".repeat(BAR - full)))
+        .and(Tone::Plain, format!("{} used, {} free", rounded(*used), rounded(total.saturating_sub(*used))))
+}
+
+/// A number for people: a power of two in place of more digits than they can read, as a range of IPv6 has.
+pub(crate) fn rounded(number: u128) -> String {
+    match number.checked_ilog2() {
+        Some(power) if power >= ROUNDED_BITS => {
+            let is_nearer_to_next = number >> (power - 1) & 1 == 1;
+            format!("about 2^{}", power + u32::from(is_nearer_to_next))
+        }
+        _ => number.to_string(),
+    }
+}
+
+fn of_attachment(attachment: &Attachment, at: SystemTime) -> Branch {
+    let tone = match attachment.life {
+        Life::Lives | Life::Young => Tone::Good,
+        Life::Unknown => Tone::Warning,
+        Life::Gone => Tone::Bad,
+    };
+    let head = Branch::new(Tone::Name, &attachment.id.container_id)
+        .and(Tone::Plain, &attachment.id.ifname)
+        .and(
+            Tone::Plain,
+            if attachment.addresses.is_empty() { "no address".into() } else { listed(&attachment.addresses) },
+        )
+        .and(tone, word(attachment.life));
+    let head = match attachment.since.map(|since| at.duration_since(since)) {
+        Some(Ok(age)) => head.and(Tone::Faint, age_of(age.as_secs())),
+        Some(Err(_)) => head.and(Tone::Warning, "made in the future"),
+        None => head,
+    };
+    head.with(details(attachment))
+}
+
+fn details(attachment: &Attachment) -> Vec<Branch> {
+    let Attachment { netns, links, ports, limits, rules, others, maker, is_complete, life, .. } = attachment;
+    let mut below = Vec::new();
+    match is_complete {
+        Some(false) => below.push(Branch::new(Tone::Bad, "its ADD was not finished")),
+        None => below.push(Branch::new(Tone::Faint, "not in this cache: another runtime's")),
+        Some(true) => {}
+    }
+    if !netns.is_empty() {
+        below.push(Branch::plain(format!("namespace {netns}")));
+    }
+    for link in links {
+        let master = link.master.as_ref().map_or(String::new(), |master| format!(" on {master}"));
+        let line = Branch::plain(format!("link {}{master}", link.name));
+        below.push(if link.up { line } else { line.and(Tone::Bad, "down") });
+    }
+    for forward in ports {
+        let line = Branch::plain(format!("{} to port {}", forward.host_port(), forward.to.port()));
+        // One of each family.
+        if !below.contains(&line) {
+            below.push(line);
+        }
+    }
+    let Limits { to_bytes, from_bytes } = *limits;
+    for (rate_bytes, direction) in [(to_bytes, "to"), (from_bytes, "from")] {
+        below.extend(
+            rate_bytes.map(|bytes| Branch::plain(format!("at most {} {direction} the container", rate(bytes)))),
+        );
+    }
+    below.extend(rules.iter().map(Branch::plain));
+    // Ports and limits of a container that lives are above.
+    if matches!(life, Life::Gone | Life::Unknown) {
+        below.extend(others.iter().map(Branch::plain));
+    }
+    match maker {
+        Maker::ThisSuite => {}
+        Maker::Reference => below.push(Branch::new(Tone::Faint, "made by the reference or another make: no mark")),
+        Maker::Unknown => below.push(Branch::new(Tone::Faint, "its interface was not found, so its maker is unknown")),
+    }
+    below
+}
+
+fn listed(items: &[impl ToString]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// In the largest unit that it has one of.
+pub(crate) fn age_of(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    let largest = units.into_iter().find(|(unit, _)| seconds >= *unit);
+    largest.map_or(format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
+}
+
+/// In bits per second, as the plugin `bandwidth` is configured.
+pub(crate) fn rate(bytes: u64) -> String {
+    let bits = u128::from(bytes) * 8;
+    let units = [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")];
+    let largest = units.into_iter().find(|(unit, _)| bits >= *unit && bits.is_multiple_of(*unit));
+    largest.map_or(format!("{bits} bit/s"), |(unit, name)| format!("{} {name}", bits / unit))
+}
+
+/// The trees as lines, with the escapes of colours; a stream that wants none removes them.
+#[must_use]
+pub fn text(trees: &[Branch]) -> String {
+    let mut text = String::new();
+    for tree in trees {
+        write_lines(&tree.line, "", "", &mut text);
+        write_below(tree, "", &mut text);
+    }
+    text
+}
+
+fn write_below(tree: &Branch, before: &str, text: &mut String) {
+    for (place, branch) in tree.below.iter().enumerate() {
+        let is_last = place + 1 == tree.below.len();
+        let (here, then) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let below = if branch.below.is_empty() { "  " } else { "│ " };
+        write_lines(&branch.line, &format!("{before}{here}"), &format!("{before}{then}{below}"), text);
+        write_below(branch, &format!("{before}{then}"), text);
+    }
+}
+
+/// Writes a line between words into as many as it takes.
+fn write_lines(line: &[Part], first: &str, next: &str, text: &mut String) {
+    let room = |before: &str| COLUMNS.saturating_sub(before.width());
+    for (place, parts) in wrapped(line, room(first), room(next)).iter().enumerate() {
+        text.push_str(if place == 0 { first } else { next });
+        parts.iter().for_each(|part| styled(part.tone.style(), &part.text, text));
+        text.push('\n');
+    }
+}
+
+/// A line as lines of at most so many columns, between words; a word that has no room in any is cut into pieces. Parts keep two
+/// columns between them, words one.
+pub(crate) fn wrapped(line: &[Part], first: usize, next: usize) -> Vec<Vec<Part>> {
+    let mut lines: Vec<Vec<Part>> = vec![Vec::new()];
+    let (mut column, mut gap, mut columns) = (0, 0, first);
+    let push = |lines: &mut Vec<Vec<Part>>, tone, text| {
+        if let Some(line) = lines.last_mut() {
+            line.push(Part { tone, text });
+        }
+    };
+    for part in line {
+        for word in part.text.split_whitespace() {
+            let width = word.width();
+            if column + gap + width > columns && column > 0 {
+                lines.push(Vec::new());
+                (column, gap, columns) = (0, 0, next);
+            }
+            if gap > 0 {
+                push(&mut lines, Tone::Plain, " ".repeat(gap));
+            }
+            column += gap;
+            let mut piece = String::new();
+            for c in word.chars() {
+                let width = c.width().unwrap_or(0);
+                if column + width > columns && column > 0 {
+                    push(&mut lines, part.tone, std::mem::take(&mut piece));
+                    lines.push(Vec::new());
+                    (column, columns) = (0, next);
+                }
+                piece.push(c);
+                column += width;
+            }
+            push(&mut lines, part.tone, piece);
+            gap = 1;
+        }
+        gap = 2;
+    }
+    lines
+}
+
+fn styled(style: Style, words: &str, text: &mut String) {
+    // Writing to a String cannot fail.
+    let _infallible = write!(text, "{style}{words}{style:#}");
+}
+
+#[cfg(test)]
+mod tests;
