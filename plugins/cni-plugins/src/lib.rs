@@ -3,34 +3,56 @@
 //! Every plugin is an [`Entry`] here and a file in the plugin folder. An IPAM plugin that is in this table runs in the
 //! process of the interface plugin that delegates to it, if its file there is of this very build; see [`skel::delegate`].
 
+pub use {
+    bandwidth, bridge, dhcp, dummy, firewall, host_device, host_local, ipvlan, loopback, macvlan, portmap, ptp, sbr,
+    static_ipam, tap, tuning, vlan, vrf,
+};
+
 use skel::Entry;
 
 /// The release of the reference plugins whose behaviour these have, with this suite's version as build metadata:
 /// `1.9.1+rust.0.1.0.g0123456789ab`.
 pub const RELEASE: &str = env!("SUITE_RELEASE");
 
-/// The plugins, in the order in which they are listed.
-pub const ENTRIES: &[Entry] = &[
-    Entry::of::<bandwidth::Bandwidth>(),
-    Entry::of::<bridge::Bridge>(),
-    Entry::of::<dhcp::Dhcp>(),
-    Entry::of::<dummy::Dummy>(),
-    Entry::of::<firewall::Firewall>(),
-    Entry::of::<host_device::HostDevice>(),
-    Entry::of::<host_local::HostLocal>(),
-    Entry::of::<ipvlan::Ipvlan>(),
-    Entry::of::<loopback::Loopback>(),
-    Entry::of::<macvlan::Macvlan>(),
-    Entry::of::<ptp::Ptp>(),
-    noop::ENTRY,
-    Entry::of::<portmap::Portmap>(),
-    Entry::of::<sbr::Sbr>(),
-    Entry::of::<static_ipam::Static>(),
-    Entry::of::<tap::Tap>(),
-    Entry::of::<tuning::Tuning>(),
-    Entry::of::<vlan::Vlan>(),
-    Entry::of::<vrf::VrfPlugin>(),
-];
+/// Calls the macro `$table` with the list of all plugins but noop: what kind a plugin is of, its crate's type, and its
+/// folder below `plugins`. Every table of plugins is made from this list, so a plugin is added here and nowhere else.
+///
+/// `interface` plugins make an interface in the container, `chained` plugins change what one before them has made, and
+/// `address` plugins give addresses; loopback is the only one of its kind.
+#[macro_export]
+macro_rules! plugins {
+    ($table:ident) => {
+        $table! {
+            chained $crate::bandwidth::Bandwidth, "meta/bandwidth";
+            interface $crate::bridge::Bridge, "main/bridge";
+            address $crate::dhcp::Dhcp, "ipam/dhcp";
+            interface $crate::dummy::Dummy, "main/dummy";
+            chained $crate::firewall::Firewall, "meta/firewall";
+            interface $crate::host_device::HostDevice, "main/host-device";
+            address $crate::host_local::HostLocal, "ipam/host-local";
+            interface $crate::ipvlan::Ipvlan, "main/ipvlan";
+            loopback $crate::loopback::Loopback, "main/loopback";
+            interface $crate::macvlan::Macvlan, "main/macvlan";
+            chained $crate::portmap::Portmap, "meta/portmap";
+            interface $crate::ptp::Ptp, "main/ptp";
+            chained $crate::sbr::Sbr, "meta/sbr";
+            address $crate::static_ipam::Static, "ipam/static";
+            interface $crate::tap::Tap, "main/tap";
+            chained $crate::tuning::Tuning, "meta/tuning";
+            interface $crate::vlan::Vlan, "main/vlan";
+            chained $crate::vrf::VrfPlugin, "meta/vrf";
+        }
+    };
+}
+
+macro_rules! entries {
+    ($($kind:ident $plugin:path, $folder:literal;)*) => {
+        /// The plugins, and noop, which is for tests.
+        pub const ENTRIES: &[Entry] = &[$(Entry::of::<$plugin>(),)* noop::ENTRY];
+    };
+}
+
+plugins!(entries);
 
 /// The whole process, up to its exit status.
 #[must_use]

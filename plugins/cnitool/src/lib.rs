@@ -17,6 +17,7 @@ mod log;
 mod metrics;
 mod output;
 mod planning;
+mod preview;
 mod progress;
 mod schema;
 mod settings;

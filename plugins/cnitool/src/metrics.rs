@@ -1,5 +1,6 @@
 //! `cnitool metrics`: the node's state and the log of calls, for Prometheus.
 
+mod page;
 mod serve;
 
 use crate::args::Metrics;
@@ -11,7 +12,7 @@ use anyhow::{Context, bail};
 use call_log::Record;
 use cni_view::{Node, look};
 use libcni::Cancellation;
-use metrics::{Calls, Page};
+use page::{Calls, Page};
 use std::time::Instant;
 use tokio::sync::Mutex;
 

@@ -2,12 +2,12 @@
 
 use crate::args::Target;
 use crate::output::Output;
+use crate::preview::{self, NetworkPlan, Outcome, PluginPlan, Preview, Shown};
 use crate::settings::Settings;
 use crate::{FAILED, show};
 use cni_view::tree::{Branch, Tone};
 use libcni::Attachment;
 use libcni::cni_spec::{AddResult, CniError, PluginType, SpecVersion};
-use plans::{NetworkPlan, Outcome, PluginPlan, Preview, Shown};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ pub(crate) fn run(settings: &Settings, target: &Target, output: Output) -> anyho
     let network = settings.network(&target.network)?;
     let attachment = settings.attachment(target)?;
     let version = network.version()?;
-    let plan = plans::plan(&settings.runtime, &network, &attachment)?;
+    let plan = preview::plan(&settings.runtime, &network, &attachment)?;
     match output.is_json {
         true => output.json(&json(&network.name, &attachment, &plan, version)?)?,
         false => show::print(&[tree(&network.name, &attachment, &plan)])?,

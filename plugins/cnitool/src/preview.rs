@@ -1,11 +1,11 @@
 //! What ADD of a network would do here and now, from the plugins' own plans. Nothing is changed.
 //!
 //! [`plan`] goes through a network's plugins as ADD does: each gets the config and the result that it would get, and says what
-//! it would do. README.md says where each part comes from.
+//! it would do. PREVIEW.md says where each part comes from.
 
 mod table;
 
-pub use interface::preview::{Preview, Shown};
+pub(crate) use interface::preview::{Preview, Shown};
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,34 +13,34 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use cni_spec::{AddResult, CniError, Command, PluginType};
+use cni_validate::executables::is_of_this_suite;
 use libcni::{Attachment, Error, NetworkConf, Runtime};
 use skel::Call;
 use skel::env::Environment;
-use cni_validate::executables::is_of_this_suite;
 
 /// What ADD of a network would do.
 #[derive(Debug, Clone)]
-pub struct NetworkPlan {
+pub(crate) struct NetworkPlan {
     /// The plugins, in order.
-    pub plugins: Vec<PluginPlan>,
+    pub(crate) plugins: Vec<PluginPlan>,
     /// The result, as far as it is known before; `None` where a plugin does not say, or ADD would fail.
-    pub result: Option<AddResult>,
+    pub(crate) result: Option<AddResult>,
 }
 
 /// What ADD of one of its plugins would do.
 #[derive(Debug, Clone)]
-pub struct PluginPlan {
+pub(crate) struct PluginPlan {
     /// The plugin.
-    pub plugin: PluginType,
+    pub(crate) plugin: PluginType,
     /// Its executable.
-    pub executable: PathBuf,
+    pub(crate) executable: PathBuf,
     /// What it would do.
-    pub outcome: Outcome,
+    pub(crate) outcome: Outcome,
 }
 
 /// What is known of a plugin's ADD.
 #[derive(Debug, Clone)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// These steps.
     Steps(Box<Preview>),
     /// It would fail, before it changes anything.
@@ -56,7 +56,7 @@ pub enum Outcome {
 impl NetworkPlan {
     /// The error with which ADD would fail, as far as it is known, and the plugin.
     #[must_use]
-    pub fn failure(&self) -> Option<(&PluginPlan, &CniError)> {
+    pub(crate) fn failure(&self) -> Option<(&PluginPlan, &CniError)> {
         self.plugins.iter().find_map(|plugin| match &plugin.outcome {
             Outcome::Fails(error) => Some((plugin, error)),
             _ => None,
@@ -68,7 +68,7 @@ impl NetworkPlan {
 ///
 /// # Errors
 /// Those with which ADD fails before it calls a plugin: an unknown version, an executable that is not found.
-pub fn plan(runtime: &Runtime, network: &NetworkConf, attachment: &Attachment) -> Result<NetworkPlan, Error> {
+pub(crate) fn plan(runtime: &Runtime, network: &NetworkConf, attachment: &Attachment) -> Result<NetworkPlan, Error> {
     let version = network.version().map_err(Error::Invalid)?;
     network.network_name().map_err(Error::Invalid)?;
     let executables = runtime.find_executables(network)?;

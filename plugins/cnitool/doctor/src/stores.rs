@@ -20,11 +20,11 @@ const NEARLY_FULL_PERCENT: u128 = 90;
 pub(crate) async fn look(networks: &[NetworkConf], findings: &mut Vec<Finding>) {
     let mut locks: BTreeSet<PathBuf> = BTreeSet::from(["/run/xtables.lock".into()]);
     for network in networks {
-        for folder in ::inventory::stores(network) {
+        for folder in on_node::stores(network) {
             flaws(network, &folder, findings);
             locks.insert(folder.join("lock"));
         }
-        for object in ::inventory::host_locals(network) {
+        for object in on_node::host_locals(network) {
             match inventory::usage(&object) {
                 Ok(ranges) => findings.extend(ranges.iter().filter_map(|range| full(network, range))),
                 Err(error) => findings.push(Kind::unseen(

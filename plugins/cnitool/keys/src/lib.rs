@@ -11,34 +11,15 @@ use interface::InterfacePlugin;
 use interface::attach::require_ipam;
 use skel::Plugin;
 
-/// A plugin's page.
-macro_rules! readme {
-    ($folder:literal) => {
-        include_str!(concat!("../../", $folder, "/README.md"))
+macro_rules! table {
+    ($($kind:ident $plugin:path, $folder:literal;)*) => {
+        /// The plugins, by name, each with its page.
+        pub const ALL: &[Known] =
+            &[$($kind::<$plugin>(include_str!(concat!("../../../", $folder, "/README.md")))),*];
     };
 }
 
-/// The plugins, by name.
-pub const ALL: &[Known] = &[
-    known::<bandwidth::Bandwidth>(Role::Chained, readme!("meta/bandwidth")),
-    interface::<bridge::Bridge>(readme!("main/bridge")),
-    known::<dhcp::Dhcp>(Role::Address, readme!("ipam/dhcp")),
-    interface::<dummy::Dummy>(readme!("main/dummy")),
-    known::<firewall::Firewall>(Role::Chained, readme!("meta/firewall")),
-    interface::<host_device::HostDevice>(readme!("main/host-device")),
-    known::<host_local::HostLocal>(Role::Address, readme!("ipam/host-local")),
-    interface::<ipvlan::Ipvlan>(readme!("main/ipvlan")),
-    known::<loopback::Loopback>(Role::Any, readme!("main/loopback")),
-    interface::<macvlan::Macvlan>(readme!("main/macvlan")),
-    known::<portmap::Portmap>(Role::Chained, readme!("meta/portmap")),
-    interface::<ptp::Ptp>(readme!("main/ptp")),
-    known::<sbr::Sbr>(Role::Chained, readme!("meta/sbr")),
-    known::<static_ipam::Static>(Role::Address, readme!("ipam/static")),
-    interface::<tap::Tap>(readme!("main/tap")),
-    known::<tuning::Tuning>(Role::Chained, readme!("meta/tuning")),
-    interface::<vlan::Vlan>(readme!("main/vlan")),
-    known::<vrf::VrfPlugin>(Role::Chained, readme!("meta/vrf")),
-];
+cni_plugins::plugins!(table);
 
 const fn known<P: Plugin>(role: Role, readme: &'static str) -> Known {
     Known {
@@ -48,6 +29,18 @@ const fn known<P: Plugin>(role: Role, readme: &'static str) -> Known {
         parse: parse::<<P as Plugin>::Conf>,
         readme,
     }
+}
+
+const fn chained<P: Plugin>(readme: &'static str) -> Known {
+    known::<P>(Role::Chained, readme)
+}
+
+const fn address<P: Plugin>(readme: &'static str) -> Known {
+    known::<P>(Role::Address, readme)
+}
+
+const fn loopback<P: Plugin>(readme: &'static str) -> Known {
+    known::<P>(Role::Any, readme)
 }
 
 const fn interface<P: Plugin + InterfacePlugin>(readme: &'static str) -> Known {

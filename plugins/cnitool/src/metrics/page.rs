@@ -16,20 +16,20 @@ mod node;
 
 use std::time::Duration;
 
+use cni_view::View;
 use doctor::Finding;
 use libcni::cni_spec::text::acts;
-pub use prometheus::Error;
+pub(crate) use prometheus::Error;
 use prometheus::{Encoder, Gauge, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder};
-use cni_view::View;
 
-pub use calls::Calls;
+pub(crate) use calls::Calls;
 
 /// The content type of [`Page::text`].
-pub const CONTENT_TYPE: &str = TEXT_FORMAT;
+pub(crate) const CONTENT_TYPE: &str = TEXT_FORMAT;
 
 /// What one scrape gets.
 #[derive(Debug)]
-pub struct Page {
+pub(crate) struct Page {
     registry: Registry,
 }
 
@@ -38,7 +38,7 @@ impl Page {
     ///
     /// # Errors
     /// A name or label is wrong, which the tests of this crate exclude; so in all methods.
-    pub fn new(release: &str) -> Result<Self, Error> {
+    pub(crate) fn new(release: &str) -> Result<Self, Error> {
         let page = Self { registry: Registry::new() };
         let build = page.gauges("cni_build_info", "The version of the program that wrote this page.", &["version"])?;
         build.with_label_values(&[release]).set(1);
@@ -49,7 +49,7 @@ impl Page {
     ///
     /// # Errors
     /// As [`Page::new`].
-    pub fn add_view(&self, view: &View) -> Result<(), Error> {
+    pub(crate) fn add_view(&self, view: &View) -> Result<(), Error> {
         node::add_view(self, view)
     }
 
@@ -57,7 +57,7 @@ impl Page {
     ///
     /// # Errors
     /// As [`Page::new`].
-    pub fn add_findings(&self, findings: &[Finding]) -> Result<(), Error> {
+    pub(crate) fn add_findings(&self, findings: &[Finding]) -> Result<(), Error> {
         node::add_findings(self, findings)
     }
 
@@ -65,7 +65,7 @@ impl Page {
     ///
     /// # Errors
     /// As [`Page::new`].
-    pub fn add_calls(&self, calls: Option<&Calls>) -> Result<(), Error> {
+    pub(crate) fn add_calls(&self, calls: Option<&Calls>) -> Result<(), Error> {
         let up = self.gauge("cni_log_up", "Whether the log of calls could be read: 1 or 0.")?;
         up.set(if calls.is_some() { 1.0 } else { 0.0 });
         calls.map_or(Ok(()), |calls| calls.add_to(&self.registry))
@@ -75,7 +75,7 @@ impl Page {
     ///
     /// # Errors
     /// As [`Page::new`].
-    pub fn add_duration(&self, took: Duration) -> Result<(), Error> {
+    pub(crate) fn add_duration(&self, took: Duration) -> Result<(), Error> {
         let gauge = self.gauge("cni_scrape_duration_seconds", "How long it took to collect this page.")?;
         gauge.set(took.as_secs_f64());
         Ok(())
@@ -86,7 +86,7 @@ impl Page {
     ///
     /// # Errors
     /// As [`Page::new`].
-    pub fn text(&self) -> Result<String, Error> {
+    pub(crate) fn text(&self) -> Result<String, Error> {
         let mut bytes = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut bytes)?;
         let text = String::from_utf8(bytes).map_err(|error| Error::Msg(error.to_string()))?;

@@ -142,7 +142,7 @@ async fn answer(
 
 fn text(page: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(page));
-    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(metrics::CONTENT_TYPE));
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(super::page::CONTENT_TYPE));
     response
 }
 

@@ -1,12 +1,13 @@
 //! The plugins that say what they would do, by name.
 
-use chained::ChainedPlugin;
+use chained::{ChainedPlugin, drive};
+use cni_plugins::host_local::{self, HostLocal};
+use cni_plugins::loopback::{self, Loopback};
+use cni_plugins::static_ipam::{self, Static};
 use cni_spec::{AddResult, CniError, PluginType};
-use host_local::HostLocal;
 use interface::InterfacePlugin;
 use interface::preview::{Lease, Preview, preview};
 use skel::{Call, Plugin, add_request};
-use static_ipam::Static;
 
 /// Whether the executable of an address plugin is of this suite. The error: there is none.
 pub(crate) type IsOurs<'a> = &'a dyn Fn(&PluginType) -> Result<bool, CniError>;
@@ -14,40 +15,38 @@ pub(crate) type IsOurs<'a> = &'a dyn Fn(&PluginType) -> Result<bool, CniError>;
 /// What ADD of a plugin would do by this call.
 pub(crate) type Foresee = fn(&Call, IsOurs<'_>) -> Result<Preview, CniError>;
 
-const ALL: &[(&str, Foresee)] = &[
-    chained_plugin::<bandwidth::Bandwidth>(),
-    interface_plugin::<bridge::Bridge>(),
-    interface_plugin::<dummy::Dummy>(),
-    chained_plugin::<firewall::Firewall>(),
-    interface_plugin::<host_device::HostDevice>(),
-    interface_plugin::<ipvlan::Ipvlan>(),
-    ("loopback", |call, _| loopback::preview(&add_request::<loopback::Loopback>(call)?)),
-    interface_plugin::<macvlan::Macvlan>(),
-    chained_plugin::<portmap::Portmap>(),
-    interface_plugin::<ptp::Ptp>(),
-    chained_plugin::<sbr::Sbr>(),
-    interface_plugin::<tap::Tap>(),
-    chained_plugin::<tuning::Tuning>(),
-    interface_plugin::<vlan::Vlan>(),
-    chained_plugin::<vrf::VrfPlugin>(),
-];
+macro_rules! table {
+    ($($kind:ident $plugin:path, $folder:literal;)*) => {
+        const ALL: &[(&str, Option<Foresee>)] = &[$((<$plugin as Plugin>::NAME, $kind::<$plugin>())),*];
+    };
+}
+
+cni_plugins::plugins!(table);
 
 /// The plugin of this name, if it says what it would do.
 pub(crate) fn find(name: &str) -> Option<Foresee> {
-    ALL.iter().find(|(found, _)| *found == name).map(|(_, foresee)| *foresee)
+    ALL.iter().find(|(found, _)| *found == name).and_then(|(_, foresee)| *foresee)
 }
 
-const fn interface_plugin<P: InterfacePlugin + Plugin<Conf = <P as InterfacePlugin>::Conf>>() -> (&'static str, Foresee)
-{
-    (<P as Plugin>::NAME, |call, is_ours| {
+const fn interface<P: InterfacePlugin + Plugin<Conf = <P as InterfacePlugin>::Conf>>() -> Option<Foresee> {
+    Some(|call, is_ours| {
         let request = add_request::<P>(call)?;
         let ipam = request.conf.ipam.as_ref();
         preview::<P>(&request, &mut || lease(call, ipam, is_ours))
     })
 }
 
-const fn chained_plugin<P: ChainedPlugin + Plugin<Conf = <P as ChainedPlugin>::Conf>>() -> (&'static str, Foresee) {
-    (<P as Plugin>::NAME, |call, _| chained::drive::preview::<P>(&add_request::<P>(call)?))
+const fn chained<P: ChainedPlugin + Plugin<Conf = <P as ChainedPlugin>::Conf>>() -> Option<Foresee> {
+    Some(|call, _| drive::preview::<P>(&add_request::<P>(call)?))
+}
+
+const fn loopback<P: Plugin<Conf = <Loopback as Plugin>::Conf>>() -> Option<Foresee> {
+    Some(|call, _| loopback::preview(&add_request::<Loopback>(call)?))
+}
+
+/// Address plugins are asked by the plugin that delegates to them: see [`lease`].
+const fn address<P: Plugin>() -> Option<Foresee> {
+    None
 }
 
 fn known(lease: AddResult) -> Lease {
@@ -74,6 +73,9 @@ mod tests {
     #[test]
     fn each_plugin_that_a_list_can_have_says_what_it_would_do() {
         let silent = |known: &&cni_validate::Known| !matches!(known.role, Role::Address) && find(known.name).is_none();
-        assert_eq!(plugin_keys::ALL.iter().filter(silent).map(|known| known.name).collect::<Vec<_>>(), Vec::<&str>::new());
+        assert_eq!(
+            plugin_keys::ALL.iter().filter(silent).map(|known| known.name).collect::<Vec<_>>(),
+            Vec::<&str>::new()
+        );
     }
 }

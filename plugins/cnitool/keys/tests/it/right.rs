@@ -16,7 +16,7 @@ pub(crate) fn conflists_below(folder: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn examples_have_no_fault() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples");
     let mut files = Vec::new();
     conflists_below(&folder, &mut files);
     assert!(files.len() > 5);

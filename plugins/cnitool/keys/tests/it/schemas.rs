@@ -13,7 +13,7 @@ use plugin_keys::schemas::{accepted, find, names, put};
 use serde_json::{Value, json};
 
 fn folder(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(path)
 }
 
 fn parser_accepts(plugin: &Known, value: &Value) -> bool {

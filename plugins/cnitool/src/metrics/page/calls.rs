@@ -18,7 +18,7 @@ const OTHER: &str = "other";
 
 /// The counts of a log, filled record by record.
 #[derive(Debug)]
-pub struct Calls {
+pub(crate) struct Calls {
     calls: IntCounterVec,
     errors: IntCounterVec,
     durations: HistogramVec,
@@ -32,7 +32,7 @@ impl Calls {
     ///
     /// # Errors
     /// A name or label is wrong, which the tests of this crate exclude.
-    pub fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         let labels = ["side", "plugin", "verb"];
         let calls =
             Opts::new("cni_calls_total", "Calls in the log: of plugins, or operations of a runtime on a network.");
@@ -49,7 +49,7 @@ impl Calls {
     }
 
     /// Forgets all calls, as those that follow are of another log.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.calls.reset();
         self.errors.reset();
         self.durations.reset();
@@ -60,7 +60,7 @@ impl Calls {
 
     /// Counts a call.
     #[expect(clippy::cast_precision_loss, reason = "a record has less than 2^53 microseconds")]
-    pub fn add(&mut self, record: &Record) {
+    pub(crate) fn add(&mut self, record: &Record) {
         let side = match record.by {
             By::Plugin => "plugin",
             By::Runtime => "runtime",

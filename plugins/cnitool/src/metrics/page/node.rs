@@ -1,11 +1,11 @@
 //! What there is on the node now.
 
+use cni_view::View;
 use doctor::{Finding, Kind, Level};
 use libcni::inventory::Life;
 use prometheus::{Error, GaugeVec, Opts};
-use cni_view::View;
 
-use crate::Page;
+use super::Page;
 
 /// All states, so that each network has a series of each: a series that vanishes cannot trigger an alert.
 const STATES: [Life; 4] = [Life::Lives, Life::Young, Life::Unknown, Life::Gone];

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use call_log::{By, Record};
+use cni_view::{Attachment, Limits, Maker, Network, Origin, View};
 use doctor::{Finding, Kind, Level};
 use expect_test::expect;
 use host_local::inventory::Usage;
 use libcni::AttachmentId;
 use libcni::cni_spec::{ContainerId, IfName};
 use libcni::inventory::Life;
-use cni_view::{Attachment, Limits, Maker, Network, Origin, View};
 
 use super::*;
 
