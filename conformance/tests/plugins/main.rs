@@ -41,6 +41,7 @@ mod conflists;
 mod crash;
 mod errors;
 mod interop;
+mod layers;
 mod legacy;
 mod reference_chain;
 mod security;

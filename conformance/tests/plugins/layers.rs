@@ -1,0 +1,57 @@
+//! The folders of the workspace are layers: no crate depends on one of a later folder.
+
+use crate::subjects::skip;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// From the ground floor up.
+const LAYERS: [&str; 5] = ["libcni", "skel", "plugins", "conformance", "examples"];
+
+/// Throwaway nodes, which the tests of every crate may use.
+const FOR_ALL_TESTS: &str = "testns";
+
+/// The paths of the crates that others depend on, by name, from lines `name = { path = "..." }`.
+fn crates(manifest: &str) -> BTreeMap<&str, &str> {
+    manifest
+        .lines()
+        .filter_map(|line| {
+            let (name, rest) = line.split_once(" = {")?;
+            let (_, path) = rest.split_once("path = \"")?;
+            Some((name, path.split_once('"')?.0))
+        })
+        .collect()
+}
+
+fn layer(path: &str) -> usize {
+    let folder = path.split('/').next().unwrap();
+    LAYERS.iter().position(|layer| *layer == folder).unwrap_or_else(|| panic!("{path} is in no layer"))
+}
+
+/// The crates of the workspace that a manifest names, in all of its tables.
+fn dependencies<'a>(manifest: &'a str, crates: &'a BTreeMap<&str, &str>) -> impl Iterator<Item = &'a str> {
+    let name =
+        |line: &'a str| line.split_once(".workspace = true").or_else(|| line.split_once(" = { workspace = true"));
+    manifest.lines().filter_map(move |line| Some(name(line)?.0)).filter(|name| crates.contains_key(name))
+}
+
+#[test]
+fn no_crate_depends_on_one_of_a_later_folder() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    if !workspace.exists() {
+        skip("the source is not on this machine");
+        return;
+    }
+    let root = fs::read_to_string(workspace.join("Cargo.toml")).unwrap();
+    let crates = crates(&root);
+    let (_, members) = root.split_once("members = [").unwrap();
+    let members: Vec<_> = members.split_once(']').unwrap().0.split('"').skip(1).step_by(2).collect();
+    assert!(members.len() > 30, "{members:?}");
+    let mut up = Vec::new();
+    for member in members {
+        let manifest = fs::read_to_string(workspace.join(member).join("Cargo.toml")).unwrap();
+        let later = |other: &&str| *other != FOR_ALL_TESTS && layer(crates[other]) > layer(member);
+        up.extend(dependencies(&manifest, &crates).filter(later).map(|other| format!("{member} -> {other}")));
+    }
+    assert!(up.is_empty(), "{up:?}");
+}
