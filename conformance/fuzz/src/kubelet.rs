@@ -1,4 +1,4 @@
-//! What a kubelet reads: quantities in annotations, and manifests of pods.
+//! Quantities in a pod's annotations, which a kubelet reads.
 
 use crate::hold;
 use pods::quantity::Quantity;
@@ -51,29 +51,6 @@ fn exact(unsigned: &str) -> Option<i128> {
     };
     let product = digits * factor;
     Some((product / divisor + i128::from(product % divisor > 0)).min(i128::from(i64::MAX)))
-}
-
-/// A file of pod manifests.
-pub fn manifests(data: &[u8]) {
-    for document in static_pods::fuzzing::manifests(data) {
-        match document {
-            Ok(read) => {
-                assert!(read.is_kept, "the record of {:?} reads otherwise", read.key);
-                read.key.iter().chain(&read.hostname).for_each(|name| is_dns_name(name));
-            }
-            Err(problem) => is_one_line(&problem),
-        }
-    }
-}
-
-/// It becomes part of paths and of a host's name.
-fn is_dns_name(name: &str) {
-    hold::stays_in_its_folder(name);
-    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = name.as_bytes();
-    let ends = [bytes.first(), bytes.last()];
-    assert!(ends.iter().all(|end| end.is_some_and(|byte| is_letter(*byte))), "{name:?}");
-    assert!(bytes.len() < 254 && bytes.iter().all(|byte| is_letter(*byte) || b"-.".contains(byte)), "{name:?}");
 }
 
 fn is_one_line(text: &str) {

@@ -33,9 +33,6 @@ mod table;
 mod demo;
 mod exec;
 
-#[doc(hidden)]
-pub mod fuzzing;
-
 use anyhow::{Context, Result};
 use clap::Parser;
 use cli::{Cli, Command, Options};

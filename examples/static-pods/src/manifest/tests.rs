@@ -1,9 +1,13 @@
 //! Manifests and what is read from them, or said about them.
 
+use super::{Manifest, parse};
 use expect_test::{Expect, expect};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 
 fn check(text: &str, expected: Expect) {
-    let read = super::parse(text.as_bytes()).into_iter().map(|document| match document {
+    let read = parse(text.as_bytes()).into_iter().map(|document| match document {
         Ok(manifest) => format!("{}\n", serde_json::to_string(&manifest).unwrap()),
         Err(problem) => format!("error: {problem}\n"),
     });
@@ -204,4 +208,64 @@ fn empty_and_null_values_are_absent() {
             {"key":{"namespace":"default","name":"a"},"uid":null,"annotations":{},"host_network":false,"hostname":null,"ports":[],"dns_policy":"ClusterFirst","dns_config":{"nameservers":[],"searches":[],"options":[]}}
         "#]],
     );
+}
+
+/// Parts of manifests, as random files have them.
+const PARTS: &[&str] = &[
+    "apiVersion: v1\n",
+    "kind: Pod\n",
+    "metadata:\n",
+    "  name: ",
+    "spec:\n",
+    "---\n",
+    "&a ",
+    "*a",
+    "!!binary ",
+    "<<: ",
+    "{",
+    "}",
+    "[",
+    "]",
+    ", ",
+    ": ",
+    "null",
+    "\"",
+    "containers:",
+    "ports:",
+    "hostPort:",
+    "\u{feff}",
+];
+
+fn is_host_name(name: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = name.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    ends.iter().all(|end| end.is_some_and(|byte| is_letter(*byte)))
+        && bytes.len() < 254
+        && bytes.iter().all(|byte| is_letter(*byte) || b"-.".contains(byte))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Names become parts of paths and names of hosts; the record of a pod is read after a restart.
+    #[test]
+    fn any_file_is_refused_on_one_line_or_read_as_pods_with_names_of_hosts(
+        parts in vec(prop_oneof![3 => select(PARTS).prop_map(str::to_owned), 1 => any::<String>()], 0..40),
+    ) {
+        for document in parse(parts.concat().as_bytes()) {
+            match document {
+                Ok(pod) => {
+                    let record = serde_json::to_string(&pod).unwrap();
+                    prop_assert_eq!(&serde_json::from_str::<Manifest>(&record).unwrap(), &pod);
+                    let names = [Some(&pod.key.namespace), Some(&pod.key.name), pod.hostname.as_ref()];
+                    prop_assert!(names.into_iter().flatten().all(|name| is_host_name(name)), "{pod:?}");
+                }
+                Err(problem) => {
+                    let text = problem.to_string();
+                    prop_assert!(!text.is_empty() && !text.contains(['\n', '\r']), "{text:?}");
+                }
+            }
+        }
+    }
 }

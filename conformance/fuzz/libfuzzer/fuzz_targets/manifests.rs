@@ -1,4 +1,0 @@
-//! See [`fuzz::manifests`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::manifests(data));
