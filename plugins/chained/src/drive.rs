@@ -72,10 +72,10 @@ pub async fn check<P: ChainedPlugin>(request: &CheckRequest<P::Conf>) -> Result<
     P::check(&Call { attachment, netns, conf, attached: &attached, site: &site, raw }).await
 }
 
-/// What [`add`] would do.
+/// Previews what [`add`] would do.
 ///
 /// # Errors
-/// Those that ADD would report before it changes anything.
+/// Errors that ADD would report before it changes anything.
 pub fn preview<P: ChainedPlugin>(request: &AddRequest<P::Conf>) -> Result<Preview, CniError> {
     let AddRequest { attachment, netns, conf, raw } = request;
     let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
@@ -89,7 +89,7 @@ pub fn preview<P: ChainedPlugin>(request: &AddRequest<P::Conf>) -> Result<Previe
 /// Removes what ADD made, as much of it as there is.
 ///
 /// # Errors
-/// What is left, together.
+/// The errors of all that is left, joined.
 pub async fn del<P: ChainedPlugin>(request: &DelRequest<P::Removal>) -> Result<(), CniError> {
     let DelRequest { attachment, netns, conf, raw } = request;
     let netns = netns.as_ref();
@@ -102,7 +102,7 @@ pub async fn del<P: ChainedPlugin>(request: &DelRequest<P::Removal>) -> Result<(
 /// Removes what ADD made for attachments to the network that are not valid.
 ///
 /// # Errors
-/// What is left, together.
+/// The errors of all that is left, joined.
 pub async fn gc<P: ChainedPlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
     let GcRequest { conf, raw, .. } = request;
     together(P::gc(&Collecting { network: &conf.name, sweep: &request.sweep(), removal: &conf.own, raw }).await)
@@ -112,7 +112,7 @@ fn together(errors: Vec<CniError>) -> Result<(), CniError> {
     CniError::join(errors).map_or(Ok(()), Err)
 }
 
-/// Whether ADD could be served.
+/// Returns whether ADD could be served.
 ///
 /// # Errors
 /// Code 50 with the reason.

@@ -18,7 +18,7 @@ use crate::undo::Txn;
 
 /// A chained plugin. [`crate::plugin!`] makes a [`skel::Plugin`] of it; README.md says what the driver does around it.
 ///
-/// Its verbs are futures for plugins that wait. Those that do not never yield.
+/// The verbs are futures for plugins that wait. In other plugins they never yield.
 pub trait ChainedPlugin: Sized + 'static {
     /// The file name it is called by.
     const NAME: &'static str;
@@ -26,7 +26,7 @@ pub trait ChainedPlugin: Sized + 'static {
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
     /// When its verbs have an event loop.
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
-    /// Its keys, checked.
+    /// The plugin's keys, checked.
     type Conf: FromConf;
     /// What DEL and GC need of the keys; `()` where the attachment suffices.
     type Removal: FromAnyConf;
@@ -64,13 +64,13 @@ pub trait ChainedPlugin: Sized + 'static {
     /// as the plugins before would make it, so its links do not exist yet.
     ///
     /// # Errors
-    /// Those that ADD would report before it changes anything.
+    /// Errors that ADD would report before it changes anything.
     fn preview(_call: &Call<'_, Self::Conf>, preview: &mut Preview) -> Result<(), CniError> {
         preview.unknown.push(format!("plugin {} does not say what it would do", Self::NAME));
         Ok(())
     }
 
-    /// Whether the node could serve ADD. The default is right for plugins that need nothing of the node.
+    /// Returns whether the node could serve ADD. The default is right for plugins that need nothing of the node.
     ///
     /// # Errors
     /// Why not; it becomes code 50.
@@ -81,7 +81,7 @@ pub trait ChainedPlugin: Sized + 'static {
 
 /// An ADD or CHECK.
 pub struct Call<'a, C> {
-    /// What is changed.
+    /// The attachment to change or check.
     pub attachment: &'a Attachment,
     /// `CNI_NETNS`.
     pub netns: &'a NetnsPath,
@@ -97,7 +97,7 @@ pub struct Call<'a, C> {
 
 /// A DEL. Only the attachment is certain; none of the rest is needed, and none is trusted.
 pub struct Removing<'a, R> {
-    /// What is removed.
+    /// The attachment to remove.
     pub attachment: &'a Attachment,
     /// The keys that removal uses.
     pub removal: &'a R,
