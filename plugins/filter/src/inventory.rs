@@ -10,7 +10,7 @@ use crate::owner::{Names, OfNetwork};
 use crate::spoof::{self, Idle};
 use crate::{Filter, iptables, masquerade};
 
-/// One object of a network, with what its comment says about the attachment.
+/// An object of a network, with what its comment says about the attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
     /// [`Names::key`]; empty for iptables rules and spoof guards, whose comments have no key.

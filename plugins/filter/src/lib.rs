@@ -47,7 +47,7 @@ pub enum Backend {
 /// What DEL may know of an attachment. It searches for the rest.
 #[derive(Clone, Copy, Default)]
 pub struct Known<'a> {
-    /// Its addresses; empty means unknown. They are used only for rules that do not name their attachment themselves.
+    /// The attachment's addresses; empty means unknown. Used only for rules that do not name their attachment themselves.
     pub addresses: &'a [IpAddr],
     /// Finds the addresses of the container's other interfaces, which belong to other attachments. `None`, or a result
     /// of `None`: they cannot be known. Called only if nothing else identifies the attachment of a rule.
@@ -90,7 +90,7 @@ impl Filter {
         self
     }
 
-    /// One of iptables' tables, in the variant that this node uses; `None` if neither the kernel nor a program can have
+    /// A table of iptables, in the variant that this node uses; `None` if neither the kernel nor a program can have
     /// iptables rules.
     ///
     /// # Errors
@@ -130,13 +130,14 @@ impl Filter {
         }
     }
 
-    /// One of our own tables of nf_tables, where [`Filter::iptables`] has none and the config names no backend. Logs that, once.
+    /// A table of our own in nf_tables, where [`Filter::iptables`] has none and the config names no backend. Logs that,
+    /// once.
     pub fn native_instead(&mut self, table: iptables::NativeTable) -> iptables::Table<'_> {
         iptables::world::note_native();
         self.native(table)
     }
 
-    /// One of our own tables of nf_tables, which is read and changed in the same way. It need not exist yet.
+    /// A table of our own in nf_tables, which is read and changed in the same way. The table need not exist yet.
     pub fn native(&mut self, table: iptables::NativeTable) -> iptables::Table<'_> {
         iptables::Table::native(&mut self.nft, table)
     }
@@ -228,7 +229,7 @@ impl Filter {
         spoof::check(&mut self.nft, attachment, host_veth, mac)
     }
 
-    /// Whether this node can masquerade, for STATUS.
+    /// Returns whether this node can masquerade, for STATUS.
     ///
     /// # Errors
     /// The missing part: a kernel feature, a privilege, or iptables.
@@ -244,7 +245,7 @@ impl Filter {
         masquerade::probe(&mut self.nft).map_err(|error| lacking(error, "masquerade", "nft_chain_nat and nft_masq"))
     }
 
-    /// Whether this node supports the spoof guard, for STATUS.
+    /// Returns whether this node supports the spoof guard, for STATUS.
     ///
     /// # Errors
     /// The missing part: a kernel feature or a privilege.

@@ -15,7 +15,7 @@ use crate::owner::{Names, Stale};
 use crate::{base, race, rules};
 
 const NAME: &str = "cni_plugins_masquerade";
-/// One table for both families: the kernel supports NAT in `inet` since 5.2.
+/// A single table for both families: the kernel supports NAT in `inet` since 5.2.
 static BOTH: [Table; 1] = [Table::new(Family::Inet, NAME)];
 /// A table for each family, for older kernels.
 static EACH: [Table; 2] = [Table::new(Family::Ip, NAME), Table::new(Family::Ip6, NAME)];
@@ -244,7 +244,7 @@ pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork
     Ok(())
 }
 
-/// Whether this kernel supports masquerade.
+/// Returns whether this kernel supports masquerade.
 ///
 /// # Errors
 /// The missing part.
@@ -326,7 +326,7 @@ mod tests {
         "#]],
         );
         check(inet, &["10.1.0.5/24"], Seen { postrouting: right(), stale: of("10.1.0.5/24") }, &expect![[""]]);
-        // One rule is gone, and an administrator has added two.
+        // A rule is gone, and an administrator has added two.
         let mut tampered = right();
         tampered.remove(1);
         let own = |number| Rule { handle: Some(number), ..postrouting(inet).rule(vec![Expr::Counter]) };

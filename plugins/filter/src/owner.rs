@@ -1,4 +1,4 @@
-//! Which attachment an object belongs to: comments and chain names that identify it, including those of the reference
+//! The attachment that an object belongs to: comments and chain names that identify it, including those of the reference
 //! plugins.
 
 use std::fmt::Write;
@@ -126,7 +126,7 @@ impl SpoofNames {
         Self { comment: format!("{SPOOF_COMMENT}{id}"), mac: Self::mac_of(&iface), iface }
     }
 
-    /// Whether this is the comment of a spoof guard.
+    /// Returns whether this is the comment of a spoof guard.
     pub(crate) fn is_comment(comment: &str) -> bool {
         comment.starts_with(SPOOF_COMMENT)
     }
@@ -138,7 +138,7 @@ impl SpoofNames {
         (is_whole && ifname.len() < IFNAMSIZ).then_some((container, ifname))
     }
 
-    /// Whether this is the name of a spoof guard's port chain.
+    /// Returns whether this is the name of a spoof guard's port chain.
     pub(crate) fn is_iface(chain: &str) -> bool {
         chain.starts_with(SPOOF_IFACE)
     }

@@ -326,7 +326,7 @@ fn check_guard(nft: &mut Nft, guard: &Guard, host_veth: &str, mac: Mac) -> Resul
     Ok(())
 }
 
-/// Whether this kernel supports the guard.
+/// Returns whether this kernel supports the guard.
 ///
 /// # Errors
 /// The missing part.

@@ -310,7 +310,7 @@ fn attachments_of_one_container_share_a_chain_and_nothing_else() {
         assert_eq!(eth0_alone, [&*chain, &jump("10.1.0.5"), &accept("10.1.0.0/24"), &masquerade].concat());
         add(NET1, &["10.1.0.6/24"]);
         add(net2, &["10.2.0.5/24"]);
-        // Its own prefix before MASQUERADE, which would come first where the reference appends.
+        // The prefix of net2 comes before MASQUERADE, which would come first where the reference appends.
         let jumps = [jump("10.1.0.5"), jump("10.1.0.6"), jump("10.2.0.5")].concat();
         let all = [&*chain, &jumps, &accept("10.2.0.0/24"), &accept("10.1.0.0/24"), &masquerade].concat();
         assert_eq!(saved("iptables"), all);

@@ -103,7 +103,7 @@ fn the_ruleset_is_as_documented() {
 "
         );
         assert_eq!(sh("nft list ruleset"), expected);
-        // What is listed can be loaded: the names are nft's.
+        // The listed ruleset can be loaded: the names are nft's.
         sh("nft list ruleset > /tmp/ruleset.$$ && nft -c -f /tmp/ruleset.$$; rm /tmp/ruleset.$$");
     });
 }

@@ -131,7 +131,7 @@ fn gc_removes_guards_without_a_port_and_keeps_valid_ones() {
     });
 }
 
-/// What is listed is what GC removes.
+/// The listed guards are those that GC removes.
 #[test]
 fn guards_without_a_port_are_listed() {
     in_netns(|| {

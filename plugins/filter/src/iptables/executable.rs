@@ -105,7 +105,7 @@ pub fn unusable_input(error: &OpError) -> Option<&str> {
 /// Runs a program to its end and returns its output.
 ///
 /// # Errors
-/// Its stderr, if it fails.
+/// The program's stderr, if it fails.
 fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
     let object = format!("{} {}", program.0.display(), args.join(" "));
     tracing::debug!(object, input, "running");

@@ -184,9 +184,9 @@ fn is_used_elsewhere(table: &mut Table<'_>, chain: &str, seen: &Seen) -> Result<
 
 /// What to do with a chain that no attachment uses any more.
 enum End {
-    /// Delete it.
+    /// Delete the chain.
     Delete,
-    /// It cannot be deleted. Leave one rule with this comment, which has no effect: GC of the network recognises the
+    /// The chain cannot be deleted. Leave a rule with this comment, which has no effect: GC of the network recognises the
     /// chain by it.
     Label(String),
 }
@@ -254,7 +254,7 @@ fn without(chain: &str, seen: Seen, end: End, goes: impl Fn(&Found) -> bool) -> 
     edits
 }
 
-/// Whether this is the ACCEPT rule of a prefix that contains none of these sources.
+/// Returns whether this is the ACCEPT rule of a prefix that contains none of these sources.
 fn is_accept_for_others(found: &Found, sources: &[IpNetwork]) -> bool {
     let Some(Rule { destination: Some(Is { value: prefix, negated: false }), comment: Some(comment), target, .. }) =
         &found.rule

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use super::rule::{Is, Masked, Protocol, Rule, Target};
 
-/// One chain in the output of `iptables-save -t TABLE`: for each rule the text after `-A` and the decoded rule. `None`
-/// if the chain does not exist.
+/// A chain in the output of `iptables-save -t TABLE`: for each rule the text after `-A` and the decoded rule. `None` if
+/// the chain does not exist.
 pub(crate) fn chain(text: &str, name: &str) -> Option<Vec<(String, Option<Rule>)>> {
     let declaration = format!(":{name} ");
     text.lines().find(|line| line.starts_with(&declaration))?;

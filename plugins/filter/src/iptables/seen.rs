@@ -11,13 +11,13 @@ use crate::Filter;
 /// A chain of table `filter`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    /// Its name.
+    /// The chain's name.
     pub name: String,
-    /// Whether it drops the packets that no rule decides on. A chain that other chains jump to does not.
+    /// Whether the chain drops the packets that no rule decides on. A chain that other chains jump to does not.
     pub drops: bool,
-    /// Its rules in order; `None`: a rule with something that our rules do not have.
+    /// The chain's rules in order; `None`: a rule with something that our rules do not have.
     pub rules: Vec<Option<Rule>>,
-    /// The chains that its rules jump to.
+    /// The chains that the rules jump to.
     pub jumps: Vec<String>,
 }
 

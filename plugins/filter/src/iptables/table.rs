@@ -1,4 +1,4 @@
-//! One of iptables' tables, read and changed in the variant that this node uses: in nf_tables over netlink, or by the
+//! A table of iptables, read and changed in the variant that this node uses: in nf_tables over netlink, or by the
 //! programs of the legacy variant.
 
 mod before;
@@ -98,7 +98,7 @@ impl Found {
         }
     }
 
-    /// Its comment, whatever its conditions.
+    /// The rule's comment, whatever its conditions.
     #[must_use]
     pub fn comment(&self) -> Option<String> {
         match &self.id {
@@ -304,7 +304,7 @@ impl<'a> Table<'a> {
             let expected = usize::try_from(info.uses).unwrap_or(usize::MAX).saturating_sub(rules.len());
             let mut near = Vec::new();
             let last = rules.iter().filter_map(Found::handle).max().unwrap_or(info.handle);
-            // One more than expected: iptables may have created the built-in chain in between.
+            // Try a handle more than expected: iptables may have created the built-in chain in between.
             for handle in (last + 1..).take(expected.min(8) + 1) {
                 let found = nft.find_rule(&from_place, handle)?.map(Found::from_nft);
                 near.extend(found.filter(is_jump));

@@ -158,7 +158,7 @@ pub fn in_legacy(search_path: &str, family: Family, name: TableName) -> Result<O
     Ok(None)
 }
 
-/// Which variants of iptables have rules.
+/// The variants of iptables that have rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Variants {
     /// nf_tables: tables `filter`, `nat`, `mangle` or `raw` of family `ip` or `ip6`.

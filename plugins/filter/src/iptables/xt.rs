@@ -193,7 +193,7 @@ pub(crate) fn read_match(extension: &Extension) -> Option<Match> {
     }
 }
 
-/// Whether this is a plain `MASQUERADE`.
+/// Returns whether the extension is a plain `MASQUERADE`.
 pub(crate) fn is_masquerade(extension: &Extension, family: Family) -> bool {
     extension.name == "MASQUERADE" && *extension == masquerade(family)
 }

@@ -67,7 +67,7 @@ pub(crate) fn common() -> Vec<(String, Rule)> {
     ]
 }
 
-/// Those with addresses.
+/// Rules with addresses.
 fn of(host: &str, pod: &str, localhost: &str) -> Vec<(String, Rule)> {
     let none = Rule::default;
     let net = |text: &str| is(text.parse().unwrap());

@@ -37,7 +37,7 @@ impl Mapping {
         self.pod.iptables_chain_of("DN-")
     }
 
-    /// One note for all that is this attachment's: DEL and GC go by it.
+    /// The rule with the attachment's note, by which DEL and GC find it.
     fn own(&self, chain: &str, rule: Rule) -> NewRule {
         NewRule { chain: chain.to_owned(), rule, note: Some(self.pod.comment()) }
     }

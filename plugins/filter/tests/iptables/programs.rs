@@ -1,4 +1,4 @@
-//! Which programs a node needs: none, or the legacy variant's where that has rules.
+//! The programs that a node needs: none, or the legacy variant's where that has rules.
 
 use std::path::Path;
 use std::process::Command;

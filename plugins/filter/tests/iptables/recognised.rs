@@ -58,7 +58,7 @@ fn native_rules_of_nf_tables_are_recognised() {
         check(ip, "meta mark set 0x5", "-j MARK --set-xmark 0x5/0xffffffff");
         check(ip, "ct state established,related accept", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
         check(ip, "iifname \"cni0\" oifname != \"cni*\" drop", "-i cni0 ! -o cni+ -j DROP");
-        // What does more, or other things, is not taken for less.
+        // Rules that do more, or other things, are not taken for simpler ones.
         for nft in [
             "ip saddr 10.1.0.2 ip saddr 10.1.0.3 accept",
             "ip saddr 10.1.0.2 ip ttl 3 accept",

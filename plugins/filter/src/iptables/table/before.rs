@@ -50,7 +50,7 @@ impl Before {
         self.rules().next().is_none()
     }
 
-    /// Whether this rule is kept: the same one, not one that is equal.
+    /// Returns whether this rule is kept: the same one, not one that is equal.
     #[must_use]
     pub fn has(&self, found: &Found) -> bool {
         self.rules().any(|kept| kept.key() == found.key())
