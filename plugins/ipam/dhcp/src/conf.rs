@@ -22,7 +22,7 @@ pub struct Conf {
     pub request: Vec<u8>,
     /// The metric of the result's routes.
     pub priority: u32,
-    /// What is done beyond the reference.
+    /// Features beyond the reference's.
     pub extras: Extras,
 }
 

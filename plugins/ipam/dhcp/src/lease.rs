@@ -56,7 +56,7 @@ impl Lease {
     /// The lease of an offer or acknowledgement.
     ///
     /// # Errors
-    /// What it lacks, or why its address can be no client's.
+    /// The part that the message lacks, or why its address can be no client's.
     pub fn of(message: &Incoming) -> Result<Self, String> {
         let address = message.yiaddr;
         let no_client = || format!("the server gives address {address}, which no client can have");
@@ -153,7 +153,7 @@ impl Lease {
     }
 }
 
-/// Whether it can be the address of one host of a network.
+/// Returns whether the address can be that of a host of a network.
 fn is_a_hosts(address: Ipv4Addr) -> bool {
     address.octets()[0] != 0 && !address.is_loopback() && !address.is_multicast() && !address.is_broadcast()
 }

@@ -75,7 +75,7 @@ pub enum To {
     },
 }
 
-/// What has happened.
+/// A change of the lease, or an answer that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The lease is new, or lasts longer.
@@ -99,7 +99,7 @@ pub enum Event {
 pub struct Actions {
     /// A message to send.
     pub send: Option<(To, Vec<u8>)>,
-    /// What has happened.
+    /// The event to report.
     pub event: Option<Event>,
 }
 
@@ -220,7 +220,7 @@ impl Machine {
         message.encode().ok().map(|bytes| (To::Anyone, bytes))
     }
 
-    /// It is time. `random` is new for each call.
+    /// Acts when the time of [`Machine::wakes`] has come. `random` is new for each call.
     ///
     /// # Errors
     /// A message that cannot be written: a provided option's value.

@@ -23,7 +23,7 @@ const BYTES_MIN: usize = 300;
 /// A message to a server.
 #[derive(Debug, Clone)]
 pub struct Outgoing<'a> {
-    /// Its kind.
+    /// The kind of message.
     pub kind: MessageType,
     /// The number of the exchange.
     pub xid: u32,
@@ -90,7 +90,7 @@ impl Outgoing<'_> {
 /// A server's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
-    /// Its kind.
+    /// The kind of message.
     pub kind: MessageType,
     /// The number of the exchange.
     pub xid: u32,

@@ -29,7 +29,7 @@ pub mod code {
     pub const REQUESTED_ADDRESS: u8 = 50;
     /// Lease time.
     pub const LEASE_SECONDS: u8 = 51;
-    /// Which of `file` and `sname` hold options, too.
+    /// The fields of `file` and `sname` that hold options, too.
     pub const OVERLOAD: u8 = 52;
     /// The kind of message.
     pub const MESSAGE_TYPE: u8 = 53;
@@ -67,7 +67,7 @@ const NAMES: [(&str, u8); 6] = [
     ("vendor-class-identifier", code::VENDOR_CLASS),
 ];
 
-/// What is requested unless an entry of `request` says `skipDefault`. The reference requests the first two.
+/// The options requested unless an entry of `request` says `skipDefault`. The reference requests the first two.
 const REQUESTED: [u8; 5] = [code::ROUTERS, code::SUBNET_MASK, code::NAME_SERVERS, code::DOMAIN, code::DOMAIN_SEARCH];
 
 /// An entry of `provide`.
@@ -76,7 +76,7 @@ const REQUESTED: [u8; 5] = [code::ROUTERS, code::SUBNET_MASK, code::NAME_SERVERS
 pub struct Provided {
     /// Name or number.
     pub option: String,
-    /// Its value.
+    /// The option's value.
     pub value: String,
     /// The key of `CNI_ARGS` that has its value, if `value` is empty.
     pub from_arg: String,

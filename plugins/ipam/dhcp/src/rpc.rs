@@ -31,7 +31,7 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(5);
 /// The first bytes of an answer of the reference's daemon.
 const HTTP: &str = "HTTP/";
 
-/// Which attachment; the three parts of it, checked by the plugin.
+/// The names of an attachment, checked by the plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]
 pub struct Names {
@@ -39,7 +39,7 @@ pub struct Names {
     pub network: String,
     /// The container.
     pub container_id: String,
-    /// Its interface.
+    /// The container's interface.
     pub ifname: String,
 }
 
@@ -47,7 +47,7 @@ pub struct Names {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
-    /// Its path.
+    /// The namespace's path.
     pub path: String,
     /// Device and inode.
     pub identity: [u64; 2],
@@ -84,7 +84,7 @@ pub struct Granted {
 pub enum Request {
     /// A lease for a link, or the one that it has.
     Add {
-        /// Whose.
+        /// The attachment.
         names: Names,
         /// Where the link is.
         sandbox: Sandbox,
@@ -96,18 +96,18 @@ pub enum Request {
         request: Vec<u8>,
         /// The metric of the routes.
         priority: u32,
-        /// What is done beyond the reference.
+        /// Features beyond the reference's.
         #[serde(default)]
         extras: Extras,
     },
     /// Whether the lease is held.
     Check {
-        /// Whose.
+        /// The attachment.
         names: Names,
     },
     /// The lease is released.
     Del {
-        /// Whose.
+        /// The attachment.
         names: Names,
     },
     /// Leases of the network are released except those of valid attachments.
@@ -141,11 +141,11 @@ pub struct Envelope {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// What was asked for.
+    /// The value asked for.
     Done(Value),
     /// Why not.
     Failed {
-        /// One of the suite's codes.
+        /// A code of the suite.
         code: u32,
         /// What failed, and why.
         msg: String,
@@ -160,7 +160,8 @@ pub enum CallError {
     /// No daemon of ours can be reached: the socket is missing, nothing has it open, or it is the reference's; or the daemon
     /// ended before it answered.
     Away(CniError),
-    /// It has not answered in time: it is stopped or stuck, or another program listens. It may yet do what it was asked for.
+    /// The daemon has not answered in time: it is stopped or stuck, or another program listens. It may yet do what it was
+    /// asked for.
     Silent(CniError),
     /// Any other.
     Failed(CniError),

@@ -33,7 +33,7 @@ const RELEASED: &str = "released";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
-    /// Whose.
+    /// The attachment.
     pub names: Names,
     /// Where the link is.
     pub sandbox: Sandbox,
@@ -49,7 +49,7 @@ pub struct Subject {
     pub request: Vec<u8>,
     /// The metric of its routes.
     pub priority: u32,
-    /// What is done beyond the reference.
+    /// Features beyond the reference's.
     #[serde(default)]
     pub extras: Extras,
 }
@@ -58,7 +58,7 @@ pub struct Subject {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// What it is for.
+    /// The attachment, its link and its options.
     pub subject: Subject,
     /// The lease, or the last one.
     pub lease: Lease,
@@ -117,7 +117,7 @@ pub fn path(folder: &Path, names: &Names) -> PathBuf {
 /// Creates the folder, if it is missing.
 ///
 /// # Errors
-/// It cannot be created, or it is another user's: the socket's folder may be one that others can write.
+/// The folder cannot be created, or it is another user's: the socket's folder may be one that others can write.
 pub fn create(folder: &Path) -> Result<(), String> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed("create", folder, &error))?;
     let found = fs::symlink_metadata(folder).map_err(|error| failed("read", folder, &error))?;

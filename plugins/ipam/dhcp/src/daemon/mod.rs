@@ -46,7 +46,7 @@ struct Shared {
     flags: Flags,
     /// Where the leases are.
     folder: PathBuf,
-    /// Which boot of the machine this is.
+    /// The machine's current boot.
     boot: String,
     /// How long a keeper may take to carry out an order.
     order_within: Duration,
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Its lease would be released and forgotten later, when another keeper may have the same one.
+    /// The lease would be released and forgotten later, when another keeper may have the same one.
     #[test]
     fn lease_of_a_silent_keeper_is_not_reported_as_given_back() {
         let names = Names { network: "net".into(), container_id: "c1".into(), ifname: "eth0".into() };

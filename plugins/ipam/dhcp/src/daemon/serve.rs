@@ -1,4 +1,4 @@
-//! One call of the daemon: a request, its reply, and the end of the connection.
+//! A call of the daemon: a request, its reply, and the end of the connection.
 
 use std::io;
 use std::rc::Rc;

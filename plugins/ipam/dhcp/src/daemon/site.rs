@@ -45,7 +45,7 @@ pub(super) struct Site {
 pub(super) enum SiteError {
     /// The namespace, or the link in it, is gone.
     Gone(String),
-    /// It could not be looked at.
+    /// The namespace or the link could not be examined.
     Failed(String),
 }
 

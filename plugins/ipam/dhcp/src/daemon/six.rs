@@ -72,7 +72,7 @@ pub(super) enum News {
     Changed,
     /// The lease has ended.
     Lost(String),
-    /// It goes on nevertheless.
+    /// The lease goes on despite an error.
     Trouble(String),
     /// The link is gone.
     Gone(String),
@@ -137,7 +137,7 @@ impl Six {
         Self { identity, machine, phase, exchange, last_sent, held, is_attached: false, awaits_address: None }
     }
 
-    /// What there is, or was last.
+    /// The lease and its address, or the last ones.
     pub(super) fn held(&self) -> Option<&Held> {
         self.held.as_ref()
     }
@@ -221,7 +221,7 @@ impl Six {
         set.err().map(|error| News::Trouble(error.to_string()))
     }
 
-    /// One step of the conversation with the servers.
+    /// A step of the conversation with the servers.
     async fn talk(&mut self, place: &Place<'_>) -> Option<News> {
         let (wakes, closes) = (self.machine.wakes(), self.last_sent + LISTENS);
         tokio::select! {
@@ -374,7 +374,7 @@ fn opened<T>(opened: Result<T, SiteError>) -> Result<T, News> {
     })
 }
 
-/// What is left of a lease's times.
+/// The times that a lease has left.
 fn lifetimes(lease: &Lease, since: Duration) -> Lifetimes {
     let passed = u32::try_from(now().saturating_sub(since).as_secs()).unwrap_or(INFINITE);
     let left = |seconds: u32| if seconds == INFINITE { INFINITE } else { seconds.saturating_sub(passed) };

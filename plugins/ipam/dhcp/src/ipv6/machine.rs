@@ -21,7 +21,7 @@ const REQUESTS: u32 = 10;
 /// The preference of a server that is chosen without waiting for others (RFC 8415, 18.2.1).
 const PREFERENCE_MAX: u8 = 255;
 
-/// What has happened.
+/// A change of the lease, or an answer that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The lease is new, or lasts longer.
@@ -43,7 +43,7 @@ pub enum Event {
 pub struct Actions {
     /// A message to send to all servers of the link.
     pub send: Option<Vec<u8>>,
-    /// What has happened.
+    /// The event to report.
     pub event: Option<Event>,
 }
 
@@ -129,7 +129,7 @@ impl Machine {
         message.encode().ok()
     }
 
-    /// It is time. `random` is new for each call.
+    /// Acts when the time of [`Machine::wakes`] has come. `random` is new for each call.
     ///
     /// # Errors
     /// A message that cannot be written.

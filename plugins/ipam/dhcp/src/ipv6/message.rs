@@ -36,13 +36,13 @@ mod status {
 /// A message to the servers of a link.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing<'a> {
-    /// Its kind.
+    /// The kind of message.
     pub kind: MessageType,
     /// The number of the exchange; the lower 24 bits count.
     pub xid: u32,
     /// Hundredths of a second since the exchange began.
     pub hundredths: u16,
-    /// Whose it is.
+    /// The client's identity.
     pub identity: &'a Identity,
     /// The server that is meant.
     pub server: Option<&'a [u8]>,
@@ -80,7 +80,7 @@ impl Outgoing<'_> {
 /// A server's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
-    /// It answers a [`MessageType::Solicit`], and gives nothing yet; else it is a reply.
+    /// The message answers a [`MessageType::Solicit`], and gives nothing yet; else it is a reply.
     pub is_advertisement: bool,
     /// The number of the exchange.
     pub xid: u32,

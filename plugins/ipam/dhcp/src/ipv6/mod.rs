@@ -85,8 +85,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// That of an attachment: the same at each ADD, and no other attachment's. A container has many links, and each is a
-    /// client, as for IPv4; so the three names make the DUID. The interface's makes the IAID.
+    /// The identity of an attachment: the same at each ADD, and no other attachment's. A container has many links, and
+    /// each is a client, as for IPv4; so the three names make the DUID. The interface's makes the IAID.
     #[must_use]
     pub fn of(names: &Names) -> Self {
         let Names { network, container_id, ifname } = names;
@@ -101,7 +101,7 @@ impl Identity {
     }
 }
 
-/// Whether it can be the address of one host of a network.
+/// Returns whether the address can be that of a host of a network.
 fn is_a_hosts(address: Ipv6Addr) -> bool {
     !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || address.is_unicast_link_local())
         && address.to_ipv4_mapped().is_none()

@@ -177,7 +177,7 @@ fn overdue_renewals_are_spread_over_ten_seconds_or_a_tenth_of_what_is_left() {
     assert_eq!((wakes(INFINITE, at(60), 0), wakes(INFINITE, at(60), latest)), (at(60), at(70)));
     let middle = wakes(7200, at(60), latest / 2).as_millis();
     assert!((64_900..65_100).contains(&middle), "{middle}");
-    // One that was lost before is looked for.
+    // A client whose lease was lost before asks for a new one.
     let lost = |random| Machine { wakes: at(60), ..machine() }.spread(at(60), random).wakes();
     assert_eq!((lost(0), lost(latest)), (at(60), at(70)));
 }

@@ -94,7 +94,7 @@ fn del_and_gc_succeed_without_the_daemon_on_a_file_system_that_is_full() {
     daemon.end(Signal::SIGTERM);
     pods[1].namespace().delete_addresses("eth0");
     std::fs::write("/run/cni/ballast", vec![0; 1 << 20]).unwrap_err();
-    // One may also be torn by whatever filled the file system.
+    // A lease file may also be torn by whatever filled the file system.
     let torn = lan.lease_file(pods[2].id());
     std::fs::File::options().write(true).truncate(true).open(&torn).unwrap();
     std::fs::write("/run/cni/ballast2", vec![0; 1 << 20]).unwrap_err();

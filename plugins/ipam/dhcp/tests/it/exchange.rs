@@ -114,7 +114,7 @@ fn server_is_known_by_its_identifier_whatever_address_it_answers_from() {
         std::net::UdpSocket::from(socket)
     });
     renewals.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It answers from 10.8.0.1, the first address of its link.
+    // The server answers from 10.8.0.1, the first address of its link.
     let (_server, asked) =
         server(&lan, |answer| vec![answer.with(54, Some(&IDENTIFIER.octets())).with(58, Some(&[0, 0, 0, 1]))]);
     let _daemon = lan.daemon(&[]);

@@ -119,7 +119,7 @@ fn only_the_chosen_server_acknowledges_or_refuses() {
         let wrong = |answer: Answer| Answer { yiaddr: Ipv4Addr::new(10, 8, 0, 66), ..answer };
         let late = earlier.replace(asked.clone()).map(|earlier| wrong(earlier.answer(ACK)).with(54, other));
         let mut answers = match asked.kind {
-            // It acknowledges before it is asked.
+            // The server acknowledges before it is asked.
             DISCOVER => vec![wrong(asked.answer(ACK)), asked.answer(OFFER)],
             REQUEST => vec![asked.answer(NAK).with(54, other), asked.answer(NAK).with(54, None), asked.answer(OFFER)],
             _ => Vec::new(),
@@ -332,7 +332,7 @@ fn thousands_of_addresses_that_a_container_adds_cost_the_daemon_nothing() {
     let many = checks(100);
     eprintln!("100 looks at the link: {few:?} of processor time; with 5000 more addresses {many:?}");
     assert!(many < Duration::from_millis(500), "{many:?}, and {few:?} with one address");
-    // It is known, too, where other routes come before the local ones, and while it is down.
+    // CHECK also finds the link where other routes come before the local ones, and while the link is down.
     for rule in ["add pref 40000 lookup local", "del pref 0"] {
         let ip = || Command::new("ip").arg("rule").args(rule.split(' ')).status().unwrap();
         assert!(pod.namespace().enter(ip).success());

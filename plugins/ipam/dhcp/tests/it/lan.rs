@@ -89,7 +89,7 @@ impl Lan {
     pub(crate) fn leases(&self) -> Vec<Value> {
         let Ok(entries) = std::fs::read_dir("/run/cni/dhcp.sock.leases") else { return Vec::new() };
         let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some());
-        // One that is removed meanwhile is none.
+        // A file that is removed meanwhile counts as none.
         let texts = files.filter_map(|path| std::fs::read(path).ok());
         texts.map(|text| serde_json::from_slice(&text).unwrap()).collect()
     }

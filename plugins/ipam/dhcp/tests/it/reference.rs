@@ -78,7 +78,7 @@ fn the_references_plugin_gets_an_end_from_our_daemon() {
     assert!(error.msg.contains("another suite's dhcp daemon"), "{error:?}");
 }
 
-/// One server, the same config: the same result but for DNS, which the reference loses.
+/// With one server and the same config, the result is the same but for DNS, which the reference loses.
 #[test]
 fn result_is_the_references() {
     if !is_here() || !has("dnsmasq") {

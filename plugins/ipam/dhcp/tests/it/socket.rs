@@ -87,13 +87,13 @@ fn daemon_that_does_not_answer_keeps_no_container_from_going() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     // Without the bridge plugin, which would remove the link, too.
     Call::new(Verb::Del, &config, &pod).plugin("dhcp").run(&lan.node).ok();
-    // What it was asked for it does when it goes on.
+    // The daemon releases the lease when it goes on.
     daemon.signal(Signal::SIGCONT);
     server.wait_for("DHCPRELEASE");
     assert!(daemon.wait_for("the lease is released").contains("server="));
 }
 
-/// It has never been started there, so nothing keeps the container from going.
+/// A daemon has never been started there, so nothing keeps the container from going.
 #[test]
 fn del_with_a_socket_that_cannot_be_succeeds() {
     let lan = Lan::new();
