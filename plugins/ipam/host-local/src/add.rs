@@ -236,7 +236,7 @@ fn seconds(rest: Duration) -> u64 {
 /// The first address of `span` that is free by `free`, not excluded and not cooling down.
 ///
 /// # Errors
-/// Those of `free`.
+/// The errors of `free`.
 pub(crate) fn next_free<E>(
     mut free: impl FnMut(Span) -> Result<Option<Address>, E>,
     conf: &Conf,

@@ -18,7 +18,7 @@ pub enum Family {
 /// families is the standard library's too, as an IPv4 address mapped into IPv6 is never made here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// Its family. Addresses of different families compare, but are never in one range.
+    /// The address's family. Addresses of different families compare, but are never in one range.
     pub family: Family,
     /// The address as a number.
     pub bits: u128,

@@ -77,12 +77,12 @@ fn place(object: &ConfObject, data_dir: &str, lock_timeout_seconds: Option<u32>)
 /// `reclaimEarlierBoot`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reclaim {
-    /// They stay until DEL or GC.
+    /// Reservations of an earlier boot stay until DEL or GC.
     #[default]
     Never,
-    /// They are released when an address is needed and none is free.
+    /// Reservations of an earlier boot are released when an address is needed and none is free.
     Exhausted,
-    /// They are released by the first ADD of a boot.
+    /// Reservations of an earlier boot are released by the first ADD of a boot.
     Always,
 }
 

@@ -20,7 +20,7 @@ pub struct Reservation {
     pub address: IpAddr,
     /// The container that holds it.
     pub container_id: ContainerId,
-    /// Its interface; `None` in files of the older form.
+    /// The container's interface; `None` in files of the older form.
     pub ifname: Option<IfName>,
     /// When the file was written.
     pub written: SystemTime,
@@ -76,7 +76,7 @@ impl Owner {
 pub struct Held {
     /// The address.
     pub address: IpAddr,
-    /// Who holds it.
+    /// The owner of the address.
     pub owner: Owner,
     /// When the file was written.
     pub written: SystemTime,
@@ -106,7 +106,7 @@ pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
     for entry in entries {
         let entry = entry?;
         let Some(address) = entry.file_name().to_str().and_then(Address::from_file_name) else { continue };
-        // One that is gone meanwhile holds nothing, nor does an empty one.
+        // A file that is gone meanwhile holds nothing, nor does an empty one.
         let (Some(content), Ok(meta)) = (read(&entry.path()), entry.metadata()) else { continue };
         if content == Content::Debris {
             continue;
@@ -117,12 +117,12 @@ pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
     Ok(held.into_iter().map(|(_, held)| held).collect())
 }
 
-/// What is wrong with a file of a network's folder.
+/// A defect of a file in a network's folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// Its name is an address, and it names no owner: its writer died before it wrote.
+    /// The file's name is an address, and it names no owner: its writer died before it wrote.
     Empty,
-    /// What a killed writer of a file has left.
+    /// A temporary file of a killed writer.
     Unfinished,
 }
 

@@ -79,7 +79,7 @@ fn asked(request: &AddRequest<Conf>) -> Result<Conf, CniError> {
 /// another ADD may be first.
 ///
 /// # Errors
-/// Those that ADD would report.
+/// Errors that ADD would report.
 pub fn foresee(request: &AddRequest<Conf>) -> Result<Option<AddResult>, CniError> {
     shelf::foresee(&asked(request)?, &request.attachment)
 }

@@ -147,13 +147,13 @@ impl RangeSet {
         Ok(Self(ranges))
     }
 
-    /// Its ranges, as configured.
+    /// The set's ranges, as configured.
     #[must_use]
     pub fn ranges(&self) -> &[Range] {
         &self.0
     }
 
-    /// Its family.
+    /// The set's family.
     #[must_use]
     pub fn family(&self) -> Family {
         self.0.first().map_or(Family::V4, |range| range.first.family)

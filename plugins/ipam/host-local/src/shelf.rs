@@ -118,7 +118,7 @@ pub(crate) fn first_not_in(held: &BTreeSet<Address>, span: Span) -> Option<Addre
 /// lock, so another ADD may be first.
 ///
 /// # Errors
-/// Those that ADD would report.
+/// Errors that ADD would report.
 pub(crate) fn foresee(conf: &Conf, owner: &Attachment) -> Result<Option<AddResult>, CniError> {
     let folder = &conf.place.folder;
     let object = || format!("store {}", folder.display());

@@ -1,5 +1,5 @@
-//! Which addresses are taken, as a trie of 64-bit words: the next free one after any address, at a cost that
-//! depends neither on the range's size nor on how many addresses in a row are taken.
+//! The taken addresses, as a trie of 64-bit words: finds the next free one after any address, at a cost that depends
+//! neither on the range's size nor on how many addresses in a row are taken.
 //!
 //! A bit of a word at level 0 is an address: set if taken. A bit at level n + 1 is a word at level n: set if *that
 //! word is full*. A word of zeros is not stored. So words above level 0 exist only over full ones, 64 times fewer

@@ -138,7 +138,7 @@ impl Index {
         free::next(&mut self.table, span)
     }
 
-    /// Whether it differs from its file.
+    /// Returns whether the index differs from its file.
     pub(crate) fn is_dirty(&self) -> bool {
         self.table.is_dirty()
     }

@@ -37,7 +37,7 @@ impl Stamp {
         ]))
     }
 
-    /// Whether this can be a seal: a change of an entry never leaves mtime and ctime different.
+    /// Returns whether the stamp can be a seal: a change of an entry never leaves mtime and ctime different.
     pub(super) fn is_seal(&self) -> bool {
         let [_, _, mtime, mtime_ns, ctime, ctime_ns] = self.0;
         (mtime, mtime_ns) != (ctime, ctime_ns)

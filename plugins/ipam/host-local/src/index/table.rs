@@ -46,7 +46,7 @@ impl Table {
         Ok(Self { file: Some(file), seed, buckets, entries, pages: HashMap::new(), dirty: BTreeSet::new() })
     }
 
-    /// Whether there are changes to write.
+    /// Returns whether the table has changes to write.
     pub(super) fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }

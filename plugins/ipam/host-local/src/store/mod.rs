@@ -360,9 +360,9 @@ impl Store {
 
     /// The reservations of earlier boots except those of `keep`: address and content.
     ///
-    /// Those are files that were last written before the last boot, and that the index does not have as made since. The
-    /// second condition protects against a clock that was behind when a container was started and was corrected later;
-    /// see README.md.
+    /// Such a reservation is a file that was last written before the last boot, and that the index does not have as made
+    /// since. The second condition protects against a clock that was behind when a container was started and was
+    /// corrected later; see README.md.
     ///
     /// # Errors
     /// The folder cannot be read.

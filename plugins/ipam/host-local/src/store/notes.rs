@@ -1,6 +1,6 @@
 //! The plugin's own notes about a store: its index, and recently released addresses.
 //!
-//! They are not in the store's folder, where audits and scripts take each file for an address, nor beside it, where
+//! The notes are not in the store's folder, where audits and scripts take each file for an address, nor beside it, where
 //! they take each folder for a network; but in a folder that only this plugin's user can write. The notes are useless
 //! after a reboot, and may be deleted at any time. Their names are the folder's device and inode, so that every path to
 //! a store leads to the same notes.
@@ -48,7 +48,7 @@ impl Notes {
     /// Opens the note `name` for reading and writing, making it and the folder if they are missing.
     ///
     /// # Errors
-    /// It is no file, other users can write the folder, or it cannot be made.
+    /// The note is no file, other users can write the folder, or the note cannot be made.
     pub(crate) fn write(&self, name: &str) -> io::Result<File> {
         if self.opened.get().is_none() {
             // All users can read `/run/cni`, as other programs keep sockets there.

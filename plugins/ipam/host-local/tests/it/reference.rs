@@ -25,7 +25,7 @@ const SHAPES: [&str; 4] = [
     r#""subnet":"10.5.0.0/24","rangeStart":"10.5.0.0","rangeEnd":"10.5.0.9","ranges":[[{"subnet":"fd00::/64"}]]"#,
 ];
 
-/// One step: verb, container, `CNI_ARGS`.
+/// A step: verb, container, `CNI_ARGS`.
 fn step(numbers: &mut Numbers) -> (&'static str, String, String) {
     let verb = ["ADD", "ADD", "ADD", "DEL", "DEL", "CHECK"][usize::try_from(numbers.below(6)).unwrap()];
     let id = format!("c{}", numbers.below(14));
