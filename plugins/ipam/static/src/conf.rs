@@ -93,7 +93,7 @@ impl FromConf for Conf {
             refuse_mix(&format!("ipam.addresses[{index}].gateway"), keys.gateway, "address", address)?;
             Ok(StaticAddress { address, gateway: keys.gateway })
         });
-        // What does not count is refused all the same when it is broken, as by the reference.
+        // A list that does not count is refused all the same when it is broken, as by the reference.
         let by_args = parse_all("args.cni.ips", &net.args.cni.ips)?;
         let by_runtime = parse_all("runtimeConfig.ips", &net.runtime_config.ips)?;
         let addresses = match (by_args.is_empty(), by_runtime.is_empty()) {

@@ -1,6 +1,6 @@
 //! The static address plugin: the addresses, routes and name servers that the config or the runtime gives.
 //!
-//! It keeps nothing on the node: DEL, GC and STATUS have nothing to do.
+//! The plugin keeps nothing on the node: DEL, GC and STATUS have nothing to do.
 
 mod conf;
 
