@@ -82,9 +82,9 @@ impl FromAnyConf for Removal {
 pub enum Gateway {
     /// A switch and nothing more.
     None,
-    /// It has the gateway's addresses, and the node forwards.
+    /// The bridge has the gateway's addresses, and the node forwards.
     Address,
-    /// It is the default gateway, too.
+    /// The bridge is the default gateway, too.
     DefaultRoute,
 }
 

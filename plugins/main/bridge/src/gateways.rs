@@ -33,7 +33,7 @@ impl Announcement {
     }
 }
 
-/// What is to be changed so that the link has the gateways.
+/// The changes that give the link its gateways.
 ///
 /// # Errors
 /// Code 103: another address is in the way.

@@ -52,13 +52,13 @@ pub struct Shared {
 /// The bridge, which is made if it is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bridge {
-    /// Its name.
+    /// The bridge's name.
     pub name: String,
     /// MTU of a new one, in bytes.
     pub mtu_bytes: Option<u32>,
     /// A new one filters by VLAN.
     pub vlan_filtering: bool,
-    /// It is promiscuous.
+    /// The bridge is promiscuous.
     pub promisc: bool,
 }
 
@@ -67,9 +67,9 @@ pub struct Bridge {
 pub struct Gateways {
     /// The interface that has them: the bridge, or the host's end of a veth to it in a VLAN.
     pub holder: String,
-    /// That VLAN.
+    /// The VLAN of that end.
     pub vlan: Option<u16>,
-    /// Their addresses.
+    /// The gateways' addresses.
     pub addresses: Vec<Address>,
     /// Conflicting addresses are replaced.
     pub force: bool,
@@ -270,7 +270,7 @@ fn vlan_gateway_name(bridge: &str, vlan: u16) -> Result<String, CniError> {
     Ok(name)
 }
 
-/// What has to change at a link so that it has these gateways.
+/// The changes that give a link these gateways.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AddressChanges {
     /// Addresses in the way.

@@ -16,7 +16,7 @@ use crate::shared::find_bridge;
 pub(crate) fn node(conf: &Conf, search_path: &str) -> Result<(), CniError> {
     match link::see(&conf.bridge).map_err(failed)?.map(|seen| seen.bridge) {
         Some(Some(bridge)) => vlans(conf, bridge)?,
-        // It says of which kind the link is.
+        // The error says of which kind the link is.
         Some(None) => find_bridge(&Kernel::host().map_err(failed)?, &conf.bridge).map(drop)?,
         None => try_out(conf)?,
     }

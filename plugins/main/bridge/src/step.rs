@@ -16,7 +16,7 @@ use crate::preview;
 use crate::reach::{self, Unreach};
 use crate::shared::{self, Made, find_bridge};
 
-/// What one call knows beside its plan.
+/// The state of one call beside its plan.
 #[derive(Debug, Default)]
 pub struct State {
     /// The container's Ethernet address, if one is asked for.
