@@ -131,7 +131,7 @@ impl Conf {
         }
     }
 
-    /// Whether any key selects a device. The runtime adds `runtimeConfig.deviceID` to ADD, CHECK and DEL only.
+    /// Returns whether any key selects a device. The runtime adds `runtimeConfig.deviceID` to ADD, CHECK and DEL only.
     #[must_use]
     pub fn selects(&self) -> bool {
         self.selector() != Selector::None

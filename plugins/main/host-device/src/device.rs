@@ -51,7 +51,7 @@ fn entries(folder: &Path) -> Vec<String> {
     names
 }
 
-/// That the device is not on the host, and which container has it or had it, if the node knows.
+/// The error of a device that is not on the host. It names the container that has or had the device, if the node knows.
 #[must_use]
 pub fn absent(conf: &Conf, holder: Option<&Record>) -> CniError {
     let msg = format!("cannot find {} on the host", conf.selector());

@@ -19,7 +19,7 @@ use crate::record::{self, Device, Record};
 pub enum Outcome {
     /// On the host.
     Home,
-    /// It ended with its namespace, as all but hardware does, or was unplugged.
+    /// The device ended with its namespace, as all but hardware does, or was unplugged.
     Gone,
     /// No hardware, and not in its namespace, which is still there: the container has deleted it or moved it on. Where it
     /// is now it ends with its namespace.
@@ -33,7 +33,7 @@ pub enum Outcome {
 /// `given` is the namespace that the runtime names, if it does.
 ///
 /// # Errors
-/// It is not home: another link has its name (`EEXIST`), or the kernel refuses.
+/// The device is not home: another link has its name (`EEXIST`), or the kernel refuses.
 pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
     let host = Kernel::host()?;
     let by_path = || Netns::open(Path::new(&record.netns)).ok().filter(|netns| is_recorded(record, netns));
@@ -121,7 +121,7 @@ fn arriving(device: &Device) -> String {
 /// there must be what the config says.
 ///
 /// # Errors
-/// It is not home.
+/// The device is not home.
 pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
     let Detaching { attachment, removal, netns: Some(netns), .. } = *detaching else { return Ok(()) };
     let container = Kernel::in_netns(netns)?;
@@ -345,7 +345,8 @@ pub fn find_on_host(host: &Kernel, record: &Record) -> Result<Option<Link>> {
     Ok(link::list(host, None)?.into_iter().find(|link| is_on_host(record, link)))
 }
 
-/// Whether this link of the host is the device. Only hardware is looked for under other names: the kernel returns nothing else.
+/// Returns whether this link of the host is the device. Only hardware is searched for under other names: the kernel
+/// returns nothing else.
 #[must_use]
 pub fn is_on_host(record: &Record, link: &Link) -> bool {
     let device = &record.device;
@@ -360,7 +361,7 @@ pub fn is_on_host(record: &Record, link: &Link) -> bool {
 /// refuses for good (an IPv6 address where that was turned off meanwhile) is logged.
 ///
 /// # Errors
-/// What may succeed the next time. The device is home.
+/// A change that failed, but may succeed the next time. The device is home.
 fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
     let mut later = Later { host, device, failed: None };
     let missing = device.alt_names.iter().filter(|name| !link.alt_names.contains(name));

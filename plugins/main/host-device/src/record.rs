@@ -41,7 +41,7 @@ pub struct Record {
     pub boot: String,
     /// The namespace's path in ADD.
     pub netns: String,
-    /// Its device and inode.
+    /// The namespace's device and inode.
     pub netns_numbers: [u64; 2],
     /// The device's index in the container, once it is there.
     pub index: Option<u32>,
@@ -52,53 +52,54 @@ pub struct Record {
 /// A device as it was on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Device {
-    /// Its name.
+    /// The device's name.
     pub name: String,
-    /// Its kind, empty for hardware.
+    /// The kind of link, empty for hardware.
     pub kind: String,
-    /// Its Ethernet address.
+    /// The Ethernet address.
     pub mac: Option<String>,
-    /// The one that its hardware came with.
+    /// The Ethernet address that the hardware came with.
     pub permanent_mac: Option<String>,
-    /// Its place on a bus, as [`Link::parent_device`].
+    /// The device's place on a bus, as [`Link::parent_device`].
     pub parent: Option<String>,
     /// The link that it is connected to or stacked on, if that is on the host: its index there.
     pub peer: Option<u32>,
-    /// Its MTU, in bytes.
+    /// The MTU, in bytes.
     pub mtu: u32,
-    /// Whether it was up.
+    /// Whether the device was up.
     pub up: bool,
-    /// Whether it was promiscuous by the administrator's wish.
+    /// Whether the device was promiscuous by the administrator's wish.
     pub promisc: bool,
-    /// Whether it received all multicast.
+    /// Whether the device received all multicast.
     pub allmulti: bool,
-    /// Whether it did not resolve addresses.
+    /// Whether the device did not resolve addresses.
     pub no_arp: bool,
-    /// Whether it could send to multicast addresses.
+    /// Whether the device could send to multicast addresses.
     pub multicast: bool,
-    /// Length of its transmit queue, in packets.
+    /// Length of the transmit queue, in packets.
     pub tx_queue_len: u32,
     /// The group that the administrator put it in; records of earlier versions have none.
     #[serde(default)]
     pub group: u32,
-    /// Its further names.
+    /// The device's further names.
     pub alt_names: Vec<String>,
     /// The alias that it had.
     pub alias: String,
     /// The link that it was a port of: index and name.
     pub master: Option<(u32, String)>,
-    /// Its addresses, with prefixes, and whether they were used without looking for duplicates.
+    /// The device's addresses, with prefixes, and whether they were used without looking for duplicates.
     pub addresses: Vec<(String, bool)>,
-    /// Its addresses with all that the kernel says of them.
+    /// The device's addresses with all that the kernel says of them.
     #[serde(default)]
     pub kept: Option<Vec<KeptAddress>>,
     /// The machine's time since its start when they were read, in seconds.
     #[serde(default)]
     pub read_at: u64,
-    /// Its further settings, as [`netops::link::details`]; records of earlier versions have none.
+    /// The device's further settings, as [`netops::link::details`]; records of earlier versions have none.
     #[serde(default)]
     pub details: Values,
-    /// Its VLANs as a port of a bridge: first and last, whether untagged frames belong to it, and whether they go out so.
+    /// VLANs of a bridge's port: first and last, whether untagged frames belong to the VLAN, and whether its frames go
+    /// out untagged.
     #[serde(default)]
     pub vlans: Vec<(u16, u16, bool, bool)>,
 }
@@ -203,7 +204,7 @@ impl Record {
 }
 
 impl Device {
-    /// Whether it is hardware, which the kernel returns when its namespace ends. It deletes other links.
+    /// Returns whether the device is hardware, which the kernel returns when its namespace ends. It deletes other links.
     #[must_use]
     pub fn is_hardware(&self) -> bool {
         self.kind.is_empty()
@@ -217,7 +218,8 @@ impl Device {
         devices.is_dir() && matches!(devices.join(id).try_exists(), Ok(false))
     }
 
-    /// Its addresses that have not ended meanwhile. A record of an earlier version says less of them: [`Device::addresses`].
+    /// The addresses that have not expired meanwhile. A record of an earlier version says less of them:
+    /// [`Device::addresses`].
     ///
     /// # Errors
     /// The clock cannot be read.
@@ -226,14 +228,14 @@ impl Device {
         Ok(self.kept.iter().flatten().filter_map(|address| address.after(elapsed)).collect())
     }
 
-    /// Its VLANs as a port of a bridge.
+    /// The device's VLANs as a port of a bridge.
     #[must_use]
     pub fn vlans(&self) -> Vec<Vlans> {
         let vlan = |&(first, last, pvid, untagged): &(u16, u16, bool, bool)| Vlans { first, last, pvid, untagged };
         self.vlans.iter().map(vlan).collect()
     }
 
-    /// Its addresses in a record of an earlier version, but for what is none.
+    /// The device's addresses in a record of an earlier version, except entries that are no address.
     pub fn addresses(&self) -> impl Iterator<Item = Address> {
         let parse = |text: &String| text.parse::<IpNetwork>().ok();
         self.addresses
@@ -292,7 +294,7 @@ pub fn names(Attachment { network, container_id, ifname }: &Attachment) -> [&str
 /// The record of an attachment, if there is one.
 ///
 /// # Errors
-/// It cannot be read.
+/// The record cannot be read.
 pub fn read(attachment: &Attachment) -> Result<Option<Record>> {
     let found = read_at(&path(names(attachment)))?;
     Ok(found.filter(|record| record.is_of(attachment)))
@@ -301,7 +303,7 @@ pub fn read(attachment: &Attachment) -> Result<Option<Record>> {
 /// All records of this boot.
 ///
 /// # Errors
-/// One cannot be read.
+/// A record cannot be read.
 pub fn list() -> Result<Vec<Record>> {
     let failed = |error: &std::io::Error| OpError::io("list", format!("folder {FOLDER}"), error);
     let entries = match std::fs::read_dir(FOLDER) {
@@ -312,7 +314,7 @@ pub fn list() -> Result<Vec<Record>> {
     let mut records = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|error| failed(&error))?;
-        // One that is just being written begins with a dot.
+        // A record that is just being written begins with a dot.
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             records.extend(read_at(&entry.path())?);
         }
@@ -333,12 +335,13 @@ pub fn list_of(network: &cni_spec::NetworkName) -> Result<Vec<Record>> {
 /// Removes the record of an attachment, if there is one, and what a killed process left of one.
 ///
 /// # Errors
-/// It is still there.
+/// The record cannot be removed.
 pub fn remove(attachment: [&str; 3]) -> Result<()> {
     file::remove(&path(attachment))
 }
 
-/// One of an earlier boot is none: devices were back on the host since. Nor is what this version cannot read.
+/// Reads a record. A file of an earlier boot is none: devices were back on the host since. Nor is a file that this
+/// version cannot read.
 fn read_at(path: &Path) -> Result<Option<Record>> {
     let failed = |error: &std::io::Error| OpError::io("read", path.display().to_string(), error);
     let content = match file::read_plain(path, BYTES_MAX) {
