@@ -71,7 +71,7 @@ impl Plugin for Loopback {
 /// What ADD would do, for programs that show it. Changes nothing.
 ///
 /// # Errors
-/// Those that ADD would report before it changes anything.
+/// Errors that ADD would report before it changes anything.
 pub fn preview(request: &AddRequest<()>) -> Result<Preview, CniError> {
     let prev = request.conf.prev_result()?;
     let net = open_kernel(&request.netns)?;
