@@ -18,11 +18,11 @@ use crate::selinux;
 /// A tap to be made under its final name in the container.
 #[derive(Debug, Clone)]
 pub struct CreateTap {
-    /// Its name.
+    /// The tap's name.
     pub ifname: String,
     /// The attachment's mark.
     pub alias: String,
-    /// Its Ethernet address, if one is asked for.
+    /// The tap's Ethernet address, if one is asked for.
     pub mac: Option<Mac>,
     /// The config.
     pub conf: Conf,
