@@ -25,7 +25,7 @@ pub struct Conf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {
-    /// One queue, as in the reference. It may be as long as the burst.
+    /// A single queue, as in the reference. It may be as long as the burst.
     #[default]
     Fifo,
     /// A queue for each flow, kept short.

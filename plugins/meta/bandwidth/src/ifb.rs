@@ -33,10 +33,10 @@ fn hashed(text: &str) -> String {
     })
 }
 
-/// Whose a link of the name is.
+/// The owner of a link with the attachment's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// It has the mark, or an ADD was killed before it set the mark: such a link is down still.
+    /// The link has the mark, or an ADD was killed before it set the mark: such a link is down still.
     Own,
     /// The reference's have no mark, and are up.
     Unmarked,

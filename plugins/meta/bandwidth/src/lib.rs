@@ -1,7 +1,8 @@
 //! The bandwidth plugin: limits what a container receives and sends, by token buckets at the host's end of its veth.
 //!
-//! What it receives leaves the host's end, so that has the bucket. What it sends comes in there, where nothing can be queued: it
-//! is redirected to a link of kind ifb, which has the other bucket. A direction without limit has neither.
+//! Packets to the container leave by the host's end, so that has the bucket. Packets from the container come in there,
+//! where nothing can be queued: they are redirected to a link of kind ifb, which has the other bucket. A direction
+//! without limit has neither.
 
 pub mod conf;
 pub mod ifb;
@@ -403,7 +404,7 @@ impl Undo for Unshape {
 #[derive(Debug)]
 struct DeleteIngress {
     veth: Link,
-    /// Whether this ADD made it, which is not known where the kernel's answer is lost.
+    /// Whether this ADD made the qdisc, which is not known where the kernel's answer is lost.
     is_new: bool,
 }
 
