@@ -32,9 +32,9 @@ pub enum Backend {
 /// `ingressPolicy`: whose packets may come to the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Those of containers on its bridge, not those of other bridges.
+    /// Packets of containers on its bridge, not those of other bridges.
     SameBridge,
-    /// Those of no container.
+    /// Packets of no container.
     Isolated,
 }
 

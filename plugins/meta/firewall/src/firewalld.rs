@@ -23,7 +23,7 @@ const CALL_DEADLINE: Duration = Duration::from_secs(30);
 /// A running firewalld.
 pub(crate) struct Firewalld(DuplexConn);
 
-/// What is done with a source of a zone.
+/// A call of firewalld about a source of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     Add,
@@ -34,7 +34,7 @@ pub(crate) enum Method {
 /// The answer to a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It was done, or the zone has the source.
+    /// The change was made, or the zone has the source.
     Yes,
     /// There was nothing to do, or the zone does not have the source.
     No,

@@ -34,7 +34,7 @@ const STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
 const STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
 /// Stands between an attachment's note and its bridge.
 const BRIDGE: &str = ", bridge: ";
-/// What is wrong with a chain in which the accept rules come first.
+/// The fault of a chain in which the accept rules come first.
 const PASSED_BY: &str = "goes to CNI-FORWARD before CNI-ISOLATION-STAGE-1, so packets pass before any policy counts";
 
 /// The table of backend nftables, with the same chains and rules.
@@ -55,7 +55,7 @@ pub(crate) struct Attached<'a> {
     pub(crate) is_accepted_here: bool,
 }
 
-/// Whose packets do not come to the containers of a bridge.
+/// The isolation of a bridge's containers: its policy says whose packets do not reach them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Isolation<'a> {
     pub(crate) bridge: &'a str,
@@ -389,7 +389,7 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, addresses: &[IpAdd
         let has_noted = |rule: &Rule| found.iter().any(|found| is_noted(found) && found.rule.as_ref() == Some(rule));
         let mut unnoted: Vec<&Rule> = accepts.iter().filter(|rule| !has_noted(rule)).collect();
         let is_ours = |found: &Found| {
-            // One rule each, as by `iptables -D`: others that are equal may be an administrator's.
+            // Remove one rule each, as `iptables -D` does: others that are equal may be an administrator's.
             let at = unnoted.iter().position(|rule| found.note.is_none() && found.rule.as_ref() == Some(*rule));
             is_noted(found) || at.map(|at| unnoted.swap_remove(at)).is_some()
         };
