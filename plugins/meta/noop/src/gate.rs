@@ -1,4 +1,4 @@
-//! Which versions noop speaks in a call, and the gate that follows from it.
+//! The versions that noop speaks in a call, and the gate that follows from them.
 //!
 //! [`skel`]'s own gate knows released versions only; noop speaks any that its control file names.
 
@@ -61,7 +61,7 @@ fn verb(command: Command, version: &str, needed: SpecVersion, versions: &[String
     if number < parse_number(needed.as_str())? {
         return Err(refused(format!("config version does not allow {command}")));
     }
-    // One that is no number, as the first of the default list, is not above any.
+    // A version that is no number, as the first of the default list, is not above any.
     if !versions.iter().any(|spoken| parse_number(spoken).is_ok_and(|spoken| spoken >= number)) {
         return Err(refused(format!("plugin version does not allow {command}")));
     }

@@ -4,7 +4,8 @@
 //! other projects write it, call noop through a runtime or another plugin, and read it afterwards: its
 //! fields, the order of its effects and the bytes it prints are this plugin's interface. See [`control`].
 //!
-//! Its answers need not make sense, so it is an [`Entry`] with a handler of its own and no [`skel::Plugin`]. All verbs
+//! The plugin's answers need not make sense, so it is an [`Entry`] with a handler of its own and no [`skel::Plugin`]. All
+//! verbs
 //! do the same.
 
 pub mod control;
@@ -35,7 +36,7 @@ struct Conf {
     command_log: String,
 }
 
-/// One call of a verb that is not VERSION.
+/// A call of a verb that is not VERSION.
 struct Request<'a> {
     call: &'a Call,
     stdin: &'a [u8],
