@@ -63,7 +63,7 @@ fn jump() -> Rule {
     Rule { comment: Some("CNI portfwd accept".to_owned()), ..Rule::jump(OWN) }
 }
 
-/// Whether it is the attachment's rule: the comment names it, also in the legacy variant.
+/// Returns whether the rule is the attachment's: its comment names the attachment, also in the legacy variant.
 fn is_own(found: &Found, names: Names<'_>) -> bool {
     names.owner().owns(found.comment().as_deref())
 }

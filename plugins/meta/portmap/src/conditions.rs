@@ -16,9 +16,9 @@ pub enum Conditions {
     /// None.
     #[default]
     None,
-    /// Those in the words of iptables: a rule's fields, or its [`Rule::words`].
+    /// Conditions in the words of iptables: a rule's fields, or its [`Rule::words`].
     Iptables(Rule),
-    /// Those in the words of nft.
+    /// Conditions in the words of nft.
     Nft(Rule),
 }
 

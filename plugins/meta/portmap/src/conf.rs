@@ -42,7 +42,7 @@ pub enum Backend {
     Nftables,
 }
 
-/// Which forwarded connections get the node's address as their source.
+/// The forwarded connections that get the node's address as their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snat {
     /// `masqAll`: all, not only those of the container itself and of the node's loopback addresses.
@@ -71,7 +71,7 @@ pub enum OnPortInUse {
     Error,
 }
 
-/// One entry of `runtimeConfig.portMappings`.
+/// An entry of `runtimeConfig.portMappings`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
     /// `protocol`, in any case.
@@ -85,7 +85,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Whether it applies to this family: one with a host address applies to the address's family alone.
+    /// Returns whether the mapping applies to this family: one with a host address applies to the address's family alone.
     #[must_use]
     pub fn is_for(&self, family: Family) -> bool {
         self.host_ip.is_none_or(|ip| ip.is_ipv4() == (family == Family::Ip))
@@ -193,7 +193,7 @@ impl FromConf for Conf {
 }
 
 impl Mark {
-    /// That of a config without keys about it.
+    /// The mark of a config without keys about it.
     pub(crate) fn usual() -> Self {
         Self::Own(Masked { value: 1 << DEFAULT_MARK_BIT, mask: 1 << DEFAULT_MARK_BIT })
     }

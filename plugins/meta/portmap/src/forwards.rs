@@ -15,7 +15,7 @@ use crate::{iptables, native};
 /// A port of the node that is forwarded to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
-    /// Its protocol.
+    /// The protocol.
     pub protocol: Protocol,
     /// The node's address; `None`: each of them, or those of the conditions.
     pub address: Option<IpAddr>,
@@ -23,7 +23,7 @@ pub struct Forward {
     pub port: u16,
     /// The container's address and port.
     pub to: SocketAddr,
-    /// Whether it is for some packets only, by the network's conditions.
+    /// Whether the forward is for some packets only, by the network's conditions.
     pub is_conditional: bool,
 }
 

@@ -45,19 +45,19 @@ pub(crate) struct Known<'a> {
     pub(crate) held: &'a dyn Fn() -> Option<Vec<IpAddr>>,
 }
 
-/// Whose rules are, which name only their container.
+/// The owner of rules that name only their container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// The attachment's.
     Ours,
     /// Another attachment's of the container.
     Others,
-    /// They forward to no address.
+    /// The rules forward to no address.
     Unclear,
 }
 
-/// Whose rules are. A note decides. Without one (the reference's rules, or the legacy variant's) the address decides that
-/// packets are forwarded to.
+/// Returns the owner of the rules. A note decides. Without one (the reference's rules, or the legacy variant's) the
+/// address decides that packets are forwarded to.
 pub(crate) fn whose(rules: &[Found], owner: &Owner, known: &Known<'_>) -> Whose {
     if let Some(note) = rules.iter().find_map(|found| found.note.as_deref()) {
         return if owner.owns(Some(note)) { Whose::Ours } else { Whose::Others };
