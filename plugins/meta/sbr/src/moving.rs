@@ -25,7 +25,7 @@ pub(crate) struct Moving<'a> {
     routes: &'a [Whole],
     /// Whether each of them belongs to the subnet of one of the addresses.
     is_of_subnet: Vec<bool>,
-    /// Those of prevResult.
+    /// The routes of prevResult.
     prev_routes: &'a [ResultRoute],
 }
 

@@ -1,5 +1,5 @@
-//! Which rules and tables are an interface's. The kernel keeps no name of a rule's maker, and an administrator may have rules of
-//! the same source: a table shows by its routes whose it is.
+//! The rules and tables of an interface. The kernel keeps no name of a rule's maker, and an administrator may have rules
+//! of the same source: a table shows by its routes whose it is.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ pub(crate) fn rules_of(inside: &Kernel, ip: IpAddr) -> Result<Vec<(Listed, u32)>
     Ok(of_source(&all, ip).collect())
 }
 
-/// Those of [`rules_of`] among these rules.
+/// The rules of [`rules_of`] among these.
 pub(crate) fn of_source(all: &[Listed], ip: IpAddr) -> impl Iterator<Item = (Listed, u32)> {
     let of_source = move |rule: &&Listed| rule.source == Some(IpNetwork::from(ip)) && !rule.is_narrower;
     all.iter().filter(of_source).filter_map(|rule| Some((*rule, rule.table?)))
