@@ -139,7 +139,7 @@ impl ChainedPlugin for Tuning {
     }
 }
 
-/// One request for each setting, so that an error names the one that the kernel refuses.
+/// A request for each setting, so that an error names the one that the kernel refuses.
 fn parts(all: &Settings) -> Vec<Settings> {
     let none = Settings::default;
     let parts = [

@@ -1,6 +1,7 @@
 //! What the interface had before ADD: a file for each attachment, in the reference's form, for either side's DEL.
 //!
-//! It has three keys more than the reference's: `attachment`, by which GC knows the network, `netns` and `netnsNumbers`, which
+//! The file has three keys more than the reference's: `attachment`, by which GC knows the network, `netns` and
+//! `netnsNumbers`, which
 //! say where the interface is, for a runtime that asks before GC whether the container lives. The reference's name of the file joins
 //! container and interface by `_`, which both may contain: the key also shows whose it is. Where the name is taken by another
 //! container's interface, the file has a name with `:` in place of the `_`, which neither can contain.
@@ -52,10 +53,10 @@ pub struct Kept {
 /// The namespace of the container's interface.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Place {
-    /// Its path in ADD.
+    /// The namespace's path in ADD.
     #[serde(rename = "netns")]
     path: PathBuf,
-    /// Its device and inode.
+    /// The namespace's device and inode.
     #[serde(rename = "netnsNumbers")]
     numbers: [u64; 2],
 }
@@ -128,7 +129,7 @@ impl Old {
 }
 
 impl Kept {
-    /// Whether it may be the attachment's: it is not another one's.
+    /// Returns whether the settings may be the attachment's: the file names no other one.
     #[must_use]
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         self.attachment.as_ref().is_none_or(|own| *own == attachment.to_string())
@@ -153,7 +154,7 @@ impl Record {
         if own.path.exists() || is_taken() { own } else { plain }
     }
 
-    /// Its path.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

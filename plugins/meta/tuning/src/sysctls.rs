@@ -56,7 +56,7 @@ pub fn compare(netns: &Netns, wanted: &[(Key, String)]) -> Result<(), CniError> 
     let look = || wanted.iter().map(|(key, _)| sysctl::read_strictly(key)).collect();
     let found: Vec<netops::error::Result<Option<String>>> = netns.run(look).map_err(failed)?;
     for ((key, wanted), found) in wanted.iter().zip(found) {
-        // One that can only be written to shows nothing.
+        // A setting that can only be written to shows nothing.
         let Some(found) = found.map_err(|error| failed(error.at(netns.path().display().to_string())))? else {
             continue;
         };
