@@ -109,7 +109,7 @@ fn require_free(inside: &Kernel, link: &Link, vrf: &LinkName) -> Result<(), CniE
 /// The VRF that an ADD uses.
 enum Chosen {
     Found(Link),
-    /// One is made, with this table.
+    /// A VRF to make, with this table.
     New(u32),
 }
 
