@@ -1,4 +1,4 @@
-//! One call, as keys with texts: the same keys in the journal, in a file and on stderr.
+//! The record of a call, as keys with texts: the same keys in the journal, in a file and on stderr.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ const ADDRESSES_MAX: usize = 16;
 /// The variable that a caller which writes a record sets for the plugins that it calls: [`Record::begin_us`] of its own.
 pub const WITHIN: &str = "CNI_LOG_WITHIN";
 
-/// Which side has written a record.
+/// The side that has written a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum By {
     /// A plugin, about its own call.
@@ -32,13 +32,13 @@ pub enum By {
 /// A part of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Step {
-    /// What was done.
+    /// The name of the step.
     pub what: String,
     /// How long it took, in microseconds.
     pub us: u64,
 }
 
-/// One call.
+/// The record of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
     /// The side that has written it.
@@ -60,7 +60,7 @@ pub struct Record {
     pub plugin: String,
     /// How long it took, in microseconds.
     pub duration_us: u64,
-    /// Its parts, in order.
+    /// The parts of the call, in order.
     pub steps: Vec<Step>,
     /// The addresses of the result.
     pub addresses: Vec<String>,
@@ -71,7 +71,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether it failed.
+    /// Whether the call failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.error.is_some()
@@ -118,7 +118,7 @@ impl Record {
         fields
     }
 
-    /// One line of JSON, with its end.
+    /// The record as a line of JSON, with its end.
     #[must_use]
     pub fn to_line(&self) -> String {
         let mut object = Map::new();

@@ -73,7 +73,7 @@ fn datagram(fields: &[(&str, String)]) -> Vec<u8> {
     bytes
 }
 
-/// One datagram, without waiting: a queue that is full refuses it.
+/// Sends a datagram without waiting: a queue that is full refuses it.
 fn send(bytes: &[u8], to: &Path) -> io::Result<usize> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
