@@ -45,7 +45,7 @@ pub(crate) struct Choice<'a> {
     pub(crate) passed_over: Vec<String>,
 }
 
-/// One network of a pod, ready for ADD.
+/// A network of a pod, ready for ADD.
 #[derive(Debug, Clone)]
 pub(crate) struct Planned<'a> {
     pub(crate) conf: &'a NetworkConf,
@@ -58,7 +58,7 @@ pub(crate) struct Planned<'a> {
 pub(crate) struct Place {
     /// In the order of the request, from 0.
     pub(crate) index: usize,
-    /// Whether it is the interface whose addresses are the pod's.
+    /// Whether the interface is the one whose addresses are the pod's.
     pub(crate) is_primary: bool,
 }
 

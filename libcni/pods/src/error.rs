@@ -76,7 +76,7 @@ pub enum Error {
     Setting {
         /// The setting's name.
         setting: &'static str,
-        /// Its value.
+        /// The setting's value.
         value: String,
         /// The reason.
         reason: String,
@@ -96,7 +96,7 @@ pub enum RequestError {
     /// There is no default network.
     #[error("there is no default network{}: {known}", .name.as_ref().map(|name| format!(" {name}")).unwrap_or_default())]
     NoDefault {
-        /// Its name, if it is fixed.
+        /// The default network's name, if it is fixed.
         name: Option<NetworkName>,
         /// The networks that exist.
         known: Known,
@@ -115,9 +115,9 @@ pub enum RequestError {
     /// An annotation whose value cannot be used.
     #[error("annotation {annotation} = {value:?}: {reason}")]
     Annotation {
-        /// Its key.
+        /// The annotation's key.
         annotation: &'static str,
-        /// Its value.
+        /// The annotation's value.
         value: String,
         /// The reason.
         reason: BandwidthError,
@@ -133,10 +133,10 @@ pub enum RequestError {
 /// A bandwidth that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandwidthError {
-    /// It cannot be parsed.
+    /// The value cannot be parsed.
     #[error(transparent)]
     Quantity(#[from] QuantityError),
-    /// It is out of range.
+    /// The value is out of range.
     #[error("a bandwidth is at least 1k and at most 1P bits a second")]
     Range,
 }
@@ -144,7 +144,7 @@ pub enum BandwidthError {
 /// The existing networks and the skipped files: details of an error about a missing network.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
-    /// Their names, in order.
+    /// The networks' names, in order.
     pub networks: Vec<String>,
     /// The skipped files with the reasons, a line each.
     pub passed_over: Vec<String>,

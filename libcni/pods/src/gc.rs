@@ -59,7 +59,7 @@ impl Pods {
     /// network in the folder, and of each that only the cache has, with the list of valid attachments, so that the
     /// plugins remove all others.
     ///
-    /// It begins when no other operation runs, and other operations wait until it ends. A network with `disableGC` is
+    /// GC begins when no other operation runs, and other operations wait until it ends. A network with `disableGC` is
     /// left alone, also in the cache. Nothing of a living sandbox is collected: one that is not in the cache counts as
     /// `<prefix>0` on every network, and one with a broken cache file counts by that file's name.
     ///

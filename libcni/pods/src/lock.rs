@@ -1,4 +1,4 @@
-//! One operation at a time for each pod, different pods in parallel, garbage collection alone.
+//! Locks: a pod has one operation at a time, different pods run in parallel, garbage collection runs alone.
 //!
 //! A pod's operation holds three locks, always taken in this order, so that no two operations can wait for each other:
 //! its share of the node, the pod's name, its sandbox. Name and sandbox both, because a pod that is started anew has
@@ -312,7 +312,7 @@ mod tests {
             let id = pod(&format!("p{number}"), &format!("c{number}"));
             let held = at_once(locks.pod(Operation::SetUp, &id, soon())).await.unwrap();
             assert_eq!(locks.count(), 2);
-            // One gives up at its deadline, one is dropped while it waits.
+            // The first waiter gives up at its deadline, the second is dropped while it waits.
             is_busy(locks.pod(Operation::TearDown, &id, in_ms(1)).await);
             let mut dropped = Box::pin(locks.pod(Operation::TearDown, &id, soon()));
             assert!(tokio::time::timeout(Duration::ZERO, dropped.as_mut()).await.is_err());

@@ -34,7 +34,7 @@ const EXTENSIONS: &[&str] = &["conflist", "conf", "json"];
 /// A usable network.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// Its configuration, with the file it came from.
+    /// The network's configuration, with the file it came from.
     pub conf: NetworkConf,
     /// The capabilities that its plugins enable.
     pub capabilities: BTreeSet<String>,

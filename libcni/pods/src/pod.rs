@@ -43,7 +43,7 @@ pub struct Pod {
     pub ip_ranges: Vec<Vec<IpNetwork>>,
     /// Other names of the pod; each network gets them as `{"<network>": [..]}`.
     pub aliases: Vec<String>,
-    /// Its cgroup.
+    /// The pod's cgroup.
     pub cgroup_path: Option<String>,
     /// More capability arguments, by capability; these override all of the above.
     pub capabilities: BTreeMap<String, Value>,
@@ -51,12 +51,12 @@ pub struct Pod {
     pub args: Vec<(String, String)>,
 }
 
-/// One requested network.
+/// A requested network.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetworkRequest {
     /// The network; `None` is the default one.
     pub network: Option<NetworkName>,
-    /// Its interface; `None` is the first free `<prefix>N`.
+    /// The interface; `None` is the first free `<prefix>N`.
     pub ifname: Option<IfName>,
     /// Requested addresses: capability `ips`, and, if it is a single one, `IP` in `CNI_ARGS`, for older plugins. Host
     /// addresses (`/32`, `/128`) are passed on without prefix length; the plugin `static` needs one.

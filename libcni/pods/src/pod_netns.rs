@@ -31,6 +31,6 @@ pub trait PodNetns: fmt::Debug + Send + Sync {
     /// Whether a link of this name is in the namespace.
     ///
     /// # Errors
-    /// It cannot be determined.
+    /// The kernel cannot tell.
     fn has_link(&self, netns: &str, name: &str) -> Result<bool, PodNetnsError>;
 }

@@ -59,7 +59,7 @@ pub enum Order {
     /// Different networks at the same time; several attachments to one network in the order of the request.
     #[default]
     Together,
-    /// One after the other, in the order of the request; the first error ends it.
+    /// Networks one after the other, in the order of the request; the first error ends it.
     InTurn,
 }
 

@@ -19,13 +19,13 @@ pub struct NotReady {
     pub known: Known,
 }
 
-/// One reason.
+/// A reason why the node is not ready.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotReadyReason {
     /// There is no default network.
     NoDefault {
-        /// Its name, if it is fixed.
+        /// The default network's name, if it is fixed.
         name: Option<NetworkName>,
         /// The folder.
         dir: PathBuf,
@@ -163,7 +163,7 @@ impl Pods {
             reasons
                 .push(NotReadyReason::NoDefault { name: choice.fixed.cloned(), dir: self.settings().conf_dir.clone() });
         }
-        // One default network and nothing else is the usual case, and is included already.
+        // A single default network is the usual case, and is included already.
         if have < want && (want > 1 || failing.is_empty() && choice.default.is_some()) {
             reasons.push(NotReadyReason::TooFew { have, want });
         }

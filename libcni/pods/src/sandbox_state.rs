@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 /// The state of a sandbox.
 pub(crate) enum SandboxState {
-    /// It has no network.
+    /// The sandbox has no network.
     Nothing,
-    /// It has the requested networks.
+    /// The sandbox has the requested networks.
     Up(Status),
     /// A set-up began and did not finish, or its objects are gone.
     Unfinished,

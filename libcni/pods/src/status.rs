@@ -20,16 +20,16 @@ pub struct Status {
     pub networks: Vec<NetworkStatus>,
 }
 
-/// One network of a pod.
+/// A network of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkStatus {
     /// The network.
     pub network: NetworkName,
-    /// Its interface in the pod.
+    /// The interface in the pod.
     pub ifname: IfName,
     /// Path of the pod's network namespace.
     pub netns: String,
-    /// Whether this is the interface whose addresses are the pod's: the default network's, or the first if the pod is
+    /// Whether the pod's addresses are this interface's: it is the default network's, or the first if the pod is
     /// not on that.
     pub is_primary: bool,
     /// The result of ADD; `None` when it did not finish.
@@ -193,7 +193,7 @@ impl Pods {
     }
 }
 
-/// Whether it is the entry of [`Loopback::Plugin`].
+/// Whether the entry is that of [`Loopback::Plugin`].
 fn is_loopback(cached: &Cached) -> bool {
     cached.network.as_str() == loopback::NETWORK
 }

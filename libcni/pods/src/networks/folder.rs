@@ -45,7 +45,7 @@ const SCANS_MAX: u32 = 8;
 /// # }
 /// ```
 ///
-/// It notices every change of the folder, of its files and of the executables, also where links lead out of it, and
+/// The watch notices every change of the folder, of its files and of the executables, also where links lead out of it, and
 /// also while the folder, its parents or the executables do not exist. It does not notice a change on another machine's
 /// side of a network file system, and a change of a script's interpreter.
 #[derive(Debug)]

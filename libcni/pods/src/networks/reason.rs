@@ -33,12 +33,12 @@ pub enum Reason {
         /// Why.
         error: io::Error,
     },
-    /// It is not JSON (code 6), or a key is missing or wrong (code 7).
+    /// The text is not JSON (code 6), or a key is missing or wrong (code 7).
     #[error("{}{error}", within(path.as_deref()))]
     Invalid {
         /// The file, if it is one in the list's own folder.
         path: Option<PathBuf>,
-        /// What is wrong.
+        /// The error in the text.
         error: CniError,
     },
     /// A list without any plugin, also in its own folder.
@@ -81,7 +81,7 @@ pub enum Reason {
     NoVersion {
         /// `type` of the plugin.
         plugin: PluginType,
-        /// Its executable.
+        /// The plugin's executable.
         path: PathBuf,
         /// The answer or the error.
         error: CniError,
@@ -116,7 +116,7 @@ pub enum Problem {
         /// The folder.
         dir: PathBuf,
     },
-    /// It cannot be listed.
+    /// The folder cannot be listed.
     #[error("cannot read {}: {error}", dir.display())]
     Unreadable {
         /// The folder.
@@ -124,8 +124,8 @@ pub enum Problem {
         /// Why.
         error: io::Error,
     },
-    /// It was read, but not everything that it depends on can be watched: [`super::Folder::networks`] reads anew each
-    /// time, and [`super::Folder::changed`] may miss a change.
+    /// The folder was read, but not everything that it depends on can be watched: [`super::Folder::networks`] reads anew
+    /// each time, and [`super::Folder::changed`] may miss a change.
     #[error(transparent)]
     NotWatched(WatchError),
 }

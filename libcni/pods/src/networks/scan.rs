@@ -1,4 +1,4 @@
-//! One reading of the folder and the executables' metadata, with what it depended on. Runs no plugin.
+//! A reading of the folder and the executables' metadata, with what it depended on. Runs no plugin.
 
 use super::walk::Needs;
 use super::{EXTENSIONS, Problem, Reason};
@@ -72,7 +72,7 @@ impl Executable {
         Some(Self { path: path.to_owned(), identity })
     }
 
-    /// Whether it is still the same.
+    /// Whether the file was neither replaced nor written.
     pub(super) fn is_as_it_was(&self) -> bool {
         Self::find(&self.path).as_ref() == Some(self)
     }

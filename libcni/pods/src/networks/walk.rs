@@ -18,7 +18,7 @@ pub(super) struct Names {
     exact: HashSet<OsString>,
     /// Every name with one of these extensions matters.
     extensions: Vec<&'static str>,
-    /// Their contents matter too, not only their identity.
+    /// The files' contents matter too, not only their identity.
     pub(super) are_read: bool,
 }
 
@@ -120,7 +120,7 @@ impl Needs {
     }
 }
 
-/// One step of a path.
+/// A step of a path.
 enum Step {
     Root,
     Parent,

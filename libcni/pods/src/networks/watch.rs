@@ -75,7 +75,7 @@ impl Watches {
         };
         self.places.push((path.to_owned(), place(path)));
         match (self.by_number.get_mut(&watch.as_raw()), watched) {
-            // One folder by two paths, through a bind mount.
+            // Two paths lead to the same folder, through a bind mount.
             (Some((_, Watched::Dir(_, have))), Watched::Dir(_, names)) => {
                 have.join(&names);
                 let events = if have.are_read { DIR_OF_FILES } else { DIR };

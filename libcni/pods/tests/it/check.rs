@@ -40,7 +40,7 @@ fn lo_of_the_plugin_is_checked_by_it() {
     });
 }
 
-/// They have no CHECK.
+/// Networks of old versions have no CHECK.
 #[test]
 fn networks_of_old_versions_are_taken_to_be_well() {
     on_node(async |site| {

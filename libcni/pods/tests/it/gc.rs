@@ -73,7 +73,7 @@ fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
     });
 }
 
-/// What is on the node, as the test says.
+/// An inventory that lists what the test puts in it.
 struct Fixed(Vec<OnNode>);
 
 impl Inventory for Fixed {

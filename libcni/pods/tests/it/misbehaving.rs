@@ -58,7 +58,7 @@ async fn misbehave(site: &Site, verb: &str, script: &str, expected: &Expect) {
         }
         None => text,
     };
-    // It may also have written nothing valid.
+    // The plugin may also have written nothing valid.
     expected.assert_eq(&text.replace(&name, "bad").replace("\\0", ""));
     assert_eq!(site.leases("office"), before);
     assert_eq!(site.cache_files(), ["office-sandbox-other-eth0"]);

@@ -1,4 +1,4 @@
-//! What is mounted over the folder counts, and what was below it when it is unmounted.
+//! A folder that is mounted over the watched one counts; once it is unmounted, the watched one counts again.
 
 use super::node::{ALL_VERSIONS, Node, names, wait};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};

@@ -88,7 +88,7 @@ impl Node {
         self
     }
 
-    /// Which plugins were asked since the last call, sorted.
+    /// The plugins that were asked since the last call, sorted.
     pub(super) fn asked(&self) -> String {
         let text = fs::read_to_string(self.path("asked")).unwrap_or_default();
         fs::remove_file(self.path("asked")).ok();
@@ -109,7 +109,7 @@ impl Node {
         Folder::open(dir, self.runtime()).unwrap()
     }
 
-    /// One reading, without watches.
+    /// A reading, without watches.
     pub(super) async fn read(&self) -> Networks {
         Networks::read(&self.path("net.d"), &self.runtime()).await
     }
