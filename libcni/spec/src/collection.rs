@@ -89,12 +89,13 @@ pub fn with_valid_attachments(input: &[u8], valid: &[Attachment]) -> Result<Vec<
     Ok(json::to_text(&conf).into_bytes())
 }
 
-/// Which attachments to a network a GC removes: those that are not valid, and that the runtime saw, where it says what it saw.
+/// The attachments to a network that a GC removes: those that are not valid and, where the runtime says what it saw, that
+/// it saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep<A> {
-    /// Those that stay.
+    /// The attachments that stay.
     pub valid: Vec<A>,
-    /// Those that were on the node when the runtime examined it; `None`: all were.
+    /// The attachments that were on the node when the runtime examined it; `None`: all were.
     pub seen: Option<Vec<A>>,
 }
 

@@ -58,7 +58,7 @@ impl Code {
     /// A bug in the plugin. The reference's code for any untyped error.
     pub const INTERNAL: Code = Code(999);
 
-    /// Whether it means that the plugin cannot use its input: version, configuration or variables. The plugin has then
+    /// Whether the code means that the plugin cannot use its input: version, configuration or variables. The plugin has then
     /// done nothing (SPEC 5, Error), and repeating the call with the same input is useless.
     #[must_use]
     pub fn is_refusal(self) -> bool {
@@ -81,7 +81,7 @@ impl Code {
 pub struct CniError {
     /// The kind of failure.
     pub code: Code,
-    /// One line, lower case, no full stop.
+    /// The message: one line, lower case, no full stop.
     pub msg: String,
     /// Details; may be empty.
     pub details: String,

@@ -1,8 +1,8 @@
-//! One call of one plugin executable (SPEC 3, "Plugin execution").
+//! A call of a plugin executable (SPEC 3, "Plugin execution").
 //!
 //! The child gets the caller's environment with every `CNI_*` variable set anew, the config on stdin, and a deadline.
-//! Its stdout is read until the child *ends*, not until the pipe closes: a grandchild that holds the pipe open does not
-//! delay the caller.
+//! The child's stdout is read until the child *ends*, not until the pipe closes: a grandchild that holds the pipe open
+//! does not delay the caller.
 
 use self::feed::Feed;
 use self::pipe::{Limited, Reading, Tail};
@@ -164,7 +164,7 @@ impl Output {
     }
 }
 
-/// One call, ready to run.
+/// A call, ready to run.
 pub struct Call<'a> {
     /// The executable.
     pub executable: &'a Path,
@@ -217,7 +217,7 @@ pub struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// Its pid, which stays its own until [`Started::finish`] has waited for its end.
+    /// The plugin's pid, which no other process gets until [`Started::finish`] has waited for its end.
     #[must_use]
     pub fn pid(&self) -> Option<Pid> {
         self.running.child.as_ref().and_then(number)

@@ -123,7 +123,7 @@ pub mod index {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     /// # Errors
-    /// It is no integer of 64 bits.
+    /// The value is no integer of 64 bits.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
         Ok(Option::<isize>::deserialize(deserializer)?.map(isize::cast_unsigned))
     }

@@ -33,7 +33,7 @@ pub struct AddResult {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interface {
-    /// Its name in its namespace.
+    /// The interface's name in its namespace.
     pub name: String,
     /// Hardware address, colon-separated lower-case hex; empty if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -130,7 +130,7 @@ impl Route {
         Self { dst, gw, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
     }
 
-    /// Whether it is the default route of its family.
+    /// Whether the route is the default route of its family.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.dst.prefix() == 0

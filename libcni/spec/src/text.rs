@@ -8,7 +8,7 @@ pub fn acts(c: char) -> bool {
     c.is_control() || is_mark || marks.contains(&c)
 }
 
-/// One line of text, in which all that a terminal may act on is escaped.
+/// The text in one line, with all that a terminal may act on escaped.
 #[must_use]
 pub fn visible(text: &str) -> String {
     text.chars().map(|c| if acts(c) { c.escape_default().to_string() } else { c.to_string() }).collect()

@@ -3,7 +3,7 @@
 /// A key without a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ignored {
-    /// Its path, `ipam.subnt`.
+    /// The key's path, `ipam.subnt`.
     pub path: String,
     /// The key alone.
     pub key: String,
