@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// One ADD.
+/// An ADD under way.
 pub(crate) struct Add<'a> {
     chain: Chain<'a>,
     name: &'a NetworkName,

@@ -11,7 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 pub struct AttachmentId {
     /// The container.
     pub container_id: ContainerId,
-    /// Its interface.
+    /// The container's interface.
     pub ifname: IfName,
 }
 
@@ -30,7 +30,7 @@ impl From<cni_spec::Attachment> for AttachmentId {
     }
 }
 
-/// One interface of one container, with all parameters that plugins get.
+/// An interface of a container, with all parameters that plugins get.
 ///
 /// ```
 /// use libcni::Attachment;
@@ -141,7 +141,7 @@ impl CapabilityArgs {
         self.0.iter().map(|(name, value)| (name, value.get()))
     }
 
-    /// Whether there are none.
+    /// Whether there are no arguments.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().next().is_none()

@@ -221,12 +221,12 @@ impl Noted {
     /// Records that the child with this pid is the running plugin of this process, so that a later process can end it when
     /// this one is dead.
     ///
-    /// It is written in place, over the same number of bytes, with one system call. A partial write names no valid
+    /// The pid is written in place, over the same number of bytes, with one system call. A partial write names no valid
     /// process; the plugin of a runtime that died during the write has not begun.
     pub(crate) fn note(&self, child: Pid) -> Result<(), Error> {
         let noted = Running::of(child).and_then(|running| match running {
             Some(running) => self.file.write_all_at(running.to_string().as_bytes(), self.place),
-            // It has ended already, so no later process needs to end it.
+            // The child has ended already, so no later process needs to end it.
             None => Ok(()),
         });
         noted.map_err(failed("write", &self.path))
@@ -244,7 +244,7 @@ fn may_be_of(path: &Path, container: Option<&ContainerId>) -> bool {
     !name.starts_with('.') && container.is_none_or(|id| name.contains(&format!("-{id}-")))
 }
 
-/// Whether it is a temporary file that its writer has left. A writer needs milliseconds. Its pid, which is in the name,
+/// Whether a file is a temporary one that its writer has left. A writer needs milliseconds. Its pid, which is in the name,
 /// is no evidence: it may be of another PID namespace, or in use again.
 fn is_abandoned(path: &Path) -> bool {
     let is_unfinished =

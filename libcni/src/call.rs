@@ -1,4 +1,4 @@
-//! One call of one plugin for an operation: in its tracing span, within its limits.
+//! A call of a plugin for an operation: in its tracing span, within its limits.
 
 use crate::cache::Noted;
 use crate::call_log;
@@ -8,7 +8,7 @@ use cni_spec::exec::{self, CallEnv, Group};
 use cni_spec::{CniError, Code, Command};
 use std::path::Path;
 
-/// One call, ready to be made.
+/// A call, ready to run.
 pub(crate) struct PluginCall<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) limits: &'a Limits,
@@ -31,9 +31,9 @@ pub(crate) struct Failure {
 /// Why a plugin that failed has made nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It cannot use its input (SPEC 5, Error: codes of invalid input), or the namespace.
+    /// The plugin cannot use its input (SPEC 5, Error: codes of invalid input), or the namespace.
     Refused,
-    /// What it is to make is there already, and may be in use.
+    /// An object that the plugin has to create exists already, and may be in use.
     Taken,
 }
 

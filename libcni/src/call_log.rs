@@ -50,7 +50,7 @@ impl CallLog {
 pub(crate) struct Operation<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) command: Command,
-    /// Its network's name; empty for VERSION of a plugin.
+    /// The network's name; empty for VERSION of a plugin.
     pub(crate) network: &'a str,
     /// The network's key `log`.
     pub(crate) log: Option<&'a str>,

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// One operation on one network.
+/// An operation on a network.
 pub(crate) struct Chain<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) network: &'a NetworkConf,
@@ -39,7 +39,7 @@ impl<'a> Chain<'a> {
         Self { command: Command::Del, limits, noted, ..*self }
     }
 
-    /// One plugin of ADD; its result replaces `last`.
+    /// Runs one plugin of ADD; its result replaces `last`.
     pub(crate) async fn add_one(
         &self,
         plugin: &PluginObject,

@@ -7,7 +7,7 @@ use crate::plugin_object::PluginObject;
 use crate::raw::{ObjectWriter, quote};
 use cni_spec::collection;
 
-/// What one call adds to a plugin's object.
+/// The keys that a call adds to a plugin's object.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Added<'a> {
     /// The result before this plugin, as JSON of the network's version.

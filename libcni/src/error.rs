@@ -53,7 +53,7 @@ pub enum Error {
     NoCheck {
         /// The network.
         network: String,
-        /// Its version.
+        /// The network's version.
         version: String,
     },
     /// A plugin failed, or could not be run.
@@ -277,7 +277,7 @@ impl Error {
         let new = CniError::new;
         let of = |prefix: String, error: &CniError| CniError { msg: format!("{prefix}{}", error.msg), ..error.clone() };
         match self {
-            // What is wrong with the network's configuration is that it does not exist.
+            // A configuration that does not exist counts as an invalid one.
             Error::NoConfig { .. } => new(Code::INVALID_CONFIG, self.to_string()),
             Error::NoNetwork { dir, name, passed_over } => {
                 let error = new(Code::INVALID_CONFIG, no_network(dir, name));

@@ -62,7 +62,7 @@ impl Forget<'_> {
         look(&name)?;
         if let Some(running) = runtime.settings.cache.find(&name, id)?.and_then(|cached| cached.running) {
             orphans::end(&running, &Limits::of(runtime), Command::Del).await?;
-            // It may have made something until its end.
+            // The plugin may have created objects until its end.
             look(&name)?;
         }
         runtime.settings.cache.remove(&name, id)

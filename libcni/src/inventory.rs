@@ -35,11 +35,11 @@ pub struct OnNode {
 pub enum Life {
     /// No sign of life.
     Gone,
-    /// It was made less than a minute ago: an ADD may be in progress.
+    /// The object was created less than a minute ago: an ADD may be in progress.
     Young,
-    /// It cannot be determined.
+    /// Whether the container lives cannot be determined.
     Unknown,
-    /// It is in use by a network namespace that exists.
+    /// The object is used by a network namespace that exists.
     Lives,
 }
 

@@ -284,7 +284,7 @@ impl Runtime {
     /// used, or where it is that of an intent and a plugin refuses it.
     ///
     /// # Errors
-    /// Those of both attempts, as one or as [`Error::Several`].
+    /// The errors of both attempts, as one or as [`Error::Several`].
     pub async fn del_cached_or(&self, cached: &Cached, present: Option<&NetworkConf>) -> Result<(), Error> {
         let about = Operation {
             runtime: self,

@@ -14,9 +14,9 @@ pub(crate) struct Limits {
     /// When all of them have to end, and the name of that limit for error texts.
     until: Option<Instant>,
     whole: &'static str,
-    /// What can cancel the operation.
+    /// The cancellation of the operation.
     cancellation: Option<Cancellation>,
-    /// What can have plugins killed that were terminated: those of a rollback, too.
+    /// The cancellation that kills plugins that were terminated: those of a rollback, too.
     hurry: Option<Cancellation>,
 }
 

@@ -11,14 +11,14 @@ use std::time::{Duration, SystemTime};
 /// linux/magic.h `NSFS_MAGIC`: the file system of namespaces that are mounted at a path.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
 
-/// What is at the path of a namespace.
+/// The state of a path that should lead to a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace {
     /// A namespace.
     Present,
     /// No namespace: the path does not exist, or is a plain file, as `ip netns` leaves one when its mount is gone.
     Gone,
-    /// It cannot be determined: there is no path, or it cannot be examined.
+    /// The state cannot be determined: there is no path, or it cannot be examined.
     Unknown,
 }
 
@@ -75,7 +75,7 @@ impl Mark {
         match Self::of(path) {
             None => Namespace::Unknown,
             Some(found) if found == *self => Namespace::Present,
-            // Its time is another one also where it was mounted again, which only its processes have kept meanwhile.
+            // The time also differs where the namespace was mounted again after only its processes had kept it.
             Some(found) if found.number() == self.number() && self.process().is_some() => Namespace::Present,
             Some(_) => Namespace::Gone,
         }

@@ -90,7 +90,7 @@ struct Orphan {
 enum Handle {
     /// A descriptor, which cannot come to mean another process. Readable when it has ended.
     Pidfd(AsyncFd<OwnedFd>),
-    /// Its start time, where the kernel has no such descriptors (Linux before 5.3): compared before each signal.
+    /// The process's start time, where the kernel has no such descriptors (Linux before 5.3): compared before each signal.
     Started(ProcessId),
 }
 

@@ -1,4 +1,4 @@
-//! One plugin's object in a network configuration (SPEC 1, "Plugin configuration objects").
+//! A plugin's object in a network configuration (SPEC 1, "Plugin configuration objects").
 
 use crate::raw::{RawObject, decode};
 use cni_spec::{CniError, Code, PluginType};
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 pub struct PluginObject {
     /// The name of its executable.
     pub plugin_type: PluginType,
-    /// Its own `name`, which is used in error texts only.
+    /// The object's own `name`, which is used in error texts only.
     pub name: Option<String>,
     /// The capabilities it sets to `true`.
     pub capabilities: Vec<String>,
@@ -25,7 +25,7 @@ impl PluginObject {
         self.keys.find_in_any_case(key).map(RawValue::get)
     }
 
-    /// Whether it is of the same executables: its own and its address plugin's.
+    /// Whether both objects use the same executables: the plugin's and its address plugin's.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
         self.plugin_type == other.plugin_type && self.address_plugin() == other.address_plugin()
     }

@@ -126,7 +126,7 @@ impl Stat {
     /// The state of the process with this pid, if there is one.
     pub(crate) fn of(pid: Pid) -> io::Result<Option<Self>> {
         match read(&format!("/proc/{pid}/stat")) {
-            // It ended before the file was opened or while it was read (ESRCH).
+            // The process ended before the file was opened or while it was read (ESRCH).
             Err(error) if error.kind() == io::ErrorKind::NotFound || is_gone(&error) => Ok(None),
             text => Ok(Self::parse(&text?)),
         }

@@ -44,7 +44,7 @@ pub enum DelErrors {
 /// plugin itself or one that it needs, is an error either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AbsenceErrors {
-    /// It is an error like any other.
+    /// DEL reports the error like any other.
     #[default]
     Report,
     /// The plugin counts as done, and the error is logged: what is absent needs no deletion. Kubelets do so.

@@ -24,7 +24,7 @@ pub struct VersionInfo {
 }
 
 impl VersionInfo {
-    /// Whether it supports `version`; empty text is 0.1.0.
+    /// Whether the plugin supports `version`; empty text is 0.1.0.
     #[must_use]
     pub fn supports(&self, version: &str) -> bool {
         let version = if version.is_empty() { SpecVersion::V0_1_0.as_str() } else { version };

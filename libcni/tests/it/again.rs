@@ -37,7 +37,7 @@ impl Mounted {
         let mut cat = Command::new("nsenter");
         cat.args([&format!("--net={}", self.0), "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = cat.spawn().unwrap();
-        // It answers when it is in the namespace.
+        // The answer shows that `cat` is in the namespace.
         child.stdin.as_mut().unwrap().write_all(b"!").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         InIt(child)

@@ -88,7 +88,7 @@ fn status_below_1_1_0_runs_nothing() {
     expect![""].assert_eq(&folder.log());
 }
 
-/// What is on the node, as an inventory finds it.
+/// An inventory that lists what the test puts in it.
 struct Found(Vec<OnNode>);
 
 impl Inventory for Found {

@@ -312,7 +312,7 @@ fn del_only(folder: &Folder) {
 #[test]
 fn a_daemon_that_the_plugin_has_started_lives_on() {
     let mut killed = Killed::start(&["at.a"]);
-    // It has left the plugin's group when the plugin goes on.
+    // The daemon has left the plugin's group when the plugin goes on.
     let starting = r#"
         [ $CNI_COMMAND = DEL ] || setsid sh -c "echo \$\$ > '$dir/daemon'; exec sleep 1000" >&- 2>&- &
         until [ $CNI_COMMAND = DEL ] || [ -s "$dir/daemon" ]; do :; done
@@ -391,7 +391,7 @@ fn the_plugin_of_a_runtime_that_lives_is_not_ended() {
     let [intent] = &hasty.cache().list(None).unwrap().cached[..] else { panic!("one attachment") };
     let error = wait(hasty.del_cached(intent)).unwrap_err();
     assert!(matches!(error, libcni::Error::Orphans { .. }) && folder.log().is_empty(), "{error}");
-    // It goes on, and ends by itself.
+    // The plugin goes on, and ends by itself.
     plugin.stdin.take().unwrap().write_all(b"go\n").unwrap();
     assert!(plugin.wait().unwrap().success());
     del_only(&folder);

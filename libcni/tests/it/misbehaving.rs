@@ -127,7 +127,7 @@ fn add_of_a_plugin_that_dies_by_a_signal() {
             r#"plugin type="bad" failed (add): netplugin failed with no error message: killed by SIGSEGV; How it ended: killed by SIGSEGV. Rolled back: bad, a."#
         ]],
     );
-    // What it had printed before counts for nothing.
+    // A result that the plugin printed before the signal does not count.
     let folder = with_bad("ADD", r#"echo '{"cniVersion":"1.0.0"}'; kill -KILL $$"#);
     add_fails(
         &folder,
@@ -145,7 +145,7 @@ fn add_of_a_plugin_that_leaves_a_child_with_its_stdout_returns_at_once() {
     wait(folder.runtime().add(&network("1.0.0", &["a", "bad", "c"]), &eth0())).unwrap();
     assert!(begin.elapsed() < BOUND);
     let sleeping = folder.read("sleeping").trim().parse().unwrap();
-    // It is the plugin's own affair what it leaves running. This test's too.
+    // The library leaves the plugin's child running, so the test ends it.
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(sleeping), nix::sys::signal::Signal::SIGKILL).unwrap();
 }
 
@@ -162,7 +162,7 @@ fn a_config_that_is_not_read_is_no_error() {
         wait(folder.runtime().add(&big, &eth0())).unwrap();
         wait(folder.runtime().del(&big, &eth0())).unwrap();
     }
-    // One that waits with its stdin open and unread is ended all the same.
+    // A plugin that waits with its stdin open and unread is ended all the same.
     let folder = Folder::new();
     folder.plugin("bad", "[ $CNI_COMMAND = DEL ] || exec sleep 1000");
     let error = wait(folder.builder().plugin_deadline(DEADLINE).build().add(&big, &eth0())).unwrap_err();

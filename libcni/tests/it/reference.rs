@@ -52,12 +52,12 @@ fn add_check_and_del_of_static_and_failure_of_a_second() {
 fn an_error_object_of_the_reference_keeps_its_code() {
     let folder = Folder::new();
     let Some(runtime) = theirs(&folder, "an_error_object_of_the_reference_keeps_its_code") else { return };
-    // Its firewall supports no version below 0.4.0.
+    // The reference's firewall supports no version below 0.4.0.
     let error = wait(runtime.add(&network("0.3.1", &["firewall"]), &eth0())).unwrap_err();
     assert_eq!(error.code(), Some(Code::INCOMPATIBLE_VERSION), "{error}");
 }
 
-/// Its bridge refuses ADD and DEL by a configuration that does not decode, with 999.
+/// The reference's bridge refuses ADD and DEL by a configuration that does not decode, with 999.
 #[test]
 fn a_refused_attachment_of_the_references_bridge_ends_once_the_configuration_is_mended() {
     let folder = Folder::new();

@@ -63,7 +63,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     }
 }
 
-/// What is recorded while `work` runs.
+/// Compares what is recorded while `work` runs with `expected`.
 fn record(folder: &Folder, work: impl Future<Output = ()>, expected: &Expect) {
     let recorder = Recorder::default();
     let subscriber = Registry::default().with(recorder.clone());
