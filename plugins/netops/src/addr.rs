@@ -48,17 +48,17 @@ pub struct Kept {
     pub net: IpNetwork,
     /// The address at the other end of a point-to-point link.
     pub peer: Option<IpAddr>,
-    /// Its broadcast address (IPv4).
+    /// The broadcast address (IPv4).
     pub broadcast: Option<Ipv4Addr>,
     /// `RT_SCOPE_*` (IPv4).
     pub scope: u8,
     /// `IFA_F_*` (include/uapi/linux/if_addr.h), those that can be set.
     pub flags: u32,
-    /// Its label (IPv4).
+    /// The label (IPv4).
     pub label: Option<String>,
     /// The metric of its route.
     pub metric: Option<u32>,
-    /// Who made it (`IFAPROT_*`), on kernels from 5.18 on.
+    /// The origin (`IFAPROT_*`), on kernels from 5.18 on.
     pub protocol: Option<u8>,
     /// How long it is for new connections, and how long for all, in seconds; `u32::MAX` is for ever.
     pub lifetimes: [u32; 2],

@@ -27,7 +27,7 @@ pub(crate) struct Frames<'a> {
     rest: &'a [u8],
 }
 
-/// One message.
+/// A message.
 pub(crate) struct Frame<'a> {
     pub(crate) kind: u16,
     pub(crate) flags: u16,

@@ -55,7 +55,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// One outcome for each request, in order. Requests without an answer get `missing` as their error.
+    /// An outcome for each request, in order. Requests without an answer get `missing` as their error.
     pub(crate) fn finish(self, missing: &Cause) -> Vec<Outcome> {
         let Self { requests, place, slots, .. } = self;
         let pairs = requests.iter().zip(slots);

@@ -12,8 +12,8 @@ use crate::error::{OpError, Result};
 /// Writes `content` to `path` and replaces an existing file. Readers see the old file or the new one, even after a
 /// crash of the machine.
 ///
-/// One process at a time may write a path: it writes to [`unfinished`] first, which [`remove`] removes, too. The folder
-/// may be another user's: what is in that file's place is removed and never opened.
+/// Only one process at a time may write a path: the writer uses [`unfinished`] first, which [`remove`] removes, too. The
+/// folder may be another user's: what is in that file's place is removed and never opened.
 ///
 /// # Errors
 /// `ENOENT`: the folder does not exist; `ENOSPC`, `EROFS`, `EACCES`; `EISDIR`, `EEXIST`: another user keeps the unfinished
@@ -54,7 +54,7 @@ pub fn unfinished(path: &Path) -> PathBuf {
 /// Removes a file, and what a killed [`replace`] of it left. Neither has to be there.
 ///
 /// # Errors
-/// One of them is still there.
+/// Either file still exists.
 pub fn remove(path: &Path) -> Result<()> {
     // A read-only file system refuses before it looks whether the file is there.
     let is_absent = |path: &Path| path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);

@@ -66,7 +66,7 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
-/// One request as data: the operation, its object, and the message to send.
+/// A request as data: the operation, its object, and the message to send.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until a Kernel sends it"]
 pub struct Request {
@@ -215,7 +215,7 @@ impl Kernel {
         Ok(all)
     }
 
-    /// One outcome for each request, in order. Lists must be read by [`Kernel::call`], which reads an interrupted list
+    /// An outcome for each request, in order. Lists must be read by [`Kernel::call`], which reads an interrupted list
     /// again.
     pub(crate) fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply>> {
         let outcomes = self.exchange(&requests).into_iter().zip(&requests);
@@ -239,7 +239,7 @@ impl Kernel {
             let is_answered = exchange.is_complete();
             outcomes.extend(exchange.finish(&missing));
             if !is_answered {
-                // What was not answered may have been done; what comes after it is not sent.
+                // An unanswered request may have been carried out; the requests after it are not sent.
                 outcomes.extend(Exchange::new(later, 0, &self.place).finish(&missing));
                 break;
             }

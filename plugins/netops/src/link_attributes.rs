@@ -42,7 +42,7 @@ const PORT_ATTRIBUTE: u16 = 26;
 /// `IFLA_PROTINFO`: in a message of the IPv6 family what routers have advertised.
 const IPV6_ATTRIBUTE: u16 = 12;
 
-/// Which attributes of a message are names or aliases.
+/// The attributes of a message that are names or aliases.
 struct Texts {
     plain: &'static [u16],
     /// In these are others, all of which are names.

@@ -122,7 +122,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // It cannot fail for an open file; the end of the process would release the lock, too.
+        // Unlocking an open file cannot fail; the end of the process would release the lock, too.
         fs2::FileExt::unlock(&self.file).ok();
     }
 }

@@ -87,7 +87,7 @@ impl NetnsError {
         }
     }
 
-    /// Whether there is no namespace to clean up in, so that DEL can continue without one.
+    /// Whether no namespace is left to clean up in, so that DEL can continue without one.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self {
@@ -156,8 +156,8 @@ impl Netns {
         self.identity
     }
 
-    /// Whether it was opened by way of a process in it (`/proc/PID/ns/net`) rather than by a mount point. When the
-    /// process has ended, another one may get its pid, and the path then leads to another namespace.
+    /// Whether the namespace was opened by way of a process in it (`/proc/PID/ns/net`) rather than by a mount point. When
+    /// the process has ended, another one may get its pid, and the path then leads to another namespace.
     ///
     /// # Errors
     /// [`NetnsError::Unusable`] without `/proc`.
@@ -168,7 +168,7 @@ impl Netns {
         Ok(target.as_encoded_bytes().starts_with(b"net:["))
     }
 
-    /// Whether this is the namespace the calling thread is in.
+    /// Whether the calling thread is in this namespace.
     ///
     /// # Errors
     /// As [`Netns::current`].

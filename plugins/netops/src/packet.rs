@@ -92,7 +92,7 @@ pub struct LinkUdp {
 pub struct Datagram {
     /// The sender.
     pub from: SocketAddrV4,
-    /// Its payload.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 

@@ -18,7 +18,7 @@ use crate::link::{self, Kind, Link};
 use crate::netns::NetnsError;
 use crate::{Kernel, Netns, addr, pair, route};
 
-/// What was found in the namespaces.
+/// The addresses and marks found in all namespaces.
 #[derive(Debug)]
 pub struct Places {
     addresses: BTreeMap<IpAddr, Aliases>,
@@ -26,11 +26,11 @@ pub struct Places {
     leading: BTreeSet<String>,
     /// The aliases of links in these namespaces, but those of veths: their host ends are seen.
     marks: BTreeSet<String>,
-    /// What is behind veths without an alias that lead to a namespace without addresses.
+    /// The addresses behind veths without an alias that lead to a namespace without addresses.
     behind: Vec<IpNetwork>,
     /// The namespaces that have a name in `/proc`, by device and inode.
     named: BTreeSet<[u64; 2]>,
-    /// Whether this process has what entering a namespace of its own user namespace takes.
+    /// Whether this process may enter a namespace of its own user namespace.
     may_enter: bool,
     /// Whether a namespace could not be looked at that plugins of this node may have worked in.
     is_partial: bool,
@@ -39,7 +39,7 @@ pub struct Places {
 /// The aliases of the node's links that lead to a namespace; `None`: one has no alias, or none leads there.
 type Aliases = Option<BTreeSet<String>>;
 
-/// What one namespace has.
+/// The addresses and marks of one namespace.
 struct Found {
     addresses: Vec<IpAddr>,
     /// The aliases of the node's links that lead there.
@@ -72,7 +72,7 @@ impl Places {
                 self.marks.extend(marks);
                 addresses.into_iter().for_each(|address| self.add(address, &aliases));
             }
-            // It has ended meanwhile.
+            // The namespace has ended meanwhile.
             Err(error) if error.os_errno() == Some(Errno::EINVAL) => {}
             Err(error) if matches!(error.os_errno(), Some(Errno::EACCES | Errno::EPERM)) => self.is_refused(),
             Err(error) => {
@@ -238,7 +238,7 @@ fn names() -> std::io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Whether this process has `CAP_SYS_ADMIN` (capabilities(7)) in its user namespace. Without `/proc` nothing is found anyway.
+/// Whether the process has `CAP_SYS_ADMIN` (capabilities(7)) in its user namespace. Without `/proc` nothing is found anyway.
 fn may_enter() -> bool {
     const SYS_ADMIN: u64 = 1 << 21;
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();

@@ -295,7 +295,7 @@ pub(crate) fn is_local(net: &Kernel, link: &Link, ip: IpAddr) -> bool {
     net.call(request).is_ok_and(|answers| answers.iter().any(is_its))
 }
 
-/// One route, or one for each next hop of a multipath route.
+/// The route, or one for each next hop of a multipath route.
 pub(crate) fn read(message: &RouteMessage) -> Vec<Route> {
     let Some(mut route) = read_common(message) else {
         return Vec::new();

@@ -28,8 +28,8 @@ pub fn are_visible() -> bool {
 
 /// A key below `/proc/sys/net`. It is a path with slashes because interface names may contain dots.
 ///
-/// It contains the whole path, so that reading and writing allocate no memory: a thread in another namespace often does
-/// nothing else.
+/// The key contains the whole path, so that reading and writing allocate no memory: a thread in another namespace often
+/// does nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(String);
 

@@ -24,7 +24,7 @@ const BYTES_MAX: u64 = 256;
 /// has letters, digits and `-` only.
 ///
 /// # Errors
-/// Those of `trial`.
+/// The errors of `trial`.
 pub fn once<E>(name: &str, trial: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
     once_in(Path::new(FOLDER), name, trial)
 }

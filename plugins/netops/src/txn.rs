@@ -100,7 +100,7 @@ pub enum Why<E> {
 }
 
 impl<E> Failed<E> {
-    /// One sentence each about what was undone and what is left, for an error's details. Empty if nothing was changed.
+    /// A sentence each about what was undone and what is left, for an error's details. Empty if nothing was changed.
     #[must_use]
     pub fn aftermath(&self) -> String {
         let mut sentences = Vec::new();

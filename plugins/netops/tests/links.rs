@@ -247,7 +247,7 @@ fn a_tap_is_made_in_the_containers_namespace_with_its_owner() {
         assert_eq!(link::get(container.kernel, &Target::named("tap0")).unwrap(), made);
         assert_eq!(link::list(node.kernel, None).unwrap().len(), 1);
         assert_eq!(tun::create_tap(container, &tap).unwrap_err().os_errno(), Some(Errno::EEXIST));
-        // What is refused half-way leaves nothing.
+        // A tap that is refused half-way leaves nothing.
         let tap1 = name("tap1");
         tun::create_tap(container, &Tap { name: &tap1, mtu_bytes: Some(20), ..tap }).unwrap_err();
         assert_eq!(link::find(container.kernel, "tap1").unwrap(), None);

@@ -12,7 +12,7 @@ use crate::kernel::Request;
 /// A bridge's VLAN settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vlans {
-    /// Whether it filters VLANs (`vlan_filtering`); `None` leaves the kernel's default, off.
+    /// Whether the bridge filters VLANs (`vlan_filtering`); `None` leaves the kernel's default, off.
     pub filtering: Option<bool>,
     /// The VLAN of new ports (`vlan_default_pvid`; 0: none). `None`: the kernel has no VLANs on bridges.
     pub default_pvid: Option<u16>,
@@ -44,10 +44,10 @@ impl Vlans {
 pub struct Bridge {
     /// The MTU, in bytes; `None` leaves the kernel's default.
     pub mtu_bytes: Option<u32>,
-    /// Its fixed Ethernet address. With `None` it has the address of one of its ports, which changes as ports come and
-    /// go.
+    /// The fixed Ethernet address. With `None` the bridge has the address of one of its ports, which changes as ports come
+    /// and go.
     pub mac: Option<Mac>,
-    /// Whether it filters VLANs (`vlan_filtering`).
+    /// Whether the bridge filters VLANs (`vlan_filtering`).
     pub vlan_filtering: bool,
 }
 

@@ -1,7 +1,7 @@
 //! What a link has besides what [`Link`] says: settings that the kernel makes anew in each namespace (its sysctls, what its
 //! bridge has for it), and those that the administrator of the namespace that it is in can change.
 //!
-//! They are numbers by name, `ipv6/accept_ra`: who keeps them for later needs no more.
+//! Settings are numbers by name, `ipv6/accept_ra`: a caller that keeps them for later needs no more.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ const IPV6: Sysctls<Inet6DevConf, 10> = [
     ("use_tempaddr", |conf| conf.use_tempaddr),
 ];
 
-/// Those without which a link takes part in more than its administrator allows.
+/// The settings without which a link takes part in more than its administrator allows.
 const CRITICAL: [&str; 5] =
     ["ipv4/forwarding", "ipv4/rp_filter", "ipv6/accept_ra", "ipv6/disable_ipv6", "ipv6/forwarding"];
 

@@ -7,7 +7,7 @@ use netlink_packet_route::link::{InfoData, InfoIpVlan, IpVlanFlags, IpVlanMode};
 pub struct Ipvlan {
     /// The mode. All ipvlans of one lower link share it: creating one with another mode changes it for all.
     pub mode: Mode,
-    /// Which packets pass between the ipvlans of one lower link.
+    /// The packets that pass between the ipvlans of one lower link.
     pub flags: Flags,
 }
 
@@ -25,7 +25,7 @@ pub enum Mode {
     Other(u16),
 }
 
-/// Which packets pass between the ipvlans of one lower link.
+/// The packets that pass between the ipvlans of one lower link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flags {
     /// All packets pass directly.

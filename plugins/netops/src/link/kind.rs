@@ -20,7 +20,7 @@ pub enum Kind {
     None,
     /// A bridge.
     Bridge(bridge::Vlans),
-    /// One end of a veth pair.
+    /// An end of a veth pair.
     Veth,
     /// A link with its own Ethernet address on top of another link.
     Macvlan(Macvlan),
@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is a bridge.
+    /// Whether the link is a bridge.
     #[must_use]
     pub fn is_bridge(&self) -> bool {
         matches!(self, Self::Bridge(_))

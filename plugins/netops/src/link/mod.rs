@@ -47,19 +47,19 @@ pub use crate::mac::{Mac, MacError};
 /// A link as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
-    /// Its index, unique in its namespace while it exists.
+    /// The index, unique in the link's namespace while the link exists.
     pub index: u32,
-    /// Its name.
+    /// The link's name.
     pub name: String,
-    /// Its kind, with the settings of that kind.
+    /// The link's kind, with the settings of that kind.
     pub kind: Kind,
-    /// Its Ethernet address; `None` if the link's address is not of six bytes.
+    /// The Ethernet address; `None` if the link's address is not of six bytes.
     pub mac: Option<Mac>,
     /// The Ethernet address that its hardware came with, which nothing can change; virtual links have none.
     pub permanent_mac: Option<Mac>,
     /// The device that it is the network interface of, with its bus: `pci/0000:3b:00.1` (kernels from 5.14 on).
     pub parent_device: Option<String>,
-    /// Its MTU, in bytes.
+    /// The MTU, in bytes.
     pub mtu_bytes: u32,
     /// Set up by the administrator (`IFF_UP`).
     pub up: bool,
@@ -93,7 +93,7 @@ pub struct Link {
     pub promiscuity: u32,
     /// Length of the transmit queue, in packets.
     pub tx_queue_len: u32,
-    /// Its settings as a bridge port.
+    /// The settings as a bridge port.
     pub port: Option<Port>,
     /// The group that the administrator put it in (`ip link set group`); 0 is none.
     pub group: u32,

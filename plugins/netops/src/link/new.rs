@@ -26,21 +26,21 @@ pub struct Place<'a> {
 /// A link to create. `None` leaves the kernel's default.
 #[derive(Debug, Clone)]
 pub struct NewLink<'a> {
-    /// Its name in the namespace it is created in.
+    /// The name in the namespace that the link is created in.
     pub name: &'a LinkName,
-    /// Its kind. [`super::create_veth`] creates veths, [`super::tun::create_tap`] taps.
+    /// The kind. [`super::create_veth`] creates veths, [`super::tun::create_tap`] taps.
     pub kind: Kind,
     /// The lower link (of a macvlan, ipvlan or VLAN): an index in the namespace that the request is *sent* in.
     pub lower: Option<u32>,
     /// The master: an index in the namespace that the link is *created* in.
     pub master: Option<u32>,
-    /// Its MTU, in bytes.
+    /// The MTU, in bytes.
     pub mtu_bytes: Option<u32>,
-    /// Its Ethernet address.
+    /// The Ethernet address.
     pub mac: Option<Mac>,
-    /// Its alias, at most 255 bytes.
+    /// The alias, at most 255 bytes.
     pub alias: Option<&'a str>,
-    /// Whether it is set up at once. A sysctl that must be in effect from the start has to be written before: then
+    /// Whether the link is set up at once. A sysctl that must be in effect from the start has to be written before: then
     /// leave the link down.
     pub up: bool,
 }

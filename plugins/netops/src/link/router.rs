@@ -18,7 +18,7 @@ pub enum Advertised {
     Nothing,
     /// Addresses are available by DHCPv6 (flag M).
     Managed,
-    /// They are not: hosts make their own, of the advertised prefixes.
+    /// DHCPv6 gives no addresses: hosts make their own, of the advertised prefixes.
     Unmanaged,
 }
 

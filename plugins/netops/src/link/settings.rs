@@ -14,7 +14,7 @@ pub struct Settings {
     pub up: Option<bool>,
     /// The index of its master; 0 releases it from its master.
     pub master: Option<u32>,
-    /// Its Ethernet address.
+    /// The Ethernet address.
     pub mac: Option<Mac>,
     /// The MTU, in bytes.
     pub mtu_bytes: Option<u32>,
@@ -24,15 +24,15 @@ pub struct Settings {
     pub promisc: Option<bool>,
     /// Reception of all multicast.
     pub allmulti: Option<bool>,
-    /// Whether it does not resolve addresses.
+    /// Whether the link does not resolve addresses.
     pub no_arp: Option<bool>,
-    /// Whether it can send to multicast addresses.
+    /// Whether the link can send to multicast addresses.
     pub multicast: Option<bool>,
     /// Length of the transmit queue, in packets.
     pub tx_queue_len: Option<u32>,
-    /// Its group; 0 is none.
+    /// The group; 0 is none.
     pub group: Option<u32>,
-    /// Whether it announces its IPv4 addresses by ARP when it is set up (`net/ipv4/conf/LINK/arp_notify`). Do not use
+    /// Whether the link announces its IPv4 addresses by ARP when it is set up (`net/ipv4/conf/LINK/arp_notify`). Do not use
     /// it together with `up` in one request: the kernel would set the link up first.
     pub arp_notify: Option<bool>,
     /// Reports that a link of unknown operational state is up. No effect on a link whose state is known.

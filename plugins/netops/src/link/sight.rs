@@ -1,4 +1,4 @@
-//! What can be seen of a link without the kernel's lock of all links, which a request for a link waits for: on a busy node for
+//! A link's state, read without the kernel's lock of all links, which a request for a link waits for: on a busy node for
 //! many milliseconds. For STATUS, which is asked every few seconds; ADD needs more.
 //!
 //! `/proc/sys/net` is the caller's namespace's, and tells whether a link is there. `/sys/class/net` tells the rest, but is the
@@ -17,7 +17,7 @@ use crate::kernel::Kernel;
 /// A link as far as it can be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sight {
-    /// Its name.
+    /// The link's name.
     pub name: String,
     /// Set up by the administrator.
     pub up: bool,
@@ -25,9 +25,9 @@ pub struct Sight {
     pub has_frames: bool,
     /// Receives all frames, also because a link on top of it needs that.
     pub promisc: bool,
-    /// Its MTU, in bytes.
+    /// The MTU, in bytes.
     pub mtu_bytes: u32,
-    /// What it has as a bridge; `None`: it is none.
+    /// The VLAN settings of a bridge; `None`: the link is no bridge.
     pub bridge: Option<BridgeVlans>,
 }
 

@@ -118,13 +118,13 @@ fn unused_name() -> String {
 pub struct Before {
     /// The link before the move.
     pub link: Link,
-    /// Its addresses, except those that the kernel creates itself (`fe80::/10`).
+    /// The link's addresses, except those that the kernel creates itself (`fe80::/10`).
     pub addresses: Vec<Address>,
-    /// Its addresses with all that can be said of them, and those in `fe80::/10` that are not the kernel's own.
+    /// The link's addresses with all that can be said of them, and those in `fe80::/10` that are not the kernel's own.
     pub kept: Vec<Kept>,
     /// What the kernel makes anew in each namespace ([`details`]).
     pub details: Values,
-    /// Its VLANs, if it is a port of a bridge.
+    /// The link's VLANs, if it is a port of a bridge.
     pub vlans: Vec<Vlans>,
 }
 

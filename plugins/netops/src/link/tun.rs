@@ -59,7 +59,7 @@ impl Tun {
 /// A tap to create. `None` leaves the kernel's default.
 #[derive(Debug, Clone, Copy)]
 pub struct Tap<'a> {
-    /// Its name.
+    /// The tap's name.
     pub name: &'a LinkName,
     /// Several queues, each for a program or thread (`multi_queue`).
     pub multi_queue: bool,
@@ -69,11 +69,11 @@ pub struct Tap<'a> {
     pub group: Option<u32>,
     /// The index of its master, in the namespace that the tap is created in.
     pub master: Option<u32>,
-    /// Its MTU, in bytes.
+    /// The MTU, in bytes.
     pub mtu_bytes: Option<u32>,
-    /// Its Ethernet address.
+    /// The Ethernet address.
     pub mac: Option<Mac>,
-    /// Its alias, at most 255 bytes.
+    /// The alias, at most 255 bytes.
     pub alias: Option<&'a str>,
 }
 

@@ -105,7 +105,7 @@ mod tests {
         let mut command = Command::new("unshare");
         command.args(["--net", "--uts", "--ipc", "--mount", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Its answer shows that it is in its namespaces.
+        // The process answers when it is in its namespaces.
         child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
         child

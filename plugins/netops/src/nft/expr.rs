@@ -1,6 +1,6 @@
 //! Expressions: the steps of a rule, from a load into a register to a verdict.
 //!
-//! They print as `nft --debug=netlink` prints them. The constructors in `statement.rs` make the sequences that nft(8)
+//! Expressions print as `nft --debug=netlink` prints them. The constructors in `statement.rs` make the sequences that nft(8)
 //! makes, so that `nft list ruleset` reads them back as one statement.
 
 use std::fmt;
@@ -98,14 +98,14 @@ pub enum Cmp {
     Neq,
 }
 
-/// One step of a rule.
+/// A step of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
     /// Loads a property of the packet.
     Meta(Meta, Register),
     /// Loads bytes of the packet.
     Payload {
-        /// Which header.
+        /// The header.
         base: Base,
         /// The offset of the first byte.
         offset: u32,
@@ -155,7 +155,7 @@ pub enum Expr {
     Other {
         /// The kernel's name.
         name: String,
-        /// Its attributes.
+        /// The expression's attributes.
         data: Vec<u8>,
     },
 }

@@ -7,7 +7,7 @@ use super::wire::{Attrs, Writer, c_text};
 /// A match or target of iptables, with its structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extension {
-    /// Its name, such as `comment`.
+    /// The extension's name, such as `comment`.
     pub name: String,
     /// The revision of its structure.
     pub revision: u32,

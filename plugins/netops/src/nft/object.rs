@@ -26,9 +26,9 @@ pub enum Family {
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Its family.
+    /// The table's family.
     pub family: Family,
-    /// Its name, unique in its family.
+    /// The table's name, unique in its family.
     pub name: Name,
 }
 
@@ -37,7 +37,7 @@ pub struct Table {
 pub struct Chain {
     /// The table it is in.
     pub table: Table,
-    /// Its name.
+    /// The chain's name.
     pub name: Name,
     /// The hook of a base chain; `None` for a chain that is only reached from other chains.
     pub base: Option<BaseChain>,
@@ -46,11 +46,11 @@ pub struct Chain {
 /// The type, hook and priority of a base chain. Its policy is accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseChain {
-    /// Its type.
+    /// The chain's type.
     pub kind: ChainType,
-    /// Its hook.
+    /// The chain's hook.
     pub hook: Hook,
-    /// Its priority: chains with smaller numbers run earlier.
+    /// The chain's priority: chains with smaller numbers run earlier.
     pub priority: i32,
 }
 
@@ -83,11 +83,11 @@ pub enum Hook {
 pub struct Set {
     /// The table it is in.
     pub table: Table,
-    /// Its name.
+    /// The set's name.
     pub name: Name,
     /// The types of the key's fields; several fields are a concatenation.
     pub key: &'static [KeyType],
-    /// Whether it is a map: each key has a verdict.
+    /// Whether the set is a map: each key has a verdict.
     pub is_verdict_map: bool,
 }
 
@@ -104,7 +104,7 @@ pub enum KeyType {
     IfName,
 }
 
-/// One field of a key.
+/// A field of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyField {
     /// An address of either family.
@@ -122,11 +122,11 @@ pub struct Element {
     pub table: Table,
     /// The name of its set.
     pub set: Name,
-    /// Its key, field by field.
+    /// The element's key, field by field.
     pub key: Vec<KeyField>,
     /// The verdict, in a map.
     pub verdict: Option<Verdict>,
-    /// Its comment, at most 128 bytes: nft(8) accepts no longer one.
+    /// The element's comment, at most 128 bytes: nft(8) accepts no longer one.
     pub comment: Option<String>,
 }
 
@@ -139,9 +139,9 @@ pub struct Rule {
     pub chain: Name,
     /// The kernel's handle; `None` for a rule that is not in the kernel yet.
     pub handle: Option<u64>,
-    /// Its expressions, in order.
+    /// The rule's expressions, in order.
     pub exprs: Vec<Expr>,
-    /// Its comment, at most 128 bytes: nft(8) accepts no longer one.
+    /// The rule's comment, at most 128 bytes: nft(8) accepts no longer one.
     pub comment: Option<String>,
     /// A private note of its creator; other programs do not show it.
     pub note: Option<String>,

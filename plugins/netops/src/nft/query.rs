@@ -1,4 +1,4 @@
-//! What can be asked of nf_tables: single objects by name, key or handle, and dumps.
+//! Requests that read nf_tables: single objects by name, key or handle, and dumps.
 
 use nix::errno::Errno;
 

@@ -16,12 +16,12 @@ const ACK_TLVS: u16 = 0x200;
 /// `NFTA_RULE_USERDATA`.
 const RULE_USERDATA: u16 = 7;
 
-/// One message of the kernel.
+/// A message of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The sequence number of the request that it answers.
     pub seq: u32,
-    /// Its content.
+    /// The message's content.
     pub body: Body,
 }
 
@@ -56,11 +56,11 @@ pub enum Body {
 /// A table as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableInfo {
-    /// Its name.
+    /// The table's name.
     pub name: String,
     /// The number of its chains, sets and other objects.
     pub objects: u32,
-    /// Whether it is `dormant`: the kernel sends no packets to its base chains.
+    /// Whether the table is `dormant`: the kernel sends no packets to its base chains.
     pub is_dormant: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct TableInfo {
 pub struct ChainInfo {
     /// The name of its table.
     pub table: String,
-    /// Its name.
+    /// The chain's name.
     pub name: String,
     /// The kernel's handle. Rules and chains of a table are numbered in the order of their creation.
     pub handle: u64,
@@ -82,16 +82,16 @@ pub struct ChainInfo {
 /// The type and hook of a base chain, which may be unknown to this crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseInfo {
-    /// Its type, by nft(8)'s name.
+    /// The chain's type, by nft(8)'s name.
     pub kind: String,
     /// The number of its hook, which depends on the family.
     pub hook: u32,
-    /// Whether it drops the packets that no rule decides on.
+    /// Whether the chain drops the packets that no rule decides on.
     pub drops: bool,
 }
 
 impl BaseInfo {
-    /// Whether it has this type and hook, at any priority.
+    /// Whether the chain has this type and hook, at any priority.
     #[must_use]
     pub fn hangs_as(&self, base: BaseChain) -> bool {
         self.kind == base.kind.name() && self.hook == base.hook as u32
@@ -101,7 +101,7 @@ impl BaseInfo {
 /// A rule as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleInfo {
-    /// Its family's number, which may be unknown to this crate.
+    /// The number of the rule's family, which may be unknown to this crate.
     pub family: u8,
     /// The name of its table.
     pub table: String,
@@ -109,11 +109,11 @@ pub struct RuleInfo {
     pub chain: String,
     /// The kernel's handle.
     pub handle: u64,
-    /// Its expressions.
+    /// The rule's expressions.
     pub exprs: Vec<Expr>,
-    /// Its comment.
+    /// The rule's comment.
     pub comment: Option<String>,
-    /// Its creator's private note.
+    /// The creator's private note.
     pub note: Option<String>,
 }
 
@@ -124,7 +124,7 @@ pub struct ElementInfo {
     pub key: Vec<u8>,
     /// The verdict, in a map.
     pub verdict: Option<Verdict>,
-    /// Its comment.
+    /// The element's comment.
     pub comment: Option<String>,
 }
 
@@ -186,7 +186,7 @@ impl<'a> Undecoded<'a> {
         self.expressions("match").find(|data| is_text(data.get(1), name))?.get(3)
     }
 
-    /// Whether it jumps to this chain.
+    /// Whether the rule jumps to this chain.
     #[must_use]
     pub fn jumps_to(self, chain: &str) -> bool {
         // The verdict is in the data of an immediate value.

@@ -43,7 +43,7 @@ const DATA_IS_VERDICT: u32 = 0xffff_ff00;
 /// nft(8)'s number of bits for one type in a concatenation (its datatype.h).
 const TYPE_BITS: u32 = 6;
 
-/// One change.
+/// A change of the ruleset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Creates the table if it is missing.
@@ -307,13 +307,13 @@ impl Transaction {
         self.changes.push(change);
     }
 
-    /// Its changes.
+    /// The transaction's changes.
     #[must_use]
     pub fn into_changes(self) -> Vec<Change> {
         self.changes
     }
 
-    /// Whether it deletes objects.
+    /// Whether the transaction deletes objects.
     pub(super) fn deletes(&self) -> bool {
         let deletes = |change: &Change| {
             matches!(
@@ -329,7 +329,7 @@ impl Transaction {
         self.changes.iter().any(deletes)
     }
 
-    /// Whether it has no changes.
+    /// Whether the transaction has no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()

@@ -93,7 +93,7 @@ impl Writer {
     }
 }
 
-/// One message in a buffer.
+/// A message in a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RawMessage<'a> {
     pub(super) kind: u16,

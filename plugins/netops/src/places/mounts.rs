@@ -29,7 +29,7 @@ impl Seen {
     /// Where further namespaces are mounted for a process, `/proc/PID`, by way of its root: nothing if its mount namespace is
     /// one that was seen, or the process has a user namespace of its own.
     pub(super) fn of(&mut self, process: &Path) -> Vec<PathBuf> {
-        // It may have ended.
+        // The process may have ended.
         let Ok(namespace) = fs::read_link(process.join("ns/mnt")) else { return Vec::new() };
         let is_callers = || self.user.is_some() && fs::read_link(process.join("ns/user")).ok() == self.user;
         if self.mount_namespaces.contains(&namespace) || !is_callers() {

@@ -77,19 +77,19 @@ impl Whole {
         Self { hops: read(&message), message, is_shared: false }
     }
 
-    /// Its origin (`RTPROT_*`).
+    /// The route's origin (`RTPROT_*`).
     #[must_use]
     pub fn protocol(&self) -> u8 {
         self.message.header.protocol.into()
     }
 
-    /// Its next hops: one for a plain route.
+    /// The route's next hops: one for a plain route.
     #[must_use]
     pub fn hops(&self) -> &[Route] {
         &self.hops
     }
 
-    /// Its destination.
+    /// The route's destination.
     #[must_use]
     pub fn dst(&self) -> Option<IpNetwork> {
         self.hops.first().map(|hop| hop.dst)
@@ -102,13 +102,13 @@ impl Whole {
         !self.is_shared || self.message.header.address_family != AddressFamily::Inet
     }
 
-    /// Its preferred source address.
+    /// The route's preferred source address.
     #[must_use]
     pub fn source(&self) -> Option<IpAddr> {
         self.hops.first().and_then(|hop| hop.source)
     }
 
-    /// Whether it has no gateway.
+    /// Whether the route has no gateway.
     #[must_use]
     pub fn is_on_link(&self) -> bool {
         self.hops.iter().all(|hop| hop.gateway.is_none())
@@ -124,7 +124,7 @@ impl Whole {
         Self { hops: read(&message), message, is_shared: false }
     }
 
-    /// Its metric: the lowest wins. 0 where the kernel shows none, as of most IPv4 routes.
+    /// The route's metric: the lowest wins. 0 where the kernel shows none, as of most IPv4 routes.
     #[must_use]
     pub fn metric(&self) -> u32 {
         let metric = |attribute: &RouteAttribute| match attribute {
