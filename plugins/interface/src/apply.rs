@@ -25,11 +25,11 @@ pub const UP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// An ADD under way.
 pub struct Stage<'a> {
-    /// What is made.
+    /// The attachment that is set up.
     pub attachment: &'a Attachment,
-    /// Where.
+    /// The node and the container.
     pub pod: &'a Pod,
-    /// What its links are called.
+    /// The names of the attachment's links.
     pub names: &'a Names,
     /// Where steps push what takes them back.
     pub txn: &'a Txn<Undo>,
@@ -59,7 +59,7 @@ impl Drop for Stage<'_> {
     }
 }
 
-/// What was asked for and not sent yet.
+/// The changes that were asked for and not sent yet.
 enum Queue {
     Empty,
     Requests(Side, Vec<Request>),
@@ -95,7 +95,7 @@ impl<'a> Stage<'a> {
     /// The link on one side. The container's is as it was after the last requests to it.
     ///
     /// # Errors
-    /// It is not there.
+    /// The link does not exist.
     pub fn link(&mut self, side: Side) -> Result<&Link, CniError> {
         let slot = match side {
             Side::Host => &mut self.host_link,

@@ -71,15 +71,15 @@ pub fn mac(link: &Link, entry: &Interface) -> Result<(), CniError> {
 
 /// A CHECK under way: the node, looked at as steps need it.
 pub struct Look<'a> {
-    /// What is compared.
+    /// The attachment that is compared.
     pub attachment: &'a Attachment,
-    /// Where.
+    /// The node and the container.
     pub pod: &'a Pod,
-    /// What its links are called.
+    /// The names of the attachment's links.
     pub names: &'a Names,
     /// The result of ADD and of the plugins after it.
     pub prev: &'a AddResult,
-    /// Its entry for the container's interface.
+    /// The result's entry for the container's interface.
     pub entry: &'a Interface,
     /// What the host's end is a port of: a plugin's own step sets it.
     pub master: Option<Link>,

@@ -46,9 +46,9 @@ pub enum Dad {
 pub enum RouterAdvertisements {
     /// As the kernel has it for new links: it does, unless an administrator changed the default.
     Kernels,
-    /// It does.
+    /// The container does.
     Accepted,
-    /// It does not: any neighbour could say that it is the router (CVE-2020-10749).
+    /// The container does not: any neighbour could say that it is the router (CVE-2020-10749).
     Refused,
 }
 
@@ -73,7 +73,7 @@ impl Default for Options {
     }
 }
 
-/// Which new addresses are announced when the link gets up.
+/// The families whose new addresses are announced when the link gets up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announce {
     /// None.
@@ -84,7 +84,7 @@ pub enum Announce {
     Both,
 }
 
-/// One value of one link in the container.
+/// A value of a link in the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     /// `ipv4` or `ipv6`.
@@ -102,16 +102,16 @@ pub struct Sysctl {
 /// What becomes of ADD when a sysctl cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// It fails.
+    /// ADD fails.
     Always,
-    /// It fails unless the kernel has no such file.
+    /// ADD fails unless the kernel has no such file.
     WhereThere,
-    /// It goes on, with a warning.
+    /// ADD goes on, with a warning.
     Wish,
 }
 
-/// What is done with the container's link up to its routes, in order. IPv4 addresses come before the link gets up: the ARP
-/// announcement on getting up is for those that are there by then.
+/// The steps for the container's link up to its routes, in order. IPv4 addresses come before the link gets up: the ARP
+/// announcement on getting up is for the addresses that the link has then.
 pub(crate) fn address_steps<O>(ifname: &str, options: Options, lease: &AddResult) -> Vec<Step<O>> {
     let addresses = lease.ips.iter().map(|ip| Address::from(ip.address));
     let (ipv4, ipv6): (Vec<Address>, Vec<Address>) = addresses.partition(|address| address.net.is_ipv4());
@@ -284,8 +284,8 @@ impl Sysctl {
 /// neighbours ask for them, also without duplicate address detection: it joins on its own, after it has answered the
 /// request for the address. Most are done by the time that ADD has no other work left.
 ///
-/// Those that are wanted with `nodad` are set again so where the container's `all.accept_dad` is stronger than the link's:
-/// with the flag from the start nothing would show when the kernel has joined.
+/// Addresses that are wanted with `nodad` are set again so where the container's `all.accept_dad` is stronger than the
+/// link's: with the flag from the start nothing would show when the kernel has joined.
 ///
 /// # Errors
 /// [`netops::error::Cause::State`] for a duplicate address; [`netops::error::Cause::Timeout`] if the link could carry

@@ -25,7 +25,7 @@ use crate::{failed, host_veth, lease, pod, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
 pub struct Detaching<'a, R> {
-    /// What is removed.
+    /// The attachment that is removed.
     pub attachment: &'a Attachment,
     /// The keys that removal uses.
     pub removal: &'a R,
@@ -204,7 +204,7 @@ async fn gc_by(plugin: &dyn Collect, asked: Sweeping<'_>) -> Result<(), CniError
     };
     timer.end("collect rules");
     let timer = Timer::start();
-    // Whose things are left; without a name it may be anyone's.
+    // The attachments of which something is left; `None` may be any.
     let mut left: Vec<Option<Attachment>> = errors.iter().map(|_| None).collect();
     for Uncollected { attachment, error } in plugin.collect(network, sweep) {
         left.push(attachment);

@@ -20,7 +20,7 @@ use crate::pod::Pod;
 /// A plugin's own step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OwnIndex {
-    /// Its place among the plan's own steps.
+    /// The step's place among the plan's own steps.
     pub(crate) place: usize,
     /// [`OwnStep::turn`].
     pub(crate) turn: Turn,

@@ -35,7 +35,7 @@ pub fn alias(attachment: &Attachment) -> String {
     format!("{prefix}#{}", hex(&alias, 32))
 }
 
-/// Whether this link is the attachment's host end.
+/// Whether the link is the attachment's host end.
 #[must_use]
 pub fn is_of(attachment: &Attachment, link: &Link) -> bool {
     link.kind == Kind::Veth && link.alias.as_deref() == Some(alias(attachment).as_str())

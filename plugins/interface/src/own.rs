@@ -23,7 +23,7 @@ use crate::{container_only, veth};
 /// What GC could not take back.
 #[derive(Debug)]
 pub struct Uncollected {
-    /// Whose it is: this attachment's address stays held. `None`: not known, so all the network's addresses do.
+    /// The attachment, whose addresses stay reserved. `None`: not known, so all the network's addresses do.
     pub attachment: Option<Attachment>,
     /// Why.
     pub error: OpError,
@@ -47,7 +47,7 @@ pub trait InterfacePlugin: Sized + 'static {
     const LINK_BEFORE_IPAM: bool = true;
     /// Whether the network must have an address plugin.
     const IPAM: Ipam = Ipam::Optional;
-    /// Its keys, checked.
+    /// The plugin's keys, checked.
     type Conf: FromConf;
     /// What DEL and GC need of the keys; `()` where the attachment says it all.
     type Removal: FromAnyConf;
@@ -83,7 +83,7 @@ pub trait InterfacePlugin: Sized + 'static {
     /// link.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The links cannot be read.
     fn links(stage: &mut Stage<'_>, _state: &Self::State) -> Result<Vec<(Side, Link)>, CniError> {
         let host = stage.host_link.clone().map(|link| (Side::Host, link));
         let container = (Side::Container, stage.link(Side::Container)?.clone());
@@ -106,7 +106,7 @@ pub trait InterfacePlugin: Sized + 'static {
     /// Removes the attachment's link, if it is there, on the host or in the container.
     ///
     /// # Errors
-    /// What is still there, or could not be looked at.
+    /// The link still exists, or could not be looked up.
     fn remove_link(detaching: &Detaching<'_, Self::Removal>) -> Result<(), OpError> {
         match Self::LINK {
             LinkKind::Veth => veth::remove(detaching, veth::Unmarked::Alone),
@@ -117,7 +117,7 @@ pub trait InterfacePlugin: Sized + 'static {
     /// The links on the host of attachments to this network that GC removes. Looks at all links: for GC.
     ///
     /// # Errors
-    /// They cannot be listed.
+    /// The links cannot be listed.
     fn list_stale(network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>, OpError> {
         match Self::LINK {
             LinkKind::Veth => veth::list_stale(network, sweep),
@@ -129,7 +129,7 @@ pub trait InterfacePlugin: Sized + 'static {
     /// a container may use, whatever list it has.
     ///
     /// # Errors
-    /// They cannot be listed.
+    /// The links cannot be listed.
     fn list_unmarked(_removal: &Self::Removal) -> Result<Vec<Link>, OpError> {
         Ok(Vec::new())
     }
@@ -169,7 +169,7 @@ pub enum LinkKind {
 pub enum Ipam {
     /// Without one the attachment is pure layer 2.
     Optional,
-    /// It does not.
+    /// The plugin does not work without one.
     Required,
 }
 
@@ -186,7 +186,7 @@ pub enum Verb {
 pub struct Call<'a, C> {
     /// The verb.
     pub verb: Verb,
-    /// What it is about.
+    /// The attachment.
     pub attachment: &'a Attachment,
     /// The network config.
     pub conf: &'a PluginConf<C>,
@@ -206,7 +206,7 @@ pub trait OwnStep: fmt::Display {
         Turn::AfterAddresses
     }
 
-    /// What it is called in the record of the call.
+    /// The step's name in the record of the call.
     fn name(&self) -> &'static str {
         "own step"
     }

@@ -30,9 +30,9 @@ pub enum Side {
 /// What an attachment is on the node.
 #[derive(Debug, Clone)]
 pub struct Plan<O> {
-    /// What its links are called.
+    /// The names of the attachment's links.
     pub names: Names,
-    /// What is made, in order.
+    /// The steps, in order.
     pub steps: Vec<Step<O>>,
     /// The part of the result that IPAM decides, completed by the plugin.
     pub lease: AddResult,
@@ -62,7 +62,7 @@ pub struct Names {
     pub alias: String,
 }
 
-/// One step of a plan.
+/// A step of a plan.
 #[derive(Debug, Clone)]
 pub enum Step<O> {
     /// A step that only this plugin has.
@@ -128,13 +128,13 @@ pub struct Veth {
 /// A link of one end to be made, under its final name in the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Create {
-    /// What it is.
+    /// The link's kind.
     pub kind: Kind,
     /// The link it is stacked on, and where that is: links on top of one of the node's are made from there.
     pub lower: Option<(Side, Link)>,
     /// MTU, in bytes.
     pub mtu_bytes: Option<u32>,
-    /// Its Ethernet address, if one is asked for.
+    /// The link's Ethernet address, if one is asked for.
     pub mac: Option<Mac>,
 }
 

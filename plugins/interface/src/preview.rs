@@ -34,7 +34,7 @@ pub struct Shown {
     pub is_compared: bool,
 }
 
-/// What is known before ADD of the addresses that it would get.
+/// The addresses that ADD would get, as far as they are known before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lease {
     /// The network has no address plugin.
@@ -80,7 +80,7 @@ impl Preview {
 /// What [`crate::attach::add`] would do.
 ///
 /// # Errors
-/// Those that ADD would report before it changes anything.
+/// The errors that ADD would report before it changes anything.
 pub fn preview<P: InterfacePlugin>(
     request: &AddRequest<P::Conf>,
     lease: &mut dyn FnMut() -> Result<Lease, CniError>,

@@ -15,7 +15,7 @@ pub struct Reserved {
     data_dir: PathBuf,
 }
 
-/// Who has an address, from an attachment's point of view.
+/// The owner of an address, from an attachment's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     /// The attachment.
@@ -29,7 +29,8 @@ pub enum Holder {
 }
 
 impl Reserved {
-    /// Those in the folder that a network's config names. Chained plugins have no key `ipam`: theirs is the default.
+    /// The reservations in the folder that a network's config names. Chained plugins have no key `ipam`, and use the default
+    /// folder.
     #[must_use]
     pub fn of(object: &ConfObject) -> Self {
         let named = json::find::<String>(object.value(), &["ipam", "dataDir"]).ok().flatten();
@@ -37,8 +38,8 @@ impl Reserved {
         Self { data_dir: data_dir.into() }
     }
 
-    /// Who has the address; `None`: nobody, or it cannot be read. An address of the attachment's own network tells more than
-    /// one of another, which is looked for only if the own one has none.
+    /// The owner of the address; `None`: the address has none, or its file cannot be read. A reservation in the attachment's
+    /// network tells more than one in another network, which is read only without the former.
     #[must_use]
     pub fn holder(&self, attachment: &Attachment, address: IpAddr) -> Option<Holder> {
         let file = |folder: &Path| Owner::read(&folder.join(address.to_string()));

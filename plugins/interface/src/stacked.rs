@@ -15,9 +15,9 @@ use crate::{check, failed, status};
 /// Keys `master` and `linkInContainer`: the link that the container's is stacked on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its name; `None`: the one that the default route leaves by.
+    /// The link's name; `None`: the link that the default route leaves by.
     pub name: Option<LinkName>,
-    /// Where it is.
+    /// The side that has the link.
     pub side: Side,
 }
 
@@ -40,7 +40,7 @@ impl Wanted {
     /// The link. CHECK looks for one that has a name only: a default route may have changed since ADD.
     ///
     /// # Errors
-    /// It is not there; the error names those that are. Code 107 for CHECK.
+    /// The link does not exist; the error names those that do. Code 107 for CHECK.
     pub fn find(&self, verb: Verb, pod: &Pod) -> Result<Option<Link>, CniError> {
         let net = if self.side == Side::Host { &pod.host } else { &pod.container };
         match (&self.name, verb) {
@@ -67,11 +67,11 @@ impl Wanted {
         let seen = self.name.as_ref().map(|name| link::see(name.as_str()).map_err(failed)).transpose()?;
         let master = match (&self.name, seen.flatten()) {
             (_, Some(seen)) => seen,
-            // Its error says which links are there.
+            // The error lists the links of the host.
             (_, None) => Sight::from(&self.of(&host()?)?),
         };
         if !master.has_frames {
-            // Its error names the links that can be used.
+            // The error names the links that can be used.
             self.of(&host()?)?;
         }
         if !master.up {
@@ -216,7 +216,7 @@ fn listing(net: &Kernel) -> String {
 /// Makes a link of `kind` on one end of a veth, in a namespace that ends at once: whether the kernel has such links.
 ///
 /// # Errors
-/// It has not, or the plugin may not make one.
+/// The kernel has no such links, or the plugin may not make one.
 pub fn probe(kind: &Kind) -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| invalid(error.to_string()))?;
     status::try_out(&format!("{}{}", kind.name(), settings(kind).replace(' ', "-")), |net| {
@@ -410,7 +410,7 @@ fn list_on(net: &Kernel, lower: &Link, is_home: bool, is_meant: impl Fn(&Link) -
     named.collect()
 }
 
-/// One of a key's values; the first is the default.
+/// Returns one of a key's values; the first is the default.
 ///
 /// # Errors
 /// Code 7 naming them.

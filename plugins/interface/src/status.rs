@@ -25,7 +25,7 @@ async fn status_by(node: &dyn Fn() -> Result<(), CniError>, net: &NetConf, raw: 
     node().map_err(|error| not_available(&net.name, error))?;
     let Some(ipam) = raw.ipam(net) else { return Ok(()) };
     match ipam.status().await {
-        // It did not answer, so there is no answer of its own to pass on.
+        // The address plugin did not answer, so it has no answer to pass on.
         Err(error) if error.code == Code::DELEGATE => Err(not_available(&net.name, error)),
         answer => answer,
     }
@@ -41,14 +41,14 @@ pub fn not_available(network: &NetworkName, error: CniError) -> CniError {
 /// Whether the packet filter can do what a config asks for.
 ///
 /// # Errors
-/// What is missing: a part of the kernel, a privilege, or iptables.
+/// A part of the kernel, a privilege, or iptables is missing.
 pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path: &str) -> Result<(), CniError> {
     let name = match (masquerade, spoof_guard) {
         (None, false) => return Ok(()),
         (None, true) => "filter-spoof-guard",
         (Some(Backend::Nftables), false) => "filter-masquerade",
         (Some(Backend::Nftables), true) => "filter-masquerade-spoof-guard",
-        // Which of the node's rules and programs for iptables are in use may change at any time.
+        // The node may change at any time which of its rules and programs for iptables are in use.
         (Some(_), _) => return ask_filter(masquerade, spoof_guard, search_path).map_err(failed),
     };
     // A request to nf_tables waits for other containers' transactions, and for what they have deleted to be freed.
@@ -66,7 +66,7 @@ fn ask_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path: &str)
 /// Whether the kernel has links of this kind that need no other link.
 ///
 /// # Errors
-/// It has not, or the plugin may not make one.
+/// The kernel has no such links, or the plugin may not make one.
 pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| conf::invalid(error.to_string()))?;
     let what = kind.name().to_owned();
@@ -84,7 +84,7 @@ pub fn trial_veth(mtu_bytes: Option<u32>) -> Veth<'static> {
 /// Whether the kernel has taps.
 ///
 /// # Errors
-/// It has not, or the plugin may not make one.
+/// The kernel has no taps, or the plugin may not make one.
 pub fn try_out_tap() -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| conf::invalid(error.to_string()))?;
     try_out("tap", |net| {

@@ -118,16 +118,16 @@ pub(crate) fn list_stale(network: &NetworkName, sweep: &Sweep<&Attachment>) -> R
 /// Where the host's end of a pair of the reference's is, which has no mark.
 #[derive(Debug, Clone, Copy)]
 pub enum Unmarked<'a> {
-    /// It is a port of the bridge of this name; without a name it is not known.
+    /// The host's end is a port of the bridge of this name; without a name the bridge is not known.
     PortOf(Option<&'a str>),
-    /// It is a port of nothing.
+    /// The host's end is a port of nothing.
     Alone,
 }
 
 /// Removes the attachment's pair.
 ///
 /// # Errors
-/// What is still there, or could not be looked at.
+/// The pair still exists, or could not be looked up.
 pub fn remove<R>(detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result<()> {
     let host = Kernel::host()?;
     match find(&host, detaching, unmarked)? {
@@ -204,7 +204,7 @@ fn find_in_container(host: &Kernel, evidence: Evidence<'_>) -> Result<Option<Lin
     }
     match end {
         Some(end) => Ok(Some(end)),
-        // Its other end is not the node's. What is the container's is deleted there, by its index there.
+        // The other end is not on the node. The container's end is deleted in the container, by its index there.
         None => match there.run(unlink::request(&(&container).into())) {
             Err(error) if !error.is_absent() => Err(error),
             Ok(()) | Err(_) => Ok(None),

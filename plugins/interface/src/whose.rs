@@ -1,14 +1,14 @@
-//! Whose a link in a container's namespace is: the one rule for DEL of all plugins, of those that make links and of those
-//! that change them.
+//! The owner of a link in a container's namespace: the one rule for DEL of all plugins, of those that make links and of
+//! those that change them.
 //!
-//! | What there is | Whose it is |
+//! | Evidence | Owner |
 //! |---|---|
 //! | a mark at the host's end of a veth | the mark's |
 //! | a mark of another attachment on a link in the container alone, which may write any | the attachment's only with Ethernet address and an address of the result |
 //! | no mark, an address that host-local has reserved for another attachment | that one's |
 //! | no mark, the Ethernet address or an address of the result | the attachment's |
 //! | no mark, a result with others | another's |
-//! | no mark, no result, a namespace found by a process, whose number may be another container's by now | another's |
+//! | no mark, no result, a namespace found by a process, whose number may be another container's | another's |
 //! | no mark, no result, no reservation of the attachment where the network has host-local | another's |
 //! | no mark, no result, a mounted namespace | the attachment's |
 
@@ -37,7 +37,7 @@ pub struct Evidence<'a> {
     pub holds_none: bool,
 }
 
-/// Whose a link is.
+/// The owner of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// The attachment's.
@@ -47,7 +47,7 @@ pub enum Whose {
 }
 
 impl Whose {
-    /// Whether it is the attachment's. A link that is not is named in a warning.
+    /// Whether the link is the attachment's. A link that is not is named in a warning.
     #[must_use]
     pub fn or_warn(self, link: &Link, netns: &Netns) -> bool {
         match self {
@@ -62,10 +62,10 @@ impl Whose {
 }
 
 impl Evidence<'_> {
-    /// Whose the link is. `end` is the host's end of a veth.
+    /// The owner of the link. `end` is the host's end of a veth.
     ///
     /// # Errors
-    /// Its addresses cannot be read.
+    /// The link's addresses cannot be read.
     pub fn whose(self, inside: &Kernel, link: &Link, end: Option<&Link>) -> Result<Whose> {
         const ITS_MARK: &str = "its mark names another attachment";
         match end {
@@ -85,10 +85,10 @@ impl Evidence<'_> {
         self.of_unmarked(inside, link)
     }
 
-    /// Whose a link without a mark is.
+    /// The owner of a link without a mark.
     ///
     /// # Errors
-    /// Its addresses cannot be read.
+    /// The link's addresses cannot be read.
     pub fn of_unmarked(self, inside: &Kernel, link: &Link) -> Result<Whose> {
         let found = self.look(inside, link)?;
         let is_shown = found.has_mac || found.has_address || found.holders.contains(&Holder::Own);
@@ -132,13 +132,13 @@ impl Evidence<'_> {
 
 /// What a link shows.
 struct Found {
-    /// It has the Ethernet address of the result, and no other link has.
+    /// The link has the Ethernet address of the result, and no other link has.
     has_mac: bool,
-    /// It has an address of the result.
+    /// The link has an address of the result.
     has_address: bool,
     /// The result shows another Ethernet address, or other addresses.
     is_another: bool,
-    /// Who has its addresses.
+    /// The owners of the link's addresses.
     holders: Vec<Holder>,
 }
 
