@@ -1,4 +1,4 @@
-//! One call of a plugin: the variables, stdin, and the other plugins in this executable.
+//! A call of a plugin: the variables, stdin, and the other plugins in this executable.
 
 use crate::env::Environment;
 use crate::netns::NetnsPath;
@@ -18,7 +18,7 @@ pub const MAX_STDIN_BYTES: u64 = 64 << 20;
 /// How long VERSION waits for its input. The runtime's library writes it at once, or not at all.
 const VERSION_PATIENCE: Duration = Duration::from_millis(500);
 
-/// One call of one plugin, before any rule is applied.
+/// A call of a plugin, before any rule is applied.
 #[derive(Clone)]
 pub struct Call {
     /// The `CNI_*` variables.

@@ -81,7 +81,7 @@ impl<'a> Delegate<'a> {
         self.find().is_err_and(|error| error.code == Code::DELEGATE)
     }
 
-    /// Whether it is a plugin of this very build, which runs in this process.
+    /// Whether the executable is a plugin of this very build, which runs in this process.
     #[must_use]
     pub fn is_of_this_build(&self) -> bool {
         self.find().is_ok_and(|found| found.entry.is_some())
@@ -212,7 +212,7 @@ impl<'a> Delegate<'a> {
             env: &env,
             stdin,
             group: Group::Callers,
-            // Its last words are part of the error: a kubelet's event has nothing else.
+            // The plugin's last words are part of the error: a kubelet's event has nothing else.
             stderr: Stderr::passed_on(),
             deadline: DEADLINE,
         })

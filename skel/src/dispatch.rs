@@ -117,7 +117,7 @@ async fn run_verb(
 /// The request that ADD of a plugin gets by this call, after the same checks: for programs that show what ADD would do.
 ///
 /// # Errors
-/// Those with which ADD refuses the call.
+/// The errors with which ADD refuses the call.
 pub fn add_request<P: Plugin>(call: &Call) -> Result<AddRequest<P::Conf>, CniError> {
     call.env.check(Some(Command::Add))?;
     let stdin = call.read_stdin()?;

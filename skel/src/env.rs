@@ -49,7 +49,7 @@ enum Use {
 
 use Use::{Optional, Required, Unused};
 
-/// One row of the table: a variable and its use by ADD, DEL, CHECK, GC, STATUS, VERSION.
+/// A row of the table: a variable and its use by ADD, DEL, CHECK, GC, STATUS, VERSION.
 type Row = (&'static str, [Use; 6], fn(&Environment) -> &str);
 
 /// The table, in the order of the checks. In the specification `CNI_PATH` is optional except for GC.

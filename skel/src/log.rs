@@ -33,7 +33,7 @@ impl Log {
     fn lines(&self) -> &dyn Subscriber {
         self.lines.get_or_init(|| {
             let lines = tracing_subscriber::fmt().with_writer(|| Visible(std::io::stderr())).with_max_level(self.level);
-            // That a line cannot be written would be said on stderr, too, by a macro that panics where that cannot be written.
+            // An unwritable line would be reported on stderr, too, by a macro that panics if stderr cannot be written.
             let lines = lines.log_internal_errors(false);
             Box::new(lines.with_ansi(false).with_target(false).without_time().finish())
         })

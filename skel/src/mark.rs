@@ -7,18 +7,18 @@ use cni_spec::{Attachment, ContainerId, IfName};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// One thing on the node that GC would remove if no attachment were valid.
+/// An object on the node that GC would remove if no attachment were valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// Whose it is.
+    /// The object's owner.
     pub owner: Owner,
-    /// What it is, as text for people.
+    /// The object, as text for people.
     pub object: String,
-    /// What it says of the container. Empty: nothing, so the attachment's other marks decide.
+    /// The object's signs of the container. Empty: none, so the attachment's other marks decide.
     pub signs: Vec<Sign>,
 }
 
-/// Whose a thing is, as far as the thing itself says.
+/// The owner of an object, as far as the object itself says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
     /// This interface of this container.
@@ -34,9 +34,9 @@ pub enum Owner {
 pub enum Sign {
     /// The container lives as long as this namespace exists.
     Namespace {
-        /// Its path when it was recorded.
+        /// The namespace's path when it was recorded.
         path: PathBuf,
-        /// Its device and inode, which count; the path may lead to another namespace.
+        /// The namespace's device and inode, which count; the path may lead to another namespace.
         numbers: [u64; 2],
     },
     /// The container has this address.

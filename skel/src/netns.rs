@@ -50,8 +50,8 @@ impl NetnsPath {
         self.opened.as_ref().as_ref().map(AsFd::as_fd).map_err(|errno| *errno)
     }
 
-    /// Whether it is the namespace of this process, whose main thread does all the work. Neither changes during a call,
-    /// so a delegate in this process is answered without a second look.
+    /// Whether the path leads to the namespace of this process, whose main thread does all the work. Neither changes during
+    /// a call, so a delegate in this process is answered from the first result.
     #[must_use]
     pub fn is_own(&self) -> bool {
         *self.is_own.get_or_init(|| {

@@ -13,7 +13,7 @@ use std::pin::Pin;
 /// A plugin. Its verbs run on the process's single-threaded event loop, one verb per process, and may use all of tokio;
 /// plugins that do not can save its creation with [`Plugin::EVENT_LOOP`].
 pub trait Plugin: 'static {
-    /// Its file name, which is its `type`.
+    /// The plugin's file name, which is its `type`.
     const NAME: &'static str;
     /// The supported versions, oldest first.
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
@@ -26,10 +26,10 @@ pub trait Plugin: 'static {
     /// change, so that an ADD that is dropped while it waits has changed nothing. The interface plugin that it serves in the
     /// same process then calls no DEL, which would release what another ADD of the attachment reserved.
     const ALL_OR_NOTHING: bool = false;
-    /// Whether it is an address plugin that sends on the container's link. The interface plugin makes the link before ADD
-    /// of it, and removes the link after DEL of it.
+    /// Whether the plugin is an address plugin that sends on the container's link. The interface plugin makes the link
+    /// before ADD of it, and removes the link after DEL of it.
     const NEEDS_LINK: bool = false;
-    /// Its own keys, checked: those for ADD, and so for CHECK, which compares with it, and STATUS, which reports
+    /// The plugin's own keys, checked: those for ADD, and so for CHECK, which compares with it, and STATUS, which reports
     /// whether ADD would succeed.
     type Conf: FromConf;
     /// The keys that DEL and GC need to find what ADD made. As few as possible, and none that can be refused: a config
@@ -93,11 +93,11 @@ pub struct Entry {
     pub name: &'static str,
     /// The supported versions, for the about text.
     pub versions: &'static [SpecVersion],
-    /// Whether it calls the network's address plugin, see [`Plugin::DELEGATES`].
+    /// Whether the plugin calls the network's address plugin, see [`Plugin::DELEGATES`].
     pub delegates: bool,
     /// Whether a dropped or failed ADD has changed nothing, see [`Plugin::ALL_OR_NOTHING`].
     pub is_all_or_nothing: bool,
-    /// Whether it sends on the container's link, see [`Plugin::NEEDS_LINK`].
+    /// Whether the plugin sends on the container's link, see [`Plugin::NEEDS_LINK`].
     pub needs_link: bool,
     /// The function that answers calls.
     pub handler: Handler,

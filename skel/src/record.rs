@@ -22,7 +22,7 @@ struct Log {
     begin: Option<Instant>,
     /// The same since 1970, if the call is recorded.
     begin_us: u64,
-    /// What was decided; `None` as long as only the network may still ask for a record.
+    /// The decided sink; `None` as long as only the network may still ask for a record.
     sink: Option<Sink>,
     steps: Vec<Step>,
 }

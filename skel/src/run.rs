@@ -118,7 +118,7 @@ fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
         Ok(runtime) => return runtime.block_on(work),
         Err(error) => error,
     };
-    // It is cancelled, and rolls back as far as that is possible without waiting.
+    // The work is cancelled, and rolls back as far as that is possible without waiting.
     interrupt::give_up();
     let ended = go_on(work);
     match ended {

@@ -25,7 +25,7 @@ pub fn start() -> io::Result<()> {
 
 fn open_if_closed(stream: impl AsFd) -> io::Result<()> {
     if fcntl(stream, FcntlArg::F_GETFD) == Err(Errno::EBADF) {
-        // It stays open until the process ends.
+        // The file stays open until the process ends.
         let _number = File::options().read(true).write(true).open("/dev/null")?.into_raw_fd();
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 /// Takes back what ADD made.
 ///
 /// # Errors
-/// What is left.
+/// The changes that are left.
 type TakeBack = Box<dyn FnOnce() -> Result<(), String>>;
 
 thread_local! {
