@@ -159,7 +159,7 @@ impl Record {
         })
     }
 
-    /// What happened, for people: `ADD of bridge: eth0 of c1 in pods: 10.1.0.5/24`.
+    /// The call as a sentence for people: `ADD of bridge: eth0 of c1 in pods: 10.1.0.5/24`.
     fn sentence(&self) -> String {
         let names = [
             ("", &self.verb),

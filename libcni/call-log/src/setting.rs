@@ -136,7 +136,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(Sink::of_file(&path), sink, "{text:?}");
         }
-        // What another user can write to does not count.
+        // A file that another user can write to does not count.
         std::fs::write(&path, "journal").unwrap();
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
         assert_eq!(Sink::of_file(&path), None);

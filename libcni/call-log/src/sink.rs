@@ -131,7 +131,7 @@ fn open_folder(path: &Path) -> nix::Result<OwnedFd> {
     }
 }
 
-/// The same, part by part.
+/// Opens a folder as [`open_folder`] does, part by part.
 fn open_folder_by_parts(path: &Path) -> nix::Result<OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let start = if path.is_absolute() { "/" } else { "." };
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
     }
 
-    /// What others can replace, read or write is refused, and left as it is.
+    /// Files and folders that others can replace, read or write are refused, and left as they are.
     #[test]
     fn files_and_folders_of_others_are_refused() {
         let dir = tempfile::tempdir().unwrap();
