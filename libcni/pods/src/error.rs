@@ -167,7 +167,7 @@ pub struct SetUpError {
     pub pod: PodId,
     /// The reason: of several networks, each one's error in the order of the request.
     pub errors: Vec<Error>,
-    /// What the rollback could not take down; [`crate::Pods::tear_down`] tries again.
+    /// The errors of the rollback; [`crate::Pods::tear_down`] tries again.
     pub left: Vec<Error>,
 }
 

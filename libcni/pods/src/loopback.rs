@@ -5,7 +5,7 @@ use crate::pod_netns::{PodNetns, PodNetnsError};
 use libcni::{NetworkConf, aside};
 use std::sync::Arc;
 
-/// What sets a pod's `lo` up.
+/// The component that sets a pod's `lo` up.
 #[derive(Debug, Clone, Default)]
 pub enum Loopback {
     /// The plugin `loopback`, as network `cni-loopback` and interface `lo`, cached like any other: as with dockershim and

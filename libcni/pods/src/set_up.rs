@@ -142,7 +142,7 @@ impl Pods {
     }
 }
 
-/// What set `lo` up, and is to set it down after a failure.
+/// The component that set `lo` up, and has to set it down after a failure.
 enum Lo {
     /// Nothing: it was up before, or is another component's.
     Nobodys,

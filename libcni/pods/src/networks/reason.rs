@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub struct PassedOver {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -30,7 +30,7 @@ pub enum Reason {
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// The text is not JSON (code 6), or a key is missing or wrong (code 7).
@@ -73,7 +73,7 @@ pub enum Reason {
         plugin: PluginType,
         /// The file.
         path: PathBuf,
-        /// Why; `EACCES` where the file's mode does not allow it.
+        /// The errno; `EACCES` where the file's mode does not allow it.
         errno: Errno,
     },
     /// A plugin does not answer VERSION, or not in time, or not in a valid form.
@@ -121,7 +121,7 @@ pub enum Problem {
     Unreadable {
         /// The folder.
         dir: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// The folder was read, but not everything that it depends on can be watched: [`super::Folder::networks`] reads anew
@@ -136,7 +136,7 @@ pub enum Problem {
 pub struct WatchError {
     /// The folder or file.
     pub path: PathBuf,
-    /// Why. `EMFILE`: no more inotify instances, or open files. `ENOSPC`: no more watches.
+    /// The errno. `EMFILE`: no more inotify instances, or open files. `ENOSPC`: no more watches.
     pub errno: Errno,
 }
 

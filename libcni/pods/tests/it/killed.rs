@@ -85,7 +85,7 @@ fn killed_at(count: usize) {
         let pods = site.pods();
         let known = pods.known().unwrap();
         assert!(known.iter().all(|id| all.iter().any(|(pod, _)| pod.id == *id)), "{known:?}");
-        // Some are taken down, some are set up again, and the rest is stale.
+        // A third of the pods is taken down, a third is set up again, and the rest is stale.
         let (down, rest) = known.split_at(known.len() / 3);
         join_all(down.iter().map(|id| pods.tear_down(id))).await.into_iter().for_each(Result::unwrap);
         let (again, _) = rest.split_at(rest.len() / 2);

@@ -14,7 +14,7 @@ pub(crate) fn on(network: &str) -> NetworkRequest {
     NetworkRequest { network: Some(NetworkName::parse(network).unwrap()), ..NetworkRequest::default() }
 }
 
-/// What differs from run to run is the node's work folder only, which is always the same.
+/// The error's text. Only the node's work folder could differ between runs, and its path is always the same.
 fn text_of(error: &SetUpError) -> String {
     error.to_string()
 }

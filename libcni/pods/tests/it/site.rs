@@ -166,7 +166,7 @@ impl Site {
         (Pod::new(id, container.namespace().path().display().to_string()), container)
     }
 
-    /// What ran, in order; VERSION and STATUS aside.
+    /// The commands that ran, in order; VERSION and STATUS aside.
     pub(crate) fn log(&self) -> String {
         let log = std::fs::read_to_string(self.dir().join("log")).unwrap_or_default();
         let lines = log.lines().filter(|line| !line.starts_with("VERSION") && !line.starts_with("STATUS"));
