@@ -78,7 +78,7 @@ fn the_tracer() {
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
 }
 
-/// As one that waits for a dead server's file system.
+/// A killed plugin may wait for a dead server's file system.
 #[test]
 fn a_killed_plugin_that_does_not_end_is_left_to_the_kernel() {
     let dir = tempfile::tempdir().unwrap();
