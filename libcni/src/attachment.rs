@@ -141,7 +141,7 @@ impl CapabilityArgs {
         self.0.iter().map(|(name, value)| (name, value.get()))
     }
 
-    /// Whether there are no arguments.
+    /// Whether the list of arguments is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().next().is_none()

@@ -122,7 +122,7 @@ impl Gc<'_> {
             Err(error) => (Vec::new(), Some(error)),
         };
         let collection = Collection { cached, ..runtime.locked(network).await? };
-        // What cannot be read now cannot be read then, and one error says it.
+        // Entries that cannot be read now cannot be read later, and one error reports them.
         collection.without_inventory(valid).await.and(error.map_or(Ok(()), Err))
     }
 }

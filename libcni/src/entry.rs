@@ -180,7 +180,7 @@ impl Cached {
         NetworkConf::parse(&self.config)
     }
 
-    /// The same, as read from this file.
+    /// The same entry, as read from this file.
     pub(crate) fn stamped(self, stamp: Stamp) -> Self {
         Self { stamp: Some(stamp), ..self }
     }

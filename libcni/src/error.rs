@@ -34,7 +34,7 @@ pub enum Error {
     ReadConfig {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// A network configuration is invalid.
@@ -66,7 +66,7 @@ pub enum Error {
         verb: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
         /// After a failed ADD, what was rolled back and what was left; otherwise empty.
         details: String,

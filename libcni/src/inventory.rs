@@ -63,7 +63,7 @@ pub struct Survey {
     pub valid: Vec<OnNode>,
     /// Attachments that are not valid but may live: they have to be kept, so they are added to the valid ones.
     pub kept: Vec<OnNode>,
-    /// What the plugins will remove.
+    /// The objects that the plugins will remove.
     pub removed: Vec<OnNode>,
 }
 

@@ -48,7 +48,7 @@ impl Namespace {
     }
 }
 
-/// What identifies the namespace behind a path: the boot, the device and inode of the namespace and, where the path is a
+/// The identity of the namespace behind a path: the boot, the device and inode of the namespace and, where the path is a
 /// mount of it, the inode's time. The kernel gives a number again as soon as its namespace has ended; the inode of a
 /// mounted namespace is made once, any other may be made anew for each use.
 #[derive(Debug, Clone, PartialEq, Eq)]

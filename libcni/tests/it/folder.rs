@@ -75,7 +75,7 @@ impl Folder {
         std::fs::read_to_string(self.path().join(name)).unwrap_or_else(|error| format!("{name}: {error}"))
     }
 
-    /// What ran, in order, on one line.
+    /// The calls that ran, in order, on one line.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.path().join("log")).unwrap_or_default().trim().replace('\n', ", ")
     }

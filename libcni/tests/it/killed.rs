@@ -66,7 +66,7 @@ struct Killed {
     process: Child,
 }
 
-/// What `work` waits for, if it comes soon.
+/// The value that `work` waits for, if it comes soon.
 fn soon<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || send.send(work()));

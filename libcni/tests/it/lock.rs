@@ -74,7 +74,7 @@ fn gc_waits_for_an_add_in_progress() {
     wait(hasty(&folder).add(&net, &c2())).unwrap();
     wait(hasty(&folder).del(&net, &c2())).unwrap();
     folder.clear_log();
-    // What an ADD made while GC waited is valid, though GC's list cannot have it.
+    // An attachment that an ADD made while GC waited is valid, though GC's list cannot have it.
     wait(async {
         let runtime = folder.runtime();
         let mut gc = pin!(runtime.gc(&net, &[]).without_inventory());

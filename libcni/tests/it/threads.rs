@@ -5,7 +5,7 @@ use std::process::Command;
 /// The stack of each thread: larger than any address space, so no thread can be made.
 const NO_THREADS: (&str, &str) = ("RUST_MIN_STACK", "1125899906842624");
 
-/// With one test at a time this runs on the main thread.
+/// The test runs on the main thread if tests run one at a time.
 #[test]
 fn work_for_a_thread_that_cannot_be_made_is_an_error() {
     #[expect(clippy::disallowed_methods, reason = "the variable is one of this test's own process")]
