@@ -45,7 +45,7 @@ const IPV6_ATTRIBUTE: u16 = 12;
 /// The attributes of a message that are names or aliases.
 struct Texts {
     plain: &'static [u16],
-    /// In these are others, all of which are names.
+    /// Attributes that contain others, all of which are names.
     nested: &'static [u16],
 }
 

@@ -30,7 +30,7 @@ pub struct Places {
     behind: Vec<IpNetwork>,
     /// The namespaces that have a name in `/proc`, by device and inode.
     named: BTreeSet<[u64; 2]>,
-    /// Whether this process may enter a namespace of its own user namespace.
+    /// Whether the process may enter a namespace of its own user namespace.
     may_enter: bool,
     /// Whether a namespace could not be looked at that plugins of this node may have worked in.
     is_partial: bool,

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 /// The character for byte 0 if there were one; bytes that are no UTF-8 begin at 0x80.
 const FIRST: u32 = 0xef00;
-/// What each of the characters begins with in UTF-8.
+/// The first byte of each of the characters in UTF-8.
 const LEAD: u8 = 0xee;
 
 /// The text of a name or an alias.

@@ -41,7 +41,7 @@ fn once_in<E>(folder: &Path, name: &str, trial: impl FnOnce() -> Result<(), E>) 
     Ok(())
 }
 
-/// What a mark has as its content.
+/// The content of a mark.
 fn running() -> Option<String> {
     let boot = Boot::read().ok()?;
     let release = file::read_small("/proc/sys/kernel/osrelease").ok()?;

@@ -68,13 +68,13 @@ pub enum ChainType {
 pub enum Hook {
     /// When a packet arrives (prerouting).
     Prerouting = 0,
-    /// When it is for this node (input).
+    /// When a packet is for this node (input).
     Input = 1,
-    /// When this node forwards it.
+    /// When this node forwards a packet.
     Forward = 2,
-    /// When this node sends it (output).
+    /// When this node sends a packet (output).
     Output = 3,
-    /// When it leaves (postrouting).
+    /// When a packet leaves (postrouting).
     Postrouting = 4,
 }
 

@@ -26,7 +26,7 @@ pub struct Whole {
 
 impl Whole {
     fn read(mut message: RouteMessage) -> Self {
-        // What the kernel found out itself is not sent back: it refuses that.
+        // Values that the kernel determines itself are not sent back, as the kernel refuses them.
         message.header.flags &= RouteFlags::Onlink;
         message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
         for attribute in &mut message.attributes {
@@ -37,8 +37,8 @@ impl Whole {
         Self { hops: read(&message), message, is_shared: false }
     }
 
-    /// What a link has of the route; `None` if no next hop is on it. IPv6 makes one multipath route of two links' routes with one
-    /// destination, table and metric, so what one link has of it is a route, too.
+    /// The link's part of the route; `None` if no next hop is on the link. IPv6 makes one multipath route of two links'
+    /// routes with one destination, table and metric, so the part of one link is a route, too.
     fn of_link(mut self, link: u32) -> Option<Self> {
         let is_own = |hop: &Route| hop.link == Some(link);
         if self.hops.iter().all(is_own) {
