@@ -175,7 +175,7 @@ impl<'a> Stage<'a> {
     /// Queues a request about the link on one side. Requests to one side in a row are one call to the kernel.
     ///
     /// # Errors
-    /// What the kernel refuses of what was queued before.
+    /// The kernel refuses a request that was queued before.
     pub fn push(&mut self, side: Side, request: impl FnOnce(&Link) -> Request) -> Result<(), CniError> {
         if !matches!(&self.queue, Queue::Requests(queued, _) if *queued == side) {
             self.flush()?;
@@ -364,7 +364,7 @@ impl Step<OwnIndex> {
         }
     }
 
-    /// What a step that acts is called in the record of the call.
+    /// The name of a step that acts, in the record of the call.
     fn name(&self) -> &'static str {
         match self {
             Self::Own(own) => own.name,

@@ -1,5 +1,5 @@
-//! What becomes of a container's link: its part of a plan, made from an IPAM result without touching anything, and what
-//! applying that needs.
+//! The container's link: its part of a plan, made from an IPAM result without touching anything, and what applying that
+//! needs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -52,7 +52,7 @@ pub enum RouterAdvertisements {
     Refused,
 }
 
-/// What a plugin wants of the container's link beside the lease.
+/// The options of the container's link beside the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Duplicate address detection, with addresses.
@@ -76,7 +76,7 @@ impl Default for Options {
 /// The families whose new addresses are announced when the link gets up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announce {
-    /// None.
+    /// No family.
     No,
     /// IPv4, by ARP.
     Ipv4,
@@ -93,13 +93,13 @@ pub struct Sysctl {
     pub link: String,
     /// The file.
     pub name: &'static str,
-    /// What to write.
+    /// The value to write.
     pub value: &'static str,
-    /// What becomes of ADD without it.
+    /// The outcome of ADD without it.
     pub need: Need,
 }
 
-/// What becomes of ADD when a sysctl cannot be written.
+/// The outcome of ADD when a sysctl cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// ADD fails.
@@ -194,7 +194,7 @@ fn address_sysctls(ifname: &str, options: Options, ipv6: bool) -> Vec<Sysctl> {
     let mut sysctls = Vec::new();
     match options.dad {
         Dad::Kernels => (),
-        // Where it stays on, ADD takes a second longer.
+        // If duplicate address detection stays on, ADD takes a second longer.
         Dad::Off | Dad::Never => sysctls.push(of("accept_dad", "0", Need::Wish)),
         Dad::Enhanced => {
             sysctls.push(of("enhanced_dad", "1", Need::WhereThere));

@@ -62,7 +62,7 @@ struct Lost<'a> {
 
 impl Lost<'_> {
     /// Deletes the links of the kind that have the Ethernet address of ADD's result, unless the alias names another attachment.
-    /// Where there is none, nothing is guessed: a warning names those that no alias explains.
+    /// If no link has it, nothing is guessed: a warning names those that no alias explains.
     fn remove_among(&self, links: &[Link]) -> Result<()> {
         let Evidence { attachment, prev, netns: entered, .. } = self.evidence;
         let (netns, is_mounted) = (entered.path().display(), matches!(entered.is_by_process(), Ok(false)));

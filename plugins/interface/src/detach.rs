@@ -38,12 +38,12 @@ pub struct Detaching<'a, R> {
     /// The address plugin has no address for the attachment, and no result shows its link: a link without a mark is then
     /// another attachment's.
     pub holds_none: bool,
-    /// What a child process that is left to wait for the kernel keeps open ([`unlink::remove`]).
+    /// The file that a child process keeps open while it waits for the kernel ([`unlink::remove`]).
     pub held: Option<BorrowedFd<'a>>,
 }
 
 impl<R> Detaching<'_, R> {
-    /// What shows whose a link in this namespace is.
+    /// The evidence for the owner of a link in this namespace.
     #[must_use]
     pub fn evidence<'a>(&'a self, netns: &'a Netns) -> Evidence<'a> {
         let Self { attachment, prev, reserved, holds_none, .. } = *self;
@@ -54,7 +54,7 @@ impl<R> Detaching<'_, R> {
 /// Removes the attachment, as much of it as there is.
 ///
 /// # Errors
-/// What could not be removed, together.
+/// The objects that could not be removed, together.
 pub async fn del<P: InterfacePlugin>(request: &DelRequest<P::Removal>) -> Result<(), CniError> {
     let DelRequest { attachment, netns, conf, raw } = request;
     let asked = Asked { attachment, netns: netns.as_ref(), net: &conf.net, raw, filters: P::FILTERS };
@@ -177,7 +177,7 @@ pub(crate) fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpA
 /// Removes links, rules and addresses of all attachments to the network that are not valid.
 ///
 /// # Errors
-/// What could not be removed, together.
+/// The objects that could not be removed, together.
 pub async fn gc<P: InterfacePlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
     let GcRequest { valid, conf, raw, .. } = request;
     let asked = Sweeping { valid, sweep: &request.sweep(), net: &conf.net, raw, filters: P::FILTERS };

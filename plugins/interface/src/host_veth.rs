@@ -106,8 +106,8 @@ pub fn find_network(link: &Link) -> Option<NetworkName> {
     NetworkName::parse(network).ok()
 }
 
-/// Of these links those of a kind that bear the mark of an attachment to the network: what GC removes, if the attachment
-/// is not valid. [`find_attachment`] says whose each is.
+/// The links of a kind that bear the mark of an attachment to the network: those that GC removes, if the attachment
+/// is not valid. [`find_attachment`] finds the attachment of each.
 pub fn marked<'a>(links: &'a [Link], kind: &'a Kind, network: &NetworkName) -> impl Iterator<Item = &'a Link> {
     let prefix = prefix(network);
     let is_marked = move |link: &&Link| link.alias.as_deref().is_some_and(|alias| alias.starts_with(&prefix));

@@ -25,7 +25,7 @@ use crate::{container_only, veth};
 pub struct Uncollected {
     /// The attachment, whose addresses stay reserved. `None`: not known, so all the network's addresses do.
     pub attachment: Option<Attachment>,
-    /// Why.
+    /// The reason.
     pub error: OpError,
 }
 
@@ -37,7 +37,7 @@ pub trait InterfacePlugin: Sized + 'static {
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
     /// When its verbs have an event loop.
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
-    /// What link an attachment is, which says how DEL and GC find it.
+    /// The kind of an attachment's link, which says how DEL and GC find the link.
     const LINK: LinkKind;
     /// Whether plans may have [`crate::plan::Step::SpoofGuard`] or [`crate::plan::Step::Masquerade`]: then DEL, GC and a
     /// rollback look at the packet filter, whatever the config says by now.
@@ -155,7 +155,7 @@ pub trait InterfacePlugin: Sized + 'static {
     }
 }
 
-/// What link an attachment is.
+/// The kind of an attachment's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkKind {
     /// A veth whose host end has the attachment's mark, by which it is found without the namespace.
@@ -201,7 +201,7 @@ pub trait OwnStep: fmt::Display {
     /// [`InterfacePlugin::State`].
     type State;
 
-    /// When it is made.
+    /// The turn in which the step is made.
     fn turn(&self) -> Turn {
         Turn::AfterAddresses
     }
@@ -211,10 +211,10 @@ pub trait OwnStep: fmt::Display {
         "own step"
     }
 
-    /// Makes it. What was queued before has been sent by then. Pushes its undo to [`Stage::txn`].
+    /// Makes the step. Requests that were queued before have been sent then. Pushes the step's undo to [`Stage::txn`].
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused a change.
     fn apply(&self, stage: &mut Stage<'_>, state: &mut Self::State) -> impl Future<Output = Result<(), CniError>>;
 
     /// Compares the node with it.

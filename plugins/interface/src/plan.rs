@@ -51,7 +51,7 @@ pub enum Turn {
     AfterAddresses,
 }
 
-/// What the links of an attachment are called.
+/// The names of an attachment's links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     /// The container's interface.

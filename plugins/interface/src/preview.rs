@@ -19,7 +19,7 @@ pub struct Preview {
     pub steps: Vec<Shown>,
     /// The result, as far as it is known before: Ethernet addresses that are not asked for are missing.
     pub result: AddResult,
-    /// What only ADD can know, a sentence each.
+    /// The facts that only ADD can know, a sentence each.
     pub unknown: Vec<String>,
 }
 
@@ -39,9 +39,9 @@ pub struct Shown {
 pub enum Lease {
     /// The network has no address plugin.
     None,
-    /// These, unless another ADD is first.
+    /// The addresses, unless another ADD takes them first.
     Known(Box<AddResult>),
-    /// Only the address plugin's ADD says which.
+    /// Only the address plugin's ADD knows the addresses.
     Unknown,
 }
 

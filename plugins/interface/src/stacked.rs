@@ -239,7 +239,7 @@ pub fn probe(kind: &Kind) -> Result<(), CniError> {
     })
 }
 
-/// What a link of this kind is made with, as `ip` writes it; empty for kinds without settings that plugins make.
+/// The settings of a link of this kind, as `ip` writes them; empty for kinds without settings that plugins make.
 #[must_use]
 pub(crate) fn settings(kind: &Kind) -> String {
     match kind {

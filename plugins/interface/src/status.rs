@@ -99,7 +99,7 @@ pub fn try_out_tap() -> Result<(), CniError> {
 /// names it ([`trial::once`]).
 ///
 /// # Errors
-/// What the kernel refused.
+/// The kernel refused a request.
 pub fn try_out(what: &str, make: impl FnOnce(&Kernel) -> Result<(), OpError> + Send) -> Result<(), CniError> {
     let tried = trial::once(what, || Netns::run_in_new(|| make(&Kernel::host()?)).and_then(|made| made));
     tried.map_err(failed)

@@ -61,7 +61,7 @@ pub(crate) struct AddUndoer<'a> {
     pub(crate) attachment: &'a Attachment,
     /// The namespaces that it changed.
     pub(crate) pod: &'a Pod,
-    /// What its links are.
+    /// The kind of the attachment's link.
     pub(crate) link: LinkKind,
     /// The IPAM plugin.
     pub(crate) ipam: Option<&'a Delegate<'a>>,

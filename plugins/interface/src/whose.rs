@@ -22,7 +22,7 @@ use netops::{Kernel, Netns, addr, pair};
 use crate::reserved::{Holder, Reserved};
 use crate::{container_only, detach, host_veth, veth};
 
-/// What shows whose a link is, besides the link. None of it is needed, and none is trusted.
+/// The evidence for a link's owner, besides the link. None of it is needed, and none is trusted.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// The attachment that is removed.
