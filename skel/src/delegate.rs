@@ -76,7 +76,7 @@ impl<'a> Delegate<'a> {
         self.find().is_ok()
     }
 
-    /// Whether no folder of `CNI_PATH` has it.
+    /// Whether no folder of `CNI_PATH` has the executable.
     pub(crate) fn is_missing(&self) -> bool {
         self.find().is_err_and(|error| error.code == Code::DELEGATE)
     }

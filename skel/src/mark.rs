@@ -1,4 +1,4 @@
-//! What a plugin has left on the node: a runtime has to know before GC what GC would remove, and whose it is.
+//! The objects that a plugin has left on the node: a runtime has to know before GC what GC would remove, and whose it is.
 //!
 //! A plugin that leaves things outside the container has a function that lists them, from the same code by which its GC
 //! finds them. Nothing in here is used by ADD or DEL.

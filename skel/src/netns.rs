@@ -45,7 +45,7 @@ impl NetnsPath {
     /// The file that was opened, which may not be a namespace.
     ///
     /// # Errors
-    /// Why it could not be opened; `ENOENT` where it does not exist.
+    /// The reason why the file could not be opened; `ENOENT` where it does not exist.
     pub fn opened(&self) -> Result<BorrowedFd<'_>, Errno> {
         self.opened.as_ref().as_ref().map(AsFd::as_fd).map_err(|errno| *errno)
     }

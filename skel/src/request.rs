@@ -152,7 +152,7 @@ request! {
 }
 
 impl<C> GcRequest<C> {
-    /// What GC has to remove, for objects that are found by less than the attachment, or by a hash of it.
+    /// The attachments whose objects GC removes, for objects that are found by less than the attachment, or by a hash of it.
     #[must_use]
     pub fn sweep(&self) -> Sweep<&Attachment> {
         Sweep { valid: self.valid.iter().collect(), seen: self.seen.as_ref().map(|seen| seen.iter().collect()) }
