@@ -18,7 +18,7 @@ pub enum Advertised {
     Nothing,
     /// Addresses are available by DHCPv6 (flag M).
     Managed,
-    /// DHCPv6 gives no addresses: hosts make their own, of the advertised prefixes.
+    /// No addresses are available by DHCPv6: hosts make their own, of the advertised prefixes.
     Unmanaged,
 }
 
