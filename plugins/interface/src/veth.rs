@@ -97,7 +97,7 @@ pub fn advertisements_are_refused(name: &str) -> Result<bool> {
     Ok(sysctl::find(&Key::of_link("ipv6", name, "accept_ra")?)?.is_some_and(|value| value == "0"))
 }
 
-/// The same of a new link, which has the kernel's default, so it is not read.
+/// As [`refuse_advertisements`], for a new link: the link has the kernel's default, so the value is not read.
 pub(crate) fn refuse_advertisements_on_new(name: &str) -> Result<()> {
     unless_without_ipv6(sysctl::write(&Key::of_link("ipv6", name, "accept_ra")?, "0"))
 }
