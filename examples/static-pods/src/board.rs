@@ -9,17 +9,17 @@ use std::net::IpAddr;
 /// The phase of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Phase {
-    /// It waits for an event outside the pod.
+    /// The pod waits for an event outside it.
     Waiting,
-    /// Its network is being set up.
+    /// The pod's network is being set up.
     Starting,
-    /// It has everything that it requested.
+    /// The pod has everything that it requested.
     Running,
-    /// It is tried again later.
+    /// The pod is tried again later.
     Failed,
-    /// It is being taken down.
+    /// The pod is being taken down.
     Stopping,
-    /// It is gone, and nothing of it is left.
+    /// The pod is gone, and nothing of it is left.
     Gone,
     /// This program ends, and what is left of the pod is taken down at the next start.
     Left,
@@ -49,9 +49,9 @@ pub(crate) struct PodStatus {
     pub(crate) networks: Vec<String>,
     /// Requests without effect.
     pub(crate) warnings: Vec<String>,
-    /// Whether it is in the node's network.
+    /// Whether the pod is in the node's network.
     pub(crate) host_network: bool,
-    /// Its pause process.
+    /// The pod's pause process.
     pub(crate) pid: Option<u32>,
     /// When its sandbox was made, in seconds since 1970.
     pub(crate) created: Option<u64>,
@@ -64,9 +64,9 @@ pub(crate) struct PodStatus {
 pub(crate) enum Readiness {
     /// Objects of earlier runs are being removed.
     Collecting,
-    /// The reasons why they cannot.
+    /// The reasons why pods cannot have a network.
     NotReady(String),
-    /// They can.
+    /// Pods can have a network.
     Ready {
         /// The networks; the first is the default one.
         names: Vec<String>,

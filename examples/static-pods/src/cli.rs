@@ -31,7 +31,7 @@ pub(crate) enum Command {
     },
 }
 
-/// Which program, and where.
+/// A program to run, and the pod to run it in.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Exec {
     /// Folder of the records.

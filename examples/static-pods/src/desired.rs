@@ -15,7 +15,7 @@ pub(crate) struct Wanted {
     pub(crate) file: String,
 }
 
-/// One reading of the folder.
+/// A reading of the folder.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Desired {
     /// In the order of the files' names, then of the documents.
@@ -30,7 +30,7 @@ pub(crate) struct Desired {
 /// Reads the folder. One that does not exist asks for nothing, as in a kubelet.
 ///
 /// # Errors
-/// It exists and cannot be listed: then it is unknown which pods are wanted.
+/// The folder exists and cannot be listed: then it is unknown which pods are wanted.
 pub(crate) fn read(dir: &Path) -> io::Result<Desired> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Desired::default()),
@@ -46,7 +46,7 @@ pub(crate) fn read(dir: &Path) -> io::Result<Desired> {
     for name in names {
         match fs::read(dir.join(&name)) {
             Ok(bytes) => desired.add(&name, &bytes),
-            // It went between the listing and now, and with it what it asked for.
+            // The file was deleted after the listing, and its pods are no longer wanted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => (),
             Err(error) => desired.broken(&name, format!("cannot read it: {error}")),
         }

@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(text(words(5, "0.0.1"), Vec::new()).lines().count(), 3);
         assert_eq!(text(Vec::new(), words(40, "a")).split_whitespace().count(), 1 + 32);
         assert!(text(Vec::new(), words(30, &"a".repeat(200))).len() <= "search ".len() + 2048 + 1);
-        // One value stays one value.
+        // A value with a line break adds no line.
         assert_eq!(text(vec!["192.0.2.1\noptions debug".to_owned(), String::new()], Vec::new()), "");
     }
 }

@@ -118,7 +118,7 @@ impl Kubelet {
     fn read_folder(&mut self) -> Option<Desired> {
         match desired::read(&self.options.manifests) {
             Ok(desired) => Some(desired),
-            // It is unknown which pods are wanted, so nothing is changed.
+            // The wanted pods are unknown, so nothing is changed.
             Err(error) => {
                 let folder = self.options.manifests.display().to_string();
                 self.board.problems.insert(folder, vec![format!("cannot list the folder: {error}")]);
@@ -167,7 +167,7 @@ impl Kubelet {
             Phase::Gone => {
                 self.board.pods.remove(&key);
                 self.workers.remove(&key);
-                // It may be wanted again since the worker saw that it was not.
+                // The pod may be wanted again since the worker saw that it was not.
                 if *self.leaving.borrow() == Leaving::No && self.desired.find(&key).is_some() {
                     let desired = std::mem::take(&mut self.desired);
                     self.apply(desired);

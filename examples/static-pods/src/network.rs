@@ -27,7 +27,7 @@ pub(crate) struct Up {
     pub(crate) addresses: Vec<IpAddr>,
     /// As `network:interface`.
     pub(crate) networks: Vec<String>,
-    /// What it asked for and did not get.
+    /// Requests of the pod without effect.
     pub(crate) warnings: Vec<String>,
     /// What plugins say of DNS.
     pub(crate) dns: Dns,
@@ -53,7 +53,7 @@ impl Network {
             .loopback(options.loopback.into())
             .deadline(options.deadline);
         if !options.verbose {
-            // Their errors come as results; the rest would be drawn into the table.
+            // Errors of plugins come as results; the rest would be drawn into the table.
             builder = builder.stderr(|_, _| ());
         }
         let node = match std::fs::read_to_string(&options.resolv_conf) {
@@ -137,7 +137,7 @@ impl Network {
     }
 }
 
-/// What is on the node, so that pods of other runtimes on the same networks stay.
+/// The inventory of the node, so that pods of other runtimes on the same networks stay.
 #[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
 fn node_inventory() -> on_node::Node {
     on_node::Node { search_path: std::env::var("PATH").unwrap_or_default() }

@@ -1,7 +1,7 @@
 //! The pause process, which holds a pod's namespaces and does nothing else.
 //!
-//! It is this executable under a hidden subcommand. Its parent writes `go` once the pod's record names the process; if
-//! its stdin ends before that, it ends too, so a parent that is killed in between leaves none.
+//! The process is this executable under a hidden subcommand. Its parent writes `go` once the pod's record names the
+//! process; if its stdin ends before that, it ends too, so a parent that is killed in between leaves none.
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal};

@@ -71,7 +71,7 @@ impl Drop for Claim {
     }
 }
 
-/// One packet could be meant for both.
+/// Returns whether a packet could be meant for both.
 fn clash(one: &Port, other: &Port) -> bool {
     let same_ip = match (one.host_ip, other.host_ip) {
         (Some(one), Some(other)) => one == other,

@@ -58,7 +58,7 @@ impl Process {
     /// Ends it, by force if it does not by itself.
     pub(crate) async fn end(&self) {
         for signal in [Signal::TERM, Signal::KILL] {
-            // It may have ended before: then the wait is short.
+            // The process may have ended before: then the wait is short.
             pidfd_send_signal(self.pidfd.get_ref(), signal).ok();
             if tokio::time::timeout(GRACE, self.ended()).await.is_ok() {
                 return;
@@ -87,7 +87,7 @@ fn parse_stat(text: &str) -> Option<(u64, char)> {
 }
 
 impl ProcessId {
-    /// Whether it runs, without opening a handle.
+    /// Returns whether the process runs, without opening a handle.
     pub(crate) fn runs(self) -> bool {
         stat(self.pid).is_some_and(|(start_ticks, state)| start_ticks == self.start_ticks && !"ZX".contains(state))
     }

@@ -19,7 +19,7 @@ pub(crate) enum Output {
     Json,
 }
 
-/// What is on stdout already.
+/// The state of stdout.
 #[derive(Debug)]
 pub(crate) struct Screen {
     output: Output,

@@ -18,9 +18,9 @@ use std::time::{Duration, SystemTime};
 pub(crate) struct Record {
     /// The sandbox's ID, and the record's file name.
     pub(crate) sandbox: String,
-    /// What it was made from.
+    /// The manifest that the sandbox was made from.
     pub(crate) manifest: Manifest,
-    /// Name of the file that was in.
+    /// Name of the manifest's file.
     pub(crate) file: String,
     /// Seconds since 1970.
     pub(crate) created: u64,
@@ -140,7 +140,7 @@ pub(crate) fn find_resolv_conf(dir: &Path, record: &Record) -> Option<PathBuf> {
 /// The records in a state folder that another instance uses.
 pub(crate) fn read_all(dir: &Path) -> Result<Vec<Record>> {
     let paths = paths(&dir.join("sandboxes"))?;
-    // What is half gone is passed over.
+    // A record that cannot be read, as it is being removed, is skipped.
     Ok(paths.iter().filter(|path| is_record(path) && !is_temporary(path)).filter_map(|path| read(path).ok()).collect())
 }
 

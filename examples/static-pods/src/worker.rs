@@ -1,4 +1,4 @@
-//! One pod's life: a task that makes it as its manifest requests and keeps it so.
+//! A pod's life: a task that makes it as its manifest requests and keeps it so.
 //!
 //! All of a worker's state is in its fields, so it may be stopped at any `await` without losing anything; the objects
 //! on the node are in the record, so even the fields may be lost. While one worker waits for a plugin, other pods are
@@ -41,13 +41,13 @@ pub(crate) enum Leaving {
     AtOnce,
 }
 
-/// What was made for the pod.
+/// The objects made for the pod.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pub(crate) record: Record,
     /// The pause process; `None` once it has ended.
     pub(crate) process: Option<Process>,
-    /// Its network, once that is complete.
+    /// The pod's network, once that is complete.
     pub(crate) up: Option<Up>,
 }
 
@@ -143,7 +143,7 @@ impl Worker {
         let process = match started {
             Ok((process, go)) => {
                 record.pause = Some(process.id());
-                // It is recorded before it can outlive this program.
+                // The process is recorded before it can outlive this program.
                 state.save(&record).and_then(|()| go.say()).map(|()| process)
             }
             Err(error) => Err(error),

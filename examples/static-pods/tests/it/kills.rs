@@ -9,7 +9,7 @@ fn every_pod_is_there_once_whenever_the_program_was_killed() {
     let scene = Scene::new();
     let names = ["a", "b", "c"];
     for moment in 0..24 {
-        // One comes, one goes and one changes with each start.
+        // With each start a pod comes, another goes and the third changes.
         for (index, name) in names.iter().enumerate() {
             match (moment + index) % 3 {
                 0 => std::fs::remove_file(format!("/run/manifests/{name}.yaml")).unwrap_or_default(),

@@ -71,7 +71,7 @@ fn a_killed_pause_process_is_replaced() {
     scene.assert_nothing_is_left();
 }
 
-/// Its own session, so keys on our terminal are not for it, and nothing of ours is held open by it.
+/// A pause process has a session of its own, so keys on our terminal are not for it, and it holds nothing of ours open.
 #[test]
 fn a_pause_process_has_nothing_of_its_parent() {
     let scene = Scene::new();

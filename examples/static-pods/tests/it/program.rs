@@ -101,7 +101,7 @@ impl Program {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Timeout) => panic!("did not end within {DEADLINE:?} after\n{}", self.text()),
-                // Its end closes its stdout, which no other process has open.
+                // The program's end closes its stdout, which no other process has open.
                 Err(RecvTimeoutError::Disconnected) => return self.child.wait().expect("cannot wait"),
             }
         }

@@ -99,7 +99,7 @@ impl Scene {
         Namespace::at(format!("/proc/{pid}/ns/net"))
     }
 
-    /// What there is of pods on the node.
+    /// The traces of pods on the node.
     pub(crate) fn traces(&self) -> Traces {
         let links = self.node.host().links();
         Traces {
@@ -174,7 +174,7 @@ fn names(dir: &str) -> Vec<String> {
 impl Drop for Scene {
     fn drop(&mut self) {
         for pid in processes() {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).ok();
         }
     }
