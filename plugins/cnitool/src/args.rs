@@ -202,7 +202,7 @@ pub(crate) struct Whole {
     pub(crate) _netns: Option<String>,
 }
 
-/// What is validated, and how strictly.
+/// The networks to validate, and how strictly.
 #[derive(Debug, Args)]
 pub(crate) struct Validate {
     /// Networks, by name, paths of files (with a /), or - for standard input [default: all of the folder]
@@ -227,7 +227,7 @@ pub(crate) struct Doctor {
     pub(crate) check: bool,
 }
 
-/// What is shown of the node.
+/// The part of the node to show, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     /// Only this network, by name
@@ -255,7 +255,7 @@ pub(crate) enum Format {
     Dot,
 }
 
-/// What is shown of addresses.
+/// Verbs about addresses.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ipam {
     /// List the addresses that are held: by which container, since when, and whether it lives
@@ -296,7 +296,7 @@ pub(crate) struct Shown {
     pub(crate) csv: bool,
 }
 
-/// What is shown of the log of calls.
+/// The calls of the log to show.
 #[derive(Debug, Args)]
 pub(crate) struct Log {
     /// Only calls for this container
@@ -337,7 +337,7 @@ fn seconds(word: &str) -> Result<u64, String> {
     }
 }
 
-/// What is on the page is the node's business.
+/// Parses an address of the loopback: other hosts are not to see the page.
 fn loopback(word: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr =
         word.parse().map_err(|_err| "want an address and a port, such as 127.0.0.1:9990".to_owned())?;

@@ -56,7 +56,7 @@ impl Counts for Slowest<'_> {
 /// A step, and the call that it is part of.
 struct Slow {
     us: u64,
-    /// What was done; time, verb, plugin, network and container of the call.
+    /// The step; time, verb, plugin, network and container of its call.
     cells: [String; 6],
 }
 

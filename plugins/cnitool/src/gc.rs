@@ -61,7 +61,7 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
     Ok(outcome?)
 }
 
-/// What was to be removed, and is still there: plugins keep what they find in use.
+/// The attachments that were to be removed, and of which objects remain: plugins keep those that they find in use.
 fn still_there(settings: &Settings, network: &NetworkConf, cached: &[Cached], survey: &Survey) -> Vec<OnNode> {
     if survey.removed.is_empty() {
         return Vec::new();
@@ -95,7 +95,7 @@ async fn delete(settings: &Settings, network: &NetworkConf, left: &[OnNode]) {
     for id in left.iter().filter_map(|found| found.id.as_ref()) {
         let AttachmentId { container_id, ifname } = id;
         let Ok(name) = network.network_name() else { return };
-        // Its ADD has begun since: it is another one by now.
+        // An ADD has begun since: the attachment is a new one.
         if !matches!(settings.runtime.cache().find(&name, id), Ok(None)) {
             continue;
         }
@@ -318,7 +318,7 @@ struct Plan<'a> {
     network: &'a NetworkConf,
     cached: &'a [Cached],
     survey: &'a Survey,
-    /// What was to be removed, and is still there.
+    /// The attachments that were to be removed, and of which objects remain.
     left: Vec<OnNode>,
 }
 

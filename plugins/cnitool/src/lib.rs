@@ -114,7 +114,7 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
     // A write beyond the limit of a file's size (RLIMIT_FSIZE) then fails, where the signal would end the process
     // without a rollback. Plugins start with the default action, and do the same for themselves.
     let _too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
-    // One that was ignored when the process started, as by nohup, stays ignored.
+    // A signal that was ignored when the process started, as by nohup, stays ignored.
     let signals: Vec<(i32, Signal)> = ending_signals()
         .into_iter()
         .map(|number| Ok((number, signal(SignalKind::from_raw(number))?)))

@@ -48,7 +48,7 @@ async fn page(settings: &Settings, words: &Metrics, log: &mut Log) -> anyhow::Re
     Ok(page.text()?)
 }
 
-/// What was counted in the log of calls, and up to which place: a later page only reads on from there.
+/// The counts of the log of calls, and the place up to which they go: a later page only reads on from it.
 struct Log {
     place: Place,
     counted: Counted,

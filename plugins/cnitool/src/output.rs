@@ -134,7 +134,7 @@ impl Output {
     pub(crate) fn error(self, error: &anyhow::Error) {
         let text = match (self.is_json, error.downcast_ref()) {
             (true, _) => one_line(&to_cni_error(error)),
-            // Its own text has neither remedy nor outcome of a rollback.
+            // The error's own text has neither remedy nor outcome of a rollback.
             (false, Some(Error::Cache { .. })) => to_cni_error(error).to_string(),
             (false, _) => format!("{error:#}"),
         };

@@ -32,18 +32,18 @@ pub(crate) struct NetworkPlan {
 pub(crate) struct PluginPlan {
     /// The plugin.
     pub(crate) plugin: PluginType,
-    /// Its executable.
+    /// The plugin's executable.
     pub(crate) executable: PathBuf,
-    /// What it would do.
+    /// The outcome of its ADD.
     pub(crate) outcome: Outcome,
 }
 
-/// What is known of a plugin's ADD.
+/// The outcome of a plugin's ADD, as far as it is known.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
     /// These steps.
     Steps(Box<Preview>),
-    /// It would fail, before it changes anything.
+    /// ADD would fail, before it changes anything.
     Fails(CniError),
     /// Nothing: the executable is of another make.
     OtherMake,
@@ -67,7 +67,7 @@ impl NetworkPlan {
 /// What ADD would do now.
 ///
 /// # Errors
-/// Those with which ADD fails before it calls a plugin: an unknown version, an executable that is not found.
+/// Errors with which ADD fails before it calls a plugin: an unknown version, an executable that is not found.
 pub(crate) fn plan(runtime: &Runtime, network: &NetworkConf, attachment: &Attachment) -> Result<NetworkPlan, Error> {
     let version = network.version().map_err(Error::Invalid)?;
     network.network_name().map_err(Error::Invalid)?;
@@ -121,7 +121,7 @@ fn of_plugin(runtime: &Runtime, makes: &Makes, plugin: &PluginType, executable: 
     }
 }
 
-/// Which executables are of this suite: each is read once.
+/// Tells which executables are of this suite: each is read once.
 #[derive(Default)]
 struct Makes(RefCell<BTreeMap<PathBuf, bool>>);
 

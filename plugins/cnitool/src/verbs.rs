@@ -40,7 +40,7 @@ fn refuse_taken(settings: &Settings, network: &NetworkConf, attachment: &Attachm
         return Ok(());
     }
     let (netns, ifname) = (&attachment.netns, attachment.id.ifname.as_str());
-    // What is wrong with the namespace, the plugin says best.
+    // The plugin reports best what is wrong with the namespace.
     let inside = Netns::open(Path::new(netns)).ok().and_then(|netns| Kernel::in_netns(&netns).ok());
     let Some(link) = inside.and_then(|inside| link::find(&inside, ifname).ok()).flatten() else { return Ok(()) };
     // An earlier ADD of the same.

@@ -1,4 +1,4 @@
-//! What is on the node or in the cache, and whose container is gone.
+//! Objects on the node or in the cache whose container is gone.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -53,7 +53,7 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
     networks
 }
 
-/// One finding for each file with errors or warnings.
+/// Adds a finding for each file with errors or warnings.
 fn faults(report: &Report, findings: &mut Vec<Finding>) {
     for (file, source) in report.sources.iter().enumerate() {
         let grave: Vec<_> = report.of_file(file).filter(|finding| finding.level > Level::Note).collect();

@@ -13,7 +13,7 @@ pub struct Finding {
     pub level: Level,
     /// The network that it concerns; `None`: the node.
     pub network: Option<String>,
-    /// What is wrong, on one line.
+    /// The fault, on one line.
     pub what: String,
     /// What shows it: objects, files, values; may be long.
     pub evidence: Vec<String>,
@@ -97,7 +97,7 @@ impl Kind {
         Self::Unseen,
     ];
 
-    /// Its name.
+    /// The kind's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -122,7 +122,7 @@ impl Kind {
         }
     }
 
-    /// What it means for containers.
+    /// The consequence for containers.
     #[must_use]
     pub const fn consequence(self) -> &'static str {
         match self {

@@ -37,7 +37,7 @@ pub struct Node<'a> {
     pub conf_dir: &'a Path,
     /// The plugins whose keys can be checked.
     pub known: &'a [Known],
-    /// What is on the node.
+    /// The inventory of the node.
     pub inventory: &'a on_node::Node,
     /// Whether CHECK of each attachment is called as well, for 60 seconds at most.
     pub checks: bool,

@@ -1,6 +1,7 @@
 //! JSON Schemas (draft 2020-12) of networks, plugins and results: what editors and other validators check files by.
 //!
-//! They are made by asking the parsers, so they cannot have other keys or types. What a key means is said in its plugin's page.
+//! The schemas are made by asking the parsers, so they cannot have other keys or types. The plugin's page says what a key
+//! means.
 
 mod ask;
 mod readme;
@@ -90,7 +91,7 @@ fn named(error: CniError) -> (String, String) {
 /// A configuration that the plugin's parser accepts.
 #[must_use]
 pub fn accepted(plugin: &Known) -> Value {
-    // One plugin or another needs each of these keys.
+    // Each of these keys is required by some plugin.
     let mut base = json!({
         "name": "pods",
         "type": plugin.name,

@@ -1,4 +1,4 @@
-//! What was found of each attachment, and the conclusion from it.
+//! The traces found of each attachment, and the conclusion from them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,20 +20,20 @@ use crate::{Seen, plugins, stores};
 /// An ADD that began this long ago may still be under way.
 const YOUNG: Duration = Duration::from_secs(60);
 
-/// What was found of one attachment.
+/// The traces found of one attachment.
 #[derive(Debug, Default)]
 struct Evidence {
     links: Vec<Link>,
     reserved: Vec<(IpAddr, SystemTime)>,
     rules: Vec<String>,
     others: Vec<String>,
-    /// Its addresses, which count where nothing else shows life.
+    /// The attachment's addresses, which count where nothing else shows life.
     addresses: Vec<IpAddr>,
     /// Namespaces of its records to which the recorded paths do not lead.
     namespaces: Vec<[u64; 2]>,
-    /// What its links and records say.
+    /// The state of the container, by the attachment's links and records.
     life: Option<Life>,
-    /// Whether it has a mark that says nothing of the container, though that may live.
+    /// Whether the attachment has a mark that says nothing of the container, though that may live.
     is_untold: bool,
     is_young: bool,
 }

@@ -69,11 +69,11 @@ impl Inventory for Node {
 pub struct Seen {
     /// The attachment; `None` if the mark does not identify it.
     pub id: Option<AttachmentId>,
-    /// The host's links with its mark.
+    /// The host's links with the attachment's mark.
     pub links: Vec<Link>,
-    /// Its addresses in host-local's folders, with the time that each was given.
+    /// The attachment's addresses in host-local's folders, with the time that each was given.
     pub reserved: Vec<(IpAddr, SystemTime)>,
-    /// Its rules of masquerade and spoof guard in the packet filter, as text for people.
+    /// The attachment's rules of masquerade and spoof guard in the packet filter, as text for people.
     pub rules: Vec<String>,
     /// What the network's other plugins have left of it, as text for people.
     pub others: Vec<String>,

@@ -1,8 +1,8 @@
 //! All plugins, and what each leaves on the node beside host veths, reservations and rules of masquerade and spoof guards.
 //!
-//! Those three are looked for in any network: most interface plugins have them. The rest only a network can have that has
-//! the plugin, as GC calls no other. Each list comes from the plugin's own crate, from the code by which its GC finds what it
-//! removes.
+//! Host veths, reservations and these rules are searched for in any network: most interface plugins have them. Only a
+//! network that has the plugin can have the rest, as GC calls no other. Each list comes from the plugin's own crate, from
+//! the code by which its GC finds what it removes.
 
 use cni_filter::Noted;
 use cni_spec::{Attachment, CniError, ConfObject, ContainerId, FromAnyConf, IfName, NetworkName};

@@ -101,13 +101,13 @@ impl Place {
 
 /// Receives records.
 pub(crate) trait Counts {
-    /// What was received before is of another log.
+    /// Starts anew: the records received before are of another log.
     fn begin(&mut self);
     /// The next record.
     fn add(&mut self, record: Record);
 }
 
-/// Which records are wanted.
+/// The records that are wanted.
 pub(crate) struct Filter<'a> {
     pub(crate) container: Option<&'a str>,
     pub(crate) errors: bool,
@@ -197,9 +197,9 @@ struct LinesBack {
     file: File,
     /// The offset of `block` in the file.
     at: u64,
-    /// What was read last, up to the end of a line, or of the file.
+    /// The bytes read last, up to the end of a line, or of the file.
     block: Vec<u8>,
-    /// The length of what of `block` was not returned yet.
+    /// The length of the part of `block` that was not returned yet.
     left: usize,
     /// The end of `block` was left out, as its line is too long.
     is_cut: bool,

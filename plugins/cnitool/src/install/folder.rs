@@ -15,7 +15,7 @@ pub(super) const REPLACED: &str = ".replaced";
 /// The prefix of a stage's name.
 const STAGE: &str = ".cni-install-";
 
-/// What is at a file's place before the installation.
+/// The entry at a file's place before the installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Nothing.

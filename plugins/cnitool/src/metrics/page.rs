@@ -27,7 +27,7 @@ pub(crate) use calls::Calls;
 /// The content type of [`Page::text`].
 pub(crate) const CONTENT_TYPE: &str = TEXT_FORMAT;
 
-/// What one scrape gets.
+/// The page that one scrape gets.
 #[derive(Debug)]
 pub(crate) struct Page {
     registry: Registry,

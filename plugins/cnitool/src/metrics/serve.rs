@@ -43,9 +43,9 @@ type Clients = BTreeMap<u64, Rc<Client>>;
 /// A connection.
 #[derive(Default)]
 struct Client {
-    /// It has sent its request, and no answer is ready.
+    /// The client has sent its request, and no answer is ready.
     waits: Cell<bool>,
-    /// Its place is another one's now.
+    /// Another client has taken this one's place.
     replaced: Notify,
 }
 
@@ -91,7 +91,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// One request a connection.
+/// Serves a single request on a connection.
 async fn serve(stream: TcpStream, collect: &impl AsyncFn() -> anyhow::Result<String>, last: &Last, client: Rc<Client>) {
     let answer = service_fn(async |request: Request<Incoming>| {
         client.waits.set(true);

@@ -47,7 +47,7 @@ fn each_plugin_is_a_file_of_its_own() {
     for name in ["target/bridge", "target/host-local", "target/cnitool"] {
         assert_eq!((meta(name).nlink(), meta(name).mode() & 0o7777), (1, 0o755), "{name}");
     }
-    // What was installed installs again: elsewhere, and over itself.
+    // An installed executable installs again: elsewhere, and over itself.
     let mut again = tool.on_path(&tool.path("target/cnitool"));
     again.args(["install", "--json", "--plugin", "bridge", "--bin-dir"]).arg(tool.path("target"));
     again.arg("--from").arg(tool.path("from/cni-plugins"));

@@ -28,7 +28,7 @@ fn upgrade(tool: &Tool, options: &[String]) -> Ended {
     for (name, text) in
         [("bridge", old.as_str()), ("cnitool", old.as_str()), ("host-local", "theirs"), ("noop", old.as_str())]
     {
-        // What is there may be one file of many names.
+        // The file in place may be one of many names.
         std::fs::remove_file(tool.path("target").join(name)).ok();
         tool.executable(&format!("target/{name}"), text);
     }

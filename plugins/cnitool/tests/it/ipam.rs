@@ -121,7 +121,7 @@ fn a_reserved_address_is_held_until_it_is_released() {
     assert!(again.contains("cannot release 10.1.0.5 in network pods: it is not held"), "{again}");
 }
 
-/// What is younger than a minute may belong to an ADD under way.
+/// A reservation younger than a minute may belong to an ADD under way.
 #[test]
 fn an_address_of_a_container_that_may_live_is_released_by_force_only() {
     let tool = tool();

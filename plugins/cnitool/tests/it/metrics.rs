@@ -40,7 +40,7 @@ fn only_a_log_that_is_named_has_to_be_there() {
     assert!(failed.stderr.contains("cannot read log /nonexistent/calls.log"), "{}", failed.stderr);
 }
 
-/// Its folder may be others' to write.
+/// Other users may write the log's folder.
 #[test]
 fn a_log_without_end_is_none() {
     let tool = Tool::new();

@@ -1,4 +1,4 @@
-//! Whether this node has the plugins, and the versions they speak.
+//! The plugins that this node has, and the versions they speak.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -19,7 +19,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Its name.
+    /// The level's name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -43,11 +43,11 @@ pub struct Finding {
     pub level: Level,
     /// The file's place among the sources.
     pub file: usize,
-    /// Its bytes in the text.
+    /// The finding's bytes in the text.
     pub span: Range<usize>,
     /// The key that it is about, `plugins[0].ipam`; may be empty.
     pub key: String,
-    /// What is wrong, on one line.
+    /// The fault, on one line.
     pub message: String,
     /// What to do; may be empty.
     pub help: String,

@@ -8,11 +8,11 @@ use cni_spec::{CniError, ConfObject, SpecVersion};
 /// The place of a plugin in a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It makes the container's interface.
+    /// The plugin makes the container's interface.
     Interface,
-    /// It changes an attachment that an earlier plugin made.
+    /// The plugin changes an attachment that an earlier one made.
     Chained,
-    /// It stands in `ipam.type`, and manages addresses.
+    /// The plugin is named in `ipam.type`, and manages addresses.
     Address,
     /// Any place in a list.
     Any,
@@ -21,15 +21,15 @@ pub enum Role {
 /// A plugin.
 #[derive(Clone, Copy)]
 pub struct Known {
-    /// Its `type`.
+    /// The plugin's `type`.
     pub name: &'static str,
-    /// Its place.
+    /// The plugin's place in a network.
     pub role: Role,
     /// The versions it speaks, oldest first.
     pub versions: &'static [SpecVersion],
     /// The parser of its keys: code 7 or 2, naming key and value.
     pub parse: fn(&Rc<ConfObject>, SpecVersion) -> Result<(), CniError>,
-    /// Its page in Markdown. Tables whose first column is named `key` describe its keys.
+    /// The plugin's page in Markdown. Tables whose first column is named `key` describe its keys.
     pub readme: &'static str,
 }
 

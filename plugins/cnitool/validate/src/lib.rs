@@ -1,7 +1,7 @@
 //! Faults of network configurations, each at its place in the file: what a runtime or an editor shows before a pod starts.
 //!
 //! [`validate`] reads files as a runtime does and says what ADD would refuse, and what an operator most likely did not mean.
-//! It changes nothing and calls no plugin. [`executables::look`] asks the plugins on this node for their versions.
+//! The check changes nothing and calls no plugin. [`executables::look`] asks the plugins on this node for their versions.
 //!
 //! | Module | What it has |
 //! |---|---|
@@ -30,7 +30,7 @@ pub use finding::{Finding, Level};
 pub use known::{Known, Role};
 pub use source::{Form, Source};
 
-/// What was found in several files.
+/// The findings in several files.
 #[derive(Debug)]
 pub struct Report {
     /// The files, in the order given.

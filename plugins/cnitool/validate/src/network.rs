@@ -1,4 +1,4 @@
-//! One file: syntax, the list's keys, each plugin's keys.
+//! A single file: syntax, the list's keys, each plugin's keys.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -136,7 +136,7 @@ fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: 
         let Some(bytes) = network.plugin_conf(index) else { continue };
         let name = plugin.plugin_type.as_str();
         let Some(own) = known::find(known, name) else {
-            // It may give its address plugin another config than it has here.
+            // An unknown plugin may give its address plugin another config than it has here.
             stranger(&join(&base, "type"), name, known, notes);
             continue;
         };
@@ -170,7 +170,7 @@ fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Kn
     let Ok(object) = ConfObject::parse(bytes).map(Rc::new) else { return };
     if let Err(mut error) = (plugin.parse)(&object, version) {
         for misspelt in object.misspelt() {
-            // It has a finding of its own.
+            // A misspelt key has a finding of its own.
             error.details = error.details.replace(&misspelt.to_string(), "").trim().to_owned();
         }
         let part = if plugin.role == Role::Address { "ipam" } else { "" };

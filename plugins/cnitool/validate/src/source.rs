@@ -15,7 +15,7 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 pub enum Form {
     /// A list of plugins: `*.conflist`.
     List,
-    /// One plugin: `*.conf` and `*.json`.
+    /// A single plugin: `*.conf` and `*.json`.
     Single,
     /// The one of both that it looks like: a stream has no name.
     Either,
@@ -24,13 +24,13 @@ pub enum Form {
 /// A file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Its path, for people.
+    /// The file's path, for people.
     pub name: String,
-    /// Its text. Bytes that are no UTF-8 are replaced, as a runtime does.
+    /// The file's text. Bytes that are no UTF-8 are replaced, as a runtime does.
     pub text: String,
     /// How it is read.
     pub form: Form,
-    /// Whether it is a single plugin's config.
+    /// Whether the file is a single plugin's config.
     is_single: bool,
     /// The places at which the pieces of the text begin, so that [`Source::position`] counts in one piece only.
     pieces: Vec<Place>,
@@ -195,8 +195,8 @@ impl Tree<'_> {
     }
 }
 
-/// One step along a path: the place of the key, if it is a key's; the value; the rest of the path. Of keys that contain dots, such as
-/// a sysctl's, the longest counts.
+/// A step along a path: the place of the key, if it is a key's; the value; the rest of the path. Of keys that contain
+/// dots, such as a sysctl's, the longest counts.
 fn step<'a, 'b, 'c>(node: &'b Value<'a>, path: &'c str) -> Option<(Option<Range<usize>>, &'b Value<'a>, &'c str)> {
     match node {
         Value::Object(object) => {

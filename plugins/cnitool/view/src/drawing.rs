@@ -26,13 +26,13 @@ pub struct Drawing {
 /// A box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
-    /// Which network, counted from 0: boxes of one are drawn together.
+    /// The network's number, counted from 0: boxes of one network are drawn together.
     pub group: usize,
-    /// What it is, from which its place follows.
+    /// The kind of object, from which the box's place follows.
     pub rank: Rank,
     /// The worst that it says.
     pub tone: Tone,
-    /// Its text.
+    /// The box's text.
     pub text: Vec<Vec<Part>>,
 }
 
@@ -78,7 +78,7 @@ impl Drawing {
             let masters = network.attachments.get(at).into_iter().flat_map(|attachment| &attachment.links);
             let masters = masters.filter_map(|link| link.master.as_ref());
             let of = |master: &String| network.links.iter().position(|link| link.name == *master);
-            // One without a link on the host, such as a macvlan, is on the network's master.
+            // An attachment without a link on the host, such as a macvlan, is on the network's master.
             let only = (places.len() == 1).then_some(0);
             let above = masters.filter_map(of).next().or(only).and_then(|at| places.get(at));
             self.lines.push((above.copied().unwrap_or(head), place));

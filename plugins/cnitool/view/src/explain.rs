@@ -1,4 +1,4 @@
-//! Who has an address, a container, an interface or a port, and what becomes of its packets.
+//! The owner of an address, a container, an interface or a port, and what becomes of its packets.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,7 +20,7 @@ use crate::{Attachment, Maker, Network, Node, Origin, View, leads_to, look, word
 const OUTSIDE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
-/// What is never looked at.
+/// Objects that are never examined.
 const BEYOND: [&str; 3] = [
     "other tables of iptables and nf_tables, eBPF programs, and neighbours",
     "rules of routing (ip rule), and routes of other tables",
@@ -30,7 +30,7 @@ const BEYOND: [&str; 3] = [
 /// An answer.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
-    /// What it is, in a sentence.
+    /// The object found, in a sentence.
     pub what: String,
     /// The attachment that has it, with its network's name.
     pub attachment: Option<(String, Attachment)>,
@@ -42,7 +42,7 @@ pub struct Answer {
     pub from: Vec<String>,
     /// Why packets are dropped, or may be.
     pub drops: Vec<String>,
-    /// What was not looked at.
+    /// The objects that were not examined.
     pub unseen: Vec<String>,
 }
 

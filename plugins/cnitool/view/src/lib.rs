@@ -42,7 +42,7 @@ pub struct Node<'a> {
     pub runtime: &'a Runtime,
     /// The folder of networks.
     pub conf_dir: &'a Path,
-    /// What is on the node.
+    /// The inventory of the node.
     pub inventory: &'a on_node::Node,
 }
 
@@ -62,7 +62,7 @@ pub struct View {
 /// A network.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// Its name.
+    /// The network's name.
     pub name: String,
     /// How it is known.
     pub origin: Origin,
@@ -76,7 +76,7 @@ pub struct Network {
     pub by_hand: Vec<IpAddr>,
     /// Reserved addresses whose owner is unknown: the file cannot be read, or names no valid owner.
     pub unreadable: Vec<IpAddr>,
-    /// Its attachments, by container and interface.
+    /// The network's attachments, by container and interface.
     pub attachments: Vec<Attachment>,
     /// Objects whose mark does not identify their attachment.
     pub nameless: Vec<String>,
@@ -102,15 +102,15 @@ pub enum Origin {
 /// A link that a network's attachments share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shared {
-    /// Its name.
+    /// The link's name.
     pub name: String,
     /// The kernel's name of its kind; empty for hardware.
     pub kind: String,
-    /// Whether it is set up.
+    /// Whether the link is set up.
     pub up: bool,
-    /// Its MTU.
+    /// The link's MTU.
     pub mtu_bytes: u32,
-    /// Its addresses.
+    /// The link's addresses.
     pub addresses: Vec<IpNetwork>,
     /// How many ports it has, of this network and of others.
     pub ports: usize,
@@ -123,21 +123,21 @@ pub struct Attachment {
     pub id: AttachmentId,
     /// The namespace's path; empty if the cache does not have it.
     pub netns: String,
-    /// Its addresses, by the cache and by its reservations.
+    /// The attachment's addresses, by the cache and by its reservations.
     pub addresses: Vec<IpAddr>,
-    /// Its ends on the host.
+    /// The attachment's ends on the host.
     pub links: Vec<HostLink>,
     /// The node's ports that are forwarded to it.
     pub ports: Vec<Forward>,
     /// The highest rate of packets to and from the container.
     pub limits: Limits,
-    /// Its rules in the packet filter.
+    /// The attachment's rules in the packet filter.
     pub rules: Vec<String>,
     /// What the network's other plugins have left of it on the node.
     pub others: Vec<String>,
     /// When it was made, by its reservation or the cache.
     pub since: Option<SystemTime>,
-    /// Who made its interface.
+    /// The maker of its interface.
     pub maker: Maker,
     /// Whether its container lives.
     pub life: Life,
@@ -150,11 +150,11 @@ pub struct Attachment {
 /// A host veth.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLink {
-    /// Its name.
+    /// The veth's name.
     pub name: String,
     /// The bridge that it is a port of.
     pub master: Option<String>,
-    /// Whether it is set up.
+    /// Whether the veth is set up.
     pub up: bool,
 }
 
@@ -167,7 +167,7 @@ pub struct Limits {
     pub from_bytes: Option<u64>,
 }
 
-/// Who made an attachment's interface.
+/// The maker of an attachment's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maker {
     /// This suite: the interface has its mark.
@@ -179,7 +179,7 @@ pub enum Maker {
 }
 
 impl Maker {
-    /// Its name in JSON.
+    /// The maker's name in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -190,7 +190,7 @@ impl Maker {
     }
 }
 
-/// One word for a state.
+/// The word for a state.
 #[must_use]
 pub const fn word(life: Life) -> &'static str {
     match life {

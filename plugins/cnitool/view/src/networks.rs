@@ -1,4 +1,4 @@
-//! Which networks there are: those of the folder, those that only the cache knows, and those that left only traces.
+//! The networks of a node: those of the folder, those that only the cache knows, and those that left only traces.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ pub(crate) fn folders(node: Node<'_>) -> Vec<PathBuf> {
         folders.extend(objects.filter_map(|object| folder(&name, &object["ipam"].to_string())));
     }
     folders.extend(stores);
-    // One that does not exist yet comes into being in another.
+    // A folder that does not exist yet will be created in its nearest existing ancestor.
     let existing = |folder: PathBuf| folder.ancestors().find(|folder| folder.is_dir()).map(Path::to_owned);
     let mut folders: Vec<_> = folders.into_iter().filter_map(existing).collect();
     folders.sort();

@@ -24,14 +24,14 @@ const ROUNDED_BITS: u32 = 40;
 pub struct Branch {
     /// The line.
     pub line: Vec<Part>,
-    /// What is below it.
+    /// The branches below it.
     pub below: Vec<Branch>,
 }
 
 /// Some words of a line. Nothing in them acts on a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// What they are.
+    /// The tone, from which the words' colour follows.
     pub tone: Tone,
     /// The words.
     pub text: String,
@@ -55,7 +55,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// Its name in pictures.
+    /// The tone's name in pictures.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -124,13 +124,13 @@ fn of_network(network: &Network, at: SystemTime) -> Branch {
 
 /// What a network's tree consists of.
 pub(crate) struct Parts {
-    /// Its name, its plugins, its file.
+    /// The network's name, its plugins, its file.
     pub(crate) head: Branch,
-    /// Its bridges and masters.
+    /// The network's bridges and masters.
     pub(crate) links: Vec<Branch>,
-    /// Its ranges, addresses held by hand, and those whose owner is unknown.
+    /// The network's ranges, addresses held by hand, and those whose owner is unknown.
     pub(crate) own: Vec<Branch>,
-    /// Its attachments, then what has none.
+    /// The network's attachments, then the objects that belong to none.
     pub(crate) attachments: Vec<Branch>,
 }
 
@@ -237,7 +237,7 @@ fn details(attachment: &Attachment) -> Vec<Branch> {
     }
     for forward in ports {
         let line = Branch::plain(format!("{} to port {}", forward.host_port(), forward.to.port()));
-        // One of each family.
+        // A port can have a forward of each family: show it once.
         if !below.contains(&line) {
             below.push(line);
         }

@@ -158,7 +158,7 @@ impl Asker<'_> {
             // The rule is the parser's alone.
             return json!({"type": "string"});
         };
-        // Which family is accepted may depend on another key.
+        // The accepted family may depend on another key.
         let forms = forms.iter().filter(|form| form.samples.iter().any(|sample| accepted(sample)));
         let patterns = accepted("").then_some("").into_iter().chain(forms.flat_map(|form| form.patterns).copied());
         let patterns: Vec<String> = patterns.map(|pattern| format!("^{pattern}$")).collect();

@@ -159,7 +159,7 @@ fn networks_of_projects_have_no_fault() {
     for (project, text) in NETWORKS {
         let source = Source::file(&format!("{project}.conflist"), text.as_bytes());
         let findings = validate(vec![source], plugin_keys::ALL).findings;
-        // That a plugin is of another make is a note.
+        // A plugin that is not of this suite gets a note.
         let faults: Vec<_> = findings.iter().filter(|finding| finding.level != Level::Note).collect();
         assert!(faults.is_empty(), "{project}: {faults:#?}");
     }

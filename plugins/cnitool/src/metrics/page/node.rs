@@ -1,4 +1,4 @@
-//! What there is on the node now.
+//! The node's present state.
 
 use cni_view::View;
 use doctor::{Finding, Kind, Level};
