@@ -130,8 +130,7 @@ impl Filter {
         }
     }
 
-    /// A table of our own in nf_tables, where [`Filter::iptables`] has none and the config names no backend. Logs that,
-    /// once.
+    /// A table of our own in nf_tables, where [`Filter::iptables`] has none and the config names no backend. Logs so, once.
     pub fn native_instead(&mut self, table: iptables::NativeTable) -> iptables::Table<'_> {
         iptables::world::note_native();
         self.native(table)
