@@ -29,7 +29,7 @@ pub mod code {
     pub const REQUESTED_ADDRESS: u8 = 50;
     /// Lease time.
     pub const LEASE_SECONDS: u8 = 51;
-    /// The fields of `file` and `sname` that hold options, too.
+    /// Option overload: `file`, `sname` or both hold options, too.
     pub const OVERLOAD: u8 = 52;
     /// The kind of message.
     pub const MESSAGE_TYPE: u8 = 53;
