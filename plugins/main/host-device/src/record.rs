@@ -98,8 +98,8 @@ pub struct Device {
     /// The device's further settings, as [`netops::link::details`]; records of earlier versions have none.
     #[serde(default)]
     pub details: Values,
-    /// VLANs of a bridge's port: first and last, whether untagged frames belong to the VLAN, and whether its frames go
-    /// out untagged.
+    /// The device's VLANs as a port of a bridge: first and last, whether untagged frames belong to the VLAN, and whether
+    /// its frames go out untagged.
     #[serde(default)]
     pub vlans: Vec<(u16, u16, bool, bool)>,
 }
