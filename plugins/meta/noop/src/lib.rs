@@ -5,8 +5,7 @@
 //! fields, the order of its effects and the bytes it prints are this plugin's interface. See [`control`].
 //!
 //! The plugin's answers need not make sense, so it is an [`Entry`] with a handler of its own and no [`skel::Plugin`]. All
-//! verbs
-//! do the same.
+//! verbs do the same.
 
 pub mod control;
 mod gate;
