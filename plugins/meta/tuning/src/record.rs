@@ -1,10 +1,10 @@
 //! What the interface had before ADD: a file for each attachment, in the reference's form, for either side's DEL.
 //!
 //! The file has three keys more than the reference's: `attachment`, by which GC knows the network, `netns` and
-//! `netnsNumbers`, which
-//! say where the interface is, for a runtime that asks before GC whether the container lives. The reference's name of the file joins
-//! container and interface by `_`, which both may contain: the key also shows whose it is. Where the name is taken by another
-//! container's interface, the file has a name with `:` in place of the `_`, which neither can contain.
+//! `netnsNumbers`, which say where the interface is, for a runtime that asks before GC whether the container lives. The
+//! reference's name of the file joins container and interface by `_`, which both may contain: the key also shows whose it
+//! is. Where the name is taken by another container's interface, the file has a name with `:` in place of the `_`, which
+//! neither can contain.
 
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
