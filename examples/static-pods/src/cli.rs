@@ -18,7 +18,7 @@ pub(crate) struct Cli {
     pub(crate) options: Options,
 }
 
-/// What else this executable does.
+/// The program's other functions.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Runs a program in a pod's namespaces, with its resolv.conf.

@@ -4,7 +4,7 @@ use crate::manifest::{DnsPolicy, Manifest};
 use pods::pod::Dns;
 use std::net::IpAddr;
 
-/// What a kubelet lets through of servers, search domains and their characters.
+/// Limits of a kubelet for servers, search domains and their characters.
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;

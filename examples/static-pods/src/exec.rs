@@ -8,7 +8,7 @@ use netops::{Bind, Namespaces};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// What a pod's resolv.conf is seen as.
+/// The path at which programs see the pod's resolv.conf.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// Runs the program and takes its exit status.

@@ -35,7 +35,7 @@ fn a_table_is_drawn_where_it_is_asked_for() {
     assert!(program.terminate().success());
 }
 
-/// What cannot be taken down is reported, recorded, and finished by the next start.
+/// A pod that cannot be taken down is reported, recorded, and finished by the next start.
 #[test]
 fn a_pod_whose_plugin_is_missing_is_left_and_finished_later() {
     let scene = Scene::new();
