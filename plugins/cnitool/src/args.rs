@@ -285,7 +285,7 @@ pub(crate) struct OneAddress {
     pub(crate) address: IpAddr,
 }
 
-/// Of which networks, and how.
+/// The networks to show, and the format.
 #[derive(Debug, Args)]
 pub(crate) struct Shown {
     /// Networks, by name, or paths of their files (with a /) [default: all of the folder]

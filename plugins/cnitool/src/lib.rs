@@ -132,7 +132,7 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
     };
     signalled.push(came((number, again)));
     cancellation.cancel();
-    // What only reads has nothing to undo, and may have much to read yet.
+    // A verb that only reads has nothing to undo, and may have much to read yet.
     while !only_reads(&cli.verb) {
         tokio::select! {
             outcome = &mut work => {

@@ -16,7 +16,7 @@ const AT_A_TIME: usize = 4;
 
 /// Calls CHECK of each attachment in the cache whose namespace is there, by the configuration of its ADD.
 pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
-    // What cannot be listed is a finding of `attachments`.
+    // A cache that cannot be listed is a finding of `attachments`.
     let Ok(listing) = node.runtime.cache().list(None) else { return };
     let is_there = |entry: &Cached| entry.is_complete() && entry.namespace() == Namespace::Present;
     let runtime = &node.runtime.until(Instant::now() + WITHIN);

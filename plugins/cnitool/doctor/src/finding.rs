@@ -166,7 +166,7 @@ impl Kind {
         }
     }
 
-    /// What could not be looked at, and why.
+    /// The finding for an object that could not be examined, with the cause.
     pub(crate) fn unseen(network: Option<&str>, what: &str, error: &dyn fmt::Display) -> Finding {
         let error = error.to_string();
         let mut finding = Self::Unseen.finding(Level::Warning, network, format!("cannot look at {what}: {error}"));
@@ -175,7 +175,7 @@ impl Kind {
     }
 }
 
-/// What an operator can do about something that could not be looked at, whose cause is known as text only.
+/// The remedy for an object that could not be examined; the cause is known as text only.
 fn remedy(error: &str) -> &'static str {
     let error = error.to_lowercase();
     match ["permission denied", "operation not permitted", "eperm", "eacces"].iter().any(|word| error.contains(word)) {

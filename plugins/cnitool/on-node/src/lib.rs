@@ -77,7 +77,7 @@ pub struct Seen {
     pub rules: Vec<String>,
     /// What the network's other plugins have left of it, as text for people.
     pub others: Vec<String>,
-    /// Whether its container lives.
+    /// Whether the container lives.
     pub life: Life,
 }
 

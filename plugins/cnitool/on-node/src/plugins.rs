@@ -10,7 +10,7 @@ use netops::link::Link;
 use serde_json::json;
 use skel::mark::{Mark, Owner, Sign};
 
-/// What a plugin is asked with.
+/// The input of a plugin's list.
 pub(crate) struct Asked<'a> {
     pub(crate) network: &'a NetworkName,
     /// What the plugin gets on stdin.

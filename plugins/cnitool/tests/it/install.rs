@@ -270,7 +270,7 @@ fn only_one_install_at_a_time() {
         stderr: cannot lock $DIR/target: another install is under way: process PID (it)
     "#]]
     .assert_eq(&without_pid(&install(&tool, &[]).shown()));
-    // What a killed install left.
+    // A killed install leaves the lock file, unlocked.
     lock.unlock().unwrap();
     install(&tool, &[]).ok();
     assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);

@@ -36,7 +36,7 @@ pub struct Cell {
     pub text: Vec<Vec<Part>>,
 }
 
-/// What a box is, from left to right.
+/// The kind of a box, from left to right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     /// A network.

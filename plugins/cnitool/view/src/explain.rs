@@ -34,7 +34,7 @@ pub struct Answer {
     pub what: String,
     /// The attachment that has it, with its network's name.
     pub attachment: Option<(String, Attachment)>,
-    /// By which configuration.
+    /// The place of the configuration.
     pub conf: Option<String>,
     /// What carries packets to it, in their order.
     pub to: Vec<String>,

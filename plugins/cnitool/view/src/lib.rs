@@ -53,7 +53,7 @@ pub struct View {
     pub networks: Vec<Network>,
     /// What belongs to no network that is known.
     pub unowned: Vec<String>,
-    /// What could not be looked at, and why.
+    /// The objects that could not be examined, and why.
     pub unseen: Vec<String>,
     /// When it was looked at: the ages of attachments count from here.
     pub at: SystemTime,
@@ -139,9 +139,9 @@ pub struct Attachment {
     pub since: Option<SystemTime>,
     /// The maker of its interface.
     pub maker: Maker,
-    /// Whether its container lives.
+    /// Whether the container lives.
     pub life: Life,
-    /// Whether its ADD was finished; `None`: this cache does not have it, so another runtime has made it.
+    /// Whether ADD was finished; `None`: this cache does not have the attachment, so another runtime has made it.
     pub is_complete: Option<bool>,
     /// The configuration that ADD used.
     pub conf: Option<NetworkConf>,

@@ -122,7 +122,7 @@ fn of_network(network: &Network, at: SystemTime) -> Branch {
     head.with(links).with(own).with(attachments)
 }
 
-/// What a network's tree consists of.
+/// The parts of a network's tree.
 pub(crate) struct Parts {
     /// The network's name, its plugins, its file.
     pub(crate) head: Branch,
