@@ -370,7 +370,7 @@ fn gc_takes_a_stale_interface_out_of_a_shared_chain() {
     });
 }
 
-/// What we write, the reference's DEL removes.
+/// The reference's DEL removes the rules that we write.
 #[test]
 fn the_reference_removes_our_iptables_rules() {
     in_netns(|| {

@@ -351,7 +351,7 @@ fn measure() {
     });
 }
 
-/// What a pod sends from another address does not pass the bridge.
+/// A pod's packets from another address do not pass the bridge.
 #[test]
 fn a_forged_sender_does_not_pass() {
     in_netns(|| {

@@ -185,7 +185,7 @@ fn expressions(rule: &Rule, family: Family) -> Vec<Expr> {
     exprs
 }
 
-/// Whether all addresses have the table's family.
+/// Returns whether all addresses have the table's family.
 fn has_one_family(rule: &Rule, family: Family) -> bool {
     let networks = [&rule.source, &rule.destination].into_iter().flatten().map(|is| is.value.ip());
     let dnat = if let Target::Dnat(to) = rule.target { Some(to.ip()) } else { None };

@@ -113,7 +113,7 @@ impl ChainBefore {
 }
 
 impl Found {
-    /// Whether both are the same rule of the table, and not only equal.
+    /// Returns whether both are the same rule of the table, and not only equal.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.key() == other.key()
