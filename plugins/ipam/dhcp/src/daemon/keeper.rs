@@ -213,7 +213,7 @@ impl Keeper {
         place(&self.shared, &self.subject, self.last.as_ref()).open()
     }
 
-    /// What follows from it for the record and ADD.
+    /// Applies news of the IPv6 address to the record and ADD.
     fn heard(&mut self, news: News, first: &mut Option<First>) -> Result<(), End> {
         match news {
             News::Changed => {
@@ -291,7 +291,7 @@ impl Keeper {
         }
     }
 
-    /// What follows from it for the link, the record and ADD.
+    /// Applies an event to the link, the record and ADD.
     fn happened(&mut self, event: Event, first: &mut Option<First>) -> Result<(), End> {
         match event {
             Event::Bound(lease) => self.bound(lease, first),
