@@ -214,7 +214,7 @@ pub fn list(folder: &Path) -> io::Result<Vec<Reservation>> {
         let address = entry.file_name().to_str().and_then(Address::from_file_name);
         let Some(address) = address else { continue };
         let (Some(content), Ok(meta)) = (read(&entry.path()), entry.metadata()) else { continue };
-        // What an operator wrote is held, and GC leaves it.
+        // An address with an operator's text is held, and GC leaves it.
         let Some((container, ifname)) = content.attachment() else { continue };
         let Ok(container_id) = ContainerId::parse(container) else { continue };
         let ifname = ifname.and_then(|ifname| IfName::parse(ifname).ok());
