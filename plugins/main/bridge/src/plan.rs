@@ -19,7 +19,7 @@ use crate::reach;
 /// The steps of a bridge's attachment.
 pub type Plan = interface::Plan<Own>;
 
-/// What only the bridge plugin does.
+/// The steps that only the bridge plugin has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Own {
     /// The bridge: shared by all attachments, and never taken back.
