@@ -210,7 +210,7 @@ impl Device {
         self.kind.is_empty()
     }
 
-    /// Whether its bus no longer has the device: it was unplugged.
+    /// Returns whether the bus no longer has the device: it was unplugged.
     #[must_use]
     pub fn is_unplugged(&self) -> bool {
         let Some((bus, id)) = self.parent.as_deref().and_then(|parent| parent.split_once('/')) else { return false };
