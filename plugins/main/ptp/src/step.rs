@@ -7,7 +7,7 @@ use cni_spec::CniError;
 use interface::announced::Announced;
 use interface::{Look, OwnStep, Side, Stage, failed};
 
-/// What only the ptp plugin does.
+/// The steps that only the ptp plugin has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Own {
     /// Subscribes to what the kernel announces of the gateways' addresses, before they are added.
