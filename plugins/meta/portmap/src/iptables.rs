@@ -56,7 +56,7 @@ fn comment(names: Names<'_>) -> String {
     if whole.len() <= COMMENT_MAX { whole } else { format!("{}..", start_of(&whole)) }
 }
 
-/// What a comment has of a text that it begins with.
+/// The start of a text, as much of it as a comment has room for.
 fn start_of(text: &str) -> &str {
     text.get(..text.floor_char_boundary(COMMENT_MAX - 2)).unwrap_or_default()
 }
