@@ -107,7 +107,7 @@ impl ChainedPlugin for Tuning {
         let record = Record::of(removing.removal, removing.attachment);
         let kept = match record.read() {
             Ok(Some(kept)) => kept,
-            // What a killed ADD was about to write.
+            // Remove the temporary file of a killed ADD.
             Ok(None) => return record.remove().err().into_iter().collect(),
             // As the reference, DEL does not fail for ever where there is no record to be used.
             Err(error) => {

@@ -36,7 +36,7 @@ pub struct Record {
     attachment: String,
 }
 
-/// What a file has.
+/// The contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct Kept {
