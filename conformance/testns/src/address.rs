@@ -18,7 +18,7 @@ pub struct Address {
     pub link: String,
     /// The address.
     pub ip: IpAddr,
-    /// Its prefix length.
+    /// The address's prefix length.
     pub prefix: u8,
     /// Scope: 0 global, 253 link, 254 host.
     pub scope: u8,
@@ -33,7 +33,7 @@ pub struct Neighbour {
     pub link: String,
     /// The neighbour's address.
     pub ip: IpAddr,
-    /// Its hardware address in hex.
+    /// The neighbour's hardware address in hex.
     pub mac: String,
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn ip(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 impl fmt::Display for Address {
-    /// One line, without the flags that the kernel changes by itself.
+    /// Writes one line, without the flags that the kernel changes by itself.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LASTING: u32 = 0x02 | 0x10 | 0x100 | 0x200; // nodad, home, managetempaddr, noprefixroute
         let Self { link, ip, prefix, scope, flags } = self;

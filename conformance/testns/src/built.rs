@@ -13,7 +13,7 @@ const FOLDER: &str = "TESTNS_EXECUTABLES";
 /// it, so it is never older than the sources.
 ///
 /// # Panics
-/// It cannot be built.
+/// The executable cannot be built.
 #[must_use]
 pub fn plugins() -> &'static Path {
     executable(&PLUGINS, "cni-plugins")
@@ -22,7 +22,7 @@ pub fn plugins() -> &'static Path {
 /// The command line of libcni, likewise.
 ///
 /// # Panics
-/// It cannot be built.
+/// The executable cannot be built.
 #[must_use]
 pub fn cnitool() -> &'static Path {
     executable(&CNITOOL, "cnitool")

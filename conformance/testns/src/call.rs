@@ -1,4 +1,4 @@
-//! One call of one plugin, as a runtime makes it.
+//! A call of a plugin, as a runtime makes it.
 
 use std::fmt;
 use std::path::PathBuf;

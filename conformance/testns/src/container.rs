@@ -20,9 +20,9 @@ pub struct Container {
 pub enum Remains {
     /// The namespace lives.
     Alive,
-    /// Its path is gone.
+    /// The namespace's path is gone.
     Gone,
-    /// Its path is a plain file, as after a reboot or an unmount.
+    /// The namespace's path is a plain file, as after a reboot or an unmount.
     PlainFile,
     /// The runtime passes no path any more.
     EmptyPath,
@@ -56,7 +56,7 @@ impl Container {
         &self.id
     }
 
-    /// Its network namespace.
+    /// Returns the container's network namespace.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.namespace

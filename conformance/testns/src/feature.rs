@@ -51,7 +51,7 @@ impl Feature {
         Self::Selinux,
     ];
 
-    /// Whether this kernel has it, tested in a namespace of its own.
+    /// Returns whether this kernel has the feature, tested in a namespace of its own.
     #[must_use]
     pub fn is_here(self) -> bool {
         static HERE: OnceLock<Vec<Feature>> = OnceLock::new();
@@ -62,7 +62,7 @@ impl Feature {
         here.contains(&self)
     }
 
-    /// Whether this kernel has it; if not, prints that the calling test is skipped.
+    /// Returns whether this kernel has the feature; if not, prints that the calling test is skipped.
     ///
     /// ```no_run
     /// # use testns::Feature;
@@ -142,6 +142,6 @@ pub fn note_panics() {
 
 /// Writes a line to stderr, past the capture of the test harness.
 pub fn note(line: &str) {
-    // One write, so that lines of parallel tests stay whole. If stderr is closed, the error cannot be reported.
+    // Write once, so that lines of parallel tests stay whole. If stderr is closed, the error cannot be reported.
     std::io::stderr().write_all(format!("{line}\n").as_bytes()).ok();
 }

@@ -59,7 +59,7 @@ pub struct Port {
     pub isolated: bool,
 }
 
-/// One VLAN of a bridge or bridge port.
+/// A VLAN of a bridge or bridge port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortVlan {
     /// The bridge or port.
@@ -68,7 +68,7 @@ pub struct PortVlan {
     pub id: u16,
     /// Untagged frames that come in belong to it.
     pub pvid: bool,
-    /// Its frames leave without a tag.
+    /// The VLAN's frames leave without a tag.
     pub untagged: bool,
 }
 
@@ -119,12 +119,12 @@ impl Namespace {
 pub(crate) struct Names(BTreeMap<u32, String>);
 
 impl Names {
-    /// Those of the thread's namespace.
+    /// Reads the names in the thread's namespace.
     pub(crate) fn now() -> Self {
         Self::of(&messages())
     }
 
-    /// Those of [`messages`].
+    /// Returns the names in [`messages`].
     pub(crate) fn of(messages: &[Message]) -> Self {
         let name = |body: &[u8]| Attributes::after(body, IFINFOMSG).string(IFLA_IFNAME).unwrap_or_default();
         Self(messages.iter().map(|message| (u32_at(&message.body, 4), name(&message.body))).collect())
@@ -217,7 +217,7 @@ fn state(number: u8) -> &'static str {
 }
 
 impl fmt::Display for Link {
-    /// One line, without what changes by itself: index, operational state, a bridge's floating MAC.
+    /// Writes one line, without what changes by itself: index, operational state, a bridge's floating MAC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "link {} kind \"{}\" mtu {}", self.name, self.kind, self.mtu_bytes)?;
         if self.kind != "bridge" {

@@ -21,7 +21,7 @@ pub const THROWAWAY_PROCESS: (&str, &str) = ("TESTNS", "throwaway");
 
 /// Returns the reason why the calling process may not make nodes, if it may not.
 ///
-/// It may inside a user namespace of the caller's own making, where root has no power over the machine, and on a
+/// A process may inside a user namespace that its caller created, where root has no power over the machine, and on a
 /// machine, or in a process, that was started to be thrown away.
 pub(crate) fn refusal() -> Option<String> {
     let (name, value) = THROWAWAY_PROCESS;

@@ -10,7 +10,7 @@ use crate::must::Must;
 
 /// A network namespace, identified by a path below `/run/netns` or `/proc`.
 ///
-/// It holds no file open: the namespace ends when its path and its links' owners are gone.
+/// The value keeps no file open: the namespace ends when its path and its links' owners are gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
     path: PathBuf,

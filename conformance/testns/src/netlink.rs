@@ -20,7 +20,7 @@ pub(crate) struct Socket {
     sequence: u32,
 }
 
-/// One message of a dump: its type and what follows the netlink header.
+/// A message of a dump: its type and what follows the netlink header.
 pub(crate) struct Message {
     pub(crate) body: Vec<u8>,
 }

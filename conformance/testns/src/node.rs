@@ -60,7 +60,7 @@ impl Node {
 
     /// A node with every executable of some folders as plugins; of equal names the first folder's.
     ///
-    /// Its state is not recorded until [`Node::remember`]: a snapshot of a node takes as long as a call of a plugin,
+    /// The node's state is not recorded until [`Node::remember`]: a snapshot of a node takes as long as a call of a plugin,
     /// and thousands of these nodes are made.
     ///
     /// # Panics

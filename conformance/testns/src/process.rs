@@ -133,7 +133,7 @@ struct Talk<'a> {
     ended: Option<(ExitStatus, Duration)>,
 }
 
-/// What can go on.
+/// A source of events that is ready.
 #[derive(Clone, Copy)]
 enum Ready {
     Feed,
@@ -180,7 +180,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// What can go on, after a while that is no longer than `left` and a millisecond.
+    /// Waits no longer than `left` and a millisecond, and returns the sources that are ready.
     fn wait(&self, left: Duration) -> Vec<Ready> {
         let feed = self.feed.iter().map(|pipe| (Ready::Feed, PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
         let pipes = self.pipes.iter().enumerate().filter_map(|(which, pipe)| Some((which, pipe.as_ref()?)));

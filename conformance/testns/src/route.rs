@@ -29,7 +29,7 @@ pub struct Route {
     pub metric: u32,
     /// Scope: 0 universe, 253 link, 254 host.
     pub scope: u8,
-    /// Who made it: 2 kernel, 3 boot, 4 static, 9 router advertisement.
+    /// The route's origin: 2 kernel, 3 boot, 4 static, 9 router advertisement.
     pub protocol: u8,
     /// Type: 1 unicast, 2 local, 3 broadcast, 7 unreachable.
     pub kind: u8,
@@ -39,7 +39,7 @@ pub struct Route {
     pub advmss_bytes: u32,
 }
 
-/// One way out of a route.
+/// A next hop of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
     /// Gateway, if the destination is not on the link itself.

@@ -18,8 +18,8 @@ const RTMGRP_LINK: u32 = 1;
 impl Node {
     /// Waits until the kernel has taken apart every namespace, of whatever node, that ended before.
     ///
-    /// It does so later, one batch after the other. So a namespace ends here whose veth leads to the node: once that is
-    /// gone, the batch is under way. When a second one's is gone, the batch is over.
+    /// The kernel does so later, one batch after the other. So a namespace ends here whose veth leads to the node: once the
+    /// veth is gone, the batch is under way. When a second one's is gone, the batch is over.
     ///
     /// # Panics
     /// When that is not done within `deadline`.

@@ -1,4 +1,4 @@
-//! Whose plugins are under test.
+//! The plugins under test.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ const PLUGINS: [&str; 20] = [
 /// A set of plugin executables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// One executable that acts by the name it is called by. It is run without `PATH`: it must
+    /// An executable that acts by the name it is called by. It is run without `PATH`: it must
     /// need no other program.
     Multicall(PathBuf),
     /// A folder with an executable for each plugin, run with the usual `PATH`.
@@ -40,7 +40,7 @@ impl Subject {
     /// The suite's own executable, [`crate::plugins`].
     ///
     /// # Panics
-    /// It cannot be built.
+    /// The executable cannot be built.
     #[must_use]
     pub fn ours() -> Self {
         Self::Multicall(crate::plugins().to_owned())

@@ -75,8 +75,8 @@ const NEIGHBOURS: &[(u16, &str)] = &[
     (19, "interval_probe_time_ms"),
 ];
 
-/// Those of the thread's network namespace that can be changed, each as `sysctl net/KEY = VALUE`, where `links` and `names`
-/// are its links. A link's times are in milliseconds, whatever its files say.
+/// Lists the sysctls of the thread's network namespace that can be changed, each as `sysctl net/KEY = VALUE`; `links` and
+/// `names` are its links. A link's times are in milliseconds, whatever its files say.
 pub(crate) fn sysctls(links: &[Message], names: &Names, files: &Files) -> Vec<String> {
     let mut lines = Vec::new();
     links.iter().for_each(|link| of_link(link, names, &mut lines));
@@ -85,7 +85,7 @@ pub(crate) fn sysctls(links: &[Message], names: &Names, files: &Files) -> Vec<St
     lines
 }
 
-/// Those in `conf`.
+/// Adds a link's sysctls in `conf`.
 fn of_link(message: &Message, names: &Names, lines: &mut Vec<String>) {
     const IFLA_AF_SPEC: u16 = 26;
     const AF_INET: u16 = 2;
@@ -110,7 +110,7 @@ fn of_link(message: &Message, names: &Names, lines: &mut Vec<String>) {
     }
 }
 
-/// Those in `neigh`.
+/// Adds the links' sysctls in `neigh`.
 fn of_neighbours(names: &Names, lines: &mut Vec<String>) {
     const RTM_GETNEIGHTBL: u16 = 66;
     const NDTMSG: usize = 4;
@@ -172,11 +172,11 @@ pub(crate) struct Files(Mutex<Option<Opened>>);
 
 #[derive(Debug)]
 struct Opened {
-    /// What they were opened from.
+    /// The folders from which the files were opened.
     folders: Arc<Vec<Folder>>,
-    /// With their keys.
+    /// The files with their keys.
     files: Vec<(String, File)>,
-    /// Its part of [`OPEN`].
+    /// The files' part of [`OPEN`].
     count: usize,
 }
 
@@ -185,7 +185,7 @@ static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Files {
     fn read(&self, lines: &mut Vec<String>) {
-        // Those of one namespace: a program that is started begins with copies of them all, and each takes 0.1 us.
+        // Enough for one namespace: a program that is started begins with copies of them all, and each takes 0.1 us.
         const MOST: u64 = 512;
         let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).must("read the limit of open files");
         self.read_with(usize::try_from(MOST.min(limit / 2)).unwrap_or_default(), lines);
@@ -302,7 +302,7 @@ fn list(path: &Path, found: &mut Vec<Folder>) {
             continue; // the kernel has none
         };
         let is_left_out = LEFT_OUT.iter().any(|key| name == *key);
-        // Those of links are in messages.
+        // The sysctls of links are in messages.
         let is_passed_over = match path.file_name() {
             Some(folder) if folder == "conf" => name != "all" && name != "default",
             Some(folder) if folder == "neigh" => name != "default",

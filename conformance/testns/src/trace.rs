@@ -20,7 +20,7 @@
 //! create, rename, remove, mount, change namespace or start a process; a send that only asks netlink for something
 //! does not. The count starts at the plugin's own first instruction.
 //!
-//! One send may carry many netlink messages: [`Call::refuse`] lets the kernel refuse any one of them.
+//! A send may carry many netlink messages: [`Call::refuse`] lets the kernel refuse any one of them.
 
 mod message;
 mod program;
@@ -49,17 +49,17 @@ pub enum Fate {
     Kill,
     /// The process that is about to make a state-changing one is killed; others go on.
     KillCaller,
-    /// One for which the function has an error is not made, and returns it; only those are counted.
+    /// A call for which the function has an error is not made, and returns it; only such calls are counted.
     FailWhere(fn(&Syscall) -> Option<Errno>),
     /// Each for which the function has an error is not made, and returns it, as on a kernel that does not have the call.
     FailEach(fn(&Syscall) -> Option<Errno>),
-    /// One for which the function is true writes the first half of what it should; only those are counted.
+    /// A call for which the function is true writes the first half of what it should; only such calls are counted.
     ShortenWhere(fn(&Syscall) -> bool),
-    /// It is not made, and returns this error.
+    /// The call is not made, and returns this error.
     Fail(Errno),
     /// As `Fail`, counting steps: see [`Call::fail_step`].
     FailStep(fn(&Syscall) -> Errno),
-    /// The plugin gets this signal before it is made.
+    /// The plugin gets this signal before the call is made.
     Signal(Signal),
     /// The kernel refuses the netlink message of this number, whichever system call it is in.
     Refuse,
@@ -188,7 +188,7 @@ impl Call {
     #[must_use]
     #[track_caller]
     pub fn try_traced(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Traced> {
-        // Its own thread has no other children, so it may wait for any.
+        // The new thread has no other children, so it may wait for any.
         let done = thread::scope(|scope| scope.spawn(|| self.trace_here(node, fate)).join());
         match done {
             Ok(traced) => traced,

@@ -104,7 +104,7 @@ fn open_events() -> nix::Result<OwnedFd> {
     Ok(events)
 }
 
-/// Whether it became readable within the time.
+/// Returns whether the descriptor became readable within the time.
 pub(crate) fn wait_readable(fd: &impl AsFd, within: Duration) -> nix::Result<bool> {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(within).unwrap_or(PollTimeout::MAX);
@@ -120,7 +120,7 @@ fn drain(events: &OwnedFd) {
 /// How payload travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// One datagram each way.
+    /// A datagram each way.
     Udp,
     /// A connection with a few bytes each way.
     Tcp,

@@ -17,7 +17,7 @@ const BATCH_MARK: usize = HEADER + 4;
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
 const NFNL_SUBSYS_NFT_COMPAT: u16 = 11;
 
-/// One netlink message that asks for a change.
+/// A netlink message that asks for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
     /// The thread that sends it.

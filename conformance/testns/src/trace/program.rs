@@ -25,11 +25,11 @@ const STOP_FIRST: &str = "kill -STOP $$; exec \"$0\" \"$@\"";
 /// A program with its arguments, environment and stdin.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {
-    /// Its path.
+    /// The program's path.
     pub executable: &'a Path,
     /// Arguments behind its name.
     pub arguments: &'a [String],
-    /// Its whole environment.
+    /// The program's whole environment.
     pub environment: &'a [(String, String)],
     /// All of its stdin.
     pub stdin: &'a str,
@@ -46,14 +46,14 @@ pub struct Seen {
     pub calls: Vec<Syscall>,
     /// Netlink messages that asked for a change, in order.
     pub messages: Vec<Message>,
-    /// Its processes in the order in which they began; the first is itself.
+    /// The program's processes in the order in which they began; the first is the program itself.
     pub processes: Vec<Process>,
 }
 
-/// One process of a traced program.
+/// A process of a traced program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// The process's number.
     pub pid: i32,
     /// How often it became another program.
     pub execs: usize,
@@ -79,7 +79,7 @@ impl Program<'_> {
 
     #[track_caller]
     fn seen(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Seen> {
-        // Its own thread has no other children, so it may wait for any.
+        // The new thread has no other children, so it may wait for any.
         let done = thread::scope(|scope| scope.spawn(|| self.follow(node, fate)).join());
         let (output, tracer) = match done {
             Ok(followed) => followed?,

@@ -19,11 +19,11 @@ use crate::must::Must;
 pub struct Syscall {
     /// The thread.
     pub pid: i32,
-    /// Its number on this architecture.
+    /// The call's number on this architecture.
     pub number: i64,
-    /// Its arguments as they stand in the registers.
+    /// The call's arguments as they are in the registers.
     pub arguments: [u64; 6],
-    /// It may change something outside its process.
+    /// The call may change something outside its process.
     pub changes: bool,
 }
 
@@ -100,7 +100,7 @@ impl Syscall {
         Some(Self { pid: pid.as_raw(), number, arguments, changes })
     }
 
-    /// Whether it takes a message from a socket.
+    /// Returns whether the call takes a message from a socket.
     pub(crate) fn receives(&self) -> bool {
         matches!(self.number, libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg)
     }
@@ -120,7 +120,7 @@ impl Syscall {
         fs::read_link(format!("/proc/{}/fd/{}", self.pid, self.arguments[0])).ok()
     }
 
-    /// Whether it makes a thread, not a process, while the thread is stopped at it.
+    /// Returns whether the call starts a thread, not a process, while the calling thread is stopped at it.
     #[must_use]
     pub fn makes_thread(&self) -> bool {
         let thread = u64::try_from(libc::CLONE_THREAD).unwrap_or_default();
@@ -140,7 +140,7 @@ impl Syscall {
         Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
     }
 
-    /// Its name, `sendto`; a number where this table has no name.
+    /// Returns the call's name, `sendto`; a number where this table has no name.
     #[must_use]
     pub fn name(&self) -> String {
         match row(self.number) {

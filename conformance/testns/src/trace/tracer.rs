@@ -22,7 +22,7 @@ pub(crate) struct Tracer {
     fate: Option<(usize, Fate)>,
     alive: BTreeSet<Pid>,
     started: bool,
-    /// It has started another process.
+    /// The program has started another process.
     has_children: bool,
     /// Nothing of it goes on before the caller has had its turn.
     holds: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Tracer {
     killed: bool,
     pub(crate) calls: Vec<Syscall>,
     pub(crate) messages: Vec<Message>,
-    /// Those of the program and of all that came from it.
+    /// The processes of the program and of all that came from it.
     pub(crate) processes: Vec<Process>,
     pub(crate) hit: Option<Syscall>,
     /// The leader's end as `wait(2)` codes it.

@@ -288,7 +288,7 @@ fn changes_names_each_sysctl_of_a_link_by_its_file() {
             changed += 1;
             let changes = node.changes();
             assert!(changes.contains(&format!("+ sysctl {key} = ")), "{key} is not in:\n{changes}");
-            // One at a time; neighbours have some in two units.
+            // A change shows in one sysctl only; neighbours have some in two units.
             let own = format!("{key} = ");
             let is_link = |change: &str| change.starts_with("+ sysctl ") && change.contains("/conf/br0/");
             let link = |change: &&str| is_link(change) && !change.contains(&own);
