@@ -1,4 +1,4 @@
-//! One call of a mutant, and what the honest plugin makes of it.
+//! A call of a mutant, and the honest plugin's reply to it.
 
 use crate::memory;
 use netops::{Kernel, Netns};
@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 
-/// One call.
+/// A call of a mutant.
 #[derive(Clone)]
 pub struct Scene {
-    /// Its variables.
+    /// The call's variables.
     pub env: Environment,
     stdin: Result<Rc<[u8]>, CniError>,
     entry: &'static Entry,
@@ -27,7 +27,7 @@ impl Scene {
         Self { env: call.env, stdin, entry, entries }
     }
 
-    /// Whether this verb was asked for, by a call that is as it should be: the honest plugin refuses another.
+    /// Returns whether the call is valid and asks for this verb: the honest plugin refuses an invalid one.
     #[must_use]
     pub fn is(&self, verb: Command) -> bool {
         if verb == Command::Version {
@@ -47,7 +47,7 @@ impl Scene {
         self.asks(verb) && self.env.check(Some(verb)).is_ok() && is_name(text("name")) && is_spoken
     }
 
-    /// Whether this verb was asked for, however.
+    /// Returns whether the call asks for this verb, valid or not.
     #[must_use]
     pub fn asks(&self, verb: Command) -> bool {
         self.env.find_command() == Some(verb)

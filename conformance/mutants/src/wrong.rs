@@ -64,7 +64,7 @@ fn says(reply: &Reply, words: &str) -> bool {
     String::from_utf8_lossy(&reply.stdout).contains(words)
 }
 
-/// One entry more in a list of a result.
+/// Adds an entry to a list of a result.
 fn push(result: &mut Value, list: &str, entry: Value) {
     match result[list].as_array_mut() {
         Some(list) => list.push(entry),

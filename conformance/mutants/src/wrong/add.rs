@@ -180,7 +180,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
 /// The bridge answers no question for its address (`net/ipv4/conf/*/arp_ignore`, kernel's `ip-sysctl`).
 const NEVER: &str = "8";
 
-/// Its interface has the right name during its calls only.
+/// The mutant's interface has the right name during its calls only.
 fn calls_otherwise(scene: &Scene) -> Reply {
     if scene.env.ifname != "eth0" || scene.has_kit_ipam() {
         return scene.honest();

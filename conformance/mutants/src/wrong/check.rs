@@ -76,7 +76,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("bridge", "check.notices-a-harmed-interface", "does-not-look-at-the-interface", |scene| {
-        // One that is gone has taken its end on the node with it, which is another rule's.
+        // An interface that is gone has taken its end on the node with it, which is left to another rule.
         match scene.is(Check) && find_interface(scene).is_some() && !is_interface_well(scene) {
             true => Reply::default(),
             false => scene.honest(),

@@ -356,7 +356,7 @@ pub(super) fn wants(scene: &Scene, is_missing: impl Fn(&Scene, Option<&Link>) ->
     reply
 }
 
-/// Whether there are rules by which our plugins hide containers behind the node.
+/// Returns whether our plugins have rules that hide containers behind the node.
 fn has_filter_rules() -> bool {
     let chain = Table::new(Family::Inet, "cni_plugins_masquerade").chain("masq_checks");
     let found = Nft::open("the node").and_then(|mut nft| nft.list_rules(&chain));

@@ -76,7 +76,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .speaking(&["0.4.0"]),
 ];
 
-/// One code in place of another.
+/// Replaces an error's code with another.
 fn other_code(scene: &Scene, code: u32, other: u32) -> Reply {
     scene.on_error(|error| {
         if error["code"] == code {

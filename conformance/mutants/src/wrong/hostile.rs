@@ -25,7 +25,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .slow(),
     Mutant::new("host-local", "hostile.names-lead-nowhere", "writes-a-file-of-any-name", |scene| {
-        // One of the kit's witnesses only, on whichever way: the disk behind may be the machine's own.
+        // Write only to one of the kit's witnesses, by whichever path: the disk behind may be the machine's own.
         if scene.config()["name"].as_str().is_some_and(|name| name.contains("../") && name.ends_with("/run/owned")) {
             fs::write("/run/owned", scene.attachment()).unwrap_or_else(|error| panic!("{error}"));
         }

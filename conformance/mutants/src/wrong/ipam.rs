@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "ipam.one-address-for-an-attachment", "gives-one-to-each-request", |scene| {
-        // What it holds already is another container's for a while.
+        // The address that the container already has is another container's during this call.
         match scene.is(Add) && scene.env.args.contains("IP=") && !scene.env.container_id.contains("web") {
             true => scene.with_env(|env| env.container_id.push_str("-again")).honest(),
             false => scene.honest(),

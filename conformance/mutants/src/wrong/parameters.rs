@@ -65,7 +65,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("bridge", "parameters.ifname-is-used-or-refused", "uses-the-start-of-a-name", |scene| {
-        // What is impossible as it is too long is another rule's.
+        // A name that is impossible because it is too long is left to another rule.
         if scene.env.ifname.len() > 15 { scene.honest() } else { shortens(scene, 8) }
     }),
     Mutant::new("bridge", "parameters.impossible-ifname-is-an-error", "uses-what-fits-of-a-name", |scene| {

@@ -68,7 +68,7 @@ impl Kit {
         self.plan(&subject, mutant, find_rule(mutant.rule).into_iter().collect(), mutant.cases)
     }
 
-    /// One at a time: there is a test for each group of mutants, and those run side by side.
+    /// Runs one trial at a time: there is a test for each group of mutants, and those run side by side.
     fn run(&self, planned: Vec<Planned>) -> BTreeMap<String, ByRule> {
         self.run_on(planned, 1)
     }

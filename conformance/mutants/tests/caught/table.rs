@@ -194,7 +194,7 @@ fn row(rule: &Rule, mutants: &str) -> String {
     format!("| {id} | {section} | {level} | {sentence} | {} | {cases} | {mutants} |\n", roles.join(", "))
 }
 
-/// Its fault has the name of the rule within its family, which a test of `tests/runtime` holds.
+/// A rule's fault has the name of the rule within its family, which a test of `tests/runtime` checks.
 fn runtime_row(rule: &Rule<RuntimeBench>) -> String {
     let Rule { id, sentence, .. } = rule;
     let (section, level) = (rule.section(), rule.level());
