@@ -3,7 +3,7 @@
 use ipnetwork::IpNetwork;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What is left of the bytes.
+/// The rest of the bytes.
 pub(crate) struct Draw<'a>(&'a [u8]);
 
 impl<'a> Draw<'a> {
@@ -53,7 +53,7 @@ impl<'a> Draw<'a> {
         IpNetwork::new(address, prefix).expect("the prefix is of the family")
     }
 
-    /// One to fifteen letters.
+    /// Draws a name of one to fifteen letters.
     pub(crate) fn name(&mut self) -> String {
         let length = self.byte() % 15 + 1;
         (0..length).map(|_| char::from(b'a' + self.byte() % 26)).collect()

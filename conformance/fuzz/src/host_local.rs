@@ -9,7 +9,7 @@ use host_local::fuzzing;
 use host_local::range::Span;
 use std::path::{Path, PathBuf};
 
-/// Its network config. Ranges are what the search through them relies on.
+/// Reads host-local's network config. Its ranges are what the search through them relies on.
 pub fn host_local_conf(data: &[u8]) {
     let Ok(object) = ConfObject::parse(data) else { return };
     let conf = match Conf::from_conf(&object) {

@@ -94,7 +94,7 @@ fn shout_within(value: &Value) -> Value {
     }
 }
 
-/// One line of bounded length that names a key of the config.
+/// Checks that an error is one line of bounded length that names a key of the config.
 fn check_error(error: &DecodeError, value: &Value) {
     let line = error.to_string();
     assert!(!line.contains(['\n', '\r']), "{line:?}");

@@ -1,4 +1,4 @@
-//! What must hold of every decoder, for any bytes: one function a decoder, which panics when it does not.
+//! Properties that must hold of every decoder, for any bytes: one function a decoder, which panics when they do not.
 //!
 //! Nothing here generates input. `tests/corpus.rs` gives each function its folder below `corpus/` and some
 //! thousand variations of that, on every `cargo test`; `libfuzzer/` gives it what coverage guides to. The README says

@@ -25,7 +25,7 @@ pub fn netlink_read(data: &[u8]) {
             Decoded::Done | Decoded::Link(..) | Decoded::Address(None) | Decoded::Other => {}
         }
     }
-    // What is read does not depend on what else came with it.
+    // The reading of a message does not depend on what else came with it.
     let aligned = lengths.iter().all(|length| length % 4 == 0);
     if aligned && lengths.iter().sum::<usize>() == data.len() {
         let twice = decode(&[data, data].concat());

@@ -103,7 +103,7 @@ pub fn iptables_save(data: &[u8]) {
     assert!(is_own && written.len() <= 128 && fuzzing::key_of(&written).is_some());
     for line in text.lines() {
         let Some(rule) = fuzzing::saved_rule(line) else { continue };
-        // It goes behind `-A ` into a restore: never more than one line, and read back it is the same rule.
+        // The rule goes behind `-A ` into a restore: never more than one line, and read back it is the same rule.
         let written = format!("CHAIN{rule}");
         assert!(!written.contains(['\n', '\r']));
         let comment = rule.comment.as_ref().map(|comment| comment.replace(char::is_control, " "));

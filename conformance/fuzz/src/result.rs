@@ -52,7 +52,7 @@ fn is_02(version: SpecVersion) -> bool {
     matches!(version, SpecVersion::V0_1_0 | SpecVersion::V0_2_0)
 }
 
-/// What is left of a result in that version (SPEC 5 of each), written without looking at how it is done.
+/// Returns what that version keeps of a result (SPEC 5 of each), written without the code under test in view.
 fn as_said_by(version: SpecVersion, result: &AddResult) -> AddResult {
     let plain = |route: &Route| Route::new(route.dst, route.gw);
     match version {

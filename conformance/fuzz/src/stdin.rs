@@ -32,7 +32,7 @@ pub fn stdin(data: &[u8]) {
     survives(&object);
 }
 
-/// What a runtime writes of it again is the same config.
+/// A config that a runtime writes again is the same config.
 fn survives(object: &ConfObject) {
     let written = object.value().to_string();
     let again = ConfObject::parse(written.as_bytes()).expect("what was read can be written and read");
