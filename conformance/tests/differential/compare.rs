@@ -59,7 +59,7 @@ impl Seen<'_> {
         place.contains(verb) && is_refused && by(who.other()).is_some_and(|line| !line.fails())
     }
 
-    /// Whether it is a line about the state of the node or of a pod that contains this text.
+    /// Returns whether the difference is a line about the state of the node or of a pod that contains this text.
     pub(crate) fn is_state(&self, words: &str) -> bool {
         self.difference.line.place.contains(" after ") && self.difference.line.text.contains(words)
     }
@@ -69,7 +69,7 @@ impl Seen<'_> {
         ["pod1 ADD", "pod2 ADD"].iter().any(|place| self.said(who, place).is_some_and(Line::fails))
     }
 
-    /// Whether one call succeeded and its counterpart did not.
+    /// Returns whether a call succeeded and its counterpart did not.
     pub(crate) fn is_about_success(&self) -> bool {
         let fails = |who| self.said(who, self.difference.line.place).is_some_and(Line::fails);
         fails(Who::Ours) != fails(Who::Reference)

@@ -1,4 +1,4 @@
-//! One run of a case: two pods from ADD to DEL, with the state of the node after each step.
+//! A run of a case: two pods from ADD to DEL, with the state of the node after each step.
 
 use std::fmt;
 use std::process::Command;
@@ -19,7 +19,7 @@ const DEVICES: &[&str] = &[
     "for n in 1 2; do ip address add 192.0.$n.9/24 dev dev$n; ip link set dev$n up; ip link set dev$n-peer up; done",
 ];
 
-/// One observation.
+/// An observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     /// When and where: `pod1 ADD`, `node after DEL`.

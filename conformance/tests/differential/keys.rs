@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 /// A plugin's name and keys.
 pub(crate) struct Plugin {
     pub(crate) name: &'static str,
-    /// Whether it returns addresses itself.
+    /// Whether the plugin returns addresses itself.
     pub(crate) is_ipam: bool,
-    /// The source of its addresses.
+    /// The source of the plugin's addresses.
     pub(crate) ipam: fn() -> Key,
-    /// Its own keys.
+    /// The plugin's own keys.
     pub(crate) keys: Vec<Key>,
 }
 

@@ -94,7 +94,7 @@ fn compare_cases(names: &[&str], seed: u64, count: u64, time: Duration) -> BTree
     tolerated
 }
 
-/// Those of these plugins that the kernel has links for. The others are reported as skipped.
+/// Returns the plugins that the kernel has links for. The others are reported as skipped.
 fn of_this_kernel<'a>(names: &[&'a str]) -> Vec<&'a str> {
     let is_here = |name: &&str| FEATURES.iter().all(|(of, feature)| of != name || feature.or_skip());
     names.iter().copied().filter(is_here).collect()

@@ -26,7 +26,7 @@ impl Numbers {
         self.below(count) == 0
     }
 
-    /// One of the items.
+    /// Picks one of the items.
     pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }

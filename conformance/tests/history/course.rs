@@ -131,7 +131,7 @@ impl<'a> Course<'a> {
         })
     }
 
-    /// Those that may have an address on a link.
+    /// Returns the pods that may have an address on a link.
     pub(crate) fn present(&self) -> impl Iterator<Item = (usize, &Pod)> {
         self.living().chain(self.omitted())
     }
@@ -384,7 +384,7 @@ impl<'a> Course<'a> {
             }
             // Neither a rule of the reference's sbr nor its table shows for which attachment it was made.
             let is_in_danger = pod.by == By::Theirs && !Lane(lane).is_routed();
-            // It may be refused; it changes nothing.
+            // The call may be refused; it changes nothing.
             drop(if is_in_danger { target.del_interface() } else { target.del(by, None) });
         }
         Ok(())

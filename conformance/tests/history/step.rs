@@ -3,7 +3,7 @@
 use crate::lane::{LANES, SLOTS};
 use crate::numbers::Numbers;
 
-/// Who makes a call.
+/// The caller of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// Our library, by `cnitool`, on our plugins.
@@ -14,7 +14,7 @@ pub(crate) enum By {
     Theirs,
 }
 
-/// Which living attachments of a lane are in GC's list.
+/// The living attachments of a lane that are in GC's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum List {
     /// All of them.
@@ -41,7 +41,7 @@ impl List {
         }
     }
 
-    /// Whether it is without a slot's living pod.
+    /// Returns whether the list is without a slot's living pod.
     pub(crate) fn omits(self, slot: usize) -> bool {
         match self {
             Self::True | Self::Bogus => false,
@@ -50,7 +50,7 @@ impl List {
         }
     }
 
-    /// Whether it has an attachment that never was.
+    /// Returns whether the list has an attachment that never was.
     pub(crate) fn has_bogus(self) -> bool {
         matches!(self, Self::Bogus | Self::OnlyBogus)
     }
@@ -76,7 +76,7 @@ pub(crate) enum Stranger {
     Network,
 }
 
-/// One step. A slot is a place for a pod of a lane; what a step does to it depends on what is in it.
+/// A step. A slot is a place for a pod of a lane; what a step does to it depends on what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// ADD into a new namespace; where a pod lives, ADD again into its own one, which has to be refused.

@@ -1,6 +1,6 @@
 //! Packets of all pods, all the time: each is numbered and has to be answered.
 //!
-//! One thread, in the other machine's namespace, sends, answers and counts; no process is started for a packet. A flow
+//! A thread in the other machine's namespace sends, answers and counts; no process is started for a packet. A flow
 //! begins when its first packet is answered: neighbours have to be resolved first. From then on each packet counts, until
 //! the flow is closed.
 
@@ -30,7 +30,7 @@ pub(crate) struct Loss {
 
 /// Where a flow's packets come from.
 pub(crate) enum Source {
-    /// One socket, as of a connection that lasts.
+    /// A single socket, as of a connection that lasts.
     Lasting(UdpSocket),
     /// A new port of the other machine for each packet, as of many clients.
     Fresh,

@@ -54,7 +54,7 @@ impl Load<'_> {
         subjects::by(who, self.node, "bridge", call).run(self.node)
     }
 
-    /// One pod from ADD to DEL.
+    /// Takes a pod from ADD to DEL.
     fn pod(&self, pod: &Container, numbers: &mut Numbers) {
         let mut who = || if numbers.one_in(2) { Who::Ours } else { Who::Reference };
         let (adds, checks, deletes) = (who(), who(), who());

@@ -29,11 +29,12 @@ pub(crate) struct Scene {
 /// What the reference of Debian 12 has of a scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// It makes the same objects.
+    /// The reference makes the same objects.
     Same,
-    /// It makes the same rules of iptables, but not the notes that iptables does not show. Tests of the plugin compare them.
+    /// The reference makes the same rules of iptables, but not the notes that iptables does not show. Tests of the plugin
+    /// compare them.
     ByIptables,
-    /// It is too old for this.
+    /// The reference is too old for this.
     None,
 }
 
@@ -61,7 +62,7 @@ pub(crate) const SCENES: [Scene; 7] = [
     Scene { plugin: "firewall", config: rules::firewall, needs: None, stays_inside: NOTHING, peer: Peer::ByIptables },
 ];
 
-/// Those that this kernel can serve.
+/// Returns the scenes that this kernel can serve.
 pub(crate) fn scenes() -> impl Iterator<Item = Scene> {
     SCENES.into_iter().filter(|scene| scene.needs.is_none_or(Feature::or_skip))
 }
@@ -163,7 +164,7 @@ fn two_attachments_of_a_container_never_touch_each_others() {
         leaves(Call::new(Verb::Del, &config, &befores[1].attachment));
         pod.namespace().wait_for_addresses();
         assert_as(&inside, &pod, scene.stays_inside, scene.plugin);
-        // It knows no namespace, so the container stays as it is; a VRF takes no link twice.
+        // GC knows no namespace, so the container stays as it is; a VRF takes no link twice.
         leaves(Call::new(Verb::Gc, &gc, Attachment::none()));
         node.call(Verb::Del, &config, &befores[1].attachment).ok();
         let two = add(1);

@@ -66,7 +66,7 @@ fn plugins() -> [Value; 3] {
     ]
 }
 
-/// What is saved after ADD and after DEL of all three plugins.
+/// Returns the rules that are saved after ADD and after DEL of all three plugins.
 fn course(node: &Node, variant: &str) -> [Vec<String>; 2] {
     load(node, BEFORE);
     let pod = node.container_named("c1");

@@ -9,7 +9,7 @@ use testns::{Node, Subject};
 use crate::configs::{Attached, bridge, dual};
 use crate::subjects::{ours, reference_or_skip, same, skip};
 
-/// Whether this machine has the legacy variant; prints that the test is skipped if not.
+/// Returns whether this machine has the legacy variant; prints that the test is skipped if not.
 pub(crate) fn has_legacy() -> bool {
     if !Path::new("/usr/sbin/iptables-legacy").exists() || !Path::new("/etc/alternatives").is_dir() {
         skip("no legacy variant of iptables among the node's alternatives");

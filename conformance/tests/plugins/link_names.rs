@@ -67,7 +67,7 @@ fn names_and_aliases_of_the_nodes_links_may_be_any_bytes() {
     second.del().ok();
 }
 
-/// They make the kernel's message about the link longer than it otherwise is, and still longer as text.
+/// The names make the kernel's message about the link longer than it otherwise is, and still longer as text.
 #[test]
 fn a_link_may_have_hundreds_of_long_names() {
     let line = |number: u32| {

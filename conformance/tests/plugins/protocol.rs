@@ -345,7 +345,7 @@ fn values_of_unknown_keys_are_not_checked() {
     }
 }
 
-/// One executable contains many plugins: it lists them, and an unknown name is an error.
+/// The executable contains many plugins: it lists them, and an unknown name is an error.
 #[test]
 fn the_executable_lists_what_it_contains() {
     let node = probe_node();

@@ -79,7 +79,7 @@ fn with_mtu(config: &Value) -> Value {
     config
 }
 
-/// One datagram for each call, in the journal's native form; a journal that does not read, or is not there, stops no call.
+/// A datagram for each call, in the journal's native form; a journal that does not read, or is not there, stops no call.
 #[test]
 fn the_journal_gets_a_datagram_and_is_not_waited_for() {
     let node = node();

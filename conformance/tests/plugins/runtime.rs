@@ -127,7 +127,7 @@ impl Chain<'_> {
         Ok(prev_result)
     }
 
-    /// One plugin, with the config that SPEC 3 derives for it.
+    /// Calls a plugin with the config that SPEC 3 derives for it.
     fn call(&self, verb: Verb, plugin: &Value, prev_result: Option<&Value>) -> Result<Value, String> {
         let mut config = plugin.as_object().expect("a plugin").clone();
         let wanted = config.remove("capabilities").unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::subjects::{node as plain_node, reference_or_skip};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Feature, Namespace, Node, Remains, Subject, Verb};
 
-/// One of the three.
+/// A plugin of the three.
 #[derive(Debug, Clone, Copy)]
 struct Plugin {
     name: &'static str,

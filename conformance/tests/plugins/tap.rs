@@ -137,7 +137,7 @@ fn a_program_opens_the_tap_by_name_and_passes_frames() {
             address.trim_end_matches("/24").split('.').map(|byte| byte.parse().expect("a byte")).collect();
         let mut tap = open(&pod, multi_queue).expect("open the tap");
         let second = multi_queue.then(|| open(&pod, true).expect("open another queue"));
-        // Its carrier comes with the program; before it the container drops what it would send.
+        // The tap's carrier comes with the program; before it the container drops what it would send.
         pod.namespace().wait_for("the tap's carrier", |namespace| namespace.link("eth0").state == "up");
         let guest = [2, 0, 0, 0, 0, 9];
         let mut frame = [[0xff; 6], guest].concat();

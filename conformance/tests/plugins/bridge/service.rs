@@ -161,7 +161,7 @@ fn status(node: &Node, own: Value) -> testns::Reply {
     node.call(Verb::Status, config(own), Attachment::none())
 }
 
-/// That the kernel has what ADD needs is tried once a boot.
+/// Returns whether a line belongs to the mark of the test, once a boot, that the kernel has what ADD needs.
 fn is_mark(line: &str) -> bool {
     line.contains(" /run/cni")
 }

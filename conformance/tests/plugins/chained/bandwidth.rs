@@ -313,7 +313,7 @@ fn another_processs_shaper_stays() {
     Attached::add(&node, &behind(&before, full()), &pod).check().ok();
 }
 
-/// They would not be reached any more, or keep packets from the limit.
+/// The other process's filters would not be reached any more, or would keep packets from the limit.
 #[test]
 fn another_processs_filters_stay_in_effect() {
     if !Feature::Ifb.or_skip() {

@@ -260,7 +260,7 @@ fn an_administrators_rule_of_the_same_source_stays() {
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
-    // One to a table of his own, one to the main table, which has the default route by the address's gateway.
+    // Add a rule to another table, and one to the main table, which has the default route by the address's gateway.
     ip_route(&pod, &["rule", "add", "from", "10.7.0.2", "lookup", "200"]);
     ip_route(&pod, &["route", "add", "default", "via", "10.7.0.9", "table", "200"]);
     ip_route(&pod, &["-6", "rule", "add", "from", "fd07::2", "lookup", "main"]);
@@ -338,7 +338,7 @@ fn an_address_without_an_interface_is_the_attachments() {
     assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
 }
 
-/// They would leave the main table for no other one.
+/// Such routes would leave the main table for no other one.
 #[test]
 fn routes_of_a_family_without_an_address_stay_in_the_main_table() {
     for (with_ipv6, source) in [(true, "fd07::2"), (false, "10.7.0.2")] {

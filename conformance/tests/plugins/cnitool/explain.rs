@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 use testns::{Container, Remains};
 
-/// Its name is the attachment's.
+/// The name of the attachment's veth.
 const VETH: &str = "vethd9f55780";
 
 fn run(words: &str) {
@@ -150,7 +150,7 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
     let drops = tour.drops();
     assert!(drops.iter().any(|why| why.ends_with("-o cni0 -j DROP may drop them")), "{drops:?}");
     run("iptables -w -F FORWARD");
-    // What is not given back: the next cause comes to it.
+    // Damage that is not undone: each further cause is added to it.
     let inside = web.namespace();
     let damages: [(&dyn Fn(), &str); 3] = [
         (&|| run("iptables -w -t nat -F POSTROUTING"), "no rule masquerades its packets"),

@@ -303,7 +303,7 @@ fn what_add_would_refuse_is_shown_at_its_plugin() {
     assert_eq!(refusal("twice", &two), ("ptp".to_owned(), 103));
 }
 
-/// What is not known is said: plugins of other makes, and addresses that a server gives.
+/// A plan names what is not known: plugins from elsewhere, and addresses that a server gives.
 #[test]
 fn what_cannot_be_known_is_said() {
     let tour = Tour::new();

@@ -29,8 +29,8 @@ pub(super) fn add_killed(scenario: Scenario) {
     });
 }
 
-/// What may be left of the container when DEL comes. A link that is in it alone is out of reach where the path of a living
-/// namespace is not known; a device that is no hardware ends with its namespace.
+/// Returns what may be left of the container when DEL comes. A link that is in it alone is out of reach where the path of a
+/// living namespace is not known; a device that is no hardware ends with its namespace.
 fn remains(place: Place) -> &'static [Remains] {
     match place {
         Place::Pair => &[Remains::Alive, Remains::Gone, Remains::EmptyPath],
@@ -106,7 +106,7 @@ fn gc_killed_of_bridge(name: &str, own: Value) {
     gc_killed(name, &node(), Place::Pair, &|_| config.clone());
 }
 
-/// One of GATEWAY's pool is not enough.
+/// Pools of several addresses: GATEWAY's have one each, which is not enough.
 pub(super) fn few() -> Value {
     json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/29"}], [{"subnet": "fd07::/125"}]]})
 }
@@ -127,7 +127,7 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
         for (number, pod) in pods.iter().enumerate() {
             add(1 + number, pod);
         }
-        // One of them is left without its namespace, as after a crash of the runtime.
+        // The first pod is left without its namespace, as after a crash of the runtime.
         pods[0].leave(lost);
         let traced = gc().kill_before(node, n);
         let point = format!("{name}, {n}: {:?}", traced.hit.map(|hit| hit.to_string()));
@@ -157,7 +157,7 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
 #[track_caller]
 fn assert_gone(scenario: Scenario, node: &Node, pod: &Container, remains: Remains, point: &str) {
     if scenario.place == Place::Upon {
-        // It is promiscuous until the link is gone, which the kernel removes some time after the namespace.
+        // The uplink is promiscuous until the link is gone, which the kernel removes some time after the namespace.
         node.host().wait_for("the link to end", |host| host.link("uplink").promiscuity == 0);
     }
     assert_clean(node, point);

@@ -28,7 +28,7 @@ struct Scenario {
     config: fn() -> Value,
 }
 
-/// One IPv4 address only.
+/// A single IPv4 address.
 const PLAIN: Scenario = Scenario {
     name: "plain",
     place: Place::Pair,

@@ -18,7 +18,7 @@ fn node(reference: &Subject) -> Node {
     node
 }
 
-/// Its failed ADD leaves a veth.
+/// The reference's failed ADD leaves a veth.
 #[test]
 fn a_leak_after_a_failed_add_is_seen() {
     let Some(reference) = reference_or_skip() else { return };
@@ -38,8 +38,8 @@ fn a_leak_after_a_failed_add_is_seen() {
     testns::note(&format!("POINTS of the reference's ADD that leave a veth: {veths} of {}", leaks.len()));
 }
 
-/// Its address stays reserved when ADD is killed and the namespace is gone before DEL; its veth stays when the
-/// namespace is there.
+/// The reference's address stays reserved when ADD is killed and the namespace is gone before DEL; its veth stays when
+/// the namespace still exists.
 #[test]
 fn a_leak_after_a_killed_add_is_seen() {
     let Some(reference) = reference_or_skip() else { return };

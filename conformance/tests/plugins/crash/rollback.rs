@@ -64,7 +64,7 @@ pub(super) fn on_a_new_node(scenario: Scenario, failing: Failing) {
     tolerated.print();
 }
 
-/// One ADD with its `n`th step failing; false if it has no such step.
+/// Makes an ADD with its `n`th step failing; false if it has no such step.
 fn fail(s: Scenario, failing: Failing, node: &Node, pod: &Container, n: usize, tolerated: &mut Tolerated) -> bool {
     let call = s.add(pod);
     let Traced { reply, hit, .. } = (failing.at)(&call, node, n);
@@ -213,7 +213,7 @@ fn on_a_node_with_other_gateways(failing: Failing) {
         let there = fail(FORCED, failing, &node, &pod, n, &mut tolerated);
         pod.leave(Remains::Gone);
         if host.global_addresses("br0") != OTHERS {
-            // It succeeded, or could not report its failure.
+            // ADD succeeded, or could not report its failure.
             lay();
         }
         assert_clean(&node, &format!("{}, {} at {n}", FORCED.name, failing.name));

@@ -366,7 +366,7 @@ fn a_record_that_the_references_del_left_keeps_no_device_away() {
     assert_eq!(records(), Vec::<String>::new());
 }
 
-/// What is no file of ours is passed over: a pipe would be waited for, and a link could lead anywhere.
+/// Files that are not ours are skipped: a pipe would be waited for, and a link could lead anywhere.
 #[test]
 fn what_is_no_record_is_passed_over() {
     let node = node();

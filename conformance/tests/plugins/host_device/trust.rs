@@ -80,7 +80,7 @@ fn a_forged_device_stays_in_the_container() {
     let forged = format!("link add eth0 index {} address {} type veth peer name other index 77", real.index, real.mac);
     ip(inside, &forged);
     ip(inside, "link set eth0 alias dev2");
-    // Its other end is in a namespace of the container's, as the device's was not on the host either.
+    // The device's other end is in a namespace of the container's, as the real device's was not on the host either.
     let error = attached.check().fails();
     assert!(!error.msg.is_empty());
     attached.del().ok();
@@ -209,7 +209,7 @@ fn a_record_of_an_earlier_add_takes_nothing_from_the_next() {
     assert!(node.host().find_link("dev1").is_some());
 }
 
-/// What is no hardware ends with the namespace that it is in. DEL cannot bring it home, and names it.
+/// A device that is no hardware ends with the namespace that it is in. DEL cannot bring it home, and names it.
 #[test]
 fn a_device_that_the_container_moved_on_is_named_in_a_warning() {
     let node = node();

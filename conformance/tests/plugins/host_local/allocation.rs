@@ -58,7 +58,7 @@ fn a_set_of_ranges_is_one_sequence() {
     assert_eq!(given, ["10.7.9.10/24", "10.7.9.12/24", "10.7.0.2/30", "10.7.5.255/24"]);
 }
 
-/// One address of each set; the range in the old form comes first, then `ranges`; `runtimeConfig.ipRanges` before both.
+/// An address of each set; the range in the old form comes first, then `ranges`; `runtimeConfig.ipRanges` before both.
 #[test]
 fn each_set_gives_one_address() {
     let outcome = same(|node| {

@@ -228,7 +228,7 @@ fn every_nonempty_file_holds_its_address() {
     }
 }
 
-/// What one implementation added under a long container ID, the other deletes.
+/// A reservation that one implementation added under a long container ID, the other deletes.
 #[test]
 fn a_container_id_has_any_length() {
     let id = "c".repeat(300);

@@ -141,7 +141,7 @@ fn the_link_is_made_in_the_container(kind: Kind) {
     let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
     assert_eq!(pod.namespace().link("eth0").index, before[1] + 1);
     assert_eq!(next_index(pod.namespace()), before[1] + 2);
-    // One end of a pair is the node's.
+    // A pair has one end on the node.
     let of_node = u32::from(kind.place == Place::Pair);
     assert_eq!(next_index(node.host()), before[0] + of_node + 1);
     attached.del().ok();

@@ -1,4 +1,4 @@
-//! What does not address an attachment leaves it alone, and a refused call changes nothing.
+//! Calls that do not address an attachment leave it alone, and a refused call changes nothing.
 
 use super::{Kind, Place, each_kind, held};
 use crate::configs::{Attached, addresses, v4, with};

@@ -27,14 +27,14 @@ pub(crate) struct Kind {
     /// What the kernel needs for it, if not all have that.
     feature: Option<Feature>,
     pub(crate) place: Place,
-    /// Its own keys, for the container of a number.
+    /// The plugin's own keys, for the container of a number.
     own: fn(usize) -> Value,
 }
 
-/// Where its link is.
+/// Where the plugin's link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// One end in the container, one on the node.
+    /// A pair: one end in the container, one on the node.
     Pair,
     /// In the container, on the node's link `uplink`.
     Upon,

@@ -18,7 +18,7 @@ fn disguise(pod: &Container) {
     pod.namespace().set_up("evil");
 }
 
-/// That it says of which link it says it.
+/// Asserts that a line of stderr names the link and has the text.
 #[track_caller]
 fn assert_warns(reply: &Reply, link: &str, text: &str) {
     let stderr = &reply.output.stderr;
@@ -37,7 +37,7 @@ fn a_link_under_another_name_and_alias_is_removed_by_its_ethernet_address(kind: 
         assert_warns(&reply, "evil", "removed by its Ethernet address");
         assert!(pod.namespace().find_link("evil").is_none());
         assert_eq!(held(), Vec::<String>::new());
-        // It is silent where nothing is left.
+        // DEL is silent where nothing is left.
         let again = attached.del();
         again.ok();
         assert!(!again.output.stderr.contains("left"), "{}", again.output.stderr);
@@ -73,7 +73,7 @@ fn a_link_that_nothing_identifies_is_left_and_named(kind: Kind) {
     assert!(pod.namespace().find_link("net1").is_none());
 }
 
-/// It has the interface's name and the attachment's alias, and is of the same kind.
+/// The decoy has the interface's name and the attachment's alias, and is of the same kind.
 fn a_decoy_does_not_save_the_link(kind: Kind) {
     if kind.place == Place::Upon {
         return;

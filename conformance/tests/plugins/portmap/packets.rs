@@ -26,7 +26,7 @@ pub(super) fn remote(node: &Node) -> Namespace {
 
 fn both_backends(who: Who) -> Vec<Value> {
     match who {
-        // Its version in Debian 12 has no key of that name.
+        // The reference's version in Debian 12 has no key of that name.
         Who::Reference => vec![json!({})],
         Who::Ours => BACKENDS.iter().map(|backend| json!({"backend": backend})).collect(),
     }

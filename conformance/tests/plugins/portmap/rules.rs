@@ -20,7 +20,7 @@ fn many() -> Vec<Value> {
     for (port, ip) in [(54, "192.0.2.1"), (55, "2001:db8::1"), (56, "0.0.0.0"), (57, "::")] {
         all.push(json!({"hostPort": port, "containerPort": 53, "protocol": "udp", "hostIP": ip}));
     }
-    // One port for two, and in two spellings.
+    // Map one host port to two container ports, with two spellings of the address.
     all.extend(
         ["", "0.0.0.0"].map(|ip| json!({"hostPort": 8080, "containerPort": 81, "protocol": "tcp", "hostIP": ip})),
     );

@@ -6,7 +6,7 @@ use crate::subjects::{Who, each};
 use serde_json::json;
 use testns::{Namespace, Node};
 
-/// What is done behind the plugin's back: on the node, in the pod, the name of the host's end.
+/// A change behind the plugin's back, given the node, the pod and the name of the host's end.
 type Tamper = fn(&Node, &Namespace, &str);
 
 const SEEN_BY_BOTH: [(&str, Tamper); 6] = [

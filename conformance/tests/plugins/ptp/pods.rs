@@ -142,7 +142,7 @@ fn outside_a_pod_shows_the_nodes_address() {
             }
             attached.check().ok();
             if !who.is_ours() && backend == "nftables" {
-                // It also looks for rules of iptables.
+                // The reference also looks for rules of iptables.
                 assert!(attached.del().fails().msg.contains("does not exist"));
             }
             attached.del().ok();

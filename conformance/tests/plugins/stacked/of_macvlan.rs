@@ -1,4 +1,4 @@
-//! What is macvlan's alone.
+//! Tests of macvlan alone.
 
 use super::{MACVLAN, node, status, without};
 use crate::bridge::stays;

@@ -1,4 +1,4 @@
-//! What is vlan's alone.
+//! Tests of vlan alone.
 
 use super::{VLAN, node};
 use crate::configs::{Attached, addresses, ip};
