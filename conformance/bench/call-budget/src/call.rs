@@ -1,4 +1,4 @@
-//! One call of an executable, ready to be made in several ways.
+//! A call of an executable, ready to be made in several ways.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

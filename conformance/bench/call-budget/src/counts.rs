@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What is counted; README.md says how.
+/// A quantity that is counted; README.md says how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
     /// System calls of all processes and threads.
@@ -45,7 +45,7 @@ impl Metric {
         Self::Instructions,
     ];
 
-    /// Its name in the table and the file.
+    /// Returns the metric's name in the table and the file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Metric {
         }
     }
 
-    /// What it counts, for a message.
+    /// Returns what the metric counts, for a message.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -81,8 +81,8 @@ impl Metric {
         }
     }
 
-    /// Whether it has a limit: what a call asks of the kernel. The rest also depends on the linker, the allocator, the
-    /// processor and chance, and is only reported.
+    /// Returns whether the metric has a limit: it does if it counts what a call asks of the kernel. The rest also
+    /// depends on the linker, the allocator, the processor and chance, and is only reported.
     #[must_use]
     pub fn has_limit(self) -> bool {
         matches!(self, Self::Syscalls) || self.has_limit_in_every_profile()
@@ -106,7 +106,7 @@ impl Counts {
         self.0.insert(metric, least);
     }
 
-    /// One count.
+    /// Returns the count of a metric.
     #[must_use]
     pub fn get(&self, metric: Metric) -> Option<u64> {
         self.0.get(&metric).copied()

@@ -1,4 +1,4 @@
-//! What one call of a plugin or of cnitool does, counted: system calls, netlink, processes, memory, instructions.
+//! The counts of a call of a plugin or of cnitool: system calls, netlink, processes, memory, instructions.
 //!
 //! Counts repeat where times do not, so they can decide a test. Start at [`count_all`]; `README.md` says what each number
 //! is, [`limits`] compares them with a file.

@@ -140,7 +140,7 @@ pub fn compare_size(bytes: u64, plugins: usize) -> Option<String> {
 /// The size of an executable in bytes.
 ///
 /// # Errors
-/// It is not there.
+/// The executable is missing.
 pub fn size(path: &Path) -> Result<u64, String> {
     path.metadata().map(|about| about.len()).map_err(|error| format!("cannot look at {}: {error}", path.display()))
 }

@@ -1,5 +1,5 @@
-//! Which functions the usual calls execute: for the linker, which puts them side by side, so that a call has a third of the
-//! executable in memory instead of all. `conformance/bench/release` builds with it.
+//! The functions that the usual calls execute: for the linker, which puts them side by side, so that a call has a third of
+//! the executable in memory instead of all. `conformance/bench/release` builds with it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What is called: each scene on a node of its own, warm, pod after pod.
+//! The scenes that are called: each on a node of its own, warm, pod after pod.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,7 +45,7 @@ pub struct Scene {
     is_chain: bool,
 }
 
-/// What was seen of one call: `bridge ADD`.
+/// The observations of a call: `bridge ADD`.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// Scene and verb.
@@ -180,7 +180,7 @@ impl<'a> Counting<'a> {
         self.node.container_named(&format!("pod-{number:02}"))
     }
 
-    /// One pod from ADD to DEL.
+    /// Takes a pod from ADD to DEL.
     fn live(&mut self, pod: &Container, way: Way) -> Result<(), String> {
         let mut result = Value::Null;
         for (place, verb) in self.scene.verbs.iter().enumerate() {
@@ -228,13 +228,13 @@ impl<'a> Counting<'a> {
 }
 
 impl Scene {
-    /// Whether it is the plugins' alone, without cnitool.
+    /// Returns whether the scene is the plugins' alone, without cnitool.
     #[must_use]
     pub fn is_of_plugins(&self) -> bool {
         !self.is_chain
     }
 
-    /// Its name.
+    /// Returns the scene's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name

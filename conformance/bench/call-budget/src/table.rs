@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::{Metric, Seen};
 
-/// One line a call.
+/// Returns a table with a line for each call.
 #[must_use]
 pub fn table(all: &[Seen]) -> String {
     let header = std::iter::once("call".to_owned()).chain(Metric::ALL.iter().map(|metric| metric.name().to_owned()));
