@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// What to do.
+/// The command to carry out.
 pub(crate) enum Command {
     /// `lo` of a namespace goes up or down.
     Loopback { netns: String, up: bool },
@@ -12,7 +12,7 @@ pub(crate) enum Command {
     Del(Plugin, Del),
 }
 
-/// Whose state is made.
+/// The plugin whose state is set up or removed.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Plugin {
     Bridge,
@@ -47,7 +47,7 @@ pub(crate) struct Masquerade {
     pub(crate) note: String,
 }
 
-/// What there is of an attachment.
+/// The parts of an attachment to remove.
 #[derive(Default)]
 pub(crate) struct Del {
     pub(crate) veth: String,

@@ -42,7 +42,7 @@ const LINK_HEADER: usize = 16;
 
 /// The group that hears of links, as a mask.
 pub(crate) const RTMGRP_LINK: u32 = 1;
-/// Those that hear of IPv6 addresses.
+/// The group that hears of IPv6 addresses, as a mask.
 pub(crate) const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 
 /// A link as in `RTM_NEWLINK`.
@@ -77,7 +77,7 @@ pub(crate) fn read(kind: u16, body: &[u8]) -> Option<Link> {
     (kind == RTM_NEWLINK).then_some(link)
 }
 
-/// Whether this announces that the link of this name is gone, not that a port has left its bridge (`AF_BRIDGE`).
+/// Whether a message announces that the link of this name is gone, not that a port has left its bridge (`AF_BRIDGE`).
 pub(crate) fn is_gone(kind: u16, body: &[u8], name: &str) -> bool {
     let found = Attributes(body.get(LINK_HEADER..).unwrap_or_default()).get(IFLA_IFNAME);
     let named = found.and_then(|found| found.strip_suffix(&[0])) == Some(name.as_bytes());

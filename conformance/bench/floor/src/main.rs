@@ -27,7 +27,7 @@ use socket::Socket;
 /// Everything here takes milliseconds; SIGALRM ends what a driver holds up.
 const DEADLINE_SECONDS: u32 = 10;
 
-/// What was being done, and why it failed.
+/// A result whose error says what was being done, and why it failed.
 type Result<T> = std::result::Result<T, String>;
 
 fn main() -> ExitCode {
