@@ -1,4 +1,4 @@
-//! One call of one executable: started as a runtime does it, timed, and checked once the clock has stopped.
+//! A call of an executable: started as a runtime does it, timed, and checked once the clock has stopped.
 //!
 //! The clock runs from just before the process is made until a runtime would know the answer: the process has ended,
 //! and its stdout and stderr are at their end. `std` starts it by `posix_spawn`, which shares the spawner's memory
@@ -26,7 +26,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// Where the programs that the reference needs are.
 const SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What is run, and what it has to answer.
+/// A program to run, and the answer that it has to give.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) program: PathBuf,
@@ -107,7 +107,7 @@ impl Call {
     /// Makes the call while nothing else is called, and waits until nothing of it is left.
     ///
     /// # Errors
-    /// It could not be started, was not through in time, or did not answer as expected.
+    /// The call could not be started, was not through in time, or did not answer as expected.
     pub(crate) fn timed(&self) -> Result<(Cost, Value), String> {
         let before = spent();
         let ended = self.run()?;
@@ -120,7 +120,7 @@ impl Call {
     /// Makes the call, perhaps at the same time as others; [`Call::verify`] it afterwards.
     ///
     /// # Errors
-    /// It could not be started, or was not through in time.
+    /// The call could not be started, or was not through in time.
     pub(crate) fn run(&self) -> Result<Ended, String> {
         self.try_run().map_err(|error| format!("cannot run {}: {error}", self.description()))
     }
@@ -144,10 +144,10 @@ impl Call {
         Ok(Ended { wall, start, status, stdout, stderr })
     }
 
-    /// What it printed, if that is what it had to.
+    /// Returns what the call printed, if that is what it had to.
     ///
     /// # Errors
-    /// It failed, or printed something else.
+    /// The call failed, or printed something else.
     pub(crate) fn verify(&self, ended: &Ended) -> Result<Value, String> {
         self.verify_output(&ended.status, &ended.stdout, &ended.stderr)
     }
@@ -155,7 +155,7 @@ impl Call {
     /// As [`Call::verify`], for a call that other code made.
     ///
     /// # Errors
-    /// It failed, or printed something else.
+    /// The call failed, or printed something else.
     pub(crate) fn verify_output(&self, status: &ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Value, String> {
         let (stdout, stderr) = (String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
         let failure = |what: &str| {

@@ -51,7 +51,7 @@ pub(crate) struct Contender {
 }
 
 impl Contest {
-    /// Those subjects that take part in the scene, on new nodes.
+    /// Sets up the subjects that take part in the scene, on new nodes.
     ///
     /// # Errors
     /// A node cannot be made.
@@ -128,7 +128,7 @@ impl Contest {
         }
     }
 
-    /// What was measured since the last time, by verb and then by subject.
+    /// Returns the outcomes since the last time, by verb and then by subject.
     pub(crate) fn outcomes(&mut self) -> Vec<(Verb, String, Outcome)> {
         let scene = self.scene.clone();
         let mut outcomes = Vec::new();
@@ -232,13 +232,13 @@ impl Contender {
         }
     }
 
-    /// What it does for a pod.
+    /// Returns the subject's calls for a pod.
     pub(crate) fn calls(&self, verb: Verb, pod: usize) -> Option<Calls> {
         let pod = self.pods.get(pod)?.clone();
         Some(Calls { subject: self.subject.clone(), scene: self.scene.clone(), verb, pod })
     }
 
-    /// Whether it has failed, and is not called any more.
+    /// Returns whether the subject has failed, and is not called any more.
     pub(crate) fn has_failed(&self) -> bool {
         self.record.failure.is_some()
     }

@@ -59,7 +59,7 @@ pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amoun
     Ok(rows)
 }
 
-/// One pod comes and goes, so that executables are in memory and the store has its folder; another one stays, so that
+/// A pod comes and goes, so that executables are in memory and the store has its folder; another one stays, so that
 /// the bridge does. Neither counts.
 ///
 /// # Errors

@@ -68,10 +68,10 @@ impl Options {
         Self::try_parse()
     }
 
-    /// Does what they say; false when a call failed.
+    /// Does what the options say; false when a call failed.
     ///
     /// # Errors
-    /// What is wrong with them, or why nothing can be measured.
+    /// A message that says what is wrong with the options, or why nothing can be measured.
     pub(crate) fn run(&self) -> Result<bool, String> {
         let report = match &self.from {
             Some(file) => report::read(file)?,

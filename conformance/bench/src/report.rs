@@ -1,4 +1,4 @@
-//! What was measured, as data: everything that is printed or drawn is made of it.
+//! The measurements, as data: everything that is printed or drawn comes from it.
 
 mod json;
 #[cfg(test)]
@@ -16,7 +16,7 @@ pub(crate) use readme::rewrite;
 pub(crate) use svg::write_charts;
 pub(crate) use table::tables;
 
-/// One run of the benchmark.
+/// A run of the benchmark.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) made: Made,
@@ -25,7 +25,7 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     /// Several at a time.
     pub(crate) bursts: Vec<Burst>,
-    /// One at a time while something grows.
+    /// Calls one at a time while something grows.
     pub(crate) growth: Vec<Growth>,
     /// Notes for the reader: subjects that were left out, failures outside of calls.
     pub(crate) notes: Vec<String>,
@@ -55,7 +55,7 @@ pub(crate) struct Described {
     pub(crate) plugins: usize,
 }
 
-/// One verb of one subject in one scene.
+/// A verb of a subject in a scene.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) scene: String,
@@ -112,7 +112,7 @@ pub(crate) struct Figures {
     pub(crate) cpu_ms: Spread,
     /// Context switches of its processes.
     pub(crate) switches: Spread,
-    /// What was counted in other calls, under trace.
+    /// Counts of other calls, under trace.
     pub(crate) counts: Option<Counts>,
     /// Each call's wall-clock time in ms, in the order of the calls.
     pub(crate) samples_ms: Vec<f64>,
@@ -129,7 +129,7 @@ pub(crate) struct Spread {
     pub(crate) most: f64,
 }
 
-/// What does not depend on the clock; medians of some traced calls.
+/// Counts that do not depend on the clock; medians of some traced calls.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     /// System calls of all of its processes and threads.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// One network, or one call without any.
+/// A network, or a call without any.
 #[derive(Debug, Clone)]
 pub(crate) struct Scene {
     /// As in the tables, and in `--only`.
@@ -17,16 +17,16 @@ pub(crate) struct Scene {
     pub(crate) behind: Vec<Value>,
 }
 
-/// Which executables take part.
+/// The executables that take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One interface plugin of this name, perhaps with an IPAM plugin.
+    /// An interface plugin of this name, perhaps with an IPAM plugin.
     Plugin(&'static str),
     /// `cnitool` with a bridge and others behind it.
     Chain,
 }
 
-/// What is asked.
+/// The verb that is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Add,

@@ -35,7 +35,7 @@ impl Station {
     /// Runs `work` on the station's thread, and waits for it.
     ///
     /// # Errors
-    /// It panicked; the text is on stderr.
+    /// The work panicked; the text is on stderr.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce(&Node) -> T + Send + 'static) -> Result<T, String> {
         let (answer, answers) = channel();
         let job: Job = Box::new(move |node| {
@@ -59,7 +59,7 @@ impl Drop for Station {
 /// Waits until the kernel has taken apart the namespaces of nodes and pods that are no more.
 ///
 /// # Errors
-/// It is not done within a minute.
+/// The kernel is not done within a minute.
 pub(crate) fn settle() -> Result<(), String> {
     Station::new()?.run(|node| node.settle(DEADLINE))
 }

@@ -1,4 +1,4 @@
-//! What is compared: builds of ours, the reference, the floor, and what a bare exec costs.
+//! The subjects that are compared: builds of ours, the reference, the floor, and what a bare exec costs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ pub(crate) struct Built {
     pub(crate) empty: PathBuf,
 }
 
-/// One of the compared: a set of executables that the scenes call.
+/// A subject of the comparison: a set of executables that the scenes call.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) name: String,
@@ -70,7 +70,7 @@ impl Built {
     /// another order.
     ///
     /// # Errors
-    /// One is missing or cannot be built.
+    /// An executable is missing or cannot be built.
     pub(crate) fn find() -> Result<Self, String> {
         let here =
             std::env::current_exe().map_err(|error| format!("cannot find the benchmark's own executable: {error}"))?;
@@ -204,7 +204,7 @@ impl Staging {
 }
 
 impl Subject {
-    /// Whether it can be asked this.
+    /// Returns whether the subject can be asked this.
     pub(crate) fn takes_part(&self, scene: &Scene, verb: Verb) -> bool {
         match (&self.who, scene.kind) {
             (Who::Plugins { bin_dir }, Kind::Plugin(name)) => bin_dir.join(name).is_file(),

@@ -1,4 +1,4 @@
-//! What was aimed at, and how near it came. Nothing fails by it: time never decides a test.
+//! The targets, and how near the measurements came. Nothing fails by them: time never decides a test.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::report::{Counts, Figures, Report};
 pub(crate) const OURS: &str = "ours";
 const FLOOR: &str = "floor";
 
-/// One line of the table of targets.
+/// A line of the table of targets.
 pub(crate) struct Target {
     pub(crate) what: &'static str,
     pub(crate) bound: Bound,
@@ -18,7 +18,7 @@ pub(crate) struct Target {
     is_of_floor: bool,
 }
 
-/// What is allowed, and in what it is counted.
+/// The value that is allowed, and its unit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bound {
     AtMost(f64, &'static str),
@@ -130,7 +130,7 @@ const fn with_floor(target: Target) -> Target {
 }
 
 impl Target {
-    /// What was measured, if all that it takes was.
+    /// Returns the measured value, if all that it takes was measured.
     pub(crate) fn measured(&self, report: &Report) -> Option<f64> {
         (self.measure)(report, OURS)
     }
@@ -140,7 +140,7 @@ impl Target {
         self.is_of_floor.then(|| (self.measure)(report, FLOOR)).flatten()
     }
 
-    /// Whether that is as it should be.
+    /// Returns whether the measured value meets the target.
     pub(crate) fn is_met(&self, measured: f64) -> bool {
         match self.bound {
             Bound::AtMost(most, _) => measured <= most,

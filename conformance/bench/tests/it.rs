@@ -13,7 +13,7 @@ use serde_json::Value;
 fn bench(arguments: &[&str], folder: &Path) -> (Output, Value) {
     let json = folder.join("report.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_side-by-side"));
-    // What is installed on the machine is not this test's subject.
+    // Plugins that are installed on the machine are not this test's subject.
     command.args(arguments).args(["--quick", "--pods", "2", "--reference", "/nonexistent", "--json"]).arg(&json);
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -130,7 +130,7 @@ fn crowds_and_growth_are_measured() {
     roxmltree::Document::parse(&fs::read_to_string(folder.path().join("growth.svg")).unwrap()).unwrap();
 }
 
-/// One that prints no result, and one that fails in the second verb.
+/// A subject that prints no result, and one that fails in the second verb.
 #[test]
 fn a_subject_that_fails_is_reported_and_not_timed() {
     let folder = tempfile::tempdir().unwrap();

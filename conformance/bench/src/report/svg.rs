@@ -116,7 +116,7 @@ impl Drawing {
 }
 
 impl Axis {
-    /// That has room for all of these.
+    /// Returns an axis that has room for all of these.
     fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (least, most) =
             values.fold((f64::INFINITY, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)));

@@ -60,7 +60,7 @@ impl fmt::Display for Table {
 /// Everything, in the order in which it is read.
 ///
 /// # Errors
-/// It cannot be written.
+/// The tables cannot be written.
 pub(crate) fn tables(report: &Report, to: &mut impl Write) -> io::Result<()> {
     writeln!(to, "{}\n", machine_line(report))?;
     for note in &report.notes {

@@ -1,4 +1,4 @@
-//! One call at a time: a line a call, a mark a subject at its median, and a line from there to its 99th percentile.
+//! Calls one at a time: a line a call, a mark a subject at its median, and a line from there to its 99th percentile.
 
 use super::super::{Report, Row};
 use super::{Axis, Drawing, label, ordered};
