@@ -28,9 +28,9 @@ pub struct Cri<'daemon> {
 /// A pod that runs.
 #[derive(Debug)]
 pub struct Pod {
-    /// Its sandbox's ID, which plugins get as `CNI_CONTAINERID`.
+    /// The ID of the pod's sandbox, which plugins get as `CNI_CONTAINERID`.
     pub id: String,
-    /// What was asked for.
+    /// The config that was asked for.
     pub config: PodSandboxConfig,
 }
 

@@ -1,4 +1,4 @@
-//! One containerd with all its files in a machine.
+//! A containerd with all its files in a machine.
 
 use std::fs::{self, File};
 use std::ops::Deref;
@@ -66,7 +66,7 @@ impl Daemon {
         self.machine.work_dir().join("containerd.sock")
     }
 
-    /// What it logged.
+    /// Returns what the daemon logged.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(log_path(&self.machine)).unwrap_or_default()

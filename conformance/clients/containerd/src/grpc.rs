@@ -12,7 +12,7 @@ use prost::Message;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 
-/// One byte that says "not compressed" and four of length go before each message.
+/// A byte that says "not compressed" and four of length go before each message.
 const PREFIX_BYTES: usize = 5;
 
 /// A connection to a server.
@@ -27,7 +27,7 @@ pub struct Channel {
 pub struct Refusal {
     /// gRPC status code; 2 is unknown, 5 not found.
     pub code: String,
-    /// Its message, percent-encoded where it is not ASCII.
+    /// The server's message, percent-encoded where it is not ASCII.
     pub message: String,
 }
 

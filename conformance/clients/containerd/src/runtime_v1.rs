@@ -57,22 +57,22 @@ pub struct PodSandboxConfig {
     /// The pod's identity.
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<PodSandboxMetadata>,
-    /// Its host name.
+    /// The pod's host name.
     #[prost(string, tag = "2")]
     pub hostname: String,
-    /// Folder of its containers' logs.
+    /// Folder of the logs of the pod's containers.
     #[prost(string, tag = "3")]
     pub log_directory: String,
-    /// Its resolver.
+    /// The pod's resolver.
     #[prost(message, optional, tag = "4")]
     pub dns_config: Option<DnsConfig>,
-    /// Its ports on the node.
+    /// The pod's ports on the node.
     #[prost(message, repeated, tag = "5")]
     pub port_mappings: Vec<PortMapping>,
-    /// Its annotations.
+    /// The pod's annotations.
     #[prost(map = "string, string", tag = "7")]
     pub annotations: HashMap<String, String>,
-    /// What concerns Linux.
+    /// Settings for Linux.
     #[prost(message, optional, tag = "8")]
     pub linux: Option<LinuxPodSandboxConfig>,
 }
@@ -112,7 +112,7 @@ pub struct PodSandboxNetworkStatus {
     /// The pod's first address.
     #[prost(string, tag = "1")]
     pub ip: String,
-    /// Its others.
+    /// The pod's other addresses.
     #[prost(message, repeated, tag = "2")]
     pub additional_ips: Vec<PodIp>,
 }
@@ -123,7 +123,7 @@ pub struct PodSandboxStatus {
     /// 0 ready, 1 not.
     #[prost(int32, tag = "3")]
     pub state: i32,
-    /// Its network.
+    /// The pod's network.
     #[prost(message, optional, tag = "5")]
     pub network: Option<PodSandboxNetworkStatus>,
 }
@@ -142,7 +142,7 @@ pub struct RuntimeCondition {
     /// `RuntimeReady` or `NetworkReady`.
     #[prost(string, tag = "1")]
     pub kind: String,
-    /// Whether it is.
+    /// Whether the condition is met.
     #[prost(bool, tag = "2")]
     pub status: bool,
     /// Why not, in a word.
@@ -180,7 +180,7 @@ pub struct ImageSpec {
 /// `ImageStatusRequest`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ImageStatusRequest {
-    /// Which image.
+    /// The image that is asked for.
     #[prost(message, optional, tag = "1")]
     pub image: Option<ImageSpec>,
 }
@@ -196,7 +196,7 @@ pub struct ImageStatusResponse {
 /// `ContainerMetadata`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerMetadata {
-    /// Its name within the pod.
+    /// The container's name within the pod.
     #[prost(string, tag = "1")]
     pub name: String,
 }
@@ -207,13 +207,13 @@ pub struct ContainerConfig {
     /// The container's identity.
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<ContainerMetadata>,
-    /// Its image.
+    /// The container's image.
     #[prost(message, optional, tag = "2")]
     pub image: Option<ImageSpec>,
-    /// What it runs.
+    /// The command that the container runs.
     #[prost(string, repeated, tag = "3")]
     pub command: Vec<String>,
-    /// Its log, below the pod's folder.
+    /// The container's log, below the pod's folder.
     #[prost(string, tag = "11")]
     pub log_path: String,
 }
@@ -246,7 +246,7 @@ pub struct ExecSyncRequest {
     /// The container.
     #[prost(string, tag = "1")]
     pub container_id: String,
-    /// What to run in it.
+    /// The command to run in the container.
     #[prost(string, repeated, tag = "2")]
     pub cmd: Vec<String>,
     /// After how many seconds it is killed.
@@ -257,13 +257,13 @@ pub struct ExecSyncRequest {
 /// `ExecSyncResponse`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ExecSyncResponse {
-    /// What it wrote to stdout.
+    /// The command's stdout.
     #[prost(bytes = "vec", tag = "1")]
     pub stdout: Vec<u8>,
-    /// What it wrote to stderr.
+    /// The command's stderr.
     #[prost(bytes = "vec", tag = "2")]
     pub stderr: Vec<u8>,
-    /// Its exit status.
+    /// The command's exit status.
     #[prost(int32, tag = "3")]
     pub exit_code: i32,
 }

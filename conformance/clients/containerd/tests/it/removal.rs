@@ -1,4 +1,4 @@
-//! What is left of a pod that was stopped and removed: nothing.
+//! Nothing is left of a pod that was stopped and removed.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ fn our_plugins_take_over_pods() {
     switch([Whose::Reference, Whose::Ours], &networks::pods(), |cri, pod| cri.stop(pod), |_| false);
 }
 
-/// Its reversal.
+/// The reversal of the upgrade.
 #[test]
 fn our_pods_can_be_given_back() {
     switch([Whose::Ours, Whose::Reference], &networks::pods(), |cri, pod| cri.stop(pod), |_| false);

@@ -8,7 +8,7 @@ use testns::Feature;
 use crate::cri::with_list;
 use crate::networks::NAME;
 
-/// What is beyond the node answers as gateway.
+/// The gateway's address, which is beyond the node.
 const GATEWAY: &str = "10.88.0.1";
 
 /// A pod on a network of one plugin has its address, reaches its gateway where `pings`, and leaves nothing.
