@@ -25,7 +25,7 @@ impl<'p> Container<'p> {
         Self { podman, id, state }
     }
 
-    /// Its network namespace.
+    /// Returns the container's network namespace.
     pub(crate) fn namespace(&self) -> Namespace {
         let pid = self.state["State"]["Pid"].as_i64().unwrap();
         Namespace::at(format!("/proc/{pid}/ns/net"))
@@ -41,7 +41,7 @@ impl<'p> Container<'p> {
         &self.state["NetworkSettings"]["Networks"][name]
     }
 
-    /// Its IPv4 address in a network, according to podman.
+    /// Returns the container's IPv4 address in a network, according to podman.
     pub(crate) fn address(&self, network: &str) -> String {
         self.network(network)["IPAddress"].as_str().unwrap().to_owned()
     }

@@ -1,4 +1,4 @@
-//! Whose plugins are in podman's folder.
+//! The plugins in podman's folder: ours or the reference's.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::machine;
 /// The folder that `containers.conf` names.
 pub(crate) const BIN_DIR: &str = "/run/testns/opt-cni-bin";
 
-/// Whose plugins are called.
+/// The maker of the plugins that are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Maker {
     Ours,

@@ -1,4 +1,4 @@
-//! What may be left of a container: nothing.
+//! Nothing may be left of a container.
 
 use std::net::Ipv4Addr;
 

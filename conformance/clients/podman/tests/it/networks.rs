@@ -73,7 +73,7 @@ fn a_running_container_may_join_a_network_and_leave_it() {
     });
 }
 
-/// One container on two networks from its start: `eth0` and `eth1`, in podman's order.
+/// A container is on two networks from its start: `eth0` and `eth1`, in podman's order.
 #[test]
 fn a_container_may_have_two_networks() {
     let Some(podman) = Podman::or_skip() else { return };
