@@ -19,7 +19,7 @@ const APPLETS: [&str; 9] = ["cat", "echo", "hostname", "ip", "nc", "ping", "sh",
 /// An image archive in the layout of `docker save`, which every runtime reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// Its name, with registry and tag.
+    /// The image's name, with registry and tag.
     pub name: String,
     /// The archive.
     pub archive: PathBuf,

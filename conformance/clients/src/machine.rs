@@ -15,7 +15,7 @@ use crate::cgroup;
 /// Where Debian has the runtimes and what they call.
 const PROGRAM_FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// Whose plugins a machine has under the names that both sides have.
+/// The side whose plugins a machine has under the names that both sides have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// Ours alone.
@@ -103,7 +103,7 @@ impl Machine {
         };
         fs::create_dir_all(self.plugin_dir()).unwrap();
         let executables = subject.executables();
-        // One copy of each file, and links to it, as `cnitool install --link hard` makes them.
+        // Copy each file once, and link to it, as `cnitool install --link hard` does.
         let mut copies: BTreeMap<&Path, &str> = BTreeMap::new();
         for (name, executable) in &executables {
             match copies.get(executable.as_path()) {
