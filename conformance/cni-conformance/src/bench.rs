@@ -21,7 +21,7 @@ use testns::{Attachment, Call, Container, Node, Output, Verb};
 
 pub use answer::{Answer, ErrorObject};
 
-/// One throwaway node for one case. Threads may share it.
+/// A throwaway node for one case. Threads may share it.
 #[derive(Debug)]
 pub struct Bench {
     /// The node. Make containers with [`Bench::pod`], which also lays what the profile needs.
@@ -177,7 +177,7 @@ impl Bench {
 
     /// A call of the tested plugin, to be changed before it is made with [`Bench::make`]; of a list its first.
     ///
-    /// Its config is that of [`Bench::config_for`].
+    /// The call's config is that of [`Bench::config_for`].
     #[must_use]
     pub fn call(&self, verb: Verb, attachment: impl Into<Attachment>) -> Call {
         let attachment = attachment.into();
@@ -270,7 +270,7 @@ impl Drop for Bench {
     }
 }
 
-/// What was laid for an attachment, else for another of its container.
+/// Finds the pod that was laid for an attachment, else for another of its container.
 fn find(pods: &[Pod], attachment: &Attachment) -> Option<usize> {
     let is_of = |pod: &&Pod| pod.container.id() == attachment.container_id;
     let exact = pods.iter().position(|pod| is_of(&pod) && pod.ifname == attachment.ifname);

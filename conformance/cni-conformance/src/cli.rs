@@ -52,10 +52,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Does what they say with some of all these rules. `None` if nothing was to be tried.
+    /// Does what the options say with some of all these rules. `None` if nothing was to be tried.
     ///
     /// # Errors
-    /// What is wrong with them, or why nothing can be tested.
+    /// A message that says what is wrong with the options, or why nothing can be tested.
     pub fn run(&self, all: impl Iterator<Item = &'static Rule>) -> Result<Option<Outcome>, String> {
         let wanted = self.wanted(all)?;
         if self.trials.list_rules {
@@ -221,7 +221,7 @@ fn absent<'a>(subject: &Subject, profile: &'a Profile) -> Option<&'a str> {
     (0..count).map(|index| profile.executable(index)).find(|name| subject.find(name).is_none())
 }
 
-/// What is there in place of an executable.
+/// Says what is found in place of an executable.
 fn no_executable(subject: &Subject, name: &str) -> String {
     let folder = subject.bin_dir.display();
     match subject.bin_dir.join(name).exists() {
@@ -262,7 +262,7 @@ fn given(file: &Path, role: Option<Role>) -> Result<Profile, String> {
     Profile::given(&name, &text, role).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// That there is no such thing, and which are called nearly so.
+/// Says that no such thing exists, and which names are similar.
 pub(crate) fn unknown(what: &str, name: &str, names: &[&str]) -> String {
     let mut near: Vec<_> = names.iter().map(|other| (strsim::jaro_winkler(name, other), *other)).collect();
     near.sort_by(|(one, _), (other, _)| other.total_cmp(one));

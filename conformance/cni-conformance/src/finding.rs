@@ -11,14 +11,14 @@ use testns::Output;
 /// A rule that is broken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What should have been.
+    /// What the rule expects.
     pub expected: String,
-    /// What was.
+    /// What the case saw.
     pub seen: String,
     /// Lines of the node that went (`-`) and came (`+`), where that is the point.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub diff: String,
-    /// What says that what went wrong works in the first place.
+    /// The rule by which what went wrong works in the first place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
@@ -27,10 +27,10 @@ pub struct Finding {
 /// other: see [`schedule::run`](crate::schedule::run).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Basis {
-    /// Its name.
+    /// The rule's name.
     pub rule: String,
-    /// Whether it was a call that failed and should have succeeded. The rule has to be broken by such a call, then: one
-    /// that leaves something behind may still be called twice.
+    /// Whether a call failed that should have succeeded. The rule has to be broken by such a call, then: a plugin that
+    /// leaves something behind may still be called twice.
     pub call: bool,
 }
 
@@ -105,7 +105,7 @@ impl From<Finding> for Stop {
     }
 }
 
-/// One call that was made, with all that is needed to make it again.
+/// A call that was made, with all that is needed to make it again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRecord {
     /// The executable.
@@ -119,9 +119,9 @@ pub struct CallRecord {
     pub stdin: String,
     /// Exit status; 128 and the number for a signal; `None` if it did not end in time.
     pub exit: Option<i32>,
-    /// What it printed.
+    /// What the executable printed.
     pub stdout: String,
-    /// What it logged.
+    /// What the executable logged.
     pub stderr: String,
     /// How long it took, in milliseconds.
     pub milliseconds: u64,

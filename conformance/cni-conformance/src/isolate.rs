@@ -99,7 +99,7 @@ impl Shown {
         if self.bound.is_empty() {
             mount(Some("tmpfs"), SHOWN, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, None::<&str>)?;
         }
-        // Its own name stays the last: a program may look at what it or its folder is called.
+        // The path's own name stays the last: a program may look at what it or its folder is called.
         let around = Path::new(SHOWN).join(self.bound.len().to_string());
         fs::create_dir(&around)?;
         let place = around.join(real.file_name().unwrap_or_default());

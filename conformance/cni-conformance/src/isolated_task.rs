@@ -47,21 +47,21 @@ pub(crate) enum IsolatedTask {
     Look,
     /// To ask an executable for its versions: [`Spoken`].
     Versions {
-        /// Whose.
+        /// The subject that has the executable.
         subject: Subject,
-        /// Which.
+        /// The name of the executable.
         executable: String,
     },
     /// To try a case: a [`crate::trial::Report`].
     Try {
-        /// Which.
+        /// The trial.
         trial: Box<Trial>,
-        /// On what.
+        /// The machine that it runs on.
         machine: Machine,
     },
     /// To try a case with a runtime: a [`crate::runtime::Tried`].
     Drive {
-        /// Which.
+        /// The trial.
         trial: Box<crate::runtime::Trial>,
     },
 }

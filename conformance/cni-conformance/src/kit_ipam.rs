@@ -1,6 +1,6 @@
 //! The kit's own IPAM plugin: it stands in where a subject has none, and is the witness of how a plugin delegates.
 //!
-//! It is the kit's executable under the name [`NAME`] in the bench's bin dir. It hands out an address to each
+//! The plugin is the kit's executable under the name [`NAME`] in the bench's bin dir. It hands out an address to each
 //! attachment, writes down each call, and does what it is ordered to. What it knows lies below the bench's work dir.
 
 use crate::form;
@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Its name: `ipam.type`, and the name of the executable.
+/// The plugin's name: `ipam.type`, and the name of the executable.
 pub const NAME: &str = "kit-ipam";
 
 /// As [`testns::Node::work_dir`] has it: the plugin is a process of its own, which cannot be given it.
@@ -32,26 +32,26 @@ pub fn in_place_of(ipam: &Value) -> Value {
     config
 }
 
-/// One call of it.
+/// A call of the plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpamCall {
     /// `CNI_COMMAND`.
     pub verb: String,
-    /// All of its environment.
+    /// The call's whole environment.
     pub environment: BTreeMap<String, String>,
     /// All of its stdin.
     pub stdin: String,
 }
 
 impl IpamCall {
-    /// Its config; `null` if that was no JSON.
+    /// Returns the call's config; `null` if that was no JSON.
     #[must_use]
     pub fn config(&self) -> Value {
         serde_json::from_str(&self.stdin).unwrap_or_default()
     }
 }
 
-/// What it does in place of its work.
+/// What the plugin does in place of its work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -73,7 +73,7 @@ pub enum Order {
     Hang,
 }
 
-/// What it knows.
+/// What the plugin knows.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Ledger {
     /// By verb.
@@ -88,7 +88,7 @@ struct Ledger {
 pub struct KitIpam;
 
 impl KitIpam {
-    /// Its calls since the bench was made or they were last forgotten, in order.
+    /// Returns the plugin's calls since the bench was made or they were last forgotten, in order.
     ///
     /// # Panics
     /// If they cannot be read.

@@ -12,7 +12,7 @@
 //! Reading order: what is asked ([`rule`], [`rules`]), of whom ([`subject`], [`profile`]), how it is found out
 //! ([`mod@bench`], [`trial`], [`schedule`], [`run`]), and what is said about it ([`finding`], [`report`]).
 
-// What is asked.
+// The rules.
 pub mod form;
 pub mod random;
 pub mod rule;
@@ -20,11 +20,11 @@ pub mod rules;
 pub mod sentences;
 pub mod shape;
 
-// Of whom.
+// The subjects.
 pub mod profile;
 pub mod subject;
 
-// How it is found out.
+// The trials.
 pub mod bench;
 pub mod isolate;
 pub mod isolated_task;
@@ -36,10 +36,10 @@ mod stage;
 pub mod stress;
 pub mod trial;
 
-// The same of runtimes.
+// Trials of runtimes.
 pub mod runtime;
 
-// What is said about it.
+// The reports.
 pub mod cli;
 mod command;
 pub mod finding;

@@ -39,9 +39,9 @@ pub enum Role {
 impl Role {
     /// Each kind of plugin.
     pub const ALL: &'static [Self] = &[Self::Interface, Self::Chained, Self::Ipam, Self::List];
-    /// Those that are one executable.
+    /// Roles that are one executable.
     pub const PLUGINS: &'static [Self] = &[Self::Interface, Self::Chained, Self::Ipam];
-    /// Those after whose ADD a container has an interface.
+    /// Roles after whose ADD a container has an interface.
     pub const ATTACHING: &'static [Self] = &[Self::Interface, Self::List];
 }
 
@@ -84,18 +84,18 @@ pub struct Profile {
     pub unbound: BTreeMap<String, String>,
 }
 
-/// One thing that is laid on the node before ADD.
+/// A thing that is laid on the node before ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// A link of the node that is up and has a neighbour, to be the master of another. It has the node's default route.
     Cable {
-        /// Its name.
+        /// The link's name.
         name: String,
     },
     /// For each pod a link of the node that is to be moved into its container.
     Device {
-        /// Its name, with `{n}`.
+        /// The link's name, with `{n}`.
         name: String,
     },
     /// For each pod a veth from a bridge of the node to its container with addresses: what a plugin before made.
@@ -108,14 +108,14 @@ pub enum Stage {
     },
     /// A folder that plugins write to beside those that every node has: it is empty.
     Folder {
-        /// Its path.
+        /// The folder's path.
         path: PathBuf,
     },
     /// A process that has to run, started before the first call.
     Daemon {
         /// An executable of the subject.
         executable: String,
-        /// Its arguments.
+        /// The executable's arguments.
         arguments: Vec<String>,
         /// The socket that exists as soon as it is ready.
         socket: String,
@@ -148,7 +148,7 @@ impl Profile {
     /// The profile of a user's config: the text of a `.conf` (one plugin) or `.conflist`.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// A message that says what is wrong with the text.
     pub fn given(name: &str, text: &str, role: Option<Role>) -> Result<Self, String> {
         given::profile(name, text, role)
     }
@@ -166,13 +166,13 @@ impl Profile {
         self
     }
 
-    /// Whether it makes sense with a version.
+    /// Returns whether the profile makes sense with a version.
     #[must_use]
     pub fn allows(&self, version: &str) -> bool {
         self.oldest.as_deref().is_none_or(|oldest| form::is_from(version, oldest))
     }
 
-    /// Whether it is called with a prevResult on ADD.
+    /// Returns whether the plugin is called with a prevResult on ADD.
     #[must_use]
     pub fn is_chained(&self) -> bool {
         self.role == Role::Chained

@@ -53,7 +53,7 @@ impl Progress {
             }
         }
         if self.is_shown {
-            // One column is left free: in the last one terminals differ in where the cursor is.
+            // Leave one column free: in the last one terminals differ in where the cursor is.
             let columns = columns();
             let line = self.line(count, columns.saturating_sub(1));
             let cleared = self.cleared(columns);

@@ -28,7 +28,7 @@ impl Random {
         number.checked_rem(limit).unwrap_or(0)
     }
 
-    /// One of some things.
+    /// Picks one of some things.
     ///
     /// # Panics
     /// If there are none.

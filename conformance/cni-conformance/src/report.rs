@@ -1,4 +1,4 @@
-//! What is said about a run: for people at a terminal, for harnesses, and for programs.
+//! Reports on a run: for people at a terminal, for harnesses, and for programs.
 
 pub(crate) mod document;
 mod findings;

@@ -48,17 +48,17 @@ impl fmt::Display for Level {
     }
 }
 
-/// One sentence of the specification, for those who are tried on a `B`: plugins on a [`Bench`], runtimes on a
+/// A sentence of the specification, for those who are tried on a `B`: plugins on a [`Bench`], runtimes on a
 /// [`RuntimeBench`](crate::runtime::RuntimeBench).
 #[derive(Debug)]
 pub struct Rule<B: 'static = Bench> {
-    /// Its name: `verb.what-it-says`, lower case.
+    /// The rule's name: `verb.what-it-says`, lower case.
     pub id: &'static str,
-    /// What asks for it.
+    /// The source that asks for the rule.
     pub source: Source,
-    /// What it says, in our words.
+    /// What the rule says, in our words.
     pub sentence: &'static str,
-    /// Whom it binds.
+    /// The roles that the rule binds.
     pub roles: &'static [Role],
     /// How it is shown.
     pub proof: Proof<B>,
@@ -85,10 +85,10 @@ pub enum Proof<B: 'static = Bench> {
     Untestable(&'static str),
 }
 
-/// One way to find out whether a subject keeps to a rule.
+/// A way to find out whether a subject keeps to a rule.
 #[derive(Debug)]
 pub struct Case<B: 'static = Bench> {
-    /// Its name within the rule; the only one of a rule may be empty.
+    /// The case's name within the rule; the only one of a rule may be empty.
     pub name: &'static str,
     /// With which versions it is tried.
     pub versions: Versions,
@@ -174,7 +174,7 @@ impl<B> Rule<B> {
         !matches!(self.source, Source::Spec(_)) || self.sentences().any(|sentence| sentence.is_of(version))
     }
 
-    /// Its cases.
+    /// Returns the rule's cases.
     #[must_use]
     pub fn cases(&self) -> &'static [Case<B>] {
         match self.proof {

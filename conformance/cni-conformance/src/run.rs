@@ -25,7 +25,7 @@ const TASK_DEADLINE: Duration = Duration::from_secs(60);
 pub struct Run {
     /// Rules that were asked for, in the order of the specification.
     pub rules: Vec<&'static Rule>,
-    /// Whose executables, in the order of the command line.
+    /// The subjects that are tested, in the order of the command line.
     pub subjects: Vec<Subject>,
     /// What came of each trial, in the order of subjects, profiles and rules.
     pub reports: Vec<Report>,
@@ -60,7 +60,7 @@ pub(crate) fn decides(level: Level) -> bool {
 }
 
 impl Run {
-    /// What it came to.
+    /// Returns what the run came to.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let is_broken = |report: &&Report| matches!(report.verdict, Verdict::Broken { .. });
@@ -193,7 +193,7 @@ fn silence(subject: &Subject, profile: &Profile, spoken: &Spoken, wanted: &Wante
 /// What a run is made of.
 #[derive(Debug)]
 pub struct Order {
-    /// Whom to test.
+    /// The subjects and profiles to test.
     pub pairs: Vec<(Subject, Profile)>,
     /// With what.
     pub wanted: Wanted,

@@ -1,4 +1,4 @@
-//! Which trials there are, and running them side by side.
+//! The trials of a run, and running them side by side.
 
 use crate::finding::Basis;
 use crate::form::{is_from, rank};
@@ -17,16 +17,16 @@ use std::time::Duration;
 /// A trial that is to be run, or what it comes to without a run.
 #[derive(Debug, Clone)]
 pub struct Planned {
-    /// What is tried.
+    /// The trial.
     pub trial: Trial,
-    /// What it comes to, if it is not.
+    /// What the trial comes to, if it is not run.
     pub instead: Option<Verdict>,
 }
 
-/// One subject and how one of its executables is to be used.
+/// A subject and how one of its executables is to be used.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// Whose executable.
+    /// The subject that has the executable.
     pub subject: Subject,
     /// How it is used.
     pub profile: Profile,
@@ -34,7 +34,7 @@ pub struct Candidate {
     pub versions: Vec<String>,
 }
 
-/// What is wanted of a run.
+/// The rules, cases and settings of a run.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// Rules, each with the names of the cases that are to be tried.
@@ -112,7 +112,7 @@ fn no_version(rule: &Rule, which: Versions) -> Option<String> {
 pub enum News<'a> {
     /// A trial of this name starts.
     Starts(&'a str),
-    /// It ended.
+    /// The trial ended.
     Ends(&'a str, &'a Verdict),
     /// A second passed without either.
     Nothing,

@@ -35,19 +35,19 @@ pub enum Bound {
     Runtimes,
     /// Both.
     Both,
-    /// Those who write configurations.
+    /// People who write configurations.
     Administrators,
-    /// Those who write the specification.
+    /// People who write the specification.
     Authors,
 }
 
-/// One sentence.
+/// A sentence of the specification.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sentence {
-    /// Its name, by which rules cite it.
+    /// The sentence's name, by which rules cite it.
     pub id: String,
-    /// Its section.
+    /// The sentence's section.
     pub section: String,
     /// The first edition that has it; the oldest of the three if there is none.
     pub since: Option<String>,
@@ -57,7 +57,7 @@ pub struct Sentence {
     pub force: Force,
     /// Whom it binds.
     pub binds: Bound,
-    /// What it says, in our words.
+    /// What the sentence says, in our words.
     pub says: String,
     /// Rules that ask for it beside others, which they cite.
     #[serde(default)]

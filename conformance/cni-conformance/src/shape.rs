@@ -1,4 +1,4 @@
-//! What is wrong with the shape of a result, by the version that it is in (SPEC 5 of each version).
+//! Faults in the shape of a result, by the version that it is in (SPEC 5 of each version).
 //!
 //! Only the text is checked, not whether it is true. [`crate::form`] writes results; this reads them.
 
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 type Object = Map<String, Value>;
 
-/// What is wrong with a result that should be in `version`, a sentence each; empty if nothing is.
+/// Returns the faults of a result that should be in `version`, a sentence each; empty if it has none.
 #[must_use]
 pub fn faults(result: &Value, version: &str) -> Vec<String> {
     let mut faults = Faults(Vec::new());

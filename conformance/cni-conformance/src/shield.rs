@@ -24,7 +24,7 @@ const REFUSAL: &str = "read-only file system";
 pub(crate) fn raise() -> io::Result<()> {
     let none = None::<&str>;
     for (place, flags) in mounts(&fs::read("/proc/self/mountinfo")?) {
-        // What is below /proc belongs to namespaces, or is guarded by capabilities over the machine's own.
+        // Files below /proc belong to namespaces, or are guarded by capabilities over the machine's own.
         if place.starts_with("/proc") {
             continue;
         }

@@ -36,7 +36,7 @@ impl Subject {
         self.dirs().map(|dir| dir.join(plugin)).find(|path| runs(path))
     }
 
-    /// Its folders, in the order of `CNI_PATH`.
+    /// Returns the subject's folders, in the order of `CNI_PATH`.
     pub fn dirs(&self) -> impl DoubleEndedIterator<Item = &Path> {
         std::iter::once(&self.bin_dir).chain(&self.also).map(PathBuf::as_path)
     }

@@ -1,4 +1,4 @@
-//! One case with one profile of one subject: a child process in namespaces of its own.
+//! A case with one profile of one subject: a child process in namespaces of its own.
 
 use crate::bench::Bench;
 use crate::finding::{CallRecord, Finding, Stop};
@@ -16,14 +16,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use testns::Node;
 
-/// What is to be tried.
+/// A trial that is to be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// Name of the rule.
     pub rule: String,
     /// Name of the case; may be empty.
     pub case: String,
-    /// Whose executables.
+    /// The subject that has the executables.
     pub subject: Subject,
     /// How they are used.
     pub profile: Profile,
@@ -41,7 +41,7 @@ pub struct Trial {
 pub enum Verdict {
     /// The subject keeps to the rule, as far as the case shows.
     Pass,
-    /// It does not.
+    /// The subject breaks the rule.
     Fail(Finding),
     /// The case says nothing of it.
     Skip {
@@ -61,7 +61,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What was found, if the rule is broken.
+    /// Returns the finding, if the rule is broken.
     #[must_use]
     pub fn finding(&self) -> Option<&Finding> {
         match self {
@@ -74,7 +74,7 @@ impl Verdict {
 /// What came of a trial, and what was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// What was tried.
+    /// The trial.
     pub trial: Trial,
     /// What came of it.
     #[serde(flatten)]

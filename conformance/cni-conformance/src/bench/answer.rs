@@ -111,7 +111,7 @@ impl Answer {
         }
     }
 
-    /// What it printed, JSON on one line and without more quotes than it has.
+    /// Returns what the call printed, JSON on one line and without more quotes than it has.
     fn printed(&self) -> String {
         let CallRecord { stdout, stderr, .. } = &self.record;
         let stdout = match serde_json::from_str::<Value>(stdout) {
@@ -137,7 +137,7 @@ impl Answer {
         }
     }
 
-    /// Whether it succeeded. An error object says that it did not, whatever the status.
+    /// Returns whether the call succeeded. An error object says that it did not, whatever the status.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.record.exit == Some(0) && !self.is_error_object()

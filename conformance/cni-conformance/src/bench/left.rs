@@ -1,4 +1,4 @@
-//! What is left of an attachment: on the node, in containers, in files, as processes.
+//! Finds what is left of an attachment: on the node, in containers, in files, as processes.
 
 use super::Bench;
 use crate::profile::Stage;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// removal is announced long before.
 const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What was, as [`Bench::remember`] saw it.
+/// The state that [`Bench::remember`] saw.
 #[derive(Debug)]
 pub(super) struct Memory {
     node: Snapshot,
@@ -95,8 +95,8 @@ impl Bench {
         kept.flat_map(came).collect()
     }
 
-    /// What is left of what happened since [`Bench::remember`], a line each: changes of the node and of containers that
-    /// are still there, and processes. Empty if nothing is.
+    /// Returns what is left of all that happened since [`Bench::remember`], a line each: changes of the node and of
+    /// containers that still exist, and processes. Empty if nothing is.
     ///
     /// Not changes of files that were there before and still are: bookkeeping is not a leak, but for an entry that names a
     /// container in a JSON file. Nor what the kernel does
@@ -178,7 +178,7 @@ impl Bench {
 
     /// Files below `/run`, `/var/lib/cni`, `/etc/cni` and the profile's folders that still name a container, in their path or content.
     ///
-    /// Those of the bench itself are left out.
+    /// Files of the bench itself are left out.
     #[must_use]
     pub fn files_naming(&self, pod: &Container) -> Vec<PathBuf> {
         let mut found = Vec::new();
@@ -196,7 +196,7 @@ fn lasting(changes: &str) -> Vec<String> {
         let is_local = line.contains(" table 255 ") && line.contains(" proto 2 ");
         // Comes with the first time that lo is up, and stays.
         let is_lo = line[2..].starts_with("address 127.0.0.1/8 on lo ");
-        // What a link has without a qdisc of its own, once it was up.
+        // A link without a qdisc of its own has `noqueue`, once it was up.
         is_address || is_route || is_local || is_lo || line[2..].starts_with("qdisc noqueue 0 ")
     };
     let file = |line: &str, sign: char| {

@@ -48,10 +48,10 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// Those of some rules that are wanted.
+    /// Returns the rules that are wanted.
     ///
     /// # Errors
-    /// That there is no rule or case of a name that was given.
+    /// No rule or case has a name that was given.
     pub(crate) fn rules<B>(
         &self,
         all: impl Iterator<Item = &'static Rule<B>>,

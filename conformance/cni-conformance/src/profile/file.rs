@@ -46,9 +46,9 @@ struct Daemon {
 /// A profile file, and the folder of executables that it names.
 #[derive(Debug)]
 pub struct ProfileFile {
-    /// What it says of the plugin.
+    /// What the file says of the plugin.
     pub profile: Profile,
-    /// Whose executable, if it says so.
+    /// The subject that has the executable, if the file names one.
     pub subject: Option<Subject>,
 }
 
@@ -56,7 +56,7 @@ impl ProfileFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// What is wrong with it: `FILE, line N, key "KEY": what`.
+    /// A message that says what is wrong with the file: `FILE, line N, key "KEY": what`.
     pub fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         Self::parse(file, &text).map_err(|error| format!("{}, {error}", file.display()))
@@ -158,7 +158,7 @@ fn is_size(size: &str) -> bool {
     size == "any" || size.parse::<u32>().is_ok_and(|size| size > 0)
 }
 
-/// What is wrong, and where.
+/// The place of an error, and what is wrong.
 struct At {
     line: usize,
     key: Option<String>,

@@ -25,7 +25,7 @@ pub struct Document {
     pub version: u32,
     /// Where, when and how; more than one if documents were merged.
     pub runs: Vec<Origin>,
-    /// Whose executables. Their labels differ.
+    /// The subjects that were tested. Their labels differ.
     pub subjects: Vec<Who>,
     /// How the executables of each were used.
     pub profiles: Vec<Use>,
@@ -61,7 +61,7 @@ pub struct Origin {
 pub struct Who {
     /// What reports call it.
     pub label: String,
-    /// Its folder.
+    /// The subject's folder.
     pub folder: String,
     /// More folders in which its executables find others.
     pub also: Vec<String>,
@@ -85,15 +85,15 @@ pub struct Use {
 /// A rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// Its name.
+    /// The rule's name.
     pub id: String,
     /// Where it is written.
     pub section: String,
     /// How binding it is.
     pub level: Level,
-    /// What it says.
+    /// What the rule says.
     pub sentence: String,
-    /// Whom it binds.
+    /// The roles that the rule binds.
     pub roles: Vec<Role>,
     /// Why it cannot be shown, if it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,7 +252,7 @@ impl Tried {
         }
     }
 
-    /// What it found.
+    /// Returns what the trial found.
     #[must_use]
     pub fn finding(&self) -> Option<&Finding> {
         self.verdict.finding()

@@ -50,7 +50,7 @@ impl Table {
         self.widths().iter().sum::<usize>() + 2 * self.heads.len().saturating_sub(1)
     }
 
-    /// Its lines.
+    /// Returns the table's lines.
     pub(super) fn text(mut self) -> String {
         if self.width() > self.room {
             self.shorten_heads();

@@ -7,15 +7,15 @@ use crate::trial::Verdict;
 /// What trials came to together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
-    /// One found the rule broken.
+    /// A trial found the rule broken.
     Fail,
-    /// None did, but one could not be tried.
+    /// No trial did, but one could not be tried.
     Broken,
-    /// One passed, the others did too or were skipped.
+    /// A trial passed, the others did too or were skipped.
     Pass,
-    /// All were skipped.
+    /// All trials were skipped.
     Skip,
-    /// All others were skipped, and one does not bind the subject.
+    /// All other trials were skipped, and one does not bind the subject.
     Exempt,
     /// There can be none.
     Untestable,
@@ -24,7 +24,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    /// One trial's.
+    /// Returns the mark of one trial.
     pub(super) fn of(trial: &Tried) -> Self {
         match trial.verdict {
             Verdict::Fail(_) => Self::Fail,
@@ -35,13 +35,13 @@ impl Mark {
         }
     }
 
-    /// That of some trials of a rule.
+    /// Returns the mark of some trials of a rule.
     pub(super) fn of_all<'a>(trials: impl IntoIterator<Item = &'a Tried>, rule: &Asked) -> Self {
         let none = if rule.untestable.is_some() { Self::Untestable } else { Self::Absent };
         trials.into_iter().map(Self::of).min().unwrap_or(none)
     }
 
-    /// What it is called.
+    /// Returns the mark's name.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Fail => "fail",
@@ -85,7 +85,7 @@ impl Column {
         document.subjects.iter().flat_map(of).collect()
     }
 
-    /// Its trials of a rule.
+    /// Returns the column's trials of a rule.
     pub(super) fn trials<'a>(&self, document: &'a Document, rule: &Asked) -> Vec<&'a Tried> {
         let is_its = |trial: &&Tried| {
             trial.rule == rule.id

@@ -32,10 +32,10 @@ impl FromStr for Target {
     }
 }
 
-/// That there are folders for the reports, before the work that they report is done.
+/// Checks that the reports' folders exist, before the work that they report is done.
 ///
 /// # Errors
-/// Which has none.
+/// A folder does not exist.
 pub fn can_be_delivered(targets: &[Target]) -> Result<(), String> {
     let files = targets.iter().filter_map(|target| target.file.as_deref());
     let folder = |file: &Path| file.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
@@ -48,7 +48,7 @@ pub fn can_be_delivered(targets: &[Target]) -> Result<(), String> {
 /// Writes reports. If all of them go into files, the summary comes to stdout beside them.
 ///
 /// # Errors
-/// Which could not be written, and why; the others are.
+/// The reports that could not be written, and why; the others are written.
 pub fn deliver(document: &Document, targets: &[Target]) -> Result<(), String> {
     let beside = Target { format: Format::Summary, file: None };
     let is_silent = targets.iter().all(|target| target.file.is_some());

@@ -194,7 +194,7 @@ fn described([pass, fail, broken, skip, exempt]: [usize; 5]) -> (String, Style) 
     (if words.is_empty() { "-".to_owned() } else { words.join(", ") }, style)
 }
 
-/// What is broken, and where that was seen.
+/// Writes which rule is broken, and where that was seen.
 fn head(out: &mut String, Failure { rule, first, .. }: &Failure<'_>) {
     let (word, style) = match Mark::of(first) {
         Mark::Broken => ("NOT TRIED", ODD.bold()),

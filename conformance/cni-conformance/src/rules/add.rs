@@ -190,7 +190,7 @@ fn entries(result: &Value, list: &str) -> Vec<Value> {
     result.get(list).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// That each entry of a list is still there, with these keys as they were.
+/// Checks that each entry of a list is still in the result, with these keys as they were.
 fn passes_on(bench: &Bench, list: &str, keys: &[&str]) -> Result<(), Stop> {
     let route = |dst: &str| json!({ "dst": dst, "gw": "192.0.2.193" });
     let routes = json!([route("203.0.113.0/24"), route("198.51.100.0/24")]);

@@ -215,7 +215,7 @@ fn addresses_are_set(bench: &Bench) -> Result<(), Stop> {
 fn has_all_addresses(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     let name = attached.interface_name()?;
-    // Those that the kernel makes by itself, of router advertisements, are not permanent.
+    // Addresses that the kernel makes by itself, of router advertisements, are not permanent.
     let by_somebody =
         |address: &testns::Address| address.link == name && address.scope == 0 && address.flags & 0x80 != 0;
     let set = attached.pod.namespace().addresses().into_iter().filter(by_somebody);

@@ -226,7 +226,7 @@ pub(super) fn pod_with_kit_ipam(bench: &Bench) -> Result<(Attachment, Value), St
     Ok((attachment, config))
 }
 
-/// That nothing is other than remembered.
+/// Checks that nothing differs from what was remembered.
 pub(super) fn unchanged(bench: &Bench, expected: &str) -> Result<(), Stop> {
     match bench.left_behind() {
         left if left.is_empty() => Ok(()),
@@ -234,8 +234,8 @@ pub(super) fn unchanged(bench: &Bench, expected: &str) -> Result<(), Stop> {
     }
 }
 
-/// That nothing has gone or changed since it was remembered. What has come is no harm to what was there, and is asked for
-/// by rules of its own.
+/// Checks that nothing has gone or changed since it was remembered. What has come does no harm to what was there, and is
+/// asked for by rules of its own.
 pub(super) fn nothing_lost(bench: &Bench, expected: &str) -> Result<(), Stop> {
     let left = bench.left_behind();
     match left.lines().any(|line| line.starts_with('-')) {
@@ -244,7 +244,7 @@ pub(super) fn nothing_lost(bench: &Bench, expected: &str) -> Result<(), Stop> {
     }
 }
 
-/// That nothing is there that was not when it was remembered; what has gone may have.
+/// Checks that nothing has come since the bench was remembered; what has gone may have.
 pub(super) fn nothing_left(bench: &Bench) -> Result<(), Stop> {
     let left = bench.left_behind();
     let left: String = left.lines().filter(|line| line.starts_with('+')).map(|line| format!("{line}\n")).collect();

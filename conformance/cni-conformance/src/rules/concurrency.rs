@@ -61,7 +61,7 @@ fn at_once(bench: &Bench, count: usize) -> Result<(), Stop> {
     let start = Instant::now();
     all_through(&operator, &[alone])?;
     let count = load(bench, count, start.elapsed())?;
-    // What one leaves that comes alone is not for want of a lock: `del.` has rules for it.
+    // A trace that a container leaves when it comes alone is not for want of a lock: `del.` has rules for it.
     let leaves = !bench.left_behind().is_empty();
     let pods: Vec<_> = (0..count).map(|_| bench.pod()).collect();
     bench.remember_node();

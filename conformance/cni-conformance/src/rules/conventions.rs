@@ -300,7 +300,7 @@ fn args_win(bench: &Bench) -> Result<(), Stop> {
 
 fn cni_args_ip(bench: &Bench) -> Result<(), Stop> {
     has_range(bench)?;
-    // One that has no range to take the prefix from needs it in its config.
+    // A config without a range to take the prefix from needs it in the argument.
     let has_ranges = bench.config().pointer("/ipam/ranges").is_some();
     let wanted = if has_ranges { WANTED[1] } else { WANTED[0] };
     let result = add(bench, &bench.pod(), "", Value::Null, &format!("IgnoreUnknown=1;IP={wanted}"))?;

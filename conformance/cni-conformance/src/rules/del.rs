@@ -303,7 +303,7 @@ fn del_without_result(bench: &Bench, attachment: &Attachment) -> Result<(), Stop
 }
 
 fn needs_no_runtime_config(bench: &Bench) -> Result<(), Stop> {
-    // One more capability than the config has: a plugin that does not know it ignores it.
+    // Pass one more capability than the config has: a plugin that does not know it ignores it.
     let (capability, value) = match bench.profile.role {
         Role::Ipam => ("ipRanges", json!([[{ "subnet": "10.76.0.0/16" }]])),
         Role::Interface | Role::Chained | Role::List | Role::Runtime => ("mac", json!("0a:00:00:00:00:77")),

@@ -80,7 +80,7 @@ fn leaves_the_other_interface_of_a_chain(bench: &Bench) -> Result<(), Stop> {
     }
     let result = answer.succeeds()?;
     bench.make(&bench.call(Verb::Del, &second).prev_result(&result))?.succeeds()?;
-    // What was net1's is the second's own.
+    // Lines about net1 belong to the second attachment.
     let lost = |line: &&str| line.starts_with('-') && !line.contains("net1");
     let lost: String = bench.left_behind().lines().filter(lost).map(|line| format!("{line}\n")).collect();
     match lost.is_empty() {

@@ -16,7 +16,7 @@ use testns::{Attachment, Call, Container, Verb};
 const CHECK: Versions = Versions::From("0.4.0");
 const GC: Versions = Versions::From("1.1.0");
 
-/// Those that delegate to an IPAM plugin, if their config says so.
+/// Roles that delegate to an IPAM plugin, if their config says so.
 const UPPER: &[Role] = &[Role::Interface];
 
 pub(super) const RULES: &[Rule] = &[
@@ -131,7 +131,7 @@ const ERROR: &str = "delegation.error";
 /// The rule that says that a delegate is called.
 const FORWARDS: &str = "delegation.forwards";
 
-/// One pod and a config with the kit's own IPAM plugin as delegate.
+/// A pod and a config with the kit's own IPAM plugin as delegate.
 struct Upper<'a> {
     bench: &'a Bench,
     pod: Container,
@@ -174,7 +174,7 @@ impl<'a> Upper<'a> {
         self.bench.ipam().order(verb, Some(Order::Fail { code: 117, msg: "kit-ipam is out of order".to_owned() }));
     }
 
-    /// That the delegate is called with a verb: how often is not said.
+    /// Checks that the delegate is called with a verb: how often is not said.
     fn is_called(&self, verb: Verb) -> Result<(), Stop> {
         let verbs = self.bench.ipam().verbs();
         let is_there = verbs.iter().any(|called| *called == verb.to_string());
@@ -195,7 +195,7 @@ impl<'a> Upper<'a> {
         call.ok_or_else(|| none().into())
     }
 
-    /// That the delegate's latest call had all variables of the call that was made.
+    /// Checks that the delegate's latest call had all variables of the call that was made.
     fn environment_is_of(&self, answer: &Answer) -> Result<(), Stop> {
         let call = self.latest_call(answer)?;
         for (name, value) in &answer.record().environment {

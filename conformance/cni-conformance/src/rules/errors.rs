@@ -177,7 +177,7 @@ fn no_namespace(bench: &Bench) -> Result<Answer, Stop> {
     }
 }
 
-/// That a call did not exit with 0 and print an error. Whether it has to be an error is said by the basis.
+/// Checks that a call did not exit with 0 and print an error. Whether it has to be an error is said by the basis.
 fn fails(answer: &Answer) -> Result<(), Stop> {
     let printed: Value = serde_json::from_str(&answer.record().stdout).unwrap_or_default();
     if answer.record().exit == Some(0) && printed.get("code").is_none() {
@@ -201,7 +201,7 @@ fn no_namespace_fails(bench: &Bench) -> Result<(), Stop> {
     fails(&no_namespace(bench)?)
 }
 
-/// Its keys have the right types, if they are there.
+/// The error's keys have the right types, if they are present.
 fn prints_an_object(answer: &Answer) -> Result<(), Stop> {
     let ErrorObject { object, .. } = answer.fails()?;
     let is_text = |key: &str| object.get(key).is_none_or(Value::is_string);
@@ -308,7 +308,7 @@ fn container_unknown(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-/// That a call that fails with code 4 names each variable.
+/// Checks that a call that fails with code 4 names each variable.
 fn names(answer: &Answer, variables: &[&str]) -> Result<(), Stop> {
     let error = answer.fails()?;
     if error.code != 4 {

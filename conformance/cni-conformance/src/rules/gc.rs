@@ -126,8 +126,8 @@ fn removes_the_shorter_id(bench: &Bench) -> Result<(), Stop> {
     removed(bench, &stale, &[valid.attachment()])
 }
 
-/// That nothing of a container that has gone is left by GC. What stays when an attachment comes and goes is of the network,
-/// and a matter of `del.leaves-nothing`.
+/// Checks that GC leaves nothing of a container that has gone. What stays when an attachment comes and goes is of the
+/// network, and a matter of `del.leaves-nothing`.
 fn removed(bench: &Bench, stale: &Container, valid: &[Attachment]) -> Result<(), Stop> {
     lay_network(bench)?;
     bench.remember();

@@ -1,4 +1,4 @@
-//! What is relied on of one plugin, which is known by its name.
+//! Rules about single plugins, which are known by their names.
 
 use super::attached::with_key;
 use super::rows::{newest, since};

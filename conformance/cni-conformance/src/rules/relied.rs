@@ -179,7 +179,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// That a text has some words.
+/// Checks that a text has some words.
 fn says(what: &str, text: &str, words: &str) -> Result<(), Stop> {
     Finding::unless(text.contains(words), format!("the words {words:?} in {what}"), format!("it is {text:?}"))
 }

@@ -141,7 +141,7 @@ fn dns_of_the_delegate_is_right(bench: &Bench) -> Result<(), Stop> {
     has_no_faults_in(bench, &result, &["dns"])
 }
 
-/// That nothing is wrong in places that start so.
+/// Checks that nothing is wrong in places that start so.
 fn has_no_faults_in(bench: &Bench, result: &Value, places: &[&str]) -> Result<(), Stop> {
     let mut faults = shape::faults(result, &bench.version);
     faults.retain(|fault| places.iter().any(|place| fault.starts_with(place)));

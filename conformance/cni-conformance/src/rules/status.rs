@@ -126,7 +126,7 @@ fn delegate_missing(bench: &Bench) -> Result<(), Stop> {
     foresees(bench, &with_ipam(bench, json!({ "type": "no-such-plugin" }))?)
 }
 
-/// That STATUS fails where ADD does. What a plugin knows is not seen from outside, and what it should have known is.
+/// Checks that STATUS fails where ADD does. What a plugin knows is not seen from outside, and what it should have known is.
 fn foresees(bench: &Bench, config: &Value) -> Result<(), Stop> {
     if !ask(bench, config)?.is_success() {
         return Ok(());

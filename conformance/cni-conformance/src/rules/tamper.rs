@@ -17,14 +17,14 @@ pub(super) fn remove_interface(attached: &Attached<'_>) -> Result<&'static str, 
     Ok("the interface was removed")
 }
 
-/// It gets another name.
+/// The interface gets another name.
 pub(super) fn rename_interface(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let interface = attached.interface()?;
     attached.pod.namespace().rename(&interface.name, "other0");
     Ok("the interface was renamed")
 }
 
-/// It is set down.
+/// The interface is set down.
 pub(super) fn set_interface_down(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let name = attached.interface_name()?;
     match attached.pod.namespace().link(&name).up {
@@ -34,7 +34,7 @@ pub(super) fn set_interface_down(attached: &Attached<'_>) -> Result<&'static str
     Ok("the interface was set down")
 }
 
-/// It gets another hardware address.
+/// The interface gets another hardware address.
 pub(super) fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let interface = attached.interface()?;
     let reported = attached
@@ -43,7 +43,7 @@ pub(super) fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> 
         .iter()
         .find(|reported| reported.sandbox.is_some() && reported.name == interface.name);
     match reported.and_then(|reported| reported.mac.as_ref()) {
-        // It follows the master's, and cannot be set.
+        // An ipvlan's address follows the master's, and cannot be set.
         Some(_) if interface.kind == "ipvlan" => Err(skip("an ipvlan has no hardware address of its own")),
         Some(_) => {
             attached.pod.namespace().set_mac(&interface.name, OTHER_MAC);
@@ -175,6 +175,6 @@ pub(super) fn lose_files(attached: &Attached<'_>) -> Result<&'static str, Stop> 
 pub(super) fn sysctls_before(before: &testns::Snapshot, after: &testns::Snapshot) -> Vec<(String, String)> {
     let text = changes(before, after);
     let gone = text.lines().filter_map(|line| line.strip_prefix("- sysctl ")?.split_once(" = "));
-    // That of IPv6 follows the link's.
+    // The MTU of IPv6 follows the link's.
     gone.filter(|(key, _)| !key.ends_with("/mtu")).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }

@@ -49,10 +49,10 @@ struct Order {
 }
 
 impl Options {
-    /// Does what they say. `None` if nothing was to be tried.
+    /// Does what the options say. `None` if nothing was to be tried.
     ///
     /// # Errors
-    /// What is wrong with them, or why nothing can be tested.
+    /// A message that says what is wrong with the options, or why nothing can be tested.
     pub fn run(&self) -> Result<Option<Outcome>, String> {
         let rules = self.trials.rules(rules::all())?;
         if self.trials.list_rules {

@@ -11,12 +11,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long it may take to be ready.
+/// How long a daemon may take to be ready.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// What it then writes to the socket in `NOTIFY_SOCKET` (sd_notify(3)), in one datagram with other lines or not.
+/// What a ready daemon writes to the socket in `NOTIFY_SOCKET` (sd_notify(3)), in one datagram with other lines or not.
 const READY: &str = "READY=1";
 
-/// One that runs. Dropping it ends it.
+/// A daemon that runs. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Daemon(Child);
 
@@ -96,7 +96,7 @@ mod tests {
     fn one_that_says_it_is_ready_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let (gate, path) = (folder.path().join("gate"), folder.path().to_owned());
-        // What it has to run stays until it is killed; the test speaks in its place.
+        // The program stays until it is killed; the test speaks in its place.
         let speaker = std::thread::spawn(move || {
             let notify = path.join("notify");
             let watch = nix::sys::inotify::Inotify::init(nix::sys::inotify::InitFlags::IN_CLOEXEC).unwrap();

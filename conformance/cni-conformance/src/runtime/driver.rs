@@ -15,8 +15,8 @@ pub struct Driver {
     /// A word may have the placeholders that RUNTIMES.md lists; one with `{keep}` is repeated for each attachment that
     /// GC is to keep.
     pub verbs: BTreeMap<String, Vec<String>>,
-    /// Its environment, with the same placeholders, beside PATH and HOME. A variable whose value comes out empty is
-    /// not set.
+    /// The runtime's environment, with the same placeholders, beside PATH and HOME. A variable whose value comes out empty
+    /// is not set.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// Whether ADD prints the result.
@@ -37,8 +37,8 @@ pub struct Driver {
     /// Symbolic links that it needs, by path, with what they lead to: placeholders in both.
     #[serde(default)]
     pub links: BTreeMap<String, String>,
-    /// Whether it makes containers of a root folder: `{root}` then is one, whose `/pause` prints a line and then does
-    /// nothing until it is ended; SIGTERM is enough.
+    /// Whether the runtime makes containers of a root folder: `{root}` then is one, whose `/pause` prints a line and then
+    /// does nothing until it is ended; SIGTERM is enough.
     #[serde(default)]
     pub needs_root: bool,
     /// Programs that have to be installed beside the command itself.
@@ -148,10 +148,10 @@ impl Driver {
         }
     }
 
-    /// Reads one.
+    /// Reads a driver.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message that says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let driver: Self = serde_json::from_str(text).map_err(|error| format!("it is no driver: {error}"))?;
         if let Some(verb) = driver.verbs.keys().find(|verb| !VERBS.contains(&verb.as_str())) {

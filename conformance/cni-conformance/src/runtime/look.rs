@@ -9,7 +9,7 @@ use testns::Verb;
 /// How a case ends.
 pub(crate) type End = Result<(), Stop>;
 
-/// That something is as it should be.
+/// Checks that something is as it should be.
 pub(crate) fn same<T: PartialEq + Debug + ?Sized>(what: &str, expected: &T, seen: &T) -> End {
     match expected == seen {
         true => Ok(()),
@@ -17,7 +17,7 @@ pub(crate) fn same<T: PartialEq + Debug + ?Sized>(what: &str, expected: &T, seen
     }
 }
 
-/// That something holds.
+/// Checks that something holds.
 pub(crate) fn holds(is_so: bool, expected: impl Into<String>, seen: impl Into<String>) -> End {
     match is_so {
         true => Ok(()),
@@ -25,7 +25,7 @@ pub(crate) fn holds(is_so: bool, expected: impl Into<String>, seen: impl Into<St
     }
 }
 
-/// That mock plugins were called with these verbs at these places of the list, in this order.
+/// Checks that mock plugins were called with these verbs at these places of the list, in this order.
 pub(crate) fn order(received: &[Received], expected: &[(Verb, u64)]) -> End {
     let expected: Vec<_> = expected.iter().map(|(verb, place)| format!("{verb} {place}")).collect();
     let seen: Vec<_> = received.iter().map(|call| format!("{} {}", call.verb(), call.place())).collect();
@@ -49,7 +49,7 @@ pub(crate) fn plain(mut result: Value) -> Value {
     result
 }
 
-/// That a config has this previous result.
+/// Checks that a config has this previous result.
 pub(crate) fn previous(call: &Received, expected: &Value) -> End {
     let (verb, place) = (call.verb(), call.place());
     match call.config().get("prevResult") {

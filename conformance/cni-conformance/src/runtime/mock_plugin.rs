@@ -1,7 +1,7 @@
 //! The mock plugin: the kit's own plugin, which writes down how it is called and answers as the case orders.
 //!
-//! It is the kit's executable under names that start with [`PREFIX`]. Its orders are in its plugin object, below
-//! [`KEY`]; what it writes down lies below the bench's work dir.
+//! The mock plugin is the kit's executable under names that start with [`PREFIX`]. Its orders are in its plugin object,
+//! below [`KEY`]; what it writes down lies below the bench's work dir.
 
 use crate::form;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// How the names of its executables start.
 pub const PREFIX: &str = "kit-mock";
-/// Its own key in a plugin object: a [`Brief`].
+/// The mock plugin's own key in a plugin object: a [`Brief`].
 pub const KEY: &str = "kitJudge";
 
 /// As [`testns::Node::work_dir`] has it: the mock plugin is a process of its own, which cannot be given it.
@@ -35,7 +35,7 @@ const STDIN_PATIENCE: Duration = Duration::from_secs(10);
 /// What a mock plugin finds in its plugin object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Brief {
-    /// Its place in the list, from 1; decides the address in its results.
+    /// The plugin's place in the list, from 1; decides the address in its results.
     pub place: u8,
     /// By verb, what it does other than succeed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -51,13 +51,13 @@ pub struct Order {
     pub stdout: Option<String>,
     /// Exit status.
     pub exit: u8,
-    /// What it logs first.
+    /// What the plugin logs first.
     pub stderr: String,
     /// How many bytes more it logs.
     pub noise: usize,
-    /// It first waits until no process holds the [`Gate`].
+    /// The plugin first waits until no process holds the [`Gate`].
     pub waits: bool,
-    /// It leaves a child behind that holds its stdout.
+    /// The plugin leaves a child behind that holds its stdout.
     pub holds: bool,
     /// SIGKILL ends it, once it has answered.
     pub dies: bool,
@@ -78,15 +78,15 @@ impl Order {
     }
 }
 
-/// One call, as the mock plugin saw it.
+/// A call, as the mock plugin saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
-    /// Its beginning among all beginnings and ends of calls.
+    /// The call's beginning among all beginnings and ends of calls.
     pub began: usize,
-    /// Its end among them; `None` if it has not ended.
+    /// The call's end among them; `None` if it has not ended.
     #[serde(default)]
     pub ended: Option<usize>,
-    /// Its command line: the executable, then what should not be there.
+    /// The call's command line: the executable, then what should not be there.
     pub arguments: Vec<String>,
     /// All of its environment.
     pub environment: BTreeMap<String, String>,
@@ -100,7 +100,7 @@ pub struct Received {
     pub container_netns: Option<u64>,
     /// Open descriptors beyond stderr, and what they are.
     pub descriptors: Vec<String>,
-    /// What it printed.
+    /// What the plugin printed.
     pub stdout: String,
     /// With which status it ended.
     pub exit: u8,
@@ -119,19 +119,19 @@ impl Received {
         self.variable("CNI_COMMAND")
     }
 
-    /// Its config; `null` if that was no JSON.
+    /// Returns the call's config; `null` if that was no JSON.
     #[must_use]
     pub fn config(&self) -> Value {
         serde_json::from_str(&self.stdin).unwrap_or_default()
     }
 
-    /// Its place in the list; 0 if the config does not say.
+    /// Returns the plugin's place in the list; 0 if the config does not say.
     #[must_use]
     pub fn place(&self) -> u64 {
         self.config().pointer(&format!("/{KEY}/place")).and_then(Value::as_u64).unwrap_or_default()
     }
 
-    /// What it printed, as JSON.
+    /// Returns what the plugin printed, as JSON.
     #[must_use]
     pub fn result(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_default()

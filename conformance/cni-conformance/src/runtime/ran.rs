@@ -13,7 +13,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// That it succeeded.
+    /// Checks that the run succeeded.
     ///
     /// # Errors
     /// A finding if not.
@@ -28,7 +28,7 @@ impl Ran {
         }
     }
 
-    /// That it failed, other than by a signal.
+    /// Checks that the run failed, other than by a signal.
     ///
     /// # Errors
     /// A finding if not.
@@ -41,7 +41,7 @@ impl Ran {
         Err(Finding::new(format!("{} fails: {why}", self.described()), end).into())
     }
 
-    /// Its arguments without the folder of the program.
+    /// Returns the run's arguments without the folder of the program.
     fn described(&self) -> String {
         let program = self.arguments.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
         std::iter::once(program).chain(self.arguments.iter().skip(1).map(String::as_str)).collect::<Vec<_>>().join(" ")

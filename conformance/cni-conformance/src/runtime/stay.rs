@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testns::Output;
 
-/// One such run: ADD is done when the container's process prints its first line, which it does only once the runtime
+/// A lasting run: ADD is done when the container's process prints its first line, which it does only once the runtime
 /// has let it go, or when the run ends without that. DEL is done when the run has ended.
 #[derive(Debug, Clone)]
 pub(super) struct Stay {

@@ -1,4 +1,4 @@
-//! One case with one runtime and one version: a child process in namespaces of its own.
+//! A case with one runtime and one version: a child process in namespaces of its own.
 
 use super::{Driver, RuntimeBench, rules};
 use crate::finding::{CallRecord, Stop};
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use testns::Node;
 
-/// What is to be tried.
+/// A trial that is to be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// Name of the rule.
@@ -37,7 +37,7 @@ pub struct Trial {
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
-    /// What was tried.
+    /// The trial.
     pub trial: Trial,
     /// What came of it.
     pub verdict: Verdict,

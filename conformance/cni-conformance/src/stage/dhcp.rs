@@ -63,7 +63,7 @@ fn answer_all(socket: &UdpSocket) {
     }
 }
 
-/// Which client has which address: the first client the one after the server's.
+/// The clients' addresses: the first client has the one after the server's.
 #[derive(Debug, Default)]
 struct Leases(Vec<Option<Vec<u8>>>);
 

@@ -40,7 +40,7 @@ const PLACES: [&str; 3] = ["/var/lib/cni", "/run/cni", "/run/lock"];
 const PAGE: usize = 4096;
 const OPTIONS: &str = "mode=0755,size=1m,nr_inodes=200";
 
-/// What there is too little of.
+/// The resource that there is too little of.
 #[derive(Debug, Clone, Copy)]
 enum Want {
     Pages,

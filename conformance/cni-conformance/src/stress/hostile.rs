@@ -304,7 +304,7 @@ fn hostile_environment(bench: &Bench) -> Result<(), Stop> {
     broken.finish(ANSWERED)
 }
 
-/// Whose content a path that leads elsewhere would change, or whose place it would take.
+/// Files whose content a path that leads elsewhere would change, or whose place it would take.
 const WITNESSES: [&str; 4] = ["/run/x", "/var/lib/x", "/var/lib/cni/x", "/run/owned"];
 
 fn names_lead_nowhere(bench: &Bench) -> Result<(), Stop> {

@@ -354,7 +354,7 @@ fn clear(bench: &Bench) {
         name == "lo"
             || bench.profile.stage.iter().any(|part| matches!(part, Stage::Cable { name: cable } if cable == name))
     };
-    // Those with an end in a namespace that vanished go with it, when the kernel gets round to it.
+    // Links with an end in a namespace that vanished go with it, when the kernel gets round to it.
     let is_left =
         |namespace: &Namespace| namespace.links().iter().any(|link| link.kind == "veth" && !is_laid(&link.name));
     host.wait_within(PATIENCE, |namespace| !is_left(namespace));

@@ -190,7 +190,7 @@ pub(crate) fn within(stop: Stop, when: &str) -> Stop {
     }
 }
 
-/// That an answer is a result or a proper error object, whichever.
+/// Checks that an answer is a result or a proper error object, whichever.
 pub(crate) fn is_proper(answer: &Answer) -> Result<(), Stop> {
     match answer.is_success() {
         true => answer.succeeds().map(drop),

@@ -4,7 +4,7 @@ use crate::random::Random;
 use std::fmt;
 use testns::trace::Syscall;
 
-/// One of several cases that share the points of a call, so that they run side by side.
+/// A case's share of the points of a call; the cases run side by side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
     /// From 0.
@@ -15,7 +15,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Its points out of `count`, from 1 on: all of them, or as many as allowed, spread evenly from a random first one.
+    /// Returns the share's points out of `count`, from 1 on: all of them, or as many as allowed, spread evenly from a
+    /// random first one.
     pub(crate) fn points(self, count: usize, random: &mut Random) -> Vec<usize> {
         let all: Vec<_> = (1..=count).filter(|point| point % self.of == self.number).collect();
         if all.len() <= self.limit {

@@ -15,7 +15,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) operator: Operator<'a>,
     /// To whom it happens.
     pub(crate) pod: Container,
-    /// Who needs the pool's only address afterwards.
+    /// The container that needs the pool's only address afterwards.
     pub(crate) other: Container,
     /// What a runtime has kept of ADD: nothing if that failed, and the result as long as no DEL has succeeded.
     kept: RefCell<Option<Value>>,

@@ -12,7 +12,7 @@ fn after(line: &str, bin: &Bin, arguments: &[&str]) -> Said {
     say(command)
 }
 
-/// Whether this machine lets a user namespace have its own `/proc`.
+/// Returns whether this machine lets a user namespace have its own `/proc`.
 pub(crate) fn may_mount_proc() -> bool {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "--pid", "--fork", "mount", "-t", "proc", "proc", "/proc"]);

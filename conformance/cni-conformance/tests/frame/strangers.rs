@@ -23,13 +23,13 @@ fn is_not_accused(said: &Said) {
     said.has_not("NOT TRIED");
 }
 
-/// It sets the default route itself; so a default route of the kit's own IPAM plugin would clash with it.
+/// The plugin sets the default route itself; so a default route of the kit's own IPAM plugin would clash with it.
 #[test]
 fn the_kits_ipam_gives_no_route_that_was_not_asked_for() {
     is_not_accused(&example("pyveth", &["status.is-not-needed", "status.delegate-not-ready"]));
 }
 
-/// It asks each delegate for its VERSION first.
+/// The plugin asks each delegate for its VERSION first.
 #[test]
 fn a_delegate_may_be_asked_for_its_version() {
     is_not_accused(&example(
@@ -187,7 +187,7 @@ fn a_leak_that_harms_no_other_is_no_finding() {
     of_pool(&leaks, 200, &["--rule", "del.undoes-modifications"]).has(0, &["+ file /run/pool/trace."]);
 }
 
-/// That DEL can do without prevResult is no MUST, so no MUST is broken by a plugin that cannot.
+/// No MUST says that DEL can do without prevResult, so none is broken by a plugin that cannot.
 #[test]
 fn a_plugin_that_needs_prev_result_for_del_breaks_no_must() {
     let needs = r#"case $stdin in *prevResult*) ;; *)

@@ -79,7 +79,7 @@ fn rules() -> Vec<Asked> {
     rules
 }
 
-/// One trial; what failed has two calls.
+/// A trial; a failed one has two calls.
 pub(crate) fn trial(rule: &str, subject: &str, profile: &str, version: &str, verdict: Verdict) -> Tried {
     let is_failure = matches!(verdict, Verdict::Fail(_) | Verdict::Broken { .. });
     let again = format!("cni-conformance plugin --bin-dir x=/opt/cni/bin --only {profile} --rule {rule} --seed 7");

@@ -83,7 +83,7 @@ fn the_command_line_reads_and_writes() {
     assert_eq!(summary(&String::from_utf8_lossy(&output.stdout)), summary(&Format::Summary.text(&all)));
     assert_eq!(std::fs::read_to_string(path("out.xml")).unwrap(), Format::Junit.text(&all));
     assert_eq!(std::fs::read_to_string(path("out.txt")).unwrap(), Format::Terminal.text(&all));
-    // What it wrote can be read again, and alone takes stdout.
+    // A written report can be read again, and takes stdout when it is the only one.
     let output = report(&["--from", &path("a.json"), "--report", "json"]);
     assert_eq!(Document::parse(&output.stdout), Ok(run_of("a", "/a")));
 }

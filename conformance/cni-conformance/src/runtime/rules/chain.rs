@@ -316,7 +316,7 @@ fn gc_names_valid(bench: &RuntimeBench) -> End {
     bench.lay_three();
     let (mut request, mut valid) = two_valid(bench)?;
     if bench.driver.gives("keep") {
-        // One of the two is no longer in use.
+        // The second of the two is no longer in use.
         request.keep.truncate(1);
         valid.truncate(1);
     }

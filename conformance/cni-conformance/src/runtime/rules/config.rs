@@ -179,7 +179,7 @@ fn aside_is_validated(bench: &RuntimeBench) -> End {
     invalid["type"] = json!(format!("../bin/{PREFIX}-a"));
     bench.lay(&list);
     bench.lay_aside("10-invalid.conf", &invalid);
-    // Whether it goes on without that one is its own affair.
+    // The runtime may go on without the invalid object, or not.
     bench.run(Add, &bench.request())?;
     let called: Vec<_> = bench.received().iter().map(Received::place).filter(|place| *place == 2).collect();
     same("calls of the plugin whose object is not valid", [0; 0].as_slice(), called.as_slice())

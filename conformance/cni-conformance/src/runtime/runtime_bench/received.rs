@@ -18,7 +18,7 @@ impl RuntimeBench {
         mock_plugin::calls().into_iter().skip(forgotten).filter(|call| call.verb() != "VERSION").collect()
     }
 
-    /// Those with one verb.
+    /// Returns the calls with one verb.
     #[must_use]
     pub fn received_of(&self, verb: Verb) -> Vec<Received> {
         self.received().into_iter().filter(|call| call.verb() == verb.to_string()).collect()

@@ -19,7 +19,7 @@ pub(super) fn shrunk(bench: &Bench, steps: Vec<Step>) -> Option<(Vec<Step>, Find
     Some((least, finding))
 }
 
-/// What is wrong after some steps on an empty node.
+/// Returns what is wrong after some steps on an empty node.
 fn failure(bench: &Bench, steps: &[Step]) -> Option<Finding> {
     let replay = || {
         wipe(bench);

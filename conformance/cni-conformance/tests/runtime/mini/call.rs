@@ -1,4 +1,4 @@
-//! One call of one plugin.
+//! A call of a plugin.
 
 use crate::list::{List, Plugin};
 use crate::{Request, Result, is, is_old};
@@ -55,7 +55,7 @@ fn derive(request: &Request, list: &List, plugin: &Plugin, previous: Option<&Val
     };
     let given = request.capabilities.as_object().cloned().unwrap_or_default();
     let given: serde_json::Map<_, _> = given.into_iter().filter(|(name, _)| is_enabled(name)).collect();
-    // That of ADD alone: one fault more of the same rule.
+    // Only ADD keeps the key: one fault more of the same rule.
     let is_dropped = is("runtime-config") && request.verb != "ADD";
     if !given.is_empty() && !is_dropped {
         config.insert("runtimeConfig".to_owned(), raw(&Value::Object(given))?);

@@ -1,4 +1,4 @@
-//! What is kept of an attachment.
+//! The state that is kept of an attachment.
 
 use crate::list::List;
 use crate::{Request, Result, is};
