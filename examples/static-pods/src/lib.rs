@@ -61,7 +61,7 @@ fn run(options: Options) -> Result<ExitCode> {
     if options.verbose {
         tracing_subscriber::fmt().with_writer(std::io::stderr).log_internal_errors(false).init();
     }
-    // A single thread: there is nothing to compute, only to wait for.
+    // A single thread: the program computes nothing, it only waits.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the event loop")?;
     let demo = options.demo.then(|| demo::Demo::new(&options)).transpose()?;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The name of a pod: there is one of each namespace and name.
+/// The key of a pod: each namespace and name has one pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Key {
     pub(crate) namespace: String,

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) struct Record {
     /// The sandbox's ID, and the record's file name.
     pub(crate) sandbox: String,
-    /// The manifest that the sandbox was made from.
+    /// The manifest that the sandbox was created from.
     pub(crate) manifest: Manifest,
     /// Name of the manifest's file.
     pub(crate) file: String,

@@ -41,7 +41,7 @@ pub(crate) enum Leaving {
     AtOnce,
 }
 
-/// The objects made for the pod.
+/// The objects created for the pod.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pub(crate) record: Record,

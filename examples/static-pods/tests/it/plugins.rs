@@ -112,7 +112,7 @@ fn a_manifest_that_changes_while_its_pod_comes_up() {
     let mut program = scene.start();
     program.wait_for("pod default/other: Running");
     gate.wait();
-    // The pod's bridge exists, and the second network is being made.
+    // The pod's bridge exists, and the second network is being set up.
     scene.write_manifest("one.yaml", &pod("one", &host_port(8080)));
     let line = program.wait_for("pod default/one: Running");
     assert!(line.contains("networks=pods:eth0 "), "{line}");

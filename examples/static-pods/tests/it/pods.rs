@@ -71,7 +71,7 @@ fn a_killed_pause_process_is_replaced() {
     scene.assert_nothing_is_left();
 }
 
-/// A pause process has a session of its own, so keys on our terminal are not for it, and it holds nothing of ours open.
+/// A pause process has a new session, so keys on our terminal are not for it, and it keeps none of our files open.
 #[test]
 fn a_pause_process_has_nothing_of_its_parent() {
     let scene = Scene::new();
