@@ -10,7 +10,7 @@ use cni_spec::{CniError, ConfObject, SpecVersion};
 pub enum Role {
     /// The plugin makes the container's interface.
     Interface,
-    /// The plugin changes an attachment that an earlier one made.
+    /// The plugin changes the attachment of an earlier one.
     Chained,
     /// The plugin is named in `ipam.type`, and manages addresses.
     Address,

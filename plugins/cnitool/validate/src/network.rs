@@ -170,7 +170,7 @@ fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Kn
     let Ok(object) = ConfObject::parse(bytes).map(Rc::new) else { return };
     if let Err(mut error) = (plugin.parse)(&object, version) {
         for misspelt in object.misspelt() {
-            // A misspelt key has a finding of its own.
+            // A misspelt key has a separate finding.
             error.details = error.details.replace(&misspelt.to_string(), "").trim().to_owned();
         }
         let part = if plugin.role == Role::Address { "ipam" } else { "" };
