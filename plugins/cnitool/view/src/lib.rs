@@ -141,7 +141,7 @@ pub struct Attachment {
     pub maker: Maker,
     /// Whether the container lives.
     pub life: Life,
-    /// Whether ADD was finished; `None`: this cache does not have the attachment, so another runtime has made it.
+    /// Whether ADD was finished; `None`: this cache does not have the attachment, so another runtime added it.
     pub is_complete: Option<bool>,
     /// The configuration that ADD used.
     pub conf: Option<NetworkConf>,

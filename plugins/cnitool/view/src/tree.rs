@@ -128,7 +128,7 @@ pub(crate) struct Parts {
     pub(crate) head: Branch,
     /// The network's bridges and masters.
     pub(crate) links: Vec<Branch>,
-    /// The network's ranges, addresses held by hand, and those whose owner is unknown.
+    /// The network's ranges, addresses reserved by hand, and those whose owner is unknown.
     pub(crate) own: Vec<Branch>,
     /// The network's attachments, then the objects that belong to none.
     pub(crate) attachments: Vec<Branch>,
