@@ -130,13 +130,13 @@ impl Filter {
         }
     }
 
-    /// A table of our own in nf_tables, where [`Filter::iptables`] has none and the config names no backend. Logs so, once.
+    /// A table of this suite in nf_tables, where [`Filter::iptables`] has none and the config names no backend. Logs so, once.
     pub fn native_instead(&mut self, table: iptables::NativeTable) -> iptables::Table<'_> {
         iptables::world::note_native();
         self.native(table)
     }
 
-    /// A table of our own in nf_tables, which is read and changed in the same way. The table need not exist yet.
+    /// A table of this suite in nf_tables, which is read and changed in the same way. The table need not exist yet.
     pub fn native(&mut self, table: iptables::NativeTable) -> iptables::Table<'_> {
         iptables::Table::native(&mut self.nft, table)
     }
