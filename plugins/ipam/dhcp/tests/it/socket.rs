@@ -93,7 +93,7 @@ fn daemon_that_does_not_answer_keeps_no_container_from_going() {
     assert!(daemon.wait_for("the lease is released").contains("server="));
 }
 
-/// A daemon has never been started there, so nothing keeps the container from going.
+/// No daemon was ever started on such a socket, so nothing keeps the container from going.
 #[test]
 fn del_with_a_socket_that_cannot_be_succeeds() {
     let lan = Lan::new();
