@@ -106,7 +106,7 @@ pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
     for entry in entries {
         let entry = entry?;
         let Some(address) = entry.file_name().to_str().and_then(Address::from_file_name) else { continue };
-        // A file that is gone meanwhile holds nothing, nor does an empty one.
+        // A file that is gone meanwhile reserves nothing, nor does an empty one.
         let (Some(content), Ok(meta)) = (read(&entry.path()), entry.metadata()) else { continue };
         if content == Content::Debris {
             continue;
@@ -214,7 +214,7 @@ pub fn list(folder: &Path) -> io::Result<Vec<Reservation>> {
         let address = entry.file_name().to_str().and_then(Address::from_file_name);
         let Some(address) = address else { continue };
         let (Some(content), Ok(meta)) = (read(&entry.path()), entry.metadata()) else { continue };
-        // An address with an operator's text is held, and GC leaves it.
+        // An address with an operator's text is reserved, and GC leaves it.
         let Some((container, ifname)) = content.attachment() else { continue };
         let Ok(container_id) = ContainerId::parse(container) else { continue };
         let ifname = ifname.and_then(|ifname| IfName::parse(ifname).ok());

@@ -38,7 +38,7 @@ pub(crate) enum Content {
     Held(String),
     /// Empty: its writer died between creating and writing it, or the machine lost its power. No DEL finds it.
     Debris,
-    /// The entry is no file, too long, or unreadable: it holds the address, and is not changed.
+    /// The entry is no file, too long, or unreadable: it reserves the address, and is not changed.
     Opaque,
 }
 

@@ -48,7 +48,7 @@ impl Notes {
     /// Opens the note `name` for reading and writing, making it and the folder if they are missing.
     ///
     /// # Errors
-    /// The note is no file, other users can write the folder, or the note cannot be made.
+    /// The note is no file, other users can write the folder, or the note cannot be created.
     pub(crate) fn write(&self, name: &str) -> io::Result<File> {
         if self.opened.get().is_none() {
             // All users can read `/run/cni`, as other programs keep sockets there.

@@ -49,7 +49,7 @@ impl Node {
         self.data.path().join("net").join(name)
     }
 
-    /// A file of the plugin's own about the store.
+    /// A note of the plugin about the store.
     fn note(&self, name: &str) -> PathBuf {
         self.store().notes().path(name)
     }
