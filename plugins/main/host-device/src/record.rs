@@ -87,7 +87,7 @@ pub struct Device {
     pub alias: String,
     /// The link that it was a port of: index and name.
     pub master: Option<(u32, String)>,
-    /// The device's addresses, with prefixes, and whether they were used without looking for duplicates.
+    /// The device's addresses, with prefixes, and whether they were used without detecting duplicates.
     pub addresses: Vec<(String, bool)>,
     /// The device's addresses with all that the kernel says of them.
     #[serde(default)]
