@@ -404,7 +404,7 @@ impl Undo for Unshape {
 #[derive(Debug)]
 struct DeleteIngress {
     veth: Link,
-    /// Whether this ADD made the qdisc, which is not known where the kernel's answer is lost.
+    /// Whether this ADD created the qdisc, which is not known where the kernel's answer is lost.
     is_new: bool,
 }
 
