@@ -34,7 +34,7 @@ pub(crate) enum Method {
 /// The answer to a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The change was made, or the zone has the source.
+    /// The change was done, or the zone has the source.
     Yes,
     /// There was nothing to do, or the zone does not have the source.
     No,
