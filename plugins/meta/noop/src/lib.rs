@@ -4,7 +4,7 @@
 //! other projects write it, call noop through a runtime or another plugin, and read it afterwards: its
 //! fields, the order of its effects and the bytes it prints are this plugin's interface. See [`control`].
 //!
-//! The plugin's answers need not make sense, so it is an [`Entry`] with a handler of its own and no [`skel::Plugin`]. All
+//! The plugin's answers need not make sense, so it is an [`Entry`] with a separate handler and no [`skel::Plugin`]. All
 //! verbs do the same.
 
 pub mod control;
