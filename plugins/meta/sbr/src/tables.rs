@@ -1,5 +1,5 @@
 //! The rules and tables of an interface. The kernel keeps no name of a rule's maker, and an administrator may have rules
-//! of the same source: a table shows by its routes whose it is.
+//! of the same source: a table's routes show its owner.
 
 use std::net::IpAddr;
 
