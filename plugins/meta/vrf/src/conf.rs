@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub struct Conf {
     /// The VRF's name.
     pub name: LinkName,
-    /// The VRF's routing table; `None`: a free one, or that of the VRF that is there.
+    /// The VRF's routing table; `None`: a free one, or that of the existing VRF.
     pub table: Option<u32>,
 }
 
