@@ -40,7 +40,7 @@ pub fn wait(deadline: Duration) -> Result<Option<Instant>, String> {
         });
         while any_left(WaitPidFlag::empty()) {}
         let end = Instant::now();
-        through.send(()).ok(); // it may have given up
+        through.send(()).ok(); // the watch may have given up
         match watch.join() {
             Ok(false) => Ok(Some(end)),
             Ok(true) | Err(_) => Err(format!("processes of a call were left after {deadline:?}")),

@@ -24,9 +24,9 @@ use crate::must::Must;
 pub struct Output {
     /// Exit status or signal.
     pub status: ExitStatus,
-    /// All of its stdout.
+    /// The process's whole stdout.
     pub stdout: String,
-    /// All of its stderr.
+    /// The process's whole stderr.
     pub stderr: String,
     /// From start to end.
     pub elapsed: Duration,

@@ -11,7 +11,7 @@
 //!     node.call(Verb::Del, config, &pod).ok();
 //!     node.assert_as_before();
 //!     if traced.hit.is_none() {
-//!         break; // it ended before its nth
+//!         break; // the plugin ended before its nth call
 //!     }
 //! }
 //! ```

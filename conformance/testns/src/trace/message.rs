@@ -24,7 +24,7 @@ pub struct Message {
     pub pid: i32,
     /// `nlmsg_type`: an `RTM_` number, or subsystem and number of nfnetlink.
     pub kind: u16,
-    /// Where its header is in the sender's memory.
+    /// Where the message's header is in the sender's memory.
     address: u64,
 }
 

@@ -31,7 +31,7 @@ pub struct Program<'a> {
     pub arguments: &'a [String],
     /// The program's whole environment.
     pub environment: &'a [(String, String)],
-    /// All of its stdin.
+    /// The program's whole stdin.
     pub stdin: &'a str,
     /// Time it may take under trace, with all that comes from it.
     pub deadline: Duration,
@@ -40,7 +40,7 @@ pub struct Program<'a> {
 /// What a program did under trace.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// How it ended and what it wrote.
+    /// How the program ended, and what it wrote.
     pub output: Output,
     /// System calls of all of its processes and threads, in order.
     pub calls: Vec<Syscall>,
@@ -55,9 +55,9 @@ pub struct Seen {
 pub struct Process {
     /// The process's number.
     pub pid: i32,
-    /// How often it became another program.
+    /// How often the process became another program.
     pub execs: usize,
-    /// Threads beside its first.
+    /// Threads beside the process's first.
     pub threads: usize,
     /// The most memory it ever had resident, in KiB (`VmHWM` in proc(5)), since it last became a program.
     ///
