@@ -39,7 +39,7 @@ pub struct Mutant {
     pub cases: &'static [&'static str],
     /// How the honest plugin is tried with the rule.
     pub honest: Honest,
-    /// With which versions it is tried.
+    /// The versions with which the mutant is tried.
     pub versions: &'static [&'static str],
     /// Folders that its profile names, as it writes to them.
     pub writes: &'static [&'static str],

@@ -38,7 +38,7 @@ pub(crate) fn rename_link(net: &Kernel, name: &str, new: &str) {
     if let Some(link) = done(link::find(net, name))
         && done(link::find(net, new)).is_none()
     {
-        // By its index: a request has place for one name.
+        // By the link's index: a request has place for one name.
         run(net, link::set(&Target::from(&link), &Settings { name: Some(new.to_owned()), ..Settings::default() }));
     }
 }

@@ -144,7 +144,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-policy-rule", |scene| {
         leaves(scene, || {
             let rule = Rule { source: address_for(scene).into(), table: 9, priority: None };
-            side_effect::node().run(rule::add(&rule)).ok(); // it may be there
+            side_effect::node().run(rule::add(&rule)).ok(); // the rule may exist already
         })
     })
     .also(&[
@@ -174,7 +174,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 Change::CreateElement(Element { table, set, key, verdict: None, comment: None }),
             ];
             let mut nft = side_effect::done(Nft::open("the node"));
-            nft.commit(&Transaction::new(changes)).ok(); // it may be there
+            nft.commit(&Transaction::new(changes)).ok(); // the element may exist already
         })
     }),
     Mutant::new("bridge", "del.leaves-others-alone", "deletes-whose-id-starts-so", |scene| {
