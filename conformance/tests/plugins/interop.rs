@@ -287,7 +287,7 @@ fn reservations_by_turns_in_one_folder() {
         assert_eq!(add(24), "10.7.0.12/28");
         assert_eq!(add(25), "10.7.0.3/28");
         turn(0);
-        node.call(Verb::Add, &config, pod("c25")).fails(); // it has an address, which the other gave
+        node.call(Verb::Add, &config, pod("c25")).fails(); // the pod has an address, which the other gave
         turn(1);
         node.call(Verb::Add, &config, pod("c24")).fails();
     });
