@@ -37,7 +37,7 @@ pub(crate) struct Memory {
 struct Record {
     costs: BTreeMap<&'static str, Vec<Cost>>,
     counts: BTreeMap<&'static str, Vec<Counts>>,
-    /// Where it failed first, and what was said; it is not called any more.
+    /// The verb at which the subject failed first, and what was said; the subject is not called any more.
     failure: Option<(Verb, String)>,
 }
 
