@@ -60,7 +60,7 @@ impl Daemon {
         self.process = spawn(&self.machine);
     }
 
-    /// Where it listens.
+    /// Returns the path on which containerd listens.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.machine.work_dir().join("containerd.sock")

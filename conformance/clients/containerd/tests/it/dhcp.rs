@@ -40,7 +40,7 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        self.process.kill().ok(); // it may have ended
+        self.process.kill().ok(); // the process may have ended
         self.process.wait().ok();
         if std::thread::panicking() {
             testns::note(&fs::read_to_string(&self.log).unwrap_or_default());
