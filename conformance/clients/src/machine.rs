@@ -37,7 +37,7 @@ pub struct Machine {
 pub struct Cached {
     /// The file.
     pub path: PathBuf,
-    /// All of it.
+    /// The entry as JSON.
     pub entry: Value,
 }
 
