@@ -113,9 +113,9 @@ pub struct CallRecord {
     /// Words after it; plugins get none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
-    /// All of its environment.
+    /// The executable's whole environment.
     pub environment: Vec<(String, String)>,
-    /// All of its stdin.
+    /// The executable's whole stdin.
     pub stdin: String,
     /// Exit status; 128 and the number for a signal; `None` if it did not end in time.
     pub exit: Option<i32>,
@@ -123,7 +123,7 @@ pub struct CallRecord {
     pub stdout: String,
     /// What the executable logged.
     pub stderr: String,
-    /// How long it took, in milliseconds.
+    /// How long the call took, in milliseconds.
     pub milliseconds: u64,
 }
 

@@ -84,7 +84,7 @@ pub fn own_mounts(own_processes: bool) -> io::Result<()> {
 /// What the bench's node hides, bound where it is seen.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shown {
-    /// Where it is seen, and where it is.
+    /// The path where a file or folder is seen, and its real path.
     bound: Vec<(PathBuf, PathBuf)>,
 }
 

@@ -147,7 +147,7 @@ pub fn isolate(own_processes: bool) -> io::Result<ExitCode> {
     command.args([RUN_ISOLATED, &own_processes.to_string()]).stdin(Stdio::inherit()).stdout(Stdio::inherit());
     Ok(match command.status()?.success() {
         true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE, // it has said why
+        false => ExitCode::FAILURE, // the child has said why
     })
 }
 

@@ -39,7 +39,7 @@ pub struct IpamCall {
     pub verb: String,
     /// The call's whole environment.
     pub environment: BTreeMap<String, String>,
-    /// All of its stdin.
+    /// The call's whole stdin.
     pub stdin: String,
 }
 

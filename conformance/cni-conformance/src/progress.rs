@@ -77,7 +77,7 @@ impl Progress {
         }
     }
 
-    /// How far it is, and which trial has run longest; cut where the columns end.
+    /// Returns how far the run is, and which trial has run longest; cut where the columns end.
     fn line(&self, count: usize, columns: usize) -> String {
         let Self { done, failed, running, .. } = self;
         let mut line = format!("{done}/{count}");

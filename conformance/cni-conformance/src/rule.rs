@@ -60,7 +60,7 @@ pub struct Rule<B: 'static = Bench> {
     pub sentence: &'static str,
     /// The roles that the rule binds.
     pub roles: &'static [Role],
-    /// How it is shown.
+    /// How the rule is shown.
     pub proof: Proof<B>,
 }
 
@@ -90,7 +90,7 @@ pub enum Proof<B: 'static = Bench> {
 pub struct Case<B: 'static = Bench> {
     /// The case's name within the rule; the only one of a rule may be empty.
     pub name: &'static str,
-    /// With which versions it is tried.
+    /// The versions with which the case is tried.
     pub versions: Versions,
     /// Tries it.
     pub run: fn(&B) -> Result<(), Stop>,
@@ -144,7 +144,7 @@ impl<B> Rule<B> {
         ids.iter().filter_map(|id| sentences::find(id))
     }
 
-    /// How binding it is, which is how its sentence binds.
+    /// Returns how binding the rule is, which is how its sentence binds.
     #[must_use]
     pub fn level(&self) -> Level {
         match self.source {
@@ -154,7 +154,7 @@ impl<B> Rule<B> {
         }
     }
 
-    /// Where it is written, such as `SPEC 2, DEL`, or who depends on it.
+    /// Returns where the rule is written, such as `SPEC 2, DEL`, or who depends on it.
     #[must_use]
     pub fn section(&self) -> String {
         match self.source {

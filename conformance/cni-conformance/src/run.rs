@@ -37,9 +37,9 @@ pub struct Run {
     pub command: Vec<String>,
     /// Of the random parts.
     pub seed: u64,
-    /// When it began.
+    /// When the run began.
     pub began: SystemTime,
-    /// How long it took.
+    /// How long the run took.
     pub took: Duration,
 }
 

@@ -28,7 +28,7 @@ pub struct Planned {
 pub struct Candidate {
     /// The subject that has the executable.
     pub subject: Subject,
-    /// How it is used.
+    /// How the executable is used.
     pub profile: Profile,
     /// Versions that it speaks, oldest first; not empty.
     pub versions: Vec<String>,

@@ -53,9 +53,9 @@ pub struct Sentence {
     pub since: Option<String>,
     /// The last one.
     pub until: Option<String>,
-    /// How binding it is.
+    /// How binding the sentence is.
     pub force: Force,
-    /// Whom it binds.
+    /// The parties that the sentence binds.
     pub binds: Bound,
     /// What the sentence says, in our words.
     pub says: String,

@@ -30,7 +30,7 @@ pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
             Stage::Cable { name } => cable(node, name, number),
             Stage::Attached => {
                 node.host().add_link(BRIDGE, "bridge");
-                // Of its own: else it would be that of a port, and change when that container goes.
+                // A fixed MAC address: else it would be that of a port, and change when that container goes.
                 node.host().set_mac(BRIDGE, "0a:00:00:63:00:01");
                 node.host().add_address(BRIDGE, "10.99.0.1/16");
             }

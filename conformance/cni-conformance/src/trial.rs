@@ -25,7 +25,7 @@ pub struct Trial {
     pub case: String,
     /// The subject that has the executables.
     pub subject: Subject,
-    /// How they are used.
+    /// How the executables are used.
     pub profile: Profile,
     /// `cniVersion`.
     pub version: String,
@@ -35,7 +35,7 @@ pub struct Trial {
     pub call_seconds: u64,
 }
 
-/// What came of it.
+/// What came of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "verdict")]
 pub enum Verdict {
@@ -76,12 +76,12 @@ impl Verdict {
 pub struct Report {
     /// The trial.
     pub trial: Trial,
-    /// What came of it.
+    /// What came of the trial.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// The calls, in order, unless it passed.
     pub calls: Vec<CallRecord>,
-    /// How long it took, in milliseconds.
+    /// How long the trial took, in milliseconds.
     pub milliseconds: u64,
 }
 

@@ -40,9 +40,9 @@ pub struct Document {
 pub struct Origin {
     /// Version of the kit.
     pub kit: String,
-    /// When it began: RFC 3339, UTC, to the second.
+    /// When the run began: RFC 3339, UTC, to the second.
     pub began: String,
-    /// How long it took.
+    /// How long the run took.
     pub milliseconds: u64,
     /// The kernel's release.
     pub kernel: String,
@@ -87,15 +87,15 @@ pub struct Use {
 pub struct Asked {
     /// The rule's name.
     pub id: String,
-    /// Where it is written.
+    /// Where the rule is written.
     pub section: String,
-    /// How binding it is.
+    /// How binding the rule is.
     pub level: Level,
     /// What the rule says.
     pub sentence: String,
     /// The roles that the rule binds.
     pub roles: Vec<Role>,
-    /// Why it cannot be shown, if it cannot.
+    /// Why the rule cannot be shown, if it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untestable: Option<String>,
 }
@@ -121,7 +121,7 @@ pub struct Tried {
     /// The calls, in order, unless it passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallRecord>,
-    /// How long it took.
+    /// How long the trial took.
     pub milliseconds: u64,
     /// The command that tries just this again, if it did not pass.
     #[serde(default, skip_serializing_if = "String::is_empty")]

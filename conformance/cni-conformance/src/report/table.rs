@@ -45,7 +45,7 @@ impl Table {
         self.heads.iter().enumerate().map(widest).collect()
     }
 
-    /// How wide it is.
+    /// Returns the table's width.
     pub(super) fn width(&self) -> usize {
         self.widths().iter().sum::<usize>() + 2 * self.heads.len().saturating_sub(1)
     }

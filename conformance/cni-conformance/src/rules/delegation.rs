@@ -206,7 +206,7 @@ impl<'a> Upper<'a> {
         Ok(())
     }
 
-    /// The same of its stdin.
+    /// Checks that the delegate's latest call had the config of the call that was made.
     fn config_is_of(&self, answer: &Answer) -> Result<(), Stop> {
         let call = self.latest_call(answer)?;
         let sent: Value = serde_json::from_str(&answer.record().stdin).unwrap_or_default();
@@ -409,7 +409,7 @@ fn del_after_garbage(bench: &Bench) -> Result<(), Stop> {
 fn result_is_used(bench: &Bench) -> Result<(), Stop> {
     let upper = Upper::new(bench)?;
     let result = upper.add()?;
-    let address = "10.88.0.2/16"; // its first
+    let address = "10.88.0.2/16"; // the delegate's first
     let has = upper.pod.namespace().global_addresses(&upper.pod.attachment().ifname);
     Finding::unless(
         has.iter().any(|other| other == address),

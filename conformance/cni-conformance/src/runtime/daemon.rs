@@ -70,7 +70,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.0.kill().ok(); // it may have ended
+        self.0.kill().ok(); // the daemon may have ended
         self.0.wait().ok();
     }
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How the names of its executables start.
+/// How the names of the mock plugin's executables start.
 pub const PREFIX: &str = "kit-mock";
 /// The mock plugin's own key in a plugin object: a [`Brief`].
 pub const KEY: &str = "kitJudge";
@@ -88,9 +88,9 @@ pub struct Received {
     pub ended: Option<usize>,
     /// The call's command line: the executable, then what should not be there.
     pub arguments: Vec<String>,
-    /// All of its environment.
+    /// The call's whole environment.
     pub environment: BTreeMap<String, String>,
-    /// All of its stdin.
+    /// The call's whole stdin.
     pub stdin: String,
     /// Whether stdin ended.
     pub stdin_ended: bool,
@@ -102,7 +102,7 @@ pub struct Received {
     pub descriptors: Vec<String>,
     /// What the plugin printed.
     pub stdout: String,
-    /// With which status it ended.
+    /// The exit status.
     pub exit: u8,
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn calls() -> Vec<Received> {
     calls
 }
 
-/// Where they are written, for those who wait for the next.
+/// Returns the folder of the records, for those who wait for the next.
 pub(crate) fn folder() -> &'static Path {
     Path::new(FOLDER)
 }

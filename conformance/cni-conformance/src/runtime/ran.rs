@@ -8,7 +8,7 @@ use testns::Output;
 pub struct Ran {
     /// The arguments it was started with.
     pub arguments: Vec<String>,
-    /// How it ended.
+    /// How the run ended.
     pub output: Output,
 }
 

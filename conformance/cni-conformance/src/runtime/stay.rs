@@ -79,7 +79,7 @@ impl Stay {
         let waited = changed.wait_timeout_while(seen, deadline, |seen| !is_it(seen));
         let (seen, _) = waited.unwrap_or_else(PoisonError::into_inner);
         is_it(&seen).then(|| Output {
-            status: seen.status.unwrap_or_default(), // it still runs: as good as a success
+            status: seen.status.unwrap_or_default(), // the run still lasts: as good as a success
             stdout: seen.first_line.clone().unwrap_or_default(),
             stderr: fs::read(&self.stderr)
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())

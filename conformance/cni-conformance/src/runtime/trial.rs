@@ -24,7 +24,7 @@ pub struct Trial {
     pub case: String,
     /// The runtime: an executable's path, and arguments before those of the driver.
     pub command: Vec<String>,
-    /// How it is driven.
+    /// How the runtime is driven.
     pub driver: Driver,
     /// `cniVersion` of the network.
     pub version: String,
@@ -34,16 +34,16 @@ pub struct Trial {
     pub patience_seconds: Option<u64>,
 }
 
-/// What came of it.
+/// What came of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     /// The trial.
     pub trial: Trial,
-    /// What came of it.
+    /// What came of the trial.
     pub verdict: Verdict,
     /// The runs of the runtime and the calls of mock plugins, in order, unless it passed.
     pub calls: Vec<CallRecord>,
-    /// How long it took, in milliseconds.
+    /// How long the trial took, in milliseconds.
     pub milliseconds: u64,
 }
 

@@ -13,7 +13,7 @@ use testns::{Container, Verb};
 /// A node with two containers, each of which has been attached and detached once.
 pub(crate) struct Scene<'a> {
     pub(crate) operator: Operator<'a>,
-    /// To whom it happens.
+    /// The container to which things happen.
     pub(crate) pod: Container,
     /// The container that needs the pool's only address afterwards.
     pub(crate) other: Container,

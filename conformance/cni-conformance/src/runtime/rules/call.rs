@@ -215,7 +215,7 @@ fn netns(bench: &RuntimeBench, verb: Verb) -> End {
         let path = call.variable("CNI_NETNS");
         holds(path.starts_with('/'), "an absolute path in CNI_NETNS", format!("it was {path:?}"))?;
         if verb == Verb::Del {
-            continue; // it may be gone by then; that it is the same path was seen
+            continue; // the namespace may be gone by then; that it is the same path was seen
         }
         let Some(inode) = call.container_netns else {
             return Err(Finding::new("a network namespace at CNI_NETNS", format!("{path:?} was none")).into());

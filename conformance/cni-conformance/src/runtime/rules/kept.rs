@@ -171,7 +171,7 @@ fn del_after_a_full_disk(bench: &RuntimeBench) -> End {
     let laid = lay_empty(Path::new(STATE), "mode=0755,size=256k");
     laid.unwrap_or_else(|errno| panic!("cannot lay a small disk on {STATE}: {errno}"));
     let ballast = Path::new(STATE).join("ballast");
-    // Until it is refused.
+    // Write until the disk is full.
     let written = fs::File::create(&ballast).map(|mut file| io::copy(&mut io::repeat(0), &mut file));
     written.unwrap_or_else(|error| panic!("cannot fill {STATE}: {error}")).ok();
     bench.run(Add, &request)?; // an error or, of a runtime that keeps nothing there, a success

@@ -173,7 +173,7 @@ fn run(request: &Request, executable: PathBuf, config: &str) -> Result<Ended> {
     }
     let mut child = child.map_err(as_text)?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(config.as_bytes()).ok(); // it may end without reading
+        stdin.write_all(config.as_bytes()).ok(); // the plugin may end without reading
     }
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let pid = Pid::from_raw(child.id().cast_signed());
