@@ -64,7 +64,7 @@ impl fmt::Display for Snapshot {
 
 /// Lines that are in one snapshot only: `- gone`, then `+ new`.
 ///
-/// A sysctl counts where its value changed. One that came or went did so with its link, which has
+/// A sysctl counts where its value changed. A sysctl that came or went did so with its link, which has
 /// a line of its own, or with a kernel module, which any test beside this one may have loaded.
 #[must_use]
 pub fn changes(before: &Snapshot, after: &Snapshot) -> String {

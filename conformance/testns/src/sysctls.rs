@@ -232,7 +232,7 @@ impl Drop for Opened {
     }
 }
 
-/// Files of one folder that can be read and written. One that is for reading only shows the machine's doing, not a
+/// Files of a folder that can be read and written. A file that is for reading only shows the machine's doing, not a
 /// plugin's.
 #[derive(Debug, PartialEq, Eq)]
 struct Folder {
