@@ -35,7 +35,7 @@ impl Pod {
         self.machine.as_ref().unwrap_or(&self.container).namespace()
     }
 
-    /// The addresses that the node reaches by the pod's interface. Those of a machine whose interface is gone are nobody's.
+    /// The addresses that the node reaches by the pod's interface. A machine whose interface is gone has none.
     pub(crate) fn addresses_on_links(&self) -> Vec<IpAddr> {
         match self.machine.is_some() && self.container.namespace().find_link("eth0").is_none() {
             true => Vec::new(),

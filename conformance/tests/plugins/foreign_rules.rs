@@ -6,8 +6,8 @@ use crate::subjects::{node, same};
 use serde_json::{Value, json};
 use testns::{Node, Verb};
 
-/// Comments with everything that a shell, iptables-save or a parser of its lines could stumble over. One has the name of the
-/// chain that ADD makes.
+/// Comments with everything that a shell, iptables-save or a parser of its lines could stumble over. A comment has the name of
+/// the chain that ADD makes.
 const BEFORE: &str = r#"*nat
 :ADMIN - [0:0]
 -A POSTROUTING -s 10.7.0.0/24 -d 198.51.100.0/24 -m comment --comment "VPN \"main\", C:\\etc, it\'s -j CNI-X 5%, Zürich ☃" -j ACCEPT
