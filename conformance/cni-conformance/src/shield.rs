@@ -91,8 +91,8 @@ pub(crate) fn has_stopped(text: &str) -> bool {
     text.to_ascii_lowercase().contains(REFUSAL)
 }
 
-/// Places of mounts and the flags that a remount has to repeat, lowest first (proc_pid_mountinfo(5)). Those of access
-/// times stay as they are if none is given (mount(2)).
+/// Places of mounts and the flags that a remount has to repeat, lowest first (proc_pid_mountinfo(5)). Flags of
+/// access times stay as they are if none is given (mount(2)).
 pub(crate) fn mounts(mountinfo: &[u8]) -> Vec<(PathBuf, MsFlags)> {
     let mount = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ');

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// namespaces to end, and more only take each other's time.
 const JOBS_PER_PROCESSOR: usize = 3;
 
-/// What is tried of a subject of any kind.
+/// Options that select the trials of a subject of any kind.
 #[derive(Debug, Args)]
 pub(crate) struct Trials {
     /// Rule or start of the name of some; may be repeated

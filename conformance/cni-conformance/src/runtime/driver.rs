@@ -90,11 +90,11 @@ const PODMAN: &str = include_str!("driver/podman.json");
 /// `ctr run --cni` of containerd 1, with crun in place of runc: that one does not do without cgroups.
 const CTR: &str = include_str!("driver/ctr.json");
 
-/// What this tool leaves to its caller.
+/// Rules that cnitool leaves to its caller.
 const CALLERS_DUTIES: [&str; 3] = ["lifecycle.one-at-a-time", "lifecycle.gc-alone", "lifecycle.no-second-add"];
 
 impl Driver {
-    /// The built-in one for a command of that name: `cnitool`, with the GC of the suite's or of the reference's,
+    /// The built-in driver for a command of that name: `cnitool`, with the GC of the suite's or of the reference's,
     /// `podman` or `ctr`.
     #[must_use]
     pub fn built_in(command: &str, gc_keeps: bool) -> Option<Self> {
