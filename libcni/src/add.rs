@@ -105,10 +105,13 @@ impl<'a> Add<'a> {
             return Err(Error::Attached { network, id: attachment.id, netns: netns.into(), is_complete });
         }
         tracing::info!("DEL of what an earlier ADD has left comes before this ADD");
-        match cached.network_conf() {
-            Ok(conf) => runtime.del_by_either(&conf, Some(network), &cached.attachment, Some(&cached)).await?,
-            Err(_) => runtime.del_by_either(network, None, &cached.attachment, Some(&cached)).await?,
-        }
+        let deleted = match cached.network_conf() {
+            Ok(conf) => runtime.del_by_either(&conf, Some(network), &cached.attachment, Some(&cached)).await,
+            Err(_) => runtime.del_by_either(network, None, &cached.attachment, Some(&cached)).await,
+        };
+        let explained =
+            |error| with_details(error, &["ADD did not begin: it first deletes what an earlier ADD has left.".into()]);
+        deleted.map_err(explained)?;
         Ok(Before::Nothing)
     }
 

@@ -157,8 +157,7 @@ fn errors_go_to_stderr_with_1() {
     tool.plugin("bad", r#"echo '{"code":11,"msg":"not now","details":"why"}'; exit 1"#);
     tool.write("net.d/bad.conflist", r#"{"cniVersion":"1.1.0","name":"bad","plugins":[{"type":"bad"}]}"#);
     let runs: [&[&str]; 7] = [
-        // The second ADD ends what runs for the first, unfinished one; its own container ID keeps it from ending
-        // others' plugins.
+        // The second ADD first deletes what the unfinished one has left.
         &["add", "bad", NETNS, "--container-id", "bad"],
         &["--json", "add", "bad", NETNS, "--container-id", "bad"],
         &["status", "bad"],
@@ -175,7 +174,7 @@ fn errors_go_to_stderr_with_1() {
 
         1
         stdout: 
-        stderr: {"cniVersion":"1.1.0","code":11,"msg":"plugin type=\"bad\" failed (add): not now","details":"why. Left behind: DEL of plugin bad failed with the same error. The cache keeps the attachment as incomplete: DEL finishes it."}
+        stderr: {"cniVersion":"1.1.0","code":11,"msg":"plugin type=\"bad\" failed (delete): not now","details":"why. ADD did not begin: it first deletes what an earlier ADD has left."}
 
         1
         stdout: 
