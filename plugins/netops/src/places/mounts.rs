@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Seen {
     /// The caller's user namespace. Who has another may mount what keeps each look there waiting, such as FUSE.
     user: Option<PathBuf>,
+    /// The caller's network namespace. Who has another is a node within the node, or a container, which has pods of its own.
+    network: Option<PathBuf>,
     mount_namespaces: BTreeSet<PathBuf>,
     /// As `net:[4026531840]`.
     roots: BTreeSet<Vec<u8>>,
@@ -22,16 +24,18 @@ impl Seen {
     pub(super) fn here(&mut self) -> std::io::Result<Vec<PathBuf>> {
         let own = Path::new("/proc/thread-self");
         self.user = fs::read_link(own.join("ns/user")).ok();
+        self.network = fs::read_link(own.join("ns/net")).ok();
         self.mount_namespaces.extend(fs::read_link(own.join("ns/mnt")).ok());
         Ok(self.find(&fs::read(own.join("mountinfo"))?))
     }
 
     /// Where further namespaces are mounted for a process, `/proc/PID`, by way of its root: nothing if its mount namespace is
-    /// one that was seen, or the process has a user namespace of its own.
+    /// one that was seen, or the process has a user or a network namespace of its own.
     pub(super) fn of(&mut self, process: &Path) -> Vec<PathBuf> {
         // The process may have ended.
         let Ok(namespace) = fs::read_link(process.join("ns/mnt")) else { return Vec::new() };
-        let is_callers = || self.user.is_some() && fs::read_link(process.join("ns/user")).ok() == self.user;
+        let is_same = |name, own: &Option<PathBuf>| own.is_some() && fs::read_link(process.join(name)).ok() == *own;
+        let is_callers = || is_same("ns/user", &self.user) && is_same("ns/net", &self.network);
         if self.mount_namespaces.contains(&namespace) || !is_callers() {
             return Vec::new();
         }
