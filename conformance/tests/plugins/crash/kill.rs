@@ -134,6 +134,13 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
         let reply = gc().run(node);
         assert_eq!(reply.output.code(), 0, "{point}: {reply}");
         let point = format!("{point}: {}", reply.output.stderr);
+        // GC keeps an address while a plugin of a test beside this one is in a namespace that has it.
+        if reply.output.stderr.contains("kept: a container has it") {
+            (0..5).find(|_| {
+                gc().run(node).ok();
+                super::changes(node).is_empty()
+            });
+        }
         let is_inside = matches!(place, Place::Upon | Place::Inside);
         if is_inside {
             // A link that is in the container alone is the runtime's to end, with the namespace; the next GC frees its address.
