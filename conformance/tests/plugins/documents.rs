@@ -61,3 +61,48 @@ fn every_file_that_trust_md_names_exists() {
     let missing: Vec<_> = files.into_iter().filter(|file| !workspace.join(file).exists()).collect();
     assert!(missing.is_empty(), "TRUST.md names files that are not there: {missing:#?}");
 }
+
+/// Words with which no paragraph of a doc comment begins: a comment names its subject.
+const WITHOUT_SUBJECT: [&str; 9] = ["It", "Its", "That", "Those", "They", "Their", "Who", "Whose", "One"];
+
+/// The text of a line that is a doc comment.
+fn documentation(line: &str) -> Option<&str> {
+    ["///", "//!"].iter().find_map(|sign| line.trim_start().strip_prefix(sign)).map(str::trim)
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true if !path.ends_with("target") && !path.is_symlink() => sources(&path, found),
+            _ => found.extend(Some(path).filter(|path| path.extension().is_some_and(|extension| extension == "rs"))),
+        }
+    }
+}
+
+#[test]
+fn every_doc_comment_names_its_subject() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !here.exists() {
+        skip("the source is not on this machine");
+        return;
+    }
+    let mut files = Vec::new();
+    for folder in ["libcni", "skel", "plugins", "conformance", "examples"] {
+        sources(&here.parent().unwrap().join(folder), &mut files);
+    }
+    assert!(files.len() > 500, "{} files", files.len());
+    let mut found = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let mut before = "";
+        for line in text.lines().map(|line| documentation(line).unwrap_or_default()) {
+            let first = line.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default();
+            if before.is_empty() && WITHOUT_SUBJECT.contains(&first) {
+                found.push(format!("{}: {line}", file.display()));
+            }
+            before = line;
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}

@@ -247,7 +247,7 @@ pub(crate) struct Show {
 pub(crate) enum Format {
     /// An image that stands alone
     Svg,
-    /// One page with the image and tables, without anything from the network
+    /// A page with the image and tables, without anything from the network
     Html,
     /// For wikis and tickets that draw Mermaid
     Mermaid,
@@ -395,7 +395,7 @@ pub(crate) enum Link {
     /// disk are shared where the file system can
     #[default]
     None,
-    /// One file has all names: for images that nothing writes into later
+    /// A file that has all names: for images that nothing writes into later
     Hard,
 }
 
