@@ -416,11 +416,13 @@ fn a_masqueraded_packet_has_the_hosts_address() {
             remote = remote.pid(),
         ));
         let source_seen = |receiver: &'static str| {
-            let socket = in_pod(&remote, move || UdpSocket::bind((receiver, 7)).unwrap());
+            // Any port: a process that another test has just forked may still have the last socket.
+            let socket = in_pod(&remote, move || UdpSocket::bind((receiver, 0)).unwrap());
+            let port = socket.local_addr().unwrap().port();
             socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             // A new port each time, as translation is decided on a connection's first packet.
             let sender = in_pod(&pod, || UdpSocket::bind("10.1.0.5:0").unwrap());
-            sender.send_to(b"x", (receiver, 7)).unwrap();
+            sender.send_to(b"x", (receiver, port)).unwrap();
             socket.recv_from(&mut [0]).unwrap().1.ip()
         };
         assert_eq!(source_seen("192.0.2.2"), ip("10.1.0.5"));
@@ -432,7 +434,7 @@ fn a_masqueraded_packet_has_the_hosts_address() {
     });
 }
 
-/// Prints what calls cost; `cargo test -p filter --test masquerade -- --ignored --nocapture`.
+/// Prints what calls cost; `cargo test -p cni-filter --test masquerade -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn measure() {

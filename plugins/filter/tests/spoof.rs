@@ -324,7 +324,7 @@ fn a_dormant_table_is_woken() {
     }
 }
 
-/// Prints what calls cost; `cargo test -p filter --test spoof -- --ignored --nocapture`.
+/// Prints what calls cost; `cargo test -p cni-filter --test spoof -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn measure() {
