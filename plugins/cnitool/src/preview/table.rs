@@ -41,10 +41,11 @@ const fn chained<P: ChainedPlugin + Plugin<Conf = <P as ChainedPlugin>::Conf>>()
 }
 
 const fn loopback<P: Plugin<Conf = <Loopback as Plugin>::Conf>>() -> Option<Foresee> {
-    Some(|call, _| loopback::preview(&add_request::<Loopback>(call)?))
+    Some(|call, _| loopback::preview(&add_request::<P>(call)?))
 }
 
 /// Address plugins are asked by the plugin that delegates to them: see [`lease`].
+#[expect(clippy::extra_unused_type_parameters, reason = "called as the functions of the other kinds are")]
 const fn address<P: Plugin>() -> Option<Foresee> {
     None
 }
