@@ -15,7 +15,7 @@ use skel::Entry;
 pub const RELEASE: &str = env!("SUITE_RELEASE");
 
 /// Calls the macro `$table` with the list of all plugins but noop: what kind a plugin is of, its crate's type, and its
-/// folder below `plugins`. Every table of plugins is made from this list, so a plugin is added here and nowhere else.
+/// folder below `plugins`. Dispatch, the keys that `cnitool validate` checks and the previews of `cnitool plan` are made from this list.
 ///
 /// `interface` plugins make an interface in the container, `chained` plugins change what one before them has made, and
 /// `address` plugins give addresses; loopback is the only one of its kind.
