@@ -136,10 +136,10 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
         let point = format!("{point}: {}", reply.output.stderr);
         // GC keeps an address while a plugin of a test beside this one is in a namespace that has it.
         if reply.output.stderr.contains("kept: a container has it") {
-            (0..5).find(|_| {
+            let start = std::time::Instant::now();
+            while start.elapsed() < std::time::Duration::from_secs(20) && !super::changes(node).is_empty() {
                 gc().run(node).ok();
-                super::changes(node).is_empty()
-            });
+            }
         }
         let is_inside = matches!(place, Place::Upon | Place::Inside);
         if is_inside {
