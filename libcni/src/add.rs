@@ -5,6 +5,7 @@ use crate::call::Reason;
 use crate::chain::{Chain, Step};
 use crate::entry::Cached;
 use crate::error::Error;
+use crate::orphans;
 use crate::{Attachment, Namespace, NetworkConf, Runtime};
 use cni_spec::{AddResult, CniError, Code, Command, NetworkName, SpecVersion};
 use serde_json::value::RawValue;
@@ -96,7 +97,12 @@ impl<'a> Add<'a> {
         let lives_in = match cached.namespace() {
             Namespace::Present if !is_complete && cached.is_of(netns) => None,
             Namespace::Present => Some(cached.attachment.netns.clone()),
-            Namespace::Unknown if is_complete => return Ok(Before::MayLive(Box::new(cached))),
+            Namespace::Unknown if is_complete => {
+                if let Some(running) = &cached.running {
+                    orphans::end(running, &self.chain.limits, Command::Add).await?;
+                }
+                return Ok(Before::MayLive(Box::new(cached)));
+            }
             Namespace::Unknown => None,
             Namespace::Gone => cached.process().map(|process| format!("/proc/{process}/ns/net")),
         };

@@ -111,7 +111,9 @@ impl Runtime {
         let attachment = without.as_ref().unwrap_or(attachment);
         let mut chain = Chain::new(self, network, Command::Del);
         // A later process ends the plugin, should this one be killed. DEL needs no cache that can be written.
-        chain.noted = cached.and_then(|cached| self.settings.cache.begin(cached).ok()).map(Arc::new);
+        // An entry of the oldest format has no room for it, and stays as it is.
+        let noting = cached.filter(|cached| !cached.config.is_empty());
+        chain.noted = noting.and_then(|cached| self.settings.cache.begin(cached).ok()).map(Arc::new);
         chain.del(attachment, prev_result.as_deref()).await?;
         self.settings.cache.remove(&name, &attachment.id).map(drop)
     }

@@ -1,6 +1,6 @@
 //! The cache, in the reference's place and format.
 
-use crate::folder::{Folder, GOOD, eth0, network, wait};
+use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, ContainerId, NetworkName, SpecVersion};
 use libcni::{Attachment, NetworkConf, conflist};
@@ -84,6 +84,16 @@ fn the_oldest_format_is_a_bare_result() {
     wait(folder.runtime().del(&network("1.0.0", &["a"]), &eth0())).unwrap();
     expect![[r#"{"cniVersion":"1.0.0","name":"net","type":"a","prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.9/24"}]}}"#]]
     .assert_eq(&folder.read("stdin.a.DEL"));
+}
+
+/// It has no room for the process of the plugin that runs.
+#[test]
+fn a_del_that_fails_leaves_a_file_of_the_oldest_format_as_it_was() {
+    let folder = Folder::with(&[("a", &failing("DEL"))]);
+    let oldest = r#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.7.0.9/24"}],"dns":{}}"#;
+    folder.write("cache/results/net-c1-eth0", oldest);
+    wait(folder.runtime().del(&network("1.0.0", &["a"]), &eth0())).unwrap_err();
+    assert_eq!(folder.read("cache/results/net-c1-eth0"), oldest);
 }
 
 #[test]

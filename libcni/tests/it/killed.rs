@@ -380,6 +380,22 @@ fn the_noted_process_is_ended() {
     assert_eq!(alike.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
 }
 
+/// Whether the namespace of a complete entry without a path exists is unknown, so that ADD goes on. The DEL that a killed
+/// runtime has left must not delete what it makes.
+#[test]
+fn add_where_an_earlier_one_may_live_ends_the_noted_process() {
+    let folder = Folder::with(&[("a", STEPPING)]);
+    let mut alike = alike(&own());
+    write_intent(&folder, &eth0().netns(""), &noted(alike.id()));
+    let entry = folder.read("cache/results/net-c1-eth0");
+    folder.write(
+        "cache/results/net-c1-eth0",
+        entry.replace(r#","running""#, r#","result":{"cniVersion":"1.0.0"},"running""#),
+    );
+    wait(folder.runtime().add(&network("1.0.0", &["a"]), &own())).unwrap();
+    assert_eq!(alike.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
+}
+
 /// A runtime that has given its plugin up ends it, and may be in the middle of that.
 #[test]
 fn the_plugin_of_a_runtime_that_lives_is_not_ended() {
