@@ -86,7 +86,7 @@ fn the_oldest_format_is_a_bare_result() {
     .assert_eq(&folder.read("stdin.a.DEL"));
 }
 
-/// It has no room for the process of the plugin that runs.
+/// A bare result has no room for the process of the plugin that runs.
 #[test]
 fn a_del_that_fails_leaves_a_file_of_the_oldest_format_as_it_was() {
     let folder = Folder::with(&[("a", &failing("DEL"))]);

@@ -182,8 +182,6 @@ fn keys_that_exclude_each_other() {
 #[test]
 fn values_that_mean_nothing_are_refused() {
     each(|who, node| {
-        let pod = node.container();
-        let before = node.call(Verb::Add, bridge(json!({})), &pod).ok();
         let chained = |kind: &str, own| with(json!({"cniVersion": "1.0.0", "name": "net", "type": kind}), own);
         let port = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "x"});
         for (config, key) in [
@@ -191,7 +189,12 @@ fn values_that_mean_nothing_are_refused() {
             (chained("tuning", json!({"sysctl": {"net.core.somaxconn": null}})), "sysctl"),
             (chained("portmap", json!({"runtimeConfig": {"portMappings": [port]}})), "hostIP"),
             (chained("sbr", json!({"table": -1})), "table"),
+            (chained("sbr", json!({"table": 0})), "table"),
+            (chained("sbr", json!({"gateways": ["x"]})), "gateways"),
+            (chained("sbr", json!({"gateways": ["10.7.0.1", "10.7.0.254"]})), "gateways"),
         ] {
+            let pod = node.container();
+            let before = node.call(Verb::Add, bridge(json!({})), &pod).ok();
             let reply = Call::new(Verb::Add, &config, &pod).prev_result(&before).run(node);
             match who.is_ours() {
                 true => assert!(reply.fails_with(7).msg.contains(key), "{reply}"),
@@ -202,6 +205,48 @@ fn values_that_mean_nothing_are_refused() {
         match who.is_ours() {
             true => assert!(reply.fails_with(7).msg.contains("mtu"), "{reply}"),
             false => drop(reply.ok()),
+        }
+    });
+}
+
+/// The reference leaves a gateway out that no address of the interface reaches, and its CHECK does nothing.
+#[test]
+fn sbr_reports_a_gateway_that_is_out_of_reach_and_a_missing_result() {
+    each(|who, node| {
+        let pod = node.container();
+        let before = node.call(Verb::Add, bridge(json!({})), &pod).ok();
+        let sbr = json!({"cniVersion": "1.0.0", "name": "net", "type": "sbr", "gateways": ["192.0.2.1"]});
+        let add = Call::new(Verb::Add, &sbr, &pod).prev_result(&before).run(node);
+        let check = Call::new(Verb::Check, &sbr, &pod).run(node);
+        match who.is_ours() {
+            true => {
+                assert!(add.fails_with(100).msg.contains("unreachable"), "{add}");
+                assert!(check.fails_with(7).msg.contains("prevResult"), "{check}");
+            }
+            false => {
+                add.ok();
+                check.ok();
+            }
+        }
+    });
+}
+
+/// Conditions in the words of nft choose the backend that understands them.
+#[test]
+fn portmap_takes_conditions_of_nft_without_a_backend() {
+    each(|who, node| {
+        let pod = node.container();
+        let before = node.call(Verb::Add, bridge(json!({})), &pod).ok();
+        let port = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
+        let portmap = json!({"cniVersion": "1.0.0", "name": "net", "type": "portmap",
+            "conditionsV4": ["ip", "daddr", "192.0.2.1"], "runtimeConfig": {"portMappings": [port]}});
+        let reply = Call::new(Verb::Add, &portmap, &pod).prev_result(&before).run(node);
+        match who.is_ours() {
+            true => drop(reply.ok()),
+            false => {
+                let failure = reply.fails_with(999);
+                assert!(failure.msg.contains("iptables backend was requested"), "{reply}");
+            }
         }
     });
 }
