@@ -5,9 +5,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use cni_spec::{Attachment, ConfObject, json};
+use netops::file::read_plain;
 
 /// Where host-local keeps them if the config names no other folder.
 const DATA_DIR: &str = "/var/lib/cni/networks";
+
+/// More than a container's ID and an interface's name take.
+const FILE_BYTES_MAX: u64 = 4096;
 
 /// host-local's reservations on the node, in a folder for each network.
 #[derive(Debug, Clone)]
@@ -78,7 +82,7 @@ struct Owner {
 
 impl Owner {
     fn read(file: &Path) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(file).ok()?)
+        Self::parse(&String::from_utf8(read_plain(file, FILE_BYTES_MAX).ok()?).ok()?)
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -99,6 +103,19 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// DEL would wait for a writer of the pipe.
+    #[test]
+    fn a_pipe_among_the_reservations_names_no_owner() {
+        let data_dir = std::env::temp_dir().join(format!("reserved-{}", std::process::id()));
+        let folder = data_dir.join("net");
+        std::fs::create_dir_all(&folder).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(folder.join("10.7.0.2")).status().unwrap().success());
+        let attachment = Attachment::parse("net", "c1", "eth0").unwrap();
+        let reserved = Reserved { data_dir: data_dir.clone() };
+        assert_eq!(reserved.holder(&attachment, "10.7.0.2".parse().unwrap()), None);
+        std::fs::remove_dir_all(data_dir).unwrap();
+    }
 
     #[test]
     fn a_file_names_the_container_and_since_some_versions_its_interface() {
