@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use cni_spec::collection::Sweep;
@@ -25,9 +25,6 @@ use crate::conf::DataDir;
 
 /// The longest record that is read, in bytes: a path has 4096 at most, the rest less than 1000.
 const BYTES_MAX: u64 = 1 << 14;
-
-const O_NOFOLLOW: i32 = 0o400_000; // include/uapi/asm-generic/fcntl.h
-const O_NONBLOCK: i32 = 0o4_000;
 
 /// The file of one attachment.
 #[derive(Debug, Clone)]
@@ -218,16 +215,13 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Kept, CniError> {
 }
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>, CniError> {
-    let mut options = std::fs::OpenOptions::new();
-    let mut bytes = Vec::new();
-    let opened = options.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
-    let regular = opened.and_then(|file| match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(std::io::Error::other("it is no regular file")),
-    });
-    match regular.and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)) {
-        Ok(_) => Ok(Some(bytes)),
+    match file::read_plain(path, BYTES_MAX) {
+        Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
+            let text = format!("it is no regular file of at most {BYTES_MAX} bytes");
+            Err(refused("read", path, &std::io::Error::other(text)))
+        }
         Err(error) => Err(refused("read", path, &error)),
     }
 }
