@@ -1,6 +1,7 @@
 //! Network configs as a runtime derives them, and an attachment from ADD to DEL.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Node, Reply, Verb};
@@ -42,6 +43,36 @@ pub(crate) fn v6() -> Value {
 /// An address of each family from host-local.
 pub(crate) fn dual() -> Value {
     json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]})
+}
+
+/// A subnet of each family in which no other test has an address. GC, portmap and DEL look for an address in every
+/// namespace that they can enter, and so in those of the tests beside.
+#[derive(Debug)]
+pub(crate) struct Unshared(u16);
+
+/// Such subnets, new with each call.
+pub(crate) fn unshared() -> Unshared {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    Unshared(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Unshared {
+    /// Addresses of the IPv4 subnet, a /24, from host-local.
+    pub(crate) fn v4(&self) -> Value {
+        json!({"type": "host-local", "subnet": format!("{}/24", self.address(0))})
+    }
+
+    /// An address of each family from host-local.
+    pub(crate) fn dual(&self) -> Value {
+        let ranges = [format!("{}/24", self.address(0)), format!("fd64:{:x}::/64", self.0)];
+        json!({"type": "host-local", "ranges": ranges.map(|subnet| [json!({"subnet": subnet})])})
+    }
+
+    /// The IPv4 address with this last byte.
+    pub(crate) fn address(&self, last: u8) -> String {
+        let [high, low] = self.0.to_be_bytes();
+        format!("10.{}.{low}.{last}", 100 + high)
+    }
 }
 
 /// A call of host-local itself, for network `net`, with these keys in `ipam`.

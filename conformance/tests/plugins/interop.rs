@@ -1,7 +1,7 @@
 //! With the Go reference plugins on one node: an upgrade in either direction, and both at once.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, bridge, dual, host_local, ip, normalised, with};
+use crate::configs::{Attached, addresses, bridge, dual, host_local, ip, normalised, unshared, with};
 use crate::masquerade::iptables_rules;
 use crate::subjects::{ours, reference_or_skip, same};
 use serde_json::{Value, json};
@@ -48,7 +48,8 @@ fn gc_keeps_addresses_while_their_veths_may_have_them() {
     let Some(theirs) = reference_or_skip() else { return };
     let node = Node::with(&theirs);
     let pods = [node.container_named("c1"), node.container_named("c2")];
-    let [kept, lost] = pods.each_ref().map(|pod| Attached::add(&node, &full(json!({"ipMasq": false})), pod));
+    let plain = full(json!({"ipMasq": false, "ipam": unshared().dual()}));
+    let [kept, lost] = pods.each_ref().map(|pod| Attached::add(&node, &plain, pod));
     node.install(&ours());
     let held = |one: &Attached<'_>| {
         addresses(&one.result)

@@ -1,8 +1,11 @@
 //! Nodes with the executables under test.
 
+use nix::sched::{CloneFlags, unshare};
 use std::fmt::Debug;
 use std::path::Path;
-use testns::{Node, Subject};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use testns::{Namespace, Node, Subject};
 
 /// The plugins that a test runs. Intended differences are asserted for both, and listed in `DIFFERENCES.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +25,31 @@ impl Who {
 /// The suite's plugins.
 pub(crate) fn ours() -> Subject {
     testns::note_panics();
+    has_neighbour();
     Subject::ours()
+}
+
+/// A process in a namespace that has the first addresses of the subnets of most tests, as the tests beside may have.
+/// A test that is about an address in no namespace takes [`crate::configs::unshared`], or fails in every run, not in some.
+fn has_neighbour() {
+    static NEIGHBOUR: OnceLock<Child> = OnceLock::new();
+    NEIGHBOUR.get_or_init(|| {
+        let inside = || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
+            // The pipe is closed when this process ends, and `cat` ends with it.
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a process")
+        };
+        let process = std::thread::spawn(inside).join().expect("a neighbour");
+        let namespace = Namespace::at(format!("/proc/{}/ns/net", process.id()));
+        namespace.add_link("neighbour", "bridge");
+        for last in 2..10 {
+            for subnet in ["10.7.0.", "10.8.0.", "10.9.0.", "fd07::", "fd08::", "fd09::"] {
+                let prefix = if subnet.ends_with(':') { 64 } else { 24 };
+                namespace.add_address("neighbour", &format!("{subnet}{last}/{prefix}"));
+            }
+        }
+        process
+    });
 }
 
 /// A node with the suite's plugins.

@@ -1,7 +1,7 @@
 //! DEL, GC and STATUS with a config that ADD refuses: an operator's mistake must not keep a pod from ending.
 
 use super::stays;
-use crate::configs::{Attached, bridge, dual, with};
+use crate::configs::{Attached, bridge, dual, unshared, with};
 use crate::subjects::{each, node};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Verb};
@@ -123,9 +123,10 @@ fn an_address_that_cannot_be_released_is_an_error() {
 #[test]
 fn gc_is_not_refused_for_keys_that_it_does_not_use() {
     let node = node();
+    let good = with(good(), json!({"ipam": unshared().dual()}));
     for own in [accepted_by_both(), refused_by_the_reference()].concat() {
-        let attached = Attached::add(&node, &good(), &node.container());
-        let gc = with(with(good(), own.clone()), json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
+        let attached = Attached::add(&node, &good, &node.container());
+        let gc = with(with(good.clone(), own.clone()), json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
         let reply = Call::new(Verb::Gc, &gc, Attachment::none()).plugin("bridge").run(&node);
         assert_eq!(reply.output.code(), 0, "{own}: {reply}");
         assert!(node.host().find_link(attached.host_veth()).is_none(), "{own}");

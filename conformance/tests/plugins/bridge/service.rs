@@ -1,7 +1,7 @@
 //! GC and STATUS, which the reference of Debian 12 does not have.
 
 use super::{nft_for_containers, stays};
-use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
+use crate::configs::{Attached, bridge, dual, first_ip, ip, unshared, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -30,16 +30,18 @@ fn gc_removes_what_is_not_valid_and_keeps_what_is() {
     let node = node();
     let all: [Container; 3] = ["keeper", "killed", "vanished"].map(|id| node.container_named(id));
     let [keeper, killed, vanished] = &all;
-    let kept = Attached::add(&node, &config(json!({})), keeper);
-    let kept_net1 = Attached::add(&node, &config(json!({})), keeper.attachment_as("net1"));
+    let unshared = unshared();
+    let config = || config(json!({"ipam": unshared.dual()}));
+    let kept = Attached::add(&node, &config(), keeper);
+    let kept_net1 = Attached::add(&node, &config(), keeper.attachment_as("net1"));
     for link in ["br0", kept.host_veth(), kept_net1.host_veth()] {
         node.host().wait_until_settled(link);
     }
     node.remember();
     let lost = [
-        Attached::add(&node, &config(json!({})), killed),
-        Attached::add(&node, &config(json!({})), vanished),
-        Attached::add(&node, &config(json!({})), keeper.attachment_as("net2")),
+        Attached::add(&node, &config(), killed),
+        Attached::add(&node, &config(), vanished),
+        Attached::add(&node, &config(), keeper.attachment_as("net2")),
     ];
     let _held = File::open(vanished.namespace().path()).unwrap();
     vanished.leave(Remains::Gone);
@@ -51,18 +53,18 @@ fn gc_removes_what_is_not_valid_and_keeps_what_is() {
         node.assert_as_before_except(|line| line.contains("/last_reserved_ip.") || line.contains("/run/cni"));
         kept.check().ok();
         kept_net1.check().ok();
-        keeper.namespace().ping(ip("10.7.0.1"));
+        keeper.namespace().ping(ip(&unshared.address(1)));
     }
     gc(&node, &[]);
     assert_eq!(lines_about(&node, "keeper"), [""; 0]);
-    node.call(Verb::Del, config(json!({})), keeper).ok(); // nothing is left
+    node.call(Verb::Del, config(), keeper).ok(); // nothing is left
 }
 
 /// SPEC 2, GC: it removes what it can and reports errors at the end.
 #[test]
 fn gc_carries_on_past_errors() {
     let node = node();
-    let lost = Attached::add(&node, &config(json!({})), &node.container());
+    let lost = Attached::add(&node, &config(json!({"ipam": unshared().dual()})), &node.container());
     let broken = config(json!({"ipam": {"type": "absent"}, "cni.dev/valid-attachments": []}));
     let failure = node.call(Verb::Gc, broken, Attachment::none()).fails();
     assert!(failure.msg.contains("absent"), "{failure:?}");
@@ -76,7 +78,7 @@ fn gc_carries_on_past_errors() {
 #[test]
 fn gc_keeps_the_address_of_an_attachment_whose_link_is_left() {
     let node = node();
-    let plain = bridge(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
+    let plain = bridge(json!({"cniVersion": "1.1.0", "ipam": unshared().v4(), "cni.dev/valid-attachments": []}));
     let lost: Vec<_> = (0..3).map(|_| Attached::add(&node, &plain, &node.container())).collect();
     let held =
         |one: &Attached<'_>| std::fs::exists(format!("/var/lib/cni/networks/net/{}", first_ip(&one.result))).unwrap();
@@ -95,8 +97,8 @@ fn gc_keeps_the_address_of_an_attachment_whose_link_is_left() {
 #[test]
 fn gc_keeps_all_addresses_while_rules_are_left() {
     let node = node();
-    let masqueraded =
-        config(json!({"ipMasqBackend": "nftables", "macspoofchk": false, "cni.dev/valid-attachments": []}));
+    let none = json!({"ipam": unshared().dual(), "cni.dev/valid-attachments": []});
+    let masqueraded = config(with(json!({"ipMasqBackend": "nftables", "macspoofchk": false}), none));
     let lost = Attached::add(&node, &masqueraded, &node.container());
     let reservation = format!("/var/lib/cni/networks/net/{}", first_ip(&lost.result));
     Call::new(Verb::Gc, &masqueraded, Attachment::none()).refuse(&node, 1).reply.fails();

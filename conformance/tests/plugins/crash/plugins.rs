@@ -1,9 +1,10 @@
 //! The same for each of the other interface plugins.
 
 use super::interrupt::interrupted;
-use super::kill::{add_killed, del_killed, few, gc_killed};
+use super::kill::{add_killed, del_killed, gc_killed};
 use super::rollback::{FAILED, REFUSED, on_a_new_node, on_a_used_node};
 use super::{PTP_DUAL, Scenario};
+use crate::configs::unshared;
 use crate::kinds::{Kind, Place};
 use serde_json::json;
 
@@ -33,7 +34,8 @@ fn del_after_a_killed_del_leaves_nothing(_: Kind, scenario: Scenario) {
 
 fn gc_after_a_killed_gc_leaves_the_valid_only(kind: Kind, _: Scenario) {
     let (node, _outside) = kind.node(3);
-    gc_killed(kind.name, &node, kind.place, &|number| kind.config(number, json!({"ipam": few()})));
+    let ipam = unshared().dual();
+    gc_killed(kind.name, &node, kind.place, &|number| kind.config(number, json!({"ipam": ipam})));
 }
 
 macro_rules! each_scenario {

@@ -1,7 +1,7 @@
 //! What a container with `CAP_NET_ADMIN` can do to the device leads the node to no other link.
 
 use super::{assert_home, config, device, ip, records};
-use crate::configs::Attached;
+use crate::configs::{Attached, unshared};
 use crate::subjects::{node, ours, reference_or_skip};
 use serde_json::json;
 use testns::{Attachment, Container, Node, Remains, Verb};
@@ -294,15 +294,17 @@ fn gc_collects_the_addresses_of_all_but_a_device_that_cannot_come_home() {
     let node = node();
     device(&node);
     let pod = node.container();
-    Attached::add(&node, &config(json!({})), &pod);
+    let unshared = unshared();
+    Attached::add(&node, &config(json!({"ipam": unshared.v4()})), &pod);
     node.host().add_link("dev1", "bridge");
-    let folder = std::path::Path::new("/var/lib/cni/networks/net");
-    std::fs::write(folder.join("10.7.0.99"), "dead\r\neth0").unwrap();
+    let [its, others] =
+        [2, 99].map(|last| std::path::Path::new("/var/lib/cni/networks/net").join(unshared.address(last)));
+    std::fs::write(&others, "dead\r\neth0").unwrap();
     let none = config(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
     node.call(Verb::Gc, &none, Attachment::none()).fails_with(103);
-    assert!(folder.join("10.7.0.2").exists() && !folder.join("10.7.0.99").exists());
+    assert!(its.exists() && !others.exists());
     node.host().delete_link("dev1");
     node.call(Verb::Gc, &none, Attachment::none()).ok();
-    assert!(!folder.join("10.7.0.2").exists());
+    assert!(!its.exists());
     assert_home(&node, "after GC");
 }

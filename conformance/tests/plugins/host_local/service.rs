@@ -1,7 +1,7 @@
 //! GC, STATUS and the keys that only ours has.
 
 use super::{FOLDER, add, add_with, del, pod, reservations};
-use crate::configs::{dual, host_local, v4, with};
+use crate::configs::{dual, host_local, unshared, v4, with};
 use crate::subjects::{each, node};
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
@@ -16,11 +16,12 @@ fn at_1_1(ipam: Value) -> Value {
 #[test]
 fn gc_removes_reservations_of_attachments_that_are_not_valid() {
     let node = node();
+    let ipam = unshared().dual();
     for id in ["c1", "c2", "c3"] {
-        add(&node, &dual(), id).unwrap();
+        add(&node, &ipam, id).unwrap();
     }
     let net1 = Attachment { ifname: "net1".to_owned(), ..pod("c1") };
-    add_with(&node, &host_local(dual()), net1).unwrap();
+    add_with(&node, &host_local(ipam), net1).unwrap();
     let other = with(host_local(v4()), json!({"name": "other"}));
     add_with(&node, &other, pod("c2")).unwrap();
     let valid = json!([{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c3", "ifname": "eth0"}]);

@@ -1,7 +1,7 @@
 //! Calls that do not address an attachment leave it alone, and a refused call changes nothing.
 
 use super::{Kind, Place, each_kind, held};
-use crate::configs::{Attached, addresses, v4, with};
+use crate::configs::{Attached, addresses, unshared, v4, with};
 use serde_json::{Value, json};
 use std::sync::Barrier;
 use testns::{Attachment, Container, Namespace, Node, Verb};
@@ -184,13 +184,15 @@ fn gc_keeps_the_address_of_a_link_that_it_leaves(kind: Kind) {
         return;
     }
     let (node, _outside) = kind.node(2);
-    let ipam = json!({"type": "host-local", "subnet": "10.7.0.0/24", "rangeStart": "10.7.0.2", "rangeEnd": "10.7.0.2"});
+    let unshared = unshared();
+    let only = unshared.address(2);
+    let ipam = with(unshared.v4(), json!({"rangeStart": only, "rangeEnd": only}));
     let (first, second) = (node.container(), node.container());
     Attached::add(&node, &kind.config(0, json!({"ipam": ipam})), &first);
     let config = kind.config(1, json!({"ipam": ipam}));
     for _ in 0..2 {
         collect(&node, &config, &[], None);
-        assert_eq!(first.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
+        assert_eq!(first.namespace().global_addresses("eth0"), [format!("{only}/24")]);
         node.call(Verb::Add, &config, &second).fails_with(105);
     }
     drop(first.leave(testns::Remains::Gone));
@@ -211,7 +213,7 @@ fn gc_with_any_list_keeps_the_addresses_of_links_without_mark(kind: Kind) {
         return;
     }
     let (node, _outside) = kind.node(0);
-    let config = kind.config(0, json!({"ipam": v4()}));
+    let config = kind.config(0, json!({"ipam": unshared().v4()}));
     let [living, machine, dead] = ["living", "machine", "dead"].map(|id| node.container_named(id));
     let attached = [&living, &machine, &dead].map(|pod| Attached::add(&node, &config, pod));
     for one in &attached {
@@ -239,9 +241,10 @@ fn gc_with_any_list_keeps_the_addresses_of_links_without_mark(kind: Kind) {
 fn gc_leaves_what_came_after_the_look(kind: Kind) {
     let (node, _outside) = kind.node(2);
     let (old, new) = (node.container(), node.container());
-    let config = kind.config(0, json!({}));
+    let ipam = unshared().dual();
+    let config = kind.config(0, json!({"ipam": ipam}));
     Attached::add(&node, &config, &old);
-    let attached = Attached::add(&node, &kind.config(1, json!({})), &new);
+    let attached = Attached::add(&node, &kind.config(1, json!({"ipam": ipam})), &new);
     drop(old.leave(testns::Remains::Gone));
     node.remember();
     collect(&node, &config, &[], Some(&[]));

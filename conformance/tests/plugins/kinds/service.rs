@@ -1,7 +1,7 @@
 //! GC and STATUS.
 
 use super::{Kind, Place, each_kind, held};
-use crate::configs::{Attached, with};
+use crate::configs::{Attached, unshared, with};
 use serde_json::{Value, json};
 use std::fs::File;
 use testns::{Attachment, Node, Remains, Reply, Verb};
@@ -16,7 +16,8 @@ fn gc_keeps_the_valid_only(kind: Kind) {
     let (node, _outside) = kind.node(3);
     let [kept, lost, others] = ["kept", "lost", "others"].map(|id| node.container_named(id));
     let add = |number, own, pod| Attached::add(&node, &kind.config(number, own), pod);
-    let (kept, _lost) = (add(0, json!({}), &kept), add(1, json!({}), &lost));
+    let own = json!({"ipam": unshared().dual()});
+    let (kept, _lost) = (add(0, own.clone(), &kept), add(1, own, &lost));
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}], [{"subnet": "fd09::/64"}]]});
     let others = add(2, json!({"name": "other", "ipam": ipam}), &others);
     // Something holds the namespace, so that the kernel does not end a link on the node with it.

@@ -1,8 +1,8 @@
 //! Two containers that ask for one port of the node.
 
-use super::{LONG, at, bridged, config, mapping, tcp};
+use super::{LONG, at, bridged, config, mapped_in, mapping, routed, tcp};
 use crate::chained::comes_and_goes;
-use crate::configs::{bridge, dual, with};
+use crate::configs::{dual, unshared, with};
 use crate::subjects::node;
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
@@ -17,9 +17,13 @@ fn ports(own: Value) -> Value {
 
 /// The container that answers on the port.
 fn answers<'a>(node: &Node, pods: &[&'a Container]) -> Option<&'a str> {
+    answers_at("10.7.0.1", node, pods)
+}
+
+fn answers_at<'a>(address: &str, node: &Node, pods: &[&'a Container]) -> Option<&'a str> {
     let servers = pods.iter().filter(|pod| {
         let short = std::time::Duration::from_millis(300);
-        tcp(node.host(), at("10.7.0.1", 8080), pod.namespace(), 80, short).is_some()
+        tcp(node.host(), at(address, 8080), pod.namespace(), 80, short).is_some()
     });
     servers.map(|pod| pod.id()).next()
 }
@@ -30,7 +34,7 @@ fn the_first_container_keeps_the_port_and_the_log_names_it() {
         let node = node();
         let (one, two) = (node.container_named("c1"), node.container_named("c2"));
         bridged(&node, &ports(json!({"backend": backend})), &one);
-        let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
+        let network = routed(&dual());
         let made = node.call(Verb::Add, &network, &two).ok();
         let config = with(ports(json!({"backend": backend})), json!({"prevResult": made}));
         let reply = node.call(Verb::Add, &config, &two);
@@ -55,7 +59,7 @@ fn containers_of_the_other_backend_hold_ports_too() {
         let node = node();
         let [one, two] = ["c1", "c2"].map(|id| node.container_named(id));
         let mapped = bridged(&node, &ports(json!({"backend": first})), &one);
-        let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
+        let network = routed(&dual());
         let made = node.call(Verb::Add, &network, &two).ok();
         let config = with(ports(json!({"backend": second})), json!({"prevResult": made}));
         node.remember();
@@ -107,14 +111,18 @@ fn rules_do_not_count_whose_address_is_another_containers() {
     for backend in ["iptables", "nftables"] {
         let node = node();
         let [one, two, three] = ["c1", "c2", "c3"].map(|id| node.container_named(id));
-        let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
+        let unshared = unshared();
+        let network = routed(&unshared.dual());
         let own = json!({"backend": backend, "onPortInUse": "error"});
-        bridged(&node, &ports(own.clone()), &one);
+        mapped_in(&node, &network, &ports(own.clone()), &one);
         node.call(Verb::Del, &network, &one).ok();
-        Call::new(Verb::Add, &network, &two).args("IgnoreUnknown=1;IP=10.7.0.2").run(&node).ok();
-        assert_eq!(two.namespace().global_addresses("eth0")[0], "10.7.0.2/24");
-        bridged(&node, &ports(own), &three);
-        assert_eq!(answers(&node, &[&two, &three]), Some("c3"), "{backend}");
+        Call::new(Verb::Add, &network, &two)
+            .args(&format!("IgnoreUnknown=1;IP={}", unshared.address(2)))
+            .run(&node)
+            .ok();
+        assert_eq!(two.namespace().global_addresses("eth0")[0], format!("{}/24", unshared.address(2)));
+        mapped_in(&node, &network, &ports(own), &three);
+        assert_eq!(answers_at(&unshared.address(1), &node, &[&two, &three]), Some("c3"), "{backend}");
     }
 }
 
@@ -129,10 +137,12 @@ fn rules_of_a_container_that_is_gone_do_not_count() {
         mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
         let (one, two) = (node.container_named("c1"), node.container_named("c2"));
         let own = json!({"backend": backend, "onPortInUse": "error"});
-        let mapped = bridged(&node, &ports(own.clone()), &one);
+        let unshared = unshared();
+        let network = routed(&unshared.dual());
+        let mapped = mapped_in(&node, &network, &ports(own.clone()), &one);
         one.leave(testns::Remains::Gone);
-        let again = bridged(&node, &ports(own), &two);
-        assert!(tcp(node.host(), at("10.7.0.1", 8080), two.namespace(), 80, LONG).is_some(), "{backend}");
+        let again = mapped_in(&node, &network, &ports(own), &two);
+        assert!(tcp(node.host(), at(&unshared.address(1), 8080), two.namespace(), 80, LONG).is_some(), "{backend}");
         again.check().ok();
         mapped.call(Verb::Del).without("CNI_NETNS").run(&node).ok();
         again.check().ok();
@@ -153,7 +163,8 @@ fn a_machine_behind_a_veth_keeps_its_port() {
     for (backend, is_marked) in [("iptables", true), ("iptables", false), ("nftables", true), ("nftables", false)] {
         let node = node();
         let (machine, two) = (node.container_named("c1"), node.container_named("c2"));
-        bridged(&node, &ports(json!({"backend": backend})), &machine);
+        let network = routed(&unshared().dual());
+        mapped_in(&node, &network, &ports(json!({"backend": backend})), &machine);
         for address in machine.namespace().global_addresses("eth0") {
             machine.namespace().delete_address("eth0", &address);
         }
@@ -162,7 +173,6 @@ fn a_machine_behind_a_veth_keeps_its_port() {
             let veth = links.iter().find(|link| link.alias.as_deref() == Some("cni:net/c1/eth0")).unwrap();
             node.host().set_alias(&veth.name, "");
         }
-        let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
         let made = node.call(Verb::Add, &network, &two).ok();
         let config = with(ports(json!({"backend": backend})), json!({"prevResult": made}));
         let reply = node.call(Verb::Add, &config, &two);

@@ -45,11 +45,21 @@ fn map<'a>(node: &'a Node, config: Value, attachment: impl Into<Attachment>, pre
     Attached::add(node, &with(config, json!({"prevResult": previous})), attachment)
 }
 
+/// A network of which the ports are mapped.
+fn routed(ipam: &Value) -> Value {
+    bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": ipam}))
+}
+
 /// ADD of bridge and portmap.
 #[track_caller]
 fn bridged<'a>(node: &'a Node, config: &Value, attachment: impl Into<Attachment>) -> Attached<'a> {
-    let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
-    let made = Attached::add(node, &network, attachment);
+    mapped_in(node, &routed(&dual()), config, attachment)
+}
+
+/// ADD to this network, and of portmap.
+#[track_caller]
+fn mapped_in<'a>(node: &'a Node, network: &Value, config: &Value, attachment: impl Into<Attachment>) -> Attached<'a> {
+    let made = Attached::add(node, network, attachment);
     testns::Namespace::at(&made.attachment.netns).wait_for_addresses();
     Attached::add(node, &with(config.clone(), json!({"prevResult": made.result})), &made.attachment)
 }

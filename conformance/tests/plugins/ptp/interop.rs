@@ -2,7 +2,7 @@
 
 use super::ptp;
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, dual, ip, with};
+use crate::configs::{Attached, addresses, dual, ip, unshared, with};
 use crate::subjects::{ours, reference_or_skip};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -66,7 +66,8 @@ fn gc_keeps_addresses_while_their_veths_may_have_them() {
     let Some(theirs) = reference_or_skip() else { return };
     let node = Node::with(&theirs);
     let pods = [node.container_named("c1"), node.container_named("c2")];
-    let [kept, lost] = pods.each_ref().map(|pod| Attached::add(&node, &ptp(json!({})), pod));
+    let network = ptp(json!({"ipam": unshared().v4()}));
+    let [kept, lost] = pods.each_ref().map(|pod| Attached::add(&node, &network, pod));
     node.install(&ours());
     let held = |one: &Attached<'_>| {
         let address = addresses(&one.result)[0].split('/').next().unwrap().to_owned();

@@ -2,7 +2,7 @@
 
 use super::ptp;
 use crate::bridge::stays;
-use crate::configs::{Attached, dual, ip, with};
+use crate::configs::{Attached, dual, ip, unshared, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -23,9 +23,11 @@ fn gc(node: &Node, valid: &[&Attachment]) {
 fn gc_removes_what_is_not_valid_and_keeps_what_is() {
     let node = node();
     let [keeper, killed, vanished] = ["keeper", "killed", "vanished"].map(|id| node.container_named(id));
-    let kept = Attached::add(&node, &config(json!({})), &keeper);
+    let unshared = unshared();
+    let network = config(json!({"ipam": unshared.dual()}));
+    let kept = Attached::add(&node, &network, &keeper);
     node.remember();
-    let lost = [&killed, &vanished].map(|pod| Attached::add(&node, &config(json!({})), pod));
+    let lost = [&killed, &vanished].map(|pod| Attached::add(&node, &network, pod));
     let _held = File::open(vanished.namespace().path()).unwrap();
     vanished.leave(Remains::Gone);
     for _ in 0..2 {
@@ -39,7 +41,7 @@ fn gc_removes_what_is_not_valid_and_keeps_what_is() {
             is_kernels(line) || line.contains("/last_reserved_ip.") || line.contains("/run/cni")
         });
         kept.check().ok();
-        keeper.namespace().ping(ip("10.7.0.1"));
+        keeper.namespace().ping(ip(&unshared.address(1)));
     }
     gc(&node, &[]);
     node.assert_as_before_except(|line| line.starts_with("- ") || stays(line));
