@@ -313,9 +313,11 @@ pub(crate) async fn settle(net: &Kernel, netns: &Netns, link: &Link, wanted: &[A
         let ips: Vec<IpAddr> = never.iter().map(|address| address.net.ip()).collect();
         return watch.until_announced(link, &ips, DAD_DEADLINE).await;
     }
-    // Without a carrier no address settles, and other links than hardware have theirs at once.
+    // Duplicate address detection waits for a carrier, which other links than hardware have at once.
     let deadline = match link::get(net, &link.into())? {
         Link { carrier: true, .. } => DAD_DEADLINE,
+        // The kernel joins groups and adds local routes without a carrier where it looks for no duplicates.
+        _ if !never.is_empty() => CARRIER_DEADLINE,
         Link { kind: Kind::None, .. } => CARRIER_DEADLINE,
         Link { name, .. } => {
             tracing::warn!(link = name, "no carrier: its IPv6 addresses settle when that comes");
