@@ -199,7 +199,7 @@ impl fmt::Display for PluginError {
 
 impl std::error::Error for PluginError {}
 
-const DEL_THEN_ADD: &str = "DEL and then ADD are the way on";
+const DEL_THEN_ADD: &str = "run DEL, then ADD again";
 const DEL_OR_GC: &str = "remove it with del or gc";
 const DEL_FIRST: &str = "nothing was changed: call DEL first";
 const DEL_OTHER: &str = "DEL that attachment first, or choose another container ID";

@@ -46,7 +46,7 @@ pub enum Life {
 impl fmt::Display for Life {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Life::Gone => "nothing speaks for a container",
+            Life::Gone => "no container was found that uses it",
             Life::Young => "it is younger than a minute",
             Life::Unknown => "it is unknown whether its container lives",
             Life::Lives => "its network namespace exists",

@@ -118,12 +118,12 @@ fn foreign_and_broken_files_are_passed_over() {
     assert_eq!(listing.cached.len(), 1);
     let files: Vec<_> = listing.passed_over.iter().map(|file| folder.stable(&file.to_string())).collect();
     expect![[r#"
-        $DIR/cache/results/base64 passed over: cannot read key config: Invalid symbol 42, offset 0.
-        $DIR/cache/results/cut passed over: EOF while parsing a value at line 1 column 178
-        $DIR/cache/results/empty passed over: EOF while parsing a value at line 1 column 0
-        $DIR/cache/results/folder passed over: it is no regular file
-        $DIR/cache/results/list passed over: invalid type: integer `1`, expected a string at line 1 column 2
-        $DIR/cache/results/traversal passed over: invalid characters in containerID; ../c1"#]]
+        $DIR/cache/results/base64 ignored: cannot read key config: Invalid symbol 42, offset 0.
+        $DIR/cache/results/cut ignored: EOF while parsing a value at line 1 column 178
+        $DIR/cache/results/empty ignored: EOF while parsing a value at line 1 column 0
+        $DIR/cache/results/folder ignored: it is no regular file
+        $DIR/cache/results/list ignored: invalid type: integer `1`, expected a string at line 1 column 2
+        $DIR/cache/results/traversal ignored: invalid characters in containerID; ../c1"#]]
     .assert_eq(&files.join("\n"));
     // Each counts as missing when it is looked up by name, too.
     let name = NetworkName::parse("n").unwrap();

@@ -167,9 +167,9 @@ fn broken_files_are_skipped_and_reported() {
         "n",
         &expect![[r#"
             "n" "" ["a"] from $DIR/4.conflist
-            $DIR/1.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1
-            $DIR/2.conflist passed over: cannot use network config: no plugins in list
-            $DIR/3.conflist passed over: cannot read $DIR/3.conflist: No such file or directory (os error 2)"#]],
+            $DIR/1.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1
+            $DIR/2.conflist ignored: cannot use network config: no plugins in list
+            $DIR/3.conflist ignored: cannot read $DIR/3.conflist: No such file or directory (os error 2)"#]],
     );
     std::fs::remove_file(folder.path().join("4.conflist")).unwrap();
     folder.write("6.conf", r#"{"name":"n"}"#);
@@ -177,7 +177,7 @@ fn broken_files_are_skipped_and_reported() {
         &folder,
         "n",
         &expect![[
-            r#"no net configuration with name "n" in $DIR; $DIR/1.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1; $DIR/2.conflist passed over: cannot use network config: no plugins in list; $DIR/3.conflist passed over: cannot read $DIR/3.conflist: No such file or directory (os error 2); $DIR/5.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1; $DIR/6.conf passed over: cannot use network config: key type is missing: the file name of an executable in CNI_PATH"#
+            r#"no net configuration with name "n" in $DIR; $DIR/1.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1; $DIR/2.conflist ignored: cannot use network config: no plugins in list; $DIR/3.conflist ignored: cannot read $DIR/3.conflist: No such file or directory (os error 2); $DIR/5.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1; $DIR/6.conf ignored: cannot use network config: key type is missing: the file name of an executable in CNI_PATH"#
         ]],
     );
 }
@@ -200,7 +200,7 @@ fn plugins_come_from_the_lists_folder_too() {
         &folder,
         "n",
         &expect![[
-            r#"no net configuration with name "n" in $DIR; $DIR/n.conflist passed over: cannot use network config: key type is missing: the file name of an executable in CNI_PATH"#
+            r#"no net configuration with name "n" in $DIR; $DIR/n.conflist ignored: cannot use network config: key type is missing: the file name of an executable in CNI_PATH"#
         ]],
     );
 }

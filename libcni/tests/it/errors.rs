@@ -34,7 +34,7 @@ fn a_missing_network_is_an_invalid_configuration() {
             "cniVersion": "1.1.0",
             "code": 7,
             "msg": "no net configuration with name \"net\" in $DIR",
-            "details": "$DIR/broken.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1."
+            "details": "$DIR/broken.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1."
         }"#]],
     );
 }

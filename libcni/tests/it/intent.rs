@@ -89,7 +89,7 @@ fn a_del_that_fails_keeps_the_intent() {
 fn check_of_an_intent_says_so_and_runs_nothing() {
     let folder = half_rolled_back();
     let error = wait(folder.runtime().check(&network("1.0.0", &["a"]), &eth0())).unwrap_err();
-    expect!["cannot check c1/eth0 in network net: its ADD was not finished; DEL and then ADD are the way on"]
+    expect!["cannot check c1/eth0 in network net: its ADD was not finished; run DEL, then ADD again"]
         .assert_eq(&error.to_string());
     assert!(matches!(error, Error::Incomplete { .. }) && folder.log().is_empty());
 }

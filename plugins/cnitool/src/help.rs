@@ -58,7 +58,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("attachments", &[("For programs", "cnitool attachments pods --json")]),
     ("install", &[
         ("", "cnitool install --bin-dir /opt/cni/bin"),
-        ("Two plugins, in place of those of another make", "cnitool install --bin-dir /opt/cni/bin --plugin bridge --plugin host-local --replace-foreign"),
+        ("Two plugins, in place of other executables of their names", "cnitool install --bin-dir /opt/cni/bin --plugin bridge --plugin host-local --replace-foreign"),
     ]),
     ("schema", &[("For an editor", "cnitool schema conflist"), ("", "cnitool schema bridge")]),
     ("completions", &[("For bash, in ~/.bashrc: source <(cnitool completions bash)", "cnitool completions bash")]),

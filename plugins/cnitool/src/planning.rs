@@ -43,7 +43,7 @@ fn of_plugin(plan: &PluginPlan) -> Branch {
     branch.with(match &plan.outcome {
         Outcome::Steps(preview) => of_preview(preview),
         Outcome::Fails(error) => of_error(error),
-        Outcome::OtherMake => vec![Branch::new(Tone::Warning, "of another make: what it does is not known")],
+        Outcome::OtherMake => vec![Branch::new(Tone::Warning, "not part of this suite: what it does is not known")],
         Outcome::Silent => vec![Branch::new(Tone::Warning, "it does not say what it would do")],
         Outcome::NotReached => vec![Branch::new(Tone::Warning, "depends on the plugins before it")],
     })
@@ -96,7 +96,7 @@ fn json(network: &str, attachment: &Attachment, plan: &NetworkPlan, version: Spe
             Outcome::Fails(error) => {
                 ("error", json!({ "code": error.code.0, "msg": error.msg, "details": error.details }))
             }
-            Outcome::OtherMake => ("notKnown", json!("of another make")),
+            Outcome::OtherMake => ("notKnown", json!("not part of this suite")),
             Outcome::Silent => ("notKnown", json!("it does not say")),
             Outcome::NotReached => ("notKnown", json!("depends on the plugins before it")),
         };

@@ -323,7 +323,7 @@ fn what_cannot_be_known_is_said() {
     testns::unshared(|| fs::copy(bridge, tour.bin_dir.join("bridge"))).unwrap();
     let (plan, status) = tour.plan("leased", &pod, &[]);
     assert_eq!(status, 0, "{plan}");
-    assert_eq!(plan["plugins"][0]["notKnown"], "of another make");
+    assert_eq!(plan["plugins"][0]["notKnown"], "not part of this suite");
     assert_eq!(plan["plugins"][1]["notKnown"], "depends on the plugins before it");
     assert_eq!(plan["result"], Value::Null);
 }

@@ -13,7 +13,7 @@ fn with_choice<T>(test: impl FnOnce(&Choice<'_>) -> T) -> T {
         usable: vec![&office, &lab],
         default: Some(&office),
         fixed: None,
-        passed_over: vec!["/etc/cni/net.d/00-broken.conf passed over: EOF while parsing".into()],
+        passed_over: vec!["/etc/cni/net.d/00-broken.conf ignored: EOF while parsing".into()],
     })
 }
 
@@ -120,7 +120,7 @@ fn the_error_of_an_unknown_network_lists_networks_and_skipped_files() {
     check(
         &pod,
         &expect![[r#"
-            network attic not found: there is office, lab; /etc/cni/net.d/00-broken.conf passed over: EOF while parsing
+            network attic not found: there is office, lab; /etc/cni/net.d/00-broken.conf ignored: EOF while parsing
         "#]],
     );
     let nothing = Choice { passed_over: vec!["no folder /etc/cni/net.d".into()], ..Choice::default() };

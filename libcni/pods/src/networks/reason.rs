@@ -17,7 +17,7 @@ pub struct PassedOver {
 
 impl fmt::Display for PassedOver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed over: {}", self.path.display(), self.reason)
+        write!(f, "{} ignored: {}", self.path.display(), self.reason)
     }
 }
 

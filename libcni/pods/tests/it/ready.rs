@@ -22,12 +22,12 @@ fn a_default_network_that_can_be_used() {
         not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d"]).await;
         site.write("net.d/00-broken.conf", "{");
         site.network("10-a", "net-a", &["a"]);
-        not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d; /run/testns/net.d/00-broken.conf passed over: cannot parse network config: EOF while parsing an object at line 1 column 1; /run/testns/net.d/10-a.conflist passed over: executable of plugin a not found in /run/testns/bin"]).await;
+        not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d; /run/testns/net.d/00-broken.conf ignored: cannot parse network config: EOF while parsing an object at line 1 column 1; /run/testns/net.d/10-a.conflist ignored: executable of plugin a not found in /run/testns/bin"]).await;
         // The executable arrives, and no call announces it.
         site.plugin("a", GOOD);
         pods.ready().await.unwrap();
         std::fs::remove_file(site.node.bin_dir().join("a")).unwrap();
-        not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d; /run/testns/net.d/00-broken.conf passed over: cannot parse network config: EOF while parsing an object at line 1 column 1; /run/testns/net.d/10-a.conflist passed over: executable of plugin a not found in /run/testns/bin"]).await;
+        not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d; /run/testns/net.d/00-broken.conf ignored: cannot parse network config: EOF while parsing an object at line 1 column 1; /run/testns/net.d/10-a.conflist ignored: executable of plugin a not found in /run/testns/bin"]).await;
     });
 }
 

@@ -331,7 +331,7 @@ fn a_request_that_cannot_be_met_runs_nothing() {
         try_it(&|pod| pod.netns = "/run/netns/gone".into()).await;
         try_it(&|pod| pod.netns = "/proc/thread-self/ns/net".into()).await;
         expect![[r#"
-            network attic not found: there is net-a, net-b, net-c; /run/testns/net.d/00-broken.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1
+            network attic not found: there is net-a, net-b, net-c; /run/testns/net.d/00-broken.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1
             interface name eth0 is asked for twice
             hardware address "0a:00": want six octets in hex, such as 0a:00:00:00:00:05
             annotation kubernetes.io/egress-bandwidth = "1k b": "1k b" is no quantity: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3

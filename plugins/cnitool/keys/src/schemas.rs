@@ -164,7 +164,7 @@ fn any_plugin() -> Value {
     let known = of_role(|_| true);
     json!({
         "title": "CNI plugin",
-        "description": "A plugin of a list, or a file *.conf. Keys of plugins of another make are not checked.",
+        "description": "A plugin of a list, or a file *.conf. Keys of plugins that are not part of this suite are not checked.",
         "type": "object",
         "properties": {
             "type": {

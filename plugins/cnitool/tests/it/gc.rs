@@ -25,7 +25,7 @@ fn attachments_are_listed() {
         net      c2         eth0    /run/netns/gone       gone     complete  10.7.0.5/24
         net      c3         eth0    $DIR/file  gone     complete  10.7.0.5/24
 
-        stderr: warning: $DIR/cache/results/broken passed over: EOF while parsing an object at line 1 column 1
+        stderr: warning: $DIR/cache/results/broken ignored: EOF while parsing an object at line 1 column 1
     "#]]
     .assert_eq(&tool.run(&["attachments"]).shown());
     expect![[r#"
@@ -60,7 +60,7 @@ fn an_add_that_was_not_finished_is_listed_and_del_finishes_it() {
     "#]]
     .assert_eq(&listed);
     expect![[r#"
-        cannot check half/eth0 in network net: its ADD was not finished; DEL and then ADD are the way on
+        cannot check half/eth0 in network net: its ADD was not finished; run DEL, then ADD again
     "#]]
     .assert_eq(&tool.run(&[&["check"], &target[..]].concat()).stderr);
     tool.plugin("good", crate::tool::GOOD);

@@ -12,7 +12,7 @@ fn a_network_without_a_fault() {
     let tool = Tool::new();
     expect![[r#"
         0
-        stdout: note: plugin good is of another make: its keys are not checked
+        stdout: note: plugin good is not part of this suite: its keys are not checked
          --> $DIR/net.d/net.conflist:1:55
           |
         1 | {"cniVersion":"1.1.0","name":"net","plugins":[{"type":"good","capabilitie...
@@ -56,7 +56,7 @@ fn a_fault_is_shown_at_its_place_and_fails() {
     // Nothing is looked for on the node: both are of another make, and one resembles a known one.
     expect![[r#"
         1
-        stdout: note: plugin good is of another make: its keys are not checked
+        stdout: note: plugin good is not part of this suite: its keys are not checked
          --> $DIR/net.d/bad.conflist:3:21
           |
         3 |  "plugins":[{"type":"good"},
@@ -95,7 +95,7 @@ fn a_fault_is_shown_at_its_place_and_fails() {
                         "endLine": 3,
                         "endColumn": 27,
                         "key": "plugins[0].type",
-                        "message": "plugin good is of another make: its keys are not checked",
+                        "message": "plugin good is not part of this suite: its keys are not checked",
                         "help": ""
                     },
                     {
@@ -129,7 +129,7 @@ fn all_files_of_the_folder_count_and_a_broken_one_hides_none() {
         1 | {
           |  ^
 
-        note: plugin good is of another make: its keys are not checked
+        note: plugin good is not part of this suite: its keys are not checked
          --> $DIR/net.d/net.conflist:1:55
           |
         1 | {"cniVersion":"1.1.0","name":"net","plugins":[{"type":"good","capabilitie...
@@ -143,7 +143,7 @@ fn all_files_of_the_folder_count_and_a_broken_one_hides_none() {
           |
         help: Runtimes never use this file.
 
-        note: plugin good is of another make: its keys are not checked
+        note: plugin good is not part of this suite: its keys are not checked
          --> $DIR/net.d/20-again.conf:1:43
           |
         1 | {"cniVersion":"1.1.0","name":"net","type":"good"}

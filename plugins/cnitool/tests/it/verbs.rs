@@ -215,7 +215,7 @@ fn a_broken_file_before_the_network_is_reported() {
     expect![[r#"
         0
         stdout: 
-        stderr: warning: $DIR/net.d/a.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1
+        stderr: warning: $DIR/net.d/a.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1
     "#]].assert_eq(&ended.shown());
 }
 
@@ -459,7 +459,7 @@ fn with_json_stderr_is_objects_a_line() {
     expect![[r#"
         1
         stdout: 
-        stderr: {"level":"warn","msg":"$DIR/net.d/a.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1"}
+        stderr: {"level":"warn","msg":"$DIR/net.d/a.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1"}
         {"plugin":"good","command":"STATUS","msg":"hello"}
         {"cniVersion":"1.1.0","code":11,"msg":"plugin type=\"good\" failed (status): not now","details":"why"}
     "#]].assert_eq(&ended.shown());

@@ -195,7 +195,7 @@ fn stranger(key: &str, name: &str, known: &[Known], notes: &mut Notes<'_>) {
                 format!("Did you mean {meant}?");
         }
         None => {
-            notes.value(Level::Note, key, format!("plugin {name} is of another make: its keys are not checked"));
+            notes.value(Level::Note, key, format!("plugin {name} is not part of this suite: its keys are not checked"));
         }
     }
 }

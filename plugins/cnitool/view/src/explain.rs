@@ -173,7 +173,7 @@ impl Path<'_> {
         let attached = Some((network.name.clone(), attachment.clone()));
         let mut answer = Answer { what, attachment: attached, conf: Some(conf), ..Answer::default() };
         if attachment.life == Life::Gone {
-            answer.drops.push("nothing speaks for its container: packets to it have no receiver".to_owned());
+            answer.drops.push("no container was found that uses it: packets to it have no receiver".to_owned());
         }
         if attachment.is_complete == Some(false) {
             answer.drops.push("its ADD was not finished".to_owned());
@@ -428,7 +428,7 @@ impl Answer {
             below.push(Branch::plain(format!("{}, {since}", word(attachment.life))));
             let maker = match attachment.maker {
                 Maker::ThisSuite => "made by this suite",
-                Maker::Reference => "made by the reference or another make",
+                Maker::Reference => "made by the reference or another plugin",
                 Maker::Unknown => "maker unknown",
             };
             below.push(Branch::plain(maker));

@@ -76,6 +76,6 @@ pub(crate) fn full() -> Network {
     (other.netns, other.is_complete, other.maker) = (String::new(), None, Maker::Reference);
     (other.life, other.since) = (Life::Gone, None);
     office.attachments = vec![web, other];
-    office.nameless.push("link veth00000000 (nothing speaks for a container)".into());
+    office.nameless.push("link veth00000000 (no container was found that uses it)".into());
     office
 }

@@ -255,7 +255,7 @@ fn details(attachment: &Attachment) -> Vec<Branch> {
     }
     match maker {
         Maker::ThisSuite => {}
-        Maker::Reference => below.push(Branch::new(Tone::Faint, "made by the reference or another make: no mark")),
+        Maker::Reference => below.push(Branch::new(Tone::Faint, "made by the reference or another plugin: no mark")),
         Maker::Unknown => below.push(Branch::new(Tone::Faint, "its interface was not found, so its maker is unknown")),
     }
     below

@@ -163,7 +163,7 @@ pub fn list(folder: &Path) -> Result<Vec<Record>, String> {
             );
             file::remove(&path).map_err(|error| error.to_string())?;
         } else {
-            tracing::warn!(why, "a lease is passed over");
+            tracing::warn!(why, "a lease file is ignored");
         }
     }
     Ok(records)

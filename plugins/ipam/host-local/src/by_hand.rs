@@ -43,7 +43,12 @@ pub async fn reserve(object: &ConfObject, address: IpAddr, patience: Duration) -
 pub async fn release(object: &ConfObject, held: &Held, patience: Duration) -> Result<(), CniError> {
     let place = within(patience, Removal::from_any_conf(object).place);
     let address = Address::from(held.address);
-    let changed = || CniError::new(Code::STATE, format!("{address} is held by another owner by now, or by none"));
+    let changed = || {
+        CniError::new(
+            Code::STATE,
+            format!("{address} has been reserved or released by another process meanwhile: run the command again"),
+        )
+    };
     let mut store = Store::find(&place).await.map_err(|error| fault(&error))?.ok_or_else(changed)?;
     let outcome = match read(&place.folder.join(address.to_string())) {
         Some(Content::Held(text)) if Owner::of(&Content::Held(text.clone())) == held.owner => {

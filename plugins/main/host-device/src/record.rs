@@ -348,7 +348,7 @@ fn read_at(path: &Path) -> Result<Option<Record>> {
         Ok(content) => content,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            tracing::warn!(path = %path.display(), "passed over: it is no record of a device that is away");
+            tracing::warn!(path = %path.display(), "ignored: it is no record of a device that is away");
             return Ok(None);
         }
         Err(error) => return Err(failed(&error)),

@@ -64,26 +64,26 @@ fn each_file_passed_over_has_its_reason() {
         &node,
         &expect![[r#"
         good a
-        $DIR/net.d/01.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1
-        $DIR/net.d/02.conf passed over: cannot parse network config: EOF while parsing a value at line 1 column 0
-        $DIR/net.d/03.conflist passed over: it has no plugins
-        $DIR/net.d/04.conflist passed over: it has no plugins
-        $DIR/net.d/05.conf passed over: cannot use network config: key type is missing: the file name of an executable in CNI_PATH
-        $DIR/net.d/06.json passed over: cannot use network config: key name = 7: invalid type: integer `7`, expected a string
-        $DIR/net.d/07.conf passed over: cannot read $DIR/net.d/07.conf: No such file or directory (os error 2)
-        $DIR/net.d/08.conf passed over: cannot read $DIR/net.d/08.conf: Too many levels of symbolic links (os error 40)
-        $DIR/net.d/09.conflist passed over: executable of plugin missing not found in $DIR/bin:$DIR/more/bin
-        $DIR/net.d/10.conflist passed over: cannot run $DIR/bin/closed of plugin closed: EACCES: Permission denied
-        $DIR/net.d/11.conflist passed over: executable of plugin folder not found in $DIR/bin:$DIR/more/bin
-        $DIR/net.d/12.conflist passed over: plugin old does not speak cniVersion "1.0.0"; it speaks 0.1.0, 0.2.0
-        $DIR/net.d/13.conflist passed over: plugin first-days does not speak cniVersion "1.0.0"; it speaks 0.1.0
-        $DIR/net.d/14.conflist passed over: plugin mute does not answer VERSION: cannot use answer to VERSION: cannot parse JSON: EOF while parsing a value at line 1 column 0
-        $DIR/net.d/15.conflist passed over: plugin broken does not answer VERSION: netplugin failed with no error message: exit status 3; How it ended: exit status 3.
-        $DIR/net.d/16.conflist passed over: plugin babbler does not answer VERSION: cannot use answer to VERSION: cannot parse JSON: expected value at line 1 column 1
-        $DIR/net.d/17.conf passed over: cniVersion "7.0.0" is not known; known are 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0
-        $DIR/net.d/18.conf passed over: cannot use "a b" as network name: invalid characters found in network name
-        $DIR/net.d/19.conflist passed over: $DIR/net.d/own/1.conf: cannot use network config: key type = 7: invalid type: integer `7`, expected a string
-        $DIR/net.d/21.conflist passed over: network name "good" is taken by $DIR/net.d/20.conflist"#]],
+        $DIR/net.d/01.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1
+        $DIR/net.d/02.conf ignored: cannot parse network config: EOF while parsing a value at line 1 column 0
+        $DIR/net.d/03.conflist ignored: it has no plugins
+        $DIR/net.d/04.conflist ignored: it has no plugins
+        $DIR/net.d/05.conf ignored: cannot use network config: key type is missing: the file name of an executable in CNI_PATH
+        $DIR/net.d/06.json ignored: cannot use network config: key name = 7: invalid type: integer `7`, expected a string
+        $DIR/net.d/07.conf ignored: cannot read $DIR/net.d/07.conf: No such file or directory (os error 2)
+        $DIR/net.d/08.conf ignored: cannot read $DIR/net.d/08.conf: Too many levels of symbolic links (os error 40)
+        $DIR/net.d/09.conflist ignored: executable of plugin missing not found in $DIR/bin:$DIR/more/bin
+        $DIR/net.d/10.conflist ignored: cannot run $DIR/bin/closed of plugin closed: EACCES: Permission denied
+        $DIR/net.d/11.conflist ignored: executable of plugin folder not found in $DIR/bin:$DIR/more/bin
+        $DIR/net.d/12.conflist ignored: plugin old does not speak cniVersion "1.0.0"; it speaks 0.1.0, 0.2.0
+        $DIR/net.d/13.conflist ignored: plugin first-days does not speak cniVersion "1.0.0"; it speaks 0.1.0
+        $DIR/net.d/14.conflist ignored: plugin mute does not answer VERSION: cannot use answer to VERSION: cannot parse JSON: EOF while parsing a value at line 1 column 0
+        $DIR/net.d/15.conflist ignored: plugin broken does not answer VERSION: netplugin failed with no error message: exit status 3; How it ended: exit status 3.
+        $DIR/net.d/16.conflist ignored: plugin babbler does not answer VERSION: cannot use answer to VERSION: cannot parse JSON: expected value at line 1 column 1
+        $DIR/net.d/17.conf ignored: cniVersion "7.0.0" is not known; known are 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0
+        $DIR/net.d/18.conf ignored: cannot use "a b" as network name: invalid characters found in network name
+        $DIR/net.d/19.conflist ignored: $DIR/net.d/own/1.conf: cannot use network config: key type = 7: invalid type: integer `7`, expected a string
+        $DIR/net.d/21.conflist ignored: network name "good" is taken by $DIR/net.d/20.conflist"#]],
     );
 }
 
@@ -97,8 +97,8 @@ fn a_name_is_the_first_usable_files() {
         &node,
         &expect![[r#"
         n a
-        $DIR/net.d/1.conf passed over: executable of plugin missing not found in $DIR/bin:$DIR/more/bin
-        $DIR/net.d/3.conflist passed over: network name "n" is taken by $DIR/net.d/2.conflist"#]],
+        $DIR/net.d/1.conf ignored: executable of plugin missing not found in $DIR/bin:$DIR/more/bin
+        $DIR/net.d/3.conflist ignored: network name "n" is taken by $DIR/net.d/2.conflist"#]],
     );
 }
 
@@ -114,7 +114,7 @@ fn a_network_without_name_takes_its_files() {
         &expect![[r#"
         1.conf a
         2.conflist a
-        $DIR/net.d/3 x.conf passed over: cannot use "3 x.conf" as network name: invalid characters found in network name"#]],
+        $DIR/net.d/3 x.conf ignored: cannot use "3 x.conf" as network name: invalid characters found in network name"#]],
     );
 }
 
@@ -133,10 +133,10 @@ fn what_is_no_regular_file_is_not_opened() {
         &node,
         &expect![[r#"
         good a
-        $DIR/net.d/1.conf passed over: cannot read $DIR/net.d/1.conf: not a regular file
-        $DIR/net.d/2.conf passed over: cannot read $DIR/net.d/2.conf: not a regular file
-        $DIR/net.d/3.conflist passed over: cannot read $DIR/net.d/n/1.conf: not a regular file
-        $DIR/net.d/4.conf passed over: cannot read $DIR/net.d/4.conf: file too large"#]],
+        $DIR/net.d/1.conf ignored: cannot read $DIR/net.d/1.conf: not a regular file
+        $DIR/net.d/2.conf ignored: cannot read $DIR/net.d/2.conf: not a regular file
+        $DIR/net.d/3.conflist ignored: cannot read $DIR/net.d/n/1.conf: not a regular file
+        $DIR/net.d/4.conf ignored: cannot read $DIR/net.d/4.conf: file too large"#]],
     );
 }
 
@@ -147,10 +147,7 @@ fn plugins_of_a_lists_own_folder_count() {
     node.network("net.d/1.conflist", "n").write("net.d/n/1.conf", r#"{"type":"b"}"#).write("net.d/n/2.json", "{");
     check(&node, &expect![["n a+b"]]);
     node.write("net.d/n/2.conf", r#"{"type":"c"}"#);
-    check(
-        &node,
-        &expect!["$DIR/net.d/1.conflist passed over: executable of plugin c not found in $DIR/bin:$DIR/more/bin"],
-    );
+    check(&node, &expect!["$DIR/net.d/1.conflist ignored: executable of plugin c not found in $DIR/bin:$DIR/more/bin"]);
 }
 
 #[test]
@@ -179,9 +176,9 @@ fn executables_that_hang_hide_nothing_and_are_asked_together() {
         &node,
         &expect![[r#"
         good a
-        $DIR/net.d/h1.conf passed over: plugin h1 does not answer VERSION: no answer within 5 s
-        $DIR/net.d/h2.conf passed over: plugin h2 does not answer VERSION: no answer within 5 s
-        $DIR/net.d/h3.conf passed over: plugin h3 does not answer VERSION: no answer within 5 s"#]],
+        $DIR/net.d/h1.conf ignored: plugin h1 does not answer VERSION: no answer within 5 s
+        $DIR/net.d/h2.conf ignored: plugin h2 does not answer VERSION: no answer within 5 s
+        $DIR/net.d/h3.conf ignored: plugin h3 does not answer VERSION: no answer within 5 s"#]],
     );
     let took = begin.elapsed();
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(9), "{took:?}");

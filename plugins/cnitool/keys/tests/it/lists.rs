@@ -95,7 +95,7 @@ fn plugins_that_do_not_fit_together() {
             warning: no runtime knows capability portMapping [Did you mean portMappings?]
             warning: without capability bandwidth no runtime gives bandwidth anything to do [Add "capabilities": {"bandwidth": true}.]
             warning: a runtime replaces key runtimeConfig by what the capabilities ask for
-            note: plugin calico is of another make: its keys are not checked
+            note: plugin calico is not part of this suite: its keys are not checked
             warning: plugin brigde is unknown [Did you mean bridge?]"#]],
     );
 }

@@ -84,10 +84,10 @@ fn address_plugins() {
             error: key ipam.addresses[0].address = "10.1.0.5": expected an address with prefix, a/n
             error: bridge is no address plugin [Address plugins are dhcp, host-local, static.]
             warning: plugin host-locl is unknown [Did you mean host-local?]
-            note: plugin whereabouts is of another make: its keys are not checked
+            note: plugin whereabouts is not part of this suite: its keys are not checked
             error: plugin ptp needs key ipam [Name an address plugin by ipam.type, such as host-local.]
             note: no IP ranges specified, unless a runtime gives it [Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges.]
-            note: plugin calico is of another make: its keys are not checked"#]],
+            note: plugin calico is not part of this suite: its keys are not checked"#]],
     );
 }
 

@@ -104,7 +104,7 @@ fn cells(attachment: &Attachment, at: SystemTime) -> [String; 9] {
     let age = attachment.since.and_then(|since| at.duration_since(since).ok()).map(|age| age_of(age.as_secs()));
     let maker = match attachment.maker {
         Maker::ThisSuite => "this suite",
-        Maker::Reference => "the reference or another make",
+        Maker::Reference => "the reference or another plugin",
         Maker::Unknown => "unknown",
     };
     let life = word(attachment.life);

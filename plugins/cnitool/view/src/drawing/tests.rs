@@ -30,7 +30,7 @@ fn attachments_are_linked_to_the_bridge_that_they_are_on() {
         office  bridge, portmap -- bridge cni0  up  10.7.0.1/24, mtu 1500, 2
         bridge cni0  up  10.7.0.1/24, mtu 1500, 2 -- web  eth0  10.7.0.2  lives  3h
         bridge cni0  up  10.7.0.1/24, mtu 1500, 2 -- cnitool-82e215debf7df4651d36  eth0  10.7.0.3
-        bridge cni0  up  10.7.0.1/24, mtu 1500, 2 -- unnamed  link veth00000000 (nothing speaks
+        bridge cni0  up  10.7.0.1/24, mtu 1500, 2 -- unnamed  link veth00000000 (no container was
     "#]]
     .assert_eq(&text.concat());
 }
@@ -44,8 +44,8 @@ fn graphviz_gets_a_box_for_each() {
           n0 [label="office  bridge, portmap\l/etc/cni/net.d/10-office.conflist\l10.7.0.1 - 10.7.0.254  █░░░░░░░░░░░░░░░░░░░\l2 used, 251 free\lfd00::1 - fd00::a  ██████████████████░░  9\lused, 1 free\l10.8.0.1 - 10.8.0.2  ████████████████████  2\lused, 0 free\l10.7.0.9 held by hand\l", color=red3];
           n1 [label="bridge cni0  up  10.7.0.1/24, mtu 1500, 2\lports\l", color=green4];
           n2 [label="web  eth0  10.7.0.2  lives  3h\lnamespace /run/netns/web\llink veth1f2e3d4c on cni0\lport 8080/tcp of the node to port 80\lat most 1 Mbit/s to the container\lat most 8 bit/s from the container\liptables masquerade of 10.7.0.2\l", color=green4];
-          n3 [label="cnitool-82e215debf7df4651d36  eth0  10.7.0.3\lfd00:1234:5678:9abc:def0:1234:5678:9abc\lgone\lnot in this cache: another runtime's\lmade by the reference or another make: no\lmark\l", color=red3];
-          n4 [label="unnamed  link veth00000000 (nothing speaks\lfor a container)\l", color=orange3];
+          n3 [label="cnitool-82e215debf7df4651d36  eth0  10.7.0.3\lfd00:1234:5678:9abc:def0:1234:5678:9abc\lgone\lnot in this cache: another runtime's\lmade by the reference or another plugin: no\lmark\l", color=red3];
+          n4 [label="unnamed  link veth00000000 (no container was\lfound that uses it)\l", color=orange3];
           n0 -- n1;
           n1 -- n2;
           n1 -- n3;
@@ -61,8 +61,8 @@ fn mermaid_gets_a_box_for_each() {
           n0["office  bridge, portmap<br/>/etc/cni/net.d/10-office.conflist<br/>10.7.0.1 - 10.7.0.254  █░░░░░░░░░░░░░░░░░░░<br/>2 used, 251 free<br/>fd00::1 - fd00::a  ██████████████████░░  9<br/>used, 1 free<br/>10.8.0.1 - 10.8.0.2  ████████████████████  2<br/>used, 0 free<br/>10.7.0.9 held by hand"]:::bad
           n1["bridge cni0  up  10.7.0.1/24, mtu 1500, 2<br/>ports"]:::good
           n2["web  eth0  10.7.0.2  lives  3h<br/>namespace /run/netns/web<br/>link veth1f2e3d4c on cni0<br/>port 8080/tcp of the node to port 80<br/>at most 1 Mbit/s to the container<br/>at most 8 bit/s from the container<br/>iptables masquerade of 10.7.0.2"]:::good
-          n3["cnitool-82e215debf7df4651d36  eth0  10.7.0.3<br/>fd00:1234:5678:9abc:def0:1234:5678:9abc<br/>gone<br/>not in this cache: another runtime#39;s<br/>made by the reference or another make: no<br/>mark"]:::bad
-          n4["unnamed  link veth00000000 #40;nothing speaks<br/>for a container#41;"]:::warning
+          n3["cnitool-82e215debf7df4651d36  eth0  10.7.0.3<br/>fd00:1234:5678:9abc:def0:1234:5678:9abc<br/>gone<br/>not in this cache: another runtime#39;s<br/>made by the reference or another plugin: no<br/>mark"]:::bad
+          n4["unnamed  link veth00000000 #40;no container was<br/>found that uses it#41;"]:::warning
           n0 --- n1
           n1 --- n2
           n1 --- n3

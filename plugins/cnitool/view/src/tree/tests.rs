@@ -33,8 +33,8 @@ fn a_network_with_all_that_it_can_have() {
         ├─ cnitool-82e215debf7df4651d36  eth0  10.7.0.3
         │  │ fd00:1234:5678:9abc:def0:1234:5678:9abc  gone
         │  ├─ not in this cache: another runtime's
-        │  └─ made by the reference or another make: no mark
-        └─ unnamed  link veth00000000 (nothing speaks for a container)
+        │  └─ made by the reference or another plugin: no mark
+        └─ unnamed  link veth00000000 (no container was found that uses it)
     "#]]
     .assert_eq(&plain(&view(vec![office])));
 }

@@ -81,7 +81,7 @@ impl Site {
             false => SiteError::Failed(error.to_string()),
         })?;
         if netns.identity().numbers() != sandbox.identity {
-            return Err(SiteError::Gone(format!("{} leads to another namespace by now", path.display())));
+            return Err(SiteError::Gone(format!("{} leads to another namespace than at ADD", path.display())));
         }
         if netns.is_current().map_err(|error| SiteError::Failed(error.to_string()))? {
             return Err(SiteError::Failed(format!("{} is the node's own namespace", path.display())));
@@ -114,7 +114,7 @@ impl Site {
         if site.link.index == subject.index && (has_mac || has_address().map_err(failed)?) {
             return Ok(site);
         }
-        Err(SiteError::Gone(format!("{} is another link by now", subject.names.ifname)))
+        Err(SiteError::Gone(format!("{} is another link than at ADD", subject.names.ifname)))
     }
 
     /// Opens a socket for answers of servers, and for messages from a link without address.

@@ -130,7 +130,7 @@ fn a_damaged_lease_does_not_outlive_del() {
     let lease = lan.lease_file(pod.id());
     std::fs::write(&lease, "{").unwrap();
     let mut daemon = lan.daemon(&[]);
-    daemon.wait_for("a lease is passed over");
+    daemon.wait_for("a lease file is ignored");
     lan.node.call(Verb::Del, bridge(json!({})), &pod).ok();
     assert!(!lease.exists());
 }
