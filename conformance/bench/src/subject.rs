@@ -98,7 +98,7 @@ fn build() -> Result<(), String> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     for package in ["cni-plugins", CNITOOL] {
         let mut build = Command::new(&cargo);
-        build.args(["build", "--quiet", "--offline", "--release", "--package", package]);
+        build.args(["build", "--quiet", "--locked", "--offline", "--release", "--package", package]);
         match build.status() {
             Ok(status) if status.success() => (),
             Ok(status) => return Err(format!("cannot build {package}: cargo ended with {status}")),

@@ -44,12 +44,12 @@ fn given() -> Option<PathBuf> {
     std::env::var_os(FOLDER).map(PathBuf::from)
 }
 
-/// With the features of `cargo test --workspace`, so that only the two links are left to do; offline, as cargo has just
+/// With the features of `cargo test`, so that only the two links are left to do; offline, as cargo has just
 /// built the test that asks.
 fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--offline", "--workspace"]);
+    build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--locked", "--offline", "--workspace"]);
     build.args(["--bin", "cni-plugins", "--bin", "cnitool", "--features", "conformance/as-tested"]);
     if !cfg!(debug_assertions) {
         build.arg("--release");
