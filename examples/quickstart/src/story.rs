@@ -2,10 +2,10 @@
 
 use crate::drawing::draw;
 use anyhow::{Context, Result, ensure};
-use libcni::cni_spec::{AddResult, SpecVersion};
+use libcni::cni_spec::AddResult;
 use libcni::{Attachment, NetworkConf, Runtime};
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use testns::{Container, Namespace, Node, Subject, Transport, exchange};
 
@@ -57,79 +57,73 @@ fn outside(node: &Node) -> Namespace {
 }
 
 async fn run_on(out: &mut impl Write, node: &Node, outside: &Namespace) -> Result<()> {
-    writeln!(
-        out,
-        "A node in a throwaway namespace, with this network in /etc/cni/net.d/10-pods.conflist:\n\n{CONFLIST}"
-    )?;
+    writeln!(out, "A node in a throwaway namespace, with the network of examples/quickstart/10-pods.conflist.\n")?;
     let network = NetworkConf::parse(CONFLIST.as_bytes())?;
     let cni = Runtime::builder().plugin_dirs([node.bin_dir()]).build();
     let mut pods = Vec::new();
+    let mut took = Vec::new();
     for name in ["pod1", "pod2"] {
-        pods.push(add(out, node, &cni, &network, name).await?);
+        let start = Instant::now();
+        pods.push(add(node, &cni, &network, name).await?);
+        took.push(format!("{name} in {}", millis(start)));
     }
-    writeln!(
-        out,
-        "The node now:\n\n{}",
-        draw(node.host(), &pods.iter().map(|pod| (pod.name, &pod.result)).collect::<Vec<_>>())
-    )?;
-    reach(out, &pods, outside)?;
+    writeln!(out, "ADD    {}", took.join(", "))?;
+    writeln!(out, "\n{}", draw(node.host(), &pods.iter().map(|pod| (pod.name, &pod.result)).collect::<Vec<_>>()))?;
+    for pod in &pods {
+        reach(out, pod, &pods, outside)?;
+    }
+    took.clear();
     for pod in &pods {
         let start = Instant::now();
         cni.check(&network, &pod.attachment).await?;
-        writeln!(out, "CHECK {}: as ADD left it ({})", pod.name, millis(start))?;
+        took.push(format!("{} in {}", pod.name, millis(start)));
     }
-    writeln!(out)?;
+    writeln!(out, "\nCHECK  {}: as ADD left them", took.join(", "))?;
+    took.clear();
     for pod in &pods {
         let start = Instant::now();
         cni.del(&network, &pod.attachment).await?;
-        writeln!(out, "DEL {} ({})", pod.name, millis(start))?;
+        took.push(format!("{} in {}", pod.name, millis(start)));
     }
+    writeln!(out, "DEL    {}", took.join(", "))?;
     drop(pods);
     leftovers(out, node)
 }
 
-async fn add(
-    out: &mut impl Write,
-    node: &Node,
-    cni: &Runtime,
-    network: &NetworkConf,
-    name: &'static str,
-) -> Result<Pod> {
+async fn add(node: &Node, cni: &Runtime, network: &NetworkConf, name: &'static str) -> Result<Pod> {
     let container = node.container_named(name);
     let netns = container.namespace().path().display().to_string();
     let attachment = Attachment::new(container.id(), "eth0")?.netns(netns);
-    let start = Instant::now();
     let result = cni.add(network, &attachment).await?;
-    writeln!(out, "ADD {name} ({}):\n{}\n", millis(start), result.to_json(SpecVersion::LATEST)?)?;
     Ok(Pod { name, container, attachment, result })
 }
 
-/// Pings in every direction, and asks the machine outside for the source address that it sees.
-fn reach(out: &mut impl Write, pods: &[Pod], outside: &Namespace) -> Result<()> {
-    for from in pods {
-        let others = pods.iter().filter(|pod| pod.name != from.name);
-        let mut targets: Vec<(String, IpAddr)> =
-            others.flat_map(|pod| pod.ips().map(|ip| (pod.name.to_owned(), ip))).collect();
-        let gateways = from.result.ips.iter().filter_map(|ip| ip.gateway);
-        targets.extend(gateways.map(|ip| ("the gateway".to_owned(), ip)));
-        for (to, ip) in targets {
-            let start = Instant::now();
-            ensure!(from.container.namespace().pings(ip, WITHIN), "{} got no answer from {to} ({ip})", from.name);
-            writeln!(out, "ping {} to {to:<12} {ip:<16} answered ({})", from.name, millis(start))?;
-        }
-        for (near, far) in UPLINK {
-            let (near, far) = (bare(near)?, bare(far)?);
-            let seen = exchange(Transport::Udp, from.container.namespace(), (outside, far), WITHIN)
-                .with_context(|| format!("{} got no answer from outside ({far})", from.name))?;
-            ensure!(seen.ip() == near, "outside saw {}, not the node's {near}", seen.ip());
-            writeln!(out, "udp  {} to outside      {far:<16} answered; outside saw {}", from.name, quote(seen))?;
-        }
+/// Pings from a pod in every direction, and asks the machine outside for the source address that it sees.
+fn reach(out: &mut impl Write, from: &Pod, pods: &[Pod], outside: &Namespace) -> Result<()> {
+    for other in pods.iter().filter(|pod| pod.name != from.name) {
+        writeln!(out, "{} pings {}:        {}", from.name, other.name, pings(from, other.ips())?)?;
     }
-    Ok(writeln!(out)?)
+    let gateways = from.result.ips.iter().filter_map(|ip| ip.gateway);
+    writeln!(out, "{} pings its gateway: {}", from.name, pings(from, gateways)?)?;
+    let mut seen = Vec::new();
+    for (near, far) in UPLINK {
+        let (near, far) = (bare(near)?, bare(far)?);
+        let source = exchange(Transport::Udp, from.container.namespace(), (outside, far), WITHIN)
+            .with_context(|| format!("{} got no answer from outside ({far})", from.name))?;
+        ensure!(source.ip() == near, "outside saw {}, not the node's {near}", source.ip());
+        seen.push(format!("{far} sees the node's {near}"));
+    }
+    Ok(writeln!(out, "{} asks a machine outside: {}", from.name, seen.join(", "))?)
 }
 
-fn quote(seen: SocketAddr) -> String {
-    format!("the node's {}", seen.ip())
+fn pings(from: &Pod, targets: impl Iterator<Item = IpAddr>) -> Result<String> {
+    let mut answers = Vec::new();
+    for ip in targets {
+        let start = Instant::now();
+        ensure!(from.container.namespace().pings(ip, WITHIN), "{} got no answer from {ip}", from.name);
+        answers.push(format!("{ip} in {}", millis(start)));
+    }
+    Ok(answers.join(", "))
 }
 
 /// `192.0.2.1/24` without its prefix.
@@ -145,14 +139,13 @@ fn millis(start: Instant) -> String {
 /// Shows what the pods left, and what stays on purpose for the next ones.
 fn leftovers(out: &mut impl Write, node: &Node) -> Result<()> {
     let changes = node.changes();
-    let (stays, left): (Vec<&str>, Vec<&str>) = changes.lines().partition(|line| is_the_networks(line));
-    writeln!(out, "\nLeft of the pods: {}", if left.is_empty() { "nothing".to_owned() } else { left.join("\n  ") })?;
+    let left: Vec<&str> = changes.lines().filter(|line| !is_the_networks(line)).collect();
+    ensure!(left.is_empty(), "the pods left something on the node:\n  {}", left.join("\n  "));
     writeln!(
         out,
-        "The network's own, kept for its next pods: the bridge with its gateway addresses, host-local's folders,"
+        "\nLeft of the pods: nothing. Kept for the network's next pods: the bridge with its gateway addresses,"
     )?;
-    writeln!(out, "and iptables' empty POSTROUTING chains ({} lines of the node's state)", stays.len())?;
-    ensure!(left.is_empty(), "the pods left something behind");
+    writeln!(out, "host-local's folders, and iptables' empty POSTROUTING chains.")?;
     Ok(())
 }
 
