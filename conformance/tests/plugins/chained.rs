@@ -3,93 +3,16 @@
 mod bandwidth;
 mod living;
 mod reused;
-mod rules;
 mod sbr;
 mod tuning;
 mod vrf;
 
-pub(crate) use vrf::is_kernels as is_vrf_rule;
+pub(crate) use conformance::scenes::*;
 
-use crate::configs::{Attached, bridge, drop_empty_dns, dual, with};
+use crate::configs::{Attached, drop_empty_dns, with};
 use crate::subjects::{node, ours, reference_or_skip};
 use serde_json::{Value, json};
-use testns::{Attachment, Call, Container, Feature, Node, Remains, Verb};
-
-/// A chained plugin with a config that has all it can set.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Scene {
-    pub(crate) plugin: &'static str,
-    pub(crate) config: fn() -> Value,
-    needs: Option<Feature>,
-    /// Lines of the container that DEL leaves, as in the reference.
-    pub(crate) stays_inside: fn(&str) -> bool,
-    peer: Peer,
-}
-
-/// What the reference of Debian 12 has of a scene.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Peer {
-    /// The reference makes the same objects.
-    Same,
-    /// The reference makes the same rules of iptables, but not the notes that iptables does not show. Tests of the plugin
-    /// compare them.
-    ByIptables,
-    /// The reference is too old for this.
-    None,
-}
-
-const NOTHING: fn(&str) -> bool = |_| false;
-
-pub(crate) const SCENES: [Scene; 7] = [
-    Scene {
-        plugin: "tuning",
-        config: tuning::full,
-        needs: None,
-        stays_inside: |line| line.contains(" sysctl "),
-        peer: Peer::Same,
-    },
-    Scene {
-        plugin: "bandwidth",
-        config: bandwidth::full,
-        needs: Some(Feature::Ifb),
-        stays_inside: NOTHING,
-        peer: Peer::Same,
-    },
-    Scene { plugin: "sbr", config: sbr::full, needs: None, stays_inside: sbr::stays, peer: Peer::Same },
-    Scene { plugin: "vrf", config: vrf::full, needs: Some(Feature::Vrf), stays_inside: vrf::stays, peer: Peer::Same },
-    Scene { plugin: "portmap", config: rules::portmap, needs: None, stays_inside: NOTHING, peer: Peer::ByIptables },
-    Scene { plugin: "portmap", config: rules::portmap_of_nft, needs: None, stays_inside: NOTHING, peer: Peer::None },
-    Scene { plugin: "firewall", config: rules::firewall, needs: None, stays_inside: NOTHING, peer: Peer::ByIptables },
-];
-
-/// Returns the scenes that this kernel can serve.
-pub(crate) fn scenes() -> impl Iterator<Item = Scene> {
-    SCENES.into_iter().filter(|scene| scene.needs.is_none_or(Feature::or_skip))
-}
-
-/// A container on a bridge, with an address of each family and default routes.
-pub(crate) fn bridged<'a>(node: &'a Node, attachment: impl Into<Attachment>) -> Attached<'a> {
-    let ipam = with(dual(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}));
-    let attached = Attached::add(node, &bridge(json!({"isGateway": true, "ipam": ipam})), attachment);
-    testns::Namespace::at(&attached.attachment.netns).wait_for_addresses();
-    attached
-}
-
-/// A plugin's own config behind an earlier plugin.
-pub(crate) fn behind(earlier: &Attached<'_>, own: Value) -> Value {
-    with(own, json!({"prevResult": earlier.result}))
-}
-
-/// What comes and goes with other calls than the tested one.
-pub(crate) fn comes_and_goes(line: &str) -> bool {
-    let settles = crate::bridge::stays(line) || line.contains(" fe80::") || line.contains(" route ff00::/8 ");
-    settles || line.contains("/run/cni") || rules::are_shared(line)
-}
-
-/// What a plugin's DEL leaves on the node.
-pub(crate) fn stays_on_node(line: &str) -> bool {
-    comes_and_goes(line) || bandwidth::stays(line)
-}
+use testns::{Attachment, Call, Container, Node, Remains, Verb};
 
 #[track_caller]
 fn assert_as(before: &testns::Snapshot, pod: &Container, stays: fn(&str) -> bool, point: &str) {
@@ -264,29 +187,5 @@ fn what_both_make_is_the_same() {
             (result, lines)
         });
         assert_eq!(left, right, "{}: left: ours, right: the reference", scene.plugin);
-    }
-}
-
-/// 64 containers at once. On a machine whose processor is emulated, 16 of the plugin that only its kernel can serve.
-#[test]
-fn many_containers_are_served_at_once() {
-    let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let is_emulated = command_line.contains(testns::THROWAWAY_MACHINE);
-    let count = if is_emulated { 16 } else { 64 };
-    for scene in scenes().filter(|scene| !is_emulated || scene.plugin == "vrf") {
-        let node = node();
-        let pods: Vec<Container> = (0..count).map(|_| node.container()).collect();
-        let befores: Vec<Attached<'_>> = pods.iter().map(|pod| bridged(&node, pod)).collect();
-        std::thread::scope(|scope| {
-            for (pod, before) in pods.iter().zip(&befores) {
-                let node = &node;
-                scope.spawn(move || {
-                    let attached = Attached::add(node, &behind(before, (scene.config)()), pod);
-                    attached.check().ok();
-                    let call = Call::new(Verb::Del, &attached.config, &attached.attachment);
-                    call.run(node).ok();
-                });
-            }
-        });
     }
 }

@@ -17,6 +17,7 @@ fn file_of(workspace: &Path, module: &str) -> Option<PathBuf> {
         ("libcni::", "libcni/tests/it"),
         ("libcni::", "libcni/src"),
         ("", "conformance/tests/plugins"),
+        ("", "conformance/faults/tests/faults"),
     ];
     let candidates = folders.into_iter().filter_map(|(prefix, folder)| {
         let path = module.strip_prefix(prefix)?.replace("::", "/");

@@ -1,10 +1,11 @@
 //! The specification as tests: a module per section, then one per plugin.
 
-#![expect(clippy::disallowed_methods, reason = "a subject is asked for by a variable")]
+#![expect(clippy::disallowed_methods, reason = "programs are looked for in PATH")]
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
-mod configs;
+use conformance::configs;
+
 mod runtime;
 mod subjects;
 
@@ -24,7 +25,6 @@ mod loopback;
 mod masquerade;
 mod namespaces;
 mod noop;
-mod old_kernels;
 mod orphans;
 mod portmap;
 mod ptp;
@@ -35,10 +35,8 @@ mod tap;
 mod veth;
 
 mod cnitool;
-mod concurrency;
 
 mod conflists;
-mod crash;
 mod errors;
 mod interop;
 mod layers;

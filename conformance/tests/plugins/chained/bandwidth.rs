@@ -5,6 +5,7 @@ mod traffic;
 use super::{behind, bridged};
 use crate::configs::{Attached, dual, first_ip, ip, with};
 use crate::subjects::{node, ours, reference_or_skip};
+use conformance::scenes::bandwidth as full;
 use serde_json::{Value, json};
 use std::process::Command;
 use testns::{Attachment, Call, Feature, Node, Verb};
@@ -12,15 +13,6 @@ use traffic::{assert_limited, delay_under_load};
 
 pub(super) fn config(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "bandwidth"}), own)
-}
-
-pub(super) fn full() -> Value {
-    config(json!({"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000}))
-}
-
-/// What DEL without prevResult, or the reference's, leaves: it ends with the veth.
-pub(crate) fn stays(line: &str) -> bool {
-    line.contains(" qdisc ") && line.contains(" on veth")
 }
 
 fn tc(arguments: &[&str]) -> String {

@@ -72,18 +72,18 @@ fn del_without_a_result_leaves_the_limits_that_lead_to_anothers_ifb() {
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
-    let limited = Attached::add(&node, &behind(&before, bandwidth::full()), &pod);
+    let limited = Attached::add(&node, &behind(&before, bandwidth()), &pod);
     for link in node.host().links().iter().filter(|link| link.kind == "ifb") {
         node.host().set_alias(&link.name, "");
     }
     node.host().set_alias(before.host_veth(), "");
     node.remember();
     let unknown = Attachment { container_id: "c9".to_owned(), ..pod.attachment() };
-    Call::new(Verb::Del, bandwidth::full(), &unknown).run(&node).ok();
+    Call::new(Verb::Del, bandwidth(), &unknown).run(&node).ok();
     node.assert_as_before_except(is_kernels);
     limited.check().ok();
     // Without a result too, this container's limits go.
-    Call::new(Verb::Del, bandwidth::full(), &pod).run(&node).ok();
+    Call::new(Verb::Del, bandwidth(), &pod).run(&node).ok();
     let changes = node.changes();
     for limit in ["- qdisc tbf 10000 on veth", "- qdisc ingress ", "- link bwp"] {
         assert!(changes.contains(limit), "{changes}");

@@ -3,21 +3,13 @@
 use super::{behind, bridged};
 use crate::configs::{Attached, bridge, with};
 use crate::subjects::node;
+use conformance::scenes::sbr as full;
 use serde_json::{Value, json};
 use std::process::Command;
 use testns::{Call, Container, Namespace, Node, Remains, Verb};
 
 fn config(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "sbr"}), own)
-}
-
-pub(super) fn full() -> Value {
-    config(json!({}))
-}
-
-/// What DEL leaves, as in the reference: routes end with the interface.
-pub(super) fn stays(line: &str) -> bool {
-    line.contains(" route ")
 }
 
 fn ip_route(pod: &Container, arguments: &[&str]) -> String {

@@ -3,6 +3,7 @@
 use super::{behind, bridged, comes_and_goes};
 use crate::configs::{Attached, with};
 use crate::subjects::node;
+use conformance::scenes::tuning as full;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,12 +14,6 @@ const RECORD: &str = "/run/cni/tuning";
 
 fn config(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "tuning"}), own)
-}
-
-/// All keys but `txQLen`.
-pub(super) fn full() -> Value {
-    config(json!({"mac": MAC, "mtu": 1400, "promisc": true, "allmulti": true,
-                  "sysctl": {"net.ipv4.conf.eth0.arp_filter": "1", "net.core.somaxconn": "500"}}))
 }
 
 #[test]

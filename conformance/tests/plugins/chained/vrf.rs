@@ -3,25 +3,12 @@
 use super::{behind, bridged};
 use crate::configs::{Attached, with};
 use crate::subjects::node;
+use conformance::scenes::vrf as full;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Feature, Verb};
 
 fn config(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "vrf", "vrfname": "blue"}), own)
-}
-
-pub(super) fn full() -> Value {
-    config(json!({}))
-}
-
-/// What DEL leaves, as in the reference: the interface is about to go, with what it lost.
-pub(super) fn stays(line: &str) -> bool {
-    line.contains(" route ") || is_kernels(line)
-}
-
-/// The rule that the kernel makes with a namespace's first VRF, and keeps.
-pub(crate) fn is_kernels(line: &str) -> bool {
-    line.contains(" rule 1000: ")
 }
 
 fn vrfs(pod: &Container) -> Vec<String> {

@@ -1,8 +1,8 @@
 //! Kernels without what newer ones have, shown by system calls that fail as there: every plugin works where the reference does.
 
-use crate::chained::{behind, bridged, scenes};
 use crate::configs::{bridge, dual};
 use crate::kinds;
+use crate::scenes::{behind, bridged, scenes};
 use crate::subjects::node;
 use nix::errno::Errno;
 use nix::libc;

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use testns::{Attachment, Call, Node, Reply, Verb};
 
 /// Every version of the specification.
-pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+pub const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
 /// `base` with the keys of `own`, which replace keys of the same name.
-pub(crate) fn with(base: Value, own: Value) -> Value {
+pub fn with(base: Value, own: Value) -> Value {
     let (Value::Object(mut all), Value::Object(own)) = (base, own) else {
         panic!("a config is a JSON object");
     };
@@ -19,126 +19,126 @@ pub(crate) fn with(base: Value, own: Value) -> Value {
 }
 
 /// Network `net` on bridge `br0`, with the addresses of [`v4`]; `own` adds keys or replaces them.
-pub(crate) fn bridge(own: Value) -> Value {
+pub fn bridge(own: Value) -> Value {
     let base = json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "br0", "ipam": v4()});
     with(base, own)
 }
 
 /// Network `net` on bridge `br0` without addresses.
-pub(crate) fn layer2(own: Value) -> Value {
+pub fn layer2(own: Value) -> Value {
     let base = json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "br0"});
     with(base, own)
 }
 
 /// Addresses of 10.7.0.0/24 from host-local.
-pub(crate) fn v4() -> Value {
+pub fn v4() -> Value {
     json!({"type": "host-local", "subnet": "10.7.0.0/24"})
 }
 
 /// Addresses of fd07::/64 from host-local.
-pub(crate) fn v6() -> Value {
+pub fn v6() -> Value {
     json!({"type": "host-local", "subnet": "fd07::/64"})
 }
 
 /// An address of each family from host-local.
-pub(crate) fn dual() -> Value {
+pub fn dual() -> Value {
     json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]})
 }
 
 /// A subnet of each family in which no other test has an address. GC, portmap and DEL look for an address in every
 /// namespace that they can enter, and so in those of the tests beside.
 #[derive(Debug)]
-pub(crate) struct Unshared(u16);
+pub struct Unshared(u16);
 
 /// Such subnets, new with each call.
-pub(crate) fn unshared() -> Unshared {
+pub fn unshared() -> Unshared {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     Unshared(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 impl Unshared {
     /// Addresses of the IPv4 subnet, a /24, from host-local.
-    pub(crate) fn v4(&self) -> Value {
+    pub fn v4(&self) -> Value {
         json!({"type": "host-local", "subnet": format!("{}/24", self.address(0))})
     }
 
     /// An address of each family from host-local.
-    pub(crate) fn dual(&self) -> Value {
+    pub fn dual(&self) -> Value {
         let ranges = [format!("{}/24", self.address(0)), format!("fd64:{:x}::/64", self.0)];
         json!({"type": "host-local", "ranges": ranges.map(|subnet| [json!({"subnet": subnet})])})
     }
 
     /// The IPv4 address with this last byte.
-    pub(crate) fn address(&self, last: u8) -> String {
+    pub fn address(&self, last: u8) -> String {
         let [high, low] = self.0.to_be_bytes();
         format!("10.{}.{low}.{last}", 100 + high)
     }
 }
 
 /// A call of host-local itself, for network `net`, with these keys in `ipam`.
-pub(crate) fn host_local(ipam: Value) -> Value {
+pub fn host_local(ipam: Value) -> Value {
     let ipam = with(json!({"type": "host-local"}), ipam);
     json!({"cniVersion": "1.0.0", "name": "net", "type": "host-local", "ipam": ipam})
 }
 
 /// Parses an address.
-pub(crate) fn ip(text: &str) -> IpAddr {
+pub fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
 /// The addresses of a result, with prefix.
-pub(crate) fn addresses(result: &Value) -> Vec<String> {
+pub fn addresses(result: &Value) -> Vec<String> {
     let ips = result["ips"].as_array().map(Vec::as_slice).unwrap_or_default();
     ips.iter().map(|ip| ip["address"].as_str().expect("an address").to_owned()).collect()
 }
 
 /// The first address of a result, without prefix.
-pub(crate) fn first_ip(result: &Value) -> IpAddr {
+pub fn first_ip(result: &Value) -> IpAddr {
     let all = addresses(result);
     let text = all.first().expect("an address in the result");
     ip(text.split('/').next().unwrap_or_default())
 }
 
 /// The outcome of an ADD, with what its CHECK and DEL need.
-pub(crate) struct Attached<'a> {
+pub struct Attached<'a> {
     node: &'a Node,
     /// The config that ADD had.
-    pub(crate) config: Value,
+    pub config: Value,
     /// The attachment that ADD had.
-    pub(crate) attachment: Attachment,
+    pub attachment: Attachment,
     /// The result of ADD.
-    pub(crate) result: Value,
+    pub result: Value,
 }
 
 impl<'a> Attached<'a> {
     /// Calls ADD, which has to succeed.
     #[track_caller]
-    pub(crate) fn add(node: &'a Node, config: &Value, attachment: impl Into<Attachment>) -> Self {
+    pub fn add(node: &'a Node, config: &Value, attachment: impl Into<Attachment>) -> Self {
         let attachment = attachment.into();
         let result = node.call(Verb::Add, config, &attachment).ok();
         Self { node, config: config.clone(), attachment, result }
     }
 
     /// A call with ADD's parameters and result, as a runtime makes it.
-    pub(crate) fn call(&self, verb: Verb) -> Call {
+    pub fn call(&self, verb: Verb) -> Call {
         Call::new(verb, &self.config, &self.attachment).prev_result(&self.result)
     }
 
     /// Calls CHECK.
     #[track_caller]
-    pub(crate) fn check(&self) -> Reply {
+    pub fn check(&self) -> Reply {
         self.call(Verb::Check).run(self.node)
     }
 
     /// Calls DEL.
     #[track_caller]
-    pub(crate) fn del(&self) -> Reply {
+    pub fn del(&self) -> Reply {
         self.call(Verb::Del).run(self.node)
     }
 
     /// The name of the host veth in the result.
     #[track_caller]
-    pub(crate) fn host_veth(&self) -> &str {
+    pub fn host_veth(&self) -> &str {
         let all = self.result["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
         let mut names =
             all.iter().filter(|entry| entry["sandbox"].is_null()).filter_map(|entry| entry["name"].as_str());
@@ -147,7 +147,7 @@ impl<'a> Attached<'a> {
 }
 
 /// Removes an empty `dns`: from 1.0.0 on it may be left out, and before it has no meaning.
-pub(crate) fn drop_empty_dns(result: &mut Value) {
+pub fn drop_empty_dns(result: &mut Value) {
     if let Some(object) = result.as_object_mut()
         && object.get("dns").is_some_and(|dns| *dns == json!({}))
     {
@@ -157,7 +157,7 @@ pub(crate) fn drop_empty_dns(result: &mut Value) {
 
 /// A result without values that change from one ADD to the next (hardware addresses, names of host veths and
 /// containers), and without `mtu`, which the reference plugins of Debian 12 do not know.
-pub(crate) fn normalised(result: &Value) -> Value {
+pub fn normalised(result: &Value) -> Value {
     match result {
         Value::String(text) => Value::String(normalised_text(text)),
         Value::Array(all) => all.iter().map(normalised).collect(),
@@ -169,7 +169,8 @@ pub(crate) fn normalised(result: &Value) -> Value {
     }
 }
 
-pub(crate) fn normalised_text(text: &str) -> String {
+/// The text as [`normalised`] has it.
+pub fn normalised_text(text: &str) -> String {
     let is_hex = |text: &str| text.chars().all(|digit| digit.is_ascii_hexdigit());
     if text.len() == 17 && text.split(':').all(|byte| byte.len() == 2 && is_hex(byte)) {
         return "MAC".to_owned();

@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::case::Case;
 use crate::course::{self, Line};
-use crate::subjects::Who;
 use crate::tolerances::{self, How, Tolerance};
+use faults::subjects::Who;
 
 /// A line that only one of the two has.
 #[derive(Debug, Clone)]

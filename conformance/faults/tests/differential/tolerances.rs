@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::compare::{Difference, Seen};
 use crate::course::Line;
-use crate::subjects::Who;
+use faults::subjects::Who;
 
 /// An intended difference.
 pub(crate) struct Tolerance {

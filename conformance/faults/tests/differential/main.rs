@@ -12,18 +12,15 @@
 //!
 //! To add a plugin, add a line to [`keys::plugins`] and its name to `ALL`, and to `SETTLED` when a long run shows no difference.
 //! A long run, 5000 cases from the given seed on (`TEST_PLUGINS=static,ptp`: of these plugins):
-//! `TEST_SEED=7 TEST_CASES=5000 cargo test -p conformance --test differential -- --ignored --nocapture`. One case again:
-//! `TEST_CASE='{"plugin": ...}' cargo test -p conformance --test differential one_case -- --ignored --nocapture`.
+//! `TEST_SEED=7 TEST_CASES=5000 cargo test -p faults --test differential -- --ignored --nocapture`. One case again:
+//! `TEST_CASE='{"plugin": ...}' cargo test -p faults --test differential one_case -- --ignored --nocapture`.
 
 #![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
-mod subjects;
-
 mod case;
 mod keys;
-mod numbers;
 
 mod course;
 
@@ -40,7 +37,7 @@ use std::time::{Duration, Instant};
 
 use case::Case;
 use compare::Verdict;
-use subjects::{has_reference, number};
+use faults::subjects::{Who, has_reference, number};
 use testns::Feature;
 
 /// How many cases run at once. They mostly wait for the kernel.
@@ -122,7 +119,7 @@ fn ours_and_the_references_are_the_same_to_a_node() {
 }
 
 /// The links that this machine's kernel may lack, in an emulated processor mostly. More cases on a kernel that has them:
-/// `conformance/full-kernel/run --package conformance --iptables --env TEST_CASES_SECONDS=200 ipvlan_and_vlan`.
+/// `conformance/full-kernel/run --package faults --iptables --env TEST_CASES_SECONDS=200 ipvlan_and_vlan`.
 #[test]
 fn ipvlan_and_vlan_are_the_references_to_a_node() {
     let names = of_this_kernel(&["ipvlan", "vlan"]);
@@ -139,7 +136,7 @@ fn compare_briefly(names: &[&str], seconds: u64) {
 /// Each tolerance has a line in DIFFERENCES.md.
 #[test]
 fn every_tolerance_is_a_named_difference() {
-    let named = include_str!("../../DIFFERENCES.md");
+    let named = include_str!("../../../DIFFERENCES.md");
     let unnamed: Vec<_> = tolerances::ALL.iter().filter(|all| !named.contains(all.row)).map(|all| all.name).collect();
     assert!(unnamed.is_empty(), "DIFFERENCES.md does not name {unnamed:#?}");
 }
@@ -168,7 +165,7 @@ fn ours_and_the_references_are_the_same_to_a_node_for_long() {
 #[ignore = "needs a case"]
 fn one_case() {
     let case = Case::parse(&std::env::var("TEST_CASE").unwrap());
-    for who in [subjects::Who::Ours, subjects::Who::Reference] {
+    for who in [Who::Ours, Who::Reference] {
         eprintln!("== {who:?}");
         let lines = course::run(&case, who);
         lines.iter().filter(|line| !line.text.contains(" sysctl ")).for_each(|line| eprintln!("{line}"));
@@ -184,7 +181,7 @@ fn one_case() {
 fn the_reference_is_the_same_as_itself() {
     for seed in 0..number("TEST_CASES", 40) {
         let case = Case::random(seed, &of_this_kernel(ALL));
-        let [one, two] = [(); 2].map(|()| course::run(&case, subjects::Who::Reference));
+        let [one, two] = [(); 2].map(|()| course::run(&case, Who::Reference));
         let differences = compare::compare_lines(&case, &one, &two).differences;
         assert!(differences.is_empty(), "{case}\n{}", differences.iter().map(ToString::to_string).collect::<String>());
     }

@@ -1,11 +1,13 @@
 //! Random numbers that are the same in every run.
 
 /// A sequence of random numbers (xorshift).
-pub(crate) struct Numbers(u64);
+#[derive(Debug)]
+pub struct Numbers(u64);
 
 impl Numbers {
     /// The sequence of a seed.
-    pub(crate) fn from_seed(seed: u64) -> Self {
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Self {
         let mut numbers = Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         (0..8).for_each(|_| {
             numbers.below(1);
@@ -14,20 +16,20 @@ impl Numbers {
     }
 
     /// A number below `limit`.
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
+    pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 32).unwrap() % limit
+        usize::try_from(self.0 >> 32).expect("32 bits") % limit
     }
 
     /// True once in this many times, on average.
-    pub(crate) fn one_in(&mut self, count: usize) -> bool {
+    pub fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
 
     /// Picks one of the items.
-    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+    pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 }

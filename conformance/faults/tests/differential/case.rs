@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::keys::{self, Key};
-use crate::numbers::Numbers;
+use faults::numbers::Numbers;
 
 /// `plugin`: the plugin that is called, or [`keys::CHAIN`]. `before`: shell commands that set up the node. `config`: the config on stdin.
 /// `args`: `CNI_ARGS`. `blind`: DEL gets no prevResult.

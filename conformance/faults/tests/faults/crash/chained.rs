@@ -2,8 +2,8 @@
 
 use super::each_point;
 use super::rollback::{FAILED, Failing, REFUSED, assert_error_object, is_reply};
-use crate::chained::{Scene, behind, bridged, comes_and_goes, is_vrf_rule, scenes, stays_on_node};
 use crate::configs::with;
+use crate::scenes::{Scene, behind, bridged, comes_and_goes, is_vrf_rule, scenes, stays_on_node};
 use crate::subjects::node;
 use nix::sys::signal::Signal;
 use serde_json::json;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use testns::{Call, Container, Namespace, Node, Reply, Verb};
 
 use crate::case::Case;
-use crate::subjects::{Who, by, is_the_kernels, node};
+use faults::subjects::{Who, by, is_the_kernels, node};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 

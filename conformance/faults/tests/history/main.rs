@@ -7,16 +7,13 @@
 //! twice or free while a pod has it, CHECK passes; at the end nothing is left. A history that breaks a rule is [reduced](shrink)
 //! before it is shown.
 //!
-//! An hour of other histories: `HISTORY_SECONDS=3600 cargo test -p conformance --test history`. Further variables:
+//! An hour of other histories: `HISTORY_SECONDS=3600 cargo test -p faults --test history`. Further variables:
 //! `HISTORY_SEED`, the first seed; `HISTORY_STEPS`, how long a history is; `HISTORY_ONLY=3,7`, these steps of it only;
 //! `HISTORY_WITHOUT=Die,KilledAdd`, no such steps; `HISTORY_SHRINK_SECONDS`.
 
 #![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
-
-#[path = "../differential/numbers.rs"]
-mod numbers;
 
 mod step;
 

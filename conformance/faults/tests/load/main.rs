@@ -1,15 +1,8 @@
 //! The reference's plugins and ours at once: many workers on one data folder and one bridge, each call made by either.
 //! This is a test executable of its own, as it counts the processes that it leaves.
 
-#![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by a variable")]
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
-#![allow(dead_code, reason = "the other test uses more of what both share")]
-
-#[path = "../differential/numbers.rs"]
-mod numbers;
-#[path = "../differential/subjects.rs"]
-mod subjects;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, RwLock};
@@ -18,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Node, Remains, Reply, Verb};
 
-use numbers::Numbers;
-use subjects::Who;
+use faults::numbers::Numbers;
+use faults::subjects::{self, Who};
 
 const WORKERS: u64 = 32;
 

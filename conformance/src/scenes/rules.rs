@@ -17,7 +17,7 @@ const SHARED: [&str; 9] = [
 ];
 
 /// Ports of two protocols, in both families.
-pub(super) fn portmap() -> Value {
+pub fn portmap() -> Value {
     let mapping = |host: u16, container: u16, protocol: &str| json!({"hostPort": host, "containerPort": container, "protocol": protocol});
     let mappings = [mapping(8080, 80, "tcp"), mapping(5353, 53, "udp"), mapping(8081, 81, "tcp")];
     json!({"cniVersion": "1.0.0", "name": "net", "type": "portmap", "snat": true, "backend": "iptables",
@@ -25,24 +25,24 @@ pub(super) fn portmap() -> Value {
 }
 
 /// The same in nf_tables.
-pub(super) fn portmap_of_nft() -> Value {
+pub fn portmap_of_nft() -> Value {
     with(portmap(), json!({"backend": "nftables"}))
 }
 
 /// With a policy, which has chains of its own.
-pub(super) fn firewall() -> Value {
+pub fn firewall() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "firewall", "backend": "iptables",
         "ingressPolicy": "same-bridge"})
 }
 
 /// Rules of a policy stay after the reference's last container, and ours goes on without one only if it made all of them.
-pub(super) fn are_of_a_policy(line: &str) -> bool {
+pub fn are_of_a_policy(line: &str) -> bool {
     line.contains("CNI-ISOLATION-STAGE-")
 }
 
 /// Whether a change is of what all containers share, which stays after the last one, as in the reference: not a rule with a
 /// container's name, address or port.
-pub(super) fn are_shared(line: &str) -> bool {
+pub fn are_shared(line: &str) -> bool {
     let Some(object) = line.trim_start_matches(['+', '-', ' ']).strip_prefix("nft ") else {
         return line.contains("/route_localnet");
     };

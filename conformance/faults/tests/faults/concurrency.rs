@@ -1,12 +1,13 @@
 //! Many containers at once, as after a reboot of the node.
 
-use crate::bridge::stays;
 use crate::configs::{Attached, addresses, bridge, dual, ip};
+use crate::scenes::{behind, bridged, scenes};
+use crate::shared::stays;
 use crate::subjects::node;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Barrier;
-use testns::Verb;
+use testns::{Call, Container, Verb};
 
 const MANY: usize = 256;
 
@@ -145,5 +146,29 @@ fn the_first_adds_race_for_the_bridge() {
         });
         assert_eq!(node.host().global_addresses("br0"), ["10.7.0.1/24", "fd07::1/64"]);
         pods.iter().for_each(|pod| pod.namespace().ping(ip("10.7.0.1")));
+    }
+}
+
+/// 64 containers at once. On a machine whose processor is emulated, 16 of the plugin that only its kernel can serve.
+#[test]
+fn chained_plugins_serve_many_containers_at_once() {
+    let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let is_emulated = command_line.contains(testns::THROWAWAY_MACHINE);
+    let count = if is_emulated { 16 } else { 64 };
+    for scene in scenes().filter(|scene| !is_emulated || scene.plugin == "vrf") {
+        let node = node();
+        let pods: Vec<Container> = (0..count).map(|_| node.container()).collect();
+        let befores: Vec<Attached<'_>> = pods.iter().map(|pod| bridged(&node, pod)).collect();
+        std::thread::scope(|scope| {
+            for (pod, before) in pods.iter().zip(&befores) {
+                let node = &node;
+                scope.spawn(move || {
+                    let attached = Attached::add(node, &behind(before, (scene.config)()), pod);
+                    attached.check().ok();
+                    let call = Call::new(Verb::Del, &attached.config, &attached.attachment);
+                    call.run(node).ok();
+                });
+            }
+        });
     }
 }

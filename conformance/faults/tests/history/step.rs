@@ -1,7 +1,7 @@
 //! What a history consists of: steps, each complete in itself, so that any of them can be left out.
 
 use crate::lane::{LANES, SLOTS};
-use crate::numbers::Numbers;
+use faults::numbers::Numbers;
 
 /// The caller of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

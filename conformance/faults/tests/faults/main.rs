@@ -1,0 +1,11 @@
+//! What a node has after calls that failed, were killed or came all at once.
+
+#![allow(missing_docs, reason = "a test's name is its documentation")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+
+use conformance::{configs, kinds, scenes, shared, subjects};
+
+mod crash;
+
+mod concurrency;
+mod old_kernels;

@@ -1,0 +1,133 @@
+//! A table of the interface plugins, by which each can be tested alike.
+
+use crate::configs::{dual, with};
+use crate::shared;
+use crate::subjects::node;
+use serde_json::{Value, json};
+use testns::{Feature, Namespace, Node};
+
+/// An interface plugin.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// The plugin's name.
+    pub name: &'static str,
+    /// What the kernel needs for it, if not all have that.
+    feature: Option<Feature>,
+    /// Where its link is.
+    pub place: Place,
+    /// The plugin's own keys, for the container of a number.
+    own: fn(usize) -> Value,
+}
+
+/// Where the plugin's link is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A pair: one end in the container, one on the node.
+    Pair,
+    /// In the container, on the node's link `uplink`.
+    Upon,
+    /// The node's link `devN`, which the container gets.
+    Device,
+    /// In the container alone.
+    Inside,
+}
+
+/// With a gateway and masquerade.
+pub const BRIDGE: Kind = Kind {
+    name: "bridge",
+    feature: None,
+    place: Place::Pair,
+    own: |_| json!({"bridge": "br0", "isGateway": true, "ipMasq": true}),
+};
+/// With masquerade.
+pub const PTP: Kind = Kind { name: "ptp", feature: None, place: Place::Pair, own: |_| json!({"ipMasq": true}) };
+/// On `uplink`.
+pub const MACVLAN: Kind =
+    Kind { name: "macvlan", feature: Some(Feature::Macvlan), place: Place::Upon, own: |_| json!({"master": "uplink"}) };
+/// On `uplink`.
+pub const IPVLAN: Kind =
+    Kind { name: "ipvlan", feature: Some(Feature::Ipvlan), place: Place::Upon, own: |_| json!({"master": "uplink"}) };
+/// On `uplink`: a VLAN of a master can be in one container only.
+pub const VLAN: Kind = Kind {
+    name: "vlan",
+    feature: Some(Feature::Vlan),
+    place: Place::Upon,
+    own: |number| json!({"master": "uplink", "vlanId": 100 + number}),
+};
+/// With device `devN`.
+pub const HOST_DEVICE: Kind = Kind {
+    name: "host-device",
+    feature: None,
+    place: Place::Device,
+    own: |number| json!({"device": format!("dev{number}")}),
+};
+/// Without keys.
+pub const TAP: Kind = Kind { name: "tap", feature: Some(Feature::Tun), place: Place::Inside, own: |_| json!({}) };
+/// Without keys.
+pub const DUMMY: Kind = Kind { name: "dummy", feature: Some(Feature::Dummy), place: Place::Inside, own: |_| json!({}) };
+
+/// All of them.
+pub const ALL: [Kind; 8] = [BRIDGE, PTP, MACVLAN, IPVLAN, VLAN, HOST_DEVICE, TAP, DUMMY];
+
+impl Kind {
+    /// Runs a test, unless the kernel lacks the kind.
+    pub fn run(self, test: fn(Self)) {
+        if self.is_known() {
+            test(self);
+        }
+    }
+
+    /// Whether the kernel has the kind; prints that the test skips it if not.
+    pub fn is_known(self) -> bool {
+        self.feature.is_none_or(Feature::or_skip)
+    }
+
+    /// Network `net` with an address of each family, for the container of a number; `own` adds keys or replaces them.
+    pub fn config(self, number: usize, own: Value) -> Value {
+        let base = json!({"cniVersion": "1.1.0", "name": "net", "type": self.name, "ipam": dual()});
+        with(with(base, (self.own)(number)), own)
+    }
+
+    /// A node with what the configs of so many containers name, and the namespace that the containers' links lead to.
+    pub fn node(self, containers: usize) -> (Node, Namespace) {
+        let node = node();
+        let outside = self.place.lay(&node, containers);
+        (node, outside)
+    }
+
+    /// Whether a line of the node's changes may be there after DEL: what stays on purpose, and what the kernel does in its
+    /// own time with the link that a container's is on.
+    pub fn stays(self, line: &str) -> bool {
+        shared::stays(line) || self.place == Place::Upon && line.contains("link uplink ")
+    }
+}
+
+impl Place {
+    /// Makes on the node what so many containers' links need, and the namespace that they lead to; the node is remembered with
+    /// it.
+    pub fn lay(self, node: &Node, containers: usize) -> Namespace {
+        let outside = node.remote("outside");
+        // The kernel adds link-local addresses in its own time, which a test would take for the plugin's doing.
+        let quiet = |link: &str| node.host().set_sysctl(&format!("net/ipv6/conf/{link}/disable_ipv6"), "1");
+        match self {
+            Self::Upon => {
+                node.host().add_veth("uplink", &outside, "outside");
+                quiet("uplink");
+            }
+            Self::Device => {
+                quiet("default");
+                outside.add_link("outside", "bridge");
+                for number in 0..containers {
+                    let (device, near) = (format!("dev{number}"), format!("near{number}"));
+                    node.host().add_veth(&device, &outside, &near);
+                    node.host().set_mtu(&device, 1450);
+                    node.host().add_address(&device, &format!("192.0.{number}.1/24"));
+                    outside.set_master(&near, "outside");
+                }
+            }
+            Self::Pair | Self::Inside => {}
+        }
+        node.remember();
+        outside
+    }
+}

@@ -1,0 +1,136 @@
+//! A table of the chained plugins, by which each can be tested alike, and the bridge before them.
+
+pub mod rules;
+
+use crate::configs::{Attached, bridge, dual, with};
+use serde_json::{Value, json};
+use testns::{Attachment, Feature, Node};
+
+/// A chained plugin with a config that has all it can set.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene {
+    /// The name.
+    pub plugin: &'static str,
+    /// The plugin's config, without prevResult.
+    pub config: fn() -> Value,
+    needs: Option<Feature>,
+    /// Lines of the container that DEL leaves, as in the reference.
+    pub stays_inside: fn(&str) -> bool,
+    /// What there is of the reference to compare it with.
+    pub peer: Peer,
+}
+
+/// What the reference of Debian 12 has of a scene.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// The reference makes the same objects.
+    Same,
+    /// The reference makes the same rules of iptables, but not the notes that iptables does not show. Tests of the plugin
+    /// compare them.
+    ByIptables,
+    /// The reference is too old for this.
+    None,
+}
+
+const NOTHING: fn(&str) -> bool = |_| false;
+
+/// The chained plugins.
+pub const SCENES: [Scene; 7] = [
+    Scene {
+        plugin: "tuning",
+        config: tuning,
+        needs: None,
+        stays_inside: |line| line.contains(" sysctl "),
+        peer: Peer::Same,
+    },
+    Scene {
+        plugin: "bandwidth",
+        config: bandwidth,
+        needs: Some(Feature::Ifb),
+        stays_inside: NOTHING,
+        peer: Peer::Same,
+    },
+    Scene { plugin: "sbr", config: sbr, needs: None, stays_inside: is_route, peer: Peer::Same },
+    Scene { plugin: "vrf", config: vrf, needs: Some(Feature::Vrf), stays_inside: is_of_a_vrf, peer: Peer::Same },
+    Scene { plugin: "portmap", config: rules::portmap, needs: None, stays_inside: NOTHING, peer: Peer::ByIptables },
+    Scene { plugin: "portmap", config: rules::portmap_of_nft, needs: None, stays_inside: NOTHING, peer: Peer::None },
+    Scene { plugin: "firewall", config: rules::firewall, needs: None, stays_inside: NOTHING, peer: Peer::ByIptables },
+];
+
+/// Returns the scenes that this kernel can serve.
+pub fn scenes() -> impl Iterator<Item = Scene> {
+    SCENES.into_iter().filter(|scene| scene.needs.is_none_or(Feature::or_skip))
+}
+
+/// A container on a bridge, with an address of each family and default routes.
+pub fn bridged<'a>(node: &'a Node, attachment: impl Into<Attachment>) -> Attached<'a> {
+    let ipam = with(dual(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}));
+    let attached = Attached::add(node, &bridge(json!({"isGateway": true, "ipam": ipam})), attachment);
+    testns::Namespace::at(&attached.attachment.netns).wait_for_addresses();
+    attached
+}
+
+/// A plugin's own config behind an earlier plugin.
+pub fn behind(earlier: &Attached<'_>, own: Value) -> Value {
+    with(own, json!({"prevResult": earlier.result}))
+}
+
+/// What comes and goes with other calls than the tested one.
+pub fn comes_and_goes(line: &str) -> bool {
+    let settles = crate::shared::stays(line) || line.contains(" fe80::") || line.contains(" route ff00::/8 ");
+    settles || line.contains("/run/cni") || rules::are_shared(line)
+}
+
+/// What a plugin's DEL leaves on the node.
+pub fn stays_on_node(line: &str) -> bool {
+    comes_and_goes(line) || is_shaper(line)
+}
+
+/// All keys of tuning but `txQLen`.
+#[must_use]
+pub fn tuning() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "net", "type": "tuning",
+        "mac": "c2:11:22:33:44:55", "mtu": 1400, "promisc": true, "allmulti": true,
+        "sysctl": {"net.ipv4.conf.eth0.arp_filter": "1", "net.core.somaxconn": "500"}})
+}
+
+/// A limit for each direction.
+#[must_use]
+pub fn bandwidth() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "net", "type": "bandwidth",
+        "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000})
+}
+
+/// Without keys: sbr takes what it needs from the result.
+#[must_use]
+pub fn sbr() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "net", "type": "sbr"})
+}
+
+/// The VRF `blue`.
+#[must_use]
+pub fn vrf() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "net", "type": "vrf", "vrfname": "blue"})
+}
+
+/// A shaper, which DEL without prevResult, or the reference's, leaves: it ends with the veth.
+#[must_use]
+pub fn is_shaper(line: &str) -> bool {
+    line.contains(" qdisc ") && line.contains(" on veth")
+}
+
+/// Routes of sbr, which DEL leaves, as in the reference: they end with the interface.
+fn is_route(line: &str) -> bool {
+    line.contains(" route ")
+}
+
+/// What DEL of vrf leaves, as in the reference: the interface is about to go, with what it lost.
+fn is_of_a_vrf(line: &str) -> bool {
+    line.contains(" route ") || is_vrf_rule(line)
+}
+
+/// The rule that the kernel makes with a namespace's first VRF, and keeps.
+#[must_use]
+pub fn is_vrf_rule(line: &str) -> bool {
+    line.contains(" rule 1000: ")
+}

@@ -1,0 +1,118 @@
+//! Nodes with the executables under test.
+
+use nix::sched::{CloneFlags, unshare};
+use std::fmt::Debug;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use testns::{Namespace, Node, Subject};
+
+/// The plugins that a test runs. Intended differences are asserted for both, and listed in `DIFFERENCES.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// The suite's.
+    Ours,
+    /// The Go reference plugins, version 1.9.1 as Debian's unstable has them.
+    Reference,
+}
+
+impl Who {
+    /// Whether these are the suite's.
+    #[must_use]
+    pub fn is_ours(self) -> bool {
+        self == Self::Ours
+    }
+}
+
+/// The suite's plugins.
+#[must_use]
+pub fn ours() -> Subject {
+    testns::note_panics();
+    has_neighbour();
+    Subject::ours()
+}
+
+/// A process in a namespace that has the first addresses of the subnets of most tests, as the tests beside may have.
+/// A test that is about an address in no namespace takes [`crate::configs::unshared`], or fails in every run, not in some.
+fn has_neighbour() {
+    static NEIGHBOUR: OnceLock<Child> = OnceLock::new();
+    NEIGHBOUR.get_or_init(|| {
+        let inside = || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
+            // The pipe is closed when this process ends, and `cat` ends with it.
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a process")
+        };
+        let process = std::thread::spawn(inside).join().expect("a neighbour");
+        let namespace = Namespace::at(format!("/proc/{}/ns/net", process.id()));
+        namespace.add_link("neighbour", "bridge");
+        for last in 2..10 {
+            for subnet in ["10.7.0.", "10.8.0.", "10.9.0.", "fd07::", "fd08::", "fd09::"] {
+                let prefix = if subnet.ends_with(':') { 64 } else { 24 };
+                namespace.add_address("neighbour", &format!("{subnet}{last}/{prefix}"));
+            }
+        }
+        process
+    });
+}
+
+/// A node with the suite's plugins.
+#[must_use]
+pub fn node() -> Node {
+    Node::with(&ours())
+}
+
+/// The reference plugins; where there are none, prints that the test (or its half) is skipped.
+#[must_use]
+pub fn reference_or_skip() -> Option<Subject> {
+    Subject::reference_or_skip(&running())
+}
+
+/// Prints that the running test, or a part of it, is skipped.
+pub fn skip(why: &str) {
+    testns::skip(&running(), why);
+}
+
+fn running() -> String {
+    std::thread::current().name().unwrap_or("test").to_owned()
+}
+
+/// The subjects, ours first. `CONFORMANCE_SUBJECT=ours` or `=reference` selects one.
+#[expect(clippy::disallowed_methods, reason = "a subject is asked for by a variable")]
+fn subjects() -> Vec<(Who, Subject)> {
+    let only = std::env::var("CONFORMANCE_SUBJECT").unwrap_or_default();
+    let reference = (only != "ours").then(reference_or_skip).flatten();
+    let ours = (only != "reference").then(ours);
+    let named = [ours.map(|subject| (Who::Ours, subject)), reference.map(|subject| (Who::Reference, subject))];
+    named.into_iter().flatten().collect()
+}
+
+/// Runs a test with each subject on a node of its own.
+pub fn each(test: impl Fn(Who, &Node)) {
+    for (who, subject) in subjects() {
+        let _named = NamedOnPanic(who);
+        test(who, &Node::with(&subject));
+    }
+}
+
+/// Checks that the same calls have the same outcome with both subjects; returns that outcome.
+pub fn same<T: PartialEq + Debug>(calls: impl Fn(&Node) -> T) -> T {
+    let mut all = subjects().into_iter().map(|(who, subject)| {
+        let _named = NamedOnPanic(who);
+        calls(&Node::with(&subject))
+    });
+    let first = all.next().expect("a subject");
+    for second in all {
+        assert_eq!(first, second, "left: ours, right: the reference");
+    }
+    first
+}
+
+/// Names the subject of a test that fails.
+struct NamedOnPanic(Who);
+
+impl Drop for NamedOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the subject was {:?}", self.0);
+        }
+    }
+}
