@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// Names of all plugins of the suite; a multicall executable answers to each.
-const PLUGINS: [&str; 20] = [
+const PLUGINS: [&str; 19] = [
     "bandwidth",
     "bridge",
     "dhcp",
@@ -23,7 +23,6 @@ const PLUGINS: [&str; 20] = [
     "tuning",
     "vlan",
     "vrf",
-    "debug",
 ];
 
 /// A set of plugin executables.

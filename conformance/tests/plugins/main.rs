@@ -42,6 +42,7 @@ mod interop;
 mod layers;
 mod legacy;
 mod reference_chain;
+mod registry;
 mod security;
 mod upgrade;
 mod without_nft_compat;

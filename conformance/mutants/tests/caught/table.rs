@@ -22,6 +22,16 @@ fn every_rule_has_a_mutant_or_an_excuse() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// The kit knows the reference's plugins by itself, and each of ours by one of its own profiles.
+#[test]
+fn each_plugin_of_the_suite_has_a_profile() {
+    let profiles = Profile::built_in();
+    let has_profile = |name: &str| profiles.iter().any(|profile| profile.executable == name);
+    let names = cni_plugins::ENTRIES.iter().map(|entry| entry.name);
+    let missing: Vec<_> = names.filter(|name| *name != "noop" && !has_profile(name)).collect();
+    assert!(missing.is_empty(), "no profile in cni-conformance/src/profile/built_in.rs: {missing:?}");
+}
+
 #[test]
 fn mutants_name_what_there_is() {
     let is_rule = |id: &str| rules::all().chain(stress::rules()).any(|rule| rule.id == id);

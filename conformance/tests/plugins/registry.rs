@@ -1,0 +1,133 @@
+//! Tables that name all plugins have those of the list `plugins!`; each key that a plugin parses is used.
+
+use crate::subjects::skip;
+use conformance::{kinds, scenes};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use testns::Subject;
+
+/// A line of the list.
+struct Line {
+    kind: &'static str,
+    name: &'static str,
+    /// Below `plugins`.
+    folder: &'static str,
+}
+
+macro_rules! table {
+    ($($kind:ident $plugin:path, $folder:literal;)*) => {
+        const PLUGINS: &[Line] = &[$(
+            Line { kind: stringify!($kind), name: <$plugin as skel::Plugin>::NAME, folder: $folder },
+        )*];
+    };
+}
+
+cni_plugins::plugins!(table);
+
+/// The plugins of a kind.
+fn of_kind(kind: &str) -> BTreeSet<&'static str> {
+    PLUGINS.iter().filter(|line| line.kind == kind).map(|line| line.name).collect()
+}
+
+/// The root of the sources; `None`, with a SKIP line, where they are not on this machine.
+fn sources() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    if !root.exists() {
+        skip("the source is not on this machine");
+    }
+    Some(root.to_owned()).filter(|root| root.exists())
+}
+
+#[test]
+fn a_tests_node_has_all_plugins() {
+    let of_nodes = Subject::Multicall("any".into()).executables().into_iter().map(|(name, _)| name);
+    let entries = cni_plugins::ENTRIES.iter().map(|entry| entry.name.to_owned());
+    assert_eq!(of_nodes.collect::<BTreeSet<_>>(), entries.collect());
+}
+
+#[test]
+fn tests_by_kind_have_all_interface_plugins_and_all_chained_ones() {
+    assert_eq!(kinds::ALL.iter().map(|kind| kind.name).collect::<BTreeSet<_>>(), of_kind("interface"));
+    assert_eq!(scenes::SCENES.iter().map(|scene| scene.plugin).collect::<BTreeSet<_>>(), of_kind("chained"));
+}
+
+/// What README.md calls the kinds.
+fn in_words(kind: &str) -> &str {
+    match kind {
+        "address" => "addresses",
+        "loopback" => "interface",
+        kind => kind,
+    }
+}
+
+#[test]
+fn the_readme_has_a_row_for_each_plugin() {
+    let Some(root) = sources() else { return };
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let row = |line: &Line| format!("| [`{}`](plugins/{}) | {} |", line.name, line.folder, in_words(line.kind));
+    let missing: Vec<_> = PLUGINS.iter().map(row).filter(|row| !readme.contains(row)).collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+    let all = readme.lines().find(|line| line.starts_with("| [`plugins`](plugins) | ")).unwrap();
+    let names: Vec<_> = all.split(&[' ', ',', ':'][..]).collect();
+    let missing: Vec<_> = PLUGINS.iter().filter(|line| !names.contains(&line.name)).map(|line| line.name).collect();
+    assert!(missing.is_empty(), "{all:?} lacks {missing:?}");
+    let rows = readme.lines().filter(|line| line.ends_with("/README.md) |")).count();
+    assert_eq!(rows, PLUGINS.len() + 1, "with noop, which the list does not have");
+}
+
+/// The Rust files of a crate's `src`, without those of tests, and without what a file has in its own module of tests.
+fn code(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            code(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+            found.insert(path, text);
+        }
+    }
+}
+
+/// The public fields of the public structs in a file: what its plugin gets from its keys.
+fn fields(text: &str) -> Vec<&str> {
+    let mut fields = Vec::new();
+    let mut is_inside = false;
+    for line in text.lines() {
+        is_inside = is_inside && line != "}" || line.starts_with("pub struct ") && line.ends_with('{');
+        let name = line.strip_prefix("    pub ").and_then(|line| line.split_once(": "));
+        fields.extend(name.filter(|_| is_inside).map(|(name, _)| name));
+    }
+    fields
+}
+
+/// Whether code reads a field of this name: `.name`, but no call of a method.
+fn reads(text: &str, field: &str) -> bool {
+    text.match_indices(&format!(".{field}")).any(|(at, found)| {
+        let next = text[at + found.len()..].chars().next().unwrap_or(' ');
+        !next.is_alphanumeric() && next != '_' && next != '('
+    })
+}
+
+#[test]
+fn each_key_that_is_parsed_is_used() {
+    let Some(root) = sources() else { return };
+    let mut count = 0;
+    let mut unused = Vec::new();
+    for line in PLUGINS {
+        let mut files = BTreeMap::new();
+        code(&root.join("plugins").join(line.folder).join("src"), &mut files);
+        for conf in files.iter().filter(|(path, text)| path.ends_with("conf.rs") || text.contains("pub struct Conf {"))
+        {
+            for field in fields(conf.1) {
+                count += 1;
+                if !files.values().any(|text| reads(text, field)) {
+                    unused.push(format!("{}: {field}", line.name));
+                }
+            }
+        }
+    }
+    assert!(count > 80, "only {count} fields were found");
+    assert!(unused.is_empty(), "parsed and never used: {unused:#?}");
+}
