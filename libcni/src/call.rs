@@ -3,7 +3,7 @@
 use crate::cache::Noted;
 use crate::call_log;
 use crate::limits::Limits;
-use crate::{Runtime, watch};
+use crate::{Runtime, spans};
 use cni_spec::exec::{self, CallEnv, Group};
 use cni_spec::{CniError, Code, Command};
 use std::path::Path;
@@ -85,7 +85,7 @@ impl AsRef<CniError> for Failure {
 impl PluginCall<'_> {
     /// Makes the call and returns the plugin's stdout.
     pub(crate) async fn make(self) -> Result<Vec<u8>, Failure> {
-        watch::call(self.command, self.plugin, self.make_in_span()).await
+        spans::call(self.command, self.plugin, self.make_in_span()).await
     }
 
     async fn make_in_span(mut self) -> Result<Vec<u8>, Failure> {

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::inventory::{Inventory, OnNode, Survey};
 use crate::limits::Limits;
 use crate::lock::Held;
-use crate::{Runtime, name, watch};
+use crate::{Runtime, name, spans};
 use cni_spec::{Command, NetworkName};
 use std::collections::BTreeSet;
 
@@ -158,7 +158,7 @@ impl Collection<'_> {
 
     async fn run(&self, valid: &[AttachmentId], seen: Option<&[AttachmentId]>) -> Result<(), Error> {
         let about = Operation::on(&self.runtime, Command::Gc, self.network, None);
-        watch::operation(about, self.run_in_span(valid, seen)).await
+        spans::operation(about, self.run_in_span(valid, seen)).await
     }
 
     async fn run_in_span(&self, valid: &[AttachmentId], seen: Option<&[AttachmentId]>) -> Result<(), Error> {
@@ -187,6 +187,6 @@ impl Collection<'_> {
     async fn del(&self, cached: &Cached) -> Result<(), Error> {
         let Cached { attachment, .. } = cached;
         let about = Operation::on(&self.runtime, Command::Del, self.network, Some(&attachment.id));
-        watch::operation(about, async { self.runtime.del_under_lock(self.network, &self.name, attachment).await }).await
+        spans::operation(about, async { self.runtime.del_under_lock(self.network, &self.name, attachment).await }).await
     }
 }

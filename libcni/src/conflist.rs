@@ -6,9 +6,9 @@
 use crate::Attachment;
 use crate::derive::{Added, stdin};
 use crate::error::Error;
+use crate::plain_file;
 use crate::plugin_object::PluginObject;
 use crate::raw::{ObjectWriter, RawObject, decode, shown};
-use crate::regular;
 use cni_spec::version::parse_number;
 use cni_spec::{CniError, Code, NetworkName, SpecVersion, json};
 use serde_json::value::RawValue;
@@ -267,7 +267,7 @@ impl NetworkConf {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    regular::read(path).map_err(|source| Error::ReadConfig { path: path.to_owned(), source })
+    plain_file::read(path).map_err(|source| Error::ReadConfig { path: path.to_owned(), source })
 }
 
 fn config_error(path: &Path, error: CniError) -> Error {

@@ -3,8 +3,8 @@
 use crate::attachment::{Attachment, AttachmentId, CapabilityArgs};
 use crate::conflist::NetworkConf;
 use crate::namespace::{Mark, Namespace, is_of_earlier_boot};
+use crate::plain_file;
 use crate::process::{ProcessId, Running};
-use crate::regular;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cni_spec::{AddResult, CniArgs, CniError, Code, ContainerId, IfName, NetworkName, SpecVersion, json};
@@ -245,8 +245,8 @@ fn sandbox(result: &RawValue, ifname: &IfName) -> Option<String> {
 
 /// The bytes of an entry's file, and the file.
 pub(crate) fn read(path: &Path) -> io::Result<(Stamp, Vec<u8>)> {
-    let file: File = regular::open(path)?;
-    Ok((Stamp::of(&file.metadata()?)?, regular::read_whole(file)?))
+    let file: File = plain_file::open(path)?;
+    Ok((Stamp::of(&file.metadata()?)?, plain_file::read_whole(file)?))
 }
 
 /// `Ok(None)`: it has just been deleted, or it has the oldest format, which does not name its attachment.

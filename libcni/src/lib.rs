@@ -45,13 +45,13 @@
 // Input.
 mod attachment;
 pub mod conflist;
+pub mod plain_file;
 mod plugin_object;
 mod raw;
-pub mod regular;
 
 // Execution.
 mod add;
-mod aside;
+mod blocking;
 mod call;
 mod call_log;
 mod cancellation;
@@ -62,9 +62,9 @@ mod derive;
 mod forget;
 mod limits;
 mod settings;
+mod spans;
 mod stderr;
 mod versions;
-mod watch;
 
 // Stored state and errors.
 pub mod cache;
@@ -78,8 +78,8 @@ mod namespace;
 mod orphans;
 mod process;
 
-pub use aside::aside;
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
+pub use blocking::aside;
 pub use cache::Cache;
 pub use call_log::CallLog;
 pub use cancellation::Cancellation;
@@ -211,7 +211,7 @@ impl Runtime {
     /// [`Error::Cache`]; [`Error::Attached`]; [`Error::Locked`]; [`Error::Orphans`] if an earlier ADD was not finished and
     /// its plugins cannot be ended.
     pub async fn add(&self, network: &NetworkConf, attachment: &Attachment) -> Result<AddResult, Error> {
-        watch::operation(Operation::on(self, Command::Add, network, Some(&attachment.id)), async {
+        spans::operation(Operation::on(self, Command::Add, network, Some(&attachment.id)), async {
             Add::new(self, network, &name(network)?, attachment).run().await
         })
         .await
@@ -225,7 +225,7 @@ impl Runtime {
     /// [`Error::NoCheck`] for versions below 0.4.0; [`Error::Incomplete`] for an intent; [`Error::CachedResult`] when
     /// the cached result is invalid in the network's version; [`Error::Plugin`].
     pub async fn check(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
-        watch::operation(Operation::on(self, Command::Check, network, Some(&attachment.id)), async {
+        spans::operation(Operation::on(self, Command::Check, network, Some(&attachment.id)), async {
             let name = name(network)?;
             let version = network.version().map_err(Error::Invalid)?;
             if !version.has_check() {
@@ -259,7 +259,7 @@ impl Runtime {
     /// [`Error::Plugin`]; [`Error::Several`] when it continues after errors; [`Error::Cache`] when the entry cannot be
     /// removed; [`Error::Orphans`] if an unfinished ADD's plugins cannot be ended.
     pub async fn del(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
-        watch::operation(Operation::on(self, Command::Del, network, Some(&attachment.id)), async {
+        spans::operation(Operation::on(self, Command::Del, network, Some(&attachment.id)), async {
             let runtime = self.bounded();
             let name = name(network)?;
             let _held = runtime.lock_for_del(&name, &attachment.id).await?;
@@ -293,7 +293,7 @@ impl Runtime {
             log: present.and_then(|present| present.log.as_deref()),
             id: Some(&cached.attachment.id),
         };
-        watch::operation(about, async {
+        spans::operation(about, async {
             let runtime = self.bounded();
             let present = present.filter(|present| present.name == cached.network.as_str());
             let _held = runtime.lock_for_del(&cached.network, &cached.attachment.id).await?;
@@ -334,7 +334,7 @@ impl Runtime {
     /// # Errors
     /// [`Error::Plugin`].
     pub async fn status(&self, network: &NetworkConf) -> Result<(), Error> {
-        watch::operation(Operation::on(self, Command::Status, network, None), async {
+        spans::operation(Operation::on(self, Command::Status, network, None), async {
             name(network)?;
             if !network.version().map_err(Error::Invalid)?.has_gc() {
                 return Ok(());
@@ -351,7 +351,7 @@ impl Runtime {
     /// Every error that was found, as one or as [`Error::Several`].
     pub async fn validate(&self, network: &NetworkConf) -> Result<BTreeSet<String>, Error> {
         let about = Operation::on(self, Command::Version, network, None);
-        watch::operation(about, versions::validate(self, network)).await
+        spans::operation(about, versions::validate(self, network)).await
     }
 
     /// The executables of a network's plugins, in order.
@@ -368,7 +368,7 @@ impl Runtime {
     /// [`Error::Plugin`].
     pub async fn version(&self, plugin: &PluginType) -> Result<VersionInfo, Error> {
         let about = Operation { runtime: self, command: Command::Version, network: "", log: None, id: None };
-        watch::operation(about, versions::version(self, plugin)).await
+        spans::operation(about, versions::version(self, plugin)).await
     }
 
     /// The cached result in the form of `version`.

@@ -3,6 +3,7 @@
 mod add;
 mod add_result;
 mod attached;
+mod cases;
 mod check;
 mod concurrency;
 mod configuration;
@@ -17,7 +18,6 @@ mod named;
 mod parameters;
 mod relied;
 mod results;
-mod rows;
 mod status;
 mod tamper;
 mod version;

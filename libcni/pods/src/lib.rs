@@ -30,7 +30,7 @@ mod tear_down;
 // Locks, tracing and errors.
 mod error;
 mod lock;
-mod watch;
+mod spans;
 
 pub use error::{BandwidthError, Error, Known, RequestError, SetUpError};
 pub use gc::{Collected, Gc};

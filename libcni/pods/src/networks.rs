@@ -12,13 +12,13 @@
 //! (`usable`, `versions`), and the notification of changes (`folder`, `watch`, `mounts`).
 
 mod folder;
+mod inotify;
 mod mounts;
 mod reason;
 mod scan;
 mod usable;
 mod versions;
 mod walk;
-mod watch;
 
 pub use folder::Folder;
 pub use reason::{PassedOver, Problem, Reason, WatchError};

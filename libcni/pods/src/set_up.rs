@@ -8,8 +8,8 @@ use crate::pod::Pod;
 use crate::pod_netns::PodNetns;
 use crate::pods::{Order, Pods};
 use crate::sandbox_state::{self, SandboxState};
+use crate::spans;
 use crate::status::Status;
-use crate::watch;
 use cni_spec::{AddResult, IfName, NetworkName};
 use futures::future::join_all;
 use libcni::{Attachment, AttachmentId, NetworkConf};
@@ -36,7 +36,7 @@ impl Pods {
     /// Every error of every network, and what the rollback left behind. [`Error::Request`], [`Error::Busy`] and
     /// [`Error::AlreadyUp`] come alone: no plugin has run.
     pub async fn set_up(&self, pod: &Pod) -> Result<Status, SetUpError> {
-        watch::pod(Operation::SetUp, &pod.id, async { self.set_up_in_span(pod).await }).await
+        spans::pod(Operation::SetUp, &pod.id, async { self.set_up_in_span(pod).await }).await
     }
 
     async fn set_up_in_span(&self, pod: &Pod) -> Result<Status, SetUpError> {

@@ -7,7 +7,7 @@ use crate::loopback::{self, Loopback};
 use crate::pod::{Dns, PodId};
 use crate::pods::Pods;
 use crate::set_up::network_error;
-use crate::watch;
+use crate::spans;
 use cni_spec::{AddResult, IfName, NetworkName, SpecVersion};
 use futures::future::join_all;
 use libcni::Cached;
@@ -149,7 +149,7 @@ impl Pods {
     /// # Errors
     /// As [`Pods::status`]; [`Error::Busy`]; [`Error::Unfinished`]; and each network's error of CHECK.
     pub async fn check(&self, pod: &PodId) -> Result<Status, Error> {
-        watch::pod(Operation::Check, pod, async { self.check_in_span(pod).await }).await
+        spans::pod(Operation::Check, pod, async { self.check_in_span(pod).await }).await
     }
 
     async fn check_in_span(&self, pod: &PodId) -> Result<Status, Error> {

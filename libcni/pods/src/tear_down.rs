@@ -7,7 +7,7 @@ use crate::loopback::{self, Loopback};
 use crate::pod::{Pod, PodId};
 use crate::pods::Pods;
 use crate::set_up::network_error;
-use crate::watch;
+use crate::spans;
 use cni_spec::exec::GRACE;
 use cni_spec::{CniArgs, Code, IfName};
 use libcni::{Attachment, AttachmentId, Cached};
@@ -47,7 +47,7 @@ impl Pods {
     /// [`Error::Busy`]; [`Error::Cache`]; each network's error, as one or as [`Error::Several`].
     pub async fn tear_down(&self, pod: impl Into<TearDown>) -> Result<(), Error> {
         let TearDown(pod) = pod.into();
-        watch::pod(Operation::TearDown, &pod.id, async { self.tear_down_in_span(&pod).await }).await
+        spans::pod(Operation::TearDown, &pod.id, async { self.tear_down_in_span(&pod).await }).await
     }
 
     async fn tear_down_in_span(&self, pod: &Pod) -> Result<(), Error> {

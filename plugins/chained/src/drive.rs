@@ -9,7 +9,7 @@ use interface::undo::not_done;
 use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 
 use crate::attached::Attached;
-use crate::own::{Call, ChainedPlugin, Collecting, Removing};
+use crate::plugin::{Call, ChainedPlugin, Collecting, Removing};
 use crate::site::Site;
 use crate::undo::Txn;
 

@@ -11,7 +11,7 @@
 //! | [`undo`] | how a failed ADD takes its changes back |
 //! | [`mod@lock`] | a lock for what all calls of a plugin in one container share |
 
-pub mod own;
+pub mod plugin;
 
 pub mod attached;
 pub mod site;
@@ -26,7 +26,7 @@ pub use interface::conf::invalid;
 pub use interface::failed;
 pub use interface::preview::{Preview, Shown};
 pub use lock::lock;
-pub use own::{Call, ChainedPlugin, Collecting, Removing};
+pub use plugin::{Call, ChainedPlugin, Collecting, Removing};
 pub use site::Site;
 pub use skel;
 pub use skel::Timer;

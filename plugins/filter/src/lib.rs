@@ -70,7 +70,7 @@ impl fmt::Debug for Known<'_> {
 #[derive(Debug)]
 pub struct Filter {
     nft: Nft,
-    asked: iptables::world::Asked,
+    asked: iptables::variant::Asked,
     search_path: String,
 }
 
@@ -80,7 +80,7 @@ impl Filter {
     /// # Errors
     /// `EPROTONOSUPPORT`: the kernel has no nfnetlink.
     pub fn open() -> Result<Self> {
-        Ok(Self { nft: Nft::open("the host")?, asked: iptables::world::Asked::default(), search_path: String::new() })
+        Ok(Self { nft: Nft::open("the host")?, asked: iptables::variant::Asked::default(), search_path: String::new() })
     }
 
     /// The same, searching iptables in these folders (`PATH`) before the system's folders.
@@ -96,7 +96,7 @@ impl Filter {
     /// # Errors
     /// The refusal of the kernel or iptables.
     pub fn iptables(&mut self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Table<'_>>> {
-        iptables::world::for_new_rules(&mut self.nft, &mut self.asked, &self.search_path, family, name)
+        iptables::variant::for_new_rules(&mut self.nft, &mut self.asked, &self.search_path, family, name)
     }
 
     /// The same, changed by the programs that this node calls `iptables`, of whichever variant: for rules with options
@@ -109,7 +109,7 @@ impl Filter {
         family: Family,
         name: iptables::TableName,
     ) -> Result<Option<iptables::Table<'static>>> {
-        iptables::world::by_program(&self.search_path, family, name)
+        iptables::variant::by_program(&self.search_path, family, name)
     }
 
     /// Works on one of iptables' tables in each variant that may have rules of it: in nf_tables, then the legacy one, if it
@@ -123,8 +123,8 @@ impl Filter {
         name: iptables::TableName,
         work: &mut dyn FnMut(&mut iptables::Table<'_>) -> Result<()>,
     ) -> Result<()> {
-        let done = work(&mut iptables::world::in_nftables(&mut self.nft, family, name));
-        match iptables::world::in_legacy(&self.search_path, family, name)? {
+        let done = work(&mut iptables::variant::in_nftables(&mut self.nft, family, name));
+        match iptables::variant::in_legacy(&self.search_path, family, name)? {
             Some(mut legacy) => done.and(work(&mut legacy)),
             None => done,
         }
@@ -132,7 +132,7 @@ impl Filter {
 
     /// A table of this suite in nf_tables, where [`Filter::iptables`] has none and the config names no backend. Logs so, once.
     pub fn native_instead(&mut self, table: iptables::NativeTable) -> iptables::Table<'_> {
-        iptables::world::note_native();
+        iptables::variant::note_native();
         self.native(table)
     }
 
@@ -189,9 +189,9 @@ impl Filter {
                 return Ok(());
             }
             if backend == Backend::Iptables {
-                return Err(iptables::world::none(Family::Ip));
+                return Err(iptables::variant::none(Family::Ip));
             }
-            iptables::world::note_native();
+            iptables::variant::note_native();
         }
         masquerade::add(&mut self.nft, attachment, addresses)
     }
@@ -238,7 +238,7 @@ impl Filter {
                 return Ok(());
             }
             if backend == Backend::Iptables {
-                return Err(iptables::world::none(Family::Ip));
+                return Err(iptables::variant::none(Family::Ip));
             }
         }
         masquerade::probe(&mut self.nft).map_err(|error| lacking(error, "masquerade", "nft_chain_nat and nft_masq"))

@@ -18,7 +18,7 @@ use skel::request::Raw;
 use skel::{DelRequest, Delegate, GcRequest, NetnsPath, Timer};
 
 use crate::erased::{self, Collect};
-use crate::own::{InterfacePlugin, Uncollected};
+use crate::plugin::{InterfacePlugin, Uncollected};
 use crate::reserved::Reserved;
 use crate::whose::Evidence;
 use crate::{failed, host_veth, lease, pod, veth};

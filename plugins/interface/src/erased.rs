@@ -13,8 +13,8 @@ use skel::request::Raw;
 use crate::apply::Stage;
 use crate::check::Look;
 use crate::detach::Detaching;
-use crate::own::{Call, InterfacePlugin, LinkKind, OwnStep, Uncollected, Verb};
 use crate::plan::{Plan, Side, Turn};
+use crate::plugin::{Call, InterfacePlugin, LinkKind, OwnStep, Uncollected, Verb};
 use crate::pod::Pod;
 
 /// A plugin's own step.

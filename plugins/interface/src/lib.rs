@@ -26,8 +26,8 @@
 //! | [`error`] | from [`netops::OpError`] to [`cni_spec::CniError`] |
 
 mod erased;
-pub mod own;
 pub mod plan;
+pub mod plugin;
 
 pub mod attach;
 pub mod detach;
@@ -59,8 +59,8 @@ pub use apply::Stage;
 pub use check::Look;
 pub use detach::Detaching;
 pub use error::failed;
-pub use own::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, OwnStep, Uncollected, Verb};
 pub use plan::{Plan, Side, Step};
+pub use plugin::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, OwnStep, Uncollected, Verb};
 pub use preview::{Preview, Shown};
 pub use skel;
 pub use skel::mark;

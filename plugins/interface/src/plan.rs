@@ -15,7 +15,7 @@ use netops::route::Route;
 
 use crate::container::{self, Dad, Options, RouterAdvertisements, Sysctl};
 use crate::erased::OwnIndex;
-use crate::own::OwnStep;
+use crate::plugin::OwnStep;
 use crate::{conf, host_veth, stacked};
 
 /// The end of a link that a step is about.

@@ -7,8 +7,8 @@ use skel::AddRequest;
 use crate::attach::require_ipam;
 use crate::check::Look;
 use crate::lease::refuse_empty;
-use crate::own::{Call, InterfacePlugin, OwnStep, Verb};
 use crate::plan::{Plan, Side, Step};
+use crate::plugin::{Call, InterfacePlugin, OwnStep, Verb};
 use crate::pod::Pod;
 use crate::{conf, failed};
 

@@ -7,8 +7,8 @@ use netops::link::{self, Kind, Link, LinkName, NewLink, Sight, ipvlan, macvlan};
 use netops::{Errno, Kernel, Netns, OpError, pair, route};
 
 use crate::conf::{self, invalid};
-use crate::own::Verb;
 use crate::plan::{Create, Side};
+use crate::plugin::Verb;
 use crate::pod::Pod;
 use crate::{check, failed, status};
 

@@ -9,7 +9,7 @@ use skel::StatusRequest;
 use skel::request::Raw;
 
 use crate::attach::require_ipam;
-use crate::own::InterfacePlugin;
+use crate::plugin::InterfacePlugin;
 use crate::{conf, failed};
 
 /// Reports whether ADD could be served.

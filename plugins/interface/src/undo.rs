@@ -14,7 +14,7 @@ use netops::{Kernel, OpError, unlink};
 use skel::Delegate;
 
 use crate::host_veth;
-use crate::own::LinkKind;
+use crate::plugin::LinkKind;
 use crate::pod::Pod;
 
 /// The undo of one change of ADD.

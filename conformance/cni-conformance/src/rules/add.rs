@@ -4,7 +4,7 @@ use super::attached::{
     Attached, foreign_result, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, refused, skip, unchanged,
     with_key, with_kit_ipam,
 };
-use super::rows::{before, each, newest, since};
+use super::cases::{before, each, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form;

@@ -1,7 +1,7 @@
 //! SPEC 5, Success: what a result promises is what the kernel has. Its form is asked for elsewhere.
 
 use super::attached::{Attached, Interface, Ip, skip};
-use super::rows::{each, newest, since};
+use super::cases::{each, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;

@@ -2,8 +2,8 @@
 
 use super::add_result::leads_to;
 use super::attached::{Attached, foreign_result, lay_network, skip, unchanged, with_key, with_kit_ipam};
+use super::cases::{before, since};
 use super::conventions::honours;
-use super::rows::{before, since};
 use super::tamper::{
     Harm, OTHER_MAC, change_mac, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge,
     remove_host_end, remove_interface, remove_last_address, remove_master, remove_route, rename_interface,

@@ -1,6 +1,6 @@
 //! Stress: many calls at once, for different containers, as a runtime makes them when a node comes up.
 
-use super::rows::newest;
+use super::cases::newest;
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;

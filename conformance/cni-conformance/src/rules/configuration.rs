@@ -1,7 +1,7 @@
 //! SPEC 1: what a plugin makes of its configuration. What binds runtimes and administrators is not here.
 
 use super::attached::{Attached, refused, skip, unchanged, with_key};
-use super::rows::newest;
+use super::cases::newest;
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam;

@@ -2,7 +2,7 @@
 //!
 //! The conventions name plugins for each of them; another one is bound where its config enables the capability.
 
-use super::rows::newest;
+use super::cases::newest;
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;

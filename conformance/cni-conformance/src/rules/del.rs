@@ -1,7 +1,7 @@
 //! SPEC 2, DEL: what it takes back, and what it must not need for that.
 
 use super::attached::{Attached, again, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, skip, unchanged};
-use super::rows::{each, newest};
+use super::cases::{each, newest};
 use super::tamper::{
     Harm, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge, remove_host_end, remove_interface,
     remove_master, remove_route, rename_interface,

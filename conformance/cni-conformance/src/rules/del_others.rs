@@ -1,7 +1,7 @@
 //! SPEC 2, DEL: what it leaves to other attachments.
 
 use super::attached::{Attached, again, lay_network, nothing_lost, pod_of_before, skip, with_key, with_kit_ipam};
-use super::rows::newest;
+use super::cases::newest;
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;

@@ -1,6 +1,6 @@
 //! SPEC 4: delegated plugins. The kit's own IPAM plugin is the witness.
 
-use super::rows::{before, newest, since};
+use super::cases::{before, newest, since};
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;

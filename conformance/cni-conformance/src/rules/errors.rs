@@ -1,6 +1,6 @@
 //! SPEC 5, Error: the object, and the codes below 100.
 
-use super::rows::{before, newest, since};
+use super::cases::{before, newest, since};
 use crate::bench::{Answer, Bench, ErrorObject};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;

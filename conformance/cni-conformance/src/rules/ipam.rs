@@ -1,6 +1,6 @@
 //! SPEC 4 and 5, IPAM plugins.
 
-use super::rows::{before, each, newest, since};
+use super::cases::{before, each, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;

@@ -1,7 +1,7 @@
 //! Rules about single plugins, which are known by their names.
 
 use super::attached::with_key;
-use super::rows::{newest, since};
+use super::cases::{newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::{NETWORK, Role};

@@ -1,7 +1,7 @@
 //! SPEC 2, Parameters: what a plugin reads from its environment.
 
 use super::attached::{Attached, lay_network, refused, skip};
-use super::rows::{newest, since};
+use super::cases::{newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;

@@ -1,6 +1,6 @@
 //! What runtimes and operators rely on without any document: texts that they match, the case of keys, exit codes.
 
-use super::rows::{before, newest, since};
+use super::cases::{before, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;

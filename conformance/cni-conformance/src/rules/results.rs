@@ -1,6 +1,6 @@
 //! SPEC 5, Success: the form of what ADD prints, in each version. Whether it is true is asked beside ADD.
 
-use super::rows::{before, each, newest, since};
+use super::cases::{before, each, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;

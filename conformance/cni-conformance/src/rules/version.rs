@@ -1,6 +1,6 @@
 //! SPEC 2, VERSION, and the versions of SPEC 1 and 5.
 
-use super::rows::{each, newest};
+use super::cases::{each, newest};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form;

@@ -4,11 +4,11 @@
 //! repeated, until one depends on nothing new. So every change after a reading is announced, and the kernel queues the
 //! events until a task reads them. That task records the change for all others; no background task is needed.
 
+use super::inotify::Watches;
 use super::mounts::Mounts;
 use super::scan::{Executable, Lookup, Scan, scan};
 use super::versions::Versions;
 use super::walk::Needs;
-use super::watch::Watches;
 use super::{Networks, Problem, WatchError, usable};
 use futures::future::select;
 use libcni::Runtime;

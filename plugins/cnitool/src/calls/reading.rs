@@ -53,7 +53,7 @@ impl Place {
 
     async fn read_file(&mut self, path: &Path, counts: &mut impl Counts) -> io::Result<()> {
         // No pipe or device, and only what is there now: other calls go on writing.
-        let mut file = libcni::regular::open(path)?;
+        let mut file = libcni::plain_file::open(path)?;
         let meta = file.metadata()?;
         let known =
             self.file.filter(|(dev, inode, at)| (*dev, *inode) == (meta.dev(), meta.ino()) && *at <= meta.len());
@@ -177,7 +177,7 @@ async fn file_back(
     filter: &Filter<'_>,
     mut each: impl FnMut(Record) -> ControlFlow<(), Want>,
 ) -> io::Result<()> {
-    let mut lines = LinesBack::of(libcni::regular::open(path)?)?;
+    let mut lines = LinesBack::of(libcni::plain_file::open(path)?)?;
     let mut want = Want::Taken;
     while let Some(line) = lines.next().await? {
         if want == Want::Taken && !filter.may_take(line) {

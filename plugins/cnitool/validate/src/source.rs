@@ -84,9 +84,9 @@ impl Source {
     /// Reads a file.
     ///
     /// # Errors
-    /// As [`libcni::regular::read`].
+    /// As [`libcni::plain_file::read`].
     pub fn read(path: &Path) -> io::Result<Self> {
-        Ok(Self::file(&path.display().to_string(), &libcni::regular::read(path)?))
+        Ok(Self::file(&path.display().to_string(), &libcni::plain_file::read(path)?))
     }
 
     /// Reads a stream, at most 16 MiB of it.

@@ -14,7 +14,7 @@ use netops::nft::{Family, Nft};
 
 use super::rule::{self, Is, Rule, Target, is, is_not};
 use super::table::{Edit, Found, NewRule, Table, TableName};
-use super::world::{self, Asked, FAMILIES};
+use super::variant::{self, Asked, FAMILIES};
 use crate::Known;
 use crate::owner::{Names, Stale};
 
@@ -61,7 +61,7 @@ pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addre
         if own.is_empty() {
             continue;
         }
-        let Some(mut table) = world::for_new_rules(nft, &mut Asked::default(), search_path, family, TableName::Nat)?
+        let Some(mut table) = variant::for_new_rules(nft, &mut Asked::default(), search_path, family, TableName::Nat)?
         else {
             return Ok(false);
         };
@@ -141,8 +141,8 @@ fn additions(attachment: Names<'_>, addresses: &[IpNetwork], family: Family, see
 pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>, known: Known<'_>) -> Result<()> {
     let mut outcome = Ok(());
     for family in FAMILIES {
-        let mut removed = take_out(&mut world::in_nftables(nft, family, TableName::Nat), attachment, known);
-        if let Some(mut legacy) = world::in_legacy(known.search_path, family, TableName::Nat)? {
+        let mut removed = take_out(&mut variant::in_nftables(nft, family, TableName::Nat), attachment, known);
+        if let Some(mut legacy) = variant::in_legacy(known.search_path, family, TableName::Nat)? {
             removed = removed.and(take_out(&mut legacy, attachment, known));
         }
         outcome = outcome.and(removed);
@@ -272,8 +272,8 @@ pub(crate) fn gc(nft: &mut Nft, search_path: &str, network: &str, of: &Sweep<Nam
     let chains = of.by(Names::iptables_chain);
     let mut outcome = Ok(());
     for family in FAMILIES {
-        let mut swept = sweep(&mut world::in_nftables(nft, family, TableName::Nat), network, &stale, &chains);
-        if let Some(mut legacy) = world::in_legacy(search_path, family, TableName::Nat)? {
+        let mut swept = sweep(&mut variant::in_nftables(nft, family, TableName::Nat), network, &stale, &chains);
+        if let Some(mut legacy) = variant::in_legacy(search_path, family, TableName::Nat)? {
             swept = swept.and(sweep(&mut legacy, network, &stale, &chains));
         }
         outcome = outcome.and(swept);
@@ -292,8 +292,8 @@ pub(crate) struct Jump {
 pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Vec<Jump>> {
     let mut found = Vec::new();
     for family in FAMILIES {
-        found.extend(world::in_nftables(nft, family, TableName::Nat).list(POSTROUTING)?.unwrap_or_default());
-        if let Some(mut legacy) = world::in_legacy(search_path, family, TableName::Nat)? {
+        found.extend(variant::in_nftables(nft, family, TableName::Nat).list(POSTROUTING)?.unwrap_or_default());
+        if let Some(mut legacy) = variant::in_legacy(search_path, family, TableName::Nat)? {
             found.extend(legacy.list(POSTROUTING)?.unwrap_or_default());
         }
     }
@@ -388,13 +388,13 @@ pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Names<'_>, add
         if own.peek().is_none() {
             continue;
         }
-        let mut table = world::in_nftables(nft, family, TableName::Nat);
+        let mut table = variant::in_nftables(nft, family, TableName::Nat);
         let mut seen = observe(&mut table, &chain)?;
         if seen.is_some() {
             table.expect_packets(POSTROUTING)?;
         }
         if seen.is_none()
-            && let Some(mut legacy) = world::in_legacy(search_path, family, TableName::Nat)?
+            && let Some(mut legacy) = variant::in_legacy(search_path, family, TableName::Nat)?
         {
             seen = observe(&mut legacy, &chain)?;
         }
@@ -436,12 +436,12 @@ fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Opti
 /// The chain that would have the rules receives no packets, or a privilege is missing. Errors of IPv6 alone are logged:
 /// the network may not use it.
 pub(crate) fn probe(nft: &mut Nft, search_path: &str) -> Result<bool> {
-    let Some(mut table) = world::for_new_rules(nft, &mut Asked::default(), search_path, Family::Ip, TableName::Nat)?
+    let Some(mut table) = variant::for_new_rules(nft, &mut Asked::default(), search_path, Family::Ip, TableName::Nat)?
     else {
         return Ok(false);
     };
     table.expect_packets(POSTROUTING)?;
-    if let Err(error) = world::in_nftables(nft, Family::Ip6, TableName::Nat).expect_packets(POSTROUTING) {
+    if let Err(error) = variant::in_nftables(nft, Family::Ip6, TableName::Nat).expect_packets(POSTROUTING) {
         tracing::warn!(%error, "ipMasq will fail for IPv6 addresses");
     }
     Ok(true)

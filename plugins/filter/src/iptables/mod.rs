@@ -72,7 +72,7 @@ pub mod seen;
 mod once;
 
 pub(crate) mod executable;
-pub(crate) mod world;
+pub(crate) mod variant;
 
 pub(crate) mod masquerade;
 
@@ -80,7 +80,7 @@ pub use executable::unusable_input;
 pub use native::{NativeTable, NotNative};
 pub use rule::Rule;
 pub use table::{Before, Edit, Found, NewRule, PutBack, Table, TableName};
-pub use world::{Variants, in_legacy, variants_with_rules};
+pub use variant::{Variants, in_legacy, variants_with_rules};
 
 /// The words of a line as `iptables-restore` splits it, for [`crate::fuzzing`].
 pub(crate) fn words(line: &str) -> Vec<String> {

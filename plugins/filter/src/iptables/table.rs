@@ -18,7 +18,7 @@ use netops::{Errno, OpError};
 use super::executable::{self, Program};
 use super::native::{self, NativeTable, NotNative};
 use super::rule::Rule;
-use super::{decode, encode, parse, world, xt};
+use super::{decode, encode, parse, variant, xt};
 use crate::{base, race};
 use edit::{line, missing_base_chains, nft_changes};
 
@@ -164,7 +164,7 @@ impl<'a> Table<'a> {
     pub(crate) fn is_of_legacy(&self) -> bool {
         match &self.world {
             World::Netlink(_) => false,
-            World::Program { text, .. } => world::is_legacy(text),
+            World::Program { text, .. } => variant::is_legacy(text),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::conf::{Conf, Reclaim};
 use crate::fault::fault;
 use crate::range::{RangeSet, Span};
 use crate::resolv;
-use crate::shelf::Shelf;
+use crate::source::Shelf;
 use crate::store::released::{self, Released};
 use crate::store::{Reserved, Store, content_of};
 

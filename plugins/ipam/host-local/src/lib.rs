@@ -24,7 +24,7 @@ mod add;
 mod check;
 mod del;
 mod gc;
-mod shelf;
+mod source;
 mod status;
 
 use cni_spec::{AddResult, CniError};
@@ -81,5 +81,5 @@ fn asked(request: &AddRequest<Conf>) -> Result<Conf, CniError> {
 /// # Errors
 /// Errors that ADD would report.
 pub fn foresee(request: &AddRequest<Conf>) -> Result<Option<AddResult>, CniError> {
-    shelf::foresee(&asked(request)?, &request.attachment)
+    source::foresee(&asked(request)?, &request.attachment)
 }

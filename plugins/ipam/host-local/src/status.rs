@@ -18,7 +18,7 @@ use crate::fault::fault;
 use crate::index::Index;
 use crate::inventory::list_held;
 use crate::range::{RangeSet, Span};
-use crate::shelf::first_not_in;
+use crate::source::first_not_in;
 use crate::store::notes::Notes;
 use crate::store::{released, room};
 

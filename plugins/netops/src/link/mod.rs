@@ -10,8 +10,8 @@ mod new;
 mod read;
 mod router;
 mod settings;
-mod sight;
 mod transfer;
+mod without_lock;
 
 pub mod bridge;
 pub mod details;
@@ -28,9 +28,9 @@ pub use name::{LinkName, NAME_BYTES_MAX, NameError, is_name};
 pub use new::{NewLink, Place, create};
 pub use router::{Advertised, advertised};
 pub use settings::{Settings, add_alt_names, delete_alt_names, set};
-pub use sight::{BridgeVlans, Sight, see};
 pub use transfer::{Before, transfer, transfer_by_way};
 pub use veth::{Veth, create_free_veth, create_veth};
+pub use without_lock::{BridgeVlans, Sight, see};
 
 use std::collections::BTreeMap;
 
