@@ -57,7 +57,7 @@ impl<'a> Add<'a> {
 
     pub(crate) async fn run(mut self) -> Result<AddResult, Error> {
         let Chain { runtime, network, .. } = self.chain;
-        let version = network.version().map_err(Error::Invalid)?;
+        let version = network.version()?;
         if network.plugins.is_empty() {
             let msg = format!("cannot add to network {}: it has no plugins", self.name);
             return Err(Error::Invalid(CniError::new(Code::INVALID_CONFIG, msg)));

@@ -66,7 +66,7 @@ impl Failure {
     /// Whether the error says that what the plugin is to make is there already. The reference's host-local has no code for
     /// that.
     fn is_taken(&self) -> bool {
-        let CniError { code, msg, details } = &self.error;
+        let CniError { code, msg, details, .. } = &self.error;
         let has_address = |text: &String| text.contains("duplicate allocation is not allowed");
         *code == Code::EXISTS || has_address(msg) || has_address(details)
     }

@@ -237,7 +237,7 @@ pub(crate) fn plugin_error(plugin: &PluginObject, command: Command, error: CniEr
 /// Whether a plugin reports that something other than an executable is absent: this is the phrase of Go programs, which
 /// add `exec` if they could not start a program.
 fn is_about_absence(failure: &Failure) -> bool {
-    let CniError { code, msg, details } = &failure.error;
+    let CniError { code, msg, details, .. } = &failure.error;
     let says = |phrase: &str| msg.contains(phrase) || details.contains(phrase);
     failure.stage == Stage::Printed
         && *code != Code::DELEGATE

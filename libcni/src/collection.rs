@@ -101,7 +101,7 @@ impl Gc<'_> {
         let collection = Collection { cached: known, ..runtime.locked(network).await? };
         // For what is in this cache the list decides.
         let is_to_go = |found: &OnNode| found.id.as_ref().is_some_and(|id| others.contains(id));
-        let survey = Survey::of(node, network, valid, &others, is_to_go).map_err(Error::Invalid)?;
+        let survey = Survey::of(node, network, valid, &others, is_to_go)?;
         let kept = survey.kept.clone();
         collection.gc(&survey).await?;
         Ok(kept)
@@ -141,7 +141,7 @@ impl Collection<'_> {
     /// # Errors
     /// As [`Gc::with_inventory`].
     pub async fn gc(self, survey: &Survey) -> Result<(), Error> {
-        let valid = survey.all_valid().map_err(Error::Invalid)?;
+        let valid = survey.all_valid()?;
         let cached = self.cached.iter().map(|cached| &cached.attachment.id);
         let seen: BTreeSet<_> = survey.seen().chain(cached).collect();
         let seen: Vec<_> = seen.into_iter().cloned().collect();
@@ -178,7 +178,7 @@ impl Collection<'_> {
             }
             Err(error) => errors.push(error),
         }
-        if self.network.version().map_err(Error::Invalid)?.has_gc() {
+        if self.network.version()?.has_gc() {
             errors.extend(Chain::new(&self.runtime, self.network, Command::Gc).gc(&valid, seen).await);
         }
         Error::join(errors).map_or(Ok(()), Err)

@@ -278,6 +278,11 @@ fn invalid(reason: String) -> CniError {
     CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {reason}"))
 }
 
+/// An error about a key of the list.
+fn invalid_at(key: &str) -> impl Fn(String) -> CniError {
+    move |reason| invalid(reason).at_key(key)
+}
+
 fn parse_object(bytes: &[u8]) -> Result<RawObject, CniError> {
     RawObject::parse(bytes)
         .map_err(|error| CniError::new(Code::DECODING, format!("cannot parse network config: {error}")))
@@ -300,13 +305,14 @@ impl List {
     }
 
     fn from_object(object: RawObject) -> Result<Self, CniError> {
-        let name = decode("name", object.find("name")).map_err(invalid)?;
+        let name = decode("name", object.find("name")).map_err(invalid_at("name"))?;
         let name = name.ok_or_else(|| invalid("missing network name".into()))?;
         let only_inlined = flag(&object, "loadOnlyInlinedPlugins")?;
         let plugins = match object.find("plugins") {
             Some(plugins) => parse_plugins(plugins)?,
             None if only_inlined => {
-                return Err(invalid("key plugins is missing, and loadOnlyInlinedPlugins is true".into()));
+                let reason = "key plugins is missing, and loadOnlyInlinedPlugins is true";
+                return Err(invalid_at("plugins")(reason.to_owned()));
             }
             None => Vec::new(),
         };
@@ -380,8 +386,8 @@ impl List {
 
 fn parse_plugins(plugins: &RawValue) -> Result<Vec<PluginObject>, CniError> {
     let plugins: Vec<Box<RawValue>> = decode("plugins", Some(plugins))
-        .map_err(invalid)?
-        .ok_or_else(|| invalid("key plugins = null: want an array of plugin objects".into()))?;
+        .map_err(invalid_at("plugins"))?
+        .ok_or_else(|| invalid_at("plugins")("key plugins = null: want an array of plugin objects".to_owned()))?;
     if plugins.is_empty() {
         return Err(invalid(NO_PLUGINS.into()));
     }
@@ -400,14 +406,15 @@ fn flag(object: &RawObject, key: &str) -> Result<bool, CniError> {
     match unquoted.as_str() {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(invalid(format!("key {key} = {}: want true or false", shown(value)))),
+        _ => Err(invalid_at(key)(format!("key {key} = {}: want true or false", shown(value)))),
     }
 }
 
 /// The highest supported version among `cniVersions` and `cniVersion`; `cniVersion` as written if none is supported.
 fn choose_version(object: &RawObject) -> Result<String, CniError> {
-    let own: Option<String> = decode("cniVersion", object.find("cniVersion")).map_err(invalid)?;
-    let offered: Option<Vec<String>> = decode("cniVersions", object.find("cniVersions")).map_err(invalid)?;
+    let own: Option<String> = decode("cniVersion", object.find("cniVersion")).map_err(invalid_at("cniVersion"))?;
+    let offered: Option<Vec<String>> =
+        decode("cniVersions", object.find("cniVersions")).map_err(invalid_at("cniVersions"))?;
     let Some(mut offered) = offered else { return Ok(own.unwrap_or_default()) };
     offered.extend(own.clone());
     let latest = parse_number(SpecVersion::LATEST.as_str())?;

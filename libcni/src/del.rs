@@ -95,7 +95,7 @@ impl Runtime {
         cached: Option<&Cached>,
     ) -> Result<(), Error> {
         let name = name(network)?;
-        let version = network.version().map_err(Error::Invalid)?;
+        let version = network.version()?;
         let prev_result = match self.prev_result(cached, version) {
             Ok(result) => result.filter(|_| version.has_check()),
             // DEL must work without a result.

@@ -186,6 +186,7 @@ impl PluginError {
             Command::Gc => "gc",
             Command::Status => "status",
             Command::Version => "version",
+            other => other.as_str(),
         };
         format!("plugin type={:?}{name} failed ({verb}): ", self.plugin)
     }
@@ -353,6 +354,13 @@ impl Error {
 
     fn lines(errors: &[Error]) -> String {
         errors.iter().map(Error::with_causes).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// What a caller gets from the types of `cni_spec`: a name, an argument or a version that cannot be used.
+impl From<CniError> for Error {
+    fn from(error: CniError) -> Self {
+        Self::Invalid(error)
     }
 }
 

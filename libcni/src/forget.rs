@@ -38,7 +38,7 @@ impl Forget<'_> {
     pub async fn with_inventory(self, node: &(dyn Inventory + Sync)) -> Result<bool, Error> {
         let Self { network, id, .. } = self;
         self.run(|name| {
-            let on_node = node.list(network, std::slice::from_ref(id)).map_err(Error::Invalid)?;
+            let on_node = node.list(network, std::slice::from_ref(id))?;
             match on_node.into_iter().find(|found| found.id.as_ref() == Some(id)) {
                 Some(found) => Err(Error::OnNode { network: name.clone(), id: id.clone(), objects: found.objects }),
                 None => Ok(()),

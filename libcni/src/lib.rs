@@ -227,7 +227,7 @@ impl Runtime {
     pub async fn check(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
         spans::operation(Operation::on(self, Command::Check, network, Some(&attachment.id)), async {
             let name = name(network)?;
-            let version = network.version().map_err(Error::Invalid)?;
+            let version = network.version()?;
             if !version.has_check() {
                 return Err(Error::NoCheck { network: network.name.clone(), version: version.to_string() });
             }
@@ -336,7 +336,7 @@ impl Runtime {
     pub async fn status(&self, network: &NetworkConf) -> Result<(), Error> {
         spans::operation(Operation::on(self, Command::Status, network, None), async {
             name(network)?;
-            if !network.version().map_err(Error::Invalid)?.has_gc() {
+            if !network.version()?.has_gc() {
                 return Ok(());
             }
             Chain::new(self, network, Command::Status).status().await

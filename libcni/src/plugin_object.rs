@@ -49,15 +49,19 @@ impl PluginObject {
         let invalid = |reason: String| {
             CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {}{reason}", place(index)))
         };
-        let text = |key| decode::<String>(key, keys.find_in_any_case(key)).map_err(invalid);
+        let invalid_at = |key: &str, reason: String| invalid(reason).at_key(key);
+        let text = |key| decode::<String>(key, keys.find_in_any_case(key)).map_err(|reason| invalid_at(key, reason));
         let plugin_type = match text("type")?.filter(|text| !text.is_empty()) {
-            Some(text) => {
-                PluginType::parse(&text).map_err(|error| invalid(format!("key type = {text:?}: {}", error.msg)))?
+            Some(text) => PluginType::parse(&text)
+                .map_err(|error| invalid_at("type", format!("key type = {text:?}: {}", error.msg)))?,
+            None => {
+                let reason = "key type is missing: the file name of an executable in CNI_PATH";
+                return Err(invalid_at("type", reason.to_owned()));
             }
-            None => return Err(invalid("key type is missing: the file name of an executable in CNI_PATH".into())),
         };
         let flags = keys.find_in_any_case("capabilities");
-        let Flags(flags) = decode("capabilities", flags).map_err(invalid)?.unwrap_or_default();
+        let Flags(flags) =
+            decode("capabilities", flags).map_err(|reason| invalid_at("capabilities", reason))?.unwrap_or_default();
         let capabilities = flags.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
         Ok(Self { plugin_type, name: text("name")?.filter(|name| !name.is_empty()), capabilities, keys })
     }

@@ -68,8 +68,9 @@ async fn run_verb(
     mut raw: Raw,
     object: &Rc<ConfObject>,
 ) -> Result<Reply, CniError> {
+    let unknown = |text: &str| CniError::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {text}"));
     let Some(command) = command else {
-        return Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {}", raw.call.env.command)));
+        return Err(unknown(&raw.call.env.command));
     };
     let cni_version = gate_version(command, object.version_text(), plugin.versions())?;
     let netns = open_netns(command, &mut raw.call)?;
@@ -111,6 +112,7 @@ async fn run_verb(
             own.status(StatusRequest { conf: PluginConf { net, own: () }, raw }).await.map(silent)
         }
         Command::Version => Ok(Reply::success(version_text(plugin.versions(), &[]))), // answered before
+        other => Err(unknown(other.as_str())),
     }
 }
 
@@ -216,7 +218,7 @@ fn gate_version(command: Command, text: &str, supported: &[SpecVersion]) -> Resu
     let needed = match command {
         Command::Check => Some(SpecVersion::V0_4_0),
         Command::Gc | Command::Status => Some(SpecVersion::V1_1_0),
-        Command::Add | Command::Del | Command::Version => None,
+        _ => None,
     };
     if let Some(needed) = needed {
         gate_verb(command, text, needed, supported)?;
@@ -247,9 +249,9 @@ fn gate_verb(command: Command, text: &str, needed: SpecVersion, supported: &[Spe
 /// that the namespace is gone: the pid in `/proc/PID/ns/net` belongs to a process of the node by now.
 fn open_netns(command: Command, call: &mut Call) -> Result<Option<NetnsPath>, CniError> {
     let allows_own = match command {
-        Command::Gc | Command::Status | Command::Version => return Ok(None),
         Command::Check => true,
         Command::Add | Command::Del => call.env.overrides_netns(),
+        _ => return Ok(None),
     };
     let Some(netns) = call.open_netns().filter(|netns| !allows_own && netns.is_own()) else {
         return Ok(call.open_netns());

@@ -23,9 +23,8 @@ impl Reply {
     /// Failure: the error object, in the config's version as far as that is known.
     #[must_use]
     pub fn failure(error: &CniError, version: SpecVersion) -> Self {
-        let msg = bounded(&error.msg);
-        let details = bounded(&error.details);
-        Self { stdout: CniError { code: error.code, msg, details }.to_json(version).into_bytes(), exit: 1 }
+        let bounded = CniError::new(error.code, bounded(&error.msg)).detail(bounded(&error.details));
+        Self { stdout: bounded.to_json(version).into_bytes(), exit: 1 }
     }
 
     /// Writes stdout, and returns the exit status; `unsent` handles a result that could not be written. A runtime that

@@ -56,7 +56,6 @@ fn is_02(version: SpecVersion) -> bool {
 fn as_said_by(version: SpecVersion, result: &AddResult) -> AddResult {
     let plain = |route: &Route| Route::new(route.dst, route.gw);
     match version {
-        SpecVersion::V1_0_0 | SpecVersion::V1_1_0 => result.clone(),
         SpecVersion::V0_3_0 | SpecVersion::V0_3_1 | SpecVersion::V0_4_0 => {
             AddResult { interfaces: result.interfaces.iter().map(old_interface).collect(), ..result.clone() }
         }
@@ -69,6 +68,7 @@ fn as_said_by(version: SpecVersion, result: &AddResult) -> AddResult {
             }
             all
         }
+        _ => result.clone(),
     }
 }
 

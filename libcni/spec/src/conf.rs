@@ -82,7 +82,8 @@ impl ConfObject {
     }
 
     fn invalid(error: &json::DecodeError) -> CniError {
-        CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {error}"))
+        let invalid = CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {error}"));
+        if error.path.is_empty() { invalid } else { invalid.at_key(&error.path) }
     }
 
     /// `cniVersion` as written; may be empty, which means 0.1.0.
@@ -119,9 +120,9 @@ impl ConfObject {
         let text: String = self.get(&["ipam", "type"])?.unwrap_or_default();
         match text.as_str() {
             "" => Ok(None),
-            text => PluginType::parse(text).map(Some).map_err(|error| CniError {
-                msg: format!("cannot use network config: key ipam.type = {text:?}: {}", error.msg),
-                ..error
+            text => PluginType::parse(text).map(Some).map_err(|error| {
+                let msg = format!("cannot use network config: key ipam.type = {text:?}: {}", error.msg);
+                CniError { msg, ..error }.at_key("ipam.type")
             }),
         }
     }

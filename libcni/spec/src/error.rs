@@ -85,6 +85,15 @@ pub struct CniError {
     pub msg: String,
     /// Details; may be empty.
     pub details: String,
+    /// The path of the key that the error is about, `ipam.ranges[0][0].subnet`; `None` if it is about none, or was read from a
+    /// plugin's output, which has only the text.
+    pub key: Option<Box<str>>,
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 impl fmt::Display for CniError {
@@ -112,31 +121,25 @@ impl CniError {
     /// An error without details.
     #[must_use]
     pub fn new(code: Code, msg: impl Into<String>) -> Self {
-        Self { code, msg: msg.into(), details: String::new() }
+        Self { code, msg: msg.into(), details: String::new(), key: None }
     }
 
     /// Code 7 for a key whose value the plugin cannot use, with the text of a decoding error.
     #[must_use]
     pub fn invalid_key(key: &str, value: impl fmt::Display, why: &str) -> Self {
-        Self::new(Code::INVALID_CONFIG, format!("cannot use network config: key {key} = {value}: {why}"))
+        Self::new(Code::INVALID_CONFIG, format!("cannot use network config: key {key} = {value}: {why}")).at_key(key)
     }
 
-    /// The path of the key that the error is about, `ipam.ranges[0][0].subnet`, if it names one: by `key PATH` in the
-    /// message, as decoding errors and [`CniError::invalid_key`] do, by `cannot use PATH = VALUE`, or by `key PATH` in the
-    /// details.
+    /// Says which key the error is about, by its path from the config's root, such as `ipam.ranges[0][0].subnet`.
+    #[must_use]
+    pub fn at_key(self, path: impl Into<String>) -> Self {
+        Self { key: Some(path.into().into_boxed_str()), ..self }
+    }
+
+    /// The key that the error is about, as text.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
-        fn path<'a>(text: &'a str, ends: &[&str]) -> Option<&'a str> {
-            let end = ends.iter().filter_map(|end| text.find(end)).min()?;
-            text.get(..end).filter(|path| !path.is_empty() && !path.contains(' '))
-        }
-        fn after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
-            text.split_once(word).map(|(_, rest)| rest)
-        }
-        let named = after(&self.msg, "key ").and_then(|text| path(text, &[" = ", " is ", " has ", ": "]));
-        let used = || self.msg.strip_prefix("cannot use ").and_then(|text| path(text, &[" = "]));
-        let detailed = || after(&self.details, "It is key ").and_then(|text| text.strip_suffix('.'));
-        named.or_else(used).or_else(detailed)
+        self.key.as_deref()
     }
 
     /// Appends a sentence to the details.
@@ -187,7 +190,7 @@ impl CniError {
         if code == Code(0) && msg.is_empty() {
             return None;
         }
-        Some(Self { code, msg, details: wire.details.unwrap_or_default() })
+        Some(Self { code, msg, details: wire.details.unwrap_or_default(), key: None })
     }
 }
 
@@ -217,16 +220,27 @@ mod tests {
     }
 
     #[test]
-    fn the_key_that_an_error_names() {
-        let key = |msg: &str, details: &str| {
-            CniError::new(Code::INVALID_CONFIG, msg).detail(details).key().map(str::to_owned)
-        };
-        assert_eq!(key("cannot use network config: key a.b[0] = 1: no", "").as_deref(), Some("a.b[0]"));
-        assert_eq!(key("cannot use network config: key vrfname is missing", "").as_deref(), Some("vrfname"));
-        assert_eq!(key("cannot use args.cni.mac = \"x\": no", "").as_deref(), Some("args.cni.mac"));
-        assert_eq!(key("invalid range set 0", "It is key ipam.ranges[0].").as_deref(), Some("ipam.ranges[0]"));
-        assert_eq!(key("plugin ptp needs key ipam", ""), None);
-        assert_eq!(key("cannot use network config: a = b", ""), None);
+    fn the_key_that_an_error_is_about() {
+        let refused = CniError::invalid_key("a.b[0]", 1, "no").detail("Leave it out.");
+        assert_eq!(refused.key(), Some("a.b[0]"));
+        let conf = crate::ConfObject::parse(br#"{"name":"n","a":{"b":[-1]}}"#).unwrap();
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "it does not decode")]
+        struct A {
+            b: Vec<u8>,
+        }
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "it does not decode")]
+        struct Conf {
+            a: A,
+        }
+        assert_eq!(conf.decode::<Conf>().unwrap_err().key(), Some("a.b[0]"));
+        assert_eq!(CniError::new(Code::INVALID_CONFIG, "plugin ptp needs key ipam").key(), None);
+    }
+
+    #[test]
+    fn a_code_is_shown_as_its_number() {
+        assert_eq!(format!("{:>4}", Code::CHECK_FAILED), " 107");
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub use version::SpecVersion;
 
 /// The verbs of the protocol (SPEC 2, CNI operations).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Command {
     /// Adds a container to a network, or applies modifications.
     Add,

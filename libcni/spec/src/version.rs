@@ -5,6 +5,7 @@ use std::fmt;
 
 /// A released version of the specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum SpecVersion {
     /// 0.1.0: one IPv4 and one IPv6 address.
     V0_1_0,
@@ -24,6 +25,7 @@ pub enum SpecVersion {
 
 /// The shapes a result can have (SPEC 5 and its older editions).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Family {
     /// 0.1.0 and 0.2.0: `ip4` and `ip6`.
     V02,

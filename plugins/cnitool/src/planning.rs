@@ -66,7 +66,7 @@ fn of_step(step: &Shown) -> Branch {
 
 fn of_error(error: &CniError) -> Vec<Branch> {
     let details = (!error.details.is_empty()).then(|| Branch::plain(&error.details));
-    vec![Branch::new(Tone::Bad, format!("{} (code {})", error.msg, error.code.0)).with(details)]
+    vec![Branch::new(Tone::Bad, format!("{} (code {})", error.msg, error.code)).with(details)]
 }
 
 fn of_result(result: &AddResult) -> Branch {

@@ -69,8 +69,8 @@ impl NetworkPlan {
 /// # Errors
 /// Errors with which ADD fails before it calls a plugin: an unknown version, an executable that is not found.
 pub(crate) fn plan(runtime: &Runtime, network: &NetworkConf, attachment: &Attachment) -> Result<NetworkPlan, Error> {
-    let version = network.version().map_err(Error::Invalid)?;
-    network.network_name().map_err(Error::Invalid)?;
+    let version = network.version()?;
+    network.network_name()?;
     let executables = runtime.find_executables(network)?;
     let makes = Makes::default();
     let mut plugins = Vec::new();

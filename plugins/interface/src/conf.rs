@@ -131,7 +131,8 @@ pub fn parse_mac(key: &str, text: &str) -> Result<Option<Mac>, CniError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let invalid = |why: String| CniError::new(Code::INVALID_CONFIG, format!("cannot use {key} = {text:?}: {why}"));
+    let invalid =
+        |why: String| CniError::new(Code::INVALID_CONFIG, format!("cannot use {key} = {text:?}: {why}")).at_key(key);
     let mac: Mac = text.parse().map_err(|error: netops::link::MacError| invalid(error.to_string()))?;
     if mac.0[0] & 1 == 1 {
         return Err(invalid("it is a multicast address".into()));
@@ -175,7 +176,7 @@ pub fn mtu(bytes: u32) -> Option<u32> {
 pub fn vlan_id(path: &str, id: u16) -> Result<u16, CniError> {
     match id {
         1..=4094 => Ok(id),
-        _ => Err(invalid(format_args!("key {path} = {id}: VLANs are numbered 1 to 4094"))),
+        _ => Err(CniError::invalid_key(path, id, "VLANs are numbered 1 to 4094")),
     }
 }
 
@@ -189,8 +190,9 @@ pub fn masquerade(ip_masq: bool, backend: &str) -> Result<Option<Backend>, CniEr
         "iptables" => Backend::Iptables,
         "nftables" => Backend::Nftables,
         other => {
-            let text = format!("key ipMasqBackend = {other:?}: it is neither iptables nor nftables");
-            return Err(CniError { code: Code::UNSUPPORTED_FIELD, ..invalid(text) });
+            let why = "it is neither iptables nor nftables";
+            let refused = CniError::invalid_key("ipMasqBackend", format_args!("{other:?}"), why);
+            return Err(CniError { code: Code::UNSUPPORTED_FIELD, ..refused });
         }
     };
     Ok(ip_masq.then_some(backend))

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 
 use cni_spec::collection::Sweep;
-use cni_spec::{AddResult, Attachment, CniError, NetworkName, PluginConf};
+use cni_spec::{AddResult, Attachment, CniError, Code, NetworkName, PluginConf};
 use netops::OpError;
 use netops::link::Link;
 use skel::GcRequest;
@@ -125,13 +125,21 @@ impl<P: InterfacePlugin> Attach for Observed<'_, P> {
     ) -> Pin<Box<dyn Future<Output = Result<(), CniError>> + 'f>> {
         match self.steps.get(step.place) {
             Some(step) => Box::pin(step.apply(stage, &mut self.state)),
-            None => Box::pin(async { Ok(()) }),
+            None => Box::pin(async move { Err(no_such_step(step)) }),
         }
     }
 
     fn check(&mut self, step: OwnIndex, look: &mut Look<'_>) -> Result<(), CniError> {
-        self.steps.get(step.place).map_or(Ok(()), |step| step.check(look, &mut self.state))
+        let own = self.steps.get(step.place).ok_or_else(|| no_such_step(step))?;
+        own.check(look, &mut self.state)
     }
+}
+
+fn no_such_step(step: OwnIndex) -> CniError {
+    CniError::new(
+        Code::INTERNAL,
+        format!("cannot do step {:?}: the plan has no step at place {}", step.name, step.place),
+    )
 }
 
 impl<P: InterfacePlugin> Collect for GcOf<'_, P> {

@@ -3,10 +3,10 @@
 use std::fs;
 
 use cni_spec::{CniError, Code};
-use netops::link::{self, Kind, Link, LinkName, NewLink, Sight, ipvlan, macvlan};
+use netops::link::{self, Kind, Link, LinkName, NameError, NewLink, Sight, ipvlan, macvlan};
 use netops::{Errno, Kernel, Netns, OpError, pair, route};
 
-use crate::conf::{self, invalid};
+use crate::conf::invalid;
 use crate::plan::{Create, Side};
 use crate::plugin::Verb;
 use crate::pod::Pod;
@@ -31,7 +31,9 @@ impl Wanted {
         let name = match master {
             "" => None,
             name => {
-                Some(LinkName::parse(name).map_err(|error| invalid(format_args!("key master = {name:?}: {error}")))?)
+                let refused =
+                    |error: NameError| CniError::invalid_key("master", format_args!("{name:?}"), &error.to_string());
+                Some(LinkName::parse(name).map_err(refused)?)
             }
         };
         Ok(Self { name, side })
@@ -158,7 +160,7 @@ fn down(master: &str, at: &str) -> CniError {
 pub fn refuse_mtu_above(master: &str, its_bytes: u32, mtu_bytes: Option<u32>) -> Result<(), CniError> {
     match mtu_bytes {
         Some(mtu) if mtu > its_bytes => {
-            Err(invalid(format_args!("key mtu = {mtu}: master {master} has MTU {its_bytes}"))
+            Err(CniError::invalid_key("mtu", mtu, &format!("master {master} has MTU {its_bytes}"))
                 .detail(format!("Use at most {its_bytes}, or give the master a larger MTU.")))
         }
         Some(_) | None => Ok(()),
@@ -421,6 +423,6 @@ pub fn keyword<T: Copy>(key: &str, text: &str, values: &[(&str, T)]) -> Result<T
     };
     found.map(|(_, value)| *value).ok_or_else(|| {
         let all: Vec<&str> = values.iter().map(|(value, _)| *value).collect();
-        conf::invalid(format_args!("key {key} = {text:?}: it is none of {}", all.join(", ")))
+        CniError::invalid_key(key, format_args!("{text:?}"), &format!("it is none of {}", all.join(", ")))
     })
 }

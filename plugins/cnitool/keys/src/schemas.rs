@@ -85,6 +85,8 @@ fn parse(plugin: &Known, value: &Value) -> Answer {
 }
 
 fn named(error: CniError) -> (String, String) {
+    let is_about_a_key = error.msg.starts_with("cannot use network config: key ");
+    debug_assert!(error.key().is_some() || !is_about_a_key, "without its key: {error}");
     (error.key().unwrap_or_default().to_owned(), error.msg)
 }
 

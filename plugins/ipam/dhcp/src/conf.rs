@@ -64,7 +64,7 @@ impl FromConf for Conf {
         }
         let priority = u32::try_from(priority).map_err(|_out_of_range| {
             let msg = format!("cannot use key ipam.priority = {priority}: a metric is a number from 0 to {}", u32::MAX);
-            CniError::new(Code::INVALID_CONFIG, msg)
+            CniError::new(Code::INVALID_CONFIG, msg).at_key("ipam.priority")
         })?;
         let mut request = options::requested(&request)?;
         if use_mtu && !request.contains(&code::MTU) {

@@ -103,6 +103,7 @@ pub fn number(key: &str, text: &str) -> Result<u8, CniError> {
     let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
     text.parse().ok().filter(|number| (1..=254).contains(number)).ok_or_else(|| {
         CniError::new(Code::INVALID_CONFIG, format!("cannot use key {key} = {text:?}: it is no DHCP option"))
+            .at_key(key)
             .detail(format!("Use a number from 1 to 254, or one of {}.", known.join(", ")))
     })
 }

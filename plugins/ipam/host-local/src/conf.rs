@@ -340,7 +340,8 @@ fn range_set(index: usize, key: String, keys: &[RangeKeys]) -> Result<(String, R
     match ranges.and_then(RangeSet::new) {
         Ok(set) => Ok((key, set)),
         Err(text) => Err(CniError::new(Code::INVALID_CONFIG, format!("invalid range set {index}: {text}"))
-            .detail(format!("It is key {key}."))),
+            .detail(format!("It is key {key}."))
+            .at_key(key)),
     }
 }
 

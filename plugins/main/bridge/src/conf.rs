@@ -163,7 +163,7 @@ impl FromConf for Conf {
 /// The bridge of this name; empty stands for the default.
 fn bridge_name(text: &str) -> Result<IfName, CniError> {
     let name = if text.is_empty() { DEFAULT_BRIDGE } else { text };
-    IfName::parse(name).map_err(|error| invalid(format_args!("key bridge = {text:?}: {}", error.msg)))
+    IfName::parse(name).map_err(|error| CniError::invalid_key("bridge", format_args!("{text:?}"), &error.msg))
 }
 
 impl Wire {
@@ -218,18 +218,19 @@ impl WireTrunk {
     /// A range, a single VLAN, or both.
     fn vlans(self, path: &str) -> Result<Vec<Vlans>, CniError> {
         let mut vlans = Vec::new();
+        let refused = |why: &str| invalid(format_args!("key {path}: {why}")).at_key(path);
         match (self.min_id, self.max_id) {
             (None, None) => (),
             (Some(first), Some(last)) => {
                 let first = vlan_id(&format!("{path}.minID"), first)?;
                 let last = vlan_id(&format!("{path}.maxID"), last)?;
                 if first > last {
-                    return Err(invalid(format_args!("key {path}: minID {first} is above maxID {last}")));
+                    return Err(refused(&format!("minID {first} is above maxID {last}")));
                 }
                 vlans.push(Vlans::tagged(first, last));
             }
-            (Some(_), None) => return Err(invalid(format_args!("key {path}: minID has no maxID"))),
-            (None, Some(_)) => return Err(invalid(format_args!("key {path}: maxID has no minID"))),
+            (Some(_), None) => return Err(refused("minID has no maxID")),
+            (None, Some(_)) => return Err(refused("maxID has no minID")),
         }
         if let Some(id) = self.id {
             let id = vlan_id(&format!("{path}.id"), id)?;

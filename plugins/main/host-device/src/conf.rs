@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use cni_spec::{CniError, ConfObject, Dns, FromAnyConf, FromConf};
-use interface::conf::{DnsKey, invalid, parse_mac};
+use interface::conf::{DnsKey, parse_mac};
 use netops::link::{LinkName, Mac};
 use serde::Deserialize;
 
@@ -201,7 +201,7 @@ impl BusId {
         let mut parts = Path::new(id).components();
         match (parts.next(), parts.next()) {
             (Some(Component::Normal(name)), None) if name == id => Ok(Some(Self { key, id: id.to_owned() })),
-            _ => Err(invalid(format_args!("key {key} = {id:?}: it is no name of a device on a bus"))),
+            _ => Err(CniError::invalid_key(key, format_args!("{id:?}"), "it is no name of a device on a bus")),
         }
     }
 
@@ -215,7 +215,7 @@ fn link_name(text: &str) -> Result<Option<LinkName>, CniError> {
         return Ok(None);
     }
     let name = LinkName::parse(text);
-    name.map(Some).map_err(|error| invalid(format_args!("key device = {text:?}: {error}")))
+    name.map(Some).map_err(|error| CniError::invalid_key("device", format_args!("{text:?}"), &error.to_string()))
 }
 
 /// A folder below `/sys/devices`, which its name must say: `..` could lead elsewhere.
@@ -226,7 +226,8 @@ fn kernel_path(text: &str) -> Result<Option<PathBuf>, CniError> {
     let path = Path::new(text);
     let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if !is_plain || !path.starts_with("/sys/devices") || path == Path::new("/sys/devices") {
-        return Err(invalid(format_args!("key kernelpath = {text:?}: it is no path below /sys/devices/")));
+        let why = "it is no path below /sys/devices/";
+        return Err(CniError::invalid_key("kernelpath", format_args!("{text:?}"), why));
     }
     Ok(Some(path.to_owned()))
 }

@@ -3,7 +3,7 @@
 use std::{fmt, fs};
 
 use cni_spec::{CniError, ConfObject, Dns, FromConf};
-use interface::conf::{self, ArgsKey, DnsKey, MacKey, invalid, parse_mac};
+use interface::conf::{self, ArgsKey, DnsKey, MacKey, parse_mac};
 use netops::link::{LinkName, Mac};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -67,7 +67,7 @@ impl FromConf for Conf {
 fn bridge(text: String) -> Result<String, CniError> {
     match LinkName::parse(&text) {
         Ok(_) => Ok(text),
-        Err(error) => Err(invalid(format_args!("key bridge = {text:?}: {error}"))),
+        Err(error) => Err(CniError::invalid_key("bridge", format_args!("{text:?}"), &error.to_string())),
     }
 }
 
@@ -93,7 +93,7 @@ impl Id {
             Self::Number(number) => return Ok(number),
             Self::Name(name) => name,
         };
-        let absent = |why: String| invalid(format_args!("key {key} = {name:?}: {why}"));
+        let absent = |why: String| CniError::invalid_key(key, format_args!("{name:?}"), &why);
         let text = fs::read_to_string(file).map_err(|error| absent(format!("cannot read {file}: {error}")))?;
         let number = text.lines().find_map(|line| number_of(line, &name));
         number.ok_or_else(|| absent(format!("the node has no {what} of that name in {file}; use its number")))

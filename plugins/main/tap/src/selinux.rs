@@ -59,7 +59,9 @@ pub(crate) fn probe(search_path: &str) -> Result<(), CniError> {
 }
 
 fn without_selinux(why: &str) -> CniError {
-    invalid(format_args!("key selinuxContext: {why}")).detail("Leave the key out on nodes without SELinux.")
+    invalid(format_args!("key selinuxContext: {why}"))
+        .at_key("selinuxContext")
+        .detail("Leave the key out on nodes without SELinux.")
 }
 
 fn find(search_path: &str) -> Result<PathBuf, CniError> {

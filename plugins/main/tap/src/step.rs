@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cni_spec::{CniError, Code};
+use cni_spec::CniError;
 use interface::check::{self, differs};
 use interface::plan::Turn;
 use interface::pod::Pod;
@@ -118,8 +118,7 @@ fn words(id: Option<u32>) -> String {
 /// # Errors
 /// Code 7: the container has no such link, or it is no bridge.
 pub fn find_bridge(container: &Kernel, name: &str) -> Result<Link, CniError> {
-    let refused =
-        |why: String| CniError { code: Code::INVALID_CONFIG, ..invalid(format_args!("key bridge = {name:?}: {why}")) };
+    let refused = |why: String| CniError::invalid_key("bridge", format_args!("{name:?}"), &why);
     match link::find(container, name).map_err(failed)? {
         Some(link) if link.kind.is_bridge() => Ok(link),
         Some(link) => Err(refused(format!("it is a {} in {}, not a bridge", link.kind, container.place()))),

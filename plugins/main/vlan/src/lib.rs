@@ -45,10 +45,13 @@ impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let wire: Wire = object.decode()?;
         if wire.master.is_empty() {
-            return Err(invalid("key master is not set").detail("Name the interface whose VLAN it is."));
+            return Err(invalid("key master is not set")
+                .at_key("master")
+                .detail("Name the interface whose VLAN it is."));
         }
         if wire.vlan_id > ID_MAX {
-            return Err(invalid(format_args!("key vlanId = {}: VLANs are numbered 0 to {ID_MAX}", wire.vlan_id)));
+            let why = format!("VLANs are numbered 0 to {ID_MAX}");
+            return Err(CniError::invalid_key("vlanId", wire.vlan_id, &why));
         }
         Ok(Self {
             master: Wanted::parse(&wire.master, wire.link_in_container)?,

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use chained::invalid;
 use cni_spec::{CniError, ConfObject, FromAnyConf, FromConf};
 use netops::tc::Tbf;
 use serde::Deserialize;
@@ -103,7 +102,7 @@ impl FromAnyConf for Conf {
 impl Limit {
     /// A limit in bits per second and bits; none if both are 0.
     fn parse(key: &str, rate_bits: u64, burst_bits: u64) -> Result<Option<Self>, CniError> {
-        let refused = |name: &str, bits: u64, why: &str| Err(invalid(format_args!("key {key}{name} = {bits}: {why}")));
+        let refused = |name: &str, bits: u64, why: &str| Err(CniError::invalid_key(&format!("{key}{name}"), bits, why));
         match (rate_bits, burst_bits) {
             (0, 0) => return Ok(None),
             (0, _) => return refused("Burst", burst_bits, &format!("it needs key {key}Rate")),

@@ -46,7 +46,7 @@ pub(crate) fn pass(call: &Call, command: Option<Command>, version: &str, version
     match command {
         Command::Check => verb(command, version, SpecVersion::V0_4_0, versions)?,
         Command::Gc | Command::Status => verb(command, version, SpecVersion::V1_1_0, versions)?,
-        Command::Add | Command::Del | Command::Version => {}
+        _ => {}
     }
     let version = if version.is_empty() { "0.1.0" } else { version };
     if !versions.iter().any(|spoken| spoken == version) {

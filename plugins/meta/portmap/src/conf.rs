@@ -177,7 +177,7 @@ impl FromConf for Conf {
         wanted.extend(conditions_v6.backend().map(|backend| ("conditionsV6", backend)));
         if let Some(((one, is), (other, _))) = wanted.first().zip(wanted.iter().find(|(_, it)| *it != wanted[0].1)) {
             let is = if *is == Backend::Iptables { "iptables" } else { "nftables" };
-            return Err(invalid(format!("key {other} is not for backend {is}, which key {one} is for")));
+            return Err(invalid(format!("key {other} is not for backend {is}, which key {one} is for")).at_key(*other));
         }
         let entries = keys.runtime_config.port_mappings.iter().enumerate();
         Ok(Self {

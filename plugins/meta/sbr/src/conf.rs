@@ -29,11 +29,11 @@ impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let Wire { table, gateways: texts, add_source_hints } = object.decode()?;
         if table == Some(0) {
-            return Err(invalid("key table = 0: tables are numbered from 1"));
+            return Err(CniError::invalid_key("table", 0, "tables are numbered from 1"));
         }
         let mut gateways: Vec<IpAddr> = Vec::new();
         for text in &texts {
-            let refused = |why: &str| invalid(format_args!("key gateways has {text:?}: {why}"));
+            let refused = |why: &str| invalid(format_args!("key gateways has {text:?}: {why}")).at_key("gateways");
             let gateway: IpAddr = text.parse().map_err(|_not_one| refused("it is no IP address"))?;
             if gateway.is_unspecified() {
                 return Err(refused("it is the address of no gateway"));

@@ -151,7 +151,7 @@ fn parts(name: &str) -> Vec<String> {
 }
 
 fn parse_key(name: &str, ifname: &str) -> Result<Key, CniError> {
-    let refused = |why: &str| invalid(format_args!("key sysctl.{name:?}: {why}"));
+    let refused = |why: &str| invalid(format_args!("key sysctl.{name:?}: {why}")).at_key(format!("sysctl.{name:?}"));
     let mut parts = parts(name);
     if let Some(part) = parts.iter_mut().find(|part| part.contains("IFNAME")) {
         *part = part.replacen("IFNAME", ifname, 1);
@@ -209,7 +209,7 @@ impl DataDir {
         match text {
             "" => Ok(Self(DATA_DIR.into())),
             path if path.starts_with('/') => Ok(Self(path.into())),
-            path => Err(invalid(format_args!("key dataDir = {path:?}: it is no absolute path"))),
+            path => Err(CniError::invalid_key("dataDir", format_args!("{path:?}"), "it is no absolute path")),
         }
     }
 }

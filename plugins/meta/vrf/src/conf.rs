@@ -25,10 +25,10 @@ impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let Wire { vrfname, table } = object.decode()?;
         if vrfname.is_empty() {
-            return Err(invalid("key vrfname is missing"));
+            return Err(invalid("key vrfname is missing").at_key("vrfname"));
         }
-        let name =
-            LinkName::parse(&vrfname).map_err(|error| invalid(format_args!("key vrfname = {vrfname:?}: {error}")))?;
+        let refused = |why: &str| CniError::invalid_key("vrfname", format_args!("{vrfname:?}"), why);
+        let name = LinkName::parse(&vrfname).map_err(|error| refused(&error.to_string()))?;
         Ok(Self { name, table: (table != 0).then_some(table) })
     }
 }

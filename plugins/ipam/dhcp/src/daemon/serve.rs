@@ -44,7 +44,7 @@ pub(super) async fn serve(shared: Rc<Shared>, mut stream: UnixStream) {
                 };
                 rpc::line(&match outcome {
                     Ok(value) => Answer::Done(value),
-                    Err(CniError { code, msg, details }) => Answer::Failed { code: code.0, msg, details },
+                    Err(CniError { code, msg, details, .. }) => Answer::Failed { code: code.0, msg, details },
                 })?
             }
         };
