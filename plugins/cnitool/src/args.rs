@@ -249,8 +249,6 @@ pub(crate) enum Format {
     Svg,
     /// A page with the image and tables, without anything from the network
     Html,
-    /// For wikis and tickets that draw Mermaid
-    Mermaid,
     /// For Graphviz
     Dot,
 }

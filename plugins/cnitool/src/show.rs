@@ -5,7 +5,7 @@ use crate::gc;
 use crate::output::{Output, say};
 use crate::settings::Settings;
 use anyhow::bail;
-use cni_view::drawing::{dot, drawing, html, mermaid, svg};
+use cni_view::drawing::{dot, drawing, html, svg};
 use cni_view::explain::Answer;
 use cni_view::{Node, View, json, look, tree};
 use std::io;
@@ -21,7 +21,6 @@ pub(crate) fn run(settings: &Settings, words: &Show, output: Output) -> anyhow::
         None => return print(&tree::tree(&view)),
         Some(Format::Svg) => svg::svg(&drawing(&view)),
         Some(Format::Html) => html::html(&view, &drawing(&view)),
-        Some(Format::Mermaid) => mermaid::mermaid(&drawing(&view)),
         Some(Format::Dot) => dot::dot(&drawing(&view)),
     };
     say(picture.as_bytes())

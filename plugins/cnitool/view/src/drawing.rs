@@ -5,7 +5,6 @@
 
 pub mod dot;
 pub mod html;
-pub mod mermaid;
 pub mod svg;
 
 use crate::tree::{Branch, Part, Parts, Tone, wrapped};

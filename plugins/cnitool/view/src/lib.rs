@@ -10,7 +10,7 @@
 //! | `host` | what all networks share: links, addresses, forwarded ports |
 //! | `attachments` | what cache, marks, reservations and namespaces say of one attachment |
 //! | [`tree`] | text for people |
-//! | [`drawing`] | pictures: SVG, HTML, Mermaid, Graphviz |
+//! | [`drawing`] | pictures: SVG, HTML, Graphviz |
 //! | [`explain`] | who has a name, and what becomes of its packets |
 //! | [`json`] | the same for programs |
 

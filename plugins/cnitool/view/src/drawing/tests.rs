@@ -55,26 +55,6 @@ fn graphviz_gets_a_box_for_each() {
 }
 
 #[test]
-fn mermaid_gets_a_box_for_each() {
-    expect![[r#"
-        flowchart LR
-          n0["office  bridge, portmap<br/>/etc/cni/net.d/10-office.conflist<br/>10.7.0.1 - 10.7.0.254  █░░░░░░░░░░░░░░░░░░░<br/>2 used, 251 free<br/>fd00::1 - fd00::a  ██████████████████░░  9<br/>used, 1 free<br/>10.8.0.1 - 10.8.0.2  ████████████████████  2<br/>used, 0 free<br/>10.7.0.9 held by hand"]:::bad
-          n1["bridge cni0  up  10.7.0.1/24, mtu 1500, 2<br/>ports"]:::good
-          n2["web  eth0  10.7.0.2  lives  3h<br/>namespace /run/netns/web<br/>link veth1f2e3d4c on cni0<br/>port 8080/tcp of the node to port 80<br/>at most 1 Mbit/s to the container<br/>at most 8 bit/s from the container<br/>iptables masquerade of 10.7.0.2"]:::good
-          n3["cnitool-82e215debf7df4651d36  eth0  10.7.0.3<br/>fd00:1234:5678:9abc:def0:1234:5678:9abc<br/>gone<br/>not in this cache: another runtime#39;s<br/>made by the reference or another plugin: no<br/>mark"]:::bad
-          n4["unnamed  link veth00000000 #40;no container was<br/>found that uses it#41;"]:::warning
-          n0 --- n1
-          n1 --- n2
-          n1 --- n3
-          n1 --- n4
-          classDef plain stroke:#888
-          classDef good stroke:#2a2
-          classDef warning stroke:#c80
-          classDef bad stroke:#c22,stroke-width:2px
-    "#]].assert_eq(&mermaid::mermaid(&drawing(&view(vec![full()]))));
-}
-
-#[test]
 fn lines_fit_their_boxes_and_nothing_is_left_out() {
     let drawing = drawing(&hostile());
     let lines = || drawing.cells.iter().flat_map(|cell| &cell.text).map(|line| plain(line));
@@ -96,15 +76,6 @@ fn names_are_no_markup_in_any_format() {
         assert!(!text.contains("<script") && text.contains("&lt;script&gt;"));
         assert!(!text.contains('\u{202e}') && !text.contains('\u{1b}'));
     }
-    let mermaid = mermaid::mermaid(&drawing);
-    let is_ours = |line: &str| {
-        let (before, label) = line.split_once("[\"").unwrap_or((line, ""));
-        before.trim().split(' ').all(|word| word.starts_with('n') || word == "---")
-            && !label[..label.len().saturating_sub(20)].contains('"')
-    };
-    let body: Vec<_> = mermaid.lines().skip(1).filter(|line| !line.contains("classDef")).collect();
-    assert_eq!(body.len(), drawing.cells.len() + drawing.lines.len());
-    assert!(body.iter().all(|line| is_ours(line)), "{mermaid}");
     let dot = dot::dot(&drawing);
     assert_eq!(dot.lines().count(), drawing.cells.len() + drawing.lines.len() + 4);
     // Each quote that ends no label is escaped.
