@@ -80,5 +80,5 @@ pub mod fuzzing;
 pub use error::{Errno, OpError};
 pub use feature::Feature;
 pub use kernel::{Kernel, Request};
-pub use netns::{Bind, Namespaces, Netns};
+pub use netns::Netns;
 pub use nft::conntrack;

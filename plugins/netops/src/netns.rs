@@ -6,10 +6,6 @@
 //! Links, addresses and routes need no entering: open a [`crate::kernel::Kernel`] in the namespace and use it from
 //! anywhere. Only `/proc/sys/net` and starting programs need it.
 
-mod process;
-
-pub use process::{Bind, Namespaces};
-
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -206,28 +202,13 @@ impl Netns {
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`; `ENOSPC` at the limit of namespaces.
-    pub fn run_in_new<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
-        Self::in_new(CloneFlags::CLONE_NEWNET, work)
-    }
-
-    /// As [`Netns::run_in_new`], also in a new UTS namespace: `work` can set host and domain name without changing the
-    /// node's.
-    ///
-    /// # Errors
-    /// As [`Netns::run_in_new`].
-    pub fn run_in_new_with_uts<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
-        Self::in_new(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS, work)
-    }
-
     #[expect(clippy::disallowed_methods, reason = "the one place that makes a namespace")]
-    fn in_new<T: Send>(flags: CloneFlags, work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
+    pub fn run_in_new<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
         let made = on_thread(|| {
-            nix::sched::unshare(flags)?;
+            nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
             Ok(work())
         });
-        // CLONE_NEWNET or CLONE_NEWNET|CLONE_NEWUTS, named as in the headers.
-        let request = flags.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join("|");
-        made.map_err(|errno| OpError::errno("create", "network namespace", errno).request(format!("unshare {request}")))
+        made.map_err(|errno| OpError::errno("create", "network namespace", errno).request("unshare CLONE_NEWNET"))
     }
 
     /// A new namespace. It lives as long as the returned handle or a process in it.
@@ -385,16 +366,6 @@ mod tests {
         let made = Netns::create().unwrap();
         assert_eq!(made.run(|| Netns::current().unwrap().identity()).unwrap(), made.identity());
         assert_ne!(Netns::current().unwrap().identity(), made.identity());
-    }
-
-    #[test]
-    fn a_hostname_set_in_a_new_namespace_does_not_change_the_nodes() {
-        const HOSTNAME: &str = "/proc/sys/kernel/hostname";
-        let read = || std::fs::read_to_string(HOSTNAME).unwrap();
-        let before = read();
-        let inside = Netns::run_in_new_with_uts(|| std::fs::write(HOSTNAME, "renamed").map(|()| read()));
-        assert_eq!(inside.unwrap().unwrap(), "renamed\n");
-        assert_eq!(read(), before);
     }
 
     #[test]

@@ -1,13 +1,24 @@
-//! A node with folders for manifests and networks, and what is looked at there.
+//! A node with folders for manifests and networks, the program on it, and what pods leave on the node.
 
-use crate::program::Program;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use testns::{Namespace, Node, Subject};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use testns::{Node, Subject};
+
+/// The default network: a bridge with IPv4 addresses.
+pub(crate) const PODS: &str = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0",
+    "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/24"}]]}}]}"#;
+
+const NETWORKS: &str = "/etc/cni/net.d";
+
+/// Time for every event: many tests run at once on small machines.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The node, with folders in its own `/run` and `/var`.
 #[derive(Debug)]
@@ -15,66 +26,49 @@ pub(crate) struct Scene {
     pub(crate) node: Node,
 }
 
-/// The default network: a bridge with IPv4 addresses.
-const PODS: &str = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0",
-    "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/24"}]]}}]}"#;
-
-const MANIFESTS: &str = "/run/manifests";
-const NETWORKS: &str = "/etc/cni/net.d";
-const CACHE: &str = "/var/lib/cni/cache";
-const STATE: &str = "/run/static-pods";
-
 impl Scene {
     /// A node with the default network and no manifests.
     pub(crate) fn new() -> Self {
-        let scene = Self::without_networks();
+        let scene = Self { node: Node::with(&Subject::ours()) };
         scene.write_network("10-pods.conflist", PODS);
         scene
     }
 
-    /// A node whose folder of networks does not exist.
-    pub(crate) fn without_networks() -> Self {
-        let node = Node::with(&Subject::Multicall(env!("CARGO_BIN_EXE_static-pods").into()));
-        fs::create_dir_all(MANIFESTS).unwrap();
-        Self { node }
-    }
-
-    /// The program on it, with more arguments.
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_static-pods"));
-        command.args(["--manifests", MANIFESTS, "--conf-dir", NETWORKS, "--cache-dir", CACHE, "--state-dir", STATE]);
-        command.args(["--retry", "0.05", "--plugin-dir"]).arg(self.node.bin_dir()).args(arguments);
+        command.args(["--manifests", "/run/manifests", "--conf-dir", NETWORKS, "--cache-dir", "/var/lib/cni/cache"]);
+        command.args(["--retry", "0.05", "--read-again", "0.2", "--plugin-dir"]).arg(self.node.bin_dir());
         command
     }
 
     pub(crate) fn start(&self) -> Program {
-        Program::start(self.command(&[]))
+        Program::start(self.command())
     }
 
     pub(crate) fn write_network(&self, file: &str, text: &str) {
-        fs::create_dir_all(NETWORKS).unwrap();
         place(&Path::new(NETWORKS).join(file), text);
-    }
-
-    pub(crate) fn write_manifest(&self, file: &str, text: &str) {
-        fs::create_dir_all(MANIFESTS).unwrap();
-        place(&Path::new(MANIFESTS).join(file), text);
     }
 
     /// A manifest `NAME.yaml` of a pod of that name, with a spec.
     pub(crate) fn write_pod(&self, name: &str, spec: &str) {
-        self.write_manifest(&format!("{name}.yaml"), &pod(name, spec));
+        self.write_manifest(&format!("{name}.yaml"), &pod(name, "", spec));
     }
 
-    pub(crate) fn remove_manifest(&self, file: &str) {
-        fs::remove_file(Path::new(MANIFESTS).join(file)).unwrap();
+    /// A pod that is on a network besides the default one.
+    pub(crate) fn write_pod_on(&self, name: &str, network: &str) {
+        let annotations = format!("annotations: {{k8s.v1.cni.cncf.io/networks: {network}}}");
+        self.write_manifest(&format!("{name}.yaml"), &pod(name, &annotations, ""));
     }
 
-    pub(crate) fn remove_manifests(&self) {
-        fs::remove_dir_all(MANIFESTS).unwrap();
+    pub(crate) fn write_manifest(&self, file: &str, text: &str) {
+        place(&Path::new("/run/manifests").join(file), text);
     }
 
-    /// A plugin that is a shell script: what it does at ADD, and at DEL.
+    pub(crate) fn remove(&self, name: &str) {
+        fs::remove_file(format!("/run/manifests/{name}.yaml")).unwrap();
+    }
+
+    /// A network by a plugin that is a shell script: what it does at ADD, and at DEL.
     pub(crate) fn write_plugin(&self, name: &str, add: &str, del: &str) {
         let versions = r#"{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}"#;
         let text = format!(
@@ -83,74 +77,32 @@ impl Scene {
         let path = self.node.bin_dir().join(name);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        self.write_network(
-            &format!("50-{name}.conflist"),
-            &format!(r#"{{"cniVersion": "1.1.0", "name": "{name}", "plugins": [{{"type": "{name}"}}]}}"#),
-        );
+        let list = format!(r#"{{"cniVersion": "1.1.0", "name": "{name}", "plugins": [{{"type": "{name}"}}]}}"#);
+        self.write_network(&format!("50-{name}.conflist"), &list);
     }
 
-    /// Manifest of a pod that is on a network besides the default one.
-    pub(crate) fn write_pod_on(&self, name: &str, network: &str) {
-        self.write_manifest(&format!("{name}.yaml"), &pod_on(name, network));
-    }
-
-    /// The network namespace that a process holds.
-    pub(crate) fn namespace(&self, pid: u32) -> Namespace {
-        Namespace::at(format!("/proc/{pid}/ns/net"))
-    }
-
-    /// The traces of pods on the node.
-    pub(crate) fn traces(&self) -> Traces {
+    /// How many there are of everything that a pod has: ports of the bridge, veths, addresses, cache entries, namespaces.
+    pub(crate) fn traces(&self) -> [usize; 5] {
         let links = self.node.host().links();
-        Traces {
-            pauses: pauses().len(),
-            ports: links.iter().filter(|link| link.master.as_deref() == Some("cni0")).count(),
-            veths: links.iter().filter(|link| link.kind == "veth").count(),
-            leases: names("/var/lib/cni/networks/pods").iter().filter(|name| name.starts_with("10.")).count(),
-            cached: names(&format!("{CACHE}/results")).len(),
-            records: names(&format!("{STATE}/sandboxes")).len(),
-        }
+        [
+            links.iter().filter(|link| link.master.as_deref() == Some("cni0")).count(),
+            links.iter().filter(|link| link.kind == "veth").count(),
+            names("/var/lib/cni/networks/pods").iter().filter(|name| name.starts_with("10.")).count(),
+            names("/var/lib/cni/cache/results").len(),
+            names("/run/static-pods/netns").len(),
+        ]
     }
 
-    /// Checks that there is nothing of any pod.
+    /// Checks that there is exactly what so many pods on the default network have.
     #[track_caller]
-    pub(crate) fn assert_nothing_is_left(&self) {
-        assert_eq!(self.traces(), Traces::of(0));
-    }
-
-    /// Path in the folder of records.
-    pub(crate) fn records(&self) -> Vec<PathBuf> {
-        names(&format!("{STATE}/sandboxes")).iter().map(|name| Path::new(STATE).join("sandboxes").join(name)).collect()
-    }
-}
-
-/// How many there are of everything a pod has.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Traces {
-    pub(crate) pauses: usize,
-    ports: usize,
-    veths: usize,
-    leases: usize,
-    cached: usize,
-    records: usize,
-}
-
-impl Traces {
-    /// Of so many pods on the default network alone, one each.
-    pub(crate) fn of(pods: usize) -> Self {
-        Self { pauses: pods, ports: pods, veths: pods, leases: pods, cached: pods, records: pods }
+    pub(crate) fn assert_pods(&self, pods: usize) {
+        assert_eq!(self.traces(), [pods; 5]);
     }
 }
 
 /// A manifest.
-pub(crate) fn pod(name: &str, spec: &str) -> String {
-    format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n")
-}
-
-/// A manifest of a pod that is on a network besides the default one.
-pub(crate) fn pod_on(name: &str, network: &str) -> String {
-    let annotations = format!("annotations: {{k8s.v1.cni.cncf.io/networks: {network}}}");
-    format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, {annotations}}}\n")
+pub(crate) fn pod(name: &str, metadata: &str, spec: &str) -> String {
+    format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, {metadata}}}\nspec: {{{spec}}}\n")
 }
 
 /// Spec of a pod with a port of the node.
@@ -158,8 +110,9 @@ pub(crate) fn host_port(port: u16) -> String {
     format!("containers: [{{ports: [{{containerPort: 80, hostPort: {port}}}]}}]")
 }
 
-/// As an editor does that cares for its readers: written beside, then renamed.
+/// Writes beside the file, then renames, so a reader sees the old file or the new one.
 fn place(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
     let beside = path.with_extension("new");
     fs::write(&beside, text).unwrap();
     fs::rename(beside, path).unwrap();
@@ -170,28 +123,105 @@ fn names(dir: &str) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Pods outlive the program that made them, but not the test: nothing else is in the node's mount namespace.
-impl Drop for Scene {
-    fn drop(&mut self) {
-        for pid in processes() {
-            // The process may have ended by itself.
-            kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).ok();
+/// The program, killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Program {
+    child: Child,
+    lines: Receiver<String>,
+    /// Every line so far.
+    pub(crate) seen: Vec<String>,
+}
+
+impl Program {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("cannot start static-pods");
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
+        let (sender, lines) = channel();
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok()));
+        Self { child, lines, seen: Vec::new() }
+    }
+
+    /// Waits for a line that begins with `start`, from now on, and returns it.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, start: &str) -> String {
+        self.wait_for_all([start]);
+        self.seen.last().unwrap().clone()
+    }
+
+    /// Waits until each of the beginnings has been a line's, from now on, in any order.
+    #[track_caller]
+    pub(crate) fn wait_for_all<S: AsRef<str>>(&mut self, starts: impl IntoIterator<Item = S>) {
+        let mut starts: Vec<String> = starts.into_iter().map(|start| start.as_ref().to_owned()).collect();
+        let until = Instant::now() + DEADLINE;
+        while !starts.is_empty() {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    starts.retain(|start| !line.starts_with(start));
+                    self.seen.push(line);
+                }
+                Err(error) => panic!("{error}: no line {starts:?} after\n{}", self.text()),
+            }
         }
+    }
+
+    /// Lets it go on for so long, unless it ends before; there is nothing else to wait for.
+    pub(crate) fn goes_on_for(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            self.seen.push(line);
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("cannot send a signal");
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.child.wait().expect("cannot wait");
+    }
+
+    /// SIGTERM, and the status it ends with once it has taken all down.
+    #[track_caller]
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
+        self.signal(Signal::SIGTERM);
+        self.end()
+    }
+
+    /// Waits until it has ended.
+    #[track_caller]
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Timeout) => panic!("did not end within {DEADLINE:?} after\n{}", self.text()),
+                // The program's end closes its stdout, which no other process has open.
+                Err(RecvTimeoutError::Disconnected) => return self.child.wait().expect("cannot wait"),
+            }
+        }
+    }
+
+    /// Everything it printed so far.
+    pub(crate) fn text(&self) -> String {
+        self.seen.join("\n")
+    }
+
+    /// The value of `KEY=` in the last line of a running pod.
+    #[track_caller]
+    pub(crate) fn value(&self, pod: &str, key: &str) -> String {
+        let start = format!("pod default/{pod}: Running");
+        let line = self.seen.iter().rev().find(|line| line.starts_with(&start)).expect("the pod runs");
+        let value = line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+        // A warning may follow.
+        value.unwrap_or_else(|| panic!("no {key} in {line}")).trim_end_matches(':').to_owned()
     }
 }
 
-/// Pause processes of this node.
-pub(crate) fn pauses() -> Vec<u32> {
-    let is_pause =
-        |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"pause\0pause\0"));
-    processes().into_iter().filter(is_pause).collect()
-}
-
-/// Processes of this node, which are those in the mount namespace that this thread alone of the test's is in.
-fn processes() -> Vec<u32> {
-    let mount_namespace = |process: &Path| fs::metadata(process.join("ns/mnt")).ok().map(|meta| meta.ino());
-    let own = mount_namespace(Path::new("/proc/thread-self"));
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    let pids = all.filter_map(|process| Some((process.file_name()?.to_str()?.parse().ok()?, process)));
-    pids.filter(|(_, process)| own.is_some() && mount_namespace(process) == own).map(|(pid, _)| pid).collect()
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
 }
