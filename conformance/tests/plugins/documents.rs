@@ -1,4 +1,4 @@
-//! TESTS.md and DIFFERENCES.md name tests, TRUST.md files: each of them exists.
+//! DIFFERENCES.md names tests, TRUST.md files: each of them exists.
 
 use crate::subjects::skip;
 use std::fs;
@@ -27,25 +27,23 @@ fn file_of(workspace: &Path, module: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn every_test_that_a_document_names_exists() {
+fn every_test_that_differences_md_names_exists() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     if !here.exists() {
         skip("the source is not on this machine");
         return;
     }
     let workspace = here.parent().unwrap();
-    for name in ["TESTS.md", "DIFFERENCES.md"] {
-        let document = fs::read_to_string(here.join(name)).unwrap();
-        let tests = tests_named_in(&document);
-        assert!(tests.len() > 20, "{name} names {} tests", tests.len());
-        let is_there = |test: &str| {
-            let (module, function) = test.rsplit_once("::").unwrap();
-            let text = file_of(workspace, module).map(|file| fs::read_to_string(file).unwrap());
-            text.is_some_and(|text| text.contains(&format!("fn {function}(")))
-        };
-        let missing: Vec<_> = tests.into_iter().filter(|test| !is_there(test)).collect();
-        assert!(missing.is_empty(), "{name} names tests that are not there: {missing:#?}");
-    }
+    let document = fs::read_to_string(here.join("DIFFERENCES.md")).unwrap();
+    let tests = tests_named_in(&document);
+    assert!(tests.len() > 20, "DIFFERENCES.md names {} tests", tests.len());
+    let is_there = |test: &str| {
+        let (module, function) = test.rsplit_once("::").unwrap();
+        let text = file_of(workspace, module).map(|file| fs::read_to_string(file).unwrap());
+        text.is_some_and(|text| text.contains(&format!("fn {function}(")))
+    };
+    let missing: Vec<_> = tests.into_iter().filter(|test| !is_there(test)).collect();
+    assert!(missing.is_empty(), "DIFFERENCES.md names tests that are not there: {missing:#?}");
 }
 
 #[test]

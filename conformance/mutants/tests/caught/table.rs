@@ -178,8 +178,8 @@ Those about ROBUSTNESS, which no sentence asks for, are tried by `cni-conformanc
 
 const COVERAGE_HEAD: &str = "# The specification and what tests it\n
 Every MUST and SHOULD of the CNI specification, in our words; the rules of `cni-conformance` that ask for it (RULES.md there has their
-cases), and the wrong plugins or faults of a small runtime that show that those rules can fail. [TESTS.md](TESTS.md) has this suite's own
-tests of each. `UPDATE_EXPECT=1 cargo test -p mutants coverage` writes this file.\n";
+cases), and the wrong plugins or faults of a small runtime that show that those rules can fail. `UPDATE_EXPECT=1 cargo test -p mutants
+coverage` writes this file.\n";
 
 const COVERAGE_COLUMNS: &str = "| Level | Says | Rules | Shown by |\n|---|---|---|---|\n";
 
