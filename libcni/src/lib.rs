@@ -76,7 +76,7 @@ pub mod inventory;
 mod lock;
 mod namespace;
 mod orphans;
-mod process;
+mod running;
 
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
 pub use blocking::aside;

@@ -20,6 +20,7 @@ use cni_spec::{CniError, Code, Command, NetworkName};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use processes::byte_range as range;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -306,13 +307,6 @@ fn place(id: &AttachmentId) -> i64 {
     i64::try_from(hash >> 2).unwrap_or_default() + GATE + 1
 }
 
-/// A lock of `length` bytes from `start`; 0: to the end of the file.
-fn range(kind: libc::c_int, start: i64, length: i64) -> libc::flock {
-    // The constants of libc have the type that its functions take, the field of the structure is shorter.
-    let short = |number: libc::c_int| libc::c_short::try_from(number).unwrap_or_default();
-    libc::flock { l_type: short(kind), l_whence: short(libc::SEEK_SET), l_start: start, l_len: length, l_pid: 0 }
-}
-
 /// Whether the lock could be taken at once.
 fn attempt(file: &File, share: Share) -> io::Result<bool> {
     if share == Share::Alone {
@@ -369,31 +363,8 @@ fn take_in_turn(file: &File, share: Share, is_given_up: &dyn Fn() -> bool) -> io
     Ok(taken?)
 }
 
-/// The kernel writes `/proc/locks` one page at a time and skips lines if locks before them are released meanwhile.
-const LOOKS: usize = 10;
-
 /// A process that holds the lock, for messages.
 fn holder(file: &File) -> String {
-    let unknown = || "another process".to_owned();
-    let Ok(found) = file.metadata() else { return unknown() };
-    let (device, inode) = (found.dev(), found.ino());
-    let id = format!("{:02x}:{:02x}:{inode}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
-    let look = || holder_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default(), &id);
-    let Some(pid) = (0..LOOKS).find_map(|_| look()) else { return unknown() };
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    match name.trim() {
-        "" => format!("process {pid}"),
-        name => format!("process {pid} ({name})"),
-    }
-}
-
-/// The pid in a line such as `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `->` marks waiting processes.
-fn holder_in(locks: &str, id: &str) -> Option<i32> {
-    locks.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words.as_slice() {
-            [_, "FLOCK", _, _, pid, file, ..] if *file == id => pid.parse().ok().filter(|pid| *pid > 0),
-            _ => None,
-        }
-    })
+    let holder = file.metadata().ok().and_then(|found| processes::find_holder(&found));
+    holder.unwrap_or_else(|| "another process".to_owned())
 }

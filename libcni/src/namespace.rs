@@ -1,6 +1,5 @@
 //! The state of a container's network namespace. Its path is examined; the namespace is never entered.
 
-use crate::process;
 use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, statfs};
 use nix::time::{ClockId, clock_gettime};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
@@ -58,7 +57,7 @@ impl Mark {
     /// The mark of the namespace that is at `path`; `None` if it cannot be determined.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()?;
-        let boot = process::boot().ok()?;
+        let boot = processes::boot().ok()?;
         let number = format!("{boot} {:x}:{:x}:{}", found.stx_dev_major, found.stx_dev_minor, found.stx_ino);
         let is_mount = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
         let time = || format!(" {}.{:09}", found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec);
@@ -121,7 +120,7 @@ mod tests {
         assert_eq!(own.find("/proc/self/ns/net"), Namespace::Present);
         assert_eq!(own.find("/proc/self/ns/mnt"), Namespace::Gone);
         assert_eq!(own.find("/no such"), Namespace::Unknown);
-        let boot = process::boot().unwrap();
+        let boot = processes::boot().unwrap();
         assert_eq!(Mark::recorded(own.to_string().replace(boot, "earlier")).find("/proc/self/ns/net"), Namespace::Gone);
     }
 

@@ -12,11 +12,12 @@
 
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::process::{ProcessId, Running, Stat};
+use crate::running::Running;
 use cni_spec::exec::GRACE;
 use cni_spec::{CniError, Code, Command};
 use futures::future::join_all;
 use nix::unistd::{Pid, getpgrp};
+use processes::{ProcessId, Stat};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeSet;

@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::error::{OpError, Result};
-use crate::file;
 
 /// A boot of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +21,8 @@ impl Boot {
     /// # Errors
     /// `ENOENT`: no `/proc` is mounted.
     pub fn read() -> Result<Self> {
-        let path = "/proc/sys/kernel/random/boot_id";
-        let id = file::read_small(path).map_err(|error| OpError::io("read", path, &error))?.trim().to_owned();
+        let id = processes::boot();
+        let id = id.map_err(|error| OpError::io("read", "/proc/sys/kernel/random/boot_id", &error))?.to_owned();
         // The value of /proc/uptime, by one system call instead of five.
         let started = SystemTime::now().checked_sub(uptime()?);
         let started = started.ok_or_else(|| OpError::state("read", CLOCK, "the clock says that it was before 1970"))?;

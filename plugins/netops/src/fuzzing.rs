@@ -80,7 +80,7 @@ pub fn nft_encoded(transaction: &Transaction, seq: u32) -> Option<Vec<u8>> {
 /// The process that holds the lock of the file `id`, according to the text of `/proc/locks`.
 #[must_use]
 pub fn lock_holder(locks: &str, id: &str) -> Option<i32> {
-    crate::lock::holder_in(locks, id)
+    processes::holder_in(locks, id)
 }
 
 /// The indexes of the links that announcements are about.

@@ -3,7 +3,7 @@
 //! Waiting has a deadline and does not poll: a thread sleeps in the kernel until the lock is free. The error at the
 //! deadline names the holder.
 
-use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ impl Lock {
         let path = node_path(name)?;
         let file = open(&path, 0o600)?;
         let [_, inode] = netns.identity().numbers();
-        let range = byte(inode);
+        let range = processes::byte_range(libc::F_WRLCK, i64::try_from(inode).unwrap_or_default(), 1);
         let attempt = || match fcntl(&file, FcntlArg::F_OFD_SETLK(&range)) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
@@ -131,7 +131,7 @@ impl Drop for Lock {
 /// Takes no lock and opens no file.
 #[must_use]
 pub fn find_holder(path: &Path) -> Option<String> {
-    holder_of(&path.metadata().ok()?)
+    processes::find_holder(&path.metadata().ok()?)
 }
 
 /// The path of a lock of the node; its folder exists then.
@@ -139,13 +139,6 @@ fn node_path(name: &str) -> Result<PathBuf> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(FOLDER);
     made.map_err(|error| OpError::io("create", FOLDER, &error))?;
     Ok(Path::new(FOLDER).join(format!("{name}.lock")))
-}
-
-fn byte(place: u64) -> libc::flock {
-    // The constants of libc have the type that its functions take, the field of the structure is shorter.
-    let short = |number: libc::c_int| libc::c_short::try_from(number).unwrap_or_default();
-    let start = libc::off_t::try_from(place).unwrap_or_default();
-    libc::flock { l_type: short(libc::F_WRLCK), l_whence: short(libc::SEEK_SET), l_start: start, l_len: 1, l_pid: 0 }
 }
 
 fn open(path: &Path, bits: u32) -> Result<File> {
@@ -233,37 +226,10 @@ fn ask_until(attempt: &dyn Fn() -> Result<bool>, deadline: Duration) -> Result<b
     Ok(true)
 }
 
-/// The kernel writes `/proc/locks` one page at a time and skips lines if locks before them are released meanwhile. So
-/// one read may miss a lock that is held all the time.
-const LOOKS: usize = 10;
-
-/// The holder of the lock, from `/proc/locks` and `/proc/PID/comm`.
+/// The holder of the lock, for messages.
 fn holder(file: &File) -> String {
-    let found = file.metadata().ok().and_then(|stat| holder_of(&stat));
+    let found = file.metadata().ok().and_then(|found| processes::find_holder(&found));
     found.unwrap_or_else(|| "another process".to_owned())
-}
-
-fn holder_of(stat: &Metadata) -> Option<String> {
-    let device = stat.dev();
-    let id = format!("{:02x}:{:02x}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device), stat.ino());
-    let look = || holder_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default(), &id);
-    let pid = (0..LOOKS).find_map(|_| look())?;
-    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(match comm.trim() {
-        "" => format!("process {pid}"),
-        comm => format!("process {pid} ({comm})"),
-    })
-}
-
-/// The pid in a line such as `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `->` marks waiting processes.
-pub(crate) fn holder_in(locks: &str, id: &str) -> Option<i32> {
-    locks.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words.as_slice() {
-            [_, "FLOCK", _, _, pid, file, ..] if *file == id => pid.parse().ok().filter(|pid| *pid > 0),
-            _ => None,
-        }
-    })
 }
 
 #[cfg(test)]
@@ -332,13 +298,5 @@ mod tests {
             drop(Lock::try_take(&path, 0o750).unwrap().unwrap());
             assert_eq!(mode(), after);
         }
-    }
-
-    #[test]
-    fn a_waiting_process_is_not_the_holder() {
-        let locks = "1: -> FLOCK  ADVISORY  WRITE 9 fe:00:12 0 EOF\n2: FLOCK  ADVISORY  WRITE 7 fe:00:12 0 EOF\n";
-        assert_eq!(holder_in(locks, "fe:00:12"), Some(7));
-        assert_eq!(holder_in(locks, "fe:00:13"), None);
-        assert_eq!(holder_in("garbage\n\n1:", "x"), None);
     }
 }

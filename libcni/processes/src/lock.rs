@@ -1,0 +1,57 @@
+//! Locks on files: the range of one, and the process that holds one.
+
+use nix::libc;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
+/// The kernel writes `/proc/locks` one page at a time and skips lines if locks before them are released meanwhile. So
+/// one read may miss a lock that is held all the time.
+const LOOKS: usize = 10;
+
+/// The process that holds a `flock(2)` lock on a file, for messages: `process PID (NAME)`, or `process PID`. `None`: no process was
+/// found. Takes no lock.
+#[must_use]
+pub fn find_holder(file: &Metadata) -> Option<String> {
+    let (device, inode) = (file.dev(), file.ino());
+    let id = format!("{:02x}:{:02x}:{inode}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    let look = || holder_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default(), &id);
+    let pid = (0..LOOKS).find_map(|_| look())?;
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some(match name.trim() {
+        "" => format!("process {pid}"),
+        name => format!("process {pid} ({name})"),
+    })
+}
+
+/// The pid in a line such as `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `->` marks waiting processes.
+#[must_use]
+pub fn holder_in(locks: &str, id: &str) -> Option<i32> {
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [_, "FLOCK", _, _, pid, file, ..] if *file == id => pid.parse().ok().filter(|pid| *pid > 0),
+            _ => None,
+        }
+    })
+}
+
+/// A lock for `fcntl(2)` of `length` bytes from `start`, by `F_WRLCK`, `F_RDLCK` or `F_UNLCK`; 0 bytes: to the end of the file.
+#[must_use]
+pub fn byte_range(kind: libc::c_int, start: i64, length: i64) -> libc::flock {
+    // The constants of libc have the type that its functions take, the field of the structure is shorter.
+    let short = |number: libc::c_int| libc::c_short::try_from(number).unwrap_or_default();
+    libc::flock { l_type: short(kind), l_whence: short(libc::SEEK_SET), l_start: start, l_len: length, l_pid: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiting_process_is_not_the_holder() {
+        let locks = "1: -> FLOCK  ADVISORY  WRITE 9 fe:00:12 0 EOF\n2: FLOCK  ADVISORY  WRITE 7 fe:00:12 0 EOF\n";
+        assert_eq!(holder_in(locks, "fe:00:12"), Some(7));
+        assert_eq!(holder_in(locks, "fe:00:13"), None);
+        assert_eq!(holder_in("garbage\n\n1:", "x"), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! The plugin of an unfinished ADD, as the cache's entry identifies it.
+
+use nix::unistd::Pid;
+use processes::ProcessId;
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+/// The plugin that runs ADD of an attachment, and the runtime that started it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Running {
+    pub(crate) plugin: ProcessId,
+    /// `None`: an earlier version of this library has recorded the plugin.
+    pub(crate) runtime: Option<ProcessId>,
+}
+
+impl Running {
+    /// The length of the text: two processes and a separator.
+    pub(crate) const TEXT_BYTES: usize = 2 * ProcessId::TEXT_BYTES + 1;
+
+    /// The plugin with this pid, if there is one, of this runtime.
+    pub(crate) fn of(plugin: Pid) -> io::Result<Option<Self>> {
+        let Some(plugin) = ProcessId::of(plugin)? else { return Ok(None) };
+        Ok(Some(Self { plugin, runtime: ProcessId::of(Pid::this())? }))
+    }
+
+    /// The runtime, if it runs and is another process than this one.
+    pub(crate) fn living_runtime(&self) -> io::Result<Option<&ProcessId>> {
+        let Some(runtime) = self.runtime.as_ref().filter(|runtime| runtime.pid != Pid::this()) else { return Ok(None) };
+        Ok(runtime.runs()?.then_some(runtime))
+    }
+}
+
+/// Always of the same length.
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runtime = self.runtime.as_ref().map(ProcessId::to_string).unwrap_or_default();
+        write!(f, "{} {runtime:width$}", self.plugin, width = ProcessId::TEXT_BYTES)
+    }
+}
+
+impl FromStr for Running {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut words = text.split_ascii_whitespace();
+        let plugin = ProcessId::parse(&mut words).ok_or(())?;
+        Ok(Self { plugin, runtime: ProcessId::parse(&mut words) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_read_back_and_has_one_length() {
+        let plugin = ProcessId::of(Pid::this()).unwrap().unwrap();
+        for runtime in [None, Some(plugin.clone())] {
+            let running = Running { plugin: plugin.clone(), runtime };
+            assert_eq!(running.to_string().len(), Running::TEXT_BYTES);
+            assert_eq!(running.to_string().parse(), Ok(running));
+        }
+        // As earlier versions wrote it.
+        assert_eq!(plugin.to_string().parse(), Ok(Running { plugin, runtime: None }));
+        assert!("1 2".parse::<Running>().is_err());
+    }
+}
