@@ -154,7 +154,6 @@ impl Manifest {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 pub(crate) mod tests {
     use super::*;
 

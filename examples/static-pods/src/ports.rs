@@ -46,7 +46,6 @@ impl Drop for Claim {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
     use crate::manifest::tests::pod;

@@ -26,11 +26,11 @@ pub(crate) struct Node {
 /// What is to become of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// It runs as this manifest says.
+    /// The pod runs as this manifest says.
     Pod(Arc<Manifest>),
-    /// It goes.
+    /// The pod goes.
     Nothing,
-    /// It goes, and if that fails, the next start of this program tries again.
+    /// The pod goes, and if that fails, the next start of this program tries again.
     Leave,
 }
 
