@@ -5,7 +5,7 @@ use crate::gc;
 use crate::output::{Output, say};
 use crate::settings::Settings;
 use cni_validate::render::visible;
-use doctor::{Finding, Fix, Level, Node, examine};
+use doctor::{BEYOND, Finding, Fix, Level, Node, examine};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -28,7 +28,10 @@ pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> 
     }
     match output.is_json {
         true => output.json(&findings.iter().map(to_json).collect())?,
-        false => print(&findings)?,
+        false => {
+            print(&findings)?;
+            say(beyond(words.check).as_bytes())?;
+        }
     }
     Ok(match findings.iter().map(|finding| finding.level).max() {
         Some(Level::Error) => ERRORS.into(),
@@ -56,6 +59,13 @@ async fn mend(settings: &Settings, findings: &[Finding], output: Output) -> anyh
         }
     }
     Ok(())
+}
+
+/// The report's end: what a node may suffer from all the same.
+fn beyond(checks: bool) -> String {
+    let checks = (!checks).then_some("what only CHECK compares (cnitool doctor --check)");
+    let items: Vec<&str> = checks.into_iter().chain(BEYOND.iter().copied()).collect();
+    format!("not looked at: {}\n", items.join("; "))
 }
 
 fn print(findings: &[Finding]) -> anyhow::Result<()> {

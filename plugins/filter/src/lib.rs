@@ -22,6 +22,8 @@ mod spoof;
 
 pub mod iptables;
 
+pub mod gates;
+
 mod inventory;
 mod race;
 

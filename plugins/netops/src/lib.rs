@@ -67,6 +67,8 @@ pub mod lock;
 
 pub mod file;
 
+pub mod listen;
+
 pub mod boot;
 pub mod program;
 

@@ -66,6 +66,32 @@ pub enum Kind {
     BridgeFull,
     /// A network's bridge or a container's link on the node is down, or no port of the bridge.
     LinkDown,
+    /// The bridge of living containers, or the link that theirs are stacked on, is gone.
+    LinkGone,
+    /// A bridge or veth does not have the gateway's address, or has another one.
+    GatewayAddress,
+    /// The packet filter drops packets of containers.
+    FirewallDrops,
+    /// The node's route to a network's containers leads elsewhere.
+    RouteElsewhere,
+    /// The kernel takes packets of containers for forged ones.
+    ReversePath,
+    /// Frames on bridges do not pass iptables, though rules of services count on it.
+    BridgeNetfilter,
+    /// Rules that masquerade packets of living containers are gone.
+    MasqueradeGone,
+    /// Rules that forward a port of the node to a living container are gone.
+    PortGone,
+    /// Several living containers have one port of the node.
+    PortTwice,
+    /// A process of the node listens on a port that leads to a container.
+    PortTaken,
+    /// A living container has an address that the node or another container has.
+    DuplicateAddress,
+    /// A network has IPv6 addresses, and IPv6 is disabled on the node.
+    Ipv6Disabled,
+    /// The interface, an address or a route is missing in a living container.
+    ContainerSide,
     /// A container lives, and nothing reserves its address for it.
     Unreserved,
     /// CHECK of an attachment fails.
@@ -76,7 +102,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of the enum.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 31] = [
         Self::Config,
         Self::NotReady,
         Self::MixedMakes,
@@ -92,6 +118,19 @@ impl Kind {
         Self::Mtu,
         Self::BridgeFull,
         Self::LinkDown,
+        Self::LinkGone,
+        Self::GatewayAddress,
+        Self::FirewallDrops,
+        Self::RouteElsewhere,
+        Self::ReversePath,
+        Self::BridgeNetfilter,
+        Self::MasqueradeGone,
+        Self::PortGone,
+        Self::PortTwice,
+        Self::PortTaken,
+        Self::DuplicateAddress,
+        Self::Ipv6Disabled,
+        Self::ContainerSide,
         Self::Unreserved,
         Self::CheckFails,
         Self::Unseen,
@@ -116,6 +155,19 @@ impl Kind {
             Self::Mtu => "mtu",
             Self::BridgeFull => "bridge-full",
             Self::LinkDown => "link-down",
+            Self::LinkGone => "link-gone",
+            Self::GatewayAddress => "gateway-address",
+            Self::FirewallDrops => "firewall-drops",
+            Self::RouteElsewhere => "route-elsewhere",
+            Self::ReversePath => "reverse-path",
+            Self::BridgeNetfilter => "bridge-netfilter",
+            Self::MasqueradeGone => "masquerade-gone",
+            Self::PortGone => "port-gone",
+            Self::PortTwice => "port-twice",
+            Self::PortTaken => "port-taken",
+            Self::DuplicateAddress => "duplicate-address",
+            Self::Ipv6Disabled => "ipv6-disabled",
+            Self::ContainerSide => "container-side",
             Self::Unreserved => "unreserved",
             Self::CheckFails => "check-fails",
             Self::Unseen => "unseen",
@@ -147,9 +199,39 @@ impl Kind {
             Self::Mtu => "Large packets are dropped or fragmented on their way out.",
             Self::BridgeFull => "ADD fails when the bridge takes no port more.",
             Self::LinkDown => "No packet passes it.",
+            Self::LinkGone => {
+                "Containers on it reach nothing, and none reaches them; a new container's ADD makes a bridge without them."
+            }
+            Self::GatewayAddress => "Containers have no way out of their own network, or the next ADD fails.",
+            Self::FirewallDrops => "Packets of these containers are dropped.",
+            Self::RouteElsewhere => "Packets to these containers leave by another link and are lost, answers too.",
+            Self::ReversePath => "The kernel drops what these containers send.",
+            Self::BridgeNetfilter => {
+                "A container does not reach a service whose endpoint is on the same bridge: the answer comes from another address."
+            }
+            Self::MasqueradeGone => "Containers reach nothing beyond the node: no answer finds the way back.",
+            Self::PortGone => "The port of the node does not lead to the container any more.",
+            Self::PortTwice => "Packets to the port reach only the container whose rule comes first.",
+            Self::PortTaken => "Packets from other hosts reach the container, and never the process.",
+            Self::DuplicateAddress => "Packets to the address reach only one of them.",
+            Self::Ipv6Disabled => "ADD fails, as the node's link of the network cannot have its IPv6 address.",
+            Self::ContainerSide => "The container reaches nothing by this interface, or not all that it should.",
             Self::Unreserved => "Another container may get the address, or has it: packets reach only one of them.",
             Self::CheckFails => "The container may be unreachable: its network is not as ADD left it.",
             Self::Unseen => "Faults there may be missing in this report.",
+        }
+    }
+
+    /// What to do about a finding of this kind where no command mends it.
+    pub(crate) fn advice(self, network: &str) -> String {
+        match self {
+            Self::MasqueradeGone | Self::PortGone => format!("cnitool repair {network}"),
+            Self::PortTwice => "Stop one of the containers, or give it another port of the node.".to_owned(),
+            Self::PortTaken => "End the process, or give the container another port of the node.".to_owned(),
+            Self::DuplicateAddress => {
+                "Take the address from the node's link, or start the container anew with another one.".to_owned()
+            }
+            _ => "Start the container anew.".to_owned(),
         }
     }
 

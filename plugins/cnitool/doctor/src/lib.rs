@@ -10,13 +10,17 @@
 //! | `attachments` | what is on the node or in the cache, and whose container is gone |
 //! | `stores` | host-local's folders: damaged files, ranges, locks |
 //! | `checks` | on demand, what CHECK says of each attachment |
-//! | `host` | forwarding, both variants of iptables, MTUs, bridges |
+//! | `reasons` | why packets of living attachments are dropped, as `cnitool explain` finds it |
+//! | `host` | forwarding, both variants of iptables, bridges |
+//! | `next_add` | what the next ADD would meet: addresses of bridges, routes, MTUs, IPv6 |
 
 mod attachments;
 mod checks;
 mod configs;
 mod finding;
 mod host;
+mod next_add;
+mod reasons;
 mod removal;
 mod stores;
 
@@ -49,7 +53,10 @@ pub async fn examine(node: Node<'_>) -> Vec<Finding> {
     let networks = configs::look(node, &mut findings).await;
     attachments::look(node, &networks, &mut findings);
     stores::look(&networks, &mut findings).await;
-    host::look(node, &networks, &mut findings);
+    let Node { runtime, conf_dir, inventory, .. } = node;
+    let view = cni_view::look(cni_view::Node { runtime, conf_dir, inventory }, None);
+    reasons::look(node, &view, &mut findings);
+    host::look(node, &networks, &view, &mut findings);
     if node.checks {
         checks::look(node, &mut findings).await;
     }
@@ -57,6 +64,9 @@ pub async fn examine(node: Node<'_>) -> Vec<Finding> {
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     findings
 }
+
+/// The objects that [`examine`] never looks at.
+pub const BEYOND: &[&str] = &cni_view::explain::BEYOND;
 
 /// The objects of a network's plugins, as JSON.
 fn plugins(network: &NetworkConf) -> impl Iterator<Item = serde_json::Value> + '_ {

@@ -70,6 +70,13 @@ fn flaws(network: &NetworkConf, folder: &Path, findings: &mut Vec<Finding>) {
 
 fn full(network: &NetworkConf, range: &Usage) -> Option<Finding> {
     let Usage { first, last, total, used, .. } = range;
+    if *total == 0 {
+        let what = format!("range {first} to {last} has no address that a container can get");
+        let mut finding = Kind::Config.finding(Level::Error, Some(&network.name), what);
+        "Give the range further addresses: gateways and excluded addresses are for no container."
+            .clone_into(&mut finding.remedy);
+        return Some(finding);
+    }
     if used.saturating_mul(100) < total.saturating_mul(NEARLY_FULL_PERCENT) {
         return None;
     }

@@ -8,14 +8,15 @@ use host_local::inventory::{Held, Owner, list_held, usage};
 use interface::host_veth;
 use libcni::cni_spec::{self, AddResult, ContainerId, IfName, NetworkName, SpecVersion, json};
 use libcni::inventory::Life;
-use libcni::{AttachmentId, Cached, Namespace, NetworkConf, PluginObject};
+use libcni::{AttachmentId, Cached, CapabilityArgs, Namespace, NetworkConf, PluginObject};
 use netops::link::{self, Link};
 use netops::{Kernel, Netns, pair};
 use on_node::Seen;
+use serde_json::Value;
 
 use crate::host::Host;
 use crate::networks::Known;
-use crate::{Attachment, Limits, Maker, Network, Node, Origin, Shared, leads_to};
+use crate::{Asked, Attachment, Limits, Maker, Network, Node, Origin, Protocol, Shared, leads_to};
 
 /// Looks at one network. `marked` gets the indexes of the host links that are its own.
 pub(crate) fn look(
@@ -110,12 +111,30 @@ fn attachment(network: &NetworkName, (id, seen, cached): Pair<'_>, host: &Host) 
         rules: seen.map(|seen| seen.rules).unwrap_or_default(),
         is_complete: cached.map(Cached::is_complete),
         conf: cached.and_then(|cached| cached.network_conf().ok()),
+        asked: cached.map(|cached| asked(&cached.attachment.capability_args)).unwrap_or_default(),
+        result,
         id,
         netns,
         addresses,
         since,
         maker,
     }
+}
+
+/// The ports of the node that a runtime asked for. What the plugin refuses is none.
+fn asked(args: &CapabilityArgs) -> Vec<Asked> {
+    let mappings = args.find("portMappings").and_then(|text| json::parse(text.as_bytes()).ok());
+    let asked = |mapping: &Value| {
+        let text = |key| json::member(mapping, key).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let name = text("protocol").unwrap_or("tcp").to_lowercase();
+        let address: Option<IpAddr> = text("hostIP").and_then(|text| text.parse().ok());
+        Some(Asked {
+            protocol: Protocol::ALL.into_iter().find(|protocol| protocol.name() == name)?,
+            address: address.filter(|address| !address.is_unspecified()),
+            port: u16::try_from(json::member(mapping, "hostPort")?.as_u64()?).ok().filter(|port| *port != 0)?,
+        })
+    };
+    mappings.as_ref().and_then(Value::as_array).into_iter().flatten().filter_map(asked).collect()
 }
 
 fn ips(result: &AddResult) -> impl Iterator<Item = IpAddr> + '_ {

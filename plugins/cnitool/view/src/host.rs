@@ -63,6 +63,12 @@ impl Host {
         self.at(*owner?.0)
     }
 
+    /// The addresses of the link of this name.
+    pub(crate) fn addresses_of(&self, name: &str) -> &[IpNetwork] {
+        let addresses = self.find(name).and_then(|link| self.addresses.get(&link.index));
+        addresses.map_or(&[], Vec::as_slice)
+    }
+
     pub(crate) fn shared(&self, name: &str) -> Option<Shared> {
         let link = self.find(name)?;
         Some(Shared {

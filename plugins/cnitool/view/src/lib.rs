@@ -12,6 +12,7 @@
 //! | [`tree`] | text for people |
 //! | [`drawing`] | pictures: SVG, HTML, Graphviz |
 //! | [`explain`] | who has a name, and what becomes of its packets |
+//! | [`reasons`] | why packets of an attachment are dropped: for `explain`, and for `doctor` |
 //! | [`json`] | the same for programs |
 
 mod attachments;
@@ -23,14 +24,17 @@ mod sample;
 pub mod drawing;
 pub mod explain;
 pub mod json;
+pub mod reasons;
 pub mod tree;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use host::Host;
 use host_local::inventory::Usage;
 use ipnetwork::IpNetwork;
+use libcni::cni_spec::AddResult;
 use libcni::inventory::Life;
 use libcni::{AttachmentId, NetworkConf, Runtime};
 pub use portmap::forwards::{Forward, Protocol};
@@ -145,6 +149,35 @@ pub struct Attachment {
     pub is_complete: Option<bool>,
     /// The configuration that ADD used.
     pub conf: Option<NetworkConf>,
+    /// The result of ADD; empty if the cache does not have it.
+    pub result: AddResult,
+    /// The ports of the node that ADD was asked to forward to it.
+    pub asked: Vec<Asked>,
+}
+
+/// A port of the node that a runtime asked for: an entry of the capability argument `portMappings`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The node's address; `None`: each of them.
+    pub address: Option<IpAddr>,
+    /// The node's port.
+    pub port: u16,
+}
+
+impl Asked {
+    /// The port in words: `port 8080/tcp`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("port {}/{}", self.port, self.protocol.name())
+    }
+
+    /// Whether a rule forwards the port.
+    #[must_use]
+    pub fn is_met_by(&self, forward: &Forward) -> bool {
+        (self.protocol, self.port, self.address) == (forward.protocol, forward.port, forward.address)
+    }
 }
 
 /// A host veth.
@@ -205,10 +238,14 @@ pub const fn word(life: Life) -> &'static str {
 #[must_use]
 pub fn look(node: Node<'_>, only: Option<&str>) -> View {
     let mut unseen = Vec::new();
-    let host = host::Host::look(&node.inventory.search_path, &mut unseen);
-    let known = networks::find(node, &host, only, &mut unseen);
+    let host = Host::look(&node.inventory.search_path, &mut unseen);
+    look_by(node, &host, only, unseen)
+}
+
+fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<String>) -> View {
+    let known = networks::find(node, host, only, &mut unseen);
     let mut seen = Vec::new();
-    let look = |known| attachments::look(node, known, &host, &mut seen, &mut unseen);
+    let look = |known| attachments::look(node, known, host, &mut seen, &mut unseen);
     let mut networks: Vec<Network> = known.iter().map(look).collect();
     // A folder that is empty by now is no trace.
     networks.retain(|network| network.origin != Origin::Traces || !network.is_empty());

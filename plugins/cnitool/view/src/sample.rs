@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use host_local::inventory::Usage;
+use libcni::cni_spec::AddResult;
 use libcni::inventory::Life;
 
 use crate::{Attachment, Forward, HostLink, Limits, Maker, Network, Origin, Protocol, Shared, View};
@@ -26,6 +27,8 @@ pub(crate) fn attachment(container: &str, address: &str) -> Attachment {
         life: Life::Lives,
         is_complete: Some(true),
         conf: None,
+        result: AddResult::default(),
+        asked: Vec::new(),
     }
 }
 

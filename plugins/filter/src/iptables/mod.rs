@@ -67,8 +67,6 @@ mod xt;
 
 pub mod table;
 
-pub mod seen;
-
 mod once;
 
 pub(crate) mod executable;

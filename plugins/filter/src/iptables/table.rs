@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use netops::error::{Cause, Result};
-use netops::nft::{self, BaseChain, Family, Hook, Nft, Transaction};
+use netops::nft::{self, BaseChain, Expr, Family, Hook, Nft, Transaction, Verdict};
 use netops::{Errno, OpError};
 
 use super::executable::{self, Program};
@@ -105,6 +105,50 @@ impl Found {
             Id::Handle(rule) => decode::comment(rule),
             Id::Words(words) => parse::comment(words),
         }
+    }
+
+    /// The rule with a refusal (`REJECT`, `reject`) as `DROP`: neither passes the packet on.
+    pub(crate) fn refusing(&self) -> Option<Rule> {
+        let refused = || match &self.id {
+            Id::Handle(rule) => {
+                let (_, others) = rule.exprs.split_last().filter(|(last, _)| is_refusal(last))?;
+                let exprs = others.iter().cloned().chain([Expr::Verdict(Verdict::Drop)]).collect();
+                decode::rule(&nft::Rule { exprs, ..rule.clone() })
+            }
+            Id::Words(words) => parse::rule(&format!("{} -j DROP", words.split_once(" -j REJECT")?.0)),
+        };
+        self.rule.clone().or_else(refused)
+    }
+
+    /// Whether the rule may end the way of a packet.
+    pub(crate) fn may_decide(&self) -> bool {
+        let decides = |expr: &Expr| match expr {
+            Expr::Verdict(verdict) => matches!(verdict, Verdict::Accept | Verdict::Drop),
+            Expr::VerdictMap(..) => true,
+            expr => is_refusal(expr),
+        };
+        match &self.id {
+            Id::Handle(rule) => rule.exprs.iter().any(decides),
+            Id::Words(words) => ["ACCEPT", "DROP", "REJECT"].iter().any(|verdict| parse::jump(words) == Some(verdict)),
+        }
+    }
+
+    /// Whether the rule may accept packets.
+    pub(crate) fn may_accept(&self) -> bool {
+        let accepts = |expr: &Expr| matches!(expr, Expr::Verdict(Verdict::Accept) | Expr::VerdictMap(..));
+        match &self.id {
+            Id::Handle(rule) => rule.exprs.iter().any(accepts),
+            Id::Words(words) => parse::jump(words) == Some("ACCEPT"),
+        }
+    }
+}
+
+/// Whether an expression refuses the packet with an answer to its sender.
+fn is_refusal(expr: &Expr) -> bool {
+    match expr {
+        Expr::Other { name, .. } => name == "reject",
+        Expr::Target(extension) => extension.name == "REJECT",
+        _ => false,
     }
 }
 

@@ -174,6 +174,24 @@ impl Nft {
         })
     }
 
+    /// Lists the base chains of all tables of a family.
+    ///
+    /// # Errors
+    /// As [`Nft::list_elements`].
+    pub fn list_base_chains(&mut self, family: Family) -> Result<Vec<ChainInfo>> {
+        let object = "nft chains";
+        self.list(
+            GETCHAIN,
+            family,
+            &object,
+            |_| {},
+            |body| match body {
+                Body::Chain(chain) if chain.base.is_some() => Some(chain),
+                _ => None,
+            },
+        )
+    }
+
     /// Lists the rules of a chain; empty if the chain does not exist.
     ///
     /// # Errors

@@ -1,0 +1,134 @@
+//! What the packet filter does with packets between networks and to the node itself: for programs that explain what becomes
+//! of a packet.
+
+use std::collections::BTreeSet;
+
+use netops::error::Result;
+use netops::nft::{self, Family, Hook, Nft};
+
+use crate::Filter;
+use crate::iptables::{NativeTable, Rule, Table, TableName};
+
+/// A base chain that packets pass, with all chains that it leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    /// The table and chain in words: `chain FORWARD of iptables`, `nft chain inet filter forward`.
+    pub place: String,
+    /// The ruleset.
+    pub maker: Maker,
+    /// The family of its packets; `None`: IPv4 and IPv6.
+    pub is_ipv6: Option<bool>,
+    /// Forward or input.
+    pub hook: Hook,
+    /// Whether the base chain drops the packets that no rule decides on.
+    pub drops: bool,
+    /// The rules of all the chains that end a packet's way, or may.
+    pub steps: Vec<Step>,
+}
+
+/// The ruleset that a chain belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Maker {
+    /// iptables, in nf_tables.
+    Iptables,
+    /// iptables, the legacy variant.
+    LegacyIptables,
+    /// A program that writes nf_tables itself: its table and chain as nft(8) names them.
+    Nftables(String),
+}
+
+/// A rule with a verdict, or one whose conditions cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The rule's chain.
+    pub chain: String,
+    /// The rule, where a refusal counts as `DROP`; `None`: it has conditions that this crate does not read.
+    pub rule: Option<Rule>,
+    /// Whether the rule may accept packets.
+    pub may_accept: bool,
+}
+
+const BUILT_IN: [(&str, Hook); 2] = [("FORWARD", Hook::Forward), ("INPUT", Hook::Input)];
+
+/// Lists the gates of both variants of iptables' table `filter`, and those of all other tables of nf_tables. Changes nothing.
+///
+/// # Errors
+/// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
+pub fn list(search_path: &str) -> Result<Vec<Gate>> {
+    let Some(filter) = Filter::find()? else { return Ok(Vec::new()) };
+    let mut filter = filter.searching(search_path);
+    let mut gates = Vec::new();
+    for family in [Family::Ip, Family::Ip6] {
+        let program = if family == Family::Ip6 { "ip6tables" } else { "iptables" };
+        filter.each_iptables(family, TableName::Filter, &mut |table| {
+            let is_legacy = table.is_of_legacy();
+            for (chain, hook) in BUILT_IN {
+                let maker = if is_legacy { Maker::LegacyIptables } else { Maker::Iptables };
+                let variant = if is_legacy { " (legacy)" } else { "" };
+                let gate = Gate {
+                    place: format!("chain {chain} of {program}{variant}"),
+                    maker,
+                    is_ipv6: Some(family == Family::Ip6),
+                    hook,
+                    drops: table.drops_by_policy(chain)?,
+                    steps: steps(table, chain)?,
+                };
+                gates.push(gate);
+            }
+            Ok(())
+        })?;
+    }
+    for family in [Family::Inet, Family::Ip, Family::Ip6] {
+        of_others(&mut filter.nft, family, &mut gates)?;
+    }
+    Ok(gates)
+}
+
+/// The base chains of a family that iptables' table `filter` does not have.
+fn of_others(nft: &mut Nft, family: Family, gates: &mut Vec<Gate>) -> Result<()> {
+    for chain in nft.list_base_chains(family)? {
+        let Some(base) = &chain.base else { continue };
+        let Some(hook) = Hook::of(base.hook).filter(|hook| matches!(hook, Hook::Forward | Hook::Input)) else {
+            continue;
+        };
+        let is_iptables = family != Family::Inet
+            && chain.table == TableName::Filter.as_str()
+            && BUILT_IN.iter().any(|(name, _)| *name == chain.name);
+        let table = nft::Table { family, name: chain.table.clone().into() };
+        if base.kind != "filter" || is_iptables || nft.find_table(&table)?.is_some_and(|table| table.is_dormant) {
+            continue;
+        }
+        let name = format!("{table} {}", chain.name);
+        gates.push(Gate {
+            place: format!("nft chain {name}"),
+            maker: Maker::Nftables(name),
+            is_ipv6: (family != Family::Inet).then_some(family == Family::Ip6),
+            hook,
+            drops: base.drops,
+            steps: steps(&mut Table::native(nft, NativeTable { table, base_chains: &[] }), &chain.name)?,
+        });
+    }
+    Ok(())
+}
+
+/// The rules of a chain and of those that it leads to, each chain once.
+fn steps(table: &mut Table<'_>, chain: &str) -> Result<Vec<Step>> {
+    let (mut steps, mut seen, mut next) = (Vec::new(), BTreeSet::from([chain.to_owned()]), vec![chain.to_owned()]);
+    while let Some(chain) = next.pop() {
+        for found in table.list(&chain)?.unwrap_or_default() {
+            match found.goes_to() {
+                Some(to) if seen.contains(to) => {}
+                // In the legacy variant a verdict has the form of a jump.
+                Some(to) if table.has_chain(to)? => {
+                    seen.insert(to.to_owned());
+                    next.push(to.to_owned());
+                }
+                _ if found.may_decide() => {
+                    steps.push(Step { chain: chain.clone(), rule: found.refusing(), may_accept: found.may_accept() });
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(steps)
+}
