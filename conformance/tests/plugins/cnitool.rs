@@ -7,6 +7,7 @@ mod gc;
 mod leftovers;
 mod plan;
 mod show;
+mod sick;
 mod tour;
 
 use crate::subjects::ours;

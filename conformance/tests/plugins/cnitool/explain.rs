@@ -63,7 +63,8 @@ fn every_name_of_an_attachment_explains_it() {
         ├─ why packets are dropped
         │  └─ the node has no IPv4 route out: packets reach its own networks only
         └─ not looked at
-           ├─ other tables of iptables and nf_tables, eBPF programs, and neighbours
+           ├─ chains of nf_tables and iptables at other hooks than forward and input, eBPF
+           │    programs, and neighbours
            ├─ rules of routing (ip rule), and routes of other tables
            └─ what is beyond the node, and what the container itself filters
     "#]]
@@ -127,7 +128,7 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
         ),
         (
             &["iptables -w -P FORWARD DROP"],
-            "no rule for it accepts packets to it",
+            "no rule for it accepts packets to and from it",
             &[&forward, &forward.replace("-d", "-s")],
         ),
     ];
@@ -168,4 +169,44 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
     fs::remove_dir_all("/var/lib/cni/networks/office").unwrap();
     let drops = tour.drops();
     assert!(drops[0].contains("nothing speaks for its container"), "{drops:?}");
+}
+
+/// The node forwards nothing of theirs, so its routes and settings are no reasons.
+#[test]
+fn attachments_that_the_node_does_not_route_have_no_reasons_about_forwarding() {
+    let tour = installed();
+    run("ip link add ens3 type dummy");
+    run("ip link set ens3 up");
+    let network = |name: &str, plugin: Value| {
+        let network = json!({"cniVersion": "1.1.0", "name": name, "plugins": [plugin]});
+        fs::write(format!("/etc/cni/net.d/20-{name}.conflist"), network.to_string()).unwrap();
+    };
+    let ipam = |last: u8| json!({"type": "host-local", "subnet": format!("{}/28", tour.address(last))});
+    network("lan", json!({"type": "macvlan", "master": "ens3", "ipam": ipam(32)}));
+    network("l3", json!({"type": "ipvlan", "master": "ens3", "ipam": ipam(48)}));
+    network("switch", json!({"type": "bridge", "bridge": "br5", "ipam": ipam(64)}));
+    run("sysctl -qw net.ipv4.ip_forward=0");
+    run("sysctl -qw net.bridge.bridge-nf-call-iptables=0");
+    run("iptables -w -P FORWARD DROP");
+    for (network, text) in [("lan", "macvlan on ens3"), ("l3", "ipvlan on ens3"), ("switch", "bridge br5 has no gateway")] {
+        let pod = tour.node.container();
+        tour.cnitool(&["add", network, &pod.namespace().path().display().to_string(), "--container-id", network]);
+        let [answer] = <[Value; 1]>::try_from(tour.explain(network)).unwrap();
+        assert_eq!(answer["drops"], json!([]), "{network}");
+        assert!(answer["to"].to_string().contains(text), "{answer:#}");
+        let is_unreached = answer["to"].to_string().contains("the node itself does not reach it");
+        assert_eq!(is_unreached, network != "switch", "{answer:#}");
+        drop(pod);
+    }
+}
+
+/// The node has lost its rule, and the cache knows who asked for the port.
+#[test]
+fn a_port_without_its_rule_is_explained_by_the_cache() {
+    let (tour, web) = with_web();
+    run("iptables -w -t nat -F");
+    let [answer] = <[Value; 1]>::try_from(tour.explain("8080")).unwrap();
+    assert_eq!(answer["what"], "port 8080/tcp of the node was asked for by web/eth0 in network office");
+    assert!(answer["drops"].to_string().contains("port 8080/tcp of the node does not lead to it"), "{answer:#}");
+    drop(web);
 }

@@ -1,0 +1,293 @@
+//! `cnitool doctor` on nodes whose containers are in the cache and get no packets: each cause is named, the commands that it
+//! names as the remedy mend it, and a healthy node has no finding.
+
+use super::{LINKED, Tour};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::process::Command;
+use testns::{Container, Namespace};
+
+const WARNING: i32 = 3;
+const ERROR: i32 = 4;
+
+/// A node with a way out, and a network whose containers have a way out and ports of the node.
+struct Sick {
+    tour: Tour,
+    outside: Namespace,
+}
+
+/// The kind of a finding, with the exit code of doctor, a text of the finding, and whether its remedy is commands that mend it.
+type Expected = (&'static str, i32, &'static str, bool);
+
+/// What happened, as lines for a shell in which `A` begins the addresses of the network.
+type Damage = (&'static str, &'static [Expected]);
+
+fn sh(script: &str) {
+    let output = Command::new("sh").args(["-ec", script]).output().unwrap();
+    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+impl Sick {
+    fn new() -> Self {
+        let tour = Tour::new();
+        assert!(tour.install(LINKED).status.success());
+        let (host, outside) = (tour.node.host(), tour.node.remote("outside"));
+        host.add_veth("ens3", &outside, "eth0");
+        [(host, "ens3"), (&outside, "eth0")].iter().for_each(|(place, link)| place.set_up(link));
+        host.add_address("ens3", "192.168.1.7/24");
+        outside.add_address("eth0", "192.168.1.1/24");
+        host.add_route("0.0.0.0/0", "192.168.1.1", "ens3");
+        sh("ip -6 address add fd00:1::7/64 dev ens3 nodad; ip -6 route add default via fd00:1::1");
+        let sick = Self { tour, outside };
+        sick.network("10-office", json!({"name": "office", "plugins": [
+            {"type": "bridge", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
+             "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}},
+            {"type": "portmap", "capabilities": {"portMappings": true}}]}));
+        sick
+    }
+
+    fn network(&self, file: &str, mut network: Value) {
+        network["cniVersion"] = json!("1.1.0");
+        fs::write(format!("/etc/cni/net.d/{file}.conflist"), network.to_string()).unwrap();
+    }
+
+    fn add(&self, network: &str, name: &str, pod: &Container, port: Option<u16>) {
+        let netns = pod.namespace().path().display().to_string();
+        let mapped = port.map(|port| json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]}));
+        let mapped = mapped.map(|mapped| mapped.to_string());
+        let more: Vec<&str> = mapped.iter().flat_map(|mapped| ["--cap-args", mapped]).collect();
+        self.tour.cnitool(&[&["add", network, &netns, "--container-id", name][..], &more].concat());
+    }
+
+    fn doctor(&self) -> (i32, Vec<Value>) {
+        let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &["doctor", "--json"]);
+        let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        (output.status.code().unwrap(), findings)
+    }
+
+    /// Runs the remedies of all findings, as they are printed, until there is nothing to mend.
+    fn mend(&self, what: &str) {
+        for _ in 0..3 {
+            let (_, findings) = self.doctor();
+            let remedies = findings.iter().map(|finding| finding["remedy"].as_str().unwrap());
+            remedies.for_each(sh);
+        }
+        assert_eq!(self.doctor(), (0, Vec::new()), "{what}");
+    }
+
+    #[track_caller]
+    fn expect(&self, what: &str, expected: &[Expected]) {
+        let (exit, findings) = self.doctor();
+        for (kind, code, text, _) in expected {
+            let is_it = |finding: &&Value| finding["kind"] == *kind && finding.to_string().contains(text);
+            assert!(findings.iter().any(|finding| is_it(&finding)), "{what}: no {kind} with {text} in {findings:#?}");
+            assert_eq!(exit, *code, "{what}: {findings:#?}");
+        }
+        let kinds = |kind: &Value| expected.iter().any(|(expected, ..)| kind == expected);
+        assert!(findings.iter().all(|finding| kinds(&finding["kind"])), "{what}: {findings:#?}");
+        assert!(findings.iter().all(|finding| finding["remedy"] != ""), "{what}: {findings:#?}");
+        if expected.iter().all(|(.., mends)| *mends) {
+            self.mend(what);
+        }
+    }
+}
+
+const DAMAGES: [Damage; 20] = [
+    ("iptables -w -P FORWARD DROP", &[("firewall-drops", ERROR, "chain FORWARD of iptables drops by policy", true)]),
+    ("iptables -w -A FORWARD -j REJECT", &[("firewall-drops", WARNING, "iptables -A FORWARD -j DROP may drop", false)]),
+    (
+        "nft add table inet guard; nft 'add chain inet guard fwd { type filter hook forward priority 0; policy drop; }'",
+        &[("firewall-drops", ERROR, "nft chain inet guard fwd drops by policy", true)],
+    ),
+    (
+        "nft add table inet guard; nft 'add chain inet guard in { type filter hook input priority 0; policy drop; }'",
+        &[("firewall-drops", WARNING, "nft chain inet guard in drops by policy", false)],
+    ),
+    (
+        "ip link add vpn type dummy; ip link set vpn up; ip route add A.0/25 dev vpn",
+        &[("route-elsewhere", ERROR, "leads to vpn and not to cni0, by route A.0/25", true)],
+    ),
+    (
+        "sysctl -qw net.ipv4.conf.all.rp_filter=1
+         ip link add vpn type dummy; ip link set vpn up; ip route add A.0/25 dev vpn",
+        &[
+            ("route-elsewhere", ERROR, "leads to vpn", true),
+            ("reverse-path", ERROR, "net.ipv4.conf.cni0.rp_filter is 1 (strict)", true),
+        ],
+    ),
+    ("ip route del A.0/24 dev cni0", &[("route-elsewhere", ERROR, "leads to ens3 and not to cni0", true)]),
+    ("ip link delete cni0", &[("link-gone", ERROR, "bridge cni0 is gone", true)]),
+    ("ip link set cni0 down", &[("link-down", ERROR, "link cni0 is down", true)]),
+    ("ip link set $(ls /sys/class/net | grep ^veth) nomaster", &[("link-down", ERROR, "is no port of bridge cni0", true)]),
+    (
+        "ip address flush dev cni0 scope global",
+        &[("gateway-address", ERROR, "cni0 does not have the gateway's address A.1/24", true)],
+    ),
+    (
+        "ip address flush dev cni0 scope global; ip address add 10.244.1.1/24 dev cni0",
+        &[("gateway-address", ERROR, "A.1/24, and has 10.244.1.1/24 instead", true)],
+    ),
+    ("ip link set ens3 mtu 1400", &[("mtu", WARNING, "is 1500, and that of ens3, the way out, 1400", true)]),
+    ("sysctl -qw net.ipv4.conf.cni0.forwarding=0", &[("forwarding-off", ERROR, "net.ipv4.conf.cni0.forwarding is 0", true)]),
+    (
+        "iptables -w -t nat -F; iptables -w -t nat -X",
+        &[
+            ("masquerade-gone", ERROR, "no rule masquerades packets of living containers", false),
+            ("port-gone", ERROR, "no rule forwards port 8080/tcp of the node", false),
+        ],
+    ),
+    ("ip address add A.2/32 dev ens3", &[("duplicate-address", ERROR, "the node has address A.2, too, on link ens3", false)]),
+    (
+        "ip -n pod link set eth0 down",
+        &[("container-side", ERROR, "eth0 is down in the container", true)],
+    ),
+    ("ip -n pod address flush dev eth0", &[("container-side", ERROR, "eth0 in the container does not have A.2", true)]),
+    ("ip -n pod link delete eth0", &[("container-side", ERROR, "the container has no interface eth0", false)]),
+    (
+        "sysctl -qw net.bridge.bridge-nf-call-iptables=0; iptables -w -t nat -N KUBE-SERVICES",
+        &[("bridge-netfilter", WARNING, "net.bridge.bridge-nf-call-iptables is 0", false)],
+    ),
+];
+
+#[test]
+fn each_cause_of_lost_packets_is_found_and_its_remedy_mends_it() {
+    for (damage, expected) in DAMAGES {
+        if damage.contains("net.bridge") && !std::path::Path::new("/proc/sys/net/bridge").exists() {
+            testns::skip(damage, "the kernel has no br_netfilter");
+            continue;
+        }
+        let sick = Sick::new();
+        let pod = sick.tour.node.container();
+        sick.add("office", "web", &pod, Some(8080));
+        assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");
+        let path = pod.namespace().path().display().to_string();
+        let script = damage.replace("A.", &format!("{}.", sick.tour.subnet));
+        sh(&script.replace("ip -n pod", &format!("nsenter --net={path} ip")));
+        let texts: Vec<String> =
+            expected.iter().map(|(_, _, text, _)| text.replace("A.", &format!("{}.", sick.tour.subnet))).collect();
+        let expected: Vec<Expected> =
+            expected.iter().zip(&texts).map(|((kind, code, _, mends), text)| (*kind, *code, leak(text), *mends)).collect();
+        sick.expect(damage, &expected);
+        if expected.iter().all(|(.., mends)| *mends) {
+            let outside = "192.168.1.1".parse::<std::net::IpAddr>().unwrap();
+            let within = std::time::Duration::from_secs(5);
+            assert!(pod.namespace().pings(outside, within), "after the remedy of {damage}");
+        }
+        drop(pod);
+    }
+}
+
+fn leak(text: &str) -> &'static str {
+    Box::leak(text.to_owned().into_boxed_str())
+}
+
+/// By the configurations alone, before a container meets it.
+#[test]
+fn what_the_next_add_would_meet_is_found() {
+    let damages: [(&str, Expected); 5] = [
+        (
+            "ip link add cni0 type bridge; ip address add 10.244.1.1/24 dev cni0; ip link set cni0 up",
+            ("gateway-address", ERROR, "bridge cni0 has address 10.244.1.1/24", true),
+        ),
+        (
+            "ip link add tun9 type dummy; ip link set tun9 up; ip route add A.0/24 dev tun9",
+            ("route-elsewhere", WARNING, "dev tun9 leads to addresses that the network gives", true),
+        ),
+        (
+            "ip link add docker0 type bridge; ip address add A.1/24 dev docker0; ip link set docker0 up",
+            ("route-elsewhere", WARNING, "Give the network another subnet", false),
+        ),
+        ("ip link set ens3 mtu 1420", ("mtu", WARNING, "that of ens3, the way out, 1420", false)),
+        (
+            "sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
+            ("ipv6-disabled", ERROR, "net.ipv6.conf.default.disable_ipv6 is 1", true),
+        ),
+    ];
+    for (damage, expected) in damages {
+        let sick = Sick::new();
+        let subnet = format!("{}.0/24", sick.tour.subnet);
+        sick.network("10-office", json!({"name": "office", "plugins": [
+            {"type": "bridge", "isGateway": true, "ipam": {"type": "host-local",
+             "ranges": [[{"subnet": subnet}], [{"subnet": "fd00:207::/64"}]]}}]}));
+        assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");
+        sh(&damage.replace("A.", &format!("{}.", sick.tour.subnet)));
+        sick.expect(damage, &[expected]);
+    }
+}
+
+#[test]
+fn a_range_without_addresses_is_a_fault_of_the_configuration() {
+    let sick = Sick::new();
+    let (subnet, only) = (format!("{}.0/24", sick.tour.subnet), sick.tour.address(1));
+    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "bridge", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": subnet, "rangeStart": only, "rangeEnd": only}}]}));
+    let (exit, findings) = sick.doctor();
+    let text = format!("range {only} to {only} has no address that a container can get");
+    assert!(findings.iter().any(|it| it["kind"] == "config" && it["what"] == *text), "{findings:#?}");
+    assert_eq!(exit, ERROR);
+    assert!(!findings.iter().any(|it| it["kind"] == "range-full"), "{findings:#?}");
+}
+
+#[test]
+fn ports_that_others_have_are_found() {
+    let sick = Sick::new();
+    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("office", "web", &web, Some(8080));
+    // An address of the loopback link gets no packets from outside; another protocol is another port.
+    let harmless = sick.tour.node.host().enter(|| {
+        (TcpListener::bind("127.0.0.1:8080").unwrap(), UdpSocket::bind("0.0.0.0:8080").unwrap())
+    });
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    let listener = sick.tour.node.host().enter(|| TcpListener::bind("192.168.1.7:8080").unwrap());
+    sick.expect("a process listens", &[("port-taken", WARNING, "of the node listens on port 8080/tcp", false)]);
+    drop((listener, harmless));
+    sick.add("office", "other", &other, Some(8080));
+    sick.expect("two containers", &[("port-twice", ERROR, "web/eth0 in network office asked for port 8080/tcp", false)]);
+}
+
+/// Networks of each kind: nothing of them needs more than it has.
+#[test]
+fn a_healthy_node_has_no_finding() {
+    let sick = Sick::new();
+    let subnet = |last: u8| format!("{}.{last}/27", sick.tour.subnet);
+    sick.network("10-office", json!({"name": "office", "plugins": [
+        {"type": "bridge", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
+         "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet(0)}], [{"subnet": "fd00:207:1::/64"}]]}},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+        {"type": "firewall"}]}));
+    let plugin = |name: &str, plugin: Value| sick.network(&format!("20-{name}"), json!({"name": name, "plugins": [plugin]}));
+    plugin("lan", json!({"type": "macvlan", "master": "ens3", "ipam": {"type": "host-local", "subnet": "192.168.1.0/24",
+        "rangeStart": "192.168.1.50", "rangeEnd": "192.168.1.60", "gateway": "192.168.1.1", "routes": [{"dst": "0.0.0.0/0"}]}}));
+    plugin("pair", json!({"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": subnet(64),
+        "routes": [{"dst": "0.0.0.0/0"}]}}));
+    plugin("switch", json!({"type": "bridge", "bridge": "br5", "ipam": {"type": "host-local", "subnet": subnet(96)}}));
+    plugin("storage", json!({"type": "bridge", "bridge": "br6", "ipam": {"type": "host-local", "subnet": "fd00:207:2::/64"}}));
+    let pods: Vec<Container> = (0..5).map(|_| sick.tour.node.container()).collect();
+    for (pod, network) in pods.iter().zip(["office", "lan", "pair", "switch", "storage"]) {
+        sick.add(network, network, pod, (network == "office").then_some(8080));
+    }
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    let shown = sick.tour.cnitool(&["doctor"]);
+    assert!(shown.starts_with("no faults found\nnot looked at: what only CHECK compares"), "{shown}");
+    assert!(shown.contains("; what is beyond the node"), "{shown}");
+    // An administrator's firewall that knows the networks is none of their faults.
+    sh("nft add table inet guard
+        nft 'add chain inet guard fwd { type filter hook forward priority 0; policy drop; }'
+        nft add rule inet guard fwd ct state established,related accept
+        for link in cni0 veth*; do nft add rule inet guard fwd iifname $link accept; done
+        nft add rule inet guard fwd iifname br5 accept; nft add rule inet guard fwd oifname br5 accept
+        nft add rule inet guard fwd iifname br6 accept; nft add rule inet guard fwd oifname br6 accept");
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    // Frames between containers of a bridge without gateway pass the filter, too, and nothing else of theirs does.
+    sh("nft flush chain inet guard fwd; nft add rule inet guard fwd iifname cni0 accept
+        nft add rule inet guard fwd ct state established,related accept; nft add rule inet guard fwd ip saddr 192.0.2.1 drop");
+    let (_, findings) = sick.doctor();
+    let networks: Vec<&Value> = findings.iter().map(|finding| &finding["network"]).collect();
+    let expected: &[&str] = match fs::read_to_string("/proc/sys/net/bridge/bridge-nf-call-iptables").as_deref() {
+        Ok("1\n") => &["pair", "storage", "switch"],
+        _ => &["pair"],
+    };
+    assert_eq!(networks, expected, "{findings:#?}");
+    drop(sick.outside);
+}
