@@ -1,7 +1,7 @@
 //! What the packet filter does with packets between networks and to the node itself: for programs that explain what becomes
 //! of a packet.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use netops::error::Result;
 use netops::nft::{self, Family, Hook, Nft};
@@ -22,8 +22,10 @@ pub struct Gate {
     pub hook: Hook,
     /// Whether the base chain drops the packets that no rule decides on.
     pub drops: bool,
-    /// The rules of all the chains that end a packet's way, or may.
-    pub steps: Vec<Step>,
+    /// The base chain's name.
+    pub chain: String,
+    /// The rules that decide on packets, by chain: of the base chain, and of all that it leads to.
+    pub chains: BTreeMap<String, Vec<Step>>,
 }
 
 /// The ruleset that a chain belongs to.
@@ -37,13 +39,13 @@ pub enum Maker {
     Nftables(String),
 }
 
-/// A rule with a verdict, or one whose conditions cannot be read.
+/// A rule that ends a packet's way, or leads to another chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The rule's chain.
-    pub chain: String,
     /// The rule, where a refusal counts as `DROP`; `None`: it has conditions that this crate does not read.
     pub rule: Option<Rule>,
+    /// The chain that it leads to.
+    pub to: Option<String>,
     /// Whether the rule may accept packets.
     pub may_accept: bool,
 }
@@ -71,7 +73,8 @@ pub fn list(search_path: &str) -> Result<Vec<Gate>> {
                     is_ipv6: Some(family == Family::Ip6),
                     hook,
                     drops: table.drops_by_policy(chain)?,
-                    steps: steps(table, chain)?,
+                    chain: chain.to_owned(),
+                    chains: chains(table, chain)?,
                 };
                 gates.push(gate);
             }
@@ -105,30 +108,35 @@ fn of_others(nft: &mut Nft, family: Family, gates: &mut Vec<Gate>) -> Result<()>
             is_ipv6: (family != Family::Inet).then_some(family == Family::Ip6),
             hook,
             drops: base.drops,
-            steps: steps(&mut Table::native(nft, NativeTable { table, base_chains: &[] }), &chain.name)?,
+            chains: chains(&mut Table::native(nft, NativeTable { table, base_chains: &[] }), &chain.name)?,
+            chain: chain.name,
         });
     }
     Ok(())
 }
 
-/// The rules of a chain and of those that it leads to, each chain once.
-fn steps(table: &mut Table<'_>, chain: &str) -> Result<Vec<Step>> {
-    let (mut steps, mut seen, mut next) = (Vec::new(), BTreeSet::from([chain.to_owned()]), vec![chain.to_owned()]);
+/// The rules of a chain and of those that it leads to.
+fn chains(table: &mut Table<'_>, start: &str) -> Result<BTreeMap<String, Vec<Step>>> {
+    let (mut read, mut next) = (BTreeMap::new(), vec![start.to_owned()]);
+    // A chain is noted once: what is noted is not read yet.
     while let Some(chain) = next.pop() {
+        let mut steps = Vec::new();
         for found in table.list(&chain)?.unwrap_or_default() {
-            match found.goes_to() {
-                Some(to) if seen.contains(to) => {}
+            let to = match found.goes_to() {
+                Some(to) if read.contains_key(to) || next.iter().any(|next| next == to) || *to == *chain => Some(to),
                 // In the legacy variant a verdict has the form of a jump.
                 Some(to) if table.has_chain(to)? => {
-                    seen.insert(to.to_owned());
                     next.push(to.to_owned());
+                    Some(to)
                 }
-                _ if found.may_decide() => {
-                    steps.push(Step { chain: chain.clone(), rule: found.refusing(), may_accept: found.may_accept() });
-                }
-                _ => {}
+                _ => None,
+            };
+            if to.is_some() || found.may_decide() {
+                let (rule, to) = (found.refusing(), to.map(str::to_owned));
+                steps.push(Step { rule, to, may_accept: found.may_accept() });
             }
         }
+        read.insert(chain, steps);
     }
-    Ok(steps)
+    Ok(read)
 }

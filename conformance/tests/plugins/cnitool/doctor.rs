@@ -284,7 +284,10 @@ fn a_node_without_faults_has_no_finding() {
     let ward = Ward::new();
     assert_eq!(ward.doctor(&[]), (0, Vec::new()));
     let shown = ward.tour.cnitool(&["doctor"]);
-    assert!(shown.starts_with("no faults found\nnot looked at: what only CHECK compares (cnitool doctor --check); "), "{shown}");
+    assert!(
+        shown.starts_with("no faults found\nnot looked at: what only CHECK compares (cnitool doctor --check); "),
+        "{shown}"
+    );
 }
 
 #[test]

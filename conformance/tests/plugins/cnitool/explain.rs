@@ -188,7 +188,9 @@ fn attachments_that_the_node_does_not_route_have_no_reasons_about_forwarding() {
     run("sysctl -qw net.ipv4.ip_forward=0");
     run("sysctl -qw net.bridge.bridge-nf-call-iptables=0");
     run("iptables -w -P FORWARD DROP");
-    for (network, text) in [("lan", "macvlan on ens3"), ("l3", "ipvlan on ens3"), ("switch", "bridge br5 has no gateway")] {
+    for (network, text) in
+        [("lan", "macvlan on ens3"), ("l3", "ipvlan on ens3"), ("switch", "bridge br5 has no gateway")]
+    {
         let pod = tour.node.container();
         tour.cnitool(&["add", network, &pod.namespace().path().display().to_string(), "--container-id", network]);
         let [answer] = <[Value; 1]>::try_from(tour.explain(network)).unwrap();

@@ -40,10 +40,13 @@ impl Sick {
         host.add_route("0.0.0.0/0", "192.168.1.1", "ens3");
         sh("ip -6 address add fd00:1::7/64 dev ens3 nodad; ip -6 route add default via fd00:1::1");
         let sick = Self { tour, outside };
-        sick.network("10-office", json!({"name": "office", "plugins": [
+        sick.network(
+            "10-office",
+            json!({"name": "office", "plugins": [
             {"type": "bridge", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
              "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}},
-            {"type": "portmap", "capabilities": {"portMappings": true}}]}));
+            {"type": "portmap", "capabilities": {"portMappings": true}}]}),
+        );
         sick
     }
 
@@ -54,7 +57,8 @@ impl Sick {
 
     fn add(&self, network: &str, name: &str, pod: &Container, port: Option<u16>) {
         let netns = pod.namespace().path().display().to_string();
-        let mapped = port.map(|port| json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]}));
+        let mapped =
+            port.map(|port| json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]}));
         let mapped = mapped.map(|mapped| mapped.to_string());
         let more: Vec<&str> = mapped.iter().flat_map(|mapped| ["--cap-args", mapped]).collect();
         self.tour.cnitool(&[&["add", network, &netns, "--container-id", name][..], &more].concat());
@@ -102,7 +106,7 @@ const DAMAGES: [Damage; 20] = [
     ),
     (
         "nft add table inet guard; nft 'add chain inet guard in { type filter hook input priority 0; policy drop; }'",
-        &[("firewall-drops", WARNING, "nft chain inet guard in drops by policy", false)],
+        &[("firewall-drops", WARNING, "nft chain inet guard in drops what it does not accept", false)],
     ),
     (
         "ip link add vpn type dummy; ip link set vpn up; ip route add A.0/25 dev vpn",
@@ -119,7 +123,10 @@ const DAMAGES: [Damage; 20] = [
     ("ip route del A.0/24 dev cni0", &[("route-elsewhere", ERROR, "leads to ens3 and not to cni0", true)]),
     ("ip link delete cni0", &[("link-gone", ERROR, "bridge cni0 is gone", true)]),
     ("ip link set cni0 down", &[("link-down", ERROR, "link cni0 is down", true)]),
-    ("ip link set $(ls /sys/class/net | grep ^veth) nomaster", &[("link-down", ERROR, "is no port of bridge cni0", true)]),
+    (
+        "ip link set $(ls /sys/class/net | grep ^veth) nomaster",
+        &[("link-down", ERROR, "is no port of bridge cni0", true)],
+    ),
     (
         "ip address flush dev cni0 scope global",
         &[("gateway-address", ERROR, "cni0 does not have the gateway's address A.1/24", true)],
@@ -129,7 +136,10 @@ const DAMAGES: [Damage; 20] = [
         &[("gateway-address", ERROR, "A.1/24, and has 10.244.1.1/24 instead", true)],
     ),
     ("ip link set ens3 mtu 1400", &[("mtu", WARNING, "is 1500, and that of ens3, the way out, 1400", true)]),
-    ("sysctl -qw net.ipv4.conf.cni0.forwarding=0", &[("forwarding-off", ERROR, "net.ipv4.conf.cni0.forwarding is 0", true)]),
+    (
+        "sysctl -qw net.ipv4.conf.cni0.forwarding=0",
+        &[("forwarding-off", ERROR, "net.ipv4.conf.cni0.forwarding is 0", true)],
+    ),
     (
         "iptables -w -t nat -F; iptables -w -t nat -X",
         &[
@@ -137,11 +147,11 @@ const DAMAGES: [Damage; 20] = [
             ("port-gone", ERROR, "no rule forwards port 8080/tcp of the node", false),
         ],
     ),
-    ("ip address add A.2/32 dev ens3", &[("duplicate-address", ERROR, "the node has address A.2, too, on link ens3", false)]),
     (
-        "ip -n pod link set eth0 down",
-        &[("container-side", ERROR, "eth0 is down in the container", true)],
+        "ip address add A.2/32 dev ens3",
+        &[("duplicate-address", ERROR, "the node has address A.2, too, on link ens3", false)],
     ),
+    ("ip -n pod link set eth0 down", &[("container-side", ERROR, "eth0 is down in the container", true)]),
     ("ip -n pod address flush dev eth0", &[("container-side", ERROR, "eth0 in the container does not have A.2", true)]),
     ("ip -n pod link delete eth0", &[("container-side", ERROR, "the container has no interface eth0", false)]),
     (
@@ -166,8 +176,11 @@ fn each_cause_of_lost_packets_is_found_and_its_remedy_mends_it() {
         sh(&script.replace("ip -n pod", &format!("nsenter --net={path} ip")));
         let texts: Vec<String> =
             expected.iter().map(|(_, _, text, _)| text.replace("A.", &format!("{}.", sick.tour.subnet))).collect();
-        let expected: Vec<Expected> =
-            expected.iter().zip(&texts).map(|((kind, code, _, mends), text)| (*kind, *code, leak(text), *mends)).collect();
+        let expected: Vec<Expected> = expected
+            .iter()
+            .zip(&texts)
+            .map(|((kind, code, _, mends), text)| (*kind, *code, leak(text), *mends))
+            .collect();
         sick.expect(damage, &expected);
         if expected.iter().all(|(.., mends)| *mends) {
             let outside = "192.168.1.1".parse::<std::net::IpAddr>().unwrap();
@@ -207,9 +220,12 @@ fn what_the_next_add_would_meet_is_found() {
     for (damage, expected) in damages {
         let sick = Sick::new();
         let subnet = format!("{}.0/24", sick.tour.subnet);
-        sick.network("10-office", json!({"name": "office", "plugins": [
+        sick.network(
+            "10-office",
+            json!({"name": "office", "plugins": [
             {"type": "bridge", "isGateway": true, "ipam": {"type": "host-local",
-             "ranges": [[{"subnet": subnet}], [{"subnet": "fd00:207::/64"}]]}}]}));
+             "ranges": [[{"subnet": subnet}], [{"subnet": "fd00:207::/64"}]]}}]}),
+        );
         assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");
         sh(&damage.replace("A.", &format!("{}.", sick.tour.subnet)));
         sick.expect(damage, &[expected]);
@@ -220,8 +236,11 @@ fn what_the_next_add_would_meet_is_found() {
 fn a_range_without_addresses_is_a_fault_of_the_configuration() {
     let sick = Sick::new();
     let (subnet, only) = (format!("{}.0/24", sick.tour.subnet), sick.tour.address(1));
-    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "bridge", "isGateway": true,
-        "ipam": {"type": "host-local", "subnet": subnet, "rangeStart": only, "rangeEnd": only}}]}));
+    sick.network(
+        "10-office",
+        json!({"name": "office", "plugins": [{"type": "bridge", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": subnet, "rangeStart": only, "rangeEnd": only}}]}),
+    );
     let (exit, findings) = sick.doctor();
     let text = format!("range {only} to {only} has no address that a container can get");
     assert!(findings.iter().any(|it| it["kind"] == "config" && it["what"] == *text), "{findings:#?}");
@@ -235,15 +254,20 @@ fn ports_that_others_have_are_found() {
     let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
     sick.add("office", "web", &web, Some(8080));
     // An address of the loopback link gets no packets from outside; another protocol is another port.
-    let harmless = sick.tour.node.host().enter(|| {
-        (TcpListener::bind("127.0.0.1:8080").unwrap(), UdpSocket::bind("0.0.0.0:8080").unwrap())
-    });
+    let harmless = sick
+        .tour
+        .node
+        .host()
+        .enter(|| (TcpListener::bind("127.0.0.1:8080").unwrap(), UdpSocket::bind("0.0.0.0:8080").unwrap()));
     assert_eq!(sick.doctor(), (0, Vec::new()));
     let listener = sick.tour.node.host().enter(|| TcpListener::bind("192.168.1.7:8080").unwrap());
     sick.expect("a process listens", &[("port-taken", WARNING, "of the node listens on port 8080/tcp", false)]);
     drop((listener, harmless));
     sick.add("office", "other", &other, Some(8080));
-    sick.expect("two containers", &[("port-twice", ERROR, "web/eth0 in network office asked for port 8080/tcp", false)]);
+    sick.expect(
+        "two containers",
+        &[("port-twice", ERROR, "web/eth0 in network office asked for port 8080/tcp", false)],
+    );
 }
 
 /// Networks of each kind: nothing of them needs more than it has.
@@ -251,18 +275,31 @@ fn ports_that_others_have_are_found() {
 fn a_healthy_node_has_no_finding() {
     let sick = Sick::new();
     let subnet = |last: u8| format!("{}.{last}/27", sick.tour.subnet);
-    sick.network("10-office", json!({"name": "office", "plugins": [
+    sick.network(
+        "10-office",
+        json!({"name": "office", "plugins": [
         {"type": "bridge", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
          "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet(0)}], [{"subnet": "fd00:207:1::/64"}]]}},
         {"type": "portmap", "capabilities": {"portMappings": true}},
-        {"type": "firewall"}]}));
-    let plugin = |name: &str, plugin: Value| sick.network(&format!("20-{name}"), json!({"name": name, "plugins": [plugin]}));
-    plugin("lan", json!({"type": "macvlan", "master": "ens3", "ipam": {"type": "host-local", "subnet": "192.168.1.0/24",
-        "rangeStart": "192.168.1.50", "rangeEnd": "192.168.1.60", "gateway": "192.168.1.1", "routes": [{"dst": "0.0.0.0/0"}]}}));
-    plugin("pair", json!({"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": subnet(64),
-        "routes": [{"dst": "0.0.0.0/0"}]}}));
+        {"type": "firewall"}]}),
+    );
+    let plugin =
+        |name: &str, plugin: Value| sick.network(&format!("20-{name}"), json!({"name": name, "plugins": [plugin]}));
+    plugin(
+        "lan",
+        json!({"type": "macvlan", "master": "ens3", "ipam": {"type": "host-local", "subnet": "192.168.1.0/24",
+        "rangeStart": "192.168.1.50", "rangeEnd": "192.168.1.60", "gateway": "192.168.1.1", "routes": [{"dst": "0.0.0.0/0"}]}}),
+    );
+    plugin(
+        "pair",
+        json!({"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": subnet(64),
+        "routes": [{"dst": "0.0.0.0/0"}]}}),
+    );
     plugin("switch", json!({"type": "bridge", "bridge": "br5", "ipam": {"type": "host-local", "subnet": subnet(96)}}));
-    plugin("storage", json!({"type": "bridge", "bridge": "br6", "ipam": {"type": "host-local", "subnet": "fd00:207:2::/64"}}));
+    plugin(
+        "storage",
+        json!({"type": "bridge", "bridge": "br6", "ipam": {"type": "host-local", "subnet": "fd00:207:2::/64"}}),
+    );
     let pods: Vec<Container> = (0..5).map(|_| sick.tour.node.container()).collect();
     for (pod, network) in pods.iter().zip(["office", "lan", "pair", "switch", "storage"]) {
         sick.add(network, network, pod, (network == "office").then_some(8080));

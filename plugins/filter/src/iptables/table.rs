@@ -107,12 +107,17 @@ impl Found {
         }
     }
 
-    /// The rule with a refusal (`REJECT`, `reject`) as `DROP`: neither passes the packet on.
+    /// The rule with a refusal (`REJECT`, `reject`) as `DROP`, as neither passes the packet on, and with a jump for `goto`.
     pub(crate) fn refusing(&self) -> Option<Rule> {
         let refused = || match &self.id {
             Id::Handle(rule) => {
-                let (_, others) = rule.exprs.split_last().filter(|(last, _)| is_refusal(last))?;
-                let exprs = others.iter().cloned().chain([Expr::Verdict(Verdict::Drop)]).collect();
+                let (last, others) = rule.exprs.split_last()?;
+                let verdict = match last {
+                    Expr::Verdict(Verdict::Goto(chain)) => Verdict::Jump(chain.clone()),
+                    last if is_refusal(last) => Verdict::Drop,
+                    _ => return None,
+                };
+                let exprs = others.iter().cloned().chain([Expr::Verdict(verdict)]).collect();
                 decode::rule(&nft::Rule { exprs, ..rule.clone() })
             }
             Id::Words(words) => parse::rule(&format!("{} -j DROP", words.split_once(" -j REJECT")?.0)),

@@ -52,7 +52,7 @@ impl Sight<'_> {
     }
 }
 
-/// What the rules of a gate say of an attachment.
+/// What the rules of a gate say of an attachment, in the order in which its packets meet them.
 #[derive(Default)]
 struct Passed<'a> {
     /// The rules that name it, with their chains: to it, from it.
@@ -68,37 +68,79 @@ struct Passed<'a> {
     may_accept: usize,
 }
 
+/// Packets to the attachment, and from it.
+type Directions = [bool; 2];
+
+/// Chains that a packet can be in, one in the other: `NFT_JUMP_STACK_SIZE` of the kernel.
+const DEPTH_MAX: usize = 16;
+
 impl<'a> Passed<'a> {
     fn of(gate: &'a Gate, own: &Own<'_>, is_ipv6: bool) -> Self {
         let mut passed = Self::default();
-        for step in &gate.steps {
+        let walk = Walk { gate, own, is_ipv6 };
+        passed.walk(&walk, &gate.chain, ([true; 2], true), 0);
+        passed
+    }
+
+    /// The rules of a chain, for packets in these directions. Behind conditions that are not read nothing is certain.
+    fn walk(&mut self, walk: &Walk<'a, '_>, chain: &'a str, (meant, is_certain): (Directions, bool), depth: usize) {
+        for step in walk.gate.chains.get(chain).into_iter().flatten().filter(|_| depth < DEPTH_MAX) {
             let Some(rule) = &step.rule else {
-                passed.unread += 1;
-                passed.may_accept += usize::from(step.may_accept);
+                self.unread += 1;
+                self.may_accept += usize::from(step.may_accept);
+                if let Some(to) = &step.to {
+                    self.walk(walk, to, (meant, false), depth + 1);
+                }
                 continue;
             };
-            if own.is_of_other_family(rule, is_ipv6) {
+            if walk.own.is_of_other_family(rule, walk.is_ipv6) {
                 continue;
             }
+            let plain = without_any(rule);
             let bare = Rule { comment: rule.comment.clone(), target: rule.target.clone(), ..Rule::default() };
-            let is_for_all = without_any(rule) == bare;
-            let is_for_answers = without_any(rule) == Rule { established: true, ..bare };
-            let directions = [is_for_all || own.is_to(rule), is_for_all || own.is_from(rule)];
-            for (is_meant, named) in directions.into_iter().zip(&mut passed.named) {
-                if is_meant && !is_for_all {
-                    named.push((&step.chain, rule));
+            let is_for_all = plain == bare;
+            let is_for_answers = plain == Rule { established: true, ..bare };
+            let named = [walk.own.is_to(rule), walk.own.is_from(rule)];
+            // A jump for packets of some ports or marks names no attachment, and may be for any.
+            let may_be_its = is_for_all || step.to.is_some() && !names_any(&plain);
+            let directions = [0, 1].map(|way| meant[way] && (named[way] || may_be_its));
+            if !is_for_all && step.to.is_none() {
+                for (list, _) in self.named.iter_mut().zip(named).filter(|(_, is_named)| *is_named) {
+                    list.push((chain, rule));
                 }
             }
-            match rule.target {
-                Target::Drop if directions.contains(&true) => passed.drops.push((&step.chain, rule)),
-                Target::Accept => {
-                    passed.accepts = [passed.accepts[0] || directions[0], passed.accepts[1] || directions[1]];
-                    passed.accepts_answers |= is_for_all || is_for_answers;
+            if let Some(to) = &step.to {
+                if directions.contains(&true) {
+                    let is_certain = is_certain && (is_for_all || named.contains(&true));
+                    self.walk(walk, to, (directions, is_certain), depth + 1);
                 }
+                continue;
+            }
+            match rule.target {
+                // Behind a rule that accepts, one for all packets decides on others.
+                Target::Drop if is_for_all => {
+                    let is_open = [0, 1].map(|way| directions[way] && !self.is_accepted()[way]);
+                    if is_open.contains(&true) {
+                        self.drops.push((chain, rule));
+                    }
+                }
+                // Rules that this suite writes drop what the network's configuration says.
+                Target::Drop if directions.contains(&true) && !chain.starts_with("CNI-") => {
+                    self.drops.push((chain, rule));
+                }
+                Target::Accept if is_certain => {
+                    self.accepts = [0, 1].map(|way| self.accepts[way] || directions[way]);
+                    self.accepts_answers |= is_for_answers || is_for_all && meant == [true; 2];
+                }
+                Target::Accept => self.may_accept += usize::from(directions.contains(&true) || is_for_answers),
                 _ => {}
             }
         }
-        passed
+    }
+
+    /// Whether packets in each direction are accepted: answers reach it by the rule for connections that exist.
+    fn is_accepted(&self) -> Directions {
+        [self.accepts[0] || self.accepts_answers, self.accepts[1]]
     }
 
     fn tell(&self, gate: &Gate, findings: &mut Findings) {
@@ -118,10 +160,12 @@ impl<'a> Passed<'a> {
             reason.mended_by([show(gate)])
         });
         let by_rule: Vec<Reason> = by_rule.collect();
-        // Answers reach it by the rule for connections that exist.
-        let is_accepted = [self.accepts[0] || self.accepts_answers, self.accepts[1]];
-        let missing: Vec<&str> =
-            ["to", "from"].into_iter().zip(is_accepted).filter(|(_, is)| !is).map(|(direction, _)| direction).collect();
+        let missing: Vec<&str> = ["to", "from"]
+            .into_iter()
+            .zip(self.is_accepted())
+            .filter(|(_, is)| !is)
+            .map(|(direction, _)| direction)
+            .collect();
         let by_policy = (gate.drops && !missing.is_empty()).then(|| {
             let level = if self.may_accept == 0 { Level::Error } else { Level::Warning };
             let directions = missing.join(" and ");
@@ -142,7 +186,7 @@ impl<'a> Passed<'a> {
 
     /// Why the container does not reach the node itself.
     fn to_node(&self, gate: &Gate) -> Option<Reason> {
-        if !gate.drops || self.accepts[1] {
+        if !gate.drops && self.drops.is_empty() || self.accepts[1] {
             return None;
         }
         let level = if self.accepts_answers || self.may_accept > 0 { Level::Note } else { Level::Warning };
@@ -151,7 +195,7 @@ impl<'a> Passed<'a> {
             lost += ", answers too";
         }
         let place = &gate.place;
-        let why = format!("{place} drops by policy what it does not accept, and no rule for it accepts {lost}");
+        let why = format!("{place} drops what it does not accept, and no rule for it accepts {lost}");
         let what = why.replace("for it", "for containers").replace("what it sends", "what they send");
         Some(Reason::new(Cause::FilteredToNode, level, why).shared(what).mended_by([show(gate)]))
     }
@@ -215,6 +259,18 @@ fn without_any(rule: &Rule) -> Rule {
     let source = rule.source.clone().filter(|is| !is_any(is));
     let destination = rule.destination.clone().filter(|is| !is_any(is));
     Rule { source, destination, ..rule.clone() }
+}
+
+/// Whether a rule has a condition on addresses or links.
+fn names_any(rule: &Rule) -> bool {
+    rule.source.is_some() || rule.destination.is_some() || rule.input.is_some() || rule.output.is_some()
+}
+
+/// What is the same for all rules of a walk.
+struct Walk<'a, 'b> {
+    gate: &'a Gate,
+    own: &'b Own<'b>,
+    is_ipv6: bool,
 }
 
 /// What rules call an attachment.
