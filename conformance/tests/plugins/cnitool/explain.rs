@@ -63,8 +63,8 @@ fn every_name_of_an_attachment_explains_it() {
         ├─ why packets are dropped
         │  └─ the node has no IPv4 route out: packets reach its own networks only
         └─ not looked at
-           ├─ chains of nf_tables and iptables at other hooks than forward and input, eBPF
-           │    programs, and neighbours
+           ├─ chains of nf_tables and iptables at other hooks than forward and input,
+           │    eBPF programs, and neighbours
            ├─ rules of routing (ip rule), and routes of other tables
            └─ what is beyond the node, and what the container itself filters
     "#]]
@@ -168,28 +168,30 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
     tour.node.settle(Duration::from_secs(60));
     fs::remove_dir_all("/var/lib/cni/networks/office").unwrap();
     let drops = tour.drops();
-    assert!(drops[0].contains("nothing speaks for its container"), "{drops:?}");
+    assert!(drops[0].contains("no container was found that uses it"), "{drops:?}");
 }
 
 /// The node forwards nothing of theirs, so its routes and settings are no reasons.
 #[test]
 fn attachments_that_the_node_does_not_route_have_no_reasons_about_forwarding() {
     let tour = installed();
-    run("ip link add ens3 type dummy");
-    run("ip link set ens3 up");
+    for link in ["ens3", "ens4"] {
+        run(&format!("ip link add {link} type bridge"));
+        run(&format!("ip link set {link} up"));
+    }
     let network = |name: &str, plugin: Value| {
         let network = json!({"cniVersion": "1.1.0", "name": name, "plugins": [plugin]});
         fs::write(format!("/etc/cni/net.d/20-{name}.conflist"), network.to_string()).unwrap();
     };
     let ipam = |last: u8| json!({"type": "host-local", "subnet": format!("{}/28", tour.address(last))});
     network("lan", json!({"type": "macvlan", "master": "ens3", "ipam": ipam(32)}));
-    network("l3", json!({"type": "ipvlan", "master": "ens3", "ipam": ipam(48)}));
+    network("l3", json!({"type": "ipvlan", "master": "ens4", "ipam": ipam(48)}));
     network("switch", json!({"type": "bridge", "bridge": "br5", "ipam": ipam(64)}));
     run("sysctl -qw net.ipv4.ip_forward=0");
     run("sysctl -qw net.bridge.bridge-nf-call-iptables=0");
     run("iptables -w -P FORWARD DROP");
     for (network, text) in
-        [("lan", "macvlan on ens3"), ("l3", "ipvlan on ens3"), ("switch", "bridge br5 has no gateway")]
+        [("lan", "macvlan on ens3"), ("l3", "ipvlan on ens4"), ("switch", "bridge br5 has no gateway")]
     {
         let pod = tour.node.container();
         tour.cnitool(&["add", network, &pod.namespace().path().display().to_string(), "--container-id", network]);

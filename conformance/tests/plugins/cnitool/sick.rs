@@ -101,20 +101,20 @@ const DAMAGES: [Damage; 20] = [
     ("iptables -w -P FORWARD DROP", &[("firewall-drops", ERROR, "chain FORWARD of iptables drops by policy", true)]),
     ("iptables -w -A FORWARD -j REJECT", &[("firewall-drops", WARNING, "iptables -A FORWARD -j DROP may drop", false)]),
     (
-        "nft add table inet guard; nft 'add chain inet guard fwd { type filter hook forward priority 0; policy drop; }'",
-        &[("firewall-drops", ERROR, "nft chain inet guard fwd drops by policy", true)],
+        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'",
+        &[("firewall-drops", ERROR, "nft chain inet guard pass drops by policy", true)],
     ),
     (
-        "nft add table inet guard; nft 'add chain inet guard in { type filter hook input priority 0; policy drop; }'",
-        &[("firewall-drops", WARNING, "nft chain inet guard in drops what it does not accept", false)],
+        "nft add table inet guard; nft 'add chain inet guard local { type filter hook input priority 0; policy drop; }'",
+        &[("firewall-drops", WARNING, "nft chain inet guard local drops what it does not accept", false)],
     ),
     (
-        "ip link add vpn type dummy; ip link set vpn up; ip route add A.0/25 dev vpn",
+        "ip link add vpn type bridge; ip link set vpn up; ip route add A.0/25 dev vpn",
         &[("route-elsewhere", ERROR, "leads to vpn and not to cni0, by route A.0/25", true)],
     ),
     (
         "sysctl -qw net.ipv4.conf.all.rp_filter=1
-         ip link add vpn type dummy; ip link set vpn up; ip route add A.0/25 dev vpn",
+         ip link add vpn type bridge; ip link set vpn up; ip route add A.0/25 dev vpn",
         &[
             ("route-elsewhere", ERROR, "leads to vpn", true),
             ("reverse-path", ERROR, "net.ipv4.conf.cni0.rp_filter is 1 (strict)", true),
@@ -204,7 +204,7 @@ fn what_the_next_add_would_meet_is_found() {
             ("gateway-address", ERROR, "bridge cni0 has address 10.244.1.1/24", true),
         ),
         (
-            "ip link add tun9 type dummy; ip link set tun9 up; ip route add A.0/24 dev tun9",
+            "ip link add tun9 type bridge; ip link set tun9 up; ip route add A.0/24 dev tun9",
             ("route-elsewhere", WARNING, "dev tun9 leads to addresses that the network gives", true),
         ),
         (
@@ -310,15 +310,15 @@ fn a_healthy_node_has_no_finding() {
     assert!(shown.contains("; what is beyond the node"), "{shown}");
     // An administrator's firewall that knows the networks is none of their faults.
     sh("nft add table inet guard
-        nft 'add chain inet guard fwd { type filter hook forward priority 0; policy drop; }'
-        nft add rule inet guard fwd ct state established,related accept
-        for link in cni0 veth*; do nft add rule inet guard fwd iifname $link accept; done
-        nft add rule inet guard fwd iifname br5 accept; nft add rule inet guard fwd oifname br5 accept
-        nft add rule inet guard fwd iifname br6 accept; nft add rule inet guard fwd oifname br6 accept");
+        nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
+        nft add rule inet guard pass ct state established,related accept
+        for link in cni0 veth*; do nft add rule inet guard pass iifname $link accept; done
+        nft add rule inet guard pass iifname br5 accept; nft add rule inet guard pass oifname br5 accept
+        nft add rule inet guard pass iifname br6 accept; nft add rule inet guard pass oifname br6 accept");
     assert_eq!(sick.doctor(), (0, Vec::new()));
     // Frames between containers of a bridge without gateway pass the filter, too, and nothing else of theirs does.
-    sh("nft flush chain inet guard fwd; nft add rule inet guard fwd iifname cni0 accept
-        nft add rule inet guard fwd ct state established,related accept; nft add rule inet guard fwd ip saddr 192.0.2.1 drop");
+    sh("nft flush chain inet guard pass; nft add rule inet guard pass iifname cni0 accept
+        nft add rule inet guard pass ct state established,related accept; nft add rule inet guard pass ip saddr 192.0.2.1 drop");
     let (_, findings) = sick.doctor();
     let networks: Vec<&Value> = findings.iter().map(|finding| &finding["network"]).collect();
     let expected: &[&str] = match fs::read_to_string("/proc/sys/net/bridge/bridge-nf-call-iptables").as_deref() {

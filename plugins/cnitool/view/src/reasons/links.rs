@@ -17,10 +17,16 @@ impl Sight<'_> {
             }
         }
         match carrier {
-            Carrier::Routed(Some(bridge)) | Carrier::Switched(bridge) => self.bridge(attachment, bridge, findings),
+            Carrier::Routed(Some(bridge)) => {
+                let gateways: Vec<IpNetwork> = gateways(attachment).collect();
+                self.bridge(attachment, bridge, &gateways, findings);
+            }
+            Carrier::Switched(bridge) => self.bridge(attachment, bridge, &[], findings),
             Carrier::Routed(None) => {
+                // The veth of a pair without bridge has its gateways alone.
+                let gateways: Vec<IpNetwork> = gateways(attachment).map(|net| IpNetwork::from(net.ip())).collect();
                 for link in &attachment.links {
-                    self.gateways(attachment, &link.name, None, findings);
+                    self.gateways(&gateways, &link.name, findings);
                 }
             }
             Carrier::Stacked { master: Some(master), kind } if kind != "vlan" || attachment.links.is_empty() => {
@@ -40,7 +46,7 @@ impl Sight<'_> {
         }
     }
 
-    fn bridge(&self, attachment: &Attachment, bridge: &Bridge, findings: &mut Findings) {
+    fn bridge(&self, attachment: &Attachment, bridge: &Bridge, gateways: &[IpNetwork], findings: &mut Findings) {
         let name = &bridge.name;
         let enslave = |link: &HostLink| {
             let hairpin = if bridge.has_hairpin {
@@ -51,7 +57,7 @@ impl Sight<'_> {
             format!("ip link set {} master {name}{hairpin}", link.name)
         };
         let Some(found) = self.host.find(name) else {
-            let gateways = gateways(attachment).filter(|_| bridge.router == *name);
+            let gateways = gateways.iter().filter(|_| bridge.router == *name);
             let mut remedy = vec![format!("ip link add {name} type bridge"), format!("ip link set {name} up")];
             remedy.extend(gateways.map(|net| format!("ip address add {net} dev {name}")));
             remedy.extend(attachment.links.iter().map(enslave));
@@ -66,18 +72,13 @@ impl Sight<'_> {
             let what = format!("link {} is no port of bridge {name}", link.name);
             findings.reasons.push(Reason::new(Cause::LinkDown, Level::Error, what).mended_by([enslave(link)]));
         }
-        self.gateways(attachment, &bridge.router, Some(bridge), findings);
+        self.gateways(gateways, &bridge.router, findings);
     }
 
     /// The link that has the gateways has each of them.
-    fn gateways(&self, attachment: &Attachment, router: &str, bridge: Option<&Bridge>, findings: &mut Findings) {
+    fn gateways(&self, gateways: &[IpNetwork], router: &str, findings: &mut Findings) {
         let has = |net: &IpNetwork| self.host.addresses_of(router).iter().any(|own| own.ip() == net.ip());
-        for gateway in gateways(attachment).filter(|gateway| !has(gateway)) {
-            let gateway = match bridge {
-                Some(_) => gateway,
-                // The veth of a pair without bridge has its gateway alone.
-                None => IpNetwork::from(gateway.ip()),
-            };
+        for gateway in gateways.iter().filter(|gateway| !has(gateway)) {
             let others: Vec<String> = self.in_the_way(router, gateway.ip()).map(ToString::to_string).collect();
             let instead =
                 if others.is_empty() { String::new() } else { format!(", and has {} instead", others.join(", ")) };
