@@ -27,6 +27,7 @@ mod stores;
 use std::path::Path;
 
 use cni_validate::Known;
+use cni_view::reasons::Survey;
 use libcni::{NetworkConf, Runtime};
 
 pub use finding::{Finding, Fix, Kind, Level};
@@ -54,9 +55,9 @@ pub async fn examine(node: Node<'_>) -> Vec<Finding> {
     attachments::look(node, &networks, &mut findings);
     stores::look(&networks, &mut findings).await;
     let Node { runtime, conf_dir, inventory, .. } = node;
-    let view = cni_view::look(cni_view::Node { runtime, conf_dir, inventory }, None);
-    reasons::look(node, &view, &mut findings);
-    host::look(node, &networks, &view, &mut findings);
+    let survey = Survey::look(cni_view::Node { runtime, conf_dir, inventory });
+    reasons::look(&survey, &mut findings);
+    host::look(node, &networks, &survey.view, &mut findings);
     if node.checks {
         checks::look(node, &mut findings).await;
     }

@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cni_view::reasons::{self, Cause, Found};
-use cni_view::{Attachment, View};
+use cni_view::Attachment;
+use cni_view::reasons::{Cause, Found, Survey};
 
 use crate::removal::listed;
-use crate::{Finding, Kind, Node};
+use crate::{Finding, Kind};
 
 /// Looks at all attachments that live.
-pub(crate) fn look(node: Node<'_>, view: &View, findings: &mut Vec<Finding>) {
-    let Node { runtime, conf_dir, inventory, .. } = node;
-    let (found, unseen) = reasons::list(cni_view::Node { runtime, conf_dir, inventory }, view);
+pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) {
+    let (found, unseen) = survey.reasons();
     for what in unseen.iter().filter(|what| !is_expected(what)) {
         let (place, error) = what.split_once(": ").unwrap_or((what, "not known"));
         findings.push(Kind::unseen(None, place, &error));

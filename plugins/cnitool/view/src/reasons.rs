@@ -20,7 +20,7 @@ use libcni::inventory::Life;
 use netops::route::{self, MAIN_TABLE, Route};
 
 use crate::host::Host;
-use crate::{Attachment, Network, Node, View};
+use crate::{Attachment, Network, Node, View, look_by};
 use carrier::Carrier;
 use ports::Ports;
 
@@ -120,27 +120,44 @@ pub(crate) struct Findings {
     pub(crate) unseen: Vec<String>,
 }
 
-/// The reasons of all attachments of a view that live, and what could not be examined.
-#[must_use]
-pub fn list<'a>(node: Node<'_>, view: &'a View) -> (Vec<Found<'a>>, Vec<String>) {
-    let mut unseen = Vec::new();
-    let host = Host::look(&node.inventory.search_path, &mut unseen);
-    let sight = Sight::new(&host, &node.inventory.search_path, view);
-    unseen.extend(sight.unseen.iter().cloned());
-    let mut found = Vec::new();
-    for network in &view.networks {
-        for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
-            let findings = sight.of(network, attachment);
-            // Attachments of a runtime with another cache have no path here.
-            if !attachment.netns.is_empty() {
-                unseen.extend(findings.unseen);
-            }
-            found.extend(findings.reasons.into_iter().map(|reason| Found { network, attachment, reason }));
-        }
+/// A view of the node, with what the reasons need of it besides.
+#[derive(Debug)]
+pub struct Survey {
+    /// The view.
+    pub view: View,
+    host: Host,
+    search_path: String,
+}
+
+impl Survey {
+    /// Looks at the node once.
+    #[must_use]
+    pub fn look(node: Node<'_>) -> Self {
+        let mut unseen = Vec::new();
+        let search_path = node.inventory.search_path.clone();
+        let host = Host::look(&search_path, &mut unseen);
+        Self { view: look_by(node, &host, None, unseen), host, search_path }
     }
-    unseen.sort();
-    unseen.dedup();
-    (found, unseen)
+
+    /// The reasons of all attachments that live, and what could not be examined.
+    #[must_use]
+    pub fn reasons(&self) -> (Vec<Found<'_>>, Vec<String>) {
+        let sight = Sight::new(&self.host, &self.search_path, &self.view);
+        let (mut found, mut unseen) = (Vec::new(), sight.unseen.clone());
+        for network in &self.view.networks {
+            for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
+                let findings = sight.of(network, attachment);
+                // Attachments of a runtime with another cache have no path here.
+                if !attachment.netns.is_empty() {
+                    unseen.extend(findings.unseen);
+                }
+                found.extend(findings.reasons.into_iter().map(|reason| Found { network, attachment, reason }));
+            }
+        }
+        unseen.sort();
+        unseen.dedup();
+        (found, unseen)
+    }
 }
 
 /// What all attachments share, read once.
