@@ -1,4 +1,4 @@
-//! DIFFERENCES.md names tests, TRUST.md files: each of them exists.
+//! DIFFERENCES.md names tests, TRUST.md files: each of them exists. Documents and scripts have the same test commands.
 
 use crate::subjects::skip;
 use std::fs;
@@ -104,4 +104,61 @@ fn every_doc_comment_names_its_subject() {
         }
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The scripts that a change has to pass.
+const SCRIPTS: [&str; 5] =
+    [".ci/run", ".ci/quick", "conformance/clients/run", "conformance/full-kernel/run", "conformance/bench/release"];
+
+/// Cargo.lock decides which crates are built: a script that changed it would test something else than what was committed.
+/// The example outside the workspace has no lock file of its own.
+#[test]
+fn every_build_of_the_scripts_is_locked() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !here.exists() {
+        skip("the source is not on this machine");
+        return;
+    }
+    let mut unlocked = Vec::new();
+    for script in SCRIPTS {
+        let text = fs::read_to_string(here.parent().unwrap().join(script)).unwrap();
+        let builds = |line: &str| {
+            let verbs = ["build", "check", "clippy", "doc", "run", "test"];
+            verbs.iter().any(|verb| line.contains(&format!("cargo {verb} "))) && !line.starts_with('#')
+        };
+        let lines = text.lines().map(str::trim).filter(|line| builds(line));
+        let lines = lines.filter(|line| !line.contains("--locked") && !line.contains("examples/interface-plugin"));
+        unlocked.extend(lines.map(|line| format!("{script}: {line}")));
+    }
+    assert!(unlocked.is_empty(), "{unlocked:#?}");
+}
+
+/// The paths of a list in Cargo.toml.
+fn list<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
+    let (_, rest) = manifest.split_once(&format!("\n{name} = [")).unwrap();
+    rest.split_once(']').unwrap().0.split('"').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_test_command_has_each_crate_of_the_product_and_ci_has_all() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !here.exists() {
+        skip("the source is not on this machine");
+        return;
+    }
+    let read = |file: &str| fs::read_to_string(here.parent().unwrap().join(file)).unwrap();
+    let manifest = read("Cargo.toml");
+    let (members, by_default) = (list(&manifest, "members"), list(&manifest, "default-members"));
+    let is_product = |member: &&str| ["libcni", "skel", "plugins"].contains(&member.split('/').next().unwrap());
+    let missing: Vec<_> = members.into_iter().filter(is_product).filter(|one| !by_default.contains(one)).collect();
+    assert!(missing.is_empty() && by_default.contains(&"conformance"), "{missing:?}");
+    for (file, command) in [
+        (".ci/run", "cargo test --locked --workspace "),
+        ("README.md", "\ncargo test --locked\n"),
+        ("README.md", "`cargo test --locked --workspace`"),
+        ("CONTRIBUTING.md", "| `cargo test --locked` |"),
+        ("CONTRIBUTING.md", "| `cargo test --locked --workspace` |"),
+    ] {
+        assert!(read(file).contains(command), "{file} has no {command:?}");
+    }
 }
