@@ -26,9 +26,32 @@ pub fn visible_lines(text: &str) -> String {
         .collect()
 }
 
+/// Lines of cells as a table: columns as wide as their widest cell, two spaces apart.
+#[must_use]
+pub fn table<L: AsRef<[String]>>(lines: &[L]) -> String {
+    let mut widths = Vec::new();
+    for line in lines {
+        for (column, cell) in line.as_ref().iter().enumerate() {
+            widths.resize(widths.len().max(column + 1), 0);
+            widths[column] = widths[column].max(cell.chars().count());
+        }
+    }
+    let padded = |line: &L| {
+        let cells = line.as_ref().iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    lines.iter().map(padded).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_of_a_table_are_aligned() {
+        let lines = [["NAME", "AGE"], ["a", "10s"], ["é-long", ""]].map(|line| line.map(str::to_owned));
+        assert_eq!(table(&lines), "NAME    AGE\na       10s\né-long\n");
+    }
 
     #[test]
     fn what_acts_on_a_terminal_is_escaped() {

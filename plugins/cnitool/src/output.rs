@@ -3,7 +3,7 @@
 use crate::progress;
 use anyhow::Context;
 use libcni::Error;
-use libcni::cni_spec::text::{visible, visible_lines};
+use libcni::cni_spec::text::{self, visible, visible_lines};
 use libcni::cni_spec::{CniError, Code, SpecVersion, json as cni_json};
 use serde_json::{Map, Value};
 use std::io::{self, Write};
@@ -77,18 +77,10 @@ impl Table {
         std::iter::once(head).chain(rows).map(|cells| format!("{}\r\n", cells.join(","))).collect()
     }
 
-    /// Columns as wide as their widest cell, two spaces apart.
     fn to_text(&self) -> String {
         let head: Vec<String> = self.columns.iter().map(|column| column.to_uppercase()).collect();
-        let lines: Vec<Vec<String>> =
-            std::iter::once(head).chain(self.rows.iter().map(|row| row.iter().map(cell).collect())).collect();
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        let pad = |line: &Vec<String>| {
-            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-            format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-        };
-        lines.iter().map(pad).collect()
+        let rows = self.rows.iter().map(|row| row.iter().map(cell).collect());
+        text::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Go's rules for values and the keys of objects, as a deserializer, and its errors.
 
 use super::Ignored;
+use crate::text::visible;
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeSeed, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
@@ -32,7 +33,7 @@ impl std::error::Error for DecodeError {}
 
 impl de::Error for DecodeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self { path: String::new(), value: String::new(), message: one_line(&message.to_string()) }
+        Self { path: String::new(), value: String::new(), message: visible(&message.to_string()) }
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -100,7 +101,7 @@ pub(super) fn decode_at<'de, S: DeserializeSeed<'de>>(seed: S, decoder: Decoder<
 impl<'a> Decoder<'a> {
     /// The error with this value's path.
     pub(super) fn blame(self, error: DecodeError) -> DecodeError {
-        let (path, value) = (one_line(&self.path.to_string()), shorten(&self.value.to_string()));
+        let (path, value) = (visible(&self.path.to_string()), shorten(&self.value.to_string()));
         DecodeError { path, value, ..error }
     }
 
@@ -127,12 +128,6 @@ impl<'a> Decoder<'a> {
         }
         entries
     }
-}
-
-/// Escapes control characters: serde quotes unknown variants, and a path contains keys, as they came.
-fn one_line(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escape).collect()
 }
 
 /// At most 80 characters of a value for an error text.

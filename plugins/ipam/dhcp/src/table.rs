@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cni_spec::CniError;
+use cni_spec::{CniError, text};
 use ipnetwork::Ipv6Network;
 use skel::Reply;
 
@@ -46,25 +46,12 @@ fn ask(socket: &std::path::Path) -> Result<Vec<Record>, CniError> {
     serde_json::from_value(answer).map_err(|error| CniError::new(cni_spec::Code::DECODING, error.to_string()))
 }
 
-/// Columns as wide as their widest text. Times are from now; those that have passed are `now`.
+/// Times are from now; those that have passed are `now`.
 fn table(records: &[Record], now: Duration) -> String {
-    let head = HEAD.map(str::to_owned);
     let both = |record: &Record| std::iter::once(row(record, now)).chain(ipv6_row(record, now)).collect::<Vec<_>>();
-    let rows = std::iter::once(head).chain(records.iter().flat_map(both));
-    let rows: Vec<[String; 10]> = rows.map(|row| row.map(|cell| printable(&cell))).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-    let line = |row: &[String; 10]| {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
-}
-
-/// A text of a record or a server, of which nothing acts on the terminal.
-fn printable(text: &str) -> String {
-    let acts = |c: char| !matches!(c, '"' | '\'' | '\\') && c.escape_debug().len() > 1;
-    text.chars().map(|c| if acts(c) { c.escape_debug().to_string() } else { c.to_string() }).collect()
+    let rows = std::iter::once(HEAD.map(str::to_owned)).chain(records.iter().flat_map(both));
+    let rows: Vec<[String; 10]> = rows.map(|row| row.map(|cell| text::visible(&cell))).collect();
+    text::table(&rows)
 }
 
 fn row(record: &Record, now: Duration) -> [String; 10] {
