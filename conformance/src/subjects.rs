@@ -33,6 +33,7 @@ pub fn ours() -> Subject {
 
 /// A process in a namespace that has the first addresses of the subnets of most tests, as the tests beside may have.
 /// A test that is about an address in no namespace takes [`crate::configs::unshared`], or fails in every run, not in some.
+#[expect(clippy::disallowed_methods, reason = "the namespace is that of a thread which ends here")]
 fn has_neighbour() {
     static NEIGHBOUR: OnceLock<Child> = OnceLock::new();
     NEIGHBOUR.get_or_init(|| {
