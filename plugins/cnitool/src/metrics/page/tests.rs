@@ -29,6 +29,8 @@ fn attachment(life: Life) -> Attachment {
         life,
         is_complete: None,
         conf: None,
+        result: libcni::cni_spec::AddResult::default(),
+        asked: Vec::new(),
     }
 }
 
