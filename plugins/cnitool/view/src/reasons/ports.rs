@@ -10,10 +10,13 @@ use super::carrier::sets;
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::{Asked, Attachment, Network, Protocol, View};
 
+/// An attachment that has a port, with the node's address that packets are sent to; `None`: any.
+type Wanted<'a> = (&'a Network, &'a Attachment, Option<IpAddr>);
+
 /// The ports of the node that living attachments asked for or have.
 pub(super) struct Ports<'a> {
     /// By protocol and port.
-    wanted: BTreeMap<(u8, u16), Vec<(&'a Network, &'a Attachment, Option<IpAddr>)>>,
+    wanted: BTreeMap<(u8, u16), Vec<Wanted<'a>>>,
     /// The processes that listen on such a port.
     taken: BTreeMap<(u8, u16), Vec<(IpAddr, String)>>,
 }
@@ -95,11 +98,11 @@ impl Sight<'_> {
 
     fn contested(&self, attachment: &Attachment, port: &Asked, findings: &mut Findings) {
         let key = (port.protocol as u8, port.port);
-        let others = self.ports.wanted.get(&key).into_iter().flatten();
-        let is_other = |(_, other, address): &&(&Network, &Attachment, Option<IpAddr>)| {
+        let mut others = self.ports.wanted.get(&key).into_iter().flatten();
+        let is_other = |(_, other, address): &&Wanted<'_>| {
             other.id.container_id != attachment.id.container_id && meet(*address, port.address)
         };
-        if let Some((network, other, _)) = others.filter(|other| is_other(other)).next() {
+        if let Some((network, other, _)) = others.find(is_other) {
             let id = &other.id;
             let (name, of) = (port.name(), &network.name);
             let why = format!("{}/{} in network {of} asked for {name} of the node, too", id.container_id, id.ifname);
