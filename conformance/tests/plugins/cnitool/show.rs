@@ -102,8 +102,8 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
            ├─ not in this cache: another runtime's
            └─ its interface was not found, so its maker is unknown
         could not be looked at
-        ├─ /var/lib/cni/results/broken ignored: EOF while parsing an object at line
-        │    1 column 1
+        ├─ /var/lib/cni/results/broken ignored: EOF while parsing an object at line 1
+        │    column 1
         └─ /etc/cni/net.d/20-bad.conflist: cannot parse network config: expected value
              at line 1 column 1
     "#]]
