@@ -11,6 +11,7 @@ use crate::spans;
 use cni_spec::{AddResult, IfName, NetworkName, SpecVersion};
 use futures::future::join_all;
 use libcni::Cached;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// The networks of a pod.
@@ -68,10 +69,11 @@ impl Status {
         self.networks.iter().find(|network| network.is_primary).or_else(|| self.networks.first())
     }
 
-    /// The requests that have no effect, a sentence for each network, without the pod's name.
+    /// The requests that have no effect, and addresses of which it is doubtful that they are the pod's: a sentence for each,
+    /// without the pod's name.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.networks.iter().filter_map(NetworkStatus::warning).collect()
+        self.networks.iter().flat_map(NetworkStatus::warnings).collect()
     }
 
     pub(crate) fn of_results(planned: &[Planned<'_>], results: Vec<AddResult>) -> Self {
@@ -92,10 +94,18 @@ impl Status {
 }
 
 impl NetworkStatus {
-    /// The addresses of the interface in the pod, in the order of the result.
+    /// The addresses of the interface in the pod, in the order of the result. One that the result gives to none of its
+    /// interfaces counts: some plugins have no index, or -1, which meant the same before version 0.3.1.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let Some(result) = &self.result else { return Vec::new() };
+        let own = self.place(result);
+        let is_own = |ip: &&cni_spec::Ip| self.owner(result, ip).is_none_or(|(index, _)| Some(index) == own);
+        result.ips.iter().filter(is_own).map(|ip| ip.address.ip()).collect()
+    }
+
+    /// The place of the pod's interface among those of the result.
+    fn place(&self, result: &AddResult) -> Option<usize> {
         // Some plugins leave the sandbox out; a link of the node may have the same name.
         let named = |in_sandbox: bool| {
             let is_it = move |interface: &cni_spec::Interface| {
@@ -103,15 +113,43 @@ impl NetworkStatus {
             };
             result.interfaces.iter().position(is_it)
         };
-        let own = named(true).or_else(|| named(false));
-        let is_own = |index: Option<usize>| index.is_none() || index == own;
-        result.ips.iter().filter(|ip| is_own(ip.interface)).map(|ip| ip.address.ip()).collect()
+        named(true).or_else(|| named(false))
     }
 
-    fn warning(&self) -> Option<String> {
+    /// The interface that the result gives an address to.
+    fn owner<'a>(&self, result: &'a AddResult, ip: &cni_spec::Ip) -> Option<(usize, &'a cni_spec::Interface)> {
+        ip.interface.and_then(|index| Some((index, result.interfaces.get(index)?)))
+    }
+
+    fn warnings(&self) -> Vec<String> {
         let names = self.unserved.join(", ");
-        (!names.is_empty())
-            .then(|| format!("network {} has no plugin with capability {names}: it has no effect", self.network))
+        let unserved = (!names.is_empty())
+            .then(|| format!("network {} has no plugin with capability {names}: it has no effect", self.network));
+        unserved.into_iter().chain(self.result.as_ref().and_then(|result| self.doubt(result))).collect()
+    }
+
+    /// What is doubtful about the addresses of a result that names interfaces: older results name none.
+    fn doubt(&self, result: &AddResult) -> Option<String> {
+        let Self { network, ifname, .. } = self;
+        if result.interfaces.is_empty() || result.ips.is_empty() {
+            return None;
+        }
+        let texts = |ips: &mut dyn Iterator<Item = &cni_spec::Ip>| {
+            ips.map(|ip| ip.address.ip().to_string()).collect::<Vec<_>>().join(", ")
+        };
+        if self.addresses().is_empty() {
+            let of = |ip| self.owner(result, ip).map(|(_, interface)| interface.name.as_str());
+            let owners: BTreeSet<&str> = result.ips.iter().filter_map(of).collect();
+            let (all, owners) = (texts(&mut result.ips.iter()), owners.into_iter().collect::<Vec<_>>().join(", "));
+            return Some(format!(
+                "the result of network {network} gives no address to {ifname}, the pod's interface, but {all} to {owners}: \
+                 the pod counts as one without address"
+            ));
+        }
+        let loose = texts(&mut result.ips.iter().filter(|ip| self.owner(result, ip).is_none()));
+        (!loose.is_empty()).then(|| {
+            format!("the result of network {network} gives {loose} to none of its interfaces: it counts as {ifname}'s")
+        })
     }
 
     fn of_cached(cached: &Cached) -> Result<Self, Error> {
@@ -204,7 +242,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     /// Of a pod with two networks, each with a result of its own.
-    fn check(first: &str, second: &str, primary: usize, expected: &Expect) {
+    fn status(first: &str, second: &str, primary: usize) -> Status {
         let network = |(index, result): (usize, &str)| NetworkStatus {
             network: NetworkName::parse("net").unwrap(),
             ifname: IfName::parse(&format!("eth{index}")).unwrap(),
@@ -213,7 +251,11 @@ mod tests {
             result: Some(AddResult::from_value(&serde_json::from_str(result).unwrap(), SpecVersion::V1_0_0).unwrap()),
             unserved: Vec::new(),
         };
-        let status = Status { networks: [first, second].into_iter().enumerate().map(network).collect() };
+        Status { networks: [first, second].into_iter().enumerate().map(network).collect() }
+    }
+
+    fn check(first: &str, second: &str, primary: usize, expected: &Expect) {
+        let status = status(first, second, primary);
         expected.assert_eq(&status.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
     }
 
@@ -239,6 +281,27 @@ mod tests {
             0,
             &expect!["10.0.0.5 fd00::2"],
         );
+    }
+
+    /// Plugins of 2017 wrote -1 for none.
+    #[test]
+    fn an_address_of_no_interface_is_the_pods_with_a_warning() {
+        let text = r#"{"cniVersion":"0.3.1","ips":[{"version":"4","interface":-1,"address":"10.0.0.5/32"}]}"#;
+        check(text, OTHER, 0, &expect!["10.0.0.5"]);
+        assert_eq!(status(text, OTHER, 0).warnings(), [""; 0], "such a result names no interface at all");
+        let text = r#"{"cniVersion":"1.0.0","interfaces":[{"name":"veth1"}],"ips":[{"address":"10.0.0.5/32"}]}"#;
+        check(text, OTHER, 0, &expect!["10.0.0.5"]);
+        expect!["the result of network net gives 10.0.0.5 to none of its interfaces: it counts as eth0's"]
+            .assert_eq(&status(text, OTHER, 0).warnings().join("; "));
+    }
+
+    #[test]
+    fn a_pod_whose_addresses_are_all_the_nodes_has_none_and_a_warning() {
+        let text = r#"{"cniVersion":"1.0.0","interfaces":[{"name":"veth1"},{"name":"eth0","sandbox":"/run/netns/c1"}],
+            "ips":[{"interface":0,"address":"10.0.0.5/24"},{"interface":0,"address":"fd00::5/64"}]}"#;
+        check(text, OTHER, 0, &expect![""]);
+        expect!["the result of network net gives no address to eth0, the pod's interface, but 10.0.0.5, fd00::5 to veth1: the pod counts as one without address"]
+            .assert_eq(&status(text, OTHER, 0).warnings().join("; "));
     }
 
     #[test]
