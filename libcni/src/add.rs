@@ -5,6 +5,7 @@ use crate::call::Reason;
 use crate::chain::{Chain, Step};
 use crate::entry::Cached;
 use crate::error::Error;
+use crate::namespace;
 use crate::orphans;
 use crate::{Attachment, Namespace, NetworkConf, Runtime};
 use cni_spec::{AddResult, CniError, Code, Command, NetworkName, SpecVersion};
@@ -94,21 +95,23 @@ impl<'a> Add<'a> {
     async fn replace(&self, cached: Cached) -> Result<Before, Error> {
         let (runtime, network) = (self.chain.runtime, self.chain.network);
         let (is_complete, netns) = (cached.is_complete(), &self.attachment.netns);
-        let lives_in = match cached.namespace() {
+        let (state, is_unmounted) = (cached.namespace(), cached.is_unmounted());
+        let lives_in = match state {
             Namespace::Present if !is_complete && cached.is_of(netns) => None,
             Namespace::Present => Some(cached.attachment.netns.clone()),
-            Namespace::Unknown if is_complete => {
-                if let Some(running) = &cached.running {
-                    orphans::end(running, &self.chain.limits, Command::Add).await?;
-                }
-                return Ok(Before::MayLive(Box::new(cached)));
-            }
-            Namespace::Unknown => None,
-            Namespace::Gone => cached.process().map(|process| format!("/proc/{process}/ns/net")),
+            Namespace::Unknown if !is_unmounted => None,
+            Namespace::Unknown | Namespace::Gone => cached.process().map(|process| format!("/proc/{process}/ns/net")),
         };
         if let Some(netns) = lives_in {
             let Cached { network, attachment, .. } = cached;
             return Err(Error::Attached { network, id: attachment.id, netns: netns.into(), is_complete });
+        }
+        // Where the namespace may be mounted elsewhere, an ADD for another one means that the container was started anew.
+        if state == Namespace::Unknown && is_complete && (!is_unmounted || namespace::is_bare(netns)) {
+            if let Some(running) = &cached.running {
+                orphans::end(running, &self.chain.limits, Command::Add).await?;
+            }
+            return Ok(Before::MayLive(Box::new(cached)));
         }
         tracing::info!("DEL of what an earlier ADD has left comes before this ADD");
         let deleted = match cached.network_conf() {

@@ -8,7 +8,7 @@ use crate::conflist::NetworkConf;
 use crate::derive::{self, Added};
 use crate::error::{Error, PluginError};
 use crate::limits::Limits;
-use crate::namespace::Namespace;
+use crate::namespace::{self, Namespace};
 use crate::plugin_object::PluginObject;
 use crate::{AbsenceErrors, DelErrors, Runtime};
 use cni_spec::exec::CallEnv;
@@ -168,12 +168,13 @@ impl<'a> Chain<'a> {
         CallEnv { path: self.runtime.settings.path.clone(), ..CallEnv::default() }
     }
 
-    /// `CNI_NETNS`. It is empty for DEL of an attachment whose namespace is gone (SPEC 2, DEL: it is optional there).
+    /// `CNI_NETNS`. It is empty for DEL of an attachment whose path leads to no namespace (SPEC 2, DEL: it is optional there).
     /// With the path of a namespace that is gone host-device of the reference fails, and sbr leaves a plain file
     /// at that path, on which the plugins after it fail; all others accept both.
     fn netns<'b>(&self, attachment: &'b Attachment) -> &'b str {
         match (self.command, Namespace::of(&attachment.netns)) {
             (Command::Del, Namespace::Gone) => "",
+            (Command::Del, Namespace::Unknown) if namespace::is_bare(&attachment.netns) => "",
             _ => &attachment.netns,
         }
     }

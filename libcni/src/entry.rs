@@ -2,7 +2,7 @@
 
 use crate::attachment::{Attachment, AttachmentId, CapabilityArgs};
 use crate::conflist::NetworkConf;
-use crate::namespace::{Mark, Namespace, is_of_earlier_boot};
+use crate::namespace::{self, Mark, Namespace, is_of_earlier_boot};
 use crate::plain_file;
 use crate::running::Running;
 use base64::Engine;
@@ -137,6 +137,7 @@ impl Cached {
             // A process of this boot may have the number of one of the last.
             (Namespace::Present, None) if path.starts_with("/proc/") && is_older() => Namespace::Gone,
             (Namespace::Unknown, None) if path.is_empty() && is_older() => Namespace::Gone,
+            (Namespace::Unknown, Some(mark)) if mark.is_of_earlier_boot() => Namespace::Gone,
             (state, _) => state,
         }
     }
@@ -147,6 +148,12 @@ impl Cached {
             Some(mark) => mark.find(path) == Namespace::Present,
             None => self.attachment.netns == path,
         }
+    }
+
+    /// Whether an empty file is at the path of the namespace: it is gone, or mounted in another mount namespace.
+    #[must_use]
+    pub fn is_unmounted(&self) -> bool {
+        namespace::is_bare(&self.attachment.netns)
     }
 
     /// A process that is in the namespace that ADD used, though the path leads to it no more.

@@ -15,9 +15,11 @@ const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
 pub enum Namespace {
     /// A namespace.
     Present,
-    /// No namespace: the path does not exist, or is a plain file, as `ip netns` leaves one when its mount is gone.
+    /// No namespace: the path does not exist, or leads to something else.
     Gone,
-    /// The state cannot be determined: there is no path, or it cannot be examined.
+    /// The state cannot be determined: there is no path, or it cannot be examined, or an empty file is there. A namespace is
+    /// mounted on such a file, which stays empty where that mount is not seen: after it was unmounted, or in another mount
+    /// namespace than the one that it was mounted in.
     Unknown,
 }
 
@@ -31,6 +33,7 @@ impl Namespace {
         match (Path::new(path).try_exists(), statfs(path)) {
             (Ok(false), _) => Namespace::Gone,
             (Ok(true), Ok(fs)) if [NSFS_MAGIC, PROC_SUPER_MAGIC].contains(&fs.filesystem_type()) => Namespace::Present,
+            (Ok(true), Ok(_)) if is_bare(path) => Namespace::Unknown,
             (Ok(true), Ok(_)) => Namespace::Gone,
             (Err(_), _) | (_, Err(_)) => Namespace::Unknown,
         }
@@ -45,6 +48,13 @@ impl Namespace {
             Namespace::Unknown => "unknown",
         }
     }
+}
+
+/// Whether a namespace can be mounted at the path, and none is as far as this process sees: an empty file is there.
+pub(crate) fn is_bare(path: &str) -> bool {
+    // Files of these are without a length.
+    let may_be_one = || statfs(path).is_ok_and(|fs| [NSFS_MAGIC, PROC_SUPER_MAGIC].contains(&fs.filesystem_type()));
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0) && !may_be_one()
 }
 
 /// The identity of the namespace behind a path: the boot, the device and inode of the namespace and, where the path is a
@@ -78,6 +88,12 @@ impl Mark {
             Some(found) if found.number() == self.number() && self.process().is_some() => Namespace::Present,
             Some(_) => Namespace::Gone,
         }
+    }
+
+    /// Whether the namespace was of another boot, and has ended with it.
+    pub(crate) fn is_of_earlier_boot(&self) -> bool {
+        let boot = self.0.split(' ').next();
+        process::boot().is_ok_and(|now| boot != Some(now))
     }
 
     /// Boot, device and inode.
@@ -136,5 +152,16 @@ mod tests {
         assert_eq!(Namespace::of("/run/netns/no such"), Namespace::Gone);
         assert_eq!(Namespace::of("/etc/passwd"), Namespace::Gone);
         assert_eq!(Namespace::of(""), Namespace::Unknown);
+    }
+
+    /// The namespace may be mounted there in another mount namespace.
+    #[test]
+    fn an_empty_file_says_nothing_of_the_namespace() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        assert_eq!((Namespace::of(path), is_bare(path)), (Namespace::Unknown, true));
+        std::fs::write(path, "x").unwrap();
+        assert_eq!((Namespace::of(path), is_bare(path)), (Namespace::Gone, false));
+        assert!(!is_bare("/proc/self/ns/net") && !is_bare("/run/netns/no such"));
     }
 }

@@ -99,6 +99,11 @@ fn invalid_netns(error: NetnsError) -> CniError {
         NetnsError::Absent { .. } | NetnsError::NotANamespace { .. } => {
             "The container has ended, or CNI_NETNS is wrong: it is the path of a network namespace, such as /run/netns/NAME."
         }
+        NetnsError::NotMounted { .. } => {
+            "If the container runs, mounts of the runtime do not reach this process: share the folder of namespaces with it, \
+             such as by a mount of /run/netns with propagation rslave (Kubernetes: HostToContainer), or call the plugin in the \
+             runtime's mount namespace."
+        }
         NetnsError::Unusable { errno: Errno::EACCES | Errno::EPERM, .. } => "The plugin must be root.",
         NetnsError::Unusable { .. } => "",
     };

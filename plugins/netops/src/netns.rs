@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
-use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
+use nix::sys::statfs::{NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::{getpid, gettid};
 
 use crate::error::OpError;
@@ -54,13 +54,22 @@ pub enum NetnsError {
         /// The path as given.
         path: PathBuf,
     },
-    /// A file that is no network namespace: a mount point whose namespace is gone. DEL counts that as success.
+    /// A file that is no network namespace. DEL counts that as success.
     #[error("cannot open network namespace {}: it is a {what}, the namespace is gone or never was there", path.display())]
     NotANamespace {
         /// The path as given.
         path: PathBuf,
         /// `plain file`, `directory`, `file of another kind` or `namespace of another kind`.
         what: &'static str,
+    },
+    /// An empty file: namespaces are mounted on such a file, and none is as far as this process sees. DEL counts that as success.
+    #[error(
+        "cannot open network namespace {}: it is an empty file, the namespace is gone, or is mounted in another mount namespace",
+        path.display()
+    )]
+    NotMounted {
+        /// The path as given.
+        path: PathBuf,
     },
     /// The path could not be opened or examined.
     #[error("cannot open network namespace {}: {}", path.display(), errno.desc().to_lowercase())]
@@ -87,7 +96,7 @@ impl NetnsError {
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self {
-            NetnsError::Absent { .. } | NetnsError::NotANamespace { .. } => true,
+            NetnsError::Absent { .. } | NetnsError::NotANamespace { .. } | NetnsError::NotMounted { .. } => true,
             // A socket, a device without a driver, a loop of links, a name that no file can have.
             NetnsError::Unusable { errno, .. } => {
                 matches!(errno, Errno::ENXIO | Errno::ENODEV | Errno::ELOOP | Errno::ENAMETOOLONG)
@@ -127,6 +136,10 @@ impl Netns {
             Ok(_) => return not_one("namespace of another kind"),
             // Before Linux 4.11 a namespace does not say.
             Err(_) if fstatfs(&file).map_err(unusable)?.filesystem_type() == NSFS_MAGIC => {}
+            // Files of /proc are without a length.
+            Err(_) if stat.st_size == 0 && fstatfs(&file).map_err(unusable)?.filesystem_type() != PROC_SUPER_MAGIC => {
+                return Err(NetnsError::NotMounted { path: path.clone() });
+            }
             Err(_) => return not_one(kind_of_file(stat.st_mode)),
         }
         Ok(Self { identity: Identity { device: stat.st_dev, inode: stat.st_ino }, file, path })
@@ -311,6 +324,10 @@ mod tests {
         assert!(absent.to_string().ends_with("no such file or directory"));
         let plain = Netns::open("/etc/passwd").unwrap_err();
         assert!(matches!(&plain, NetnsError::NotANamespace { what: "plain file", .. }));
+        let node = testns::Node::new();
+        let empty = Netns::open(node.container().leave(testns::Remains::PlainFile).netns).unwrap_err();
+        assert!(matches!(&empty, NetnsError::NotMounted { .. }) && empty.is_gone());
+        assert!(empty.to_string().ends_with("or is mounted in another mount namespace"));
         let folder = Netns::open("/").unwrap_err();
         assert!(matches!(&folder, NetnsError::NotANamespace { what: "directory", .. }));
     }
