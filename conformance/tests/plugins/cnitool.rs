@@ -6,9 +6,11 @@ mod explain;
 mod gc;
 mod leftovers;
 mod plan;
+mod remedies;
 mod show;
 mod sick;
 mod tour;
+mod unexplained;
 
 use crate::subjects::ours;
 use serde_json::{Value, json};

@@ -4,11 +4,12 @@ use crate::args::{Gc, Target};
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
-use doctor::removal;
+use doctor::{removal, unmounted};
 use libcni::cni_spec::{CniError, NetworkName, SpecVersion};
 use libcni::inventory::{Inventory, Life, OnNode, Survey};
 use libcni::{Attachment, AttachmentId, Cache, Cached, Namespace, NetworkConf};
 use netops::{Kernel, Netns, link};
+use on_node::networks::conf_of_traces;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 
 /// Without `output` nothing is printed of what was kept and deleted.
 pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) -> anyhow::Result<()> {
-    let network = settings.network_or_cached(&gc.whole.network)?;
+    let network = settings.network_to_clear(&gc.whole.network)?;
     if network.disable_gc {
         tracing::warn!("network {} says disableGC: nothing is deleted", network.name);
         return Ok(());
@@ -30,11 +31,19 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
     };
     let named = kept_by_name(gc, &settings.ifname, &cached)?;
     let valid = if is_explicit(gc) { named.clone() } else { with_namespace(&cached) };
-    let looked = settled(gc, &network, &cached, &valid).await?;
+    let mut looked = settled(gc, &network, &cached, &valid).await?;
+    // Without GC no plugin is told what to keep, so what has no name stays anyway.
+    let nameless = match &mut looked {
+        Some(survey) if !has_gc(&network) => survey.kept.extract_if(.., |found| found.id.is_none()).collect(),
+        Some(_) | None => Vec::new(),
+    };
     let survey = looked.clone().unwrap_or_default();
     warn_of_unknown(&network, &named, &cached, &survey);
-    let keep = survey.keep().map_err(|found| nameless(&network, found));
+    let keep = survey.keep().map_err(|found| cannot_keep(&network, found));
     let mut plan = Plan { network: &network, cached: &cached, survey: &survey, left: Vec::new() };
+    if let Some(output) = output.filter(|_| looked.is_some() && plan.is_empty() && nameless.is_empty()) {
+        output.note(&format!("network {} has nothing on the node or in the cache: nothing to remove", network.name));
+    }
     let Some(collection) = collection else {
         if let Some(output) = output {
             output.table(&plan.table(&valid, ["would be kept", "would be deleted"]))?;
@@ -42,23 +51,39 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
         return keep.map(drop);
     };
     let all_valid = [valid.clone(), keep?].concat();
-    report_kept(&network, &cached, &survey);
+    report_kept(&network, &cached, &survey, &nameless);
+    report_unmounted(&network, &cached, &valid, &survey);
     let outcome = match &looked {
         Some(survey) => collection.gc(survey).await,
         None => collection.without_inventory(&valid).await,
     };
     if outcome.is_ok() {
-        plan.left = still_there(settings, &network, &cached, &survey);
-        if !has_gc(&network) {
-            delete(settings, &network, &plan.left).await;
-            plan.left = still_there(settings, &network, &cached, &survey);
-        }
+        plan.left = clear(settings, &network, &cached, &survey).await;
         report_left(&network, &cached, &plan.left);
     }
     if let Some(output) = output.filter(|_| outcome.is_ok()) {
         output.table(&plan.table(&all_valid, ["kept", "deleted"]))?;
     }
     Ok(outcome?)
+}
+
+/// Removes by DEL what is to go and is left after GC; returns what is left after that.
+async fn clear(settings: &Settings, network: &NetworkConf, cached: &[Cached], survey: &Survey) -> Vec<OnNode> {
+    let mut left = still_there(settings, network, cached, survey);
+    if !has_gc(network) {
+        delete(settings, network, left.iter()).await;
+        left = still_there(settings, network, cached, survey);
+    }
+    // A plugin that calls others does so by a record of its own, which may be gone. What it called is asked itself then.
+    let is_gone = |found: &&OnNode| found.life == Life::Gone;
+    if on_node::may_call_others(network)
+        && left.iter().any(|found| is_gone(&found))
+        && let Some(conf) = settings.conf_for_del(&network.name)
+    {
+        delete(settings, &conf, left.iter().filter(is_gone)).await;
+        left = still_there(settings, network, cached, survey);
+    }
+    left
 }
 
 /// The attachments that were to be removed, and of which objects remain: plugins keep those that they find in use.
@@ -91,8 +116,8 @@ fn has_gc(network: &NetworkConf) -> bool {
 }
 
 /// DEL of what is on the node, and in no cache. One that fails is reported, and hides no other.
-async fn delete(settings: &Settings, network: &NetworkConf, left: &[OnNode]) {
-    for id in left.iter().filter_map(|found| found.id.as_ref()) {
+async fn delete(settings: &Settings, network: &NetworkConf, left: impl Iterator<Item = &OnNode>) {
+    for id in left.filter_map(|found| found.id.as_ref()) {
         let AttachmentId { container_id, ifname } = id;
         let Ok(name) = network.network_name() else { return };
         // An ADD has begun since: the attachment is a new one.
@@ -134,11 +159,10 @@ pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Resu
     let mut attachment = settings.attachment(target)?;
     let cached = settings.recall(&target.network, &mut attachment);
     let cached_conf = || cached.as_ref().and_then(|cached| cached.network_conf().ok());
-    let network = settings.network(&target.network).ok().or_else(cached_conf).map_or_else(
-        // No configuration is readable: any plugin may have left something.
-        || NetworkConf::parse(on_node::conf_of_all(&target.network).as_bytes()),
-        Ok,
-    )?;
+    let network = settings.network(&target.network).ok().or_else(cached_conf);
+    // No configuration is readable: any plugin may have left something.
+    let network = network.or_else(|| conf_of_traces(&target.network));
+    let network = network.with_context(|| format!("{} is no name of a network", target.network))?;
     let id = &attachment.id;
     match settings.runtime.forget(&network, id).with_inventory(&AlsoInside { cache: settings.runtime.cache() }).await? {
         true => Ok(()),
@@ -247,11 +271,6 @@ fn survey(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[Attachment
             tracing::warn!("cannot look at what network {} has on the node: {error}", network.name);
             Ok(None)
         }
-        Ok(mut survey) if !has_gc(network) => {
-            // No plugin is told what to keep, so what has no name stays anyway.
-            survey.kept.retain(|found| found.id.is_some());
-            Ok(Some(survey))
-        }
         survey => survey.map(Some).with_context(|| {
             format!(
                 "cannot look at what network {} has on the node; --force does without, and removes what other runtimes \
@@ -285,8 +304,8 @@ fn warn_of_unknown(network: &NetworkConf, named: &[AttachmentId], cached: &[Cach
     }
 }
 
-fn report_kept(network: &NetworkConf, cached: &[Cached], survey: &Survey) {
-    for found in &survey.kept {
+fn report_kept(network: &NetworkConf, cached: &[Cached], survey: &Survey, nameless: &[OnNode]) {
+    for found in survey.kept.iter().chain(nameless) {
         let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);
         let remedy = found.id.as_ref().map_or_else(String::new, |id| {
             format!("; if its container is gone, this removes it: {}", removal_of(network, cached, id))
@@ -298,7 +317,25 @@ fn report_kept(network: &NetworkConf, cached: &[Cached], survey: &Survey) {
     }
 }
 
-fn nameless(network: &NetworkConf, found: &OnNode) -> anyhow::Error {
+/// What is valid only because its namespace may be mounted in another mount namespace.
+fn report_unmounted(network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId], survey: &Survey) {
+    let lives =
+        |id: &AttachmentId| survey.valid.iter().any(|found| found.id.as_ref() == Some(id) && found.life == Life::Lives);
+    let kept = cached.iter().filter(|entry| entry.namespace() == Namespace::Unknown && entry.is_unmounted());
+    for Attachment { id, netns, .. } in kept.map(|entry| &entry.attachment).filter(|it| valid.contains(&it.id)) {
+        if lives(id) {
+            continue;
+        }
+        let (AttachmentId { container_id, ifname }, name) = (id, &network.name);
+        let remedy = removal(name, id, netns);
+        tracing::warn!(
+            "kept {container_id}/{ifname} in network {name}: {}; if its container is gone, this removes it: {remedy}",
+            unmounted(netns)
+        );
+    }
+}
+
+fn cannot_keep(network: &NetworkConf, found: &OnNode) -> anyhow::Error {
     let objects = found.objects.join(", ");
     anyhow::anyhow!(
         "cannot keep what network {} has on the node: {objects}: {}, and its mark does not identify the attachment that it \
@@ -323,6 +360,11 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
+    fn is_empty(&self) -> bool {
+        let Survey { valid, kept, removed, .. } = self.survey;
+        self.cached.is_empty() && [valid, kept, removed].iter().all(|found| found.is_empty())
+    }
+
     fn table(&self, valid: &[AttachmentId], [kept, deleted]: [&str; 2]) -> Table {
         let mut table = Table::new(&["network", "container", "ifname", "netns", "verdict", "objects"]);
         let Survey { valid: on_list, kept: beside, removed, .. } = self.survey;

@@ -6,57 +6,62 @@ use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use anyhow::{Context, anyhow, bail};
 use host_local::by_hand;
-use host_local::conf::Removal;
 use host_local::inventory::{Held, Holder, Owner, list_held, usage};
-use libcni::cni_spec::{Code, ContainerId, FromAnyConf, IfName};
+use libcni::cni_spec::{Code, ContainerId, IfName};
 use libcni::inventory::{Inventory, Life, OnNode};
-use libcni::{NetworkConf, conflist};
+use libcni::{AttachmentId, Cached, Namespace, NetworkConf, conflist};
 use netops::boot::Boot;
 use on_node::host_locals;
+use on_node::networks::{Known, Origin};
 use serde_json::json;
 
 pub(crate) async fn run(settings: &Settings, words: &Ipam, output: Output) -> anyhow::Result<()> {
     let (shown, table) = match words {
-        Ipam::List(shown) => (shown, list(settings, shown)?),
-        Ipam::Free(shown) => (shown, free(settings, shown)?),
+        Ipam::List(shown) => (shown, list(settings, shown, output)?),
+        Ipam::Free(shown) => (shown, free(settings, shown, output)?),
         Ipam::Reserve(one) => return reserve(settings, one).await,
         Ipam::Release { one, force } => return release(settings, one, *force).await,
     };
     if shown.csv { say(table.to_csv().as_bytes()) } else { output.table(&table) }
 }
 
-/// The networks that are named, or all of the folder. A file that cannot be used is reported, and hides no other.
-fn networks(settings: &Settings, shown: &Shown) -> anyhow::Result<Vec<NetworkConf>> {
+/// The networks that are named, or all that the node knows. A file that cannot be used is reported, and hides no other.
+fn networks(settings: &Settings, shown: &Shown) -> anyhow::Result<Vec<Known>> {
     if !shown.networks.is_empty() {
-        return shown.networks.iter().map(|name| settings.network(name)).collect();
+        return shown.networks.iter().map(|name| settings.known(name)).collect();
     }
-    let mut networks: Vec<NetworkConf> = Vec::new();
+    let mut files: Vec<NetworkConf> = Vec::new();
     for path in conflist::search_order(&settings.conf_dir)? {
         match NetworkConf::read(&path) {
-            Ok(network) if networks.iter().any(|earlier| earlier.name == network.name) => (),
-            Ok(network) => networks.push(network),
+            Ok(network) => files.push(network),
             Err(error) => tracing::warn!("{}", error.with_causes()),
         }
     }
+    let mut unseen = Vec::new();
+    let cached = settings.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_else(|error| {
+        unseen.push(format!("the cache: {}", error.with_causes()));
+        Vec::new()
+    });
+    let networks = gc::node().networks(files, cached, &mut unseen);
+    unseen.iter().for_each(|what| tracing::warn!("could not be looked at: {what}"));
     Ok(networks)
 }
 
-fn list(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
+fn list(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Table> {
     let mut table = Table::new(&["network", "address", "container", "ifname", "since", "boot", "life"]);
     // Without /proc it is unknown.
     let boot = Boot::read().ok();
-    for network in networks(settings, shown)? {
-        let folders = on_node::stores(&network);
-        if folders.is_empty() {
-            continue;
-        }
-        let on_node = gc::node().list(&network, &[])?;
-        for folder in folders {
-            let held = list_held(&folder);
+    for known in networks(settings, shown)? {
+        let (network, mut count) = (&known.conf, 0);
+        let folders = on_node::stores(network);
+        let on_node = if folders.is_empty() { Vec::new() } else { gc::node().list(network, &[])? };
+        for folder in &folders {
+            let held = list_held(folder);
             for held in held.with_context(|| format!("cannot read store {}", folder.display()))? {
+                count += 1;
                 let Held { address, owner, written } = held;
                 let (life, holder) = match owner {
-                    Owner::Container(holder) => (life(&on_node, &holder), Some(holder)),
+                    Owner::Container(holder) => (life(&on_node, &known.cached, &holder), Some(holder)),
                     Owner::Operator => ("reserved by hand", None),
                     Owner::Invalid => ("names no valid owner", None),
                     Owner::Unreadable => ("cannot be read", None),
@@ -73,19 +78,31 @@ fn list(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
                 ]);
             }
         }
+        if !shown.networks.is_empty() && count == 0 {
+            let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+            output.note(&match folders.is_empty() {
+                true => format!("network {} has no addresses of host-local", network.name),
+                false => format!("network {}: no address is held in {}", network.name, folders.join(", ")),
+            });
+        }
     }
     Ok(table)
 }
 
 const GONE: &str = "gone";
 
-/// Files of the older form name no interface: any of the container's speaks for them.
-fn life(on_node: &[OnNode], (container, ifname): &Holder) -> &'static str {
-    let is_it = |found: &&OnNode| {
-        let Some(id) = &found.id else { return false };
-        id.container_id == *container && ifname.as_ref().is_none_or(|ifname| id.ifname == *ifname)
-    };
-    match on_node.iter().filter(is_it).map(|found| found.life).max() {
+/// By the node and the cache. Files of the older form name no interface: each of the container's counts.
+fn life(on_node: &[OnNode], cached: &[Cached], (container, ifname): &Holder) -> &'static str {
+    let is_it =
+        |id: &AttachmentId| id.container_id == *container && ifname.as_ref().is_none_or(|ifname| id.ifname == *ifname);
+    let seen = on_node.iter().filter(|found| found.id.as_ref().is_some_and(is_it)).map(|found| found.life);
+    let by_cache =
+        cached.iter().filter(|entry| is_it(&entry.attachment.id)).filter_map(|entry| match entry.namespace() {
+            Namespace::Present => Some(Life::Lives),
+            Namespace::Unknown => Some(Life::Unknown),
+            Namespace::Gone => None,
+        });
+    match seen.chain(by_cache).max() {
         Some(Life::Lives) => "lives",
         Some(Life::Young) => "young",
         Some(Life::Gone) => GONE,
@@ -93,10 +110,18 @@ fn life(on_node: &[OnNode], (container, ifname): &Holder) -> &'static str {
     }
 }
 
-fn free(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
+fn free(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Table> {
     let mut table = Table::new(&["network", "set", "first", "last", "total", "used", "free"]);
-    for network in networks(settings, shown)? {
-        for object in host_locals(&network) {
+    for Known { conf: network, origin, .. } in networks(settings, shown)? {
+        // Of one that has only left traces the ranges are unknown.
+        let objects = if origin == Origin::Traces { Vec::new() } else { host_locals(&network) };
+        if objects.is_empty() && (!shown.networks.is_empty() || !on_node::stores(&network).is_empty()) {
+            output.note(&format!(
+                "network {}: no configuration names ranges of host-local; cnitool ipam list {0} shows the addresses in use",
+                network.name
+            ));
+        }
+        for object in objects {
             let usage = usage(&object);
             for range in usage.with_context(|| format!("cannot count the addresses of network {}", network.name))? {
                 // More digits than JSON's readers keep: as text.
@@ -120,7 +145,7 @@ fn free(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
 
 async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
     let network = settings.network(&one.network)?;
-    let mut refused = anyhow!("network {} does not use host-local", network.name);
+    let mut refused = anyhow!("no plugin of network {} names host-local, so its ranges are unknown", network.name);
     // Of several plugins, the one that has the address in a range.
     for object in host_locals(&network) {
         match by_hand::reserve(&object, one.address, settings.timeout).await {
@@ -137,10 +162,10 @@ async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
 
 /// Only what belongs to no container that lives, unless forced: the container would go on with an address that another one gets.
 async fn release(settings: &Settings, one: &OneAddress, is_forced: bool) -> anyhow::Result<()> {
-    let network = settings.network(&one.network)?;
+    let Known { conf: network, cached, .. } = settings.known(&one.network)?;
     let failed = || format!("cannot release {} in network {}", one.address, network.name);
-    for object in host_locals(&network) {
-        let folder = Removal::from_any_conf(&object).place.folder;
+    for object in on_node::holders(&network) {
+        let folder = on_node::store(&object);
         let held = list_held(&folder).with_context(failed)?.into_iter().find(|held| held.address == one.address);
         let Some(held) = held else { continue };
         let file = || folder.join(one.address.to_string()).display().to_string();
@@ -150,7 +175,7 @@ async fn release(settings: &Settings, one: &OneAddress, is_forced: bool) -> anyh
                 bail!("{}: {} names no valid owner, so it is unknown; --force releases it", failed(), file())
             }
             Owner::Container(holder) if !is_forced => {
-                let life = life(&gc::node().list(&network, &[])?, holder);
+                let life = life(&gc::node().list(&network, &[])?, &cached, holder);
                 if life != GONE {
                     bail!("{}: container {} holds it ({life}); DEL releases it, or --force", failed(), holder.0);
                 }

@@ -122,6 +122,17 @@ impl Output {
         say(format!("{}\n", escaped(&cni_json::to_text(value))).as_bytes())
     }
 
+    /// A line on stderr that is no warning: why nothing was printed or done.
+    pub(crate) fn note(self, text: &str) {
+        let line = match self.is_json {
+            true => escaped(&serde_json::json!({ "level": "info", "msg": text }).to_string()),
+            false => visible(&format!("note: {text}")),
+        };
+        progress::clear();
+        // If stderr is closed, the note cannot be shown.
+        drop(writeln!(io::stderr(), "{line}"));
+    }
+
     /// An error with its causes; as JSON, an error object on one line: code, message and details apart.
     pub(crate) fn error(self, error: &anyhow::Error) {
         let text = match (self.is_json, error.downcast_ref()) {

@@ -1,11 +1,12 @@
 //! Converts options and variables for `libcni`.
 
 use crate::args::{Common, Target};
-use crate::log;
+use crate::{gc, log};
 use anyhow::{Context, bail};
 use libcni::cni_spec::exec::GRACE;
-use libcni::cni_spec::{CniArgs, ContainerId, NetworkName, PluginPath};
+use libcni::cni_spec::{CniArgs, ContainerId, NetworkName, PluginPath, PluginType};
 use libcni::{Attachment, Cached, CallLog, Cancellation, CapabilityArgs, Error, NetworkConf, Runtime, conflist};
+use on_node::networks::{Known, Origin, conf_for_del, conf_of};
 use sha2::{Digest, Sha512};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -60,20 +61,58 @@ impl Settings {
     }
 
     /// As [`Settings::network`]; where the folder does not have the network, by the configuration of its last ADD in the
-    /// cache: some runtimes have networks without a file.
-    pub(crate) fn network_or_cached(&self, name: &str) -> anyhow::Result<NetworkConf> {
+    /// cache: some runtimes have networks without a file. Of one that has only left traces on the node, a configuration that
+    /// removes what plugins of this suite have left.
+    pub(crate) fn network_to_clear(&self, name: &str) -> anyhow::Result<NetworkConf> {
+        let known = self.known(name)?;
+        if matches!(known.origin, Origin::File(_)) || conf_of(&known.cached).is_some() {
+            return Ok(known.conf);
+        }
+        self.conf_for_del(name).with_context(|| {
+            format!(
+                "network {name} is known only by what it has left, and plugins bridge and host-local, which remove that, are \
+                 not in {}",
+                self.runtime.plugin_path().dirs().iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(":")
+            )
+        })
+    }
+
+    /// The configuration by which DEL removes what plugins of this suite have left in a network of this name, whatever it is.
+    pub(crate) fn conf_for_del(&self, name: &str) -> Option<NetworkConf> {
+        let is_there = |plugin: &str| {
+            PluginType::parse(plugin).is_ok_and(|plugin| self.runtime.plugin_path().find_executable(&plugin).is_ok())
+        };
+        conf_for_del(name, is_there)
+    }
+
+    /// As [`Settings::network`]; where the folder does not have the network, what the cache or the node knows of it, with a
+    /// warning.
+    ///
+    /// # Errors
+    /// No file, and neither the cache nor the node knows it.
+    pub(crate) fn known(&self, name: &str) -> anyhow::Result<Known> {
+        let cached = self.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_default();
+        let of_name = |name: &str| cached.iter().filter(|entry| entry.network.as_str() == name).cloned().collect();
         let error = match self.network(name) {
-            Ok(network) => return Ok(network),
+            Ok(conf) => {
+                let origin = Origin::File(conf.path().unwrap_or(Path::new("")).to_owned());
+                let cached = of_name(&conf.name);
+                return Ok(Known { conf, origin, cached });
+            }
             Err(error) => error,
         };
-        let is_gone = matches!(error.downcast_ref(), Some(Error::NoConfig { .. } | Error::NoNetwork { .. }));
-        let mut cached = self.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_default();
-        cached.retain(|cached| is_gone && cached.network.as_str() == name);
-        cached.sort_by_key(Cached::written);
-        let network = cached.iter().rev().find_map(|cached| cached.network_conf().ok());
-        let Some(network) = network.filter(|network| network.name == name) else { return Err(error) };
-        tracing::warn!("{error}; using the configuration that ADD left in the cache");
-        Ok(network)
+        if !matches!(error.downcast_ref(), Some(Error::NoConfig { .. } | Error::NoNetwork { .. })) {
+            return Err(error);
+        }
+        let found = gc::node().networks(Vec::new(), of_name(name), &mut Vec::new());
+        let Some(known) = found.into_iter().find(|known| known.conf.name == name) else { return Err(error) };
+        match known.origin {
+            Origin::Traces => tracing::warn!("{error}; using what the network has left on the node"),
+            Origin::File(_) | Origin::Cache => {
+                tracing::warn!("{error}; using the configuration that ADD left in the cache")
+            }
+        }
+        Ok(known)
     }
 
     /// The attachment that the arguments name.

@@ -67,7 +67,8 @@ pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Resul
     Ok(settings.runtime.check(&network, &attachment).await?)
 }
 
-/// DEL with the file's configuration, or, if that is gone, with the one that ADD left in the cache.
+/// DEL with the file's configuration, or, if that is gone, with the one that ADD left in the cache; of a network that has only
+/// left traces on the node, with the plugins that remove these.
 pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let mut attachment = settings.attachment(target)?;
     let (network, cached) = match settings.network(&target.network) {
@@ -78,11 +79,14 @@ pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<
         Err(error) => {
             let is_gone = matches!(error.downcast_ref(), Some(Error::NoConfig { .. } | Error::NoNetwork { .. }));
             let cached = settings.recall(&target.network, &mut attachment).filter(|_| is_gone);
-            let Some(network) = cached.as_ref().and_then(|cached| cached.network_conf().ok()) else {
-                return Err(error);
-            };
-            tracing::warn!("{error}; using the configuration that ADD left in the cache");
-            (network, cached)
+            let of_cache = cached.as_ref().and_then(|cached| cached.network_conf().ok());
+            match of_cache {
+                Some(network) => {
+                    tracing::warn!("{error}; using the configuration that ADD left in the cache");
+                    (network, cached)
+                }
+                None => (settings.network_to_clear(&target.network)?, cached),
+            }
         }
     };
     if let Some(cached) = &cached {

@@ -1,5 +1,6 @@
 //! Lists a network's objects in the packet filter: what GC would remove.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netops::Errno;
@@ -37,6 +38,28 @@ pub fn list(network: &str, search_path: &str) -> Result<Vec<Noted>> {
         Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+/// The names of the networks in the comments of masquerade rules, of iptables rules for ports of the node, and in their notes.
+/// A comment that was cut in the name names none. Changes nothing.
+///
+/// # Errors
+/// As [`list`].
+pub fn networks(search_path: &str) -> Result<BTreeSet<String>> {
+    let mut nft = match Filter::open() {
+        Ok(filter) => filter.nft,
+        Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => return Ok(BTreeSet::new()),
+        Err(error) => return Err(error),
+    };
+    let mut comments: Vec<String> = masquerade::list(&mut nft)?.into_iter().map(|(comment, _)| comment).collect();
+    comments.extend(iptables::masquerade::comments(&mut nft, search_path)?);
+    Ok(comments.iter().filter_map(|comment| network_of(comment)).map(str::to_owned).collect())
+}
+
+/// The network in a comment of [`Names::comment`]'s form, or of the reference's.
+fn network_of(comment: &str) -> Option<&str> {
+    let between = |start: &str, end: &str| Some(comment.split_once(start)?.1.split_once(end)?.0);
+    between(", net: ", ", if: ").or_else(|| between("name: \"", "\" id: \""))
 }
 
 fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted>> {
@@ -78,6 +101,18 @@ impl Noted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_comment_names_its_network_unless_it_was_cut_there() {
+        let attachment = Names { network: "office", container: "c1", ifname: "eth0" };
+        assert_eq!(network_of(&attachment.comment()), Some("office"));
+        for comment in [r#"name: "office" id: "c1""#, r#"dnat name: "office" id: "c1""#, r#"name: "office" id: "c"#] {
+            assert_eq!(network_of(comment), Some("office"), "{comment}");
+        }
+        for comment in ["", r#"name: "office"#, "a rule of the administrator", &attachment.comment()[..40]] {
+            assert_eq!(network_of(comment), None, "{comment}");
+        }
+    }
 
     #[test]
     fn a_comment_names_the_attachment_unless_it_was_cut() {

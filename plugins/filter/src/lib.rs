@@ -30,7 +30,7 @@ mod race;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use inventory::{Noted, list};
+pub use inventory::{Noted, list, networks};
 pub use owner::{Names, OfNetwork, Owner, Stale};
 pub use spoof::Mac;
 

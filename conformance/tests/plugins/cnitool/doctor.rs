@@ -13,8 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 use testns::{Container, Remains};
 
 /// A node with a container that lives, and whatever damage.
-struct Ward {
-    tour: Tour,
+pub(super) struct Ward {
+    pub(super) tour: Tour,
     pod: Container,
 }
 
@@ -38,7 +38,7 @@ fn run(words: &str) {
 }
 
 impl Ward {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let tour = Tour::new();
         assert!(tour.install(LINKED).status.success());
         let pod = tour.node.container();
@@ -47,7 +47,7 @@ impl Ward {
         Self { tour, pod }
     }
 
-    fn doctor(&self, more: &[&str]) -> (i32, Vec<Value>) {
+    pub(super) fn doctor(&self, more: &[&str]) -> (i32, Vec<Value>) {
         let words = [&["doctor", "--json"], more].concat();
         let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &words);
         let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -83,13 +83,13 @@ impl Ward {
 }
 
 /// What happened to the node, the kind of the finding, the exit code of doctor, and what of the finding names it.
-type Damage = (&'static str, fn(&Ward), &'static str, i32, &'static str);
+pub(super) type Damage = (&'static str, fn(&Ward), &'static str, i32, &'static str);
 
 const WARNING: i32 = 3;
 const ERROR: i32 = 4;
 
 /// What `--fix` mends.
-const LEFT_OVER: [Damage; 6] = [
+pub(super) const LEFT_OVER: [Damage; 6] = [
     ("a container is gone without DEL", Ward::lose_a_container, "leftover", WARNING, "address 10."),
     (
         "the cache has forgotten a container that is gone",
@@ -148,7 +148,7 @@ const LEFT_OVER: [Damage; 6] = [
 ];
 
 /// What an operator has to decide on.
-const OTHERS: [Damage; 14] = [
+pub(super) const OTHERS: [Damage; 14] = [
     (
         "a configuration that no runtime can use",
         |_| fs::write("/etc/cni/net.d/20-bad.conflist", r#"{"cniVersion": "1.0.0", "name": "bad""#).unwrap(),
@@ -371,7 +371,7 @@ fn the_remedy_for_an_undecided_attachment_removes_it_alone() {
     assert_eq!((exit, findings.len(), &findings[0]["kind"]), (0, 1, &json!("undecided")), "{findings:#?}");
     let remedy = findings[0]["remedy"].as_str().unwrap();
     let (condition, command) = remedy.split_once(": cnitool ").unwrap();
-    assert_eq!(condition, "of those whose containers are gone");
+    assert_eq!(condition, "Of those whose containers are gone");
     ward.tour.cnitool(&command.split(' ').collect::<Vec<_>>());
     assert!(!store().join(ward.tour.address(3)).exists());
     assert_eq!(ward.doctor(&["--check"]), (0, Vec::new()));

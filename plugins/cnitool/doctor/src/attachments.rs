@@ -8,13 +8,15 @@ use cni_spec::{ConfObject, SpecVersion};
 use host_local::inventory::{Holder, list_held};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, Cached, Namespace, NetworkConf};
+use on_node::networks::Known;
 
-use crate::removal::{listed, removal};
+use crate::removal::{listed, removal, unmounted};
 use crate::{Finding, Fix, Kind, Level, Node};
 
 /// Looks at each network: at its own attachments, those that the node has without the cache, and those that the cache has
-/// without the node. Networks that only the cache knows are looked at as ADD found them.
-pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<Finding>) {
+/// without the node. Networks that only the cache knows are looked at as ADD found them, and those that no file and no cache
+/// explains by what they have left. Returns all of them.
+pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<Finding>) -> Vec<Known> {
     let listing = match node.runtime.cache().list(None) {
         Ok(listing) => listing,
         Err(error) => {
@@ -30,21 +32,14 @@ pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<
             .clone_into(&mut finding.remedy);
         findings.push(finding);
     }
-    let mut cached: BTreeMap<&str, Vec<&Cached>> = BTreeMap::new();
-    for entry in &listing.cached {
-        cached.entry(entry.network.as_str()).or_default().push(entry);
+    let mut unseen = Vec::new();
+    let known = node.inventory.networks(networks.to_vec(), listing.cached, &mut unseen);
+    findings
+        .extend(unseen.iter().map(|what| Kind::Unseen.finding(Level::Warning, None, format!("cannot look at {what}"))));
+    for Known { conf, cached, .. } in &known {
+        look_at(node, conf, &cached.iter().collect::<Vec<_>>(), findings);
     }
-    for network in networks {
-        let cached = cached.remove(&*network.name).unwrap_or_default();
-        look_at(node, network, &cached, findings);
-    }
-    for (name, cached) in cached {
-        // Each has the configuration of its own ADD; the last one knows the network best.
-        match cached.iter().rev().find_map(|entry| entry.network_conf().ok()) {
-            Some(network) => look_at(node, &network, &cached, findings),
-            None => findings.push(Kind::unseen(Some(name), &format!("network {name}"), &"it has no configuration")),
-        }
-    }
+    known
 }
 
 fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], findings: &mut Vec<Finding>) {
@@ -86,17 +81,29 @@ fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], findings: 
     }
     let is_undecided = |found: &&OnNode| found.life == Life::Unknown && !found.id.as_ref().is_some_and(has_namespace);
     let undecided: Vec<&OnNode> = on_node.iter().filter(is_undecided).collect();
+    let lives = |id: &AttachmentId| on_node.iter().any(|it| it.id.as_ref() == Some(id) && it.life == Life::Lives);
+    let is_unmounted = |entry: &&&Cached| {
+        entry.namespace() == Namespace::Unknown && entry.is_unmounted() && !lives(&entry.attachment.id)
+    };
+    let unmounted_ones: Vec<&Cached> = cached.iter().filter(is_unmounted).copied().collect();
     let mut stores = BTreeMap::new();
     findings.extend(cached.iter().filter_map(|entry| unreserved(entry, &mut stores)));
-    if !undecided.is_empty() {
-        let what = format!("{} of which it cannot be determined whether containers live", undecided.len());
+    if undecided.len() + unmounted_ones.len() > 0 {
+        let count = undecided.len() + unmounted_ones.len();
+        let what = format!("{count} of which it cannot be determined whether containers live");
         let mut finding = Kind::Undecided.finding(Level::Note, Some(name), what);
         finding.evidence = undecided.iter().map(|it| format!("{}: {}", name_of(it), it.objects.join(", "))).collect();
+        finding.evidence.extend(unmounted_ones.iter().map(|entry| {
+            let AttachmentId { container_id, ifname } = &entry.attachment.id;
+            format!("{container_id}/{ifname}: {}", unmounted(&entry.attachment.netns))
+        }));
         // Only the operator knows which live, so each has a command of its own.
-        let commands: Vec<String> = undecided.iter().filter_map(|found| found.id.as_ref()).map(command).collect();
+        let ids = undecided.iter().filter_map(|found| found.id.as_ref());
+        let ids = ids.chain(unmounted_ones.iter().map(|entry| &entry.attachment.id));
+        let commands: Vec<String> = ids.map(command).collect();
         finding.remedy = match commands.is_empty() {
             true => format!("End their containers; cnitool gc {name} removes them then."),
-            false => format!("of those whose containers are gone: {}", listed(&commands)),
+            false => format!("Of those whose containers are gone: {}", listed(&commands)),
         };
         findings.push(finding);
     }
@@ -116,7 +123,7 @@ fn unreserved(entry: &Cached, stores: &mut Stores) -> Option<Finding> {
     let objects = (0..network.plugins.len()).filter_map(|index| ConfObject::parse(&network.plugin_conf(index)?).ok());
     let has_others =
         objects.filter_map(|object| object.ipam_type().ok().flatten()).any(|it| it.as_str() != "host-local");
-    let folders = on_node::stores(&network);
+    let folders: Vec<PathBuf> = on_node::host_locals(&network).iter().map(on_node::store).collect();
     if folders.is_empty() || has_others || entry.namespace() != Namespace::Present {
         return None;
     }
@@ -157,14 +164,14 @@ fn remedy(
     command: impl Fn(&AttachmentId) -> String,
 ) -> (String, Option<Fix>) {
     let name = network.name.clone();
-    let named: Vec<&AttachmentId> = left.iter().flatten().copied().collect();
-    let has_gc = named.len() == left.len() || network.version().is_ok_and(SpecVersion::has_gc);
-    match has_gc && !network.disable_gc {
-        true => (format!("cnitool gc {name}"), Some(Fix::Collect { network: name })),
-        false if named.is_empty() => {
+    let mut named = left.iter().flatten().copied().peekable();
+    let has_gc = network.version().is_ok_and(SpecVersion::has_gc);
+    match (network.disable_gc, named.peek().is_some()) {
+        (false, is_named) if is_named || has_gc => (format!("cnitool gc {name}"), Some(Fix::Collect { network: name })),
+        (true, true) => (listed(&named.map(command).collect::<Vec<_>>()), None),
+        (_, _) => {
             ("Set cniVersion to 1.1.0 or later, without disableGC; cnitool gc removes them then.".to_owned(), None)
         }
-        false => (listed(&named.into_iter().map(command).collect::<Vec<_>>()), None),
     }
 }
 

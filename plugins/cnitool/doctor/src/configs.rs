@@ -85,7 +85,7 @@ fn makes(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<Finding>) 
         let what = format!("{} of {} plugins in use are not of this suite", others.len(), ours.len() + others.len());
         let mut finding = Kind::MixedMakes.finding(Level::Note, None, what);
         finding.evidence = others.iter().map(|path| path.display().to_string()).collect();
-        "cnitool install --bin-dir DIR --replace-foreign, or leave them if they are meant"
+        "Leave them if they are meant; cnitool install with --replace-foreign puts those of this suite in their place."
             .clone_into(&mut finding.remedy);
         findings.push(finding);
     }

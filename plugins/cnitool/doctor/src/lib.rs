@@ -31,7 +31,7 @@ use cni_view::reasons::Survey;
 use libcni::{NetworkConf, Runtime};
 
 pub use finding::{Finding, Fix, Kind, Level};
-pub use removal::removal;
+pub use removal::{removal, unmounted};
 
 /// The node to be examined: that of the calling thread.
 #[derive(Debug, Clone, Copy)]
@@ -52,8 +52,8 @@ pub struct Node<'a> {
 pub async fn examine(node: Node<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let networks = configs::look(node, &mut findings).await;
-    attachments::look(node, &networks, &mut findings);
-    stores::look(&networks, &mut findings).await;
+    let known = attachments::look(node, &networks, &mut findings);
+    stores::look(&known, &mut findings).await;
     let Node { runtime, conf_dir, inventory, .. } = node;
     let survey = Survey::look(cni_view::Node { runtime, conf_dir, inventory });
     reasons::look(&survey, &mut findings);

@@ -1,4 +1,4 @@
-//! The command that removes one attachment, and nothing of any other.
+//! The command that removes one attachment, and nothing of any other; and why that is not done unasked.
 
 use libcni::AttachmentId;
 
@@ -17,6 +17,12 @@ pub fn removal(network: &str, id: &AttachmentId, netns: &str) -> String {
     format!("cnitool del {network} {netns} --container-id {container_id} --ifname {ifname}")
 }
 
+/// Why it is unknown whether the namespace of an attachment exists, at whose path is an empty file.
+#[must_use]
+pub fn unmounted(netns: &str) -> String {
+    format!("{netns} is an empty file, so its namespace is gone, or is mounted in another mount namespace")
+}
+
 /// The commands, one after the other; of many the first ones.
 pub(crate) fn listed(commands: &[String]) -> String {
     let shown = commands.iter().take(COMMANDS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
@@ -27,7 +33,7 @@ pub(crate) fn listed(commands: &[String]) -> String {
 }
 
 /// A word that a shell takes as it is.
-fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+,=".contains(c);
     if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }

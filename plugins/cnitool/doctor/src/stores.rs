@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cni_spec::SpecVersion;
 use host_local::inventory::{self, Flaw, Usage};
 use libcni::NetworkConf;
 use netops::lock;
+use on_node::networks::{Known, Origin};
 
 use crate::attachments::count;
+use crate::removal::word;
 use crate::{Finding, Fix, Kind, Level};
 
 /// A lock that is held for longer is worth a finding: an ADD holds it for about a millisecond.
@@ -17,14 +20,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The share of a range above which it counts as nearly full, in percent.
 const NEARLY_FULL_PERCENT: u128 = 90;
 
-pub(crate) async fn look(networks: &[NetworkConf], findings: &mut Vec<Finding>) {
+/// Looks at the folders of all networks, and at the ranges of those that have a file: only these give addresses.
+pub(crate) async fn look(networks: &[Known], findings: &mut Vec<Finding>) {
     let mut locks: BTreeSet<PathBuf> = BTreeSet::from(["/run/xtables.lock".into()]);
-    for network in networks {
+    for Known { conf: network, origin, .. } in networks {
         for folder in on_node::stores(network) {
             flaws(network, &folder, findings);
             locks.insert(folder.join("lock"));
         }
-        for object in on_node::host_locals(network) {
+        let ranges = if matches!(origin, Origin::File(_)) { on_node::host_locals(network) } else { Vec::new() };
+        for object in ranges {
             match inventory::usage(&object) {
                 Ok(ranges) => findings.extend(ranges.iter().filter_map(|range| full(network, range))),
                 Err(error) => findings.push(Kind::unseen(
@@ -48,24 +53,30 @@ fn flaws(network: &NetworkConf, folder: &Path, findings: &mut Vec<Finding>) {
         }
     };
     let of = |flaw: Flaw| found.iter().filter(move |(_, one)| *one == flaw).map(|(path, _)| path.display().to_string());
-    let fix = Fix::Collect { network: network.name.clone() };
     let empty: Vec<String> = of(Flaw::Empty).collect();
     if !empty.is_empty() {
         let what = format!("{} that name no container", count(empty.len(), "reservation"));
         let mut finding = Kind::DamagedReservation.finding(Level::Warning, name, what);
+        // DEL removes only what names an attachment.
+        (finding.remedy, finding.fix) = match network.version().is_ok_and(SpecVersion::has_gc) && !network.disable_gc {
+            true => (format!("cnitool gc {}", network.name), Some(Fix::Collect { network: network.name.clone() })),
+            false => (rm(&empty), None),
+        };
         finding.evidence = empty;
-        finding.remedy = format!("cnitool gc {}", network.name);
-        finding.fix = Some(fix);
         findings.push(finding);
     }
     let unfinished: Vec<String> = of(Flaw::Unfinished).collect();
     if !unfinished.is_empty() {
         let what = format!("{} that a killed process has not finished", count(unfinished.len(), "file"));
         let mut finding = Kind::Unfinished.finding(Level::Note, name, what);
-        finding.remedy = format!("rm {}", unfinished.join(" "));
+        finding.remedy = rm(&unfinished);
         finding.evidence = unfinished;
         findings.push(finding);
     }
+}
+
+fn rm(paths: &[String]) -> String {
+    format!("rm {}", paths.iter().map(|path| word(path)).collect::<Vec<_>>().join(" "))
 }
 
 fn full(network: &NetworkConf, range: &Usage) -> Option<Finding> {
@@ -83,8 +94,7 @@ fn full(network: &NetworkConf, range: &Usage) -> Option<Finding> {
     let level = if used >= total { Level::Error } else { Level::Warning };
     let what = format!("{used} of {total} addresses of {first} to {last} are held");
     let mut finding = Kind::RangeFull.finding(level, Some(&network.name), what);
-    finding.remedy =
-        format!("cnitool ipam list {0} shows who holds them; cnitool gc {0} frees what is left over", network.name);
+    finding.remedy = format!("cnitool gc {0}; cnitool ipam list {0}", network.name);
     Some(finding)
 }
 

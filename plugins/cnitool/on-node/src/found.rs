@@ -8,7 +8,7 @@ use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
 use host_local::inventory::Reservation;
 use interface::{host_veth, in_use};
 use libcni::inventory::Life;
-use libcni::{AttachmentId, NetworkConf};
+use libcni::{AttachmentId, Namespace, NetworkConf};
 use netops::Kernel;
 use netops::link::{Kind, Link};
 use netops::places::Places;
@@ -169,7 +169,13 @@ impl<'a> Found<'a> {
             match sign {
                 Sign::Address(address) => evidence.addresses.push(address),
                 Sign::Namespace { path, numbers } if life::leads_to(&path, numbers) => evidence.add_life(Life::Lives),
-                Sign::Namespace { numbers, .. } => evidence.namespaces.push(numbers),
+                Sign::Namespace { path, numbers } => {
+                    // Another mount namespace may have it mounted, which not every process sees.
+                    if Namespace::of(&path.to_string_lossy()) == Namespace::Unknown {
+                        evidence.add_life(Life::Unknown);
+                    }
+                    evidence.namespaces.push(numbers);
+                }
                 Sign::Unknown => evidence.add_life(Life::Unknown),
                 Sign::Untold => evidence.is_untold = true,
                 Sign::Link(_) => {}

@@ -6,25 +6,30 @@
 //! in a namespace that exists, or if a namespace exists that a record names; without either (the reference's veth has no mark,
 //! and macvlan has no veth), if an address of it is on an interface in any namespace but the node's own, or an interface
 //! there has its mark. Nothing here changes the node, and nothing waits for a lock.
+//!
+//! [`networks`] has the networks of a node, also those that no file explains.
 
 mod found;
 mod life;
+pub mod networks;
 mod plugins;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use cni_spec::{CniError, ConfObject, NetworkName};
+use cni_spec::{CniError, ConfObject, FromAnyConf, NetworkName};
 use found::Found;
+use host_local::conf::Removal;
 use interface::{failed, in_use};
 use libcni::inventory::{Inventory, Life, OnNode};
-use libcni::{AttachmentId, NetworkConf, PluginObject};
+use libcni::{AttachmentId, NetworkConf};
 use netops::Kernel;
 use netops::link::{self, Link};
 use netops::places::Places;
 use plugins::Asked;
-pub use plugins::conf_of_all;
+use serde_json::json;
 
 /// The inventory of the node that the calling thread is on.
 #[derive(Debug, Clone, Default)]
@@ -44,9 +49,14 @@ impl Node {
         let links = link::list(&host, None).map_err(failed)?;
         let rules = cni_filter::list(name.as_str(), search_path).map_err(failed)?;
         let mut marks = Vec::new();
-        for object in objects(network) {
-            let asked = Asked { network: &name, object: &object, search_path, links: &links };
-            for list in plugins::of_object(&object).filter_map(|plugin| plugin.marks) {
+        let objects: Vec<ConfObject> = objects(network).collect();
+        let named: BTreeSet<&str> = objects.iter().flat_map(plugins::of_object).map(|plugin| plugin.name).collect();
+        // One plugin of another make is enough: the others would call the same.
+        let foreign = objects.iter().position(plugins::is_foreign);
+        for (place, object) in objects.iter().enumerate() {
+            let asked = Asked { network: &name, object, search_path, links: &links };
+            let any = plugins::ALL.iter().filter(|plugin| foreign == Some(place) && !named.contains(plugin.name));
+            for list in plugins::of_object(object).chain(any).filter_map(|plugin| plugin.marks) {
                 marks.extend(list(&asked)?);
             }
         }
@@ -96,6 +106,12 @@ fn objects(network: &NetworkConf) -> impl Iterator<Item = ConfObject> + '_ {
     objects.filter_map(|bytes| ConfObject::parse(&bytes).ok())
 }
 
+/// Whether a plugin of the network is of another make: it may call plugins that the network's list does not name.
+#[must_use]
+pub fn may_call_others(network: &NetworkConf) -> bool {
+    objects(network).any(|object| plugins::is_foreign(&object))
+}
+
 /// What the plugins of a network whose addresses are host-local's get on stdin.
 #[must_use]
 pub fn host_locals(network: &NetworkConf) -> Vec<ConfObject> {
@@ -103,12 +119,30 @@ pub fn host_locals(network: &NetworkConf) -> Vec<ConfObject> {
     objects(network).filter(is_its).collect()
 }
 
+/// As [`host_locals`], with an object for the network's folder in the usual place if that exists and none of them has it: a
+/// plugin that calls others (flannel, Multus) gives them addresses that its configuration does not name.
+#[must_use]
+pub fn holders(network: &NetworkConf) -> Vec<ConfObject> {
+    let mut holders = host_locals(network);
+    let usual = network.network_name().ok().and_then(|name| networks::usual_folder(&name));
+    if let Some(usual) = usual.filter(|usual| usual.is_dir() && holders.iter().all(|object| store(object) != *usual)) {
+        let object = json!({"cniVersion": "1.0.0", "name": network.name, "ipam": {"type": "host-local"}}).to_string();
+        let object = ConfObject::parse(object.as_bytes());
+        holders.extend(object.ok().filter(|object| store(object) == usual));
+    }
+    holders
+}
+
+/// host-local's folder of an object that it gets on stdin.
+#[must_use]
+pub fn store(object: &ConfObject) -> PathBuf {
+    Removal::from_any_conf(object).place.folder
+}
+
 /// host-local's folders of a network.
 #[must_use]
 pub fn stores(network: &NetworkConf) -> Vec<PathBuf> {
-    let Ok(name) = network.network_name() else { return Vec::new() };
-    let of_plugin = |plugin: &PluginObject| host_local::inventory::folder(&name, plugin.find("ipam")?);
-    let mut stores: Vec<PathBuf> = network.plugins.iter().filter_map(of_plugin).collect();
+    let mut stores: Vec<PathBuf> = holders(network).iter().map(store).collect();
     stores.dedup();
     stores
 }

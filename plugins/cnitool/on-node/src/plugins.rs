@@ -1,13 +1,12 @@
 //! All plugins, and what each leaves on the node beside host veths, reservations and rules of masquerade and spoof guards.
 //!
 //! Host veths, reservations and these rules are searched for in any network: most interface plugins have them. Only a
-//! network that has the plugin can have the rest, as GC calls no other. Each list comes from the plugin's own crate, from
+//! network that has the plugin can have the rest, as GC calls no other, or one whose list has a plugin of another make. Each list comes from the plugin's own crate, from
 //! the code by which its GC finds what it removes.
 
 use cni_filter::Noted;
 use cni_spec::{Attachment, CniError, ConfObject, ContainerId, FromAnyConf, IfName, NetworkName};
 use netops::link::Link;
-use serde_json::json;
 use skel::mark::{Mark, Owner, Sign};
 
 /// The input of a plugin's list.
@@ -98,15 +97,16 @@ fn of_rule(Noted { key, container, ifname, address, object }: Noted) -> Mark {
     Mark { owner, object, signs: address.map(Sign::Address).into_iter().collect() }
 }
 
-/// A config for a network of which only the name is known: with each plugin that may have left something, in its usual place.
-#[must_use]
-pub fn conf_of_all(network: &str) -> String {
-    let mut plugins = vec![json!({"type": "none", "ipam": {"type": "host-local"}})];
-    plugins.extend(ALL.iter().filter(|plugin| plugin.marks.is_some()).map(|plugin| match plugin.is_of_addresses {
-        true => json!({"type": "none", "ipam": {"type": plugin.name}}),
-        false => json!({"type": plugin.name}),
-    }));
-    json!({"name": network, "plugins": plugins}).to_string()
+/// Whether an object of a network's list names a plugin of another make. One may call any plugin of this suite, as flannel and
+/// Multus do.
+pub(crate) fn is_foreign(object: &ConfObject) -> bool {
+    let own: Option<String> = object.find(&["type"]);
+    own.is_none_or(|own| ALL.iter().all(|plugin| plugin.name != own))
+}
+
+/// The plugins that leave something more, but those of addresses.
+pub(crate) fn that_leave_more() -> impl Iterator<Item = &'static str> {
+    ALL.iter().filter(|plugin| plugin.marks.is_some() && !plugin.is_of_addresses).map(|plugin| plugin.name)
 }
 
 #[cfg(test)]

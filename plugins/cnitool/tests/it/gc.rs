@@ -3,10 +3,10 @@
 use crate::tool::{NETNS, Tool};
 use expect_test::expect;
 
-/// c1 in a namespace that exists, c2 in one that is gone, c3 at a plain file.
+/// c1 in a namespace that exists, c2 in one that is gone, c3 at a file that is none.
 fn attached() -> Tool {
     let tool = Tool::new();
-    let file = tool.write("file", "");
+    let file = tool.write("file", "no namespace");
     for (container, netns) in [("c1", NETNS), ("c2", "/run/netns/gone"), ("c3", file.to_str().unwrap())] {
         tool.run(&["add", "net", netns, "--container-id", container]).ok();
     }
@@ -94,6 +94,32 @@ fn gc_keeps_what_has_a_namespace() {
     .assert_eq(&tool.log());
     expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"good","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],"cni.dev/attachments":[{"containerID":"c1","ifname":"eth0"}],"cni-plugins/seen":[{"containerID":"c1","ifname":"eth0"},{"containerID":"c2","ifname":"eth0"},{"containerID":"c3","ifname":"eth0"}]}"#]].assert_eq(&tool.read("bin/stdin"));
     assert_eq!(tool.files("cache/results"), ["net-c1-eth0"]);
+}
+
+/// An empty file is what is seen of a namespace that is mounted in another mount namespace.
+#[test]
+fn gc_keeps_what_may_be_mounted_in_another_mount_namespace_until_del_is_called() {
+    let tool = Tool::new();
+    let file = tool.write("netns", "");
+    tool.run(&["add", "net", file.to_str().unwrap(), "--container-id", "c4"]).ok();
+    assert!(tool.run(&["attachments"]).ok().contains("unknown"));
+    tool.log();
+    let done = tool.run(&["gc", "net"]);
+    expect![[r#"
+        0
+        stdout: NETWORK  CONTAINER  IFNAME  NETNS                  VERDICT  OBJECTS
+        net      c4         eth0    $DIR/netns  kept     -
+
+        stderr: warning: kept c4/eth0 in network net: $DIR/netns is an empty file, so its namespace is gone, or is mounted in another mount namespace; if its container is gone, this removes it: cnitool del net $DIR/netns --container-id c4 --ifname eth0
+    "#]]
+    .assert_eq(&done.shown());
+    assert_eq!(tool.log(), "GC    []\n");
+    assert!(tool.run(&["doctor"]).stdout.contains("[undecided]: network net: 1 of which"));
+    let (_, words) = done.stderr.trim().split_once("this removes it: cnitool ").unwrap();
+    let words = words.replace("$DIR", tool.path("").to_str().unwrap().trim_end_matches('/'));
+    tool.log();
+    tool.run(&words.split(' ').collect::<Vec<_>>()).ok();
+    assert_eq!((tool.log().as_str(), tool.files("cache/results").len()), ("DEL c4 eth0  []\n", 0));
 }
 
 #[test]

@@ -12,10 +12,10 @@ use libcni::{AttachmentId, Cached, CapabilityArgs, Namespace, NetworkConf, Plugi
 use netops::link::{self, Link};
 use netops::{Kernel, Netns, pair};
 use on_node::Seen;
+use on_node::networks::Known;
 use serde_json::Value;
 
 use crate::host::Host;
-use crate::networks::Known;
 use crate::{Asked, Attachment, Limits, Maker, Network, Node, Origin, Protocol, Shared, leads_to};
 
 /// Looks at one network. `marked` gets the indexes of the host links that are its own.

@@ -6,7 +6,7 @@
 //!
 //! | Module | What it has |
 //! |---|---|
-//! | `networks` | which networks there are: of files, of the cache, of traces |
+//! | `networks` | which networks there are, and the folders that they are read from |
 //! | `host` | what all networks share: links, addresses, forwarded ports |
 //! | `attachments` | what cache, marks, reservations and namespaces say of one attachment |
 //! | [`tree`] | text for people |
@@ -37,6 +37,7 @@ use ipnetwork::IpNetwork;
 use libcni::cni_spec::AddResult;
 use libcni::inventory::Life;
 use libcni::{AttachmentId, NetworkConf, Runtime};
+pub use on_node::networks::Origin;
 pub use portmap::forwards::{Forward, Protocol};
 
 /// The node to be looked at: that of the calling thread.
@@ -90,17 +91,6 @@ impl Network {
     fn is_empty(&self) -> bool {
         self.attachments.is_empty() && self.nameless.is_empty() && self.by_hand.is_empty() && self.unreadable.is_empty()
     }
-}
-
-/// How a network is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// By its file.
-    File(PathBuf),
-    /// By the cache only: its file is gone, or another folder's.
-    Cache,
-    /// By marks and reservations only.
-    Traces,
 }
 
 /// A link that a network's attachments share.
@@ -243,7 +233,7 @@ pub fn look(node: Node<'_>, only: Option<&str>) -> View {
 }
 
 fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<String>) -> View {
-    let known = networks::find(node, host, only, &mut unseen);
+    let known = networks::find(node, only, &mut unseen);
     let mut seen = Vec::new();
     let look = |known| attachments::look(node, known, host, &mut seen, &mut unseen);
     let mut networks: Vec<Network> = known.iter().map(look).collect();

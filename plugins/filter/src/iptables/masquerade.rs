@@ -19,6 +19,8 @@ use crate::Known;
 use crate::owner::{Names, Stale};
 
 const POSTROUTING: &str = "POSTROUTING";
+/// portmap's chain of the containers' ports.
+const HOSTPORT_DNAT: &str = "CNI-HOSTPORT-DNAT";
 /// The number of edits in one transaction of GC; its last chain may add some more. One `send` takes 500 changes.
 const EDITS_AT_ONCE: usize = 240;
 
@@ -307,6 +309,22 @@ pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Ve
         Some(Jump { container, address: rule.source.map(|source| source.value.ip()), note: found.note })
     };
     Ok(found.into_iter().filter_map(jump).collect())
+}
+
+/// The comments and notes of the rules by which packets reach containers' chains: those of masquerade and of forwarded ports.
+pub(crate) fn comments(nft: &mut Nft, search_path: &str) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for family in FAMILIES {
+        for chain in [POSTROUTING, HOSTPORT_DNAT] {
+            found.extend(variant::in_nftables(nft, family, TableName::Nat).list(chain)?.unwrap_or_default());
+        }
+        if let Some(mut legacy) = variant::in_legacy(search_path, family, TableName::Nat)? {
+            for chain in [POSTROUTING, HOSTPORT_DNAT] {
+                found.extend(legacy.list(chain)?.unwrap_or_default());
+            }
+        }
+    }
+    Ok(found.into_iter().flat_map(|found| [found.comment(), found.note]).flatten().collect())
 }
 
 fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, chains: &SweptKeys<String>) -> Result<()> {
