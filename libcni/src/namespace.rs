@@ -93,7 +93,7 @@ impl Mark {
     /// Whether the namespace was of another boot, and has ended with it.
     pub(crate) fn is_of_earlier_boot(&self) -> bool {
         let boot = self.0.split(' ').next();
-        process::boot().is_ok_and(|now| boot != Some(now))
+        processes::boot().is_ok_and(|now| boot != Some(now))
     }
 
     /// Boot, device and inode.
