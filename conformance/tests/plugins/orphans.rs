@@ -5,31 +5,71 @@ use crate::chained::{SCENES, behind, bridged, scenes};
 use crate::configs::{Attached, bridge, with};
 use crate::subjects::node;
 use serde_json::json;
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 use testns::trace::{Program, Seen};
 use testns::{Attachment, Call, Node, Output, Verb};
 
-/// How many helpers there are at most.
-const HELPERS: usize = 4;
+/// PID 1 of a PID namespace.
+struct Init {
+    unshare: Child,
+    answers: BufReader<ChildStdout>,
+}
 
-/// A process that never waits for its children, as PID 1 of a PID namespace.
-struct Careless(Child);
+impl Init {
+    /// A process that never waits for its children.
+    fn careless() -> Self {
+        Self::new("echo; exec sleep 1000")
+    }
 
-impl Careless {
-    fn new() -> Self {
+    /// A shell that waits for its children when [`Init::reap`] asks it to: it waits for a program of its own, and then takes
+    /// all that have ended.
+    fn on_demand() -> Self {
+        Self::new("echo; while read -r _; do sh -c :; echo; done")
+    }
+
+    /// One that has reaped a helper.
+    fn proven(node: &Node) -> Self {
+        let init = Self::on_demand();
+        let attached = Attached::add(node, &bridge(json!({})), &node.container());
+        init.del(&attached, node);
+        init.until_alone()
+    }
+
+    fn new(script: &str) -> Self {
         let mut unshare = Command::new("unshare");
-        unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", "echo; exec sleep 1000"]);
-        let mut child = unshare.stdout(Stdio::piped()).spawn().unwrap();
+        unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", script]);
+        let mut unshare = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut answers = BufReader::new(unshare.stdout.take().unwrap());
         // This line reports that it has started.
-        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        Self(child)
+        assert_eq!(answers.read_line(&mut String::new()).unwrap(), 1);
+        Self { unshare, answers }
     }
 
     fn pid(&self) -> u32 {
-        let [pid] = children(self.0.id())[..] else { panic!("unshare has one child") };
+        let [pid] = children(self.unshare.id())[..] else { panic!("unshare has one child") };
         pid
+    }
+
+    /// Helpers, zombies included.
+    fn helpers(&self) -> usize {
+        children(self.pid()).len()
+    }
+
+    fn reap(&mut self) {
+        self.unshare.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        assert_eq!(self.answers.read_line(&mut String::new()).unwrap(), 1);
+    }
+
+    /// Waits for helpers until none is left.
+    fn until_alone(mut self) -> Self {
+        let start = Instant::now();
+        while self.helpers() > 0 {
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?} are left", children(self.pid()));
+            self.reap();
+        }
+        self
     }
 
     /// Makes the call in the process's PID namespace.
@@ -39,12 +79,17 @@ impl Careless {
         nsenter.args(["--pid", "--mount", "--target", &self.pid().to_string()]).arg(executable).envs(variables);
         testns::run(nsenter, stdin.as_bytes(), Duration::from_secs(20))
     }
+
+    fn del(&self, attached: &Attached<'_>, node: &Node) {
+        let output = self.run(&attached.call(Verb::Del), node);
+        assert_eq!(output.code(), 0, "{output:?}");
+    }
 }
 
-impl Drop for Careless {
+impl Drop for Init {
     fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
+        self.unshare.kill().ok();
+        self.unshare.wait().ok();
     }
 }
 
@@ -60,20 +105,33 @@ fn children(parent: u32) -> Vec<u32> {
 
 /// A container whose PID 1 does not wait for orphans: it must not run out of pids.
 #[test]
-fn where_pid_1_waits_for_no_child_four_are_left_at_most() {
+fn where_pid_1_waits_for_no_child_one_is_left_ever() {
     let node = node();
-    let careless = Careless::new();
+    let careless = Init::careless();
     for own in [json!({}), json!({"ipMasq": true, "ipMasqBackend": "nftables"})] {
-        for _ in 0..HELPERS {
+        for _ in 0..3 {
             let attached = Attached::add(&node, &bridge(own.clone()), &node.container());
-            let output = careless.run(&attached.call(Verb::Del), &node);
-            assert_eq!(output.code(), 0, "{output:?}");
+            careless.del(&attached, &node);
             assert!(node.host().find_link(attached.host_veth()).is_none());
-            let left = children(careless.pid());
-            assert!(left.len() <= HELPERS, "{left:?}");
+            assert_eq!(careless.helpers(), 1);
         }
     }
-    assert_eq!(children(careless.pid()).len(), HELPERS);
+    node.assert_as_before_except(stays);
+}
+
+/// A node that is drained: no DEL waits for the kernel because the one before it does.
+#[test]
+fn where_pid_1_has_waited_for_a_helper_each_del_leaves_its_wait_to_one() {
+    let node = node();
+    let config = bridge(json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
+    let all: Vec<_> = (0..6).map(|_| Attached::add(&node, &config, &node.container())).collect();
+    let init = Init::proven(&node);
+    for (before, attached) in all.iter().enumerate() {
+        init.del(attached, &node);
+        assert!(node.host().find_link(attached.host_veth()).is_none());
+        assert_eq!(init.helpers(), before + 1);
+    }
+    assert_eq!(init.until_alone().helpers(), 0);
     node.assert_as_before_except(stays);
 }
 
@@ -85,9 +143,9 @@ fn del_of_rules_leaves_the_wait_for_the_kernel_to_a_helper() {
         let pod = node.container();
         let before = bridged(&node, &pod);
         let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
-        let careless = Careless::new();
-        assert_eq!(careless.run(&attached.call(Verb::Del), &node).code(), 0);
-        assert_eq!(children(careless.pid()).len(), 1, "{}", scene.plugin);
+        let careless = Init::careless();
+        careless.del(&attached, &node);
+        assert_eq!(careless.helpers(), 1, "{}", scene.plugin);
     }
 }
 
@@ -99,10 +157,10 @@ fn del_without_rules_leaves_the_wait_for_others_rules_to_a_helper() {
         let pod = node.container();
         let before = bridged(&node, &pod);
         let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
-        let careless = Careless::new();
+        let init = Init::proven(&node);
         for helpers in [1, 2] {
-            assert_eq!(careless.run(&attached.call(Verb::Del), &node).code(), 0);
-            assert_eq!(children(careless.pid()).len(), helpers, "{}", scene.plugin);
+            init.del(&attached, &node);
+            assert_eq!(init.helpers(), helpers, "{}", scene.plugin);
         }
     }
 }

@@ -1,98 +1,109 @@
-//! Starts a few helper processes at most on a node.
+//! Starts helper processes, as many as PID 1 waits for.
 //!
 //! A helper makes a slow system call for a plugin and may outlive it; it then becomes a child of PID 1 (or of the
 //! nearest subreaper). Some PID 1 never wait for children that they did not start. Without a limit every helper would
-//! stay there as a zombie until the node runs out of pids. So the helpers are recorded in a file, and while
-//! [`HELPERS`] of them exist, the plugin makes the call itself and waits. A helper is identified by its pid, its start
-//! time and its PID namespace.
+//! stay there as a zombie until the node runs out of pids. So the helpers are recorded in a file, each by its pid and
+//! start time, and the record also says whether PID 1 has reaped one. Until then there is one helper, afterwards there
+//! may be [`HELPERS`], which end by themselves. A plugin that may start none makes the call itself and waits.
+//!
+//! A record is of one PID namespace and of one PID 1, which its start time identifies. Where a subreaper does not wait,
+//! a zombie that is [`LATE`] ends the trust in PID 1.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid, getpid};
 
+use crate::boot::uptime;
 use crate::file;
-use crate::lock::FOLDER;
+use crate::lock::{FOLDER, Lock};
 
-/// How many helpers there can be: as many as DEL of a usual chain starts (bandwidth, firewall, portmap, bridge), each of
-/// which exists for 20 ms.
-const HELPERS: usize = 4;
+/// How many helpers there can be where PID 1 waits for them. Each exists for a quarter of a second at most.
+const HELPERS: usize = 64;
+
+/// The age of a zombie whose parent does not wait for it. A helper ends within a second, also on a busy node.
+const LATE: Duration = Duration::from_secs(10);
+
+/// The longest wait for the record, which a call has for less than a millisecond.
+const RECORD_DEADLINE: Duration = Duration::from_millis(100);
+
+/// The unit of start times: `USER_HZ`, of every architecture that Rust has with Linux.
+const TICKS_PER_SECOND: u64 = 100;
 
 /// The right to start a helper. No other process has it until this value is dropped.
 pub(crate) struct Turn {
-    record: File,
-    /// The helpers that exist.
-    others: Vec<Helper>,
+    lock: Lock,
+    record: Record,
+    /// The length of the file.
+    bytes: usize,
 }
 
 impl Turn {
-    /// Takes the turn. `None`: [`HELPERS`] still exist, in whatever state, or that cannot be determined.
+    /// Takes the turn. `None`: as many helpers exist as there can be, in whatever state, or that cannot be determined.
     pub(crate) fn find() -> Option<Self> {
-        Self::find_in(|| open(Path::new(FOLDER)))
+        Self::find_in(Path::new(FOLDER), create)
     }
 
     /// The same while other helpers exist, otherwise `None`. Makes no file.
     pub(crate) fn find_beside_others() -> Option<Self> {
-        let turn = Self::find_in(|| options().open(path(Path::new(FOLDER))?))?;
-        (!turn.others.is_empty()).then_some(turn)
+        let turn = Self::find_in(Path::new(FOLDER), |path| options().open(path))?;
+        turn.is_beside_others().then_some(turn)
     }
 
-    fn find_in(open: impl FnOnce() -> std::io::Result<File>) -> Option<Self> {
+    fn find_in(folder: &Path, open: impl FnOnce(&Path) -> std::io::Result<File>) -> Option<Self> {
         // The pids in the /proc of another PID namespace belong to other processes.
         if std::fs::read_link("/proc/self").ok()?.as_os_str() != OsStr::new(&getpid().to_string()) {
             return None;
         }
-        let record = open().ok()?;
-        let meta = record.metadata().ok()?;
-        // Only a folder that no other user has made, can lock or can change.
-        if meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
+        let path = path(folder).ok()?;
+        let file = open(&path).ok()?;
+        if !is_private(&file).ok()? {
             return None;
         }
-        // Called by its full path: std's method of the same name has another contract.
-        fs2::FileExt::try_lock_exclusive(&record).ok()?;
-        let mut text = [0; HELPERS * Helper::TEXT_BYTES_MAX];
-        let length = record.read_at(&mut text, 0).ok()?;
-        let recorded = text.get(..length)?.split_inclusive(|byte| *byte == b'\n');
-        let others: Vec<Helper> = recorded.map(Helper::parse).filter(|helper| !helper.is_gone()).collect();
-        (others.len() < HELPERS).then_some(Self { record, others })
+        let lock = Lock::take_opened(file, &path, RECORD_DEADLINE).ok()?;
+        let mut text = [0; Record::TEXT_BYTES_MAX];
+        let bytes = lock.file().read_at(&mut text, 0).ok()?;
+        let mut record = Record::parse(text.get(..bytes)?, Stat::read(INIT)?.started);
+        record.has_room().then_some(Self { lock, record, bytes })
+    }
+
+    /// Whether other helpers exist.
+    pub(crate) fn is_beside_others(&self) -> bool {
+        !self.record.helpers.is_empty()
     }
 
     /// Records the helper that was started in this turn.
-    pub(crate) fn note(self, pid: Pid) {
+    pub(crate) fn note(mut self, pid: Pid) {
         // Without a start time, any process with the same pid counts as the helper.
-        let helper = Helper { pid, started: started(pid).unwrap_or(UNKNOWN) };
-        let lines: String =
-            self.others.iter().chain([&helper]).map(|Helper { pid, started }| format!("{pid} {started}\n")).collect();
-        if let Err(error) = self.record.set_len(0).and_then(|()| self.record.write_all_at(lines.as_bytes(), 0)) {
+        let started = Stat::read(pid).map_or(UNKNOWN, |stat| stat.started);
+        self.record.helpers.push(Helper { pid, started });
+        // One write that also covers the rest of a longer record: a killed writer leaves the old record or the new one.
+        let text = format!("{:\n<bytes$}", self.record.to_string(), bytes = self.bytes);
+        if let Err(error) = self.lock.file().write_all_at(text.as_bytes(), 0) {
             tracing::warn!(%error, "cannot note a helper process");
         }
     }
 }
 
-impl Drop for Turn {
-    fn drop(&mut self) {
-        // The helper that was just forked may have the file still open. It cannot fail for an open file.
-        fs2::FileExt::unlock(&self.record).ok();
-    }
-}
+const INIT: Pid = Pid::from_raw(1);
 
 /// The record of a PID namespace, as a helper is a process of one.
 fn path(folder: &Path) -> std::io::Result<PathBuf> {
     Ok(folder.join(format!("helper.{}", std::fs::metadata("/proc/self/ns/pid")?.ino())))
 }
 
-fn open(folder: &Path) -> std::io::Result<File> {
-    let path = path(folder)?;
-    let open = || options().create(true).truncate(false).mode(0o600).open(&path);
+fn create(path: &Path) -> std::io::Result<File> {
+    let open = || options().create(true).truncate(false).mode(0o600).open(path);
     match open() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+            DirBuilder::new().recursive(true).mode(0o755).create(path.parent().unwrap_or(path))?;
             open()
         }
         opened => opened,
@@ -101,8 +112,81 @@ fn open(folder: &Path) -> std::io::Result<File> {
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     options
+}
+
+/// Whether no other user has made the file, can lock it or can change it: a plain file of this user's, with one name.
+fn is_private(file: &File) -> std::io::Result<bool> {
+    let about = file.metadata()?;
+    Ok(about.is_file() && about.uid() == geteuid().as_raw() && about.mode() & 0o077 == 0 && about.nlink() == 1)
+}
+
+/// The helpers of a PID namespace.
+#[derive(Debug, PartialEq, Eq)]
+struct Record {
+    /// The start time of PID 1, in clock ticks since the boot.
+    init: u64,
+    /// Whether PID 1 has reaped a helper.
+    is_reaping: bool,
+    /// The oldest first. Some may be gone.
+    helpers: Vec<Helper>,
+}
+
+impl Record {
+    /// A line for PID 1, and a line for each helper.
+    const TEXT_BYTES_MAX: usize = 5 + 20 + 1 + REAPS.len() + 1 + HELPERS * Helper::TEXT_BYTES_MAX;
+
+    /// A record of another PID 1 counts as empty: the kernel has given the number of its namespace to this one. In a record
+    /// without a line for PID 1, which earlier versions wrote, PID 1 has not reaped a helper.
+    fn parse(text: &[u8], init: u64) -> Self {
+        let mut lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).peekable();
+        let head = lines.next_if(|line| line.starts_with(b"init "));
+        let (of, is_reaping) = match head.map(parse_head) {
+            Some(Some(head)) => head,
+            Some(None) => return Self { init, is_reaping: false, helpers: vec![Helper::damaged()] },
+            None => (init, false),
+        };
+        match of == init {
+            true => Self { init, is_reaping, helpers: lines.map(Helper::parse).collect() },
+            false => Self { init, is_reaping: false, helpers: Vec::new() },
+        }
+    }
+
+    /// Whether one more helper may be started. Forgets helpers that are gone: all of them if PID 1 has reaped none or the
+    /// record is full, otherwise those before the first that exists.
+    fn has_room(&mut self) -> bool {
+        let checks_all = !self.is_reaping || self.helpers.len() >= HELPERS;
+        let (mut is_searching, mut is_late) = (true, false);
+        self.helpers.retain(|helper| {
+            let state = if is_searching { helper.state() } else { State::Exists };
+            // Without a start time, the end of the helper is no evidence: another process may have ended.
+            self.is_reaping |= state == State::Gone && helper.started != UNKNOWN;
+            is_late |= state == State::Zombie && helper.is_late();
+            is_searching = checks_all || state == State::Gone;
+            state != State::Gone
+        });
+        self.helpers.len() < if self.is_reaping && !is_late { HELPERS } else { 1 }
+    }
+}
+
+const REAPS: &str = "reaps";
+
+fn parse_head(line: &[u8]) -> Option<(u64, bool)> {
+    let (started, reaps) = std::str::from_utf8(line).ok()?.strip_prefix("init ")?.split_once(' ')?;
+    let is_reaping = match reaps {
+        REAPS => true,
+        "-" => false,
+        _ => return None,
+    };
+    Some((started.parse().ok()?, is_reaping))
+}
+
+impl std::fmt::Display for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "init {} {}", self.init, if self.is_reaping { REAPS } else { "-" })?;
+        self.helpers.iter().try_for_each(|Helper { pid, started }| writeln!(f, "{pid} {started}"))
+    }
 }
 
 const UNKNOWN: u64 = 0;
@@ -115,6 +199,16 @@ struct Helper {
     started: u64,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Reaped.
+    Gone,
+    /// Ended, and not reaped.
+    Zombie,
+    /// Running, or that cannot be determined.
+    Exists,
+}
+
 impl Helper {
     /// Two numbers in decimal, a space and a newline.
     const TEXT_BYTES_MAX: usize = 11 + 1 + 20 + 1;
@@ -123,56 +217,197 @@ impl Helper {
     fn parse(line: &[u8]) -> Self {
         let parts = std::str::from_utf8(line).ok().and_then(|text| text.trim_end().split_once(' '));
         let parsed = parts.and_then(|(pid, started)| Some((pid.parse().ok()?, started.parse().ok()?)));
-        let (pid, started) = parsed.filter(|(pid, _)| *pid > 0).unwrap_or((getpid().as_raw(), UNKNOWN));
-        Self { pid: Pid::from_raw(pid), started }
+        let helper = parsed.filter(|(pid, _)| *pid > 0).map(|(pid, started)| Self { pid: Pid::from_raw(pid), started });
+        helper.unwrap_or_else(Self::damaged)
     }
 
-    fn is_gone(self) -> bool {
+    fn damaged() -> Self {
+        Self { pid: getpid(), started: UNKNOWN }
+    }
+
+    fn state(self) -> State {
         if kill(self.pid, None) == Err(Errno::ESRCH) {
-            return true;
+            return State::Gone;
         }
-        // Another process may have the same pid by now.
-        self.started != UNKNOWN && started(self.pid).is_some_and(|started| started != self.started)
+        match Stat::read(self.pid) {
+            // Another process has the same pid.
+            Some(stat) if self.started != UNKNOWN && stat.started != self.started => State::Gone,
+            Some(stat) if stat.is_zombie => State::Zombie,
+            Some(_) | None => State::Exists,
+        }
+    }
+
+    fn is_late(self) -> bool {
+        let started = Duration::from_secs(self.started / TICKS_PER_SECOND);
+        uptime().is_ok_and(|now| now.saturating_sub(started) > LATE)
     }
 }
 
-/// The start time of a process: field 22 of its `stat`, after the name, which may contain anything (proc_pid_stat(5)).
-fn started(pid: Pid) -> Option<u64> {
-    let stat = file::read_small(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+/// The fields of a process's `stat` that are used here (proc_pid_stat(5)).
+struct Stat {
+    is_zombie: bool,
+    /// In clock ticks since the boot.
+    started: u64,
+}
+
+impl Stat {
+    /// `None`: there is no such process.
+    fn read(pid: Pid) -> Option<Self> {
+        let stat = file::read_small(format!("/proc/{pid}/stat")).ok()?;
+        // Field 3 is the first after the name, which may contain anything.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let state = fields.next()?;
+        Some(Self { is_zombie: state == "Z", started: fields.nth(18)?.parse().ok()? })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::{Child, Command, Stdio};
+
+    fn helper(child: &Child) -> Helper {
+        let pid = Pid::from_raw(child.id().cast_signed());
+        Helper { pid, started: Stat::read(pid).unwrap().started }
+    }
+
+    /// A process that runs until it is killed.
+    fn running() -> Child {
+        Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// A child that has ended and that no process has waited for.
+    fn zombie() -> Child {
+        let mut child = running();
+        child.kill().unwrap();
+        let helper = helper(&child);
+        while helper.state() != State::Zombie {
+            std::thread::yield_now();
+        }
+        child
+    }
+
+    /// A folder for records.
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("netops-helper-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    fn turn(folder: &Path) -> Option<Turn> {
+        Turn::find_in(folder, create)
+    }
+
+    fn note(folder: &Path, child: &Child) {
+        turn(folder).unwrap().note(Pid::from_raw(child.id().cast_signed()));
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_helper_is_gone_when_its_pid_is_free_or_belongs_to_another_process() {
-        let me = Helper { pid: getpid(), started: started(getpid()).unwrap() };
-        assert!(!me.is_gone());
-        assert!(Helper { started: me.started + 1, ..me }.is_gone());
-        let mut ended = std::process::Command::new("true").spawn().unwrap();
-        let child = Pid::from_raw(ended.id().cast_signed());
-        let child = Helper { pid: child, started: started(child).unwrap() };
-        // A zombie still exists.
-        while started(child.pid).is_some() && !is_zombie(child.pid) {
-            std::thread::yield_now();
-        }
-        assert!(!child.is_gone());
-        ended.wait().unwrap();
-        assert!(child.is_gone());
-    }
-
-    fn is_zombie(pid: Pid) -> bool {
-        std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ")
+        let me = Helper { pid: getpid(), started: Stat::read(getpid()).unwrap().started };
+        assert_eq!(me.state(), State::Exists);
+        assert_eq!(Helper { started: me.started + 1, ..me }.state(), State::Gone);
+        let child = zombie();
+        let ended = helper(&child);
+        assert_eq!(ended.state(), State::Zombie);
+        assert!(!ended.is_late());
+        assert!(Helper { started: 1, ..ended }.is_late());
+        end(child);
+        assert_eq!(ended.state(), State::Gone);
     }
 
     #[test]
     fn a_damaged_record_stands_for_a_running_helper() {
         let helper = Helper { pid: Pid::from_raw(12), started: 345 };
-        assert_eq!(Helper::parse(b"12 345\n"), helper);
-        for damaged in [&b"12"[..], b"-1 5\n", b"0 5\n", b"\0\0\0\0", b"12 345 6\n", b"99999999999 1\n"] {
-            assert!(!Helper::parse(damaged).is_gone(), "{damaged:?}");
+        assert_eq!(Helper::parse(b"12 345"), helper);
+        for damaged in
+            [&b"12"[..], b"-1 5", b"0 5", b"\0\0\0\0", b"12 345 6", b"99999999999 1", b"init 7 perhaps", b"init"]
+        {
+            let record = Record::parse(damaged, 7);
+            assert!(!record.is_reaping && record.helpers == [Helper::damaged()], "{damaged:?}: {record:?}");
+            assert_eq!(record.helpers.first().map(|helper| helper.state()), Some(State::Exists));
         }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_only_for_the_same_init() {
+        let helpers =
+            vec![Helper { pid: Pid::from_raw(12), started: 345 }, Helper { pid: Pid::from_raw(13), started: 346 }];
+        for is_reaping in [true, false] {
+            let record = Record { init: 7, is_reaping, helpers: helpers.clone() };
+            let text = format!("{:\n<200}", record.to_string());
+            assert_eq!(Record::parse(text.as_bytes(), 7), record);
+            let other = Record { init: 8, is_reaping: false, helpers: Vec::new() };
+            assert_eq!(Record::parse(text.as_bytes(), 8), other);
+        }
+        // A record of an earlier version.
+        assert_eq!(Record::parse(b"12 345\n13 346\n", 7), Record { init: 7, is_reaping: false, helpers });
+    }
+
+    #[test]
+    fn until_a_helper_was_reaped_there_is_one_and_then_as_many_as_the_bound() {
+        let folder = folder("bound");
+        let first = zombie();
+        note(&folder, &first);
+        assert!(turn(&folder).is_none());
+        end(first);
+        let children: Vec<Child> = (0..HELPERS)
+            .map(|_| {
+                let child = running();
+                note(&folder, &child);
+                child
+            })
+            .collect();
+        assert!(turn(&folder).is_none());
+        // One that is not the oldest.
+        let mut children = children.into_iter();
+        let oldest = children.next();
+        children.next().map(end).unwrap();
+        drop(turn(&folder).unwrap());
+        oldest.into_iter().chain(children).for_each(end);
+        assert_eq!(turn(&folder).unwrap().record.helpers, []);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// As where a subreaper does not wait.
+    #[test]
+    fn a_zombie_that_no_process_waits_for_ends_the_trust_in_init() {
+        let child = zombie();
+        let fresh = helper(&child);
+        let mut record = Record { init: 7, is_reaping: true, helpers: vec![fresh] };
+        assert!(record.has_room());
+        // A start time of another second: the pid is another process's then, so only the rule is shown.
+        let late = Helper { started: UNKNOWN, ..fresh };
+        record.helpers = vec![late];
+        assert!(!record.has_room());
+        end(child);
+        assert!(record.has_room());
+    }
+
+    /// Another user could otherwise stop the helpers, or have a plugin take any process for one.
+    #[test]
+    fn a_record_that_is_not_private_or_no_plain_file_is_not_used() {
+        let folder = folder("private");
+        let path = path(&folder).unwrap();
+        drop(turn(&folder).unwrap());
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o604)).unwrap();
+        assert!(turn(&folder).is_none());
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::hard_link(&path, folder.join("other")).unwrap();
+        assert!(turn(&folder).is_none());
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(folder.join("other"), &path).unwrap();
+        assert!(turn(&folder).is_none());
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(turn(&folder).is_none());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -43,7 +43,7 @@ impl Lock {
     /// # Errors
     /// [`Cause::Held`] after `deadline`, naming the holder; `ENOENT`: the folder does not exist; `EROFS`, `EACCES`.
     pub fn take(path: &Path, bits: u32, deadline: Duration) -> Result<Self> {
-        Self::take_on(open(path, bits)?, path, deadline)
+        Self::take_opened(open(path, bits)?, path, deadline)
     }
 
     /// Takes a lock of the node, `/run/cni/NAME.lock`, for what calls would choose alike at the same time, such as a
@@ -97,10 +97,14 @@ impl Lock {
     pub fn take_existing(path: &Path, deadline: Duration) -> Result<Self> {
         let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
         let file = file.map_err(|error| OpError::io("open", object(path), &error).request("open"))?;
-        Self::take_on(file, path, deadline)
+        Self::take_opened(file, path, deadline)
     }
 
-    fn take_on(file: File, path: &Path, deadline: Duration) -> Result<Self> {
+    /// Takes the lock on an open file, which errors call `path`. The caller has seen that no other user can lock it.
+    ///
+    /// # Errors
+    /// As [`Lock::take`].
+    pub(crate) fn take_opened(file: File, path: &Path, deadline: Duration) -> Result<Self> {
         if !attempt(&file, path)? {
             wait(&file, path, deadline, fs2::FileExt::lock_exclusive, &|| attempt(&file, path))?;
         }

@@ -9,11 +9,26 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::Pid;
 use socket2::SockAddr;
 
-/// Sends `bytes` on `socket` from a child process, which ends when the kernel has processed them. The returned pipe
-/// hangs up when the child has ended, for whatever reason.
+/// How long a child keeps its files open when it has nothing else to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// Less than a second.
+    pub(crate) least: Duration,
+    /// If not zero: until the time since the boot is a multiple of this, so that all children end at once.
+    pub(crate) until_multiple_of: Duration,
+}
+
+impl Rest {
+    /// No time at all.
+    pub(crate) const NONE: Self = Self { least: Duration::ZERO, until_multiple_of: Duration::ZERO };
+}
+
+/// Sends `bytes` on `socket` from a child process, which ends when the kernel has processed them, and the rest is over. The
+/// returned pipe hangs up when the kernel has, or when the child has ended, for whatever reason.
 ///
 /// The child keeps nothing open but the socket, its end of the pipe and `held`: no other file or lock of the caller. So
 /// no process waits for it, and the caller does not either; when the caller ends, init reaps the child.
@@ -24,11 +39,13 @@ pub(crate) fn send_from_child(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
     held: Option<BorrowedFd<'_>>,
+    rest: Rest,
 ) -> Result<(Pid, OwnedFd), Errno> {
     let (read_end, write_end) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let kept = [socket.as_raw_fd(), write_end.as_raw_fd(), held.map_or(-1, |held| held.as_raw_fd())];
+    leave_zombies();
     // SAFETY: after fork in a process that may have threads, the child may call async-signal-safe
-    // functions only. It calls those of `keep_only`, send and _exit, all bare system calls: no allocation,
+    // functions only. It calls those of `keep_only` and `take_rest`, send, close and _exit, all bare system calls: no allocation,
     // no lock, no destructor. The descriptors are open: two are borrowed, one is owned until after the fork;
     // `bytes` outlives the call, and the child never returns from this block, so no Rust value is dropped twice.
     unsafe {
@@ -37,6 +54,11 @@ pub(crate) fn send_from_child(
             0 => {
                 keep_only(kept);
                 libc::send(0, bytes.as_ptr().cast(), bytes.len(), 0);
+                if rest != Rest::NONE {
+                    libc::close(0);
+                    libc::close(1);
+                    take_rest(rest);
+                }
                 libc::_exit(0)
             }
             pid => Ok((Pid::from_raw(pid), read_end)),
@@ -44,27 +66,57 @@ pub(crate) fn send_from_child(
     }
 }
 
-/// Holds `file` open in a child process for `duration`, less than a second; then the child ends, which closes the file.
+/// Holds `file` open in a child process for as long as `rest`; then the child ends, which closes the file.
 ///
 /// The child keeps nothing else open, as with [`send_from_child`].
 ///
 /// # Errors
 /// `EAGAIN`, `ENOMEM`: no further process is possible.
-pub(crate) fn hold_in_child(file: BorrowedFd<'_>, duration: Duration) -> Result<Pid, Errno> {
+pub(crate) fn hold_in_child(file: BorrowedFd<'_>, rest: Rest) -> Result<Pid, Errno> {
     let kept = [file.as_raw_fd(), -1, -1];
-    let duration = libc::timespec { tv_sec: 0, tv_nsec: duration.subsec_nanos().into() };
-    // SAFETY: as in `send_from_child`: the child calls those of `keep_only`, nanosleep and _exit only, on a descriptor
-    // that is open, and never returns from this block. `duration` is a live local; a null pointer asks for no remainder.
+    leave_zombies();
+    // SAFETY: as in `send_from_child`: the child calls those of `keep_only` and `take_rest`, and _exit only, on a descriptor
+    // that is open, and never returns from this block.
     unsafe {
         match libc::fork() {
             -1 => Err(Errno::last()),
             0 => {
                 keep_only(kept);
-                libc::nanosleep(&raw const duration, std::ptr::null_mut());
+                take_rest(rest);
                 libc::_exit(0)
             }
             pid => Ok(Pid::from_raw(pid)),
         }
+    }
+}
+
+/// Sleeps for as long as `rest`; async-signal-safe.
+fn take_rest(rest: Rest) {
+    let sleep = |clock, flags, nanoseconds: i64| {
+        const SECOND: i64 = 1_000_000_000;
+        let time = libc::timespec { tv_sec: nanoseconds / SECOND, tv_nsec: nanoseconds % SECOND };
+        // SAFETY: `time` is a live local; a null pointer asks for no remainder.
+        unsafe { libc::clock_nanosleep(clock, flags, &raw const time, std::ptr::null_mut()) }
+    };
+    if !rest.least.is_zero() {
+        sleep(libc::CLOCK_MONOTONIC, 0, rest.least.subsec_nanos().into());
+    }
+    let period = i64::from(rest.until_multiple_of.subsec_nanos());
+    if period > 0 {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes one `timespec` at the pointer, which points to a live, exclusively borrowed local.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+        let now = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
+        sleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, (now / period + 1) * period);
+    }
+}
+
+/// Makes children that have ended stay until a process waits for them, also where the runtime made its children ignore
+/// `SIGCHLD`: a helper that has disappeared is the evidence that PID 1 waits for orphans (`helper.rs`).
+fn leave_zombies() {
+    // SAFETY: the default action of this signal is to do nothing, and no handler of another is touched.
+    if let Err(errno) = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) } {
+        tracing::debug!(%errno, "SIGCHLD keeps its action");
     }
 }
 

@@ -4,8 +4,8 @@
 //! kernel announces the removal much earlier (2 ms): from then on the link has no name, no master, no address and no
 //! peer, and only memory is still to be freed. A system call cannot be abandoned, and a process that ends waits for its
 //! threads. So a child process makes the call, and the caller waits for the announcement. If the child is killed at any
-//! moment, the kernel either never got the request or completes it. Only one such child exists at a time (`helper.rs`).
-//! A caller that comes meanwhile waits for the kernel.
+//! moment, the kernel either never got the request or completes it. `helper.rs` limits the number of such children; a
+//! caller that may start none waits for the kernel.
 //!
 //! Many links share one grace period: they are put into a group of their own, which one request deletes.
 
@@ -25,6 +25,7 @@ use crate::helper::Turn;
 use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode_batch};
 use crate::link::{self, Link, Target};
 use crate::netns::Netns;
+use crate::raw::Rest;
 
 const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h
 
@@ -117,12 +118,14 @@ fn remove_in_line(net: &Kernel, link: &Link) -> Result<()> {
 
 /// Whether a helper process deleted the link. If false, the link may still exist.
 fn remove_by_helper(mut net: Kernel, link: &Link, held: Option<BorrowedFd<'_>>) -> Result<bool> {
-    let Some(turn) = Turn::find() else { return Ok(false) };
     let request = &request(&link.into());
-    tracing::debug!(place = net.place(), request = request.wire_name, "{} {}", request.op, request.object);
     net.listen(RTNLGRP_LINK)?;
     let (bytes, _) = encode_batch(std::slice::from_ref(request), net.next_sequence(1));
-    match crate::raw::send_from_child(net.as_fd(), &bytes, held) {
+    // Other calls wait for their turn until this one has forked.
+    let Some(turn) = Turn::find() else { return Ok(false) };
+    tracing::debug!(place = net.place(), request = request.wire_name, "{} {}", request.op, request.object);
+    let rest = if held.is_some() { crate::nft::rest(&turn, Duration::ZERO) } else { Rest::NONE };
+    match crate::raw::send_from_child(net.as_fd(), &bytes, held, rest) {
         Err(_no_process) => Ok(false),
         Ok((pid, end)) => {
             turn.note(pid);

@@ -212,7 +212,7 @@ fn removal_returns_when_the_kernel_announces_it() {
 
 /// Children of this process, which no other process waits for: as on a node whose PID 1 does not.
 #[test]
-fn no_second_helper_starts_before_the_first_is_reaped() {
+fn no_second_helper_starts_before_the_first_is_reaped_and_then_each_removal_starts_one() {
     on_node_with_run(|net, container| {
         let br0 = bridge(net, "br0");
         let noted = || {
@@ -220,7 +220,7 @@ fn no_second_helper_starts_before_the_first_is_reaped() {
             let [Ok(note)] = &folder[..] else { panic!("{folder:?}") };
             assert_eq!(std::os::unix::fs::MetadataExt::mode(&note.metadata().unwrap()) & 0o777, 0o600);
             let text = std::fs::read_to_string(note.path()).unwrap();
-            Pid::from_raw(text.split_once(' ').unwrap().0.parse().unwrap())
+            Pid::from_raw(text.trim_end().rsplit_once('\n').unwrap().1.split_once(' ').unwrap().0.parse().unwrap())
         };
         let remove = || {
             unlink::remove(&veth(net, container, &br0), None).unwrap();
@@ -232,9 +232,11 @@ fn no_second_helper_starts_before_the_first_is_reaped() {
             assert_eq!(remove(), first);
         }
         waitpid(first, None).unwrap();
-        let second = remove();
-        assert_ne!(second, first);
-        waitpid(second, None).unwrap();
+        let more = [remove(), remove(), remove()];
+        assert!(!more.contains(&first) && more[0] != more[1] && more[1] != more[2], "{more:?}");
+        for helper in more {
+            waitpid(helper, None).unwrap();
+        }
     });
 }
 

@@ -97,8 +97,8 @@ fn reservations() -> Vec<String> {
     names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
 }
 
-/// How many processes DEL leaves at most where nothing waits for them: as in `it::orphans`.
-const HELPERS: usize = 4;
+/// How many processes DEL leaves at most where nothing waits for them: as in `orphans`.
+const HELPERS: usize = 1;
 
 /// Zombie children: plugins leave processes that outlive them to this process.
 fn zombies() -> usize {

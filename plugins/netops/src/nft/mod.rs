@@ -19,6 +19,7 @@ pub use expr::{Base, Cmp, Expr, Meta, Register, Verdict};
 pub use extension::{Extension, ExtensionKind};
 pub use object::{BaseChain, Chain, ChainType, Element, Family, Hook, KeyField, KeyType, Name, Rule, Set, Table};
 pub use reply::{BaseInfo, Body, ChainInfo, ElementInfo, Reply, RuleInfo, TableInfo, Undecoded, parse_replies};
+pub(crate) use socket::rest;
 pub use socket::{MAX_CHANGES, Nft};
 pub use statement::{Side, address_in, load_address, load_ether_saddr, nfproto_is, normalised, octets};
 pub use transaction::{Change, Transaction};

@@ -15,7 +15,7 @@ use super::transaction::{DUMP, REQUEST, Transaction};
 use super::wire::{Header, RawMessage, RawMessages, Writer};
 use crate::error::{Cause, OpError, Result};
 use crate::helper::Turn;
-use crate::raw::hold_in_child;
+use crate::raw::{Rest, hold_in_child};
 
 /// The kernel fills at most 32 KiB of a dump at once (`netlink_dump`).
 const RECEIVE_LEN: usize = 64 * 1024;
@@ -41,6 +41,15 @@ pub(super) fn open_socket() -> std::io::Result<Socket> {
 
 /// Longer than the kernel's grace period usually is. A helper that closes earlier would wait with the ruleset locked.
 const GRACE: Duration = Duration::from_millis(50);
+
+/// The helpers of calls that follow each other close their connections together. Each close that finds deleted objects of any
+/// call waits with the ruleset locked, so if each helper closed by itself, every commit would wait for one of them.
+const TOGETHER: Duration = Duration::from_millis(200);
+
+/// How long the helper that is started in this turn holds a connection of nf_tables that its call has closed.
+pub(crate) fn rest(turn: &Turn, least: Duration) -> Rest {
+    Rest { least, until_multiple_of: if turn.is_beside_others() { TOGETHER } else { Duration::ZERO } }
+}
 
 /// A connection to nf_tables of the namespace it was opened in.
 ///
@@ -79,7 +88,7 @@ impl Nft {
     pub fn close(self) {
         let turn = if self.has_deleted { Turn::find() } else { Turn::find_beside_others() };
         let Some(turn) = turn else { return };
-        if let Ok(helper) = hold_in_child(self.as_fd(), GRACE) {
+        if let Ok(helper) = hold_in_child(self.as_fd(), rest(&turn, GRACE)) {
             turn.note(helper);
         }
     }
