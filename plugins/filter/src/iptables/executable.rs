@@ -40,11 +40,21 @@ pub(crate) enum Variant {
 #[derive(Debug, Clone)]
 pub(crate) struct Program(PathBuf);
 
-/// Finds the first of these programs that is installed. Relative folders in PATH are ignored: they depend on the folder
-/// in which the runtime was started.
+/// Where programs are searched, each folder once. Relative folders in PATH are ignored: they depend on the folder in which
+/// the runtime was started.
+fn folders(search_path: &str) -> Vec<&str> {
+    let mut folders = Vec::new();
+    for folder in search_path.split(':').chain(FOLDERS).filter(|folder| folder.starts_with('/')) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+/// Finds the first of these programs that is installed.
 pub(crate) fn find(search_path: &str, names: &[&str]) -> Option<Program> {
-    let folders = search_path.split(':').chain(FOLDERS).filter(|folder| folder.starts_with('/'));
-    let folders: Vec<&str> = folders.collect();
+    let folders = folders(search_path);
     let paths = names.iter().flat_map(|name| folders.iter().map(move |folder| Path::new(folder).join(name)));
     paths.into_iter().find(|path| path.is_file()).map(Program)
 }
@@ -52,8 +62,7 @@ pub(crate) fn find(search_path: &str, names: &[&str]) -> Option<Program> {
 /// The variant of a program, by the names that its links lead to. `None`: no program of that name is installed, or the
 /// names do not show the variant, as for a script. Runs nothing, only a few `readlink` of a microsecond each.
 pub(crate) fn variant(search_path: &str, name: &str) -> Option<Variant> {
-    let folders = search_path.split(':').chain(FOLDERS).filter(|folder| folder.starts_with('/'));
-    for folder in folders {
+    for folder in folders(search_path) {
         let mut path = Path::new(folder).join(name);
         for _ in 0..LINKS_MAX {
             match fs::read_link(&path) {

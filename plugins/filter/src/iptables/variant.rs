@@ -224,11 +224,11 @@ fn has_extensions(nft: &mut Nft, asked: &mut Asked, family: Family, name: TableN
     if let Some((.., answer)) = asked.0.iter().find(|(of, table, _)| (*of, *table) == (family, name)) {
         return Ok(*answer);
     }
-    let answer = nft.has_extension(family, ExtensionKind::Match, "comment", 0)?
-        && match name {
-            TableName::Filter => nft.has_extension(family, ExtensionKind::Match, "conntrack", 3)?,
-            TableName::Nat => nft.has_extension(family, ExtensionKind::Target, "MASQUERADE", 0)?,
-        };
+    let second = match name {
+        TableName::Filter => (ExtensionKind::Match, "conntrack", 3),
+        TableName::Nat => (ExtensionKind::Target, "MASQUERADE", 0),
+    };
+    let answer = nft.has_extensions(family, [(ExtensionKind::Match, "comment", 0), second])?;
     asked.0.push((family, name, answer));
     Ok(answer)
 }

@@ -104,27 +104,47 @@ impl Nft {
     /// # Errors
     /// `EPERM` and the like: nf_tables cannot be used.
     pub fn has_extension(&mut self, family: Family, kind: ExtensionKind, name: &str, revision: u32) -> Result<bool> {
-        let object = format_args!("iptables extension {name} rev {revision}");
-        // enum nfnl_compat_attributes.
-        let ask = |w: &mut Writer| {
-            w.text(1, name);
-            w.be32(2, revision);
-            w.be32(3, kind as u32);
-        };
-        let found = self.get(GETCOMPAT, family, &object, ask, |body| match body {
-            Body::Other(GETCOMPAT) => Some(()),
-            _ => None,
+        self.has_extensions(family, [(kind, name, revision)])
+    }
+
+    /// Whether nf_tables rules can use all of these iptables extensions, each by its name and revision. Asks with one send.
+    ///
+    /// # Errors
+    /// As [`Nft::has_extension`].
+    pub fn has_extensions<const N: usize>(
+        &mut self,
+        family: Family,
+        wanted: [(ExtensionKind, &str, u32); N],
+    ) -> Result<bool> {
+        let mut w = Writer::default();
+        let asked = wanted.map(|(kind, name, revision)| {
+            let seq = self.write_request(&mut w, GETCOMPAT, 0, family, |w| {
+                // enum nfnl_compat_attributes.
+                w.text(1, name);
+                w.be32(2, revision);
+                w.be32(3, kind as u32);
+            });
+            (seq, format!("iptables extension {name} rev {revision}"))
         });
-        match found {
-            Ok(found) => Ok(found.is_some()),
-            // ENOENT and the like: the kernel has no such subsystem, or the revision is too new.
-            Err(error)
-                if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT)) =>
-            {
-                Ok(false)
-            }
-            Err(error) => Err(error),
+        self.send_requests(w, &"iptables extensions")?;
+        let mut has_all = true;
+        for (seq, object) in asked {
+            let found = self.receive_answer(seq, &object, |body| match body {
+                Body::Other(GETCOMPAT) => Some(()),
+                _ => None,
+            });
+            has_all &= match found {
+                Ok(found) => found.is_some(),
+                // ENOENT and the like: the kernel has no such subsystem, or the revision is too new.
+                Err(error)
+                    if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT)) =>
+                {
+                    false
+                }
+                Err(error) => return Err(error),
+            };
         }
+        Ok(has_all)
     }
 
     /// Finds the element of `set` with the key of `element`.
