@@ -18,6 +18,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Longest that a call may take before it counts as failed.
@@ -27,7 +28,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 const SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A program to run, and the answer that it has to give.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Call {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
@@ -37,7 +38,7 @@ pub(crate) struct Call {
 }
 
 /// What stdout has to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Expect {
     /// Nothing.
     Nothing,
@@ -61,7 +62,7 @@ pub(crate) struct Ended {
 }
 
 /// What a call cost, alone on the machine.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Cost {
     /// Until a runtime knows the answer.
     pub(crate) wall: Duration,

@@ -7,6 +7,7 @@
 //! Time never decides a test here. What is exact (system calls, messages, processes, bytes) has its limits elsewhere.
 
 mod call;
+mod callers;
 mod counts;
 mod machine;
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use clap::Parser;
 
+use crate::callers::{self, Init};
 use crate::growth::Dimension;
 use crate::latency::{self, Amount};
 use crate::report::{self, Described, Made, Report};
+use crate::scene::{Kind, Scene};
 use crate::subject::{Built, Staging, Subject};
 use crate::{burst, growth, progress, scene};
 
@@ -16,7 +18,7 @@ use crate::{burst, growth, progress, scene};
 #[command(name = "cargo bench --package bench --")]
 pub(crate) struct Options {
     /// Only these: a scene (version, loopback, host-local, bridge, bridge-masq, bridge-dual, ptp, macvlan, chain, full-chain,
-    /// full-chain-ports), `burst`, or what grows
+    /// full-chain-ports), calls back to back (burst, burst-masq, burst-chain), or what grows
     /// (reservations, pods, rules, links, attachments, mappings); may be repeated
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
@@ -47,6 +49,9 @@ pub(crate) struct Options {
     /// Puts the tables and the charts into this crate's README.md
     #[arg(long)]
     write_readme: bool,
+    /// Makes the calls that come on stdin
+    #[arg(long, hide = true)]
+    callers: bool,
     /// Given by cargo
     #[arg(long, hide = true)]
     bench: bool,
@@ -73,6 +78,9 @@ impl Options {
     /// # Errors
     /// A message that says what is wrong with the options, or why nothing can be measured.
     pub(crate) fn run(&self) -> Result<bool, String> {
+        if self.callers {
+            return callers::serve().map(|()| true);
+        }
         let report = match &self.from {
             Some(file) => report::read(file)?,
             None => self.measure()?,
@@ -111,9 +119,11 @@ impl Options {
         report.subjects = subjects.iter().map(described).collect();
         let scenes: Vec<_> = scene::all().into_iter().filter(|scene| self.is_wanted(scene.name)).collect();
         report.rows = latency::measure(&scenes, &subjects, self.amount())?;
-        for at_once in [1, 8, 64].into_iter().filter(|_| self.is_wanted("burst")) {
-            progress(&format!("{at_once} at a time ..."));
-            report.bursts.extend(burst::measure(&subjects, at_once, self.burst(at_once))?);
+        for (_, scene) in burst::scenes().iter().filter(|(row, _)| self.is_wanted(row)) {
+            for (at_once, init) in [1, 8, 64].into_iter().flat_map(|at_once| Init::ALL.map(|init| (at_once, init))) {
+                progress(&format!("{}, {at_once} at a time, PID 1 {} ...", scene.name, init.name()));
+                report.bursts.extend(burst::measure(scene, &subjects, at_once, init, self.burst(scene, at_once))?);
+            }
         }
         for dimension in Dimension::ALL.into_iter().filter(|dimension| self.is_wanted(dimension.name())) {
             let pods = self.amount().pods.div_ceil(4);
@@ -122,10 +132,14 @@ impl Options {
         Ok(report)
     }
 
-    fn burst(&self, at_once: usize) -> burst::Amount {
+    /// With 100 pods, two hundred calls in a row; fewer of a chain and of many at a time, which take longer.
+    fn burst(&self, scene: &Scene, at_once: usize) -> burst::Amount {
         match self.quick {
             true => burst::Amount { rounds: 1, pods: at_once.min(8) },
-            false => burst::Amount { rounds: 4, pods: (self.pods / 4).max(2 * at_once) },
+            false => {
+                let rounds = if scene.kind == Kind::Chain || at_once > 8 { 1 } else { 4 };
+                burst::Amount { rounds, pods: (self.pods / 2).max(2 * at_once) }
+            }
         }
     }
 
@@ -148,7 +162,12 @@ impl Options {
 
     fn check_rows(&self) -> Result<(), String> {
         let growth = Dimension::ALL.map(Dimension::name);
-        let all: Vec<_> = scene::all().iter().map(|scene| scene.name).chain(["burst"]).chain(growth).collect();
+        let all: Vec<_> = scene::all()
+            .iter()
+            .map(|scene| scene.name)
+            .chain(burst::scenes().map(|(row, _)| row))
+            .chain(growth)
+            .collect();
         match self.only.iter().find(|only| !all.contains(&only.as_str())) {
             Some(row) => Err(format!("there is no row {row:?}: there are {}", all.join(", "))),
             None => Ok(()),

@@ -10,6 +10,7 @@ mod table;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Cost;
+use crate::callers::Init;
 
 pub(crate) use json::{read, write};
 pub(crate) use readme::rewrite;
@@ -71,6 +72,9 @@ pub(crate) struct Burst {
     pub(crate) verb: String,
     pub(crate) subject: String,
     pub(crate) at_once: usize,
+    /// What PID 1 does with orphans. The runs before there was a choice had none that waited before a round's end.
+    #[serde(default = "leaves")]
+    pub(crate) init: Init,
     /// Calls that came to their end per second; 0 when one failed.
     pub(crate) per_second: f64,
     /// From the last answers until nothing of the processes was left, in ms, all rounds together.
@@ -144,6 +148,10 @@ pub(crate) struct Counts {
     pub(crate) threads: u64,
     /// Memory of its largest process, in KiB.
     pub(crate) peak_kib: u64,
+}
+
+fn leaves() -> Init {
+    Init::Leaves
 }
 
 impl Report {

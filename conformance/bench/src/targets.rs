@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::report::{Counts, Figures, Report};
+use crate::callers::Init;
+use crate::report::{Burst, Counts, Figures, Report};
 
 /// The subject that the targets are about: what `cargo bench` has built.
 pub(crate) const OURS: &str = "ours";
@@ -73,15 +74,27 @@ pub(crate) const TARGETS: &[Target] = &[
     Target {
         what: "8 at a time: ADDs per second against the floor",
         bound: Bound::AtLeast(0.75, "x"),
-        measure: |report, who| ratio(per_second(report, 8, who), per_second(report, 8, FLOOR)),
+        measure: |report, who| ratio(per_second(report, "ADD", who), per_second(report, "ADD", FLOOR)),
         is_of_floor: false,
     },
     Target {
         what: "8 at a time: ADDs per second against the reference",
         bound: Bound::AtLeast(5.0, "x"),
-        measure: |report, who| ratio(per_second(report, 8, who), per_second(report, 8, "reference")),
+        measure: |report, who| ratio(per_second(report, "ADD", who), per_second(report, "ADD", "reference")),
         is_of_floor: true,
     },
+    Target {
+        what: "8 at a time: DELs per second against the floor, neither waits",
+        bound: Bound::AtLeast(0.8, "x"),
+        measure: |report, who| ratio(per_second(report, "DEL", who), per_second(report, "DEL", FLOOR)),
+        is_of_floor: false,
+    },
+    at_most("bridge DELs in a row, p50, against the floor that waits", 0.2, "x", |report, who| {
+        ratio(in_a_row(report, "bridge", who), in_a_row(report, "bridge", "floor, waits"))
+    }),
+    at_most("full-chain DELs in a row, p50, against the reference", 0.1, "x", |report, who| {
+        ratio(in_a_row(report, "full-chain", who), in_a_row(report, "full-chain", "reference"))
+    }),
     at_most("growth of reservations, largest against smallest, p50", 1.15, "x", |report, who| {
         growth(report, who, "reservations")
     }),
@@ -183,10 +196,24 @@ fn children(report: &Report, who: &str, verb: &str) -> Option<f64> {
     Some((counts.forks + counts.execs) as f64)
 }
 
-fn per_second(report: &Report, at_once: usize, subject: &str) -> Option<f64> {
-    let is_it = |found: (&str, &str, usize)| found == ("ADD", subject, at_once);
-    let burst = report.bursts.iter().find(|burst| is_it((&burst.verb, &burst.subject, burst.at_once)))?;
+/// Bridge, 8 at a time.
+fn per_second(report: &Report, verb: &str, subject: &str) -> Option<f64> {
+    let burst = burst(report, "bridge", verb, subject, 8)?;
     burst.outcome.figures().map(|_| burst.per_second)
+}
+
+/// The p50 of DEL, one after the other.
+fn in_a_row(report: &Report, scene: &str, subject: &str) -> Option<f64> {
+    burst(report, scene, "DEL", subject, 1)?.outcome.figures().map(|figures| figures.wall_ms.p50)
+}
+
+/// With a PID 1 that waits for orphans, as on a node.
+fn burst<'a>(report: &'a Report, scene: &str, verb: &str, subject: &str, at_once: usize) -> Option<&'a Burst> {
+    let is_it = |burst: &&Burst| {
+        (burst.scene.as_str(), burst.verb.as_str(), burst.subject.as_str()) == (scene, verb, subject)
+            && (burst.at_once, burst.init) == (at_once, Init::Reaps)
+    };
+    report.bursts.iter().find(is_it)
 }
 
 /// The worst verb's growth from the smallest to the largest size.

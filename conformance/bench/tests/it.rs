@@ -102,14 +102,18 @@ fn children_are_counted_and_waited_for() {
 #[test]
 fn crowds_and_growth_are_measured() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments: Vec<_> =
-        ["burst", "reservations", "pods", "rules", "links"].into_iter().flat_map(|row| ["--only", row]).collect();
+    let arguments: Vec<_> = ["burst", "burst-chain", "reservations", "pods", "rules", "links"]
+        .into_iter()
+        .flat_map(|row| ["--only", row])
+        .collect();
     let svg = folder.path().to_str().unwrap();
     let (output, report) = bench(&[arguments, vec!["--svg", svg]].concat(), folder.path());
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{stdout}");
     let crowd = ["ADD floor", "ADD ours", "DEL floor", "DEL floor, waits", "DEL ours"];
-    let bursts: Vec<_> = [crowd; 3].concat().iter().map(|row| format!("bridge {row}")).collect();
+    // 1, 8 and 64 at a time, with each kind of PID 1.
+    let mut bursts: Vec<_> = [crowd; 6].concat().iter().map(|row| format!("bridge {row}")).collect();
+    bursts.extend([["full-chain ADD ours", "full-chain DEL ours"]; 6].concat().into_iter().map(str::to_owned));
     assert_eq!(rows(&report, "bursts", "measured"), bursts, "{stdout}");
     let points = report["growth"].as_array().unwrap();
     let mut seen: Vec<_> = points

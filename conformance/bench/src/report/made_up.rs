@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Burst, Counts, Described, Figures, Growth, Made, Outcome, Report, Row};
 use crate::call::Cost;
+use crate::callers::Init;
 
 /// So many milliseconds for each call.
 pub(crate) fn figures(wall_ms: u64) -> Outcome {
@@ -39,6 +40,7 @@ pub(crate) fn report() -> Report {
         verb: "ADD".into(),
         subject: subject.into(),
         at_once: 8,
+        init: Init::Reaps,
         per_second,
         left_ms: 0.0,
         outcome: figures(4),

@@ -70,7 +70,7 @@ pub(crate) fn tables(report: &Report, to: &mut impl Write) -> io::Result<()> {
         ("Targets", targets(report)),
         ("One call at a time, ms", times(&report.rows)),
         ("What a call does", counts(&report.rows)),
-        ("Several calls at a time", bursts(&report.bursts)),
+        ("Back to back, and several calls at a time", bursts(&report.bursts)),
         ("Growth, ms", growth(&report.growth)),
         ("Executables", bytes(report)),
     ];
@@ -156,8 +156,10 @@ fn counts(rows: &[Row]) -> Table {
 }
 
 fn bursts(bursts: &[Burst]) -> Table {
-    let mut table =
-        Table::new(2, &["call", "subject", "at once", "per second", "p50", "p90", "p99", "CPU", "left behind"]);
+    let mut table = Table::new(
+        3,
+        &["call", "subject", "PID 1", "at once", "per second", "p50", "p90", "p99", "CPU", "left behind"],
+    );
     for burst in bursts {
         let cells = cells(&burst.outcome, |figures| {
             let wall = figures.wall_ms;
@@ -170,9 +172,9 @@ fn bursts(bursts: &[Burst]) -> Table {
                 ms(burst.left_ms),
             ]
         });
-        let at_once = burst.at_once.to_string();
-        table
-            .line([format!("{} {}", burst.scene, burst.verb), burst.subject.clone(), at_once].into_iter().chain(cells));
+        let call = format!("{} {}", burst.scene, burst.verb);
+        let head = [call, burst.subject.clone(), burst.init.name().to_owned(), burst.at_once.to_string()];
+        table.line(head.into_iter().chain(cells));
     }
     table
 }
