@@ -10,7 +10,7 @@ use crate::plugin::{self, Entry};
 use crate::record::Timer;
 use crate::request::Raw;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
-use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, collection, json};
+use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, Repaired, SpecVersion, collection, json};
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -138,7 +138,14 @@ impl<'a> Delegate<'a> {
     /// # Errors
     /// As [`Delegate::add`].
     pub async fn check(&self) -> Result<(), CniError> {
-        self.call(Command::Check).await.map(drop)
+        let stdout = self.call(Command::Check).await?;
+        // A repair passes on the key by which a plugin of this suite reports differences, and does not fail for them.
+        match Repaired::parse(&stdout) {
+            Ok(Some(report)) if !report.left.is_empty() => {
+                Err(self.signed(CniError::new(Code::CHECK_FAILED, report.left.join("; "))))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// GC.

@@ -72,7 +72,10 @@ async fn run_verb(
     let Some(command) = command else {
         return Err(unknown(&raw.call.env.command));
     };
-    let cni_version = gate_version(command, object.version_text(), plugin.versions())?;
+    let repair = if command == Command::Check { object.repair()? } else { None };
+    // A repair is ours, and so for versions without CHECK, too.
+    let gated = if repair.is_some() { Command::Add } else { command };
+    let cni_version = gate_version(gated, object.version_text(), plugin.versions())?;
     let netns = open_netns(command, &mut raw.call)?;
     let silent = |()| Reply::default();
     match command {
@@ -94,7 +97,10 @@ async fn run_verb(
             let attachment = attachment(&raw, object)?;
             let netns = netns.ok_or_else(missing_netns)?;
             let request = CheckRequest { attachment, netns, conf: PluginConf { net, own: () }, raw };
-            own.check(request).await.map(silent)
+            match repair {
+                None => own.check(request).await.map(silent),
+                Some(how) => own.repair(request, how).await.map(|report| Reply::success(report.to_json())),
+            }
         }
         Command::Gc => {
             let PluginConf { net, own } = for_removal(plugin, &raw, object, cni_version);

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use cni_spec::{AddResult, CniError, ConfObject, PluginConf, SpecVersion};
+use cni_spec::{AddResult, CniError, ConfObject, PluginConf, Repair, Repaired, SpecVersion};
 
 use crate::event_loop::EventLoop;
 use crate::plugin::Plugin;
@@ -36,6 +36,8 @@ pub(crate) trait Attach {
     fn add(self: Box<Self>, request: AddRequest<()>) -> Work<(Result<AddResult, CniError>, AddRequest<()>)>;
     /// CHECK.
     fn check(self: Box<Self>, request: CheckRequest<()>) -> Work<Result<(), CniError>>;
+    /// CHECK that repairs.
+    fn repair(self: Box<Self>, request: CheckRequest<()>, how: Repair) -> Work<Result<Repaired, CniError>>;
     /// STATUS.
     fn status(self: Box<Self>, request: StatusRequest<()>) -> Work<Result<(), CniError>>;
 }
@@ -95,6 +97,11 @@ impl<P: Plugin> Attach for Checked<P> {
     fn check(self: Box<Self>, request: CheckRequest<()>) -> Work<Result<(), CniError>> {
         let request = request.with_own(self.0);
         Box::pin(async move { P::check(&request).await })
+    }
+
+    fn repair(self: Box<Self>, request: CheckRequest<()>, how: Repair) -> Work<Result<Repaired, CniError>> {
+        let request = request.with_own(self.0);
+        Box::pin(async move { P::repair(&request, how).await })
     }
 
     fn status(self: Box<Self>, request: StatusRequest<()>) -> Work<Result<(), CniError>> {

@@ -6,7 +6,7 @@ use crate::erased::Of;
 use crate::event_loop::EventLoop;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
-use cni_spec::{AddResult, CniError, FromAnyConf, FromConf, SpecVersion};
+use cni_spec::{AddResult, CniError, FromAnyConf, FromConf, Repair, Repaired, SpecVersion};
 use std::marker::PhantomData;
 use std::pin::Pin;
 
@@ -51,8 +51,23 @@ pub trait Plugin: 'static {
     /// Compares the node with what ADD made.
     ///
     /// # Errors
-    /// The first difference.
+    /// The differences: code and message of the first, the others in its details.
     fn check(request: &CheckRequest<Self::Conf>) -> impl Future<Output = Result<(), CniError>>;
+
+    /// Reports all differences between the node and what ADD made, and writes what is missing on the node anew, if it is asked
+    /// to: an extension of CHECK ([`cni_spec::repair`]). Changes nothing that is right, and nothing in the container. The
+    /// default repairs nothing.
+    ///
+    /// # Errors
+    /// The differences cannot be found. A difference is no error.
+    fn repair(request: &CheckRequest<Self::Conf>, _how: Repair) -> impl Future<Output = Result<Repaired, CniError>> {
+        async {
+            match Self::check(request).await {
+                Ok(()) => Ok(Repaired::default()),
+                Err(difference) => Ok(Repaired { repaired: Vec::new(), left: difference.joined() }),
+            }
+        }
+    }
 
     /// Removes all attachments of this network that are not in the list. Continues after errors. The default calls GC
     /// of the address plugin, if the network has one: right for a plugin that leaves nothing on the node.

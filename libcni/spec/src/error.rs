@@ -106,6 +106,9 @@ impl fmt::Display for CniError {
     }
 }
 
+/// The word before each further error of several.
+const ALSO: &str = "Also: ";
+
 /// The object in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -161,7 +164,16 @@ impl CniError {
     pub fn join(errors: Vec<CniError>) -> Option<Self> {
         let mut errors = errors.into_iter();
         let first = errors.next()?;
-        Some(errors.fold(first, |first, next| first.detail(format!("Also: {next}."))))
+        Some(errors.fold(first, |first, next| first.detail(format!("{ALSO}{next}."))))
+    }
+
+    /// The errors that [`CniError::join`] has joined, a text each.
+    #[must_use]
+    pub fn joined(&self) -> Vec<String> {
+        let mut parts = self.details.split(ALSO).map(str::trim_end);
+        let own = parts.next().unwrap_or_default().to_owned();
+        let others = parts.map(|other| other.strip_suffix('.').unwrap_or(other).to_owned());
+        [CniError { details: own, ..self.clone() }.to_string()].into_iter().chain(others).collect()
     }
 
     /// The error object as JSON text, indented by four spaces as the reference does.
@@ -202,6 +214,14 @@ mod tests {
     fn an_error_object_survives_the_wire() {
         let error = CniError::new(Code::INVALID_CONFIG, "missing network name").detail("one").detail("two");
         assert_eq!(CniError::find_in(error.to_json(SpecVersion::V1_1_0).as_bytes()), Some(error));
+    }
+
+    #[test]
+    fn joined_errors_come_apart_again() {
+        let one = CniError::new(Code::KERNEL, "a").detail("It is so.");
+        let all = [one.clone(), CniError::new(Code::IO, "b"), CniError::new(Code::IO, "c")];
+        assert_eq!(one.joined(), ["a; It is so."]);
+        assert_eq!(CniError::join(all.to_vec()).unwrap().joined(), ["a; It is so.", "b", "c"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Everything is parsed once, at the edge, and trusted afterwards. The crate is pure except for [`exec`], which runs
 //! one plugin once. It knows no kernel object and no plugin.
 //!
-//! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`], [`collection`]), output
+//! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`], [`collection`], [`repair`]), output
 //! ([`result`], older forms in [`legacy`]), the call itself ([`exec`]), and what people see of all that ([`text`]).
 
 pub mod args;
@@ -15,6 +15,7 @@ pub mod exec;
 pub mod json;
 pub mod legacy;
 pub mod names;
+pub mod repair;
 pub mod result;
 pub mod text;
 pub mod version;
@@ -28,6 +29,7 @@ pub use attachment::Attachment;
 pub use conf::{ConfObject, FromAnyConf, FromConf, NetConf, PluginConf};
 pub use error::{CniError, Code};
 pub use names::{ContainerId, IfName, NetworkName, PluginPath, PluginType};
+pub use repair::{Repair, Repaired};
 pub use result::{AddResult, Dns, Interface, Ip, Route};
 pub use version::SpecVersion;
 

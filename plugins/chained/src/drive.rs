@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use cni_spec::{AddResult, CniError};
+use cni_spec::{AddResult, CniError, Code, Repair, Repaired};
 use interface::Preview;
 use interface::status::not_available;
 use interface::undo::not_done;
@@ -64,12 +64,46 @@ async fn all_or_nothing(job: &dyn Adding, site: &Site<'_>, mut result: AddResult
 /// Compares the attachment with what ADD made.
 ///
 /// # Errors
-/// Code 7 without prevResult; the first difference.
+/// Code 7 without prevResult; the differences.
 pub async fn check<P: ChainedPlugin>(request: &CheckRequest<P::Conf>) -> Result<(), CniError> {
     let CheckRequest { attachment, netns, conf, raw } = request;
     let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
     let site = Site::new(netns);
     P::check(&Call { attachment, netns, conf, attached: &attached, site: &site, raw }).await
+}
+
+/// Reports how the node differs from what ADD made, and has ADD write it again, if that is asked for and the plugin can.
+///
+/// # Errors
+/// Code 7 without prevResult; errors of CHECK that are no differences.
+pub async fn repair<P: ChainedPlugin>(request: &CheckRequest<P::Conf>, how: Repair) -> Result<Repaired, CniError> {
+    let CheckRequest { attachment, netns, conf, raw } = request;
+    let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
+    let site = Site::new(netns);
+    let call = || Call { attachment, netns, conf, attached: &attached, site: &site, raw };
+    let mut report = Repaired::default();
+    let mut differences = match P::check(&call()).await {
+        Ok(()) => Vec::new(),
+        Err(difference) if difference.code == Code::CHECK_FAILED => difference.joined(),
+        Err(error) => return Err(error),
+    };
+    differences.extend(P::lost(&call())?);
+    match (P::ADD_REPAIRS, how) {
+        _ if differences.is_empty() => {}
+        (false, _) => report.left = differences,
+        (true, Repair::Show) => report.repaired = differences,
+        (true, Repair::Write) => {
+            let mut result = attached.result.clone();
+            let job: &dyn Adding = &Job::<P>(call());
+            let made = netops::txn::run(&site, skel::interrupted(), async |txn| job.add(txn, &mut result).await);
+            match (made.await.map_err(not_done), P::check(&call()).await) {
+                (Ok(()), Ok(())) => report.repaired = differences,
+                (Ok(()), Err(still)) => report.left = still.joined(),
+                (Err(error), _) => report.left.push(format!("{}; {error}", differences.join("; "))),
+            }
+        }
+    }
+    Ok(report)
 }
 
 /// Previews what [`add`] would do.

@@ -21,7 +21,7 @@ pub mod lock;
 pub mod undo;
 
 pub use attached::Attached;
-pub use interface::check::differs;
+pub use interface::check::{all, differs};
 pub use interface::conf::invalid;
 pub use interface::failed;
 pub use interface::preview::{Preview, Shown};

@@ -31,6 +31,10 @@ pub trait ChainedPlugin: Sized + 'static {
     /// What DEL and GC need of the keys; `()` where the attachment suffices.
     type Removal: FromAnyConf;
 
+    /// Whether ADD of an attachment that lives writes what the node has lost of it, and changes nothing in the container: a
+    /// repair then calls it where CHECK finds a difference.
+    const ADD_REPAIRS: bool = false;
+
     /// Changes the attachment. `result` is prevResult, and what is passed on: change in it what the plugin changes.
     ///
     /// Each step pushes its undo to `txn` before or together with its change. [`netops::txn::Txn::checkpoint`] between steps
@@ -47,8 +51,17 @@ pub trait ChainedPlugin: Sized + 'static {
     /// Compares the node with what ADD made.
     ///
     /// # Errors
-    /// The first difference ([`crate::differs`]).
+    /// The differences ([`crate::differs`]), as one error ([`crate::all`]).
     fn check(call: &Call<'_, Self::Conf>) -> impl Future<Output = Result<(), CniError>>;
+
+    /// What ADD has written on the node that is lost, and that CHECK does not compare, a sentence each: a repair has ADD write it
+    /// again, where [`ChainedPlugin::ADD_REPAIRS`].
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn lost(_call: &Call<'_, Self::Conf>) -> Result<Vec<String>, CniError> {
+        Ok(Vec::new())
+    }
 
     /// Removes what ADD made, as far as it exists. It may be repeated. Returns what is left, an error each; an object that
     /// does not exist is none.
@@ -180,6 +193,13 @@ macro_rules! plugin {
                 request: &$crate::skel::CheckRequest<Self::Conf>,
             ) -> Result<(), $crate::skel::cni_spec::CniError> {
                 $crate::drive::check::<$Plugin>(request).await
+            }
+
+            async fn repair(
+                request: &$crate::skel::CheckRequest<Self::Conf>,
+                how: $crate::skel::cni_spec::Repair,
+            ) -> Result<$crate::skel::cni_spec::Repaired, $crate::skel::cni_spec::CniError> {
+                $crate::drive::repair::<$Plugin>(request, how).await
             }
 
             async fn gc(

@@ -26,11 +26,23 @@ pub async fn add<P: InterfacePlugin>(request: &AddRequest<P::Conf>) -> Result<Ad
 }
 
 /// The parts of a request that are the same for all plugins.
-struct Asked<'a> {
-    attachment: &'a Attachment,
-    netns: &'a NetnsPath,
-    net: &'a NetConf,
-    raw: &'a Raw,
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) attachment: &'a Attachment,
+    pub(crate) netns: &'a NetnsPath,
+    pub(crate) net: &'a NetConf,
+    pub(crate) raw: &'a Raw,
+}
+
+impl Asked<'_> {
+    /// prevResult, for CHECK.
+    ///
+    /// # Errors
+    /// Code 7: there is none.
+    pub(crate) fn get_prev_result(&self) -> Result<AddResult, CniError> {
+        let missing = || CniError::new(Code::INVALID_CONFIG, "cannot CHECK without prevResult");
+        self.net.prev_result()?.ok_or_else(missing)
+    }
 }
 
 async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> Result<AddResult, CniError> {
@@ -96,7 +108,7 @@ async fn make(
 /// Compares the attachment with what ADD made. What later plugins added is no difference.
 ///
 /// # Errors
-/// The first difference.
+/// All differences: code and message of the first, the others in its details.
 pub async fn check<P: InterfacePlugin>(request: &CheckRequest<P::Conf>) -> Result<(), CniError> {
     require_ipam::<P>(request.conf.ipam.is_some())?;
     let CheckRequest { attachment, netns, conf, raw } = request;
@@ -105,25 +117,28 @@ pub async fn check<P: InterfacePlugin>(request: &CheckRequest<P::Conf>) -> Resul
 }
 
 async fn check_by(start: &dyn Start, asked: Asked<'_>) -> Result<(), CniError> {
-    let Asked { attachment, netns, net, raw } = asked;
-    let prev = net.prev_result()?;
-    let Some(prev) = &prev else {
-        return Err(CniError::new(Code::INVALID_CONFIG, "cannot CHECK without prevResult"));
+    let prev = asked.get_prev_result()?;
+    let reserved = match asked.raw.ipam(asked.net) {
+        Some(ipam) => ipam.check().await,
+        None => Ok(()),
     };
-    if let Some(ipam) = raw.ipam(net) {
-        ipam.check().await?;
+    match start.is_linkless() {
+        true => reserved,
+        false => check::all([reserved, compare(start, asked, &prev)]),
     }
-    if start.is_linkless() {
-        return Ok(());
-    }
+}
+
+/// Compares node and container with the plan.
+fn compare(start: &dyn Start, asked: Asked<'_>, prev: &AddResult) -> Result<(), CniError> {
+    let Asked { attachment, netns, net, raw } = asked;
     let entry = check::container_interface(prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(prev, entry));
     let pod = Pod::open(netns)?;
     let mut plugin = start.observe(&pod)?;
     let plan = plugin.plan(lease)?;
     let mut look = Look::new(attachment, &pod, &plan.names, prev, entry, raw.search_path());
-    plan.steps.iter().try_for_each(|step| step.check(&mut look, &mut *plugin))?;
-    look.prefixes()
+    let steps = check::all(plan.steps.iter().map(|step| step.check(&mut look, &mut *plugin)));
+    check::all([steps, look.prefixes()])
 }
 
 /// Whether the network has an address plugin, if the plugin needs one.

@@ -9,6 +9,7 @@ use netops::addr::{self, Address};
 use netops::bridge_port::{self, Vlans};
 use netops::link::{self, Link, Mac, Port};
 use netops::route::{self, MAIN_TABLE, Route};
+use netops::sysctl::{self, Key};
 use netops::{OpError, pair};
 use skel::NetnsPath;
 
@@ -21,6 +22,20 @@ use crate::{failed, stacked};
 #[must_use]
 pub fn differs(object: impl std::fmt::Display, how: impl std::fmt::Display) -> CniError {
     CniError::new(Code::CHECK_FAILED, format!("{object} is not as ADD left it: {how}"))
+}
+
+/// All differences as one error; each once, as several steps may find that one link is missing.
+///
+/// # Errors
+/// Code and message of the first, the others in its details.
+pub fn all(compared: impl IntoIterator<Item = Result<(), CniError>>) -> Result<(), CniError> {
+    let mut differences: Vec<CniError> = Vec::new();
+    for difference in compared.into_iter().filter_map(Result::err) {
+        if !differences.iter().any(|known| known.msg == difference.msg) {
+            differences.push(difference);
+        }
+    }
+    CniError::join(differences).map_or(Ok(()), Err)
 }
 
 /// The result's entry for the container's interface, whose sandbox must be the namespace that CHECK is for.
@@ -199,13 +214,28 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn veth(&mut self) -> Result<(), CniError> {
+    /// Forgets what was read of the node, where something was changed since.
+    pub(crate) fn forget_node(&mut self) {
+        self.host_link = None;
+        self.filter = None;
+    }
+
+    /// Whether the node forwards packets of a family. CHECK does not compare it, as it is the whole node's.
+    pub(crate) fn forwards(&self, ipv6: bool) -> Result<(), CniError> {
+        match forwarding(ipv6)? {
+            (key, Some(value)) if value == "0" => Err(differs(key, "it is 0, so the node forwards nothing")),
+            _ => Ok(()),
+        }
+    }
+
+    /// `bridge`: the name of the one that the host's end is a port of.
+    fn veth(&mut self, bridge: Option<&str>) -> Result<(), CniError> {
         self.kind("veth")?;
-        let master = self.master.clone();
+        let master = self.master.as_ref().map(|master| master.index);
         let peer = self.host_link()?;
-        match master {
-            Some(bridge) if peer.master != Some(bridge.index) => {
-                Err(differs(format!("link {}", peer.name), format!("it is no port of bridge {}", bridge.name)))
+        match bridge {
+            Some(bridge) if master.is_none() || peer.master != master => {
+                Err(differs(format!("link {}", peer.name), format!("it is no port of bridge {bridge}")))
             }
             Some(_) | None => Ok(()),
         }
@@ -358,8 +388,8 @@ impl Step<OwnIndex> {
         match self {
             Self::Own(own) => plugin.check(*own, look),
             Self::Veth(veth) => {
-                look.veth()?;
-                if veth.up { look.up(Side::Host) } else { Ok(()) }
+                let up = if veth.up { look.up(Side::Host) } else { Ok(()) };
+                all([look.veth(veth.master.as_deref()), up])
             }
             Self::Create(create) => look.created(create),
             Self::SpoofGuard(_) => match look.container()?.mac {
@@ -389,6 +419,14 @@ impl Step<OwnIndex> {
             | Self::Forward { .. } => Ok(()),
         }
     }
+}
+
+/// The sysctl by which the node forwards packets of a family, and its value, if the kernel has it.
+pub(crate) fn forwarding(ipv6: bool) -> Result<(Key, Option<String>), CniError> {
+    let parts: &[&str] = if ipv6 { &["ipv6", "conf", "all", "forwarding"] } else { &["ipv4", "ip_forward"] };
+    let key = Key::new(parts).map_err(failed)?;
+    let value = sysctl::find(&key).map_err(failed)?;
+    Ok((key, value))
 }
 
 fn different(error: OpError) -> CniError {

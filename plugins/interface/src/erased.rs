@@ -26,6 +26,8 @@ pub(crate) struct OwnIndex {
     pub(crate) turn: Turn,
     /// [`OwnStep::name`].
     pub(crate) name: &'static str,
+    /// [`OwnStep::is_on_node`].
+    pub(crate) is_on_node: bool,
 }
 
 /// An ADD or CHECK before the container is opened.
@@ -50,6 +52,12 @@ pub(crate) trait Attach {
     fn links(&self, stage: &mut Stage<'_>) -> Result<Vec<(Side, Link)>, CniError>;
     /// [`OwnStep::apply`].
     fn apply<'f>(
+        &'f mut self,
+        step: OwnIndex,
+        stage: &'f mut Stage<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), CniError>> + 'f>>;
+    /// [`OwnStep::mend`].
+    fn mend<'f>(
         &'f mut self,
         step: OwnIndex,
         stage: &'f mut Stage<'_>,
@@ -125,6 +133,17 @@ impl<P: InterfacePlugin> Attach for Observed<'_, P> {
     ) -> Pin<Box<dyn Future<Output = Result<(), CniError>> + 'f>> {
         match self.steps.get(step.place) {
             Some(step) => Box::pin(step.apply(stage, &mut self.state)),
+            None => Box::pin(async move { Err(no_such_step(step)) }),
+        }
+    }
+
+    fn mend<'f>(
+        &'f mut self,
+        step: OwnIndex,
+        stage: &'f mut Stage<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), CniError>> + 'f>> {
+        match self.steps.get(step.place) {
+            Some(step) => Box::pin(step.mend(stage, &mut self.state)),
             None => Box::pin(async move { Err(no_such_step(step)) }),
         }
     }

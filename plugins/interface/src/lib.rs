@@ -8,6 +8,7 @@
 //! | `erased` | what a plugin writes, without its types: the driver is compiled once |
 //! | [`plan`] | an attachment as a list of steps, and its text |
 //! | [`attach`] | ADD and CHECK: the same plan, applied or compared |
+//! | [`repair`] | CHECK that makes what the node has lost again |
 //! | [`detach`] | DEL and GC: by attachment alone |
 //! | [`status`] | STATUS |
 //! | [`preview`] | the plan as text, for programs that show what ADD would do |
@@ -32,6 +33,7 @@ pub mod plugin;
 pub mod attach;
 pub mod detach;
 pub mod preview;
+pub mod repair;
 pub mod status;
 
 pub mod apply;

@@ -302,7 +302,8 @@ impl<O: OwnStep> Step<O> {
     fn erase(self, own: &mut Vec<O>) -> Step<OwnIndex> {
         match self {
             Self::Own(step) => {
-                let place = OwnIndex { place: own.len(), turn: step.turn(), name: step.name() };
+                let place =
+                    OwnIndex { place: own.len(), turn: step.turn(), name: step.name(), is_on_node: step.is_on_node() };
                 own.push(step);
                 Step::Own(place)
             }

@@ -223,6 +223,19 @@ pub trait OwnStep: fmt::Display {
     /// Code 107 naming the difference.
     fn check(&self, look: &mut Look<'_>, state: &mut Self::State) -> Result<(), CniError>;
 
+    /// Whether a repair may make the step again ([`OwnStep::mend`]): all that it makes is on the node.
+    fn is_on_node(&self) -> bool {
+        false
+    }
+
+    /// Makes the step again for an attachment that lives, and replaces nothing.
+    ///
+    /// # Errors
+    /// As [`OwnStep::apply`].
+    fn mend(&self, stage: &mut Stage<'_>, state: &mut Self::State) -> impl Future<Output = Result<(), CniError>> {
+        self.apply(stage, state)
+    }
+
     /// Whether [`OwnStep::check`] compares anything.
     fn is_compared(&self) -> bool {
         true
@@ -291,6 +304,13 @@ macro_rules! plugin {
                 request: &$crate::skel::CheckRequest<Self::Conf>,
             ) -> Result<(), $crate::skel::cni_spec::CniError> {
                 $crate::attach::check::<$Plugin>(request).await
+            }
+
+            async fn repair(
+                request: &$crate::skel::CheckRequest<Self::Conf>,
+                how: $crate::skel::cni_spec::Repair,
+            ) -> Result<$crate::skel::cni_spec::Repaired, $crate::skel::cni_spec::CniError> {
+                $crate::repair::repair::<$Plugin>(request, how).await
             }
 
             async fn gc(

@@ -1,16 +1,15 @@
 //! What ADD would do here and now, for programs that show it: the plan's steps as text. Nothing is changed.
 
 use cni_spec::{AddResult, CniError, Code, Interface, Ip};
-use netops::sysctl::{self, Key};
 use skel::AddRequest;
 
 use crate::attach::require_ipam;
-use crate::check::Look;
+use crate::check::{self, Look};
+use crate::conf;
 use crate::lease::refuse_empty;
 use crate::plan::{Plan, Side, Step};
 use crate::plugin::{Call, InterfacePlugin, OwnStep, Verb};
 use crate::pod::Pod;
-use crate::{conf, failed};
 
 /// What an ADD would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -118,7 +117,8 @@ pub fn preview<P: InterfacePlugin>(
         match step {
             Step::Own(own) => steps.extend(own.preview(&mut look, &mut state)?),
             step => {
-                let is_so = matches!(step, Step::Forward { ipv6 } if forwards(*ipv6)?);
+                let is_so =
+                    matches!(step, Step::Forward { ipv6 } if check::forwarding(*ipv6)?.1.as_deref() == Some("1"));
                 let text = step.text(&plan.names);
                 let shown = |line: &str| Shown { text: line.to_owned(), is_so, is_compared: step.is_compared() };
                 steps.extend(text.lines().map(shown));
@@ -143,13 +143,6 @@ fn refuse_foreseen<C>(call: &Call<'_, C>) -> Result<(), CniError> {
             Err(CniError::new(Code::EXISTS, msg).detail("A list has one plugin that makes the interface."))
         }
     }
-}
-
-/// Whether the node forwards packets of the family.
-fn forwards(ipv6: bool) -> Result<bool, CniError> {
-    let parts: &[&str] = if ipv6 { &["ipv6", "conf", "all", "forwarding"] } else { &["ipv4", "ip_forward"] };
-    let value = Key::new(parts).and_then(|key| sysctl::find(&key)).map_err(failed)?;
-    Ok(value.as_deref() == Some("1"))
 }
 
 fn result<O>(mut result: AddResult, plan: &Plan<O>, names: &[(Side, String)], netns: &str) -> AddResult {

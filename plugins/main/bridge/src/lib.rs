@@ -44,10 +44,13 @@ impl InterfacePlugin for Bridge {
     /// What the container may send from is decided here: it can change an address that is read there later.
     fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
         let conf = &call.conf.own;
-        Ok(State::new(match call.verb {
-            Verb::Check => None,
-            Verb::Add => keys::requested_mac(call.raw, conf.mac)?.or_else(|| conf.mac_spoof_check.then(Mac::random)),
-        }))
+        match call.verb {
+            Verb::Check => Ok(State::of_result(call.conf.prev_result()?.as_ref(), &conf.bridge)),
+            Verb::Add => {
+                let requested = keys::requested_mac(call.raw, conf.mac)?;
+                Ok(State::new(requested.or_else(|| conf.mac_spoof_check.then(Mac::random))))
+            }
+        }
     }
 
     fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {

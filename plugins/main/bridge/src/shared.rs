@@ -46,17 +46,22 @@ fn expect_bridge(host: &Kernel, name: &str, found: Option<Link>) -> std::result:
     }
 }
 
-/// Makes the shared part as the plan needs it. `found` is the link of the bridge's name.
-pub(crate) fn ensure(host: &Kernel, plan: &Shared, found: Option<Link>) -> std::result::Result<Made, CniError> {
+/// Makes the shared part as the plan needs it. `found` is the link of the bridge's name; `mac` is for a new one.
+pub(crate) fn ensure(
+    host: &Kernel,
+    plan: &Shared,
+    found: Option<Link>,
+    mac: Option<Mac>,
+) -> std::result::Result<Made, CniError> {
     let found = expect_bridge(host, &plan.bridge.name, found)?;
     let is_found = found.is_some();
-    let bridge = found.map_or_else(|| create(host, plan), Ok)?;
+    let bridge = found.map_or_else(|| create(host, plan, mac), Ok)?;
     // The look at the addresses first: it may find a conflict, and nothing is changed yet.
     let has_gateways = match plan.gateways.vlan {
         None => gateways::changes(host, &bridge, &plan.gateways)?.add.is_empty(),
         Some(_) => true,
     };
-    let made = Made { bridge, vlan_gateway: None, has_gateways, announced: None };
+    let made = Made { has_gateways, ..Made::of(bridge) };
     let mut making = Making { host, made };
     making.ensure_up(&plan.bridge).map_err(failed)?;
     match plan.gateways.addresses.is_empty() {
@@ -73,10 +78,10 @@ struct Making<'a> {
     made: Made,
 }
 
-fn create(host: &Kernel, plan: &Shared) -> std::result::Result<Link, CniError> {
+fn create(host: &Kernel, plan: &Shared, mac: Option<Mac>) -> std::result::Result<Link, CniError> {
     // From its birth: another ADD that finds the bridge reports its address in a result, and CHECK holds it to that. Neither
     // do its ports change it then, nor udev.
-    let (plan, mac) = (&plan.bridge, Some(Mac::random()));
+    let (plan, mac) = (&plan.bridge, Some(mac.unwrap_or_else(Mac::random)));
     let options = link::Bridge { mtu_bytes: plan.mtu_bytes, mac, vlan_filtering: plan.vlan_filtering };
     match host.run(link::create_bridge(&plan.name, &options)) {
         // Another ADD was faster.
@@ -123,6 +128,11 @@ impl Making<'_> {
 }
 
 impl Made {
+    /// The shared part of a bridge that is there, of which nothing else is known yet.
+    pub(crate) fn of(bridge: Link) -> Self {
+        Self { bridge, vlan_gateway: None, has_gateways: false, announced: None }
+    }
+
     /// The interface that has the gateways.
     pub(crate) fn router(&self) -> &Link {
         self.vlan_gateway.as_ref().unwrap_or(&self.bridge)

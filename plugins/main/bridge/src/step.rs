@@ -1,6 +1,6 @@
 //! The bridge's own steps: made by ADD, compared by CHECK.
 
-use cni_spec::CniError;
+use cni_spec::{AddResult, CniError, Interface};
 use interface::apply::UP_DEADLINE;
 use interface::check::{self, differs};
 use interface::plan::Turn;
@@ -15,12 +15,15 @@ use crate::plan::{Gateways, Own, Shared};
 use crate::preview;
 use crate::reach::{self, Unreach};
 use crate::shared::{self, Made, find_bridge};
+use crate::vlan_gateway;
 
 /// The state of one call beside its plan.
 #[derive(Debug, Default)]
 pub struct State {
     /// The container's Ethernet address, if one is asked for.
     pub(crate) mac: Option<Mac>,
+    /// The bridge's Ethernet address, as an earlier ADD reported it.
+    bridge_mac: Option<Mac>,
     made: Option<Made>,
     /// The bridge's MTU before the port joined it, in bytes.
     mtu_before: Option<u32>,
@@ -29,7 +32,14 @@ pub struct State {
 impl State {
     /// The state of a call in which the container is to have this address.
     pub(crate) fn new(mac: Option<Mac>) -> Self {
-        Self { mac, made: None, mtu_before: None }
+        Self { mac, ..Self::default() }
+    }
+
+    /// The state of a call about an attachment with this result.
+    pub(crate) fn of_result(result: Option<&AddResult>, bridge: &str) -> Self {
+        let is_bridge = |entry: &&Interface| entry.name == bridge && entry.sandbox.is_empty();
+        let entry = result.and_then(|result| result.interfaces.iter().find(is_bridge));
+        Self { bridge_mac: entry.and_then(|entry| entry.mac.parse().ok()), ..Self::default() }
     }
 
     /// The links of the result: the bridge, both ends, and the VLAN gateway.
@@ -70,7 +80,7 @@ impl OwnStep for Own {
         match self {
             Self::Shared(shared) => {
                 let found = stage.find_host_link(&shared.bridge.name)?;
-                let made = shared::ensure(&stage.pod.host, shared, found)?;
+                let made = shared::ensure(&stage.pod.host, shared, found, state.bridge_mac)?;
                 stage.master = Some(made.bridge.clone());
                 state.mtu_before.get_or_insert(made.bridge.mtu_bytes);
                 state.made = Some(made);
@@ -103,6 +113,36 @@ impl OwnStep for Own {
         }
     }
 
+    fn is_on_node(&self) -> bool {
+        true
+    }
+
+    /// A bridge that is missing gets the Ethernet address that its containers know; no address is replaced.
+    async fn mend(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
+        if let (None, Some(bridge)) = (&state.made, &stage.master) {
+            state.made = Some(Made::of(bridge.clone()));
+        }
+        match self {
+            Self::Gateways(gateways) => match &mut state.made {
+                Some(made) => {
+                    made.has_gateways = false;
+                    if let Some(vlan) = gateways.vlan {
+                        let Gateways { holder, .. } = gateways;
+                        vlan_gateway::rejoin(&stage.pod.host, &made.bridge, holder, vlan).map_err(failed)?;
+                    }
+                    gateways::ensure(stage, made, &Gateways { force: false, ..gateways.clone() })?;
+                    made.settle().await.map_err(failed)
+                }
+                None => Ok(()),
+            },
+            Self::Reach(router, routes) => match link::find(&stage.pod.host, router).map_err(failed)? {
+                Some(router) => reach::add(&stage.pod.host, &router, routes).map_err(failed),
+                None => Ok(()),
+            },
+            Self::Shared(_) | Self::AwaitPort { .. } | Self::AwaitGateways => self.apply(stage, state).await,
+        }
+    }
+
     fn is_compared(&self) -> bool {
         matches!(self, Self::Shared(_) | Self::Gateways(_) | Self::Reach(..))
     }
@@ -119,9 +159,8 @@ impl OwnStep for Own {
     fn check(&self, look: &mut Look<'_>, _: &mut State) -> Result<(), CniError> {
         match self {
             Self::Shared(shared) => {
-                let bridge = check_bridge(shared, look)?;
-                look.master = Some(bridge);
-                Ok(())
+                look.master = find_bridge(&look.pod.host, &shared.bridge.name)?;
+                check_bridge(shared, look)
             }
             Self::Gateways(gateways) => check_gateways(gateways, look),
             Self::AwaitPort { .. } | Self::AwaitGateways => Ok(()),
@@ -170,20 +209,19 @@ fn warn_of_lower_mtu(bridge: &Link, before: Option<u32>) {
     }
 }
 
-fn check_bridge(shared: &Shared, look: &Look<'_>) -> Result<Link, CniError> {
-    let name = &shared.bridge.name;
-    let object = format!("bridge {name}");
-    let bridge = find_bridge(&look.pod.host, name)?.ok_or_else(|| differs(&object, "it is not found"))?;
+fn check_bridge(shared: &Shared, look: &Look<'_>) -> Result<(), CniError> {
+    let object = format!("bridge {}", shared.bridge.name);
+    let bridge = look.master.as_ref().ok_or_else(|| differs(&object, "it is not found"))?;
     if !bridge.up {
         return Err(differs(&object, "it is down"));
     }
     if shared.bridge.promisc && !bridge.promisc {
         return Err(differs(&object, "it is not promiscuous"));
     }
-    match look.entry_of(&bridge) {
+    match look.entry_of(bridge) {
         None => Err(differs(&object, "prevResult does not have it")),
-        Some(entry) if shared.keeps_mac => check::mac(&bridge, entry).map(|()| bridge),
-        Some(_) => Ok(bridge),
+        Some(entry) if shared.keeps_mac => check::mac(bridge, entry),
+        Some(_) => Ok(()),
     }
 }
 
@@ -199,6 +237,11 @@ fn check_gateways(gateways: &Gateways, look: &Look<'_>) -> Result<(), CniError> 
             found.ok_or_else(|| differs(format!("interface {name}"), "it is not found"))?
         }
     };
+    if let (Some(_), Some(bridge)) = (gateways.vlan, &look.master)
+        && let Some(port) = vlan_gateway::find_stray_port(host, bridge, &router).map_err(failed)?
+    {
+        return Err(differs(format!("link {}", port.name), format!("it is no port of bridge {}", bridge.name)));
+    }
     let found = addr::list(host, &router).map_err(failed)?;
     match gateways.addresses.iter().find(|wanted| !found.iter().any(|address| address.net == wanted.net)) {
         None => Ok(()),

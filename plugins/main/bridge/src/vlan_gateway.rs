@@ -6,7 +6,7 @@ use interface::veth::refuse_advertisements;
 use interface::{failed, host_veth};
 use netops::bridge_port::{self, Vlans};
 use netops::error::Result;
-use netops::link::{self, Link, Mac, Settings, Target, Veth};
+use netops::link::{self, Kind, Link, Mac, Settings, Target, Veth};
 use netops::{Errno, Kernel, unlink};
 
 /// Makes the port, or finishes a half-made one: it gets up last, so one that is down may be that.
@@ -17,6 +17,24 @@ pub(crate) fn ensure(host: &Kernel, bridge: &Link, name: &str, vlan: u16) -> std
         Some(found) => making.finish(found.peer.filter(|_| found.peer_netns_id.is_none())).map_err(failed),
         None => making.create().map_err(failed),
     }
+}
+
+/// The other end of the link that has the gateways of a VLAN, if it is no port of the bridge. A link of that name without such an
+/// end is an administrator's.
+pub(crate) fn find_stray_port(host: &Kernel, bridge: &Link, gateway: &Link) -> Result<Option<Link>> {
+    let Some(index) = gateway.peer.filter(|_| gateway.peer_netns_id.is_none()) else { return Ok(None) };
+    let port = link::find_index(host, index)?;
+    Ok(port.filter(|port| port.kind == Kind::Veth && port.master != Some(bridge.index)))
+}
+
+/// Makes the other end of the gateways' link a port of the bridge again, and of its VLAN only.
+pub(crate) fn rejoin(host: &Kernel, bridge: &Link, name: &str, vlan: u16) -> Result<()> {
+    let Some(gateway) = link::find(host, name)? else { return Ok(()) };
+    let Some(port) = find_stray_port(host, bridge, &gateway)? else { return Ok(()) };
+    let down = Settings { up: Some(false), ..Settings::default() };
+    let join = Settings { master: Some(bridge.index), ..Settings::default() };
+    host.run_all([down, join].iter().map(|settings| link::set(&(&port).into(), settings)).collect())?;
+    Making { host, bridge, name, vlan }.finish(Some(port.index)).map(drop)
 }
 
 struct Making<'a> {

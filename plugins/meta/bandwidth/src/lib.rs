@@ -12,7 +12,9 @@ pub use marks::marks;
 
 use std::fmt;
 
-use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, differs, failed};
+use chained::{
+    Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
+};
 use cni_spec::{AddResult, CniError, Code, Interface, SpecVersion};
 use interface::host_veth;
 use interface::pod::Pod;
@@ -32,6 +34,7 @@ chained::plugin!(Bandwidth);
 
 impl ChainedPlugin for Bandwidth {
     const NAME: &'static str = "bandwidth";
+    const ADD_REPAIRS: bool = true;
     /// Older results have no interfaces, whose host's end gets the limits.
     const VERSIONS: &'static [SpecVersion] = SpecVersion::V0_3_0.and_later();
     type Conf = Conf;
@@ -112,23 +115,9 @@ impl ChainedPlugin for Bandwidth {
         }
         let pod = call.site.pod()?;
         let veth = call.attached.host_end(pod)?;
-        if let Some(limit) = ingress {
-            compare(&pod.host, &veth, limit, queue)?;
-        }
-        if let Some(limit) = egress {
-            let found = ifb::find(&pod.host, call.attachment, Some(call.attached)).map_err(failed)?;
-            let [name, _] = ifb::names(call.attachment);
-            let ifb = found.into_iter().next().ok_or_else(|| differs(format!("ifb {name}"), "it is not found"))?;
-            compare(&pod.host, &ifb, limit, queue)?;
-            if !ifb.up {
-                return Err(differs(format!("ifb {}", ifb.name), "it is down"));
-            }
-            let redirects = tc::list_redirects(&pod.host, &veth).map_err(failed)?;
-            if redirects.first().is_none_or(|first| first.to != ifb.index) {
-                return Err(differs(format!("link {}", veth.name), format!("its packets do not go to {}", ifb.name)));
-            }
-        }
-        Ok(())
+        let received = ingress.map_or(Ok(()), |limit| compare(&pod.host, &veth, limit, queue));
+        let sent = egress.map_or(Ok(()), |limit| compare_sent(call, pod, &veth, limit));
+        all([received, sent])
     }
 
     /// Removes the shapers from the veth, if that is there, and then the ifb.
@@ -352,6 +341,20 @@ fn redirect(host: &Kernel, veth: &Link, ifb: &Link, earlier: &[Redirect]) -> Res
         requests.push(tc::redirect_all(veth, ifb));
     }
     host.run_all(requests).map_err(failed)
+}
+
+/// Compares what limits what the container sends: the ifb, and the way there.
+fn compare_sent(call: &Call<'_, Conf>, pod: &Pod, veth: &Link, limit: Limit) -> Result<(), CniError> {
+    let found = ifb::find(&pod.host, call.attachment, Some(call.attached)).map_err(failed)?;
+    let [name, _] = ifb::names(call.attachment);
+    let ifb = found.into_iter().next().ok_or_else(|| differs(format!("ifb {name}"), "it is not found"))?;
+    let up = if ifb.up { Ok(()) } else { Err(differs(format!("ifb {}", ifb.name), "it is down")) };
+    let redirects = tc::list_redirects(&pod.host, veth).map_err(failed)?;
+    let way = match redirects.first().is_some_and(|first| first.to == ifb.index) {
+        true => Ok(()),
+        false => Err(differs(format!("link {}", veth.name), format!("its packets do not go to {}", ifb.name))),
+    };
+    all([compare(&pod.host, &ifb, limit, call.conf.own.queue), up, way])
 }
 
 fn compare(host: &Kernel, link: &Link, limit: Limit, queue: Queue) -> Result<(), CniError> {

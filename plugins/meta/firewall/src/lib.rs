@@ -16,7 +16,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed, invalid};
+use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, all, differs, failed, invalid};
 use cni_filter::iptables::{Edit, Table, TableName};
 use cni_filter::{Filter, Names, Noted, OfNetwork};
 use cni_spec::{AddResult, Attachment, CniError, Code, NetworkName, SpecVersion};
@@ -38,6 +38,7 @@ chained::plugin!(Firewall);
 
 impl ChainedPlugin for Firewall {
     const NAME: &'static str = "firewall";
+    const ADD_REPAIRS: bool = true;
     /// The reference refuses older ones, too.
     const VERSIONS: &'static [SpecVersion] = SpecVersion::V0_4_0.and_later();
     type Conf = Conf;
@@ -124,33 +125,29 @@ impl ChainedPlugin for Firewall {
         let conf = &call.conf.own;
         let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
         let mut firewalld = find_firewalld(conf.backend)?;
+        let mut differences = Vec::new();
         if firewalld.is_none() || conf.policy.is_some() {
             let mut filter = open(call.raw.search_path())?;
-            if let Some(how) = policies_elsewhere(&mut filter, conf)? {
-                return Err(differs(format_args!("the firewall for {}", call.attachment.container_id), how));
-            }
+            differences.extend(policies_elsewhere(&mut filter, conf)?);
             for family in FAMILIES {
                 let own = of_family(&addresses, family);
                 if own.is_empty() {
                     continue;
                 }
                 let attached = attached(call, &own, bridge, firewalld.is_none());
-                if let Some(how) =
-                    rules::check(&mut table(&mut filter, conf.backend, family)?, attached).map_err(failed)?
-                {
-                    return Err(differs(format_args!("the firewall for {}", call.attachment.container_id), how));
-                }
+                let mut table = table(&mut filter, conf.backend, family)?;
+                differences.extend(rules::check(&mut table, attached).map_err(failed)?);
             }
         }
         for address in addresses {
             let Some(firewalld) = &mut firewalld else { break };
             let found = firewalld.call(Method::Query, &conf.zone, address);
             if found.map_err(|why| not_in_zone("find", address, &conf.zone, &why))? == Answer::No {
-                let how = format!("zone {} of firewalld does not have source {address}", conf.zone);
-                return Err(differs(format_args!("the firewall for {}", call.attachment.container_id), how));
+                differences.push(format!("zone {} of firewalld does not have source {address}", conf.zone));
             }
         }
-        Ok(())
+        let object = format!("the firewall for {}", call.attachment.container_id);
+        all(differences.into_iter().map(|how| Err(differs(&object, how))))
     }
 
     async fn del(removing: &Removing<'_, Removal>) -> Vec<CniError> {

@@ -345,18 +345,18 @@ fn isolating(table: &mut Table<'_>, isolation: Isolation<'_>) -> Result<Vec<Edit
     Ok(edits)
 }
 
-/// The first rule that is missing, if any. The reference's are accepted.
-pub(crate) fn check(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Option<String>> {
-    let place = table.to_string();
-    let lacks = |chain: &str, rule: &Rule| Ok(Some(format!("chain {chain} of table {place} lacks the rule{rule}")));
+/// The rules that are missing, a sentence each. The reference's are accepted.
+pub(crate) fn check(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<String>> {
+    let (place, mut differences) = (table.to_string(), Vec::new());
+    let lacks = |chain: &str, rule: &Rule| format!("chain {chain} of table {place} lacks the rule{rule}");
     let [jumps, wanted] = wanted(attached);
     for (chain, jump) in &jumps {
         if !table.has_jump(FORWARD, chain, |found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, jump)))? {
-            return lacks(FORWARD, jump);
+            differences.push(lacks(FORWARD, jump));
         }
     }
     if attached.isolation.is_some() && policies_passed_by(&table.list(FORWARD)?.unwrap_or_default()).is_some() {
-        return Ok(Some(format!("chain {FORWARD} of table {place} {PASSED_BY}")));
+        differences.push(format!("chain {FORWARD} of table {place} {PASSED_BY}"));
     }
     for chain in [OWN, STAGE_1, STAGE_2] {
         let mut of_chain = wanted.iter().filter(|(found, _)| *found == chain).map(|(_, rule)| rule).peekable();
@@ -364,16 +364,12 @@ pub(crate) fn check(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Opt
             continue;
         }
         let found = table.list(chain)?.unwrap_or_default();
-        for rule in of_chain {
-            if !is_there(&found, rule) {
-                return lacks(chain, rule);
-            }
-        }
+        differences.extend(of_chain.filter(|rule| !is_there(&found, rule)).map(|rule| lacks(chain, rule)));
     }
-    if !wanted.is_empty() {
+    if !wanted.is_empty() && differences.is_empty() {
         table.expect_packets(FORWARD)?;
     }
-    Ok(None)
+    Ok(differences)
 }
 
 /// Removes an attachment's rules: those with its note, or the reference's for these addresses.

@@ -33,6 +33,7 @@ use crate::pod::{Forwarded, Known, Pod, Whose, is_conditional, whose};
 pub(crate) const DNAT: &str = "CNI-HOSTPORT-DNAT";
 const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
 const MASQ: &str = "CNI-HOSTPORT-MASQ";
+const POSTROUTING: &str = "POSTROUTING";
 /// Older versions of the reference: a chain `CNI-SN-…` for each container, entered from this one.
 const OLD_SNAT: &str = "CNI-HOSTPORT-SNAT";
 pub(crate) const OWN: &str = "CNI-DN-";
@@ -176,8 +177,8 @@ fn shared(pod: &Pod<'_>, mark: &Mark, table: &mut Table<'_>) -> Result<Vec<Edit>
             // POSTROUTING may have a rule for each container. The jump is found without reading it.
             let rules = table.list(MASQ)?.unwrap_or_default();
             let jump = Rule { comment: text("CNI portfwd requiring masquerade"), ..Rule::jump(MASQ) };
-            if !table.list_jumps("POSTROUTING", MASQ, &rules)?.iter().any(|found| found.rule.as_ref() == Some(&jump)) {
-                edits.push(Edit::Prepend(rule("POSTROUTING", jump)));
+            if !table.list_jumps(POSTROUTING, MASQ, &rules)?.iter().any(|found| found.rule.as_ref() == Some(&jump)) {
+                edits.push(Edit::Prepend(rule(POSTROUTING, jump)));
             }
         }
     }
@@ -187,6 +188,15 @@ fn shared(pod: &Pod<'_>, mark: &Mark, table: &mut Table<'_>) -> Result<Vec<Edit>
         edits.extend(table.append_once(rule(chain, jump))?);
     }
     Ok(edits)
+}
+
+/// Whether an edit adds what marks connections, or masquerades the marked ones.
+pub(crate) fn is_of_marks(edit: &Edit) -> bool {
+    match edit {
+        Edit::CreateChain(chain) => [SET_MARK, MASQ].contains(&chain.as_str()),
+        Edit::Append(new) | Edit::Prepend(new) => [SET_MARK, MASQ, POSTROUTING].contains(&new.chain.as_str()),
+        Edit::PutBack(_) | Edit::Delete(_) | Edit::FlushChain(_) | Edit::DeleteChain(_) => false,
+    }
 }
 
 /// Makes the rules, unless a container that holds a port already is to be an error.

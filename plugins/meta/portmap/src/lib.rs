@@ -33,7 +33,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed};
+use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, all, differs, failed};
 use cni_filter::iptables::{Before, Edit, Table, TableName};
 use cni_filter::{Filter, Names, OfNetwork, Stale};
 use cni_spec::{AddResult, Attachment, CniError, Code};
@@ -56,6 +56,7 @@ chained::plugin!(Portmap);
 
 impl ChainedPlugin for Portmap {
     const NAME: &'static str = "portmap";
+    const ADD_REPAIRS: bool = true;
     type Conf = Conf;
     type Removal = ();
 
@@ -153,7 +154,7 @@ impl ChainedPlugin for Portmap {
             return Ok(());
         }
         let mut filter = open(call.raw.search_path())?;
-        for address in addresses(call) {
+        all(addresses(call).into_iter().map(|address| {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
             let pod = Pod { names: names(call.attachment), conf, family, address };
             let difference = with_table(&mut filter, &pod, &mut |table, backend| match backend {
@@ -165,11 +166,34 @@ impl ChainedPlugin for Portmap {
                 (None, Some(true), Some(mut table)) => accept::check(&mut table, &pod).map_err(failed)?,
                 (difference, ..) => difference,
             };
-            if let Some(difference) = difference {
-                return Err(differs(format_args!("forwarding to {}", address.ip()), difference));
+            match difference {
+                Some(difference) => Err(differs(format_args!("forwarding to {}", address.ip()), difference)),
+                None => Ok(()),
             }
+        }))
+    }
+
+    /// The marks of iptables, by which answers come back through the node.
+    fn lost(call: &Call<'_, Conf>) -> Result<Vec<String>, CniError> {
+        let (conf, mut lost) = (&call.conf.own, Vec::new());
+        if conf.mappings.is_empty() {
+            return Ok(lost);
         }
-        Ok(())
+        let mut filter = open(call.raw.search_path())?;
+        for address in addresses(call) {
+            let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
+            let pod = Pod { names: names(call.attachment), conf, family, address };
+            let mut contest = contest(call);
+            with_table(&mut filter, &pod, &mut |table, backend| {
+                if backend == Backend::Iptables {
+                    let edits = iptables::edits(table, &pod, &mut contest)?;
+                    let edits = edits.iter().filter(|edit| iptables::is_of_marks(edit));
+                    lost.extend(edits.map(|edit| format!("this is lost: {}", table.command(edit))));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(lost)
     }
 
     async fn del(removing: &Removing<'_, ()>) -> Vec<CniError> {

@@ -9,7 +9,7 @@ mod tables;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, differs, failed, lock};
+use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, all, differs, failed, lock};
 use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
 use interface::pod::Pod;
 use ipnetwork::IpNetwork;
@@ -112,7 +112,7 @@ impl ChainedPlugin for Sbr {
         let own = &call.conf.own;
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;
-        ips.iter().try_for_each(|ip| compare(pod, &link, own, ip))
+        all(ips.iter().map(|ip| compare(pod, &link, own, ip)))
     }
 
     async fn del(removing: &Removing<'_, Removal>) -> Vec<CniError> {

@@ -14,7 +14,9 @@ pub mod sysctls;
 
 use std::fmt;
 
-use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, differs, failed};
+use chained::{
+    Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
+};
 use cni_spec::{AddResult, CniError};
 use interface::conf::refuse_mtu_below_ipv6;
 use netops::Kernel;
@@ -99,8 +101,8 @@ impl ChainedPlugin for Tuning {
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;
         let wanted = Settings { promisc: Some(wanted.promisc == Some(true)), ..wanted };
-        compare(&link, &wanted)?;
-        sysctls::compare(&pod.netns, &own.sysctls(&call.attachment.ifname)?)
+        let sysctls = own.sysctls(&call.attachment.ifname)?;
+        all([compare(&link, &wanted), sysctls::compare(&pod.netns, &sysctls)])
     }
 
     async fn del(removing: &Removing<'_, DataDir>) -> Vec<CniError> {
@@ -169,19 +171,17 @@ fn words(settings: &Settings) -> String {
 
 fn compare(link: &Link, wanted: &Settings) -> Result<(), CniError> {
     let text = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
-    let all = [
+    let settings = [
         ("Ethernet address", wanted.mac.map(|mac| mac.to_string()), text(link.mac.map(|mac| mac.to_string()))),
         ("MTU", wanted.mtu_bytes.map(|mtu| mtu.to_string()), link.mtu_bytes.to_string()),
         ("promiscuous mode", wanted.promisc.map(|on| on.to_string()), link.promisc.to_string()),
         ("allmulti", wanted.allmulti.map(|on| on.to_string()), link.allmulti.to_string()),
         ("queue length", wanted.tx_queue_len.map(|length| length.to_string()), link.tx_queue_len.to_string()),
     ];
-    for (what, wanted, found) in all {
-        if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
-            return Err(differs(format!("link {}", link.name), format!("its {what} is {found}, not {wanted}")));
-        }
-    }
-    Ok(())
+    all(settings.into_iter().map(|(what, wanted, found)| match wanted.filter(|wanted| *wanted != found) {
+        Some(wanted) => Err(differs(format!("link {}", link.name), format!("its {what} is {found}, not {wanted}"))),
+        None => Ok(()),
+    }))
 }
 
 /// Gives the container's interface back what it had.

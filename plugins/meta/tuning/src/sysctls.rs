@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use chained::{Site, Txn, Undo, differs, failed};
+use chained::{Site, Txn, Undo, all, differs, failed};
 use cni_spec::CniError;
 use netops::sysctl::{self, Key};
 use netops::{Netns, OpError};
@@ -55,16 +55,16 @@ pub fn compare(netns: &Netns, wanted: &[(Key, String)]) -> Result<(), CniError> 
     }
     let look = || wanted.iter().map(|(key, _)| sysctl::read_strictly(key)).collect();
     let found: Vec<netops::error::Result<Option<String>>> = netns.run(look).map_err(failed)?;
-    for ((key, wanted), found) in wanted.iter().zip(found) {
+    all(wanted.iter().zip(found).map(|((key, wanted), found)| {
         // A setting that can only be written to shows nothing.
         let Some(found) = found.map_err(|error| failed(error.at(netns.path().display().to_string())))? else {
-            continue;
+            return Ok(());
         };
-        if !wanted.is_empty() && !found.split_whitespace().eq(wanted.split_whitespace()) {
-            return Err(differs(key, format!("its value is {found}, not {wanted}")));
+        match wanted.is_empty() || found.split_whitespace().eq(wanted.split_whitespace()) {
+            true => Ok(()),
+            false => Err(differs(key, format!("its value is {found}, not {wanted}"))),
         }
-    }
-    Ok(())
+    }))
 }
 
 #[derive(Debug)]

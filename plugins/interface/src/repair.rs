@@ -1,0 +1,266 @@
+//! Repair, an extension of CHECK: the steps of the plan that the node has lost are made again, on the node's side only.
+//!
+//! What is in the container's namespace stays as it is: an address may have moved into a virtual machine, and a process of the
+//! container may use the link. Each step is made whole or not at all, and one that cannot be made hides no other.
+
+use std::fmt;
+
+use cni_spec::{Attachment, CniError, Code, Interface, Repair, Repaired};
+use netops::link::{self, Link, Mac, Settings};
+use netops::txn;
+use skel::{CheckRequest, Delegate};
+
+use crate::apply::Stage;
+use crate::attach::{Asked, require_ipam};
+use crate::check::{Look, container_interface};
+use crate::erased::{self, Attach, OwnIndex, Start};
+use crate::failed;
+use crate::lease;
+use crate::plan::{Plan, Side, Step, Veth};
+use crate::plugin::{InterfacePlugin, Verb};
+use crate::pod::Pod;
+use crate::undo::{AddUndoer, OwnUndo, Undo, not_done};
+
+/// Reports how the node differs from the plan, and makes it as planned, if asked to.
+///
+/// # Errors
+/// As CHECK before it compares: code 7 without prevResult, code 107 if that does not have the container's interface.
+pub async fn repair<P: InterfacePlugin>(request: &CheckRequest<P::Conf>, how: Repair) -> Result<Repaired, CniError> {
+    require_ipam::<P>(request.conf.ipam.is_some())?;
+    let CheckRequest { attachment, netns, conf, raw } = request;
+    let start = erased::Of::<P> { verb: Verb::Check, attachment, conf, raw };
+    repair_by(&start, Asked { attachment, netns, net: &conf.net, raw }, how).await
+}
+
+async fn repair_by(start: &dyn Start, asked: Asked<'_>, how: Repair) -> Result<Repaired, CniError> {
+    let Asked { attachment, netns, net, raw } = asked;
+    let prev = asked.get_prev_result()?;
+    let mut report = Repaired::default();
+    let ipam = raw.ipam(net).filter(|_| net.cni_version.has_check());
+    if let Some(difference) = check_lease(ipam.as_ref()).await {
+        report.left.push(difference.to_string());
+    }
+    if start.is_linkless() {
+        return Ok(report);
+    }
+    let entry = container_interface(&prev, attachment.ifname.as_str(), netns)?;
+    let lease = net.ipam.as_ref().map(|_| lease::of_result(&prev, entry));
+    let pod = Pod::open(netns)?;
+    let mut plugin = start.observe(&pod)?;
+    let plan = plugin.plan(lease)?;
+    let look = Look::new(attachment, &pod, &plan.names, &prev, entry, raw.search_path());
+    let search_path = raw.search_path();
+    let mut mender = Mender { start, attachment, pod: &pod, plan: &plan, entry, search_path, look, report };
+    match how {
+        Repair::Show => mender.show(&mut *plugin),
+        Repair::Write => mender.write(&mut *plugin).await,
+    }
+    Ok(mender.finish())
+}
+
+async fn check_lease(ipam: Option<&Delegate<'_>>) -> Option<CniError> {
+    ipam?.check().await.err()
+}
+
+/// A repair under way.
+struct Mender<'a> {
+    start: &'a dyn Start,
+    attachment: &'a Attachment,
+    pod: &'a Pod,
+    plan: &'a Plan<OwnIndex>,
+    entry: &'a Interface,
+    search_path: &'a str,
+    look: Look<'a>,
+    report: Repaired,
+}
+
+impl Mender<'_> {
+    fn show(&mut self, plugin: &mut dyn Attach) {
+        for step in &self.plan.steps {
+            let Err(difference) = self.difference(step, plugin) else { continue };
+            match self.may_make(step) {
+                true => self.report.repaired.push(difference.to_string()),
+                false => self.report.left.push(difference.to_string()),
+            }
+        }
+    }
+
+    async fn write(&mut self, plugin: &mut dyn Attach) {
+        // Whether a restriction of the port could not be made: then it stays down.
+        let mut is_open = false;
+        for step in &self.plan.steps {
+            let Err(difference) = self.difference(step, plugin) else { continue };
+            let stays = is_open && matches!(step, Step::Up(Side::Host));
+            if stays || !self.may_make(step) {
+                self.report.left.push(difference.to_string());
+                continue;
+            }
+            let made = self.make(step, plugin).await;
+            self.look.forget_node();
+            match (made, self.difference(step, plugin)) {
+                (_, Ok(())) => {
+                    self.report.repaired.push(difference.to_string());
+                    continue;
+                }
+                (Ok(()), Err(still)) if still.msg == difference.msg => self.report.left.push(still.to_string()),
+                (Ok(()), Err(still)) => {
+                    self.report.repaired.push(difference.to_string());
+                    self.report.left.push(still.to_string());
+                }
+                (Err(error), Err(_)) => self.report.left.push(format!("{difference}; {error}")),
+            }
+            is_open |= matches!(step, Step::SpoofGuard(_) | Step::JoinVlans(_) | Step::Port(_));
+        }
+    }
+
+    /// The report, with the routes to the container's subnets compared, and each sentence once.
+    fn finish(mut self) -> Repaired {
+        if let Err(difference) = self.look.prefixes() {
+            self.report.left.push(difference.to_string());
+        }
+        for list in [&mut self.report.repaired, &mut self.report.left] {
+            let mut seen: Vec<String> = Vec::new();
+            list.retain(|sentence| {
+                let is_new = !seen.contains(sentence);
+                seen.push(sentence.clone());
+                is_new
+            });
+        }
+        self.report
+    }
+
+    fn difference(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+        match step {
+            Step::Forward { ipv6 } => self.look.forwards(*ipv6),
+            step => step.check(&mut self.look, plugin),
+        }
+    }
+
+    /// Whether the step is on the node, and the links that it needs are there.
+    fn may_make(&mut self, step: &Step<OwnIndex>) -> bool {
+        match step {
+            Step::Own(own) => own.is_on_node,
+            Step::Veth(_) => self.look.kind("veth").is_ok() && !self.is_elsewhere(),
+            Step::SpoofGuard(_)
+            | Step::JoinVlans(_)
+            | Step::Port(_)
+            | Step::Addresses(Side::Host, _)
+            | Step::Up(Side::Host)
+            | Step::Routes(Side::Host, _)
+            | Step::OnlyRoutes(Side::Host, _) => self.look.host_link().is_ok(),
+            Step::Masquerade(..) | Step::Forward { .. } => true,
+            Step::Create(_)
+            | Step::RefuseAdvertisements
+            | Step::LeaveDefaultVlan
+            | Step::Sysctls(_)
+            | Step::ArpNotify
+            | Step::Addresses(Side::Container, _)
+            | Step::Up(Side::Container)
+            | Step::StayDown
+            | Step::Routes(Side::Container, _)
+            | Step::OnlyRoutes(Side::Container, _)
+            | Step::DeleteRoutes(..)
+            | Step::AwaitUp(_)
+            | Step::AwaitAddresses(_) => false,
+        }
+    }
+
+    /// Whether the host's end is missing, or a port of another link, to which only an administrator can have moved it.
+    fn is_elsewhere(&mut self) -> bool {
+        let master = self.look.master.as_ref().map(|master| master.index);
+        self.look.host_link().map_or(true, |link| link.master.is_some() && link.master != master)
+    }
+
+    /// Makes one step, or changes nothing.
+    async fn make(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+        let Self { start, attachment, pod, search_path, .. } = *self;
+        let (made, is_left) = Default::default();
+        let undoer = AddUndoer { attachment, pod, link: start.link(), ipam: None, search_path, made, is_left };
+        let (host_link, master) = (self.look.host_link().ok().cloned(), self.look.master.clone());
+        let done = txn::run(&undoer, skel::interrupted(), async |txn| {
+            let mut stage = Stage::new(self.attachment, self.pod, &self.plan.names, txn, &undoer);
+            (stage.host_link, stage.master) = (host_link, master);
+            match step {
+                Step::Veth(veth) => self.rejoin(veth, &mut stage, plugin).await?,
+                Step::Own(own) => plugin.mend(*own, &mut stage).await?,
+                Step::Addresses(Side::Host, _) | Step::Routes(Side::Host, _) | Step::OnlyRoutes(Side::Host, _) => {
+                    add_missing(step, &mut stage, plugin).await?;
+                }
+                step => self.as_made(step).apply(&mut stage, plugin).await?,
+            }
+            stage.flush()
+        });
+        done.await.map_err(not_done)
+    }
+
+    /// Has the host's end up, and as the port that it was. Where its frames are restricted it is down until they are.
+    async fn rejoin(&self, veth: &Veth, stage: &mut Stage<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+        let host = &self.pod.host;
+        let link = stage.link(Side::Host)?.clone();
+        let up = |up| Settings { up: Some(up), ..Settings::default() };
+        let set = |settings: &Settings| host.run(link::set(&(&link).into(), settings)).map_err(failed);
+        let master = stage.master.as_ref().map(|master| master.index).filter(|_| veth.master.is_some());
+        if let Some(master) = master.filter(|master| link.master != Some(*master)) {
+            stage.txn.push(Undo::Own(Box::new(PutBack(link.clone()))));
+            if !veth.up {
+                set(&up(false))?;
+            }
+            set(&Settings { master: Some(master), ..Settings::default() })?;
+            let of_port = |step: &&Step<OwnIndex>| {
+                matches!(step, Step::SpoofGuard(_) | Step::LeaveDefaultVlan | Step::JoinVlans(_) | Step::Port(_))
+            };
+            for step in self.plan.steps.iter().filter(of_port) {
+                self.as_made(step).apply(stage, plugin).await?;
+            }
+            stage.flush()?;
+        }
+        set(&up(true))
+    }
+
+    /// The step as ADD made it: CHECK's plan does not know which Ethernet address the container got.
+    fn as_made(&self, step: &Step<OwnIndex>) -> Step<OwnIndex> {
+        match step {
+            Step::SpoofGuard(None) => Step::SpoofGuard(self.entry.mac.parse::<Mac>().ok()),
+            step => step.clone(),
+        }
+    }
+}
+
+/// Adds the addresses or routes of a step one by one; what is there stays.
+async fn add_missing(step: &Step<OwnIndex>, stage: &mut Stage<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+    let each: Vec<Step<OwnIndex>> = match step {
+        Step::Addresses(side, all) => all.iter().map(|one| Step::Addresses(*side, vec![*one])).collect(),
+        Step::Routes(side, all) | Step::OnlyRoutes(side, all) => {
+            all.iter().map(|one| Step::OnlyRoutes(*side, vec![one.clone()])).collect()
+        }
+        step => vec![step.clone()],
+    };
+    for one in each {
+        one.apply(stage, plugin).await?;
+        match stage.flush() {
+            Err(error) if error.code == Code::EXISTS => {}
+            flushed => flushed?,
+        }
+    }
+    Ok(())
+}
+
+/// Gives a host's end its former master and state back.
+#[derive(Debug)]
+struct PutBack(Link);
+
+impl fmt::Display for PutBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "link {} as before", self.0.name)
+    }
+}
+
+impl OwnUndo for PutBack {
+    fn run(&self, pod: &Pod) -> Result<(), String> {
+        let Self(link) = self;
+        let master = Settings { master: Some(link.master.unwrap_or_default()), ..Settings::default() };
+        let up = Settings { up: Some(link.up), ..Settings::default() };
+        let put_back = [master, up].iter().try_for_each(|settings| pod.host.run(link::set(&link.into(), settings)));
+        put_back.map_err(|error| error.to_string())
+    }
+}
