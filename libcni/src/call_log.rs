@@ -1,7 +1,7 @@
 //! The runtime's log of calls: a record for each operation. Off unless [`crate::Builder::call_log`] was called.
 
 use crate::versions::VersionInfo;
-use crate::{AttachmentId, NetworkConf, Runtime};
+use crate::{AttachmentId, NetworkConf, PluginRepair, Runtime};
 use call_log::{By, Record, Sink, Step};
 use cni_spec::{AddResult, Code, Command};
 use std::cell::RefCell;
@@ -127,6 +127,7 @@ pub(crate) trait Outcome {
 
 impl Outcome for () {}
 impl Outcome for BTreeSet<String> {}
+impl Outcome for Option<Vec<PluginRepair>> {}
 impl Outcome for VersionInfo {}
 impl Outcome for AddResult {
     fn addresses(&self) -> Vec<String> {

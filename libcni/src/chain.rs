@@ -10,9 +10,10 @@ use crate::error::{Error, PluginError};
 use crate::limits::Limits;
 use crate::namespace::{self, Namespace};
 use crate::plugin_object::PluginObject;
+use crate::repair::PluginRepair;
 use crate::{AbsenceErrors, DelErrors, Runtime};
 use cni_spec::exec::CallEnv;
-use cni_spec::{AddResult, CniError, Code, Command, SpecVersion};
+use cni_spec::{AddResult, CniError, Code, Command, Repair, Repaired, SpecVersion};
 use nix::unistd::{AccessFlags, access};
 use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
@@ -62,6 +63,31 @@ impl<'a> Chain<'a> {
                 .map_err(|failure| self.plugin_error(plugin, failure.error))?;
         }
         Ok(())
+    }
+
+    /// CHECK that repairs. Continues after errors: what one plugin cannot repair hides nothing of the others.
+    pub(crate) async fn repair(
+        &self,
+        attachment: &Attachment,
+        prev_result: Option<&str>,
+        how: Repair,
+    ) -> Result<Vec<PluginRepair>, Error> {
+        let mut repairs = Vec::new();
+        for (plugin, executable) in self.network.plugins.iter().zip(&self.find_executables()?) {
+            let added = Added { prev_result, attachment: Some(attachment), repair: Some(how), ..Added::default() };
+            let stdin = derive::stdin(self.network, plugin, &added);
+            let env = self.env_of(attachment);
+            let answer = self.make(plugin, executable, env, &stdin).await.map_err(|failure| failure.error);
+            if let Err(error) = &answer
+                && error.code == Code::INTERRUPTED
+            {
+                return Err(self.plugin_error(plugin, error.clone()));
+            }
+            let outcome = answer.and_then(|stdout| Repaired::parse(&stdout));
+            let outcome = outcome.map_err(|error| self.plugin_error(plugin, error));
+            repairs.push(PluginRepair { plugin: plugin.plugin_type.to_string(), outcome });
+        }
+        Ok(repairs)
     }
 
     /// DEL, backward.
@@ -148,14 +174,17 @@ impl<'a> Chain<'a> {
             plugin,
             &Added { prev_result, attachment: Some(attachment), ..Added::default() },
         );
-        let env = CallEnv {
+        self.make(plugin, executable, self.env_of(attachment), &stdin).await
+    }
+
+    fn env_of(&self, attachment: &Attachment) -> CallEnv {
+        CallEnv {
             container_id: attachment.id.container_id.to_string(),
             netns: self.netns(attachment).to_owned(),
             ifname: attachment.id.ifname.to_string(),
             args: attachment.args.to_string(),
             ..self.env()
-        };
-        self.make(plugin, executable, env, &stdin).await
+        }
     }
 
     async fn call_for_network(&self, plugin: &PluginObject, added: &Added<'_>) -> Result<(), CniError> {

@@ -5,7 +5,7 @@ use crate::attachment::{Attachment, AttachmentId};
 use crate::conflist::NetworkConf;
 use crate::plugin_object::PluginObject;
 use crate::raw::{ObjectWriter, quote};
-use cni_spec::collection;
+use cni_spec::{Repair, collection, repair};
 
 /// The keys that a call adds to a plugin's object.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Added<'a> {
     pub(crate) valid: Option<&'a [AttachmentId]>,
     /// GC after a look at the node: the attachments that were there.
     pub(crate) seen: Option<&'a [AttachmentId]>,
+    /// CHECK: what it is to repair.
+    pub(crate) repair: Option<Repair>,
 }
 
 /// The config for one call of one plugin. Keys that this library does not set keep their original bytes.
@@ -29,6 +31,7 @@ pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<
             || runtime_config.is_some() && is("runtimeConfig")
             || added.prev_result.is_some() && is("prevResult")
             || added.valid.is_some() && (collection::VALID.into_iter().any(is) || is(collection::SEEN))
+            || added.repair.is_some() && is(repair::REPAIR)
     };
     let mut object = ObjectWriter::new();
     object.text("cniVersion", &network.cni_version);
@@ -48,6 +51,9 @@ pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<
     }
     if let Some(seen) = added.seen {
         object.raw(collection::SEEN, &attachments(seen));
+    }
+    if let Some(repair) = added.repair {
+        object.text(repair::REPAIR, repair.as_str());
     }
     object.finish()
 }

@@ -29,7 +29,7 @@ pub fn stdin(
     attachment: Option<&Attachment>,
     valid: Option<&[AttachmentId]>,
 ) -> Vec<u8> {
-    derive::stdin(network, plugin, &Added { prev_result, attachment, valid, seen: None })
+    derive::stdin(network, plugin, &Added { prev_result, attachment, valid, ..Added::default() })
 }
 
 /// Reads a cache file under this attachment's name.
