@@ -7,6 +7,7 @@ mod gc;
 mod leftovers;
 mod plan;
 mod remedies;
+mod repair;
 mod show;
 mod sick;
 mod tour;

@@ -121,6 +121,9 @@ pub(crate) enum Verb {
     Del(Target),
     /// Forget an attachment in the cache that has nothing on the node, without calling a plugin
     Forget(Target),
+    /// Write anew what the node has lost of containers that live, as after a flush of the packet filter; nothing that is right
+    /// is changed, and nothing in a container
+    Repair(Repair),
     /// Remove what belongs to no attachment; those whose namespace still exists are kept
     Gc(Gc),
     /// Report whether a network can take containers
@@ -362,6 +365,17 @@ pub(crate) struct Gc {
     #[arg(long)]
     pub(crate) force: bool,
     /// Only show what would be kept and deleted
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// What is repaired.
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// Network, by name, or the path of its file (with a /) [default: all that the cache has attachments of]
+    #[arg(add = ArgValueCompleter::new(completing::networks))]
+    pub(crate) network: Option<String>,
+    /// Only show what would be repaired
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

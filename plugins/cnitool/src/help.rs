@@ -30,6 +30,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("The namespace is gone, and was another container's", "cnitool del pods /run/netns/c1 --container-id 4f5e6d7c"),
     ]),
     ("forget", &[("", "cnitool forget pods /run/netns/c1 --container-id 4f5e6d7c")]),
+    ("repair", &[
+        ("What the node has lost, after a reload of the firewall", "cnitool repair --dry-run"),
+        ("", "cnitool repair pods"),
+    ]),
     ("gc", &[
         ("What would go, and what stays", "cnitool gc pods --dry-run"),
         ("Keep two containers, and remove all others of the cache", "cnitool gc pods --keep 4f5e6d7c --keep 7c8b9a0d/eth1"),

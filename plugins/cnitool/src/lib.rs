@@ -19,6 +19,7 @@ mod output;
 mod planning;
 mod preview;
 mod progress;
+mod repair;
 mod schema;
 mod settings;
 mod show;
@@ -87,6 +88,7 @@ fn working(verb: &Verb) -> Option<&'static str> {
         Verb::Add(_) => "add",
         Verb::Check(_) => "check",
         Verb::Del(_) => "del",
+        Verb::Repair(_) => "repair",
         Verb::Gc(_) => "gc",
         Verb::Status(_) => "status",
         Verb::Version { .. } => "version",
@@ -160,6 +162,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Check(target) => verbs::check(&settings, target).await,
         Verb::Del(target) => verbs::del(&settings, target).await,
         Verb::Forget(target) => gc::forget(&settings, target).await,
+        Verb::Repair(words) => repair::run(&settings, words, output).await,
         Verb::Gc(words) => gc::run(&settings, words, Some(output)).await,
         Verb::Status(network) => verbs::status(&settings, &network.network, output).await,
         Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,

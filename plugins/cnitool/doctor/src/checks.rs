@@ -27,7 +27,7 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
         let what = format!("CHECK of {}/{} fails", id.container_id, id.ifname);
         let mut finding = Kind::CheckFails.finding(Level::Error, Some(entry.network.as_str()), what);
         finding.evidence = error.with_causes().lines().map(str::to_owned).collect();
-        "Mend what it names, or start the container anew.".clone_into(&mut finding.remedy);
+        finding.remedy = format!("cnitool repair {}", entry.network);
         Some(finding)
     };
     let entries = stream::iter(listing.cached.into_iter().filter(is_there));

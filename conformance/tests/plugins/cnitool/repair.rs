@@ -1,0 +1,432 @@
+//! `cnitool repair`: what a node has lost of a container that lives comes back, and its traffic with it; what is right stays.
+
+use super::{LINKED, Tour, UNSHARE};
+use crate::configs::ip;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+use testns::{Container, Namespace, Remains, Transport, exchange};
+
+const LONG: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_millis(300);
+const PORTS: &str = r#"{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}"#;
+
+/// A node with a container of network `office`, and a machine beyond the node that knows no way to containers.
+struct Site {
+    tour: Tour,
+    remote: Namespace,
+    pod: Container,
+}
+
+/// A command that someone has run on the node.
+fn sh(on: &Namespace, script: &str) {
+    let status = on.enter(|| Command::new("sh").args(["-ec", script]).status()).unwrap();
+    assert!(status.success(), "{script}");
+}
+
+impl Site {
+    /// The list's plugins; `SUBNET` in the text is that of the test, without its last byte.
+    fn new(plugins: &Value) -> Self {
+        Self::of("1.1.0", plugins)
+    }
+
+    fn of(version: &str, plugins: &Value) -> Self {
+        let tour = Tour::new();
+        assert!(tour.install(LINKED).status.success());
+        testns::write_executable(tour.bin_dir.join("theirs"), THEIRS).unwrap();
+        let list = json!({"cniVersion": version, "name": "office", "plugins": plugins});
+        let number = tour.subnet.rsplit('.').next().unwrap();
+        let list = list.to_string().replace("SUBNET6", &format!("fd00:207:{number}:")).replace("SUBNET", &tour.subnet);
+        std::fs::write("/etc/cni/net.d/10-office.conflist", list).unwrap();
+        let remote = tour.node.remote("remote");
+        tour.node.host().add_veth("uplink", &remote, "eth0");
+        remote.add_address("eth0", "192.0.2.2/24");
+        tour.node.host().add_address("uplink", "192.0.2.1/24");
+        let pod = tour.node.container();
+        let site = Self { tour, remote, pod };
+        site.add(&site.pod);
+        let host = site.tour.node.host();
+        host.wait_until_settled("uplink");
+        host.wait_for_addresses();
+        site
+    }
+
+    fn add(&self, pod: &Container) {
+        self.tour.cnitool(&["--cap-args", PORTS, "add", "office", &pod.namespace().path().display().to_string()]);
+    }
+
+    fn run(&self, words: &[&str]) -> (Option<i32>, Vec<Value>) {
+        let words = [&["--json", "repair"], words].concat();
+        let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &words);
+        let rows = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        (output.status.code(), rows)
+    }
+
+    fn check(&self) -> Output {
+        let netns = self.pod.namespace().path().display().to_string();
+        self.tour.run(&self.tour.bin_dir.join("cnitool"), &["check", "office", &netns])
+    }
+
+    /// Whether the container reaches the machine beyond, under the node's address.
+    fn gets_out(&self, within: Duration) -> bool {
+        let seen = exchange(Transport::Tcp, self.pod.namespace(), (&self.remote, ip("192.0.2.2")), within);
+        seen.is_ok_and(|seen| seen.ip() == ip("192.0.2.1"))
+    }
+
+    /// Whether the machine beyond reaches the container by the node's port.
+    fn gets_in(&self, within: Duration) -> bool {
+        let server = self.pod.namespace().enter(|| TcpListener::bind("0.0.0.0:80")).unwrap();
+        let node: SocketAddr = "192.0.2.1:8080".parse().unwrap();
+        let Ok(mut client) = self.remote.enter(|| TcpStream::connect_timeout(&node, within)) else { return false };
+        let (mut served, _) = server.accept().unwrap();
+        served.write_all(b"x").unwrap();
+        client.set_read_timeout(Some(LONG)).unwrap();
+        client.read_exact(&mut [0]).is_ok()
+    }
+
+    /// Whether the node reaches the container itself.
+    fn is_reached(&self, within: Duration) -> bool {
+        self.tour.node.host().pings(ip(&self.tour.address(2)), within)
+    }
+
+    fn works(&self, way: Way, within: Duration) -> bool {
+        match way {
+            Way::Out => self.gets_out(within),
+            Way::In => self.gets_in(within),
+            Way::FromNode => self.is_reached(within),
+        }
+    }
+
+    fn veth(&self) -> String {
+        let links = self.tour.node.host().links();
+        links.into_iter().find(|link| link.kind == "veth" && link.alias.is_some()).expect("a veth with a mark").name
+    }
+}
+
+/// A plugin of another make, whose CHECK fails while a file is there.
+const THEIRS: &str = r#"#!/bin/sh
+case $CNI_COMMAND in
+ADD) sed 's/.*"prevResult"://; s/}$//';;
+CHECK) [ -e /run/broken ] && echo '{"code": 107, "msg": "it is broken"}' && exit 1;;
+esac
+exit 0
+"#;
+
+/// The traffic that a loss ends.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Out,
+    In,
+    FromNode,
+}
+
+const WAYS: [Way; 3] = [Way::Out, Way::In, Way::FromNode];
+
+fn bridge() -> Value {
+    json!([
+        {"type": "bridge", "bridge": "office0", "isDefaultGateway": true, "ipMasq": true,
+         "ipam": {"type": "host-local", "ranges": [[{"subnet": "SUBNET.0/24"}], [{"subnet": "SUBNET6:/64"}]]}},
+        {"type": "firewall", "backend": "iptables"},
+        {"type": "portmap", "acceptForwarded": true, "capabilities": {"portMappings": true}}])
+}
+
+fn ptp() -> Value {
+    json!([{"type": "ptp", "ipMasq": true,
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": "SUBNET.0/24"}], [{"subnet": "SUBNET6:/64"}]],
+                     "routes": [{"dst": "0.0.0.0/0"}]}},
+           {"type": "portmap", "capabilities": {"portMappings": true}}])
+}
+
+/// The loss as commands, `VETH` being the host's end, and what no longer works.
+#[track_caller]
+fn comes_back(site: &Site, loss: &str, broken: Way) {
+    let host = site.tour.node.host();
+    host.wait_for_addresses();
+    let before = host.snapshot();
+    sh(host, &loss.replace("VETH", &site.veth()));
+    assert!(!site.works(broken, SHORT), "{loss}: {broken:?} still works");
+    let lost = host.snapshot();
+    let (code, shown) = site.run(&["office", "--dry-run"]);
+    assert_eq!(code, Some(0), "{loss}: {shown:?}");
+    let verdicts = |rows: &[Value], verdict: &str| rows.iter().filter(|row| row["verdict"] == verdict).count();
+    assert!(verdicts(&shown, "would be repaired") > 0 && verdicts(&shown, "left") == 0, "{loss}: {shown:?}");
+    assert_eq!(testns::changes(&lost, &host.snapshot()), "", "{loss}: --dry-run has changed the node");
+    let (code, rows) = site.run(&["office"]);
+    assert_eq!(code, Some(0), "{loss}: {rows:?}");
+    assert!(verdicts(&rows, "repaired") > 0 && verdicts(&rows, "left") == 0, "{loss}: {rows:?}");
+    for way in WAYS {
+        assert!(site.works(way, LONG), "{loss}: {way:?} does not work after {rows:?}");
+    }
+    let check = site.check();
+    assert!(check.status.success(), "{loss}: {check:?}");
+    // Links get other numbers, and a policy that was set by hand may be gone: the rules are those of before.
+    let after = testns::changes(&before, &host.snapshot());
+    let rules: Vec<&str> = after.lines().filter(|line| line.contains("nft rule")).collect();
+    assert_eq!(rules, [""; 0], "{loss}: other rules than before");
+}
+
+#[track_caller]
+fn losses_come_back(plugins: &Value, losses: &[(&str, Way)]) {
+    let site = Site::new(plugins);
+    for way in WAYS {
+        assert!(site.works(way, LONG), "{way:?}");
+    }
+    for (loss, broken) in losses {
+        comes_back(&site, loss, *broken);
+    }
+}
+
+const BRIDGE_LOSSES: [(&str, Way); 9] = [
+    ("nft flush ruleset", Way::Out),
+    ("iptables -t nat -F && ip6tables -t nat -F", Way::Out),
+    ("iptables -P FORWARD DROP && iptables -F FORWARD && iptables -F CNI-FORWARD", Way::Out),
+    (
+        "for c in $(iptables-save -t nat | sed -n 's/^:\\(CNI-[DH][^ ]*\\) .*/\\1/p'); do iptables -t nat -F $c; done",
+        Way::In,
+    ),
+    ("ip link del office0", Way::FromNode),
+    ("ip addr flush dev office0", Way::Out),
+    ("ip link set office0 down", Way::FromNode),
+    ("ip link set VETH nomaster", Way::FromNode),
+    ("ip link set VETH down", Way::FromNode),
+];
+
+const PTP_LOSSES: [(&str, Way); 3] = [
+    ("ip route flush dev VETH && ip addr flush dev VETH", Way::FromNode),
+    ("ip link set VETH down", Way::FromNode),
+    ("nft flush ruleset", Way::In),
+];
+
+fn has_programs() -> bool {
+    let has = |program: &str| Command::new(program).arg("-V").output().is_ok();
+    let has = has("iptables-save") && has("nft") && Path::new(UNSHARE).exists();
+    if !has {
+        crate::subjects::skip("iptables, nft or unshare is not installed");
+    }
+    has
+}
+
+#[test]
+fn what_a_bridge_network_loses_comes_back() {
+    if !has_programs() {
+        return;
+    }
+    losses_come_back(&bridge(), &BRIDGE_LOSSES);
+}
+
+#[test]
+fn what_a_ptp_network_loses_comes_back() {
+    if !has_programs() {
+        return;
+    }
+    losses_come_back(&ptp(), &PTP_LOSSES);
+}
+
+/// All at once, with a second container whose own rules and port are lost, too.
+#[test]
+fn two_containers_that_have_lost_all_come_back_with_their_addresses() {
+    if !has_programs() {
+        return;
+    }
+    let site = Site::new(&bridge());
+    let second = site.tour.node.container();
+    let netns = second.namespace().path().display().to_string();
+    site.tour.cnitool(&["add", "office", &netns]);
+    let addresses = || [&site.pod, &second].map(|pod| pod.namespace().global_addresses("eth0"));
+    let mac = site.tour.node.host().link("office0").mac;
+    let before = addresses();
+    sh(site.tour.node.host(), "nft flush ruleset && ip link del office0 && sysctl -qw net.ipv4.ip_forward=0");
+    let (code, rows) = site.run(&[]);
+    assert_eq!(code, Some(0), "{rows:?}");
+    assert!(site.gets_out(LONG) && site.gets_in(LONG));
+    second.namespace().ping(ip(&site.tour.address(2)));
+    assert_eq!((addresses(), site.tour.node.host().link("office0").mac), (before, mac));
+    let check = site.check();
+    assert!(check.status.success(), "{check:?}");
+    site.tour.cnitool(&["check", "office", &netns]);
+}
+
+/// Also where nothing is compared: the file of the cache, its time included, and rules of others beside ours.
+#[test]
+fn on_a_node_that_has_lost_nothing_nothing_changes() {
+    for plugins in [bridge(), ptp()] {
+        let site = Site::new(&plugins);
+        let gone = site.tour.node.container();
+        site.tour.cnitool(&["add", "office", &gone.namespace().path().display().to_string()]);
+        drop(gone.leave(Remains::Gone));
+        site.tour.node.settle(Duration::from_secs(60));
+        site.tour.node.remember();
+        let (code, rows) = site.run(&[]);
+        assert_eq!(code, Some(0), "{rows:?}");
+        let verdicts: Vec<&Value> = rows.iter().map(|row| &row["verdict"]).collect();
+        assert_eq!(verdicts, ["as ADD left it", "left alone"], "{rows:?}");
+        site.tour.node.assert_as_before_except(|line| line.contains("/var/lib/cni/locks"));
+        let entries = || std::fs::read_dir("/var/lib/cni/results").unwrap().count();
+        assert_eq!(entries(), 2);
+    }
+}
+
+/// The rules and links of such a container are garbage, which is not written anew.
+#[test]
+fn a_container_that_is_gone_is_left_alone() {
+    let site = Site::new(&bridge());
+    let Site { tour, remote, pod } = site;
+    drop(pod.leave(Remains::Gone));
+    tour.node.settle(Duration::from_secs(60));
+    tour.node.host().flush_nft();
+    let site = Site { pod: tour.node.container(), tour, remote };
+    site.tour.node.remember();
+    let (code, rows) = site.run(&["office"]);
+    assert_eq!((code, rows.len()), (Some(0), 1), "{rows:?}");
+    let verdict = (&rows[0]["verdict"], &rows[0]["difference"]);
+    assert_eq!(verdict, (&json!("left alone"), &json!("its namespace is gone")));
+    site.tour.node.assert_as_before_except(|line| line.contains("/var/lib/cni/locks"));
+}
+
+/// What is in the container stays as it is, and the answer says what to do.
+#[test]
+fn what_a_container_has_lost_itself_is_named_and_left() {
+    let site = Site::new(&bridge());
+    let inside = site.pod.namespace();
+    inside.delete_address("eth0", &format!("{}/24", site.tour.address(2)));
+    let before = inside.snapshot();
+    let output = site.tour.run(&site.tour.bin_dir.join("cnitool"), &["repair", "office"]);
+    assert_eq!(output.status.code(), Some(1));
+    let (said, table) = (String::from_utf8(output.stderr).unwrap(), String::from_utf8(output.stdout).unwrap());
+    assert!(said.contains("cannot repair all of 1 of 1 attachments: start those containers anew"), "{said}");
+    assert!(table.contains(&format!("address {}/24 is not found", site.tour.address(2))), "{table}");
+    assert_eq!(testns::changes(&before, &inside.snapshot()), "");
+}
+
+/// A port that must carry one VLAN only gets up when it does.
+#[test]
+fn a_port_of_a_vlan_comes_back_into_its_vlan_only() {
+    if !testns::Feature::BridgeVlanFiltering.or_skip() {
+        return;
+    }
+    let site = Site::new(&json!([{"type": "bridge", "bridge": "office0", "isDefaultGateway": true, "vlan": 100,
+        "ipam": {"type": "host-local", "subnet": "SUBNET.0/24"}}]));
+    let host = site.tour.node.host();
+    let before = host.port_vlans();
+    assert!(site.is_reached(LONG));
+    host.delete_link("office0");
+    assert!(!site.is_reached(SHORT));
+    let (code, rows) = site.run(&["office"]);
+    assert_eq!(code, Some(0), "{rows:?}");
+    assert!(site.is_reached(LONG), "{rows:?}");
+    let without_index = |vlans: Vec<testns::PortVlan>| {
+        let mut lines: Vec<String> = vlans.iter().map(|vlan| format!("{vlan:?}")).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(without_index(host.port_vlans()), without_index(before));
+}
+
+/// A bridge that another network has given another address is not changed.
+#[test]
+fn a_gateway_in_whose_way_another_address_is_is_left() {
+    let site = Site::new(&bridge());
+    let host = site.tour.node.host();
+    host.delete_addresses("office0");
+    host.add_address("office0", "10.99.0.1/24");
+    let (code, rows) = site.run(&["office"]);
+    assert_eq!(code, Some(1), "{rows:?}");
+    let left: Vec<&Value> = rows.iter().filter(|row| row["verdict"] == "left").collect();
+    assert!(left[0]["difference"].as_str().unwrap().contains("it has address 10.99.0.1/24 already"), "{rows:?}");
+    assert_eq!(host.global_addresses("office0"), ["10.99.0.1/24"]);
+}
+
+/// Plugins of others get CHECK and no other verb.
+#[test]
+fn a_plugin_of_another_make_compares_only() {
+    let mut plugins = bridge();
+    plugins.as_array_mut().unwrap().push(json!({"type": "theirs"}));
+    let site = Site::new(&plugins);
+    let (code, rows) = site.run(&["office"]);
+    let known = json!("the plugin is of another make and repairs nothing; its CHECK finds no difference");
+    assert_eq!((code, rows.len()), (Some(0), 1), "{rows:?}");
+    assert_eq!((&rows[0]["plugin"], &rows[0]["difference"]), (&json!("theirs"), &known));
+    std::fs::write("/run/broken", "").unwrap();
+    site.tour.node.host().flush_nft();
+    let (code, rows) = site.run(&["office"]);
+    let last = rows.last().unwrap();
+    assert_eq!((code, &last["verdict"], &last["difference"]), (Some(1), &json!("left"), &json!("it is broken")));
+    assert!(site.gets_out(LONG), "{rows:?}");
+}
+
+/// Versions without CHECK, too: a repair is no verb of the specification.
+#[test]
+fn a_network_of_an_old_version_is_repaired() {
+    let mut plugins = bridge();
+    plugins.as_array_mut().unwrap().retain(|plugin| plugin["type"] != "firewall");
+    let site = Site::of("0.3.1", &plugins);
+    site.tour.node.host().flush_nft();
+    site.tour.node.host().delete_link("office0");
+    let (code, rows) = site.run(&["office"]);
+    assert_eq!(code, Some(0), "{rows:?}");
+    assert!(site.gets_out(LONG) && site.gets_in(LONG), "{rows:?}");
+}
+
+#[test]
+fn limits_of_bandwidth_come_back() {
+    if !testns::Feature::Ifb.or_skip() {
+        return;
+    }
+    let mut plugins = bridge();
+    plugins.as_array_mut().unwrap().push(json!({"type": "bandwidth", "ingressRate": 8_000_000,
+        "ingressBurst": 8_000_000, "egressRate": 8_000_000, "egressBurst": 8_000_000}));
+    let site = Site::new(&plugins);
+    site.tour.node.host().clear_qdiscs(&site.veth());
+    assert!(!site.check().status.success());
+    let (code, rows) = site.run(&["office"]);
+    assert_eq!(code, Some(0), "{rows:?}");
+    assert!(site.check().status.success() && site.gets_out(LONG), "{rows:?}");
+}
+
+/// An administrator has moved it.
+#[test]
+fn a_port_of_another_bridge_stays_there() {
+    let site = Site::new(&bridge());
+    let (host, veth) = (site.tour.node.host(), site.veth());
+    host.add_link("other0", "bridge");
+    host.set_master(&veth, "other0");
+    let (code, rows) = site.run(&["office"]);
+    assert_eq!((code, host.link(&veth).master.as_deref()), (Some(1), Some("other0")), "{rows:?}");
+}
+
+/// Doctor's help is a command, and mends what it is about.
+#[test]
+fn the_help_of_a_check_that_fails_mends_it() {
+    let site = Site::new(&bridge());
+    site.tour.node.host().flush_nft();
+    let doctor = || {
+        let output = site.tour.run(&site.tour.bin_dir.join("cnitool"), &["doctor", "--check", "--json"]);
+        let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        findings.into_iter().find(|finding| finding["kind"] == "check-fails")
+    };
+    let finding = doctor().expect("a finding about CHECK");
+    let help = finding["remedy"].as_str().unwrap();
+    assert_eq!(help, "cnitool repair office");
+    site.tour.cnitool(&help.split(' ').skip(1).collect::<Vec<_>>());
+    assert_eq!(doctor(), None);
+}
+
+/// CHECK names all that a plugin misses, the first as before.
+#[test]
+fn check_names_all_differences() {
+    let site = Site::new(&bridge());
+    let veth = site.veth();
+    sh(site.tour.node.host(), "ip link del office0");
+    let output = site.check();
+    let said = String::from_utf8(output.stderr).unwrap();
+    for part in [
+        "bridge office0 is not as ADD left it: it is not found",
+        &format!("link {veth} is not as ADD left it: it is no port of bridge office0"),
+        "interface office0 is not as ADD left it: it is not found",
+    ] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+}

@@ -1,0 +1,117 @@
+//! `cnitool repair`: what the node has lost of containers that live is written anew, attachment by attachment.
+
+use crate::args::Repair as Words;
+use crate::output::{Output, Table};
+use crate::settings::Settings;
+use anyhow::bail;
+use libcni::cni_spec::{Repair, Repaired};
+use libcni::{AttachmentId, Cached, Error, Namespace, PluginRepair};
+use serde_json::json;
+
+/// The verdict about what stays as it is and must not.
+const LEFT: &str = "left";
+
+/// Repairs the attachments in the cache, the oldest first: of two containers with one host port the first keeps it.
+pub(crate) async fn run(settings: &Settings, words: &Words, output: Output) -> anyhow::Result<()> {
+    let named = words.network.as_ref().map(|name| settings.known(name)).transpose()?.map(|known| known.conf);
+    let listing = settings.runtime.cache().list(settings.container()?.as_ref())?;
+    for file in &listing.passed_over {
+        tracing::warn!("{file}");
+    }
+    let mut cached = listing.cached;
+    cached.retain(|cached| named.as_ref().is_none_or(|network| cached.network.as_str() == network.name));
+    cached.sort_by_key(Cached::written);
+    if cached.is_empty() {
+        let of = named.map_or(String::new(), |network| format!(" of network {}", network.name));
+        tracing::warn!("the cache has no attachment{of}: there is nothing to repair");
+    }
+    let how = if words.dry_run { Repair::Show } else { Repair::Write };
+    let mut table = Table::new(&["network", "container", "ifname", "verdict", "plugin", "difference"]);
+    let mut unrepaired = 0;
+    for cached in &cached {
+        let rows = repair(settings, cached, how).await?;
+        unrepaired += usize::from(rows.iter().any(|row| row.verdict == LEFT));
+        let AttachmentId { container_id, ifname } = &cached.attachment.id;
+        for Row { verdict, plugin, difference } in rows {
+            table.row([
+                json!(cached.network.as_str()),
+                json!(container_id.as_str()),
+                json!(ifname.as_str()),
+                json!(verdict),
+                json!(plugin),
+                json!(difference),
+            ]);
+        }
+    }
+    output.table(&table)?;
+    match unrepaired {
+        1.. if !words.dry_run => {
+            bail!("cannot repair all of {unrepaired} of {} attachments: start those containers anew", cached.len())
+        }
+        _ => Ok(()),
+    }
+}
+
+struct Row {
+    verdict: &'static str,
+    plugin: String,
+    difference: String,
+}
+
+impl Row {
+    /// About a whole attachment.
+    fn whole(verdict: &'static str, why: impl Into<String>) -> Vec<Self> {
+        vec![Self { verdict, plugin: String::new(), difference: why.into() }]
+    }
+}
+
+async fn repair(settings: &Settings, cached: &Cached, how: Repair) -> anyhow::Result<Vec<Row>> {
+    const ALONE: &str = "left alone";
+    match cached.namespace() {
+        Namespace::Present => {}
+        Namespace::Gone => return Ok(Row::whole(ALONE, "its namespace is gone")),
+        Namespace::Unknown => return Ok(Row::whole(ALONE, "it cannot be determined whether its namespace exists")),
+    }
+    if !cached.is_complete() {
+        return Ok(Row::whole(ALONE, "its ADD was not finished: run DEL, then ADD again"));
+    }
+    if cached.network_conf().is_ok_and(|network| network.disable_check) {
+        return Ok(Row::whole(ALONE, "its network says disableCheck"));
+    }
+    match settings.runtime.repair(cached, how).await {
+        Ok(Some(plugins)) => Ok(rows(&plugins, how)),
+        Ok(None) => Ok(Row::whole(ALONE, "it was deleted or added anew meanwhile")),
+        // A signal ends the whole work.
+        Err(error) if error.code() == Some(libcni::cni_spec::Code::INTERRUPTED) => Err(error.into()),
+        Err(error) => Ok(Row::whole(LEFT, error.with_causes())),
+    }
+}
+
+fn rows(plugins: &[PluginRepair], how: Repair) -> Vec<Row> {
+    let done = if how == Repair::Show { "would be repaired" } else { "repaired" };
+    let mut rows = Vec::new();
+    for PluginRepair { plugin, outcome } in plugins {
+        let mut row = |verdict, difference: &str| {
+            rows.push(Row { verdict, plugin: plugin.clone(), difference: difference.to_owned() });
+        };
+        match outcome {
+            Ok(Some(Repaired { repaired, left })) => {
+                repaired.iter().for_each(|difference| row(done, difference));
+                left.iter().for_each(|difference| row(LEFT, difference));
+            }
+            Ok(None) => {
+                row("not known", "the plugin is of another make and repairs nothing; its CHECK finds no difference")
+            }
+            Err(error) => row(LEFT, &text(error)),
+        }
+    }
+    if rows.is_empty() { Row::whole("as ADD left it", "") } else { rows }
+}
+
+/// The plugin's own words: its name is in another column.
+fn text(error: &Error) -> String {
+    match error {
+        Error::Plugin(plugin) => plugin.error.to_string(),
+        other => other.with_causes(),
+    }
+}
