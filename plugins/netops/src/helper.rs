@@ -54,7 +54,7 @@ impl Turn {
     /// The same while other helpers exist, otherwise `None`. Makes no file.
     pub(crate) fn find_beside_others() -> Option<Self> {
         let turn = Self::find_in(Path::new(FOLDER), |path| options().open(path))?;
-        turn.is_beside_others().then_some(turn)
+        (!turn.record.helpers.is_empty()).then_some(turn)
     }
 
     fn find_in(folder: &Path, open: impl FnOnce(&Path) -> std::io::Result<File>) -> Option<Self> {
@@ -74,9 +74,9 @@ impl Turn {
         record.has_room().then_some(Self { lock, record, bytes })
     }
 
-    /// Whether other helpers exist.
-    pub(crate) fn is_beside_others(&self) -> bool {
-        !self.record.helpers.is_empty()
+    /// Whether other helpers exist, and so few that this one may stay longer than it has to.
+    pub(crate) fn is_beside_few(&self) -> bool {
+        (1..HELPERS / 2).contains(&self.record.helpers.len())
     }
 
     /// Records the helper that was started in this turn.

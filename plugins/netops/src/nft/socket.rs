@@ -48,7 +48,7 @@ const TOGETHER: Duration = Duration::from_millis(200);
 
 /// How long the helper that is started in this turn holds a connection of nf_tables that its call has closed.
 pub(crate) fn rest(turn: &Turn, least: Duration) -> Rest {
-    Rest { least, until_multiple_of: if turn.is_beside_others() { TOGETHER } else { Duration::ZERO } }
+    Rest { least, until_multiple_of: if turn.is_beside_few() { TOGETHER } else { Duration::ZERO } }
 }
 
 /// A connection to nf_tables of the namespace it was opened in.
