@@ -67,8 +67,8 @@ pub struct Found {
     pub passed_over: Vec<PassedOver>,
 }
 
-/// Finds a network by name: first among `*.conflist`, sorted by name, then among `*.conf` and `*.json`, which hold one
-/// plugin each. A broken file is skipped and reported.
+/// Finds a network by name in the files of a folder: of those that have it, the first in [`search_order`]. A broken file
+/// is skipped and reported.
 ///
 /// # Errors
 /// [`Error::NoConfig`] if there is no such file at all, also when there is no folder; [`Error::NoNetwork`] if none
@@ -78,11 +78,11 @@ pub fn find(dir: &Path, name: &str) -> Result<Found, Error> {
     if files.is_empty() {
         return Err(Error::NoConfig { dir: dir.to_owned() });
     }
-    let mut passed_over = Vec::new();
+    let (mut passed_over, mut names) = (Vec::new(), Vec::new());
     for path in files {
         match NetworkConf::read(&path) {
             Ok(network) if network.name == name => return Ok(Found { network, passed_over }),
-            Ok(_) => {}
+            Ok(network) => names.push(network.name),
             Err(error) => {
                 // The path is reported beside the reason.
                 let reason = match error {
@@ -93,21 +93,47 @@ pub fn find(dir: &Path, name: &str) -> Result<Found, Error> {
             }
         }
     }
-    Err(Error::NoNetwork { dir: dir.to_owned(), name: name.to_owned(), passed_over })
+    Err(Error::NoNetwork { dir: dir.to_owned(), name: name.to_owned(), names, passed_over })
 }
+
+/// The extensions of files with networks. Files with `conflist` have a list of plugins, the others one plugin.
+pub const EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];
 
 /// The end of the error about a list without plugins.
 pub const NO_PLUGINS: &str = "no plugins in list";
 
-/// The files of `dir` in which [`find`] looks for a network, in that order.
+/// The files of `dir` with networks, sorted by name whatever their extension: the order of containerd, CRI-O and kubelets,
+/// which give a pod the first network by default. Names are compared byte by byte: `100-a.conf` comes before `20-b.conflist`.
 ///
 /// # Errors
 /// As [`conf_files`].
 pub fn search_order(dir: &Path) -> Result<Vec<PathBuf>, Error> {
-    let (mut lists, singles): (Vec<_>, Vec<_>) =
-        conf_files(dir, &["conflist", "conf", "json"])?.into_iter().partition(|path| is_list(path));
-    lists.extend(singles);
-    Ok(lists)
+    conf_files(dir, &EXTENSIONS)
+}
+
+/// The network that runtimes give a pod by default: that of the first file by name.
+#[derive(Debug, Clone)]
+pub struct DefaultNetwork {
+    /// The first network that can be read; without a name in its file it has the file's name, as CRI-O calls it.
+    pub network: NetworkConf,
+    /// A file before it, which cannot be read. CRI-O and kubelets skip it; containerd reads no other file, and has no
+    /// network.
+    pub blocked_by: Option<PathBuf>,
+    /// The number of files with networks in the folder, broken ones included.
+    pub files: usize,
+}
+
+/// The default network of a folder; `None`: no file can be read.
+///
+/// # Errors
+/// As [`conf_files`].
+pub fn default_network(dir: &Path) -> Result<Option<DefaultNetwork>, Error> {
+    let files = search_order(dir)?;
+    let read = files.iter().enumerate().find_map(|(place, path)| Some((place, NetworkConf::read(path).ok()?)));
+    Ok(read.map(|(place, network)| {
+        let blocked_by = files.first().filter(|_| place > 0).cloned();
+        DefaultNetwork { network: network.named_by_file(), blocked_by, files: files.len() }
+    }))
 }
 
 /// The files of `dir` with one of these extensions, exactly so spelled, sorted by name. A missing folder has no files.
@@ -187,8 +213,16 @@ impl NetworkConf {
     }
 
     fn single(object: &RawObject, bytes: &[u8]) -> Result<Self, CniError> {
-        let text =
-            |key| decode::<String>(key, object.find_in_any_case(key)).map_err(invalid).map(Option::unwrap_or_default);
+        if object.find("plugins").is_some() && object.find_in_any_case("type").is_none() {
+            return Err(invalid_at("plugins")(
+                "key plugins has a list, and this file is read as one plugin's".to_owned(),
+            )
+            .detail("Files with a list of plugins are called *.conflist: rename it."));
+        }
+        let text = |key| {
+            let decoded = decode::<String>(key, object.find_in_any_case(key)).map_err(invalid_at(key));
+            decoded.map(Option::unwrap_or_default)
+        };
         let (name, cni_version) = (text("name")?, text("cniVersion")?);
         let plugin = PluginObject::from_object(object.clone(), None)?;
         let mut list = ObjectWriter::new();
@@ -226,6 +260,15 @@ impl NetworkConf {
         self.bytes = list.finish();
         self.name = name.to_owned();
         self
+    }
+
+    /// The same network; one without a name gets that of its file, if it was read from one.
+    #[must_use]
+    pub fn named_by_file(self) -> Self {
+        match self.path.as_ref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned()) {
+            Some(name) if self.name.is_empty() => self.named(&name),
+            _ => self,
+        }
     }
 
     /// What the plugin at `index` gets on stdin, without what a runtime adds for an attachment. `None`: there is no such

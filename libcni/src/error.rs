@@ -2,7 +2,7 @@
 
 use crate::attachment::AttachmentId;
 use crate::conflist::PassedOver;
-use cni_spec::{CniError, Code, Command, NetworkName};
+use cni_spec::{CniError, Code, Command, NetworkName, json};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,14 @@ pub enum Error {
         dir: PathBuf,
     },
     /// The folder holds network configurations, but none of this name.
-    #[error("{}{}", no_network(dir, name), PassedOver::list(passed_over))]
+    #[error("{}{}{}", no_network(dir, name), there_are(name, names, "; "), PassedOver::list(passed_over))]
     NoNetwork {
         /// The folder.
         dir: PathBuf,
         /// The name that was looked for.
         name: String,
+        /// The networks that there are, in the order of their files.
+        names: Vec<String>,
         /// The files that could not be used; the network may be in one of them.
         passed_over: Vec<PassedOver>,
     },
@@ -200,6 +202,9 @@ impl fmt::Display for PluginError {
 
 impl std::error::Error for PluginError {}
 
+/// Names of networks that an error shows.
+const NAMES_MAX: usize = 20;
+
 const DEL_THEN_ADD: &str = "run DEL, then ADD again";
 const DEL_OR_GC: &str = "remove it with del or gc";
 const DEL_FIRST: &str = "nothing was changed: call DEL first";
@@ -217,6 +222,20 @@ fn remedy(error: &io::Error) -> &'static str {
 
 fn no_network(dir: &Path, name: &str) -> String {
     format!("no net configuration with name {name:?} in {}", dir.display())
+}
+
+/// The networks that there are, the one that was most likely meant first; empty if there are none.
+fn there_are(name: &str, names: &[String], before: &str) -> String {
+    let mut others: Vec<&str> = names.iter().map(String::as_str).filter(|other| !other.is_empty()).collect();
+    others.dedup();
+    let shown = others.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", ");
+    let more = others.len().checked_sub(NAMES_MAX).filter(|more| *more > 0);
+    let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
+    match json::resembling(name, others.iter().copied()) {
+        _ if others.is_empty() => String::new(),
+        Some(meant) => format!("{before}did you mean {meant}? The folder has {shown}{more}"),
+        None => format!("{before}the folder has {shown}{more}"),
+    }
 }
 
 fn incomplete(network: &NetworkName, id: &AttachmentId) -> String {
@@ -280,8 +299,14 @@ impl Error {
         match self {
             // A configuration that does not exist counts as an invalid one.
             Error::NoConfig { .. } => new(Code::INVALID_CONFIG, self.to_string()),
-            Error::NoNetwork { dir, name, passed_over } => {
-                let error = new(Code::INVALID_CONFIG, no_network(dir, name));
+            Error::NoNetwork { dir, name, names, passed_over } => {
+                let others = there_are(name, names, "");
+                let (first, rest) = others.split_at(others.len().min(1));
+                let others = match first {
+                    "" => String::new(),
+                    first => format!("{}{rest}.", first.to_uppercase()),
+                };
+                let error = new(Code::INVALID_CONFIG, no_network(dir, name)).detail(others);
                 passed_over.iter().fold(error, |error, file| error.detail(format!("{file}.")))
             }
             Error::ReadConfig { source, .. } => new(Code::IO, format!("{self}: {source}")),

@@ -33,6 +33,8 @@
 //!   an unfinished ADD, DEL tries the other one of two: the cached or the present configuration.
 //! - DEL of an attachment whose namespace is gone has an empty `CNI_NETNS`, where the reference passes the path.
 //! - A broken file in the configuration folder does not hide the networks after it.
+//! - Files of that folder are sorted by name, whatever their extension, as by containerd, CRI-O and kubelets: of two that
+//!   have one network, a `05-a.conf` comes before a `10-a.conflist`. The reference reads lists first.
 //! - Cache files appear whole or not at all. Like the reference's they are not flushed to the disk.
 //! - Plugins run in a process group of their own, with a deadline.
 //!

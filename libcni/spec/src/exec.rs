@@ -6,6 +6,7 @@
 
 use self::feed::Feed;
 use self::pipe::{Limited, Reading, Tail};
+use self::unstartable::Unstartable;
 use crate::Command;
 use crate::error::{CniError, Code};
 use crate::names::PluginPath;
@@ -29,6 +30,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 pub const MAX_STDOUT_BYTES: usize = 16 << 20;
 /// How much of stderr is kept for an error text.
 pub const KEPT_STDERR_BYTES: usize = 8 << 10;
+/// How much of stdout an error text shows, in characters.
+const STDOUT_CHARS: usize = 1000;
 /// How long a terminated plugin may clean up before it is killed.
 pub const GRACE: Duration = Duration::from_secs(5);
 /// How long to wait for the end of a killed plugin. One that waits for a device or a file system may take any time.
@@ -137,10 +140,16 @@ impl Output {
         }
     }
 
-    /// The error object that the plugin printed, if any.
+    /// The error object that the plugin printed, if any. One without text gets its code and stdout as text.
     #[must_use]
     pub fn error_object(&self) -> Option<CniError> {
-        CniError::find_in(&self.stdout)
+        let mut error = CniError::find_in(&self.stdout)?;
+        if error.msg.trim().is_empty() {
+            let stdout = String::from_utf8_lossy(&self.stdout);
+            let stdout: String = stdout.trim().chars().take(STDOUT_CHARS).collect();
+            error.msg = format!("the plugin gives no reason: code {}, stdout {stdout:?}", error.code.0);
+        }
+        Some(error)
     }
 
     /// The plugin's output, if its exit status is 0: for callers that have checked [`Output::error_object`].
@@ -157,7 +166,7 @@ impl Output {
             ("", stderr) => format!("netplugin failed: {stderr:?}"),
             (stdout, stderr) => format!(
                 "netplugin failed but its stdout is no error object: stdout {:?}, stderr {stderr:?}",
-                stdout.chars().take(1000).collect::<String>()
+                stdout.chars().take(STDOUT_CHARS).collect::<String>()
             ),
         };
         Err(CniError::new(Code::DELEGATE, msg).detail(format!("How it ended: {}.", self.exit)))
@@ -310,7 +319,8 @@ fn busy_pauses() -> impl Iterator<Item = Duration> {
 }
 
 fn cannot_start(executable: &Path, error: &io::Error) -> CniError {
-    CniError::new(Code::DELEGATE, format!("cannot start plugin {}: {error}", executable.display()))
+    let Unstartable { cause, remedy } = Unstartable::find(executable, error);
+    CniError::new(Code::DELEGATE, format!("cannot start plugin {}: {cause}", executable.display())).detail(remedy)
 }
 
 fn command(call: &Call<'_>, stdin: PipeReader) -> tokio::process::Command {
@@ -435,6 +445,7 @@ fn signal(child: &Child, group: Group, signal: Signal) {
 
 mod feed;
 mod pipe;
+mod unstartable;
 
 #[cfg(test)]
 mod tests;

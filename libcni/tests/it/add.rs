@@ -80,7 +80,7 @@ fn a_plugin_that_cannot_be_started_is_not_rolled_back() {
     std::fs::write(&broken, "#!/no/such/interpreter\n").unwrap();
     let error = fail(&folder, "1.0.0", &["a", "b"]);
     expect!["ADD a, DEL a"].assert_eq(&folder.log());
-    expect![[r#"plugin type="b" failed (add): cannot start plugin $DIR/b: No such file or directory (os error 2); Rolled back: a."#]]
+    expect![[r#"plugin type="b" failed (add): cannot start plugin $DIR/b: its interpreter /no/such/interpreter does not exist; Install it, or correct line 1 of the file. Rolled back: a."#]]
     .assert_eq(&folder.stable(&error.to_string()));
 }
 

@@ -61,7 +61,7 @@ fn a_missing_executable_never_counts_as_done() {
     assert!(wait(runtime.del(&network("1.0.0", &["absent"]), &gone())).is_err());
     std::fs::write(folder.plugin("b", ""), "#!/no/such/interpreter\n").unwrap();
     let error = wait(runtime.del(&network("1.0.0", &["b"]), &gone())).unwrap_err();
-    assert!(error.to_string().contains("No such file or directory"), "{error}");
+    assert!(error.to_string().contains("its interpreter /no/such/interpreter does not exist"), "{error}");
 }
 
 /// All of the reference's plugins that can be called without their devices. sbr wants to lock the namespace.

@@ -210,3 +210,85 @@ fn a_busy_executable_is_tried_for_five_seconds() {
     assert!(pauses.iter().all(|pause| *pause <= Duration::from_secs(1)), "{pauses:?}");
     assert!(pauses[0] <= Duration::from_millis(5));
 }
+
+/// The error of calling a file with this content, without its folder.
+fn start(content: &[u8]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plugin");
+    std::fs::write(&path, content).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let error = runtime.block_on(run(Call {
+        executable: &path,
+        command: Command::Add,
+        env: &CallEnv::default(),
+        stdin: b"",
+        group: Group::Own,
+        stderr: Stderr::To(Box::new(|_| {})),
+        deadline: SOON,
+    }));
+    error.unwrap_err().to_string().replace(dir.path().to_str().unwrap(), "$DIR")
+}
+
+#[test]
+fn a_script_that_cannot_start_names_its_interpreter() {
+    for (line, why) in [
+        (
+            "#!/bin/sh\r\n",
+            r##"its interpreter "/bin/sh\r" does not exist: line 1 ends with a carriage return; Save the file with Unix line ends, so that line 1 is #!/bin/sh (dos2unix)."##,
+        ),
+        (
+            "#! /absent/python -u\n",
+            "its interpreter /absent/python does not exist; Install it, or correct line 1 of the file.",
+        ),
+        (
+            "#!/dev/null\n",
+            "its interpreter /dev/null cannot be executed; Make it executable, or correct line 1 of the file.",
+        ),
+        (
+            "echo\n",
+            "exec format error: it is no ELF file, and no script that begins with #!; Let the first line of a script name its interpreter, such as #!/bin/sh.",
+        ),
+        ("", "exec format error: the file is empty; Install the plugin anew."),
+    ] {
+        assert_eq!(start(line.as_bytes()), format!("cannot start plugin $DIR/plugin: {why}"), "{line:?}");
+    }
+}
+
+/// An ELF file of 64 bits, little endian, for a machine; with the loader's path as its only segment.
+fn elf(machine: u16, loader: &str) -> Vec<u8> {
+    let mut head = vec![0; 64 + 56];
+    head[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    head[16] = 2; // ET_EXEC
+    head[18..20].copy_from_slice(&machine.to_le_bytes());
+    head[20] = 1; // EV_CURRENT
+    for (at, value) in [(32, 64), (52, 64), (54, 56), (56, 1), (64, 3), (72, 120), (96, loader.len() as u8 + 1)] {
+        head[at] = value;
+    }
+    head.extend(loader.as_bytes());
+    head.push(0);
+    head
+}
+
+#[test]
+fn a_program_that_cannot_start_names_its_loader_or_its_architecture() {
+    let own = u16::from_le_bytes(std::fs::read("/proc/self/exe").unwrap()[18..20].try_into().unwrap());
+    assert_eq!(
+        start(&elf(own, "/lib/absent.so.1")),
+        "cannot start plugin $DIR/plugin: its ELF interpreter /lib/absent.so.1 does not exist: it is built for another C library; Install the plugin for this node's system, or one that is linked statically."
+    );
+    let other = start(&elf(22, "/lib/absent.so.1"));
+    assert!(other.contains("exec format error: it is built for s390, and this node is "), "{other}");
+    let cut = start(&elf(own, "/lib/absent.so.1")[..40]);
+    assert!(cut.contains("exec format error: it is an ELF file that is damaged or cut off; "), "{cut}");
+}
+
+#[test]
+fn an_error_object_without_text_gets_its_code_and_stdout() {
+    for printed in [r#"{"code":7}"#, r#"{"code":7,"msg":""}"#, r#"{"code": 7, "msg": null, "details": "more"}"#] {
+        let output = call(&format!("echo '{printed}'; exit 1"), b"", SOON).unwrap();
+        let error = output.into_stdout().unwrap_err();
+        assert_eq!(error.code, Code::INVALID_CONFIG);
+        assert_eq!(error.msg, format!("the plugin gives no reason: code 7, stdout {printed:?}"));
+    }
+}
