@@ -11,7 +11,7 @@ use libcni::Runtime;
 use crate::Report;
 use crate::finding::{Finding, Level, Notes, join};
 use crate::known::Known;
-use crate::network::base;
+use crate::network::{base, is_guess};
 
 /// Whether a file is an executable of this suite: it has the suite's mark among its bytes.
 ///
@@ -84,6 +84,6 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {
     let findings: Vec<Finding> = notes.into_values().flat_map(Notes::into_findings).collect();
     // A guess is not needed where the executable has been looked for.
     let certain: BTreeSet<(usize, &str)> = findings.iter().map(|sure| (sure.file, sure.key.as_str())).collect();
-    report.findings.retain(|one| one.level == Level::Error || !certain.contains(&(one.file, one.key.as_str())));
+    report.findings.retain(|one| !is_guess(one) || !certain.contains(&(one.file, one.key.as_str())));
     report.extend(findings);
 }

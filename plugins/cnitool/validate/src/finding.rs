@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use cni_spec::CniError;
+use cni_spec::json::resembling;
 
 use crate::source::{Part, Source, Tree};
 
@@ -105,9 +106,25 @@ impl<'a> Notes<'a> {
         };
         // The finding has the place.
         let text = text.split(" at line ").next().unwrap_or(text);
+        let misspelt = self.misspelt(base, text);
         let finding = self.value(Level::Error, &join(base, key), text);
         finding.help.clone_from(&error.details);
+        if let Some((span, help)) = misspelt {
+            (finding.span, finding.help) = (span, help);
+        }
         finding
+    }
+
+    /// The key that was most likely meant by a `type` that is missing, and what to do. Parsers report other misspelt keys.
+    fn misspelt(&self, base: &str, text: &str) -> Option<(Range<usize>, String)> {
+        let missing = text.strip_prefix("key ")?.split_once(" is missing")?.0;
+        let object = match missing.strip_suffix("type")? {
+            "" => base.to_owned(),
+            object => join(base, object.strip_suffix('.')?),
+        };
+        let keys = self.tree.keys_of(&object);
+        let (key, span) = keys.into_iter().find(|(key, _)| resembling(key, ["type"]).is_some())?;
+        Some((span, format!("Did you mean type? The key is \"{key}\".")))
     }
 
     pub(crate) fn into_findings(self) -> Vec<Finding> {

@@ -2,6 +2,7 @@
 
 use cni_spec::json;
 use ipnetwork::IpNetwork;
+use libcni::conflist;
 use serde_json::Value;
 
 use crate::finding::{Finding, Level, Notes, join};
@@ -17,7 +18,8 @@ pub(crate) fn compare(report: &Report) -> Vec<Finding> {
             let other = &report.sources[earlier.network.file].name;
             if earlier.network.conf.name == later.network.conf.name {
                 let text = format!("network {} is in {other}, too, which is found first", later.network.conf.name);
-                notes.value(Level::Warning, "name", text).help = "Runtimes never use this file.".to_owned();
+                let own = &report.sources[later.network.file].name;
+                notes.value(Level::Warning, "name", text).help = hidden(other, own);
                 continue;
             }
             bridges((earlier, later), other, &mut notes);
@@ -26,6 +28,17 @@ pub(crate) fn compare(report: &Report) -> Vec<Finding> {
         found.extend(notes.into_findings());
     }
     found
+}
+
+/// What becomes of a file whose network an earlier file has. Some programs find lists by name before other files.
+fn hidden(earlier: &str, later: &str) -> String {
+    let is_list = |name: &str| conflist::is_list(name.as_ref());
+    match (is_list(earlier), is_list(later)) {
+        (false, true) => format!(
+            "containerd, CRI-O and kubelets use {earlier}; podman and the reference's cnitool use this file. Remove one."
+        ),
+        _ => "Runtimes never use this file.".to_owned(),
+    }
 }
 
 /// A network, and what of it other networks may be in conflict with, read once.
@@ -71,33 +84,40 @@ fn plugins<'a>(report: &'a Report, network: &'a Network) -> impl Iterator<Item =
     })
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     json::member(value, key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn is_set(value: &Value, key: &str) -> bool {
+pub(crate) fn is_set(value: &Value, key: &str) -> bool {
     json::member(value, key).and_then(Value::as_bool).unwrap_or_default()
 }
 
 /// The subnets that an address plugin gives out, and their paths in the plugin's object.
 fn subnets(value: &Value) -> Vec<(String, IpNetwork)> {
+    let ranges = ranges(value).into_iter();
+    ranges.filter_map(|(path, range)| Some((join(&path, "subnet"), subnet(range)?))).collect()
+}
+
+/// The objects that describe ranges of addresses, and their paths in the plugin's object.
+pub(crate) fn ranges(value: &Value) -> Vec<(String, &Value)> {
     let Some(ipam) = json::member(value, "ipam") else { return Vec::new() };
-    let subnet = |range: &Value| -> Option<IpNetwork> {
-        let subnet: IpNetwork = text(range, "subnet").parse().ok()?;
-        IpNetwork::new(subnet.network(), subnet.prefix()).ok()
-    };
-    let mut found: Vec<(String, IpNetwork)> =
-        subnet(ipam).map(|subnet| ("ipam.subnet".to_owned(), subnet)).into_iter().collect();
-    let sets = json::member(ipam, "ranges").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    for (outer, set) in sets.iter().enumerate() {
-        let set = set.as_array().map(Vec::as_slice).unwrap_or_default();
-        found.extend(
-            set.iter()
-                .enumerate()
-                .filter_map(|(inner, range)| Some((format!("ipam.ranges[{outer}][{inner}].subnet"), subnet(range)?))),
-        );
+    let mut found = vec![("ipam".to_owned(), ipam)];
+    for (outer, set) in list(ipam, "ranges").iter().enumerate() {
+        let set = set.as_array().map(Vec::as_slice).unwrap_or_default().iter().enumerate();
+        found.extend(set.map(|(inner, range)| (format!("ipam.ranges[{outer}][{inner}]"), range)));
     }
     found
+}
+
+/// The subnet of a range.
+pub(crate) fn subnet(range: &Value) -> Option<IpNetwork> {
+    let subnet: IpNetwork = text(range, "subnet").parse().ok()?;
+    IpNetwork::new(subnet.network(), subnet.prefix()).ok()
+}
+
+/// The elements of a list; none if the key has no list.
+pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    json::member(value, key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 fn overlap(one: IpNetwork, other: IpNetwork) -> bool {

@@ -10,7 +10,9 @@
 //! | [`known`] | plugins whose keys can be checked |
 //! | `network` | one file: syntax, the list's keys, each plugin's keys |
 //! | `chain` | plugins of one list that do not fit together |
+//! | `gateway` | gateways that containers cannot reach |
 //! | `folder` | networks of one node that do not fit together |
+//! | `order` | the default network of a folder, and files that hide it |
 //! | [`executables`] | whether this node has the plugins, and the versions they speak |
 //! | [`render`] | findings as text, with the line and a caret |
 
@@ -22,13 +24,18 @@ pub mod source;
 
 mod chain;
 mod folder;
+mod gateway;
 mod network;
+mod order;
+mod warned;
 
-use libcni::NetworkConf;
+use std::path::Path;
+
+use libcni::{NetworkConf, conflist};
 
 pub use finding::{Finding, Level};
 pub use known::{Known, Role};
-pub use source::{Form, Source};
+pub use source::{Form, Source, Unreadable};
 
 /// The findings in several files.
 #[derive(Debug)]
@@ -69,6 +76,19 @@ impl Report {
         // A plugin and its address plugin may read the same key.
         self.findings.dedup();
     }
+}
+
+/// Checks the files of a folder: as [`validate`], and which network is the default one. A file that cannot be read is a
+/// finding.
+///
+/// # Errors
+/// As [`conflist::search_order`].
+pub fn validate_folder(dir: &Path, known: &[Known]) -> Result<Report, libcni::Error> {
+    let files = conflist::search_order(dir)?;
+    let mut report = validate(files.iter().map(|path| Source::read_or_explain(path)).collect(), known);
+    let order = order::check(&report);
+    report.extend(order);
+    Ok(report)
 }
 
 /// Checks files, each by itself and beside the others. `known` are the plugins whose keys can be checked; files of one folder

@@ -10,10 +10,11 @@ use libcni::conflist::NO_PLUGINS;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::chain;
-use crate::finding::{Level, Notes, join};
+use crate::finding::{Finding, Level, Notes, join};
 use crate::known::{self, Known, Role};
-use crate::source::{Form, Source};
+use crate::source::{Form, Source, Unreadable};
+use crate::warned::{self, Warning};
+use crate::{chain, gateway};
 
 /// The keys of a list.
 const LIST_KEYS: [&str; 8] =
@@ -26,6 +27,14 @@ pub(crate) fn base(source: &Source, index: usize) -> String {
 
 /// Reads a file as a runtime does. `None`: it has no network that a runtime could use.
 pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> Option<NetworkConf> {
+    if let Some(Unreadable { reason, remedy }) = &source.unreadable {
+        notes.value(Level::Error, "", reason).help.clone_from(remedy);
+        return None;
+    }
+    if source.text.trim().is_empty() {
+        notes.value(Level::Error, "", "the file is empty").help = "Remove it, or write a network into it.".to_owned();
+        return None;
+    }
     if let Err(error) = serde_json::from_str::<IgnoredAny>(&source.text) {
         let at = if error.is_eof() { source.text.len() } else { source.offset(error.line(), error.column()) };
         let text = error.to_string();
@@ -34,6 +43,7 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
         notes.at(Level::Error, at..end, "", text).help = hint_for_syntax(&source.text[at..]).to_owned();
         return None;
     }
+    repeated(notes);
     let bytes = source.text.as_bytes();
     let parsed = if source.is_single() { NetworkConf::parse_single(bytes) } else { NetworkConf::parse(bytes) };
     if !source.is_single() {
@@ -47,9 +57,6 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
         Err(error) => {
             let part = if error.msg.ends_with(NO_PLUGINS) { "plugins" } else { "" };
             notes.error("", part, &error);
-            if source.form == Form::Single && !notes.tree().keys().iter().all(|(key, _)| *key != "plugins") {
-                notes.key(Level::Note, "plugins", "files with a list of plugins are called *.conflist");
-            }
             return None;
         }
     };
@@ -64,9 +71,12 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
             "key plugins is missing: only plugins of a folder beside the file, of the network's name, are called";
         notes.value(Level::Warning, "", text);
     }
-    if let Err(error) = network.network_name() {
-        notes.value(Level::Error, "name", &error.msg).help.clone_from(&error.details);
-    }
+    name(source, &network, notes);
+    // As CRI-O calls it.
+    let network = match source.name.rsplit('/').next() {
+        Some(file) if source.form == Form::Single && network.name.is_empty() => network.named(file),
+        _ => network,
+    };
     match network.version() {
         Ok(version) => plugins(source, &network, version, known, notes),
         Err(error) => {
@@ -76,6 +86,39 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
     }
     chain::compare(source, &network, known, notes);
     Some(network)
+}
+
+/// The network's name. CRI-O calls a network without one by its file's name, and long installed such a file for lo.
+fn name(source: &Source, network: &NetworkConf, notes: &mut Notes<'_>) {
+    let Err(error) = network.network_name() else { return };
+    let is_nameless = source.is_single() && network.name.is_empty();
+    let level = if is_nameless && is_loopback(network) { Level::Note } else { Level::Error };
+    let finding = notes.value(level, "name", &error.msg);
+    finding.help = match level {
+        Level::Note => {
+            "Remove the file: runtimes set lo up without it. CRI-O calls such a network by its file's name.".to_owned()
+        }
+        _ if is_nameless => {
+            "Add key name: CRI-O takes the file's name in its place, other runtimes refuse the network.".to_owned()
+        }
+        _ => error.details,
+    };
+}
+
+/// Whether the network has no plugin but loopback.
+pub(crate) fn is_loopback(network: &NetworkConf) -> bool {
+    !network.plugins.is_empty() && network.plugins.iter().all(|plugin| plugin.plugin_type.as_str() == "loopback")
+}
+
+/// Keys that an object has more than once.
+fn repeated(notes: &mut Notes<'_>) {
+    let repeated = notes.tree().repeated();
+    let repeated: Vec<_> = repeated.into_iter().map(|(key, path, span)| (key.to_owned(), path, span)).collect();
+    for (key, path, span) in repeated {
+        let text =
+            format!("key {key} is in this object twice: the last value counts, and the one before it is ignored");
+        notes.at(Level::Warning, span, &path, text).help = "Remove one of both.".to_owned();
+    }
 }
 
 fn hint_for_syntax(rest: &str) -> &'static str {
@@ -149,7 +192,12 @@ fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: 
         let Ok(Some(ipam)) = object.ipam_type() else { continue };
         let key = join(&base, "ipam.type");
         match known::find(known, ipam.as_str()) {
-            Some(ipam) if ipam.role == Role::Address => keys(&base, &bytes, version, (ipam, has_more), notes),
+            Some(ipam) if ipam.role == Role::Address => {
+                keys(&base, &bytes, version, (ipam, has_more), notes);
+                if own.role == Role::Interface && !has_more {
+                    gateway::check(&base, name, object.value(), notes);
+                }
+            }
             Some(other) => {
                 let text = format!("{} is no address plugin", other.name);
                 notes.value(Level::Error, &key, text).help = names(known, Role::Address);
@@ -168,7 +216,12 @@ fn names(known: &[Known], role: Role) -> String {
 fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Known, bool), notes: &mut Notes<'_>) {
     // A name that cannot be used has its finding already.
     let Ok(object) = ConfObject::parse(bytes).map(Rc::new) else { return };
-    if let Err(mut error) = (plugin.parse)(&object, version) {
+    let (parsed, warnings) = warned::listen(|| (plugin.parse)(&object, version));
+    for Warning { message, key, value } in warnings {
+        let text = format!("key {key} = {value}: {message}");
+        notes.value(Level::Warning, &join(base, &key), text);
+    }
+    if let Err(mut error) = parsed {
         for misspelt in object.misspelt() {
             // A misspelt key has a separate finding.
             error.details = error.details.replace(&misspelt.to_string(), "").trim().to_owned();
@@ -187,15 +240,24 @@ fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Kn
     }
 }
 
+/// Whether a finding of [`stranger`] is of no use once the executable has been asked.
+pub(crate) fn is_guess(finding: &Finding) -> bool {
+    let text = &finding.message;
+    text.starts_with("plugin ") && (text.ends_with(UNKNOWN) || text.ends_with(NOT_CHECKED))
+}
+
+/// The ends of what [`stranger`] says.
+const UNKNOWN: &str = " is unknown";
+const NOT_CHECKED: &str = " is not part of this suite: its keys are not checked";
+
 /// A plugin of another make: only its executable knows whether its keys are right.
 fn stranger(key: &str, name: &str, known: &[Known], notes: &mut Notes<'_>) {
     match json::resembling(name, known.iter().map(|one| one.name)) {
         Some(meant) => {
-            notes.value(Level::Warning, key, format!("plugin {name} is unknown")).help =
-                format!("Did you mean {meant}?");
+            notes.value(Level::Warning, key, format!("plugin {name}{UNKNOWN}")).help = format!("Did you mean {meant}?");
         }
         None => {
-            notes.value(Level::Note, key, format!("plugin {name} is not part of this suite: its keys are not checked"));
+            notes.value(Level::Note, key, format!("plugin {name}{NOT_CHECKED}"));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use annotate_snippets::renderer::DecorStyle;
-use annotate_snippets::{AnnotationKind, Group, Level as Title, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level as Title, Origin, Renderer, Snippet};
 use serde_json::{Value, json};
 
 use crate::{Finding, Level, Report, Source};
@@ -28,17 +28,21 @@ pub fn text(source: &Source, finding: &Finding, has_colour: bool) -> String {
     let Excerpt { text, span, line, is_cut } = Excerpt::of(source, &finding.span);
     let name = visible(&source.name);
     let (message, help) = (visible(&finding.message), visible(&finding.help));
+    let renderer = if has_colour { Renderer::styled() } else { Renderer::plain() };
+    let renderer = renderer.term_width(COLUMNS).decor_style(DecorStyle::Ascii);
+    let helps = (!help.is_empty()).then(|| Group::with_title(Title::HELP.secondary_title(help.as_str())));
+    if source.text.is_empty() {
+        // No line has the place.
+        let file = Group::with_title(title.primary_title(message.as_str())).element(Origin::path(name.as_str()));
+        let groups: Vec<Group<'_>> = std::iter::once(file).chain(helps).collect();
+        return format!("{}\n", renderer.render(&groups));
+    }
     let column = text[..span.start].chars().count() + 1;
     let snippet = Snippet::source(text.as_str()).line_start(line).path(name.as_str()).fold(true);
-    let mut groups = vec![
-        Group::with_title(title.primary_title(message.as_str()))
-            .element(snippet.annotation(AnnotationKind::Primary.span(span))),
-    ];
-    if !help.is_empty() {
-        groups.push(Group::with_title(Title::HELP.secondary_title(help.as_str())));
-    }
-    let renderer = if has_colour { Renderer::styled() } else { Renderer::plain() };
-    let rendered = renderer.term_width(COLUMNS).decor_style(DecorStyle::Ascii).render(&groups);
+    let placed = Group::with_title(title.primary_title(message.as_str()))
+        .element(snippet.annotation(AnnotationKind::Primary.span(span)));
+    let groups: Vec<Group<'_>> = std::iter::once(placed).chain(helps).collect();
+    let rendered = renderer.render(&groups);
     match rendered.split_once('\n').filter(|_| is_cut) {
         // The renderer counts the column in what it was given.
         Some((title, rest)) => {

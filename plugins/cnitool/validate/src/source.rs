@@ -1,14 +1,19 @@
 //! A file, and the place of each key in it.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::fs::FileType;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use cni_spec::json;
 use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+use crate::finding::join;
 
 /// How a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,10 +35,52 @@ pub struct Source {
     pub text: String,
     /// How it is read.
     pub form: Form,
+    /// Why the file cannot be read; it then has no text.
+    pub unreadable: Option<Unreadable>,
     /// Whether the file is a single plugin's config.
     is_single: bool,
     /// The places at which the pieces of the text begin, so that [`Source::position`] counts in one piece only.
     pieces: Vec<Place>,
+}
+
+/// Why a file cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The reason, on one line.
+    pub reason: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl Unreadable {
+    /// The reason behind an error of [`Source::read`].
+    fn find(path: &Path, error: &io::Error) -> Self {
+        let link = std::fs::read_link(path).ok().map(|target| target.display().to_string());
+        let kind = std::fs::metadata(path).ok().map(|about| about.file_type());
+        let is = |test: fn(&FileType) -> bool| kind.as_ref().is_some_and(test);
+        let (reason, remedy) = match link {
+            Some(target) if error.kind() == io::ErrorKind::NotFound => (
+                format!("the link leads to {target}, which does not exist"),
+                "Remove the link, or create the file that it leads to.",
+            ),
+            Some(target) if is(FileType::is_dir) => {
+                (format!("the link leads to {target}, which is a folder"), "Remove the link: only files have networks.")
+            }
+            _ if is(FileType::is_fifo) => (
+                "it is a named pipe, and no file".to_owned(),
+                "Remove it: a runtime that opens it waits until a process writes to it.",
+            ),
+            _ if is(FileType::is_socket) => ("it is a socket, and no file".to_owned(), "Remove it."),
+            _ if is(|kind| kind.is_block_device() || kind.is_char_device()) => {
+                ("it is a device, and no file".to_owned(), "Remove it.")
+            }
+            _ if error.kind() == io::ErrorKind::PermissionDenied => {
+                (format!("cannot read it: {error}"), "Run this as root; runtimes read it as root.")
+            }
+            _ => (format!("cannot read it: {error}"), "Remove it, or put a file in its place."),
+        };
+        Self { reason, remedy: remedy.to_owned() }
+    }
 }
 
 /// A place in a text: its offset in bytes, and its line and column, both from 1.
@@ -89,6 +136,15 @@ impl Source {
         Ok(Self::file(&path.display().to_string(), &libcni::plain_file::read(path)?))
     }
 
+    /// Reads a file of a folder. One that cannot be read hides no other: it is a source without text, and a finding.
+    #[must_use]
+    pub fn read_or_explain(path: &Path) -> Self {
+        Self::read(path).unwrap_or_else(|error| {
+            let unreadable = Some(Unreadable::find(path, &error));
+            Self { unreadable, ..Self::file(&path.display().to_string(), b"") }
+        })
+    }
+
     /// Reads a stream, at most 16 MiB of it.
     ///
     /// # Errors
@@ -120,7 +176,7 @@ impl Source {
                 value.get("plugins").is_none() && json::member(&value, "type").is_some()
             }
         };
-        Self { name: name.to_owned(), pieces: pieces(&text), text, form, is_single }
+        Self { name: name.to_owned(), pieces: pieces(&text), text, form, unreadable: None, is_single }
     }
 
     /// Whether the whole file is a single plugin's config.
@@ -190,8 +246,48 @@ impl Tree<'_> {
 
     /// The keys of the whole object, and their places.
     pub(crate) fn keys(&self) -> Vec<(&str, Range<usize>)> {
-        let Some(Value::Object(object)) = &self.0 else { return Vec::new() };
-        object.properties.iter().map(|property| (property.name.as_str(), range(&property.name))).collect()
+        self.keys_of("")
+    }
+
+    /// The keys of the object at a path, and their places; none if there is no such object.
+    pub(crate) fn keys_of(&self, path: &str) -> Vec<(&str, Range<usize>)> {
+        let (mut node, mut rest) = (self.0.as_ref(), path);
+        while let Some((_, value, after)) = node.and_then(|node| step(node, rest)) {
+            (node, rest) = (Some(value), after.strip_prefix('.').unwrap_or(after));
+        }
+        match node {
+            Some(Value::Object(object)) if rest.is_empty() => {
+                object.properties.iter().map(|property| (property.name.as_str(), range(&property.name))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The keys that an object has more than once, exactly so spelled: of each but the first the name, path and place.
+    pub(crate) fn repeated(&self) -> Vec<(&str, String, Range<usize>)> {
+        let mut found = Vec::new();
+        let mut nodes: Vec<(String, &Value<'_>)> = self.0.iter().map(|root| (String::new(), root)).collect();
+        while let Some((path, node)) = nodes.pop() {
+            match node {
+                Value::Object(object) => {
+                    let mut names = HashSet::new();
+                    for property in &object.properties {
+                        let name = property.name.as_str();
+                        let path = join(&path, name);
+                        if !names.insert(name) {
+                            found.push((name, path.clone(), range(&property.name)));
+                        }
+                        nodes.push((path, &property.value));
+                    }
+                }
+                Value::Array(array) => {
+                    let elements = array.elements.iter().enumerate();
+                    nodes.extend(elements.map(|(index, element)| (format!("{path}[{index}]"), element)));
+                }
+                _ => (),
+            }
+        }
+        found
     }
 }
 

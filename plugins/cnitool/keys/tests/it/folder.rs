@@ -25,6 +25,16 @@ fn a_network_that_an_earlier_file_has() {
 }
 
 #[test]
+fn a_file_of_one_plugin_before_a_list_of_the_same_name() {
+    let single = r#"{"cniVersion": "1.0.0", "name": "a", "type": "loopback"}"#;
+    let list = r#"{"cniVersion": "1.0.0", "name": «"a"», "plugins": [{"type": "loopback"}]}"#;
+    expect![
+        "warning: network a is in 05-a.conf, too, which is found first [containerd, CRI-O and kubelets use 05-a.conf; podman and the reference's cnitool use this file. Remove one.]"
+    ]
+    .assert_eq(&find(&[("05-a.conf", single), ("10-a.conflist", list)]));
+}
+
+#[test]
 fn ranges_that_overlap() {
     let one = r#"{"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.1.0.0/16"}}"#;
     let other = r#"{"type": "ptp", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.2.0.0/16"}], [{"subnet": «"10.1.7.0/24"»}]]}}"#;

@@ -23,7 +23,7 @@ fn syntax() {
             error: expected value [JSON has double quotes only.]
             error: expected `,` or `}`
             error: EOF while parsing an object
-            error: EOF while parsing a value
+            error: the file is empty [Remove it, or write a network into it.]
             error: trailing characters
             error: expected value [The file begins with a byte order mark: save it as UTF-8 without one.]"#]],
     );
@@ -42,7 +42,9 @@ fn keys_of_the_list() {
             r#"«{»"cniVersion": "1.0.0", "name": "a", «"plugin"»: [{"type": "loopback"}]}"#,
             r#"{"cniVersion": "1.0.0", "name": "a", "plugins": «[»]}"#,
             r#"{"cniVersion": "1.0.0", "name": "a", "plugins": «{»"type": "loopback"}}"#,
-            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "loopback"}, «{»"typ": "bridge"}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "loopback"}, {«"typ"»: "bridge"}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "loopback"}, {«"type:"»: "vrf", "vrfname": "blue"}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "loopback"}, «{»"bridge": "cni0"}]}"#,
             r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": «"../bridge"»}]}"#,
             r#"{"cniVersion": "1.0.0", "name": "a", "disableCheck": «"maybe"», "plugins": [{"type": "loopback"}]}"#,
             r#"«{»"cniVersion": "1.0.0", "name": "a", "type": "loopback"}"#,
@@ -57,6 +59,8 @@ fn keys_of_the_list() {
             warning: key plugin is unknown and is ignored [Did you mean plugins?]
             error: no plugins in list
             error: key plugins = {"type": "loopback"}: invalid type: map, expected a sequence
+            error: key type is missing: the file name of an executable in CNI_PATH [Did you mean type? The key is "typ".]
+            error: key type is missing: the file name of an executable in CNI_PATH [Did you mean type? The key is "type:".]
             error: key type is missing: the file name of an executable in CNI_PATH
             error: key type = "../bridge": invalid plugin type: a file name, not a path, is looked up in CNI_PATH
             error: key disableCheck = "maybe": want true or false
@@ -64,10 +68,48 @@ fn keys_of_the_list() {
     );
     check(
         "x.conf",
-        &[r#"«{»"cniVersion": "1.0.0", "name": "a", «"plugins"»: [{"type": "loopback"}]}"#],
+        &[
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": «[»{"type": "loopback"}]}"#,
+            r#"«{»"cniVersion": "1.0.0", "type": "loopback"}"#,
+            r#"«{»"cniVersion": "1.0.0", "type": "vlan", "master": "eth0", "vlanId": 5}"#,
+        ],
         &expect![[r#"
-            error: key type is missing: the file name of an executable in CNI_PATH
-            note: files with a list of plugins are called *.conflist"#]],
+            error: key plugins has a list, and this file is read as one plugin's [Files with a list of plugins are called *.conflist: rename it.]
+            note: missing network name [Remove the file: runtimes set lo up without it. CRI-O calls such a network by its file's name.]
+            error: missing network name [Add key name: CRI-O takes the file's name in its place, other runtimes refuse the network.]
+            error: plugin vlan needs key ipam [Name an address plugin by ipam.type, such as host-local.]"#]],
+    );
+}
+
+#[test]
+fn keys_that_an_object_has_twice() {
+    check(
+        "x.conflist",
+        &[
+            r#"{"cniVersion": "1.0.0", "name": "b", «"name"»: "a", "plugins": [{"type": "loopback"}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "ptp", "name": "w", «"type"»: "bridge"}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24", "gateway": "10.1.0.7", «"gateway"»: "10.1.0.1"}]]}}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"}, {"type": "tuning", "sysctl": {"net.core.somaxconn": "5", «"net.core.somaxconn"»: "6"}}]}"#,
+        ],
+        &expect![[r#"
+            warning: key name is in this object twice: the last value counts, and the one before it is ignored [Remove one of both.]
+            warning: key type is in this object twice: the last value counts, and the one before it is ignored [Remove one of both.]
+            warning: key gateway is in this object twice: the last value counts, and the one before it is ignored [Remove one of both.]
+            warning: key net.core.somaxconn is in this object twice: the last value counts, and the one before it is ignored [Remove one of both.]"#]],
+    );
+}
+
+/// What a plugin's parser only warns of has its place, too: of two plugins of one type, that of the one it is about.
+#[test]
+fn what_a_plugin_only_warns_of() {
+    check(
+        "x.conflist",
+        &[
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"}, {"type": "firewall", "backend": "iptables"}, {"type": "firewall", "backend": «"ipfw"»}]}"#,
+        ],
+        &expect![[
+            r#"warning: key backend = "ipfw": the backend is unknown: firewalld is used if it runs, else iptables"#
+        ]],
     );
 }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod folder;
+mod gateways;
 mod lists;
 mod projects;
 mod right;

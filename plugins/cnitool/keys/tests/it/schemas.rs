@@ -54,6 +54,8 @@ const BEYOND: &[&str] = &[
     "has made already",
     "makes no interface",
     "it is no name of a device on a bus",
+    "is outside of",
+    "are of different families",
 ];
 
 /// Schema and parser say the same of a list, but for what no schema says.
