@@ -6,6 +6,7 @@ use crate::output::{Output, say};
 use crate::settings::Settings;
 use cni_validate::render::visible;
 use doctor::{BEYOND, Finding, Fix, Level, Node, examine};
+use libcni::conflist;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> 
         true => output.json(&findings.iter().map(to_json).collect())?,
         false => {
             print(&findings)?;
+            say(default(settings).as_bytes())?;
             say(beyond(words.check).as_bytes())?;
         }
     }
@@ -43,6 +45,21 @@ pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> 
 pub(crate) async fn look(settings: &Settings, checks: bool) -> Vec<Finding> {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     examine(Node { runtime, conf_dir, known: plugin_keys::ALL, inventory: &gc::node(), checks }).await
+}
+
+/// The folder's default network, as a line; empty if there is no choice.
+fn default(settings: &Settings) -> String {
+    let found = conflist::default_network(&settings.conf_dir).ok().flatten().filter(|found| found.files > 1);
+    found.map_or(String::new(), |found| {
+        let (name, file) = (&found.network.name, found.network.path().unwrap_or(&settings.conf_dir).display());
+        let whose = match &found.blocked_by {
+            Some(broken) => {
+                format!("CRI-O and kubelets; containerd has none, for {} comes before it", broken.display())
+            }
+            None => "containerd, CRI-O and kubelets: the first file by name".to_owned(),
+        };
+        visible(&format!("network {name} ({file}) is the default of {whose}")) + "\n"
+    })
 }
 
 /// Mends each network once. One that fails is reported, and hides no other.

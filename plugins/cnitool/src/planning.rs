@@ -4,7 +4,7 @@ use crate::args::Target;
 use crate::output::Output;
 use crate::preview::{self, NetworkPlan, Outcome, PluginPlan, Preview, Shown};
 use crate::settings::Settings;
-use crate::{FAILED, show};
+use crate::{FAILED, show, verbs};
 use cni_view::tree::{Branch, Tone};
 use libcni::Attachment;
 use libcni::cni_spec::{AddResult, CniError, PluginType, SpecVersion};
@@ -15,6 +15,7 @@ pub(crate) fn run(settings: &Settings, target: &Target, output: Output) -> anyho
     let network = settings.network(&target.network)?;
     let attachment = settings.attachment(target)?;
     let version = network.version()?;
+    verbs::warn_of_unused(&network, &attachment);
     let plan = preview::plan(&settings.runtime, &network, &attachment)?;
     match output.is_json {
         true => output.json(&json(&network.name, &attachment, &plan, version)?)?,

@@ -4,7 +4,7 @@ use crate::args::{Common, Target};
 use crate::{gc, log};
 use anyhow::{Context, bail};
 use libcni::cni_spec::exec::GRACE;
-use libcni::cni_spec::{CniArgs, ContainerId, NetworkName, PluginPath, PluginType};
+use libcni::cni_spec::{CniArgs, CniError, ContainerId, NetworkName, PluginPath, PluginType};
 use libcni::{Attachment, Cached, CallLog, Cancellation, CapabilityArgs, Error, NetworkConf, Runtime, conflist};
 use on_node::networks::{Known, Origin, conf_for_del, conf_of};
 use sha2::{Digest, Sha512};
@@ -121,7 +121,7 @@ impl Settings {
         let id = self.container_id.clone().unwrap_or_else(|| derived_id(&netns));
         let mut attachment = Attachment::new(&id, &self.ifname)?.netns(netns);
         attachment.args = parse_args(self.args.as_deref().unwrap_or_default())?;
-        attachment.capability_args = CapabilityArgs::parse(self.cap_args.as_deref().unwrap_or_default())?;
+        attachment.capability_args = parse_cap_args(self.cap_args.as_deref().unwrap_or_default())?;
         Ok(attachment)
     }
 
@@ -162,6 +162,14 @@ fn parse_args(text: &str) -> anyhow::Result<CniArgs> {
         Some((key, value)) => bail!("cannot use CNI_ARGS: {key}={value} lacks a key or a value"),
         None => Ok(args),
     }
+}
+
+/// `CAP_ARGS`; the error names the variable.
+fn parse_cap_args(text: &str) -> Result<CapabilityArgs, CniError> {
+    CapabilityArgs::parse(text).map_err(|error| {
+        let msg = error.msg.replacen("cannot parse capability arguments", "cannot use CAP_ARGS (--cap-args)", 1);
+        CniError { msg, ..error }
+    })
 }
 
 /// The absolute path, with `.` and `..` removed textually: the container ID is derived from it, so it has to be equal
@@ -205,6 +213,15 @@ mod tests {
     fn the_container_id_is_the_references() {
         // printf %s /var/run/netns/testing | sha512sum | cut -c1-20
         assert_eq!(derived_id("/var/run/netns/testing"), "cnitool-77383ca0a0715733ca6f");
+    }
+
+    #[test]
+    fn capability_arguments_that_are_no_object_name_the_variable() {
+        let error = parse_cap_args("portMappings").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            r#"cannot use CAP_ARGS (--cap-args): expected value at line 1 column 1; They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}."#
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use anyhow::bail;
 use cni_view::drawing::{dot, drawing, html, svg};
 use cni_view::explain::Answer;
 use cni_view::{Node, View, json, look, tree};
+use libcni::cni_spec::json::resembling;
 use std::io;
 
 pub(crate) mod watch;
@@ -30,7 +31,13 @@ fn seen(settings: &Settings, words: &Show) -> anyhow::Result<View> {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     let view = look(Node { runtime, conf_dir, inventory: &gc::node() }, words.network.as_deref());
     if let Some(name) = words.network.as_ref().filter(|_| view.networks.is_empty()) {
-        bail!("no network {name}: neither a file in {}, nor the cache or the node knows it", conf_dir.display());
+        let others = look(Node { runtime, conf_dir, inventory: &gc::node() }, None).networks;
+        let others: Vec<&str> = others.iter().map(|network| network.name.as_str()).collect();
+        let meant = resembling(name, others.iter().copied());
+        let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+        let there = if others.is_empty() { String::new() } else { format!("; the node has {}", others.join(", ")) };
+        let dir = conf_dir.display();
+        bail!("no network {name}: neither a file in {dir}, nor the cache or the node knows it{meant}{there}");
     }
     Ok(view)
 }

@@ -4,7 +4,7 @@ use crate::args::Validate;
 use crate::output::{Output, say};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
-use cni_validate::{Level, Report, Source, executables, render, validate};
+use cni_validate::{Level, Report, Source, executables, render, validate, validate_folder};
 use libcni::cni_spec::json;
 use libcni::{aside, conflist};
 use std::io;
@@ -14,7 +14,7 @@ use tokio::task::yield_now;
 pub(crate) async fn run(settings: &Settings, words: &Validate, output: Output) -> anyhow::Result<()> {
     let (own, networks) = (settings.clone(), words.networks.clone());
     // A signal ends the program meanwhile: standard input may be a pipe that never ends.
-    let read = aside(move || Ok::<_, anyhow::Error>(validate(sources(&own, &networks)?, plugin_keys::ALL))).await;
+    let read = aside(move || report(&own, &networks)).await;
     let mut report = read.context("cannot validate")??;
     if !words.offline {
         executables::look(&mut report, &settings.runtime, plugin_keys::ALL).await;
@@ -64,17 +64,18 @@ fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// The files that are named, or all in the folder, in the order in which a runtime finds them.
-fn sources(settings: &Settings, words: &[String]) -> anyhow::Result<Vec<Source>> {
+/// The findings in the files that are named, or in all of the folder, in the order in which a runtime finds them.
+fn report(settings: &Settings, words: &[String]) -> anyhow::Result<Report> {
     let dir = &settings.conf_dir;
     if words.is_empty() {
-        let files = conflist::search_order(dir)?;
-        if files.is_empty() {
+        let report = validate_folder(dir, plugin_keys::ALL)?;
+        if report.sources.is_empty() {
             bail!("no net configurations found in {}", dir.display());
         }
-        return files.iter().map(|path| read(path)).collect();
+        return Ok(report);
     }
-    words.iter().map(|word| source(settings, word)).collect()
+    let sources = words.iter().map(|word| source(settings, word)).collect::<anyhow::Result<_>>()?;
+    Ok(validate(sources, plugin_keys::ALL))
 }
 
 fn source(settings: &Settings, word: &str) -> anyhow::Result<Source> {
@@ -86,7 +87,7 @@ fn source(settings: &Settings, word: &str) -> anyhow::Result<Source> {
     }
     // Unlike a runtime, this also takes a file that has the name and is otherwise of no use.
     for path in conflist::search_order(&settings.conf_dir)? {
-        let source = read(&path)?;
+        let source = Source::read_or_explain(&path);
         if name(&source).as_deref() == Some(word) {
             return Ok(source);
         }

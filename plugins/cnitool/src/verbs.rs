@@ -6,6 +6,7 @@ use crate::attachments;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use cni_validate::Role;
+use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{CniError, Code, PluginType};
 use libcni::{Attachment, AttachmentId, Cached, Error, Namespace, NetworkConf, PluginObject};
 use netops::link;
@@ -20,6 +21,7 @@ pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<
     let network = settings.network(&target.network)?;
     let attachment = settings.attachment(target)?;
     refuse_taken(settings, &network, &attachment)?;
+    warn_of_unused(&network, &attachment);
     let result = settings.runtime.add(&network, &attachment).await?;
     let text = result.to_json(network.version()?)?;
     let Err(error) = say(format!("{text}\n").as_bytes()) else { return Ok(()) };
@@ -27,6 +29,21 @@ pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<
     match settings.runtime.del(&network, &attachment).await {
         Ok(()) => Err(error.context("ADD was rolled back")),
         Err(left) => Err(error.context(format!("ADD could not be rolled back: {left}"))),
+    }
+}
+
+/// Capability arguments reach the plugins that ask for them. One that no plugin asks for changes nothing, and is most likely
+/// meant for another network, or misspelt.
+pub(crate) fn warn_of_unused(network: &NetworkConf, attachment: &Attachment) {
+    let asked: BTreeSet<&str> =
+        network.plugins.iter().flat_map(|plugin| plugin.capabilities.iter().map(String::as_str)).collect();
+    for (name, _) in attachment.capability_args.iter().filter(|(name, _)| !asked.contains(name)) {
+        let meant = resembling(name, asked.iter().copied());
+        let meant = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+        tracing::warn!(
+            "CAP_ARGS has {name}, which is not used: no plugin of network {} has capability {name}{meant}",
+            network.name
+        );
     }
 }
 

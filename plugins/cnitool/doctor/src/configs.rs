@@ -4,38 +4,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cni_validate::{Report, Source, executables, validate};
+use cni_validate::{Report, executables, validate_folder};
 use futures::future::join_all;
-use libcni::{NetworkConf, conflist};
+use libcni::NetworkConf;
 
-use crate::{Finding, Kind, Level, Node};
+use crate::{Finding, Kind, Level, Node, folders};
 
 /// How long STATUS may take, and VERSION: plugins wait longer for a lock that is held.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The networks that a runtime would use: of those with one name, the first.
 pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<NetworkConf> {
-    let paths = match conflist::search_order(node.conf_dir) {
-        Ok(paths) => paths,
+    let mut report = match validate_folder(node.conf_dir, node.known) {
+        Ok(report) => report,
         Err(error) => {
             findings.push(Kind::unseen(None, &node.conf_dir.display().to_string(), &error.with_causes()));
-            Vec::new()
+            return Vec::new();
         }
     };
-    let mut sources = Vec::new();
-    for path in paths {
-        match Source::read(&path) {
-            Ok(source) => sources.push(source),
-            Err(error) => findings.push(Kind::unseen(None, &path.display().to_string(), &error)),
-        }
-    }
-    let mut report = validate(sources, node.known);
     executables::look(&mut report, &node.runtime.until(Instant::now() + ANSWERS_WITHIN), node.known).await;
     faults(&report, findings);
+    folders::look(node, &report, findings);
     let mut networks: Vec<NetworkConf> = Vec::new();
     for network in report.networks {
-        if networks.iter().all(|earlier| earlier.name != network.conf.name) {
-            networks.push(network.conf);
+        let conf = network.conf;
+        if conf.network_name().is_ok() && networks.iter().all(|earlier| earlier.name != conf.name) {
+            networks.push(conf);
         }
     }
     let runtime = node.runtime.until(Instant::now() + ANSWERS_WITHIN);
@@ -64,7 +58,10 @@ fn faults(report: &Report, findings: &mut Vec<Finding>) {
             .iter()
             .map(|fault| {
                 let (line, column) = source.position(fault.span.start);
-                format!("line {line}, column {column}: {}", fault.message)
+                match source.text.is_empty() {
+                    true => fault.message.clone(),
+                    false => format!("line {line}, column {column}: {}", fault.message),
+                }
             })
             .collect();
         finding.remedy = format!("cnitool validate {}", source.name);

@@ -38,6 +38,8 @@ pub enum Fix {
 pub enum Kind {
     /// A configuration has a fault.
     Config,
+    /// A runtime's folder has no network.
+    NoNetwork,
     /// A network's plugins report by STATUS that they cannot add containers.
     NotReady,
     /// A folder of plugins has executables of this suite and of others.
@@ -102,8 +104,9 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of the enum.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::Config,
+        Self::NoNetwork,
         Self::NotReady,
         Self::MixedMakes,
         Self::Leftover,
@@ -141,6 +144,7 @@ impl Kind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Config => "config",
+            Self::NoNetwork => "no-network",
             Self::NotReady => "not-ready",
             Self::MixedMakes => "mixed-makes",
             Self::Leftover => "leftover",
@@ -179,6 +183,9 @@ impl Kind {
     pub const fn consequence(self) -> &'static str {
         match self {
             Self::Config => "Runtimes pass over the file, or containers cannot be attached as it says.",
+            Self::NoNetwork => {
+                "No container can be attached; a kubelet reports its node as NotReady: \"cni plugin not initialized\"."
+            }
             Self::NotReady => "New containers cannot be attached to this network.",
             Self::MixedMakes => "Plugins of different makes in one list may disagree about names and rules.",
             Self::Leftover => {

@@ -7,6 +7,7 @@
 //! | Module | What it looks at |
 //! |---|---|
 //! | `configs` | files of networks, executables of plugins, STATUS |
+//! | `folders` | whether there is a network at all, and folders that other runtimes read |
 //! | `attachments` | what is on the node or in the cache, and whose container is gone |
 //! | `stores` | host-local's folders: damaged files, ranges, locks |
 //! | `checks` | on demand, what CHECK says of each attachment |
@@ -18,6 +19,7 @@ mod attachments;
 mod checks;
 mod configs;
 mod finding;
+mod folders;
 mod host;
 mod next_add;
 mod reasons;

@@ -94,7 +94,7 @@ fn free_addresses_are_counted() {
     expect![[r#"
         1
         stdout: 
-        stderr: no net configuration with name "absent" in $DIR/net.d
+        stderr: no net configuration with name "absent" in $DIR/net.d; the folder has net, pods
     "#]]
     .assert_eq(&tool.run(&["ipam", "free", "absent"]).shown());
 }

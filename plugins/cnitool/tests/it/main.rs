@@ -3,6 +3,7 @@
 
 mod completing;
 mod features;
+mod folders;
 mod gc;
 mod install;
 mod install_cut_off;

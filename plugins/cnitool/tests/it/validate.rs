@@ -129,19 +129,13 @@ fn all_files_of_the_folder_count_and_a_broken_one_hides_none() {
         1 | {
           |  ^
 
-        note: plugin good is not part of this suite: its keys are not checked
-         --> $DIR/net.d/net.conflist:1:55
+        error: containerd has no network: of a folder it reads the first file by name alone, and this one cannot be used
+         --> $DIR/net.d/10-broken.conflist:1:2
           |
-        1 | {"cniVersion":"1.1.0","name":"net","plugins":[{"type":"good","capabilitie...
-          |                                                       ^^^^^^
-
-        warning: network net is in $DIR/net.d/net.conflist, too, which is found first
-         --> $DIR/net.d/20-again.conf:1:30
+        1 | {
+          |  ^
           |
-        1 | {"cniVersion":"1.1.0","name":"net","type":"good"}
-          |                              ^^^^^
-          |
-        help: Runtimes never use this file.
+        help: Mend or remove it. CRI-O and kubelets ignore it, and take network net of $DIR/net.d/20-again.conf.
 
         note: plugin good is not part of this suite: its keys are not checked
          --> $DIR/net.d/20-again.conf:1:43
@@ -149,10 +143,24 @@ fn all_files_of_the_folder_count_and_a_broken_one_hides_none() {
         1 | {"cniVersion":"1.1.0","name":"net","type":"good"}
           |                                           ^^^^^^
 
-        net: no errors ($DIR/net.d/net.conflist: good; capabilities mac)
-        net: no errors ($DIR/net.d/20-again.conf: good)
+        warning: network net is in $DIR/net.d/20-again.conf, too, which is found first
+         --> $DIR/net.d/net.conflist:1:30
+          |
+        1 | {"cniVersion":"1.1.0","name":"net","plugins":[{"type":"good","capabilitie...
+          |                              ^^^^^
+          |
+        help: containerd, CRI-O and kubelets use $DIR/net.d/20-again.conf; podman and the reference's cnitool use this file. Remove one.
 
-        stderr: 1 error and 1 warning in 3 files
+        note: plugin good is not part of this suite: its keys are not checked
+         --> $DIR/net.d/net.conflist:1:55
+          |
+        1 | {"cniVersion":"1.1.0","name":"net","plugins":[{"type":"good","capabilitie...
+          |                                                       ^^^^^^
+
+        net: no errors ($DIR/net.d/20-again.conf: good)
+        net: no errors ($DIR/net.d/net.conflist: good; capabilities mac)
+
+        stderr: 2 errors and 1 warning in 3 files
     "#]]
     .assert_eq(&tool.run(&["validate"]).shown());
 }
@@ -180,7 +188,7 @@ fn what_cannot_be_read_is_named() {
     expect![[r#"
         1
         stdout: 
-        stderr: no net configuration with name "absent" in $DIR/net.d
+        stderr: no net configuration with name "absent" in $DIR/net.d; the folder has net
     "#]]
     .assert_eq(&tool.run(&["validate", "absent"]).shown());
 }

@@ -182,7 +182,7 @@ fn errors_go_to_stderr_with_1() {
 
         1
         stdout: 
-        stderr: no net configuration with name "absent" in $DIR/net.d
+        stderr: no net configuration with name "absent" in $DIR/net.d; the folder has bad, net
 
         1
         stdout: 
@@ -190,7 +190,7 @@ fn errors_go_to_stderr_with_1() {
 
         1
         stdout: 
-        stderr: cannot parse capability arguments: invalid type: sequence, expected a JSON object at line 1 column 0; They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}.
+        stderr: cannot use CAP_ARGS (--cap-args): invalid type: sequence, expected a JSON object at line 1 column 0; They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}.
 
         1
         stdout: 
@@ -427,7 +427,7 @@ fn misspelt_names_are_errors() {
     expect![[r#"
         1
         stdout: 
-        stderr: the cache has no attachment of this network: no net configuration with name "goood" in $DIR/net.d
+        stderr: the cache has no attachment of this network: no net configuration with name "goood" in $DIR/net.d; the folder has net
 
         1
         stdout: 
@@ -435,7 +435,7 @@ fn misspelt_names_are_errors() {
 
         1
         stdout: 
-        stderr: {"cniVersion":"1.1.0","code":7,"msg":"no net configuration with name \"goood\" in $DIR/net.d"}
+        stderr: {"cniVersion":"1.1.0","code":7,"msg":"no net configuration with name \"goood\" in $DIR/net.d","details":"The folder has net."}
     "#]]
     .assert_eq(&runs.map(|words| tool.run(words).shown()).join("\n"));
     let both = format!("/nope:{}", tool.path("bin").display());

@@ -250,7 +250,7 @@ pub(crate) fn is_guess(finding: &Finding) -> bool {
 const UNKNOWN: &str = " is unknown";
 const NOT_CHECKED: &str = " is not part of this suite: its keys are not checked";
 
-/// A plugin of another make: only its executable knows whether its keys are right.
+/// A plugin of another suite: only its executable knows whether its keys are right.
 fn stranger(key: &str, name: &str, known: &[Known], notes: &mut Notes<'_>) {
     match json::resembling(name, known.iter().map(|one| one.name)) {
         Some(meant) => {

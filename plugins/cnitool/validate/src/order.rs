@@ -32,7 +32,7 @@ fn broken(report: &Report, first: &Network) -> Vec<Finding> {
     let text =
         "containerd has no network: of a folder it reads the first file by name alone, and this one cannot be used";
     notes.at(Level::Error, span, "", text).help =
-        format!("Mend or remove it. CRI-O and kubelets pass it over, and take network {name} of {file}.");
+        format!("Mend or remove it. CRI-O and kubelets ignore it, and take network {name} of {file}.");
     notes.into_findings()
 }
 

@@ -16,7 +16,7 @@ use on_node::networks::Known;
 use serde_json::Value;
 
 use crate::host::Host;
-use crate::{Asked, Attachment, Limits, Maker, Network, Node, Origin, Protocol, Shared, leads_to};
+use crate::{Asked, Attachment, IsDefault, Limits, Maker, Network, Node, Origin, Protocol, Shared, leads_to};
 
 /// Looks at one network. `marked` gets the indexes of the host links that are its own.
 pub(crate) fn look(
@@ -47,6 +47,7 @@ pub(crate) fn look(
     Network {
         name: conf.name.clone(),
         origin: origin.clone(),
+        is_default: IsDefault::No,
         // Without a configuration they are unknown.
         plugins: if *origin == Origin::Traces { Vec::new() } else { types.collect() },
         links: shared(conf, &attachments, host),

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::{Attachment, Network, Origin, Shared, View, word};
+use crate::{Attachment, IsDefault, Network, Origin, Shared, View, word};
 
 /// The whole view.
 #[must_use]
@@ -28,7 +28,7 @@ fn network(network: &Network) -> Value {
             "used": number(range.used), "free": number(range.total.saturating_sub(range.used))})
     };
     json!({
-        "name": network.name, "knownFrom": known_from, "file": file, "plugins": network.plugins,
+        "name": network.name, "knownFrom": known_from, "file": file, "default": network.is_default != IsDefault::No, "plugins": network.plugins,
         "links": network.links.iter().map(shared).collect::<Vec<_>>(),
         "ranges": network.ranges.iter().map(range).collect::<Vec<_>>(),
         "heldByHand": network.by_hand,

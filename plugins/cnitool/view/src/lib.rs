@@ -71,6 +71,8 @@ pub struct Network {
     pub name: String,
     /// How it is known.
     pub origin: Origin,
+    /// Whether runtimes give it to a container by default.
+    pub is_default: IsDefault,
     /// The types of its plugins, in the order of ADD.
     pub plugins: Vec<String>,
     /// Bridges and masters of its attachments that exist.
@@ -88,9 +90,37 @@ pub struct Network {
 }
 
 impl Network {
+    /// Where it is known from, and whether it is the default network.
+    pub(crate) fn origin_text(&self) -> String {
+        let origin = match &self.origin {
+            Origin::File(path) => path.display().to_string(),
+            Origin::Cache => "no file; known from the cache".to_owned(),
+            Origin::Traces => "no file and not in the cache; known from what it left".to_owned(),
+        };
+        match &self.is_default {
+            IsDefault::No => origin,
+            IsDefault::Yes => format!("{origin} (default network: first by name)"),
+            IsDefault::Behind(broken) => format!(
+                "{origin} (default network of CRI-O and kubelets; containerd has none: {} comes first and is broken)",
+                broken.display()
+            ),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.attachments.is_empty() && self.nameless.is_empty() && self.by_hand.is_empty() && self.unreadable.is_empty()
     }
+}
+
+/// Whether a network is the default one of its folder: the first file by name has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IsDefault {
+    /// Another network is, or no other file has one.
+    No,
+    /// Containerd, CRI-O and kubelets take it.
+    Yes,
+    /// CRI-O and kubelets take it; containerd has no network, as this broken file comes first.
+    Behind(PathBuf),
 }
 
 /// A link that a network's attachments share.
@@ -239,6 +269,7 @@ fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<Stri
     let mut networks: Vec<Network> = known.iter().map(look).collect();
     // A folder that is empty by now is no trace.
     networks.retain(|network| network.origin != Origin::Traces || !network.is_empty());
+    networks::mark_default(node, &mut networks);
     let unowned = if only.is_some() { Vec::new() } else { host.unowned(&seen) };
     View { networks, unowned, unseen, at: SystemTime::now() }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use libcni::{NetworkConf, conflist};
 use on_node::networks::{Known, usual_store};
 
-use crate::Node;
+use crate::{IsDefault, Network, Node, Origin};
 
 /// Where runtimes and `ip netns` bind namespaces.
 const NAMESPACES: &str = "/run/netns";
@@ -23,6 +23,15 @@ pub(crate) fn find(node: Node<'_>, only: Option<&str>, unseen: &mut Vec<String>)
     networks
 }
 
+/// Marks the network that runtimes give a container by default, where the folder has more than one file.
+pub(crate) fn mark_default(node: Node<'_>, networks: &mut [Network]) {
+    let found = conflist::default_network(node.conf_dir).ok().flatten().filter(|found| found.files > 1);
+    let Some((path, found)) = found.as_ref().and_then(|found| Some((found.network.path()?, found))) else { return };
+    for network in networks.iter_mut().filter(|network| matches!(&network.origin, Origin::File(file) if file == path)) {
+        network.is_default = found.blocked_by.clone().map_or(IsDefault::Yes, IsDefault::Behind);
+    }
+}
+
 fn of_folder(conf_dir: &Path, unseen: &mut Vec<String>) -> Vec<NetworkConf> {
     let paths = conflist::search_order(conf_dir).unwrap_or_else(|error| {
         unseen.push(format!("{}: {}", conf_dir.display(), error.with_causes()));
@@ -31,7 +40,7 @@ fn of_folder(conf_dir: &Path, unseen: &mut Vec<String>) -> Vec<NetworkConf> {
     let mut networks = Vec::new();
     for path in paths {
         match NetworkConf::read(&path) {
-            Ok(network) => networks.push(network),
+            Ok(network) => networks.push(network.named_by_file()),
             Err(error) => unseen.push(error.with_causes()),
         }
     }

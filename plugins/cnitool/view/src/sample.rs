@@ -6,7 +6,7 @@ use host_local::inventory::Usage;
 use libcni::cni_spec::AddResult;
 use libcni::inventory::Life;
 
-use crate::{Attachment, Forward, HostLink, Limits, Maker, Network, Origin, Protocol, Shared, View};
+use crate::{Attachment, Forward, HostLink, IsDefault, Limits, Maker, Network, Origin, Protocol, Shared, View};
 
 fn range(first: &str, last: &str, used: u128, total: u128) -> Usage {
     Usage { set: 0, first: first.parse().unwrap(), last: last.parse().unwrap(), total, used }
@@ -36,6 +36,7 @@ pub(crate) fn network(name: &str) -> Network {
     Network {
         name: name.to_owned(),
         origin: Origin::File(format!("/etc/cni/net.d/10-{name}.conflist").into()),
+        is_default: IsDefault::No,
         plugins: vec!["bridge".to_owned(), "portmap".to_owned()],
         links: Vec::new(),
         ranges: Vec::new(),

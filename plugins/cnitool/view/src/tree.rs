@@ -136,11 +136,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub(crate) fn of(network: &Network, at: SystemTime) -> Self {
-        let origin = match &network.origin {
-            Origin::File(path) => path.display().to_string(),
-            Origin::Cache => "no file; known from the cache".to_owned(),
-            Origin::Traces => "no file and not in the cache; known from what it left".to_owned(),
-        };
+        let origin = network.origin_text();
         let tone = if matches!(network.origin, Origin::File(_)) { Tone::Faint } else { Tone::Warning };
         let plugins =
             if network.plugins.is_empty() { "plugins unknown".to_owned() } else { network.plugins.join(", ") };

@@ -55,28 +55,19 @@ fn a_next_hop_outside_of_all_subnets() {
 
 #[test]
 fn gateways_that_are_meant_to_be_outside() {
-    plugins(
-        &[
-            // Hosters' single addresses, and the gateway of every link.
-            r#"{"type": "macvlan", "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/32", "gateway": "10.9.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]}}"#,
-            r#"{"type": "macvlan", "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/32"}], "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]}}"#,
-            r#"{"type": "macvlan", "ipam": {"type": "host-local", "subnet": "fd00:1::/64", "gateway": "fe80::1", "routes": [{"dst": "::/0"}, {"dst": "fd00::/16", "gw": "fe80::2"}]}}"#,
-            r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "gateway": "169.254.1.1"}}"#,
-            // Routes to them over the link: ptp's, and one of the file.
-            r#"{"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "gateway": "10.9.0.1"}}"#,
-            r#"{"type": "dummy", "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/24"}], "routes": [{"dst": "10.9.0.0/24", "scope": 253}, {"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]}}"#,
-            // Another subnet of the container, and addresses that a runtime may give.
-            r#"{"type": "dummy", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.9.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]}}"#,
-            r#"{"type": "dummy", "capabilities": {"ips": true}, "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/24"}], "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]}}"#,
-        ],
-        &expect![[r#"
-
-
-
-
-
-
-
-        "#]],
-    );
+    for object in [
+        // Hosters' single addresses, and the gateway of every link.
+        r#"{"type": "macvlan", "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/32", "gateway": "10.9.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]}}"#,
+        r#"{"type": "macvlan", "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/32"}], "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]}}"#,
+        r#"{"type": "macvlan", "ipam": {"type": "host-local", "subnet": "fd00:1::/64", "gateway": "fe80::1", "routes": [{"dst": "::/0"}, {"dst": "fd00::/16", "gw": "fe80::2"}]}}"#,
+        r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "gateway": "169.254.1.1"}}"#,
+        // Routes to them over the link: ptp's, and one of the file.
+        r#"{"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "gateway": "10.9.0.1"}}"#,
+        r#"{"type": "dummy", "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/24"}], "routes": [{"dst": "10.9.0.0/24", "scope": 253}, {"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]}}"#,
+        // Another subnet of the container, and addresses that a runtime may give.
+        r#"{"type": "dummy", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.9.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]}}"#,
+        r#"{"type": "dummy", "capabilities": {"ips": true}, "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/24"}], "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]}}"#,
+    ] {
+        plugins(&[object], &expect![""]);
+    }
 }

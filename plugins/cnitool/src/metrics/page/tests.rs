@@ -38,6 +38,7 @@ fn view(name: &str) -> View {
     let network = Network {
         name: name.to_owned(),
         origin: Origin::Cache,
+        is_default: cni_view::IsDefault::No,
         plugins: Vec::new(),
         links: Vec::new(),
         ranges: vec![

@@ -7,7 +7,7 @@ use cni_validate::render::visible;
 
 use super::{Drawing, svg};
 use crate::tree::{age_of, rate, rounded};
-use crate::{Attachment, Limits, Maker, Network, Origin, View, word};
+use crate::{Attachment, Limits, Maker, Network, View, word};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--paper:#fff;--ink:#1f2328;--faint:#656d76;--line:#d0d7de;--good:#1a7f37;--warning:#9a6700;\
@@ -53,11 +53,7 @@ pub fn html(view: &View, drawing: &Drawing) -> String {
 }
 
 fn write_network(network: &Network, at: SystemTime, text: &mut String) {
-    let origin = match &network.origin {
-        Origin::File(path) => path.display().to_string(),
-        Origin::Cache => "no file; known from the cache".to_owned(),
-        Origin::Traces => "no file and not in the cache; known from what it left".to_owned(),
-    };
+    let origin = network.origin_text();
     let plugins = network.plugins.join(", ");
     let _infallible =
         write!(text, "<h2>{}</h2>\n<p>{}</p>\n<p>{}</p>\n", shown(&network.name), shown(&plugins), shown(&origin));
