@@ -31,8 +31,8 @@ pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> 
         true => output.json(&findings.iter().map(to_json).collect())?,
         false => {
             print(&findings)?;
-            say(default(settings).as_bytes())?;
             say(beyond(words.check).as_bytes())?;
+            say(default(settings).as_bytes())?;
         }
     }
     Ok(match findings.iter().map(|finding| finding.level).max() {

@@ -78,7 +78,8 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     fs::write("/etc/cni/net.d/20-bad.conflist", "\u{1b}[2J").unwrap();
     let shown = tour.show(&[]).replace(&netns(&web.1), "WEB").replace(&at_gone, "GONE");
     expect![[r#"
-        office  bridge, portmap, bandwidth  /etc/cni/net.d/10-office.conflist
+        office  bridge, portmap, bandwidth  /etc/cni/net.d/10-office.conflist (default
+        network: first by name)
         ├─ bridge cni0  up  10.7.0.1/28, mtu 1500, 2 ports
         ├─ 10.7.0.1 - 10.7.0.14  ██████░░░░░░░░░░░░░░  4 used, 9 free
         ├─ 10.7.0.9 held by hand

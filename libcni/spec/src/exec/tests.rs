@@ -262,7 +262,9 @@ fn elf(machine: u16, loader: &str) -> Vec<u8> {
     head[16] = 2; // ET_EXEC
     head[18..20].copy_from_slice(&machine.to_le_bytes());
     head[20] = 1; // EV_CURRENT
-    for (at, value) in [(32, 64), (52, 64), (54, 56), (56, 1), (64, 3), (72, 120), (96, loader.len() as u8 + 1)] {
+    for (at, value) in
+        [(32, 64), (52, 64), (54, 56), (56, 1), (64, 3), (72, 120), (96, u8::try_from(loader.len()).unwrap() + 1)]
+    {
         head[at] = value;
     }
     head.extend(loader.as_bytes());
