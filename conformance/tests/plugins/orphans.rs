@@ -29,7 +29,7 @@ impl Init {
         Self::new("echo; while read -r _; do sh -c :; echo; done")
     }
 
-    /// One that has reaped a helper.
+    /// A PID 1 that has reaped a helper.
     fn proven(node: &Node) -> Self {
         let init = Self::on_demand();
         let attached = Attached::add(node, &bridge(json!({})), &node.container());
