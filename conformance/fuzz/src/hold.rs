@@ -17,11 +17,12 @@ pub(crate) fn stays_in_its_folder(name: &str) {
     assert!(!name.contains('\0'), "{name:?} has a NUL");
 }
 
-/// An error has one line that says what failed, and survives the wire in every version.
+/// An error has one line that says what failed, and survives the wire in every version, but for the key, which is in the text.
 pub(crate) fn is_sound(error: &CniError) {
     assert!(!error.msg.is_empty() && !error.msg.contains(['\n', '\r']), "msg is one line: {:?}", error.msg);
     assert_ne!(error.code, Code(0));
+    let sent = CniError { key: None, ..error.clone() };
     for version in SpecVersion::ALL {
-        assert_eq!(CniError::find_in(error.to_json(version).as_bytes()).as_ref(), Some(error));
+        assert_eq!(CniError::find_in(error.to_json(version).as_bytes()).as_ref(), Some(&sent));
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_listening_socket_is_found_with_its_process() {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        let udp = UdpSocket::bind("[::1]:0").unwrap();
+        let udp = UdpSocket::bind("[::]:0").unwrap();
         let all = list().unwrap();
         let of = |is_udp, address: &str, port| {
             let address: IpAddr = address.parse().unwrap();
@@ -104,7 +104,7 @@ mod tests {
         };
         let found = [
             of(false, "127.0.0.1", tcp.local_addr().unwrap().port()),
-            of(true, "::1", udp.local_addr().unwrap().port()),
+            of(true, "::", udp.local_addr().unwrap().port()),
         ];
         for process in processes(&found) {
             let process = process.unwrap();
