@@ -4,7 +4,7 @@
 //!
 //! | Module | What it has |
 //! |---|---|
-//! | [`own`] | what a chained plugin is, and what its verbs are given; [`plugin!`] |
+//! | [`plugin`](mod@plugin) | what a chained plugin is, and what its verbs are given; [`plugin!`] |
 //! | [`attached`] | the attachment as prevResult describes it |
 //! | [`site`] | the node and the container's namespace, opened once, when they are needed |
 //! | [`drive`] | the driver of the verbs |

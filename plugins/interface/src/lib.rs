@@ -4,7 +4,7 @@
 //!
 //! | Module | What it has |
 //! |---|---|
-//! | [`own`] | what an interface plugin is; [`plugin!`] |
+//! | [`plugin`](mod@plugin) | what an interface plugin is; [`plugin!`] |
 //! | `erased` | what a plugin writes, without its types: the driver is compiled once |
 //! | [`plan`] | an attachment as a list of steps, and its text |
 //! | [`attach`] | ADD and CHECK: the same plan, applied or compared |

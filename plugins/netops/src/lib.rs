@@ -6,7 +6,7 @@
 //! | Module | What it has |
 //! |---|---|
 //! | [`kernel`] | [`Kernel`]: a netlink connection that acts on one namespace; [`Request`]: one change as data, sent by [`Kernel::run`] or, several at once, [`Kernel::run_all`] |
-//! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside; [`Namespaces`]: all of a process's |
+//! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside |
 //! | [`link`] | [`Link`](link::Link), its [`Kind`](link::Kind); `get` `find` `list`, `create` `create_bridge` `create_veth`, `set`, `transfer` |
 //! | [`pair`] | the other end of a veth in another namespace |
 //! | [`places`] | which addresses the node's namespaces have |

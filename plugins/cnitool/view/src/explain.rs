@@ -38,7 +38,7 @@ pub struct Answer {
 
 /// Explains an address, a container (its ID, or how it begins), an interface of the host, or a port of the node.
 /// Everything that the word can mean is an answer; none: nothing on the node has that name. The view is that which
-/// [`look`] gives.
+/// [`crate::look`] gives.
 #[must_use]
 pub fn explain(node: Node<'_>, word: &str) -> (Vec<Answer>, View) {
     let mut unseen = Vec::new();
