@@ -21,6 +21,15 @@ impl Who {
     pub fn is_ours(self) -> bool {
         self == Self::Ours
     }
+
+    /// The other set.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Ours => Self::Reference,
+            Self::Reference => Self::Ours,
+        }
+    }
 }
 
 /// The suite's plugins.

@@ -1,26 +1,7 @@
 //! The two sets of plugins that are compared.
 
+pub use conformance::subjects::Who;
 use testns::{Call, Node, Subject};
-
-/// A set of plugins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
-    /// The suite's.
-    Ours,
-    /// The Go reference plugins.
-    Reference,
-}
-
-impl Who {
-    /// The other set.
-    #[must_use]
-    pub fn other(self) -> Self {
-        match self {
-            Who::Ours => Who::Reference,
-            Who::Reference => Who::Ours,
-        }
-    }
-}
 
 /// Whether the reference's plugins are here; if not, prints that the test is skipped.
 #[must_use]
