@@ -31,7 +31,8 @@ pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<
             || runtime_config.is_some() && is("runtimeConfig")
             || added.prev_result.is_some() && is("prevResult")
             || added.valid.is_some() && (collection::VALID.into_iter().any(is) || is(collection::SEEN))
-            || added.repair.is_some() && is(repair::REPAIR)
+            // A file cannot ask for a repair: CHECK, which a runtime makes, changes nothing.
+            || is(repair::REPAIR)
     };
     let mut object = ObjectWriter::new();
     object.text("cniVersion", &network.cni_version);
@@ -100,6 +101,14 @@ mod tests {
                 r#"{"cniVersion":"1.0.0","name":"n","type":"a","big":12345678901234567890.50,"text":"<&>\u0041","deep":{ "x" : [1,  2] }}"#
             ]],
         );
+    }
+
+    #[test]
+    fn a_configuration_asks_for_no_repair() {
+        let list = r#"{"name":"n","plugins":[{"type":"a","cni-plugins/repair":"write"}]}"#;
+        check(list, &Added::default(), &expect![[r#"{"cniVersion":"","name":"n","type":"a"}"#]]);
+        let asked = Added { repair: Some(Repair::Show), ..Added::default() };
+        check(list, &asked, &expect![[r#"{"cniVersion":"","name":"n","type":"a","cni-plugins/repair":"show"}"#]]);
     }
 
     #[test]
