@@ -199,6 +199,7 @@ fn request(op: &'static str, kind: &str, link: &Link, net: IpNetwork, message: R
         .wire_name(format!("{kind} dev={} {net}", link.name))
 }
 
+/// The message by hand: rtnetlink's builder leaves a multicast address out, and has neither flags, peer nor lifetimes.
 fn message(index: u32, address: &Address) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.index = index;

@@ -61,6 +61,7 @@ impl Route {
         }
     }
 
+    /// The message by hand: rtnetlink's builder has no metrics (MTU, advmss), and errors that a [`Route`] cannot have.
     fn message(&self) -> RouteMessage {
         let mut message = RouteMessage::default();
         let table = self.table.unwrap_or(MAIN_TABLE);

@@ -5,8 +5,9 @@ use std::os::fd::AsRawFd;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::InfoKind;
 use nix::errno::Errno;
+use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use super::{Kind, Link, LinkName, Mac, Settings, Target, find, run_and_get, set};
 use crate::error::Result;
@@ -54,29 +55,34 @@ impl<'a> NewLink<'a> {
 
     /// The message that creates it, without the alias, which the kernel ignores there.
     fn request(&self, netns: Option<&Netns>, index: u32) -> Request {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
+        let kind = InfoKind::from(self.kind.name());
+        let mut link = LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(kind).index(index).name(self.name.as_str());
         if self.up {
-            message.header.flags |= LinkFlags::Up;
-            message.header.change_mask |= LinkFlags::Up;
+            link = link.up();
         }
-        let mut info = vec![LinkInfo::Kind(InfoKind::from(self.kind.name()))];
-        info.extend(self.kind.data().map(LinkInfo::Data));
-        let attributes = [
-            Some(LinkAttribute::IfName(self.name.to_string())),
-            self.lower.map(LinkAttribute::Link),
-            self.master.map(LinkAttribute::Controller),
-            self.mtu_bytes.map(LinkAttribute::Mtu),
-            self.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())),
-            netns.map(|netns| LinkAttribute::NetNsFd(netns.as_raw_fd())),
-            Some(LinkAttribute::LinkInfo(info)),
-        ];
-        message.attributes.extend(attributes.into_iter().flatten());
+        if let Some(lower) = self.lower {
+            link = link.link(lower);
+        }
+        if let Some(master) = self.master {
+            link = link.controller(master);
+        }
+        if let Some(mtu) = self.mtu_bytes {
+            link = link.mtu(mtu);
+        }
+        if let Some(Mac(mac)) = self.mac {
+            link = link.address(mac.to_vec());
+        }
+        if let Some(netns) = netns {
+            link = link.setns_by_fd(netns.as_raw_fd());
+        }
+        if let Some(data) = self.kind.data() {
+            link = link.set_info_data(data);
+        }
         let place = netns.map_or(String::new(), |netns| format!(" in {}", netns.path().display()));
         let request = Request::new(
             "create",
             format!("{} {}{place}", self.kind, self.name),
-            RouteNetlinkMessage::NewLink(message),
+            RouteNetlinkMessage::NewLink(link.build()),
         )
         .flags(NLM_F_CREATE | NLM_F_EXCL)
         .wire_name(self.wire_name());
