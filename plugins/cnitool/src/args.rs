@@ -143,8 +143,9 @@ pub(crate) enum Verb {
     Show(Show),
     /// Explain who has an address, a container, an interface or a port, and what becomes of its packets
     Explain {
-        /// An address, a container's ID or how it begins, CONTAINER/IFNAME, a link of the host, or a port of the node
-        #[arg(value_name = "NAME")]
+        /// An address, a pod (NAMESPACE/NAME, or its name), a container's ID or how it begins, CONTAINER/IFNAME, a link of the
+        /// host, or a port of the node
+        #[arg(value_name = "NAME", add = ArgValueCompleter::new(completing::named))]
         name: String,
     },
     /// List the attachments in the cache
@@ -236,6 +237,15 @@ pub(crate) struct Show {
     /// Only this network, by name
     #[arg(add = ArgValueCompleter::new(completing::networks))]
     pub(crate) network: Option<String>,
+    /// Only this network, as the word does
+    #[arg(long = "network", value_name = "NETWORK", conflicts_with = "network", add = ArgValueCompleter::new(completing::networks))]
+    pub(crate) only: Option<String>,
+    /// Only attachments in this state; may be repeated
+    #[arg(long, value_enum, value_name = "STATE")]
+    pub(crate) state: Vec<State>,
+    /// Count the attachments of which nothing needs a look, in place of a line for each
+    #[arg(long, conflicts_with_all = ["json", "format"])]
+    pub(crate) brief: bool,
     /// Print a picture in place of the tree
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with = "json")]
     pub(crate) format: Option<Format>,
@@ -243,6 +253,21 @@ pub(crate) struct Show {
     /// SIGTERM; with --json one object a line
     #[arg(long, conflicts_with = "format")]
     pub(crate) watch: bool,
+}
+
+/// The state of an attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum State {
+    /// The container lives
+    Lives,
+    /// No container was found that uses it, and it is younger than a minute
+    Young,
+    /// It could not be determined whether the container lives
+    Unknown,
+    /// The container is gone
+    Gone,
+    /// Not as it should be: unknown, gone, of an unfinished ADD, or with a link that is down
+    Sick,
 }
 
 /// A picture's format.
@@ -267,8 +292,12 @@ pub(crate) enum Ipam {
     Reserve(OneAddress),
     /// Release an address that is held by hand, or by a container that is gone
     Release {
-        #[command(flatten)]
-        one: OneAddress,
+        /// Network, by name, or the path of its file (with a /)
+        #[arg(add = ArgValueCompleter::new(completing::networks))]
+        network: String,
+        /// The address, without prefix length
+        #[arg(value_parser = cni_spec::json::parse_ip, add = ArgValueCompleter::new(completing::held))]
+        address: IpAddr,
         /// Release it even if its container lives, which goes on using it, or if the file names no valid owner
         #[arg(long)]
         force: bool,
@@ -300,7 +329,8 @@ pub(crate) struct Shown {
 /// The calls of the log to show.
 #[derive(Debug, Args)]
 pub(crate) struct Log {
-    /// Only calls for this container
+    /// Only calls for this container: a pod (NAMESPACE/NAME, or its name), or an ID
+    #[arg(add = ArgValueCompleter::new(completing::named))]
     pub(crate) container: Option<String>,
     /// Only calls that failed
     #[arg(long)]
@@ -387,7 +417,7 @@ pub(crate) struct Install {
     #[arg(long, value_name = "DIR")]
     pub(crate) bin_dir: PathBuf,
     /// Only this plugin (repeatable) [default: all but noop, which is for tests]
-    #[arg(long = "plugin", value_name = "NAME")]
+    #[arg(long = "plugin", value_name = "NAME", add = ArgValueCompleter::new(completing::own_plugins))]
     pub(crate) plugins: Vec<String>,
     /// What the plugins' files have in common
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]

@@ -19,7 +19,8 @@ pub(crate) fn print(settings: &Settings, network: Option<&str>, output: Output) 
         // A network without attachments is no error, a misspelt name is.
         settings.network(name).context("the cache has no attachment of this network")?;
     }
-    let mut table = Table::new(&["network", "container", "ifname", "netns", "state", "add", "addresses"]);
+    let mut table =
+        Table::new(&["network", "container", "ifname", "netns", "state", "add", "addresses"]).named(settings.names());
     for cached in listing.cached.iter().filter(|cached| network.is_none_or(|name| cached.network.as_str() == name)) {
         // An entry with an unreadable result is still an attachment.
         let result = cached.result(SpecVersion::V0_1_0).ok().flatten().unwrap_or_default();

@@ -5,29 +5,45 @@ pub(crate) mod reading;
 
 use crate::args::Log;
 use crate::output::{Output, Table};
-use anyhow::{Context, anyhow};
+use crate::settings::Settings;
+use anyhow::{Context, anyhow, bail};
 use call_log::{By, NODE_FILE, Record, Sink, Step};
 use cni_validate::render::visible;
 use nested::Last;
+use on_node::names::Names;
 use reading::{Counts, Filter, Place};
 use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
-pub(crate) async fn run(words: &Log, output: Output) -> anyhow::Result<()> {
+pub(crate) async fn run(settings: &Settings, words: &Log, output: Output) -> anyhow::Result<()> {
     let log = find(words.from.as_deref())?;
-    let filter = Filter { container: words.container.as_deref(), errors: words.errors };
+    let names = settings.names();
+    let container = words.container.as_deref().map(|word| identified(&names, word)).transpose()?;
+    let filter = Filter { container: container.as_deref(), errors: words.errors };
     if words.slowest {
         let mut slowest = Slowest { filter, lines: words.lines, steps: Vec::new() };
         Place::default().read_on(&log, &mut slowest).await?;
         keep_slowest(&mut slowest.steps, words.lines);
-        return output.table(&steps(slowest.steps));
+        return output.table(&steps(slowest.steps).named(names));
     }
     let mut last = Last::new(words.lines);
     reading::read_back(&log, &filter, |record| last.add(record, &filter)).await?;
     let last = nested::flat(last.into_calls());
     match output.is_json {
         true => output.json(&last.iter().map(|(_, record)| to_json(record)).collect()),
-        false => output.table(&table(&last)),
+        false => output.table(&table(&last).named(names)),
+    }
+}
+
+/// The ID of the container that a word names. One that the cache does not have is looked for in the log, by its ID.
+fn identified(names: &Names, word: &str) -> anyhow::Result<String> {
+    match names.find(word).as_slice() {
+        [] => Ok(word.to_owned()),
+        [id] => Ok(id.to_string()),
+        several => {
+            let several: Vec<&str> = several.iter().map(|id| id.as_str()).collect();
+            bail!("{word} names {} containers: {}; name one of them", several.len(), several.join(", "))
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use crate::settings::Settings;
 use clap_complete::Shell;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use clap_complete::env::{CompleteEnv, Shells};
+use host_local::inventory::list_held;
 use libcni::{Cached, Cancellation, NetworkConf, conflist};
+use on_node::names::Pod;
 use std::ffi::{OsStr, OsString};
 
 /// Names the shell that asks for words.
@@ -93,6 +95,30 @@ pub(crate) fn containers(current: &OsStr) -> Vec<CompletionCandidate> {
     let words = attachments();
     let words = words.iter().map(|cached| word(cached.attachment.id.container_id.as_str(), cached.network.as_str()));
     beginning(current, words)
+}
+
+/// Pods, and the IDs of containers.
+pub(crate) fn named(current: &OsStr) -> Vec<CompletionCandidate> {
+    let attached = attachments();
+    let pods = attached.iter().filter_map(|cached| Some((Pod::find(&cached.attachment.args)?.full_name(), cached)));
+    let ids = attached.iter().map(|cached| (cached.attachment.id.container_id.to_string(), cached));
+    beginning(current, pods.chain(ids).map(|(name, cached)| word(name, cached.network.as_str())))
+}
+
+/// Addresses that host-local holds, of all networks of the folder.
+pub(crate) fn held(current: &OsStr) -> Vec<CompletionCandidate> {
+    let files = settings().and_then(|settings| conflist::search_order(&settings.conf_dir).ok()).unwrap_or_default();
+    let networks: Vec<NetworkConf> = files.iter().filter_map(|path| NetworkConf::read(path).ok()).collect();
+    let held = networks.iter().flat_map(|network| {
+        let held = on_node::stores(network).into_iter().flat_map(|folder| list_held(&folder).unwrap_or_default());
+        held.map(|held| word(held.address.to_string(), network.name.clone()))
+    });
+    beginning(current, held)
+}
+
+/// The plugins of this suite.
+pub(crate) fn own_plugins(current: &OsStr) -> Vec<CompletionCandidate> {
+    beginning(current, cni_plugins::ENTRIES.iter().map(|entry| word(entry.name, "")))
 }
 
 /// Attachments, as `CONTAINER/IFNAME`.

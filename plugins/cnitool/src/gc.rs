@@ -25,6 +25,8 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
     }
     // A dry run only looks, so it disturbs no ADD.
     let collection = if gc.dry_run { None } else { Some(settings.runtime.collection(&network).await?) };
+    // Afterwards the cache does not have those that were deleted.
+    let names = settings.names();
     let cached = match &collection {
         Some(collection) => collection.cached().to_vec(),
         None => settings.runtime.stale(&network, &[])?,
@@ -46,7 +48,7 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
     }
     let Some(collection) = collection else {
         if let Some(output) = output {
-            output.table(&plan.table(&valid, ["would be kept", "would be deleted"]))?;
+            output.table(&plan.table(&valid, ["would be kept", "would be deleted"]).named(names))?;
         }
         return keep.map(drop);
     };
@@ -62,7 +64,7 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
         report_left(&network, &cached, &plan.left);
     }
     if let Some(output) = output.filter(|_| outcome.is_ok()) {
-        output.table(&plan.table(&all_valid, ["kept", "deleted"]))?;
+        output.table(&plan.table(&all_valid, ["kept", "deleted"]).named(names))?;
     }
     Ok(outcome?)
 }

@@ -14,13 +14,14 @@ use netops::boot::Boot;
 use on_node::host_locals;
 use on_node::networks::{Known, Origin};
 use serde_json::json;
+use std::net::IpAddr;
 
 pub(crate) async fn run(settings: &Settings, words: &Ipam, output: Output) -> anyhow::Result<()> {
     let (shown, table) = match words {
         Ipam::List(shown) => (shown, list(settings, shown, output)?),
         Ipam::Free(shown) => (shown, free(settings, shown, output)?),
         Ipam::Reserve(one) => return reserve(settings, one).await,
-        Ipam::Release { one, force } => return release(settings, one, *force).await,
+        Ipam::Release { network, address, force } => return release(settings, network, *address, *force).await,
     };
     if shown.csv { say(table.to_csv().as_bytes()) } else { output.table(&table) }
 }
@@ -48,7 +49,8 @@ fn networks(settings: &Settings, shown: &Shown) -> anyhow::Result<Vec<Known>> {
 }
 
 fn list(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Table> {
-    let mut table = Table::new(&["network", "address", "container", "ifname", "since", "boot", "life"]);
+    let mut table =
+        Table::new(&["network", "address", "container", "ifname", "since", "boot", "life"]).named(settings.names());
     // Without /proc it is unknown.
     let boot = Boot::read().ok();
     for known in networks(settings, shown)? {
@@ -161,14 +163,14 @@ async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
 }
 
 /// Only what belongs to no container that lives, unless forced: the container would go on with an address that another one gets.
-async fn release(settings: &Settings, one: &OneAddress, is_forced: bool) -> anyhow::Result<()> {
-    let Known { conf: network, cached, .. } = settings.known(&one.network)?;
-    let failed = || format!("cannot release {} in network {}", one.address, network.name);
+async fn release(settings: &Settings, network: &str, address: IpAddr, is_forced: bool) -> anyhow::Result<()> {
+    let Known { conf: network, cached, .. } = settings.known(network)?;
+    let failed = || format!("cannot release {address} in network {}", network.name);
     for object in on_node::holders(&network) {
         let folder = on_node::store(&object);
-        let held = list_held(&folder).with_context(failed)?.into_iter().find(|held| held.address == one.address);
+        let held = list_held(&folder).with_context(failed)?.into_iter().find(|held| held.address == address);
         let Some(held) = held else { continue };
-        let file = || folder.join(one.address.to_string()).display().to_string();
+        let file = || folder.join(address.to_string()).display().to_string();
         match &held.owner {
             Owner::Unreadable => bail!("{}: {} cannot be read, so its owner is unknown", failed(), file()),
             Owner::Invalid if !is_forced => {

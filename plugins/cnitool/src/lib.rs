@@ -171,7 +171,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Show(words) if words.watch => show::watch::run(&settings, words, output, &cancellation).await,
         Verb::Show(words) => show::run(&settings, words, output),
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
-        Verb::Log(words) => calls::run(words, output).await,
+        Verb::Log(words) => calls::run(&settings, words, output).await,
         Verb::Metrics(words) => metrics::run(&settings, words, &cancellation).await,
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,
         Verb::Install(install) => install::run(install, output).await,

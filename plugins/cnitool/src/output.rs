@@ -4,7 +4,8 @@ use crate::progress;
 use anyhow::Context;
 use libcni::Error;
 use libcni::cni_spec::text::{self, visible, visible_lines};
-use libcni::cni_spec::{CniError, Code, SpecVersion, json as cni_json};
+use libcni::cni_spec::{CniError, Code, ContainerId, SpecVersion, json as cni_json};
+use on_node::names::Names;
 use serde_json::{Map, Value};
 use std::io::{self, Write};
 
@@ -42,13 +43,21 @@ pub(crate) fn escaped(json: &str) -> String {
 
 /// Rows under column names.
 pub(crate) struct Table {
+    /// By which the column `container` is written for people; programs get the whole IDs.
+    names: Names,
     columns: &'static [&'static str],
     rows: Vec<Vec<Value>>,
 }
 
 impl Table {
     pub(crate) fn new(columns: &'static [&'static str]) -> Self {
-        Self { columns, rows: Vec::new() }
+        Self { names: Names::default(), columns, rows: Vec::new() }
+    }
+
+    /// The table with names for the containers in its column `container`.
+    pub(crate) fn named(mut self, names: Names) -> Self {
+        self.names = names;
+        self
     }
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [Value; N]) {
@@ -79,7 +88,18 @@ impl Table {
 
     fn to_text(&self) -> String {
         let head: Vec<String> = self.columns.iter().map(|column| column.to_uppercase()).collect();
-        let rows = self.rows.iter().map(|row| row.iter().map(cell).collect());
+        let mut names = self.names.clone();
+        let id = |place: usize, value: &Value| match self.columns.get(place) {
+            Some(&"container") => value.as_str().and_then(|text| ContainerId::parse(text).ok()),
+            _ => None,
+        };
+        for (place, value) in self.rows.iter().flat_map(|row| row.iter().enumerate()) {
+            id(place, value).into_iter().for_each(|id| names.add(&id, None));
+        }
+        let shown = |(place, value): (usize, &Value)| {
+            id(place, value).map_or_else(|| cell(value), |id| visible(&names.name(&id)))
+        };
+        let rows = self.rows.iter().map(|row| row.iter().enumerate().map(shown).collect());
         text::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
     }
 }

@@ -26,7 +26,8 @@ pub(crate) async fn run(settings: &Settings, words: &Words, output: Output) -> a
         tracing::warn!("the cache has no attachment{of}: there is nothing to repair");
     }
     let how = if words.dry_run { Repair::Show } else { Repair::Write };
-    let mut table = Table::new(&["network", "container", "ifname", "verdict", "plugin", "difference"]);
+    let mut table =
+        Table::new(&["network", "container", "ifname", "verdict", "plugin", "difference"]).named(settings.names());
     let mut unrepaired = 0;
     for cached in &cached {
         let rows = repair(settings, cached, how).await?;

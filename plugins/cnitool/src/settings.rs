@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use libcni::cni_spec::exec::GRACE;
 use libcni::cni_spec::{CniArgs, CniError, ContainerId, NetworkName, PluginPath, PluginType};
 use libcni::{Attachment, Cached, CallLog, Cancellation, CapabilityArgs, Error, NetworkConf, Runtime, conflist};
+use on_node::names::Names;
 use on_node::networks::{Known, Origin, conf_for_del, conf_of};
 use sha2::{Digest, Sha512};
 use std::path::{Component, Path, PathBuf};
@@ -25,6 +26,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// The names of the containers in the cache. One that cannot be listed has none: the verb itself reports that.
+    pub(crate) fn names(&self) -> Names {
+        let listing = self.runtime.cache().list(None).unwrap_or_default();
+        Names::of_cache(&listing.cached)
+    }
+
     pub(crate) fn new(common: &Common, cancellation: Cancellation) -> Self {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let path = given(&common.cni_path).unwrap_or_else(|| libcni::DEFAULT_PLUGIN_DIR.to_owned());

@@ -1,14 +1,16 @@
 //! `cnitool show`: the node's networks as a tree or a picture. `cnitool explain`: what becomes of packets.
 
-use crate::args::{Format, Show};
+use crate::args::{Format, Show, State};
 use crate::gc;
 use crate::output::{Output, say};
 use crate::settings::Settings;
 use anyhow::bail;
-use cni_view::drawing::{dot, drawing, html, svg};
+use cni_view::drawing::plan::plan;
+use cni_view::drawing::{dot, html, svg};
 use cni_view::explain::Answer;
-use cni_view::{Node, View, json, look, tree};
+use cni_view::{Attachment, Node, View, json, look, tree};
 use libcni::cni_spec::json::resembling;
+use libcni::inventory::Life;
 use std::io;
 
 pub(crate) mod watch;
@@ -19,18 +21,26 @@ pub(crate) fn run(settings: &Settings, words: &Show, output: Output) -> anyhow::
         return output.json(&json::value(&view));
     }
     let picture = match words.format {
-        None => return print(&tree::tree(&view)),
-        Some(Format::Svg) => svg::svg(&drawing(&view)),
-        Some(Format::Html) => html::html(&view, &drawing(&view)),
-        Some(Format::Dot) => dot::dot(&drawing(&view)),
+        None => return print(&tree::tree(&view, shown(words))),
+        Some(Format::Svg) => svg::svg(&plan(&view, PICTURE_WIDTH), &view.title()),
+        Some(Format::Html) => html::html(&view),
+        Some(Format::Dot) => dot::dot(&view),
     };
     say(picture.as_bytes())
 }
 
+/// Pixels: a screen of 1280 shows it whole.
+const PICTURE_WIDTH: usize = 1160;
+
+fn shown(words: &Show) -> tree::Shown {
+    tree::Shown { is_brief: words.brief }
+}
+
 fn seen(settings: &Settings, words: &Show) -> anyhow::Result<View> {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
-    let view = look(Node { runtime, conf_dir, inventory: &gc::node() }, words.network.as_deref());
-    if let Some(name) = words.network.as_ref().filter(|_| view.networks.is_empty()) {
+    let only = words.network.as_ref().or(words.only.as_ref());
+    let mut view = look(Node { runtime, conf_dir, inventory: &gc::node() }, only.map(String::as_str));
+    if let Some(name) = only.filter(|_| view.networks.is_empty()) {
         let others = look(Node { runtime, conf_dir, inventory: &gc::node() }, None).networks;
         let others: Vec<&str> = others.iter().map(|network| network.name.as_str()).collect();
         let meant = resembling(name, others.iter().copied());
@@ -39,7 +49,22 @@ fn seen(settings: &Settings, words: &Show) -> anyhow::Result<View> {
         let dir = conf_dir.display();
         bail!("no network {name}: neither a file in {dir}, nor the cache or the node knows it{meant}{there}");
     }
+    if !words.state.is_empty() {
+        for network in &mut view.networks {
+            network.attachments.retain(|attachment| words.state.iter().any(|state| is_in(attachment, *state)));
+        }
+    }
     Ok(view)
+}
+
+fn is_in(attachment: &Attachment, state: State) -> bool {
+    match state {
+        State::Lives => attachment.life == Life::Lives,
+        State::Young => attachment.life == Life::Young,
+        State::Unknown => attachment.life == Life::Unknown,
+        State::Gone => attachment.life == Life::Gone,
+        State::Sick => !attachment.is_well(),
+    }
 }
 
 pub(crate) fn explain(settings: &Settings, name: &str, output: Output) -> anyhow::Result<()> {

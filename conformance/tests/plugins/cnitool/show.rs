@@ -47,10 +47,11 @@ impl Tour {
     pub(super) fn stable(&self, text: &str) -> String {
         let is_age = |word: &&str| word.strip_suffix('s').is_some_and(|age| age.parse::<u64>().is_ok());
         let line = |line: &str| {
-            let age = line.rsplit(' ').next().filter(is_age).map_or(String::new(), |age| format!("  {age}"));
-            line.strip_suffix(&age).unwrap_or(line).replace(&self.subnet, "10.7.0") + "\n"
+            let parts: Vec<&str> = line.split("  ").filter(|part| !is_age(part)).collect();
+            parts.join("  ").replace(&self.subnet, "10.7.0") + "\n"
         };
-        text.lines().map(line).collect()
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        text.lines().map(line).collect::<String>().replacen(host.trim_end(), "NODE", 1)
     }
 }
 
@@ -60,7 +61,8 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     let [web, other, gone] = ["web", "other", "gone"].map(|name| (name, tour.node.container()));
     let mapped = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
         "bandwidth": {"ingressRate": 1_000_000, "ingressBurst": 80_000, "egressRate": 2_000_000, "egressBurst": 80_000}});
-    tour.add(web.0, &web.1, &["--cap-args", &mapped.to_string()]);
+    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=u-1";
+    tour.add(web.0, &web.1, &["--cap-args", &mapped.to_string(), "--args", args]);
     tour.add(other.0, &other.1, &["--cache-dir", "/run/other"]);
     tour.add(gone.0, &gone.1, &[]);
     let at_gone = netns(&gone.1);
@@ -78,6 +80,7 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     fs::write("/etc/cni/net.d/20-bad.conflist", "\u{1b}[2J").unwrap();
     let shown = tour.show(&[]).replace(&netns(&web.1), "WEB").replace(&at_gone, "GONE");
     expect![[r#"
+        NODE  2 networks, 4 attachments  2 live  1 young  1 gone
         office  bridge, portmap, bandwidth  /etc/cni/net.d/10-office.conflist (default
         network: first by name)
         ├─ bridge cni0  up  10.7.0.1/28, mtu 1500, 2 ports
@@ -87,21 +90,11 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
         │  ├─ namespace GONE
         │  ├─ iptables masquerade of 10.7.0.4
         │  └─ its interface was not found, so its maker is unknown
-        ├─ other  eth0  10.7.0.3  lives
-        │  ├─ not in this cache: another runtime's
-        │  ├─ link vethd2973bf6 on cni0
-        │  └─ iptables masquerade of 10.7.0.3
-        └─ web  eth0  10.7.0.2  lives
-           ├─ namespace WEB
-           ├─ link vethd9f55780 on cni0
-           ├─ port 8080/tcp of the node to port 80
-           ├─ at most 1 Mbit/s to the container
-           ├─ at most 2 Mbit/s from the container
-           └─ iptables masquerade of 10.7.0.2
+        ├─ other       eth0  10.7.0.3  lives  another runtime's
+        └─ shop/web-0  eth0  10.7.0.2  lives  8080/tcp to 80  1 Mbit/s in  2
+             Mbit/s out
         old  plugins unknown  no file and not in the cache; known from what it left
-        └─ lost  eth0  10.7.0.200  young
-           ├─ not in this cache: another runtime's
-           └─ its interface was not found, so its maker is unknown
+        └─ lost  eth0  10.7.0.200  young  another runtime's
         could not be looked at
         ├─ /var/lib/cni/results/broken ignored: EOF while parsing an object at line 1
         │    column 1
@@ -110,12 +103,62 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     "#]]
     .assert_eq(&shown);
     assert!(!shown.contains('\u{1b}'));
+    expect![[r#"
+        NODE  1 network, 3 attachments  2 live  1 gone
+        office  bridge, portmap, bandwidth  /etc/cni/net.d/10-office.conflist (default
+        network: first by name)
+        ├─ bridge cni0  up  10.7.0.1/28, mtu 1500, 2 ports
+        ├─ 10.7.0.1 - 10.7.0.14  ██████░░░░░░░░░░░░░░  4 used, 9 free
+        ├─ 10.7.0.9 held by hand
+        ├─ gone  eth0  10.7.0.4  gone  2h
+        │  ├─ namespace /run/netns/pod3
+        │  ├─ iptables masquerade of 10.7.0.4
+        │  └─ its interface was not found, so its maker is unknown
+        └─ 2 well
+        could not be looked at
+        ├─ /var/lib/cni/results/broken ignored: EOF while parsing an object at line 1
+        │    column 1
+        └─ /etc/cni/net.d/20-bad.conflist: cannot parse network config: expected value
+             at line 1 column 1
+    "#]]
+    .assert_eq(&tour.show(&["--brief", "--network", "office"]));
+    expect![[r#"
+        NODE  1 network, 1 attachment  1 gone
+        office  bridge, portmap, bandwidth  /etc/cni/net.d/10-office.conflist (default
+        network: first by name)
+        ├─ bridge cni0  up  10.7.0.1/28, mtu 1500, 2 ports
+        ├─ 10.7.0.1 - 10.7.0.14  ██████░░░░░░░░░░░░░░  4 used, 9 free
+        ├─ 10.7.0.9 held by hand
+        └─ gone  eth0  10.7.0.4  gone  2h
+           ├─ namespace GONE
+           ├─ iptables masquerade of 10.7.0.4
+           └─ its interface was not found, so its maker is unknown
+        could not be looked at
+        ├─ /var/lib/cni/results/broken ignored: EOF while parsing an object at line 1
+        │    column 1
+        └─ /etc/cni/net.d/20-bad.conflist: cannot parse network config: expected value
+             at line 1 column 1
+    "#]]
+    .assert_eq(&tour.show(&["--state", "gone", "office"]).replace(&at_gone, "GONE"));
+
+    // All verbs name a pod alike, and take its name.
+    for name in ["web-0", "shop/web-0", "shop/web-0/eth0"] {
+        assert!(tour.cnitool(&["explain", name]).contains("shop/web-0/eth0 in network office"), "{name}");
+    }
+    for verb in
+        [&["attachments"][..], &["ipam", "list"], &["gc", "office", "--dry-run"], &["repair", "office", "--dry-run"]]
+    {
+        let [text, json] = [&[][..], &["--json"]].map(|form| tour.cnitool(&[verb, form].concat()));
+        assert!(text.contains("shop/web-0 ") && json.contains("\"container\": \"web\""), "{verb:?}: {text} {json}");
+    }
 
     let shown = tour.shown(&["office"]);
     let web = &shown["networks"][0]["attachments"][2];
     let port =
         json!([{"protocol": "tcp", "hostAddress": null, "hostPort": 8080, "containerPort": 80, "conditional": false}]);
     assert_eq!((&web["container"], &web["ports"], &web["life"]), (&json!("web"), &port, &json!("lives")), "{web}");
+    let pod = json!({"namespace": "shop", "name": "web-0", "uid": "u-1"});
+    assert_eq!((&web["name"], &web["pod"]), (&json!("shop/web-0"), &pod), "{web}");
     assert_eq!((&web["toBitsPerSecond"], &web["fromBitsPerSecond"]), (&json!(1_000_000), &json!(2_000_000)), "{web}");
     assert_eq!((&web["maker"], &web["complete"]), (&json!("this-suite"), &json!(true)));
     let range = &shown["networks"][0]["ranges"][0];

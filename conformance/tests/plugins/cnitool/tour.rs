@@ -79,6 +79,11 @@ impl Tour {
         sh.current_dir(self.node.work_dir()).env_clear().env("PATH", path).env("CNI_PATH", &self.bin_dir);
         let printed = String::from_utf8(sh.output().unwrap().stdout).unwrap();
         let end = if printed.is_empty() || printed.ends_with('\n') { "" } else { "\n" };
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let printed = match printed.strip_prefix(host.trim_end()).filter(|_| command == "cnitool show") {
+            Some(rest) => format!("node-1{rest}"),
+            None => printed,
+        };
         (printed + end).replace(&self.bin_dir.display().to_string(), "/opt/cni/bin")
     }
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use cni_spec::{ConfObject, SpecVersion};
 use host_local::inventory::{Holder, list_held};
 use libcni::inventory::{Inventory, Life, OnNode};
-use libcni::{AttachmentId, Cached, Namespace, NetworkConf};
+use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
+use on_node::names::Names;
 use on_node::networks::Known;
 
 use crate::removal::{listed, removal, unmounted};
@@ -33,16 +34,17 @@ pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<
         findings.push(finding);
     }
     let mut unseen = Vec::new();
+    let names = Names::of_cache(&listing.cached);
     let known = node.inventory.networks(networks.to_vec(), listing.cached, &mut unseen);
     findings
         .extend(unseen.iter().map(|what| Kind::Unseen.finding(Level::Warning, None, format!("cannot look at {what}"))));
     for Known { conf, cached, .. } in &known {
-        look_at(node, conf, &cached.iter().collect::<Vec<_>>(), findings);
+        look_at(node, conf, &cached.iter().collect::<Vec<_>>(), &names, findings);
     }
     known
 }
 
-fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], findings: &mut Vec<Finding>) {
+fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], names: &Names, findings: &mut Vec<Finding>) {
     let name = &*network.name;
     let known: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
     let on_node = match node.inventory.list(network, &known) {
@@ -65,11 +67,11 @@ fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], findings: 
     let mut left: Vec<String> = on_node
         .iter()
         .filter(is_left)
-        .map(|found| format!("{}: {}", name_of(found), found.objects.join(", ")))
+        .map(|found| format!("{}: {}", name_of(found, names), found.objects.join(", ")))
         .collect();
     let is_on_node = |id: &AttachmentId| on_node.iter().any(|found| found.id.as_ref() == Some(id));
     let only_cached: Vec<_> = known.iter().filter(|id| !is_on_node(id) && !has_namespace(id)).collect();
-    left.extend(only_cached.iter().map(|id| format!("{}/{}: only in the cache", id.container_id, id.ifname)));
+    left.extend(only_cached.iter().map(|id| format!("{}: only in the cache", names.attachment(id))));
     if !left.is_empty() {
         let what = format!("{} of containers that are gone", count(left.len(), "attachment"));
         let mut finding = Kind::Leftover.finding(Level::Warning, Some(name), what);
@@ -87,15 +89,16 @@ fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], findings: 
     };
     let unmounted_ones: Vec<&Cached> = cached.iter().filter(is_unmounted).copied().collect();
     let mut stores = BTreeMap::new();
-    findings.extend(cached.iter().filter_map(|entry| unreserved(entry, &mut stores)));
+    findings.extend(cached.iter().filter_map(|entry| unreserved(entry, names, &mut stores)));
     if undecided.len() + unmounted_ones.len() > 0 {
         let count = undecided.len() + unmounted_ones.len();
         let what = format!("{count} of which it cannot be determined whether containers live");
         let mut finding = Kind::Undecided.finding(Level::Note, Some(name), what);
-        finding.evidence = undecided.iter().map(|it| format!("{}: {}", name_of(it), it.objects.join(", "))).collect();
+        finding.evidence =
+            undecided.iter().map(|it| format!("{}: {}", name_of(it, names), it.objects.join(", "))).collect();
         finding.evidence.extend(unmounted_ones.iter().map(|entry| {
-            let AttachmentId { container_id, ifname } = &entry.attachment.id;
-            format!("{container_id}/{ifname}: {}", unmounted(&entry.attachment.netns))
+            let Attachment { id, netns, .. } = &entry.attachment;
+            format!("{}: {}", names.attachment(id), unmounted(netns))
         }));
         // Only the operator knows which live, so each has a command of its own.
         let ids = undecided.iter().filter_map(|found| found.id.as_ref());
@@ -118,7 +121,7 @@ fn read_store(folder: &Path) -> BTreeMap<IpAddr, Option<Holder>> {
 
 /// The addresses of an attachment whose container lives that host-local does not hold for it. A network that has addresses
 /// of another plugin as well is passed over: nothing says which are whose.
-fn unreserved(entry: &Cached, stores: &mut Stores) -> Option<Finding> {
+fn unreserved(entry: &Cached, names: &Names, stores: &mut Stores) -> Option<Finding> {
     let network = entry.network_conf().ok()?;
     let objects = (0..network.plugins.len()).filter_map(|index| ConfObject::parse(&network.plugin_conf(index)?).ok());
     let has_others =
@@ -143,13 +146,13 @@ fn unreserved(entry: &Cached, stores: &mut Stores) -> Option<Finding> {
             // An older reservation does not name the interface.
             let (container_id, ifname) = holder.as_ref()?;
             let is_its = *container_id == id.container_id && ifname.as_ref().is_none_or(|name| *name == id.ifname);
-            (!is_its).then(|| format!("{address}: reserved for {container_id}"))
+            (!is_its).then(|| format!("{address}: reserved for {}", names.name(container_id)))
         })
         .collect();
     if evidence.is_empty() {
         return None;
     }
-    let what = format!("no reservation holds what {}/{} has", id.container_id, id.ifname);
+    let what = format!("no reservation holds what {} has", names.attachment(id));
     let mut finding = Kind::Unreserved.finding(Level::Error, Some(entry.network.as_str()), what);
     finding.evidence = evidence;
     "Start the container anew.".clone_into(&mut finding.remedy);
@@ -176,8 +179,8 @@ fn remedy(
 }
 
 /// Container and interface, as far as the mark names them.
-fn name_of(found: &OnNode) -> String {
-    found.id.as_ref().map_or("unnamed".to_owned(), |id| format!("{}/{}", id.container_id, id.ifname))
+fn name_of(found: &OnNode, names: &Names) -> String {
+    found.id.as_ref().map_or("unnamed".to_owned(), |id| names.attachment(id))
 }
 
 pub(crate) fn count(number: usize, what: &str) -> String {

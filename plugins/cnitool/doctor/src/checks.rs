@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::stream;
 use libcni::{Cached, Namespace};
+use on_node::names::Names;
 
 use crate::{Finding, Kind, Level, Node};
 
@@ -19,12 +20,12 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
     // A cache that cannot be listed is a finding of `attachments`.
     let Ok(listing) = node.runtime.cache().list(None) else { return };
     let is_there = |entry: &Cached| entry.is_complete() && entry.namespace() == Namespace::Present;
+    let names = &Names::of_cache(&listing.cached);
     let runtime = &node.runtime.until(Instant::now() + WITHIN);
     let check = async |entry: Cached| {
         let network = entry.network_conf().ok()?;
         let error = runtime.check(&network, &entry.attachment).await.err()?;
-        let id = &entry.attachment.id;
-        let what = format!("CHECK of {}/{} fails", id.container_id, id.ifname);
+        let what = format!("CHECK of {} fails", names.attachment(&entry.attachment.id));
         let mut finding = Kind::CheckFails.finding(Level::Error, Some(entry.network.as_str()), what);
         finding.evidence = error.with_causes().lines().map(str::to_owned).collect();
         finding.remedy = format!("cnitool repair {}", entry.network);

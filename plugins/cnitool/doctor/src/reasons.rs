@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cni_view::Attachment;
 use cni_view::reasons::{Cause, Found, Survey};
 
 use crate::removal::listed;
@@ -15,7 +14,7 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) {
         let (place, error) = what.split_once(": ").unwrap_or((what, "not known"));
         findings.push(Kind::unseen(None, place, &error));
     }
-    let of = |found: &Found<'_>| (found.network.name.clone(), id(found.attachment));
+    let of = |found: &Found<'_>| (found.network.name.clone(), found.attachment.id.clone());
     let broken: BTreeSet<_> = found.iter().filter(|found| is_of_links(found.reason.cause)).map(of).collect();
     let is_consequence = |found: &Found<'_>| {
         matches!(found.reason.cause, Cause::Route | Cause::ReversePath) && broken.contains(&of(found))
@@ -53,14 +52,10 @@ fn is_of_links(cause: Cause) -> bool {
     matches!(cause, Cause::LinkDown | Cause::LinkGone | Cause::Gateway)
 }
 
-fn id(attachment: &Attachment) -> String {
-    format!("{}/{}", attachment.id.container_id, attachment.id.ifname)
-}
-
 /// The attachment, and the reason in full where it says more than the finding.
 fn evidence(found: &Found<'_>) -> String {
-    let id = id(found.attachment);
-    if found.reason.why == found.reason.what { id } else { format!("{id}: {}", found.reason.why) }
+    let name = found.attachment.full_name();
+    if found.reason.why == found.reason.what { name } else { format!("{name}: {}", found.reason.why) }
 }
 
 /// `None`: no fault by itself, or a finding of another module.

@@ -7,10 +7,12 @@
 //! and macvlan has no veth), if an address of it is on an interface in any namespace but the node's own, or an interface
 //! there has its mark. Nothing here changes the node, and nothing waits for a lock.
 //!
+//! [`names`] has the names of containers for people, and
 //! [`networks`] has the networks of a node, also those that no file explains.
 
 mod found;
 mod life;
+pub mod names;
 pub mod networks;
 mod plugins;
 

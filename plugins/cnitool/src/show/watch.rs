@@ -2,7 +2,7 @@
 //!
 //! The kernel reports changes of links and of folders, so nothing is polled. Ages are those of the last change.
 
-use super::{has_colour, seen};
+use super::{has_colour, seen, shown};
 use crate::args::Show;
 use crate::gc;
 use crate::output::{Output, say};
@@ -22,8 +22,10 @@ use tokio::time::timeout;
 
 /// From one tree to the next: an ADD makes some dozen changes.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The cursor to the upper left corner, and all below it removed. What the terminal has scrolled away stays.
+/// The cursor to the upper left corner, and all below it removed (ECMA-48, CUP and ED). What the terminal has scrolled away stays.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+/// Rows of a terminal that does not tell its size.
+const ROWS: usize = 24;
 /// What changes in a folder whose files are read.
 const EVENTS: AddWatchFlags = AddWatchFlags::IN_CREATE
     .union(AddWatchFlags::IN_CLOSE_WRITE)
@@ -39,18 +41,17 @@ pub(crate) async fn run(
     cancellation: &Cancellation,
 ) -> anyhow::Result<()> {
     let mut changes = Changes::new()?;
-    let mut last = String::new();
+    let (mut screen, mut last) = (Screen::default(), String::new());
     loop {
         // Before the look, so that no change after it is missed.
         changes.place(settings);
         let view = seen(settings, words)?;
         let text = match output.is_json {
             true => format!("{}\n", json::value(&view)),
-            false => tree::text(&tree::tree(&view)),
+            false => tree::text(&tree::tree(&view, shown(words))),
         };
-        let is_again = !last.is_empty();
         if text != last {
-            show(&text, is_again, output)?;
+            show(&text, !last.is_empty(), &mut screen, output)?;
             last = text;
         }
         tokio::select! {
@@ -65,17 +66,49 @@ pub(crate) async fn run(
 }
 
 /// On a terminal in place of the last one; in a pipe below it, after an empty line.
-fn show(text: &str, is_again: bool, output: Output) -> anyhow::Result<()> {
+fn show(text: &str, is_again: bool, screen: &mut Screen, output: Output) -> anyhow::Result<()> {
     if output.is_json {
         return say(text.as_bytes());
     }
     let text = if has_colour() { text.to_owned() } else { anstream::adapter::strip_str(text).to_string() };
-    let before = match (io::stdout().is_terminal(), is_again) {
-        (true, _) => CLEAR,
-        (false, true) => "\n",
-        (false, false) => "",
-    };
-    say(format!("{before}{text}").as_bytes())
+    if io::stdout().is_terminal() {
+        let rows = rustix::termios::tcgetwinsize(io::stdout()).map_or(ROWS, |size| usize::from(size.ws_row));
+        return say(screen.draw(&text, rows.max(2)).as_bytes());
+    }
+    say(format!("{}{text}", if is_again { "\n" } else { "" }).as_bytes())
+}
+
+/// What a terminal shows.
+#[derive(Default)]
+struct Screen {
+    rows: usize,
+    lines: Vec<String>,
+}
+
+impl Screen {
+    /// What to write so that the terminal shows these lines, as far as they have room: only lines that are not there yet.
+    fn draw(&mut self, text: &str, rows: usize) -> String {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        // The last row stays free for the cursor.
+        let room = rows - 1;
+        if lines.len() > room {
+            let rest = lines.len() - (room - 1);
+            lines.truncate(room - 1);
+            lines.push(format!("({rest} more lines: --brief and --state show fewer)"));
+        }
+        let mut drawn = String::new();
+        if self.rows != rows {
+            drawn.push_str(CLEAR);
+            self.lines.clear();
+        }
+        for (row, line) in lines.iter().enumerate().filter(|(row, line)| self.lines.get(*row) != Some(line)) {
+            drawn.push_str(&format!("\u{1b}[{};1H\u{1b}[K{line}", row + 1));
+        }
+        // The cursor below the last line, and nothing after it.
+        drawn.push_str(&format!("\u{1b}[{};1H\u{1b}[J", lines.len() + 1));
+        (self.rows, self.lines) = (rows, lines);
+        drawn
+    }
 }
 
 /// Changes of links and of folders.
@@ -125,4 +158,26 @@ impl Changes {
 #[expect(deprecated, reason = "its replacement is unsafe; the descriptor is owned, so it is open all the time")]
 fn watched(queue: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(queue, Interest::READABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lines_that_changed_are_drawn_again() {
+        let mut screen = Screen::default();
+        let first = screen.draw("node\nweb lives\nshop lives\n", 24);
+        assert!(first.starts_with(CLEAR) && first.contains("shop lives"), "{first:?}");
+        assert_eq!(screen.draw("node\nweb gone\nshop lives\n", 24), "\u{1b}[2;1H\u{1b}[Kweb gone\u{1b}[4;1H\u{1b}[J");
+        assert_eq!(screen.draw("node\n", 24), "\u{1b}[2;1H\u{1b}[J");
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted() {
+        let text: String = (0..200).map(|number| format!("pod-{number}\n")).collect();
+        let drawn = Screen::default().draw(&text, 10);
+        assert!(drawn.contains("pod-7") && !drawn.contains("pod-8\u{1b}"), "{drawn:?}");
+        assert!(drawn.contains("(192 more lines: --brief and --state show fewer)"), "{drawn:?}");
+    }
 }

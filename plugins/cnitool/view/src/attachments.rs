@@ -114,6 +114,9 @@ fn attachment(network: &NetworkName, (id, seen, cached): Pair<'_>, host: &Host) 
         conf: cached.and_then(|cached| cached.network_conf().ok()),
         asked: cached.map(|cached| asked(&cached.attachment.capability_args)).unwrap_or_default(),
         result,
+        // `look` names all, once it knows them.
+        name: String::new(),
+        pod: None,
         id,
         netns,
         addresses,

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use libcni::AttachmentId;
 use netops::route;
 use serde_json::{Value, json};
 
@@ -36,7 +37,7 @@ pub struct Answer {
     pub unseen: Vec<String>,
 }
 
-/// Explains an address, a container (its ID, or how it begins), an interface of the host, or a port of the node.
+/// Explains an address, a container (its pod's name, its ID, or how that begins), an interface of the host, or a port of the node.
 /// Everything that the word can mean is an answer; none: nothing on the node has that name. The view is that which
 /// [`crate::look`] gives.
 #[must_use]
@@ -62,6 +63,14 @@ struct Path<'a> {
 }
 
 impl Path<'_> {
+    /// Whether a word names an attachment: by its container, or by container and interface.
+    fn is_named(&self, attachment: &Attachment, word: &str) -> bool {
+        let AttachmentId { container_id, ifname } = &attachment.id;
+        let is_container = |word: &str| self.view.names.find(word).contains(&container_id);
+        is_container(word)
+            || word.rsplit_once('/').is_some_and(|(of, name)| name == ifname.as_str() && is_container(of))
+    }
+
     fn attachments(&self) -> impl Iterator<Item = (&Network, &Attachment)> {
         self.view.networks.iter().flat_map(|network| network.attachments.iter().map(move |it| (network, it)))
     }
@@ -101,11 +110,9 @@ impl Path<'_> {
     fn of_name(&self, name: &str) -> Vec<Answer> {
         let mut answers = Vec::new();
         for (network, attachment) in self.attachments() {
-            let id = &attachment.id;
-            let whole = format!("{}/{}", id.container_id, id.ifname);
             if let Some(link) = attachment.links.iter().find(|link| link.name == name) {
                 answers.push(self.of_attachment(format!("{} is the host's end of", link.name), network, attachment));
-            } else if name == whole || id.container_id.as_str().starts_with(name) && !name.is_empty() {
+            } else if self.is_named(attachment, name) {
                 answers.push(self.of_attachment(format!("{name} is"), network, attachment));
             }
         }
@@ -163,8 +170,7 @@ impl Path<'_> {
     }
 
     fn of_attachment(&self, what: String, network: &Network, attachment: &Attachment) -> Answer {
-        let id = &attachment.id;
-        let what = format!("{what} {}/{} in network {}", id.container_id, id.ifname, network.name);
+        let what = format!("{what} {} in network {}", attachment.full_name(), network.name);
         let conf = match (&network.origin, &attachment.conf) {
             (Origin::File(path), Some(_)) => format!("{}, as it was at ADD (in the cache)", path.display()),
             (Origin::File(path), None) => path.display().to_string(),

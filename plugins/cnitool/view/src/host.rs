@@ -7,9 +7,10 @@ use interface::host_veth;
 use ipnetwork::IpNetwork;
 use netops::link::{self, Link};
 use netops::tc::{self, Qdisc};
-use netops::{Kernel, addr};
+use netops::{Kernel, addr, route};
 use portmap::forwards::{self, Forward};
 
+use crate::reasons::routes::OUTSIDE;
 use crate::{HostLink, Shared};
 
 #[derive(Debug, Default)]
@@ -63,6 +64,18 @@ impl Host {
         self.at(*owner?.0)
     }
 
+    /// The node's ways to other networks, by gateway and link.
+    pub(crate) fn ways_out(&self) -> Vec<String> {
+        let way = |outside: &IpAddr| {
+            let found = route::lookup(self.kernel.as_ref()?, *outside).ok()?;
+            let link = self.at(found.link?)?;
+            let family = if outside.is_ipv4() { "IPv4" } else { "IPv6" };
+            let via = found.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
+            Some(format!("{family}{via} on {}", link.name))
+        };
+        OUTSIDE.iter().filter_map(way).collect()
+    }
+
     /// The addresses of the link of this name.
     pub(crate) fn addresses_of(&self, name: &str) -> &[IpNetwork] {
         let addresses = self.find(name).and_then(|link| self.addresses.get(&link.index));
@@ -103,4 +116,10 @@ impl Host {
         let alias = |link: &Link| link.alias.clone().unwrap_or_default();
         self.links.iter().filter(is_left).map(|link| format!("link {}, marked {}", link.name, alias(link))).collect()
     }
+}
+
+/// The node's host name; empty without /proc.
+pub(crate) fn name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim_end().to_owned()
 }

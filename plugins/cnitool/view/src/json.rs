@@ -4,13 +4,15 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::{Attachment, IsDefault, Network, Origin, Shared, View, word};
+use crate::{Attachment, IsDefault, Network, Origin, Pod, Shared, View, word};
 
 /// The whole view.
 #[must_use]
 pub fn value(view: &View) -> Value {
     json!({
         "at": time(view.at),
+        "host": view.host,
+        "waysOut": view.ways_out,
         "networks": view.networks.iter().map(network).collect::<Vec<_>>(),
         "unowned": view.unowned,
         "unseen": view.unseen,
@@ -51,6 +53,7 @@ pub(crate) fn attachment(attachment: &Attachment) -> Value {
     };
     json!({
         "container": attachment.id.container_id.as_str(), "ifname": attachment.id.ifname.as_str(),
+        "name": attachment.name, "pod": attachment.pod.as_ref().map(Pod::to_json),
         "netns": Some(&attachment.netns).filter(|netns| !netns.is_empty()),
         "addresses": attachment.addresses,
         "links": attachment.links.iter().map(link).collect::<Vec<_>>(),

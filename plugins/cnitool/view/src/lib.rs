@@ -37,6 +37,7 @@ use ipnetwork::IpNetwork;
 use libcni::cni_spec::AddResult;
 use libcni::inventory::Life;
 use libcni::{AttachmentId, NetworkConf, Runtime};
+pub use on_node::names::{Names, Pod};
 pub use on_node::networks::Origin;
 pub use portmap::forwards::{Forward, Protocol};
 
@@ -54,6 +55,12 @@ pub struct Node<'a> {
 /// The networks of a node.
 #[derive(Debug, Clone)]
 pub struct View {
+    /// The node's host name.
+    pub host: String,
+    /// The node's default routes, one for each family that has one: gateway and link.
+    pub ways_out: Vec<String>,
+    /// How containers are named.
+    pub names: Names,
     /// The networks: those of the folder in its order, then others by name.
     pub networks: Vec<Network>,
     /// What belongs to no network that is known.
@@ -62,6 +69,21 @@ pub struct View {
     pub unseen: Vec<String>,
     /// When it was looked at: the ages of attachments count from here.
     pub at: SystemTime,
+}
+
+impl View {
+    /// The title of pictures.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let of = if self.host.is_empty() { "this node" } else { &self.host };
+        format!("Container networks of {of}")
+    }
+
+    /// What belongs to no network, and what could not be examined, each with a title.
+    pub(crate) fn rest(&self) -> impl Iterator<Item = (&'static str, &[String])> {
+        let rest = [("belongs to no known network", &self.unowned), ("could not be looked at", &self.unseen)];
+        rest.into_iter().filter(|(_, items)| !items.is_empty()).map(|(title, items)| (title, items.as_slice()))
+    }
 }
 
 /// A network.
@@ -83,7 +105,7 @@ pub struct Network {
     pub by_hand: Vec<IpAddr>,
     /// Reserved addresses whose owner is unknown: the file cannot be read, or names no valid owner.
     pub unreadable: Vec<IpAddr>,
-    /// The network's attachments, by container and interface.
+    /// The network's attachments, by name and interface.
     pub attachments: Vec<Attachment>,
     /// Objects whose mark does not identify their attachment.
     pub nameless: Vec<String>,
@@ -145,6 +167,10 @@ pub struct Shared {
 pub struct Attachment {
     /// Container and interface.
     pub id: AttachmentId,
+    /// The container's name for people: see [`Names::name`].
+    pub name: String,
+    /// The pod that the runtime named.
+    pub pod: Option<Pod>,
     /// The namespace's path; empty if the cache does not have it.
     pub netns: String,
     /// The attachment's addresses, by the cache and by its reservations.
@@ -173,6 +199,21 @@ pub struct Attachment {
     pub result: AddResult,
     /// The ports of the node that ADD was asked to forward to it.
     pub asked: Vec<Asked>,
+}
+
+impl Attachment {
+    /// The attachment's name for people: its container's, and the interface behind a slash.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.name, self.id.ifname)
+    }
+
+    /// Whether nothing of it needs a look: its container lives, its ADD was finished, and its links are up.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        let is_alive = matches!(self.life, Life::Lives | Life::Young);
+        is_alive && self.is_complete != Some(false) && self.links.iter().all(|link| link.up)
+    }
 }
 
 /// A port of the node that a runtime asked for: an entry of the capability argument `portMappings`.
@@ -263,15 +304,26 @@ pub fn look(node: Node<'_>, only: Option<&str>) -> View {
 }
 
 fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<String>) -> View {
-    let known = networks::find(node, only, &mut unseen);
+    let (known, mut names) = networks::find(node, only, &mut unseen);
     let mut seen = Vec::new();
     let look = |known| attachments::look(node, known, host, &mut seen, &mut unseen);
     let mut networks: Vec<Network> = known.iter().map(look).collect();
     // A folder that is empty by now is no trace.
     networks.retain(|network| network.origin != Origin::Traces || !network.is_empty());
     networks::mark_default(node, &mut networks);
+    for attachment in networks.iter().flat_map(|network| &network.attachments) {
+        names.add(&attachment.id.container_id, None);
+    }
+    for attachment in networks.iter_mut().flat_map(|network| &mut network.attachments) {
+        attachment.name = names.name(&attachment.id.container_id);
+        attachment.pod = names.find_pod(&attachment.id.container_id).cloned();
+    }
+    for network in &mut networks {
+        network.attachments.sort_by(|one, other| (&one.name, &one.id.ifname).cmp(&(&other.name, &other.id.ifname)));
+    }
     let unowned = if only.is_some() { Vec::new() } else { host.unowned(&seen) };
-    View { networks, unowned, unseen, at: SystemTime::now() }
+    let (host_name, ways_out) = (host::name(), host.ways_out());
+    View { host: host_name, ways_out, names, networks, unowned, unseen, at: SystemTime::now() }
 }
 
 /// The folders whose files a view is read from, or those that they would be made in: when one changes, so may the view.

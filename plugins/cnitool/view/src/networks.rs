@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use libcni::{NetworkConf, conflist};
+use on_node::names::Names;
 use on_node::networks::{Known, usual_store};
 
 use crate::{IsDefault, Network, Node, Origin};
@@ -10,17 +11,18 @@ use crate::{IsDefault, Network, Node, Origin};
 /// Where runtimes and `ip netns` bind namespaces.
 const NAMESPACES: &str = "/run/netns";
 
-/// The networks, or the one of this name.
-pub(crate) fn find(node: Node<'_>, only: Option<&str>, unseen: &mut Vec<String>) -> Vec<Known> {
+/// The networks, or the one of this name, and the names of all containers in the cache.
+pub(crate) fn find(node: Node<'_>, only: Option<&str>, unseen: &mut Vec<String>) -> (Vec<Known>, Names) {
     let listing = node.runtime.cache().list(None).unwrap_or_else(|error| {
         unseen.push(format!("the cache: {error}"));
         libcni::cache::Listing::default()
     });
     unseen.extend(listing.passed_over.iter().map(ToString::to_string));
     let files = of_folder(node.conf_dir, unseen);
+    let names = Names::of_cache(&listing.cached);
     let mut networks = node.inventory.networks(files, listing.cached, unseen);
     networks.retain(|network| only.is_none_or(|name| network.conf.name == name));
-    networks
+    (networks, names)
 }
 
 /// Marks the network that runtimes give a container by default, where the folder has more than one file.

@@ -9,7 +9,7 @@ mod filtered;
 mod inside;
 mod links;
 mod ports;
-mod routes;
+pub(crate) mod routes;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

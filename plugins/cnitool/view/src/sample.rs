@@ -6,7 +6,7 @@ use host_local::inventory::Usage;
 use libcni::cni_spec::AddResult;
 use libcni::inventory::Life;
 
-use crate::{Attachment, Forward, HostLink, IsDefault, Limits, Maker, Network, Origin, Protocol, Shared, View};
+use crate::{Attachment, Forward, HostLink, IsDefault, Limits, Maker, Names, Network, Origin, Protocol, Shared, View};
 
 fn range(first: &str, last: &str, used: u128, total: u128) -> Usage {
     Usage { set: 0, first: first.parse().unwrap(), last: last.parse().unwrap(), total, used }
@@ -15,6 +15,8 @@ fn range(first: &str, last: &str, used: u128, total: u128) -> Usage {
 pub(crate) fn attachment(container: &str, address: &str) -> Attachment {
     Attachment {
         id: libcni::Attachment::new(container, "eth0").unwrap().id,
+        name: container.to_owned(),
+        pod: None,
         netns: "/run/netns/web".to_owned(),
         addresses: vec![address.parse().unwrap()],
         links: Vec::new(),
@@ -49,7 +51,15 @@ pub(crate) fn network(name: &str) -> Network {
 
 pub(crate) fn view(networks: Vec<Network>) -> View {
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(3 * 3600 + 5);
-    View { networks, unowned: Vec::new(), unseen: Vec::new(), at }
+    View {
+        host: "node-1".to_owned(),
+        ways_out: vec!["IPv4 by 192.168.1.1 on ens3".to_owned()],
+        names: Names::default(),
+        networks,
+        unowned: Vec::new(),
+        unseen: Vec::new(),
+        at,
+    }
 }
 
 /// A network with all that it can have.

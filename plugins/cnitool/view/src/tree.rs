@@ -35,6 +35,8 @@ pub struct Part {
     pub tone: Tone,
     /// The words.
     pub text: String,
+    /// Columns that the part takes at least, before another one follows it: rows below each other are aligned by it.
+    pub columns: usize,
 }
 
 /// What words are, from which their colour follows.
@@ -93,8 +95,14 @@ impl Branch {
 
     /// The line with more words.
     #[must_use]
-    pub fn and(mut self, tone: Tone, text: impl Display) -> Self {
-        self.line.push(Part { tone, text: visible(&text.to_string()) });
+    pub fn and(self, tone: Tone, text: impl Display) -> Self {
+        self.and_wide(tone, text, 0)
+    }
+
+    /// The line with more words, which take so many columns at least.
+    #[must_use]
+    pub(crate) fn and_wide(mut self, tone: Tone, text: impl Display, columns: usize) -> Self {
+        self.line.push(Part { tone, text: visible(&text.to_string()), columns });
         self
     }
 
@@ -106,20 +114,53 @@ impl Branch {
     }
 }
 
-/// The tree of each network, and of what belongs to none.
+/// How much of a node a tree shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shown {
+    /// Attachments of which nothing needs a look are only counted.
+    pub is_brief: bool,
+}
+
+/// The summary, then the tree of each network, and what belongs to none.
 #[must_use]
-pub fn tree(view: &View) -> Vec<Branch> {
-    let mut trees: Vec<Branch> = view.networks.iter().map(|network| of_network(network, view.at)).collect();
-    let rest = [("belongs to no known network", &view.unowned), ("could not be looked at", &view.unseen)];
-    for (title, items) in rest.into_iter().filter(|(_, items)| !items.is_empty()) {
+pub fn tree(view: &View, shown: Shown) -> Vec<Branch> {
+    let mut trees = vec![summary(view)];
+    trees.extend(view.networks.iter().map(|network| of_network(network, view.at, shown)));
+    for (title, items) in view.rest() {
         trees.push(Branch::new(Tone::Warning, title).with(items.iter().map(Branch::plain)));
     }
     trees
 }
 
-fn of_network(network: &Network, at: SystemTime) -> Branch {
-    let Parts { head, links, own, attachments } = Parts::of(network, at);
-    head.with(links).with(own).with(attachments)
+/// The node, how many networks and attachments it has, and how many of them need a look.
+pub(crate) fn summary(view: &View) -> Branch {
+    let attachments = || view.networks.iter().flat_map(|network| &network.attachments);
+    let total = attachments().count();
+    let mut line = Branch::new(Tone::Name, if view.host.is_empty() { "this node" } else { &view.host })
+        .and(Tone::Plain, format!("{}, {}", count(view.networks.len(), "network"), count(total, "attachment")));
+    let states = [
+        (Life::Lives, Tone::Good, "live"),
+        (Life::Young, Tone::Good, "young"),
+        (Life::Unknown, Tone::Warning, "unknown"),
+        (Life::Gone, Tone::Bad, "gone"),
+    ];
+    for (life, tone, word) in states {
+        let number = attachments().filter(|attachment| attachment.life == life).count();
+        if number > 0 {
+            line = line.and(tone, format!("{number} {word}"));
+        }
+    }
+    let is_broken =
+        |attachment: &&Attachment| matches!(attachment.life, Life::Lives | Life::Young) && !attachment.is_well();
+    let broken = attachments().filter(is_broken).count();
+    if broken > 0 { line.and(Tone::Bad, format!("{broken} with a fault")) } else { line }
+}
+
+fn of_network(network: &Network, at: SystemTime, shown: Shown) -> Branch {
+    let Parts { head, links, own, sick, well } = Parts::of(network, at);
+    let count = (shown.is_brief && !well.is_empty()).then(|| Branch::new(Tone::Good, format!("{} well", well.len())));
+    let well = if shown.is_brief { Vec::new() } else { well };
+    head.with(links).with(own).with(sick).with(well).with(count)
 }
 
 /// The parts of a network's tree.
@@ -130,27 +171,101 @@ pub(crate) struct Parts {
     pub(crate) links: Vec<Branch>,
     /// The network's ranges, addresses reserved by hand, and those whose owner is unknown.
     pub(crate) own: Vec<Branch>,
-    /// The network's attachments, then the objects that belong to none.
-    pub(crate) attachments: Vec<Branch>,
+    /// The attachments that need a look, with all that is known of each, then the objects that belong to none.
+    pub(crate) sick: Vec<Branch>,
+    /// The other attachments, a line each.
+    pub(crate) well: Vec<Branch>,
 }
 
 impl Parts {
     pub(crate) fn of(network: &Network, at: SystemTime) -> Self {
-        let origin = network.origin_text();
-        let tone = if matches!(network.origin, Origin::File(_)) { Tone::Faint } else { Tone::Warning };
-        let plugins =
-            if network.plugins.is_empty() { "plugins unknown".to_owned() } else { network.plugins.join(", ") };
         let by_hand = network.by_hand.iter().map(|address| Branch::plain(format!("{address}  held by hand")));
         let unreadable = |address| Branch::plain(format!("{address}  reserved")).and(Tone::Warning, "owner unknown");
         let unreadable = network.unreadable.iter().map(unreadable);
         let unnamed = |object| Branch::new(Tone::Warning, "unnamed").and(Tone::Plain, object);
-        let attachments = network.attachments.iter().map(|attachment| of_attachment(attachment, at));
+        let (well, sick): (Vec<_>, Vec<_>) = network.attachments.iter().partition(|attachment| attachment.is_well());
+        let sick = sick.into_iter().map(|attachment| of_attachment(attachment, at));
+        let widths = Widths::of(&well);
         Self {
-            head: Branch::new(Tone::Name, &network.name).and(Tone::Plain, plugins).and(tone, origin),
+            head: head(network),
             links: network.links.iter().map(of_shared).collect(),
             own: network.ranges.iter().map(of_range).chain(by_hand).chain(unreadable).collect(),
-            attachments: attachments.chain(network.nameless.iter().map(unnamed)).collect(),
+            sick: sick.chain(network.nameless.iter().map(unnamed)).collect(),
+            well: well.into_iter().map(|attachment| row(attachment, widths, at)).collect(),
         }
+    }
+}
+
+/// The network's name, its plugins, and its file.
+pub(crate) fn head(network: &Network) -> Branch {
+    let tone = if matches!(network.origin, Origin::File(_)) { Tone::Faint } else { Tone::Warning };
+    let plugins = if network.plugins.is_empty() { "plugins unknown".to_owned() } else { network.plugins.join(", ") };
+    Branch::new(Tone::Name, &network.name).and(Tone::Plain, plugins).and(tone, network.origin_text())
+}
+
+/// The columns that names, interfaces and addresses of rows take, so that they stand below each other.
+#[derive(Clone, Copy)]
+struct Widths {
+    name: usize,
+    ifname: usize,
+    addresses: usize,
+}
+
+impl Widths {
+    /// No column is wider than this because of one row.
+    const MAX: usize = 32;
+
+    fn of(attachments: &[&Attachment]) -> Self {
+        let widest = |width: fn(&Attachment) -> usize| {
+            attachments
+                .iter()
+                .map(|attachment| width(attachment))
+                .filter(|width| *width <= Self::MAX)
+                .max()
+                .unwrap_or(0)
+        };
+        Self {
+            name: widest(|attachment| attachment.name.width()),
+            ifname: widest(|attachment| attachment.id.ifname.as_str().width()),
+            addresses: widest(|attachment| addresses(attachment).width()),
+        }
+    }
+}
+
+/// An attachment of which nothing needs a look. [`crate::explain`] has all of it.
+fn row(attachment: &Attachment, widths: Widths, at: SystemTime) -> Branch {
+    let row = Branch { line: Vec::new(), below: Vec::new() }
+        .and_wide(Tone::Name, &attachment.name, widths.name)
+        .and_wide(Tone::Plain, &attachment.id.ifname, widths.ifname)
+        .and_wide(Tone::Plain, addresses(attachment), widths.addresses);
+    let row = with_age(row.and(Tone::Good, word(attachment.life)), attachment, at);
+    let mut ports: Vec<String> = Vec::new();
+    for forward in &attachment.ports {
+        let text = format!("{}/{} to {}", forward.port, forward.protocol.name(), forward.to.port());
+        // A port can have a forward of each family: show it once.
+        if !ports.contains(&text) {
+            ports.push(text);
+        }
+    }
+    let row = if ports.is_empty() { row } else { row.and(Tone::Plain, ports.join(", ")) };
+    let Limits { to_bytes, from_bytes } = attachment.limits;
+    let limits = [(to_bytes, "in"), (from_bytes, "out")].into_iter();
+    let row = limits.fold(row, |row, (bytes, direction)| match bytes {
+        Some(bytes) => row.and(Tone::Plain, format!("{} {direction}", rate(bytes))),
+        None => row,
+    });
+    if attachment.is_complete.is_none() { row.and(Tone::Faint, "another runtime's") } else { row }
+}
+
+fn addresses(attachment: &Attachment) -> String {
+    if attachment.addresses.is_empty() { "no address".to_owned() } else { listed(&attachment.addresses) }
+}
+
+fn with_age(line: Branch, attachment: &Attachment, at: SystemTime) -> Branch {
+    match attachment.since.map(|since| at.duration_since(since)) {
+        Some(Ok(age)) => line.and(Tone::Faint, age_of(age.as_secs())),
+        Some(Err(_)) => line.and(Tone::Warning, "made in the future"),
+        None => line,
     }
 }
 
@@ -169,18 +284,22 @@ fn of_shared(link: &Shared) -> Branch {
 
 fn of_range(range: &host_local::inventory::Usage) -> Branch {
     let host_local::inventory::Usage { first, last, total, used, .. } = range;
-    // Without it, a range with one address of many would look unused.
-    let least = usize::from(*used > 0);
     let share = used.saturating_mul(BAR as u128).checked_div(*total).unwrap_or(BAR as u128);
-    let full = usize::try_from(share).unwrap_or(BAR).clamp(least, BAR);
+    let full = usize::try_from(share).unwrap_or(BAR).min(BAR);
     let tone = match full {
         _ if used >= total => Tone::Bad,
         full if full * 10 >= BAR * 9 => Tone::Warning,
         _ => Tone::Good,
     };
     Branch::plain(format!("{first} - {last}"))
-        .and(tone, format!("{}{}", "█".repeat(full), "░".repeat(BAR - full)))
+        .and(tone, bar(full, *used > 0))
         .and(Tone::Plain, format!("{} used, {} free", rounded(*used), rounded(total.saturating_sub(*used))))
+}
+
+/// A bar with so many full columns. Where none is full, a line says that some addresses are in use.
+fn bar(full: usize, is_used: bool) -> String {
+    let line = if full == 0 && is_used { "▏" } else { "" };
+    format!("{}{line}{}", "█".repeat(full), "░".repeat(BAR - full - line.chars().count()))
 }
 
 /// A number for people: a power of two in place of more digits than they can read, as a range of IPv6 has.
@@ -194,25 +313,21 @@ pub(crate) fn rounded(number: u128) -> String {
     }
 }
 
-fn of_attachment(attachment: &Attachment, at: SystemTime) -> Branch {
-    let tone = match attachment.life {
+pub(crate) fn of_attachment(attachment: &Attachment, at: SystemTime) -> Branch {
+    let head = Branch::new(Tone::Name, &attachment.name)
+        .and(Tone::Plain, &attachment.id.ifname)
+        .and(Tone::Plain, addresses(attachment))
+        .and(tone(attachment.life), word(attachment.life));
+    with_age(head, attachment, at).with(details(attachment))
+}
+
+/// The tone of a state.
+pub(crate) const fn tone(life: Life) -> Tone {
+    match life {
         Life::Lives | Life::Young => Tone::Good,
         Life::Unknown => Tone::Warning,
         Life::Gone => Tone::Bad,
-    };
-    let head = Branch::new(Tone::Name, &attachment.id.container_id)
-        .and(Tone::Plain, &attachment.id.ifname)
-        .and(
-            Tone::Plain,
-            if attachment.addresses.is_empty() { "no address".into() } else { listed(&attachment.addresses) },
-        )
-        .and(tone, word(attachment.life));
-    let head = match attachment.since.map(|since| at.duration_since(since)) {
-        Some(Ok(age)) => head.and(Tone::Faint, age_of(age.as_secs())),
-        Some(Err(_)) => head.and(Tone::Warning, "made in the future"),
-        None => head,
-    };
-    head.with(details(attachment))
+    }
 }
 
 fn details(attachment: &Attachment) -> Vec<Branch> {
@@ -261,7 +376,7 @@ fn listed(items: &[impl ToString]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
-fn count(number: usize, what: &str) -> String {
+pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
@@ -318,10 +433,11 @@ pub(crate) fn wrapped(line: &[Part], first: usize, next: usize) -> Vec<Vec<Part>
     let (mut column, mut gap, mut columns) = (0, 0, first);
     let push = |lines: &mut Vec<Vec<Part>>, tone, text| {
         if let Some(line) = lines.last_mut() {
-            line.push(Part { tone, text });
+            line.push(Part { tone, text, columns: 0 });
         }
     };
     for part in line {
+        let start = column + gap;
         for word in part.text.split_whitespace() {
             let width = word.width();
             if column + gap + width > columns && column > 0 {
@@ -336,9 +452,12 @@ pub(crate) fn wrapped(line: &[Part], first: usize, next: usize) -> Vec<Vec<Part>
             for c in word.chars() {
                 let width = c.width().unwrap_or(0);
                 if column + width > columns && column > 0 {
-                    push(&mut lines, part.tone, std::mem::take(&mut piece));
+                    // After a mark of its own, if the line is half full then.
+                    let mark = piece.rfind(['/', '-', '.', ':']).map(|at| at + 1).filter(|at| at * 2 > columns);
+                    let rest = mark.map_or(String::new(), |at| piece.split_off(at));
+                    push(&mut lines, part.tone, std::mem::replace(&mut piece, rest));
                     lines.push(Vec::new());
-                    (column, columns) = (0, next);
+                    (column, columns) = (piece.width(), next);
                 }
                 piece.push(c);
                 column += width;
@@ -347,6 +466,9 @@ pub(crate) fn wrapped(line: &[Part], first: usize, next: usize) -> Vec<Vec<Part>
             gap = 1;
         }
         gap = 2;
+        if column < start + part.columns && lines.len() == 1 {
+            gap += start + part.columns - column;
+        }
     }
     lines
 }

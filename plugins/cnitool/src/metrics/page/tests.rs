@@ -17,6 +17,8 @@ use super::*;
 fn attachment(life: Life) -> Attachment {
     Attachment {
         id: AttachmentId { container_id: ContainerId::parse("c1").unwrap(), ifname: IfName::parse("eth0").unwrap() },
+        name: "c1".to_owned(),
+        pod: None,
         netns: String::new(),
         addresses: Vec::new(),
         links: Vec::new(),
@@ -56,7 +58,15 @@ fn view(name: &str) -> View {
         attachments: vec![attachment(Life::Lives), attachment(Life::Lives), attachment(Life::Gone)],
         nameless: Vec::new(),
     };
-    View { networks: vec![network], unowned: vec!["veth1".to_owned()], unseen: Vec::new(), at: SystemTime::UNIX_EPOCH }
+    View {
+        host: "node-1".to_owned(),
+        ways_out: Vec::new(),
+        names: cni_view::Names::default(),
+        networks: vec![network],
+        unowned: vec!["veth1".to_owned()],
+        unseen: Vec::new(),
+        at: SystemTime::UNIX_EPOCH,
+    }
 }
 
 fn record(verb: &str, error: Option<u32>) -> Record {

@@ -5,8 +5,9 @@ use std::time::SystemTime;
 
 use cni_validate::render::visible;
 
-use super::{Drawing, svg};
-use crate::tree::{age_of, rate, rounded};
+use super::plan::plan;
+use super::svg;
+use crate::tree::{self, age_of, rate, rounded};
 use crate::{Attachment, Limits, Maker, Network, View, word};
 
 const STYLE: &str = "\
@@ -16,7 +17,10 @@ const STYLE: &str = "\
 body{margin:0 auto;padding:16px;max-width:1200px;background:var(--paper);color:var(--ink);\
 font:15px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}\
 h1{font-size:1.4em;margin:0}h2{font-size:1.15em;margin:2em 0 0}p{margin:.25em 0;color:var(--faint)}\
-.picture{overflow-x:auto;margin:16px 0;border:1px solid var(--line);border-radius:6px}\
+.picture{margin:16px 0;border:1px solid var(--line);border-radius:6px}.picture svg{display:block;max-width:100%;height:auto}\
+.narrow{display:none}@media(max-width:700px){.wide{display:none}.narrow{display:block}}\
+input{font:inherit;width:100%;max-width:24em;box-sizing:border-box;padding:6px 10px;border:1px solid var(--line);\
+border-radius:6px;background:var(--paper);color:var(--ink)}tr[hidden]{display:none!important}\
 table{border-collapse:collapse;width:100%;margin:12px 0;font-size:.93em}\
 th,td{text-align:left;vertical-align:top;padding:6px 10px;border-bottom:1px solid var(--line)}\
 th{color:var(--faint);font-weight:600}td:empty::after{content:'-';color:var(--faint)}\
@@ -26,30 +30,43 @@ td div+div{margin-top:2px}meter{width:8em}\
 td{border:0;padding:2px 0 2px 7.5em;position:relative;min-height:1.5em}\
 td::before{content:attr(data-label);position:absolute;left:0;width:7em;color:var(--faint)}}";
 
+/// Hides the rows that do not contain what is typed.
+const FILTER: &str = "\
+document.querySelector('#filter').addEventListener('input',function(event){var words=event.target.value.toLowerCase();\
+document.querySelectorAll('tbody tr').forEach(function(row){row.hidden=!row.textContent.toLowerCase().includes(words)})})";
+
+/// Pixels of the plan on a screen of 1280 and on one of 390.
+const WIDE: usize = 1196;
+const NARROW: usize = 356;
+
 /// The page.
 #[must_use]
-pub fn html(view: &View, drawing: &Drawing) -> String {
-    let count = view.networks.iter().map(|network| network.attachments.len()).sum::<usize>();
+pub fn html(view: &View) -> String {
+    let host = if view.host.is_empty() { String::new() } else { format!(" of {}", shown(&view.host)) };
+    let title = format!("Container networks{host}");
+    let summary: Vec<String> = tree::summary(view).line.iter().skip(1).map(|part| shown(&part.text)).collect();
+    let picture = |class: &str, width| {
+        format!("<div class=\"picture {class}\">\n{}</div>\n", svg::svg(&plan(view, width), &view.title()))
+    };
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Container networks</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n<h1>Container networks</h1>\n\
-         <p>{} networks, {count} attachments, {}</p>\n<div class=\"picture\">\n{}</div>\n",
-        view.networks.len(),
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
+         <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p>{}, {}</p>\n{}{}\
+         <input id=\"filter\" type=\"search\" placeholder=\"Filter the tables\" aria-label=\"Filter the tables\">\n",
+        summary.join(", "),
         humantime::format_rfc3339_seconds(view.at),
-        svg::svg(drawing),
+        picture("wide", WIDE),
+        picture("narrow", NARROW),
     );
     for network in &view.networks {
         write_network(network, view.at, &mut text);
     }
-    for (title, items) in [("Belongs to no known network", &view.unowned), ("Could not be looked at", &view.unseen)] {
-        if !items.is_empty() {
-            let items: String = items.iter().map(|item| format!("<li>{}</li>\n", shown(item))).collect();
-            // Writing to a String cannot fail; so below.
-            let _infallible = write!(text, "<h2>{title}</h2>\n<ul>\n{items}</ul>\n");
-        }
+    for (title, items) in view.rest() {
+        let items: String = items.iter().map(|item| format!("<li>{}</li>\n", shown(item))).collect();
+        // Writing to a String cannot fail; so below.
+        let _infallible = write!(text, "<h2>{title}</h2>\n<ul>\n{items}</ul>\n");
     }
-    text + "</body>\n</html>\n"
+    text + &format!("<script>{FILTER}</script>\n</body>\n</html>\n")
 }
 
 fn write_network(network: &Network, at: SystemTime, text: &mut String) {
@@ -107,7 +124,7 @@ fn cells(attachment: &Attachment, at: SystemTime) -> [String; 9] {
     let unfinished =
         if attachment.is_complete == Some(false) { "<div class=\"gone\">its ADD was not finished</div>" } else { "" };
     [
-        shown(attachment.id.container_id.as_str()),
+        container(attachment),
         shown(attachment.id.ifname.as_str()),
         lines(attachment.addresses.iter().map(ToString::to_string).collect()),
         lines(attachment.ports.iter().map(port).collect()),
@@ -117,6 +134,11 @@ fn cells(attachment: &Attachment, at: SystemTime) -> [String; 9] {
         maker.to_owned(),
         shown(&attachment.netns),
     ]
+}
+
+/// The container's name, with the whole ID for a reader's pointer.
+fn container(attachment: &Attachment) -> String {
+    format!("<span title=\"{}\">{}</span>", shown(attachment.id.container_id.as_str()), shown(&attachment.name))
 }
 
 /// Text that is no markup, and in which nothing changes the direction of writing.

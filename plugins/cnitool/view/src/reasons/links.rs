@@ -151,8 +151,7 @@ impl Sight<'_> {
                 !is_it && meets && (of.name == network.name || carrier.is_routed())
             });
             for (of, other) in others {
-                let id = &other.id;
-                let why = format!("{}/{} in network {} has {address}, too", id.container_id, id.ifname, of.name);
+                let why = format!("{} in network {} has {address}, too", other.full_name(), of.name);
                 let what = format!("several living containers have address {address}");
                 findings.reasons.push(Reason::new(Cause::Duplicate, Level::Error, why).shared(what));
             }

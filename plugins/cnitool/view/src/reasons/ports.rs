@@ -103,9 +103,8 @@ impl Sight<'_> {
             other.id.container_id != attachment.id.container_id && meet(*address, port.address)
         };
         if let Some((network, other, _)) = others.find(is_other) {
-            let id = &other.id;
             let (name, of) = (port.name(), &network.name);
-            let why = format!("{}/{} in network {of} asked for {name} of the node, too", id.container_id, id.ifname);
+            let why = format!("{} in network {of} asked for {name} of the node, too", other.full_name());
             let what = format!("several living containers asked for {name} of the node");
             findings.reasons.push(Reason::new(Cause::PortTwice, Level::Error, why).shared(what));
         }

@@ -11,7 +11,7 @@ use super::{Cause, Findings, Level, Reason, Sight};
 use crate::{Attachment, Network};
 
 /// Addresses that no network has, so the route to them is the way out: RFC 5737, RFC 3849.
-pub(super) const OUTSIDE: [IpAddr; 2] =
+pub(crate) const OUTSIDE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
 /// The value of a setting; `None`: it cannot be read, or the kernel does not have it.

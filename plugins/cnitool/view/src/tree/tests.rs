@@ -3,7 +3,7 @@ use crate::sample::{attachment, full, network, view};
 use expect_test::expect;
 
 fn plain(view: &View) -> String {
-    without_colours(&text(&tree(view)))
+    without_colours(&text(&tree(view, Shown::default())))
 }
 
 /// Without escapes of colours.
@@ -17,26 +17,66 @@ fn without_colours(text: &str) -> String {
 fn a_network_with_all_that_it_can_have() {
     let office = full();
     expect![[r#"
+        node-1  1 network, 2 attachments  1 live  1 gone
         office  bridge, portmap  /etc/cni/net.d/10-office.conflist
         ├─ bridge cni0  up  10.7.0.1/24, mtu 1500, 2 ports
-        ├─ 10.7.0.1 - 10.7.0.254  █░░░░░░░░░░░░░░░░░░░  2 used, 251 free
+        ├─ 10.7.0.1 - 10.7.0.254  ▏░░░░░░░░░░░░░░░░░░░  2 used, 251 free
         ├─ fd00::1 - fd00::a  ██████████████████░░  9 used, 1 free
         ├─ 10.8.0.1 - 10.8.0.2  ████████████████████  2 used, 0 free
         ├─ 10.7.0.9 held by hand
-        ├─ web  eth0  10.7.0.2  lives  3h
-        │  ├─ namespace /run/netns/web
-        │  ├─ link veth1f2e3d4c on cni0
-        │  ├─ port 8080/tcp of the node to port 80
-        │  ├─ at most 1 Mbit/s to the container
-        │  ├─ at most 8 bit/s from the container
-        │  └─ iptables masquerade of 10.7.0.2
         ├─ cnitool-82e215debf7df4651d36  eth0  10.7.0.3
         │  │ fd00:1234:5678:9abc:def0:1234:5678:9abc  gone
         │  ├─ not in this cache: another runtime's
         │  └─ made by the reference or another plugin: no mark
-        └─ unnamed  link veth00000000 (no container was found that uses it)
+        ├─ unnamed  link veth00000000 (no container was found that uses it)
+        └─ web  eth0  10.7.0.2  lives  3h  8080/tcp to 80  1 Mbit/s in  8 bit/s out
     "#]]
     .assert_eq(&plain(&view(vec![office])));
+}
+
+/// The node of a cluster: pods of real names and IDs, of which one is gone.
+#[test]
+fn attachments_of_which_nothing_needs_a_look_have_a_line_each_and_are_only_counted_in_brief() {
+    let mut office = network("office");
+    office.attachments = (0..200)
+        .map(|number| {
+            let mut pod = attachment(&format!("{number:064x}"), &format!("10.7.0.{}", number + 2));
+            pod.name = format!("shop/web-{number}");
+            pod
+        })
+        .collect();
+    office.attachments[7].life = Life::Gone;
+    let node = view(vec![office]);
+    let whole = plain(&node);
+    let lines: Vec<&str> = whole.lines().collect();
+    expect![[r#"
+        node-1  1 network, 200 attachments  199 live  1 gone
+        office  bridge, portmap  /etc/cni/net.d/10-office.conflist
+        ├─ shop/web-7  eth0  10.7.0.9  gone  3h
+        │  └─ namespace /run/netns/web
+        ├─ shop/web-0    eth0  10.7.0.2    lives  3h
+        ├─ shop/web-1    eth0  10.7.0.3    lives  3h
+    "#]]
+    .assert_eq(&(lines[..6].join("\n") + "\n"));
+    assert_eq!(lines.len(), 203);
+    let brief = without_colours(&text(&tree(&node, Shown { is_brief: true })));
+    expect![[r#"
+        node-1  1 network, 200 attachments  199 live  1 gone
+        office  bridge, portmap  /etc/cni/net.d/10-office.conflist
+        ├─ shop/web-7  eth0  10.7.0.9  gone  3h
+        │  └─ namespace /run/netns/web
+        └─ 199 well
+    "#]]
+    .assert_eq(&brief);
+}
+
+#[test]
+fn one_address_of_a_range_of_ipv6_is_no_column_of_its_bar() {
+    let mut office = network("office");
+    let (first, last) = ("fd00::1".parse().unwrap(), "fd00::ffff:ffff:ffff:ffff".parse().unwrap());
+    office.ranges = vec![host_local::inventory::Usage { set: 0, first, last, used: 1, total: (1 << 64) - 3 }];
+    let shown = plain(&view(vec![office]));
+    assert!(shown.contains("▏░") && shown.contains("about 2^64") && !shown.contains('█'), "{shown}");
 }
 
 /// 18446744073709551613 looks like an error.
@@ -68,6 +108,7 @@ fn no_line_is_wider_than_a_terminal_and_nothing_acts_on_it() {
     bad.nameless.push(format!("link {} 漢字{}", "word ".repeat(30), "漢".repeat(60)));
     let mut web = attachment("web", "10.7.0.2");
     web.netns = format!("/run/{}\n\u{9b}31m", "n".repeat(200));
+    web.life = Life::Gone;
     bad.attachments.push(web);
     let shown = view(vec![bad]);
     let lines = plain(&shown);
@@ -83,6 +124,7 @@ fn what_belongs_to_nothing_and_what_was_not_seen_is_named() {
     seen.unowned.push("link veth1, marked cni:old/web/eth0".into());
     seen.unseen.push("forwarded ports: refused".into());
     expect![[r#"
+        node-1  0 networks, 0 attachments
         belongs to no known network
         └─ link veth1, marked cni:old/web/eth0
         could not be looked at
