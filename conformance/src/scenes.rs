@@ -16,7 +16,7 @@ pub struct Scene {
     needs: Option<Feature>,
     /// Lines of the container that DEL leaves, as in the reference.
     pub stays_inside: fn(&str) -> bool,
-    /// What there is of the reference to compare it with.
+    /// The reference's plugin to compare it with, if there is one.
     pub peer: Peer,
 }
 

@@ -16,7 +16,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// Whether these are the suite's.
+    /// True for the suite's own executables.
     #[must_use]
     pub fn is_ours(self) -> bool {
         self == Self::Ours

@@ -28,7 +28,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{sleep, timeout};
 
-/// How often it is looked whether a process has ended, where the kernel does not announce it.
+/// The time between two looks whether a process has ended, where the kernel does not announce it.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Ends the recorded plugin, with its process group: SIGTERM, on which plugins roll back, after [`GRACE`] SIGKILL. The

@@ -14,7 +14,7 @@ use crate::scene::{self, Scene, Verb};
 use crate::station::settle;
 use crate::subject::Subject;
 
-/// How much of it.
+/// The number of calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Amount {
     /// Rounds in each of which every subject is asked once.
@@ -26,7 +26,7 @@ pub(crate) struct Amount {
 /// Pods of each round that come first and do not count.
 const WARM_UP: usize = 2;
 
-/// What is called, by the name of its row.
+/// The scene that is called, by the name of its row.
 pub(crate) fn scenes() -> [(&'static str, Scene); 3] {
     [("burst", scene::bridge()), ("burst-masq", scene::bridge_masq()), ("burst-chain", scene::chain_without_ports())]
 }

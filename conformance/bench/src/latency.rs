@@ -10,7 +10,7 @@ use crate::scene::{Scene, Verb};
 use crate::station::settle;
 use crate::subject::Subject;
 
-/// How much of everything.
+/// The sizes of all rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Amount {
     /// Pods that count.

@@ -18,7 +18,7 @@ pub use findings::compare;
 pub use merge::{Options, merged};
 pub use target::{Target, can_be_delivered, deliver};
 
-/// How it is written.
+/// The form of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For a person at a terminal: sums, then a few lines for each rule that is broken

@@ -188,7 +188,7 @@ impl<B> Rule<B> {
 pub(crate) mod tests {
     use super::{Proof, Rule};
 
-    /// What holds of each table: names of rules and cases differ, and say what is said.
+    /// Rules about each table: names of rules and cases differ, and say what is said.
     pub(crate) fn names_differ<B>(all: &[&Rule<B>]) {
         for rule in all {
             assert_eq!(all.iter().filter(|other| other.id == rule.id).count(), 1, "{}", rule.id);

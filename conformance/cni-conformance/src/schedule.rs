@@ -43,7 +43,7 @@ pub struct Wanted {
     pub cases: Vec<String>,
     /// For random parts.
     pub seed: u64,
-    /// How often each trial is run, the seed growing by one.
+    /// The number of runs of each trial, the seed growing by one.
     pub repeat: u64,
     /// How many seconds a call may take.
     pub call_seconds: u64,

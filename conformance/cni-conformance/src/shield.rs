@@ -48,7 +48,7 @@ pub(crate) fn lay_empty(folder: &Path, options: &str) -> nix::Result<()> {
 
 /// Makes a folder of the trial's own, empty and writable, whether or not the machine has one there.
 ///
-/// Where it has none, the nearest folder above is laid anew, with all that was in it.
+/// Without a folder of that name, the nearest one above is mounted anew, with all that was in it.
 ///
 /// # Errors
 /// What the kernel says, and of what.

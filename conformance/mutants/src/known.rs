@@ -3,7 +3,7 @@
 /// A fault, in words, and what finds it.
 #[derive(Debug)]
 pub struct Fault {
-    /// What goes wrong, and whose it was.
+    /// The fault, and its origin.
     pub what: &'static str,
     /// The rule that finds it.
     pub rule: &'static str,

@@ -15,7 +15,7 @@ use crate::{Namespace, address, link, nft, route, sysctls, tc};
 /// Links: name, kind, MTU, MAC, flags, master, alias, bridge and port flags, VLANs, queueing.
 /// Addresses, routes of all tables, rules, neighbours that a process set, nftables objects, names of
 /// iptables' own tables, all of `/proc/sys/net` that can be changed. Of a node, files as well.
-/// What changes by itself (indexes, counters, carrier, learned neighbours) is left out.
+/// State that changes by itself (indexes, counters, carrier, learned neighbours) is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot(Vec<String>);
 

@@ -88,7 +88,7 @@ impl Traced {
         self.calls.iter().filter(|call| call.changes)
     }
 
-    /// How often each system call was made, by name.
+    /// The number of times each system call was made, by name.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();

@@ -64,6 +64,32 @@ fn every_file_that_trust_md_names_exists() {
 /// Words with which no paragraph of a doc comment begins: a comment names its subject.
 const WITHOUT_SUBJECT: [&str; 9] = ["It", "Its", "That", "Those", "They", "Their", "Who", "Whose", "One"];
 
+/// Questions name a subject, too: `What DEL removes`, and not `What is removed` or `How it works`.
+const QUESTIONS: [&str; 6] = ["What", "Whether", "Where", "How", "Which", "When"];
+const MEASURES: [&str; 6] = ["long", "often", "many", "much", "far", "bad"];
+const NO_SUBJECTS: [&str; 27] = [
+    "it", "they", "to", "is", "are", "was", "were", "be", "becomes", "may", "can", "has", "have", "had", "holds",
+    "keeps", "waits", "went", "differs", "carries", "shows", "failed", "goes", "there", "changes", "belongs", "stands",
+];
+
+/// Whether the first words of a paragraph name no subject.
+fn is_without_subject(paragraph: &str) -> bool {
+    let mut words = paragraph.split(|letter: char| !letter.is_alphabetic());
+    let first = words.next().unwrap_or_default();
+    let second = words.find(|word| !word.is_empty() && !MEASURES.contains(word)).unwrap_or_default();
+    WITHOUT_SUBJECT.contains(&first) || QUESTIONS.contains(&first) && NO_SUBJECTS.contains(&second)
+}
+
+#[test]
+fn a_question_without_a_noun_names_no_subject() {
+    for paragraph in ["It waits.", "What is removed.", "How it works.", "How long to wait.", "Where they are"] {
+        assert!(is_without_subject(paragraph), "{paragraph}");
+    }
+    for paragraph in ["What DEL removes.", "How long DEL waits.", "Whether the link is up.", "The time."] {
+        assert!(!is_without_subject(paragraph), "{paragraph}");
+    }
+}
+
 /// The text of a line that is a doc comment.
 fn documentation(line: &str) -> Option<&str> {
     ["///", "//!"].iter().find_map(|sign| line.trim_start().strip_prefix(sign)).map(str::trim)
@@ -96,8 +122,7 @@ fn every_doc_comment_names_its_subject() {
         let text = fs::read_to_string(&file).unwrap();
         let mut before = "";
         for line in text.lines().map(|line| documentation(line).unwrap_or_default()) {
-            let first = line.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default();
-            if before.is_empty() && WITHOUT_SUBJECT.contains(&first) {
+            if before.is_empty() && is_without_subject(line) {
                 found.push(format!("{}: {line}", file.display()));
             }
             before = line;

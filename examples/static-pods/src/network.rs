@@ -26,7 +26,7 @@ pub(crate) struct Network {
     _lock: Lock,
 }
 
-/// What was made for a pod.
+/// The objects that were made for a pod.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pub(crate) id: PodId,

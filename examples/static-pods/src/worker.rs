@@ -23,7 +23,7 @@ pub(crate) struct Node {
     pub(crate) first_retry: Duration,
 }
 
-/// What is to become of a pod.
+/// The state that a pod is to get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Want {
     /// The pod runs as this manifest says.

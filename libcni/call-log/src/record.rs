@@ -34,7 +34,7 @@ pub enum By {
 pub struct Step {
     /// The name of the step.
     pub what: String,
-    /// How long it took, in microseconds.
+    /// The duration, in microseconds.
     pub us: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Record {
     pub ifname: String,
     /// The plugin; empty for a runtime's record.
     pub plugin: String,
-    /// How long it took, in microseconds.
+    /// The duration, in microseconds.
     pub duration_us: u64,
     /// The parts of the call, in order.
     pub steps: Vec<Step>,

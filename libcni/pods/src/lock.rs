@@ -60,7 +60,7 @@ impl fmt::Display for Task {
 pub struct Busy {
     /// The operation that could not begin.
     pub task: Task,
-    /// How long it waited.
+    /// The time that the caller waited.
     pub waited: Duration,
     /// The operations that blocked it, and how long each had been running.
     pub holders: Vec<(Task, Duration)>,

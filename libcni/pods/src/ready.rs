@@ -32,9 +32,9 @@ pub enum NotReadyReason {
     },
     /// There are fewer usable networks than required.
     TooFew {
-        /// How many there are.
+        /// The number that exist.
         have: usize,
-        /// How many are required.
+        /// The number that is required.
         want: usize,
     },
     /// A network reports by STATUS that it cannot serve ADD (code 50).

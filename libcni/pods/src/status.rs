@@ -128,7 +128,7 @@ impl NetworkStatus {
         unserved.into_iter().chain(self.result.as_ref().and_then(|result| self.doubt(result))).collect()
     }
 
-    /// What is doubtful about the addresses of a result that names interfaces: older results name none.
+    /// Doubts about the addresses of a result that names interfaces: older results name none.
     fn doubt(&self, result: &AddResult) -> Option<String> {
         let Self { network, ifname, .. } = self;
         if result.interfaces.is_empty() || result.ips.is_empty() {

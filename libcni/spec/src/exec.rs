@@ -28,17 +28,17 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// The maximum size of a plugin's output. A result has some kilobytes; more means that the plugin is faulty.
 pub const MAX_STDOUT_BYTES: usize = 16 << 20;
-/// How much of stderr is kept for an error text.
+/// The bytes of stderr that are kept for an error text.
 pub const KEPT_STDERR_BYTES: usize = 8 << 10;
-/// How much of stdout an error text shows, in characters.
+/// The characters of stdout that an error text shows.
 const STDOUT_CHARS: usize = 1000;
 /// How long a terminated plugin may clean up before it is killed.
 pub const GRACE: Duration = Duration::from_secs(5);
-/// How long to wait for the end of a killed plugin. One that waits for a device or a file system may take any time.
+/// The time to wait for the end of a killed plugin. One that waits for a device or a file system may take any time.
 const KILLED: Duration = Duration::from_secs(1);
 /// The longest deadline, a century: a later moment may be none that the clock can show.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// How long to retry while the executable is being written (`ETXTBSY`): until the reference's sixth attempt.
+/// The time for which a start is retried while the executable is being written (`ETXTBSY`): until the reference's sixth attempt.
 const BUSY_TIME: Duration = Duration::from_secs(5);
 
 /// The `CNI_*` variables of a call (SPEC 2, "Parameters"). All are always set, some to empty text.

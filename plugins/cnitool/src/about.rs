@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 /// How long a plugin may take to print it.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// How much of stderr is read.
+/// The bytes of stderr that are read.
 const MAX_BYTES: u64 = 4 << 10;
 
 /// The release in a plugin's about text, in the form of the plugin; none if there is no such text. Only for files that

@@ -262,7 +262,7 @@ pub(crate) enum State {
     Lives,
     /// No container was found that uses it, and it is younger than a minute
     Young,
-    /// It could not be determined whether the container lives
+    /// Not determined: the container may live or be gone
     Unknown,
     /// The container is gone
     Gone,
@@ -399,7 +399,7 @@ pub(crate) struct Gc {
     pub(crate) dry_run: bool,
 }
 
-/// What is repaired.
+/// The attachments to repair.
 #[derive(Debug, Args)]
 pub(crate) struct Repair {
     /// Network, by name, or the path of its file (with a /) [default: all that the cache has attachments of]
@@ -410,10 +410,10 @@ pub(crate) struct Repair {
     pub(crate) dry_run: bool,
 }
 
-/// What to install, and where.
+/// The plugins to install, and the folder.
 #[derive(Debug, Args)]
 pub(crate) struct Install {
-    /// Where to; made with the folders above it if it does not exist, as `install -d` does, which is reported
+    /// Target folder; made with the folders above it if it does not exist, as `install -d` does, which is reported
     #[arg(long, value_name = "DIR")]
     pub(crate) bin_dir: PathBuf,
     /// Only this plugin (repeatable) [default: all but noop, which is for tests]

@@ -108,7 +108,7 @@ pub(crate) fn find(named: Option<&str>) -> anyhow::Result<Sink> {
     })
 }
 
-/// When, to the millisecond, in UTC.
+/// The time of a call, to the millisecond, in UTC.
 fn time(record: &Record) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_micros(record.begin_us)).to_string()
 }

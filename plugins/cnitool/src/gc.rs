@@ -319,7 +319,7 @@ fn report_kept(network: &NetworkConf, cached: &[Cached], survey: &Survey, namele
     }
 }
 
-/// What is valid only because its namespace may be mounted in another mount namespace.
+/// Reports attachments that are valid only because its namespace may be mounted in another mount namespace.
 fn report_unmounted(network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId], survey: &Survey) {
     let lives =
         |id: &AttachmentId| survey.valid.iter().any(|found| found.id.as_ref() == Some(id) && found.life == Life::Lives);

@@ -12,9 +12,9 @@ use netops::{Errno, OpError};
 const TRIES: usize = 16;
 /// The lock of the node that stands for a turn.
 const QUEUE: &str = "packet-filter";
-/// How long to wait in the queue: each of those before takes some milliseconds, on a busy machine a tenth of a second.
+/// The time to wait in the queue: each of those before takes some milliseconds, on a busy machine a tenth of a second.
 const QUEUE_DEADLINE: Duration = Duration::from_secs(30);
-/// Whether this process has waited in vain: the holder of the lock is stopped or stuck, and must not stop it once for each table.
+/// True once this process has waited in vain: the holder of the lock is stopped or stuck, and must not stop it once for each table.
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
 /// Takes a turn among the plugins' processes that read the ruleset and then change it. Without turns, each of many readers

@@ -1,6 +1,6 @@
 //! Repair, an extension of CHECK: the steps of the plan that the node has lost are made again, on the node's side only.
 //!
-//! What is in the container's namespace stays as it is: an address may have moved into a virtual machine, and a process of the
+//! The container's namespace stays as it is: an address may have moved into a virtual machine, and a process of the
 //! container may use the link. Each step is made whole or not at all, and one that cannot be made hides no other.
 
 use std::fmt;

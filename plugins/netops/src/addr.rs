@@ -60,7 +60,7 @@ pub struct Kept {
     pub metric: Option<u32>,
     /// The origin (`IFAPROT_*`), on kernels from 5.18 on.
     pub protocol: Option<u8>,
-    /// How long it is for new connections, and how long for all, in seconds; `u32::MAX` is for ever.
+    /// The preferred and the valid lifetime, in seconds; `u32::MAX` is for ever.
     pub lifetimes: [u32; 2],
 }
 

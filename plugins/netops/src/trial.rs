@@ -85,7 +85,7 @@ mod tests {
         path.join("trials")
     }
 
-    /// How many of two calls make the trial, the second after `between`.
+    /// The number of calls in the trial, the second after `between`.
     fn trials(folder: &Path, between: impl FnOnce()) -> usize {
         let made = Cell::new(0);
         let trial = || {

@@ -52,7 +52,7 @@ pub struct Seen {
     pub call: String,
     /// The counts.
     pub counts: Counts,
-    /// How often each system call was made, the last time it was traced.
+    /// The number of times each system call was made, the last time it was traced.
     pub names: BTreeMap<String, u64>,
     /// The functions it executed, as the linker calls them, if it was profiled.
     pub functions: Vec<String>,
@@ -91,7 +91,7 @@ pub fn scenes() -> Vec<Scene> {
 /// Without valgrind, or if not `profiled`, there are no instructions.
 ///
 /// # Errors
-/// What failed, and how.
+/// The call that failed, and its error.
 pub fn count_all(
     folder: &Folder,
     only: &str,

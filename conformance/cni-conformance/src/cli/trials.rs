@@ -24,7 +24,7 @@ pub(crate) struct Trials {
     /// Rules of this level and of those that bind more
     #[arg(long, default_value = "robustness", ignore_case = true)]
     level: Level,
-    /// How often each case is tried
+    /// Trials of each case
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) repeat: u64,
     /// How many trials run at a time; by default three for each processor, as they mostly wait for the kernel

@@ -2,7 +2,7 @@
 
 use crate::finding::CallRecord;
 
-/// How much of an output a report for people shows, in bytes; the JSON report has all of it.
+/// The bytes of an output that a report for people shows; the JSON report has all of it.
 pub(super) const SHOWN_BYTES: usize = 4096;
 
 /// The text with its control characters and those that turn the direction of writing around shown as signs. Lines stay

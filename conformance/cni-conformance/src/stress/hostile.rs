@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// How many inputs share a look at the node.
 const BATCH: usize = 16;
-/// How many have one of their own.
+/// The number of containers with a namespace of their own.
 const ALONE: usize = 4;
 /// How many broken inputs a finding shows.
 const SHOWN: usize = 12;

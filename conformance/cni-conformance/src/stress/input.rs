@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// What stands where something else should.
+/// A value in the place of one of another type.
 #[derive(Debug, Clone)]
 pub(crate) struct Input<T> {
     pub(crate) name: String,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testns::{Attachment, Node};
 
-/// How many there are: bridge, ptp, macvlan.
+/// The number of lanes: bridge, ptp, macvlan.
 pub(crate) const LANES: usize = 3;
 /// Places for pods in each.
 pub(crate) const SLOTS: usize = 4;

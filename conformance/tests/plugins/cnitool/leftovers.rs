@@ -23,7 +23,7 @@ struct Kind {
     needs: Option<Feature>,
     /// The text by which `cnitool` lists it.
     object: &'static str,
-    /// How much of it is on the node.
+    /// The amount that is on the node.
     count: fn(&Tour) -> usize,
 }
 

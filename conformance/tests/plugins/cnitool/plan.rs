@@ -67,7 +67,7 @@ fn steps(plan: &Value) -> Vec<String> {
     steps.map(|step| step["text"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What of a step is not on the node, by programs and kernel files that are not ours.
+/// The parts of a step that are not on the node, by programs and kernel files that are not ours.
 fn missing(host: &Namespace, inside: &Namespace, step: &str) -> Option<String> {
     let words: Vec<&str> = step.split(' ').collect();
     let has_link = |name: &str| host.find_link(name).is_some() || inside.find_link(name).is_some();

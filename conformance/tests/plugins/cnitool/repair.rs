@@ -286,7 +286,7 @@ fn a_container_that_is_gone_is_left_alone() {
     site.tour.node.assert_as_before_except(|line| line.contains("/var/lib/cni/locks"));
 }
 
-/// What is in the container stays as it is, and the answer says what to do.
+/// The container's side stays as it is, and the answer says what to do.
 #[test]
 fn what_a_container_has_lost_itself_is_named_and_left() {
     let site = Site::new(&bridge());

@@ -78,7 +78,7 @@ impl Tour {
         String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr)
     }
 
-    /// What is left over of a network, and what is said to do.
+    /// The leftovers of a network, and the remedy.
     fn leftover(&self, network: &str) -> Option<(String, String)> {
         let output = self.tool(&["doctor", "--json"]);
         let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();

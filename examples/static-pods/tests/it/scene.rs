@@ -81,7 +81,7 @@ impl Scene {
         self.write_network(&format!("50-{name}.conflist"), &list);
     }
 
-    /// How many there are of everything that a pod has: ports of the bridge, veths, addresses, cache entries, namespaces.
+    /// The numbers of all objects that a pod has: ports of the bridge, veths, addresses, cache entries, namespaces.
     pub(crate) fn traces(&self) -> [usize; 5] {
         let links = self.node.host().links();
         [

@@ -27,7 +27,7 @@ pub(super) struct Versions {
 #[derive(Debug, Clone)]
 struct Remembered {
     answer: Answer,
-    /// When to ask again; never, if it answered.
+    /// The time of the next question; `None` once the executable answered.
     until: Option<Instant>,
 }
 

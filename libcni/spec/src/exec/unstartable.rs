@@ -29,7 +29,7 @@ const MACHINES: [(u16, &str); 8] = [
 pub(super) struct Unstartable {
     /// The cause.
     pub(super) cause: String,
-    /// What to do; may be empty.
+    /// The remedy; may be empty.
     pub(super) remedy: String,
 }
 

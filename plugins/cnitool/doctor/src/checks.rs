@@ -12,7 +12,7 @@ use crate::{Finding, Kind, Level, Node};
 /// How long all of them may take.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// How many are asked at a time.
+/// The number of attachments that are asked at a time.
 const AT_A_TIME: usize = 4;
 
 /// Calls CHECK of each attachment in the cache whose namespace is there, by the configuration of its ADD.

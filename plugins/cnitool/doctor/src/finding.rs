@@ -9,15 +9,15 @@ pub use cni_validate::Level;
 pub struct Finding {
     /// What kind of fault.
     pub kind: Kind,
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
     /// The network that it concerns; `None`: the node.
     pub network: Option<String>,
     /// The fault, on one line.
     pub what: String,
-    /// What shows it: objects, files, values; may be long.
+    /// The evidence: objects, files, values; may be long.
     pub evidence: Vec<String>,
-    /// What to do: a command, or a sentence.
+    /// The remedy: a command, or a sentence.
     pub remedy: String,
     /// How a program can mend it without harm to a container that lives; `None`: only an operator can decide.
     pub fix: Option<Fix>,
@@ -229,7 +229,7 @@ impl Kind {
         }
     }
 
-    /// What to do about a finding of this kind where no command mends it.
+    /// The advice for a finding of this kind where no command mends it.
     pub(crate) fn advice(self, network: &str) -> String {
         match self {
             Self::MasqueradeGone | Self::PortGone => format!("cnitool repair {network}"),

@@ -1,4 +1,4 @@
-//! Whether there is a network at all. Runtimes read one folder each, and not all read the same.
+//! The question whether there is a network at all. Runtimes read one folder each, and not all read the same.
 
 use std::path::{Path, PathBuf};
 
@@ -115,7 +115,7 @@ fn ignored(mut names: Vec<String>) -> Vec<String> {
     shown.chain((more > 0).then(|| format!("likewise {more} more"))).collect()
 }
 
-/// How bad it is: a runtime may have its networks without a file.
+/// The level of the finding: a runtime may have its networks without a file.
 fn level(node: Node<'_>) -> Level {
     let cached = node.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_default();
     let lives = |entry: &libcni::Cached| entry.namespace() == Namespace::Present;

@@ -20,7 +20,7 @@ pub(crate) struct Last {
     count: usize,
     /// The newest first.
     records: Vec<Record>,
-    /// How many of them are part of no other.
+    /// The number of calls that are part of no other.
     wholes: usize,
     /// When the earliest of the last `count` of these began.
     begin_us: u64,

@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 /// Rows of a terminal that does not tell its size.
 const ROWS: usize = 24;
-/// What changes in a folder whose files are read.
+/// Changes in a folder whose files are read.
 const EVENTS: AddWatchFlags = AddWatchFlags::IN_CREATE
     .union(AddWatchFlags::IN_CLOSE_WRITE)
     .union(AddWatchFlags::IN_DELETE)
@@ -86,7 +86,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// What to write so that the terminal shows these lines, as far as they have room: only lines that are not there yet.
+    /// The text to write so that the terminal shows these lines, as far as they have room: only lines that are not there yet.
     fn draw(&mut self, text: &str, rows: usize) -> String {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         // The last row stays free for the cursor.

@@ -40,7 +40,7 @@ impl fmt::Display for Level {
 /// A fault in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
     /// The file's place among the sources.
     pub file: usize,
@@ -50,7 +50,7 @@ pub struct Finding {
     pub key: String,
     /// The fault, on one line.
     pub message: String,
-    /// What to do; may be empty.
+    /// The remedy; may be empty.
     pub help: String,
 }
 

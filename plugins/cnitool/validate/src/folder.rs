@@ -30,7 +30,7 @@ pub(crate) fn compare(report: &Report) -> Vec<Finding> {
     found
 }
 
-/// What becomes of a file whose network an earlier file has. Some programs find lists by name before other files.
+/// The finding for a file whose network an earlier file has. Some programs find lists by name before other files.
 fn hidden(earlier: &str, later: &str) -> String {
     let is_list = |name: &str| conflist::is_list(name.as_ref());
     match (is_list(earlier), is_list(later)) {

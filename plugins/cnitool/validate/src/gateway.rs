@@ -117,7 +117,7 @@ fn is_single(subnet: IpNetwork) -> bool {
     subnet.prefix() == if subnet.is_ipv4() { 32 } else { 128 }
 }
 
-/// Whether it is an address of every link (RFC 3927, RFC 4291), or none.
+/// True for an address of every link (RFC 3927, RFC 4291), or none.
 fn is_of_link(gateway: IpAddr) -> bool {
     gateway.is_unspecified()
         || match gateway {

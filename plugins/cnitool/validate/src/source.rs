@@ -33,7 +33,7 @@ pub struct Source {
     pub name: String,
     /// The file's text. Bytes that are no UTF-8 are replaced, as a runtime does.
     pub text: String,
-    /// How it is read.
+    /// The way in which the source is read.
     pub form: Form,
     /// Why the file cannot be read; it then has no text.
     pub unreadable: Option<Unreadable>,
@@ -48,7 +48,7 @@ pub struct Source {
 pub struct Unreadable {
     /// The reason, on one line.
     pub reason: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -225,7 +225,7 @@ pub(crate) enum Part {
     Value,
 }
 
-/// Where each key is.
+/// The place of each key.
 pub(crate) struct Tree<'a>(Option<Value<'a>>);
 
 impl Tree<'_> {

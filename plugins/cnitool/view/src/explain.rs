@@ -27,9 +27,9 @@ pub struct Answer {
     pub attachment: Option<(String, Attachment)>,
     /// The place of the configuration.
     pub conf: Option<String>,
-    /// What carries packets to it, in their order.
+    /// The hops of packets to the attachment, in their order.
     pub to: Vec<String>,
-    /// What carries packets from it, in their order.
+    /// The hops of packets from the attachment, in their order.
     pub from: Vec<String>,
     /// Why packets are dropped, or may be.
     pub drops: Vec<String>,

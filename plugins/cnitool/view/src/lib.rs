@@ -63,11 +63,11 @@ pub struct View {
     pub names: Names,
     /// The networks: those of the folder in its order, then others by name.
     pub networks: Vec<Network>,
-    /// What belongs to no network that is known.
+    /// Objects that belong to no network that is known.
     pub unowned: Vec<String>,
     /// The objects that could not be examined, and why.
     pub unseen: Vec<String>,
-    /// When it was looked at: the ages of attachments count from here.
+    /// The time of the look: the ages of attachments count from here.
     pub at: SystemTime,
 }
 
@@ -79,7 +79,7 @@ impl View {
         format!("Container networks of {of}")
     }
 
-    /// What belongs to no network, and what could not be examined, each with a title.
+    /// Objects that belong to no network, and those that could not be examined, each with a title.
     pub(crate) fn rest(&self) -> impl Iterator<Item = (&'static str, &[String])> {
         let rest = [("belongs to no known network", &self.unowned), ("could not be looked at", &self.unseen)];
         rest.into_iter().filter(|(_, items)| !items.is_empty()).map(|(title, items)| (title, items.as_slice()))
@@ -91,7 +91,7 @@ impl View {
 pub struct Network {
     /// The network's name.
     pub name: String,
-    /// How it is known.
+    /// The source by which the network is known.
     pub origin: Origin,
     /// Whether runtimes give it to a container by default.
     pub is_default: IsDefault,
@@ -112,7 +112,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Where it is known from, and whether it is the default network.
+    /// The text for the network's source, and for the default network.
     pub(crate) fn origin_text(&self) -> String {
         let origin = match &self.origin {
             Origin::File(path) => path.display().to_string(),
@@ -185,7 +185,7 @@ pub struct Attachment {
     pub rules: Vec<String>,
     /// What the network's other plugins have left of it on the node.
     pub others: Vec<String>,
-    /// When it was made, by its reservation or the cache.
+    /// The time at which the attachment was made, by its reservation or the cache.
     pub since: Option<SystemTime>,
     /// The maker of its interface.
     pub maker: Maker,

@@ -109,13 +109,13 @@ pub struct Found<'a> {
     pub reason: Reason,
 }
 
-/// What is found of one attachment.
+/// The findings about one attachment.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) reasons: Vec<Reason>,
-    /// What carries packets to it, in their order.
+    /// The hops of packets to the attachment, in their order.
     pub(crate) to: Vec<String>,
-    /// What carries packets from it, in their order.
+    /// The hops of packets from the attachment, in their order.
     pub(crate) from: Vec<String>,
     pub(crate) unseen: Vec<String>,
 }

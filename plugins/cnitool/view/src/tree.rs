@@ -114,7 +114,7 @@ impl Branch {
     }
 }
 
-/// How much of a node a tree shows.
+/// The parts of a node that a tree shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shown {
     /// Attachments of which nothing needs a look are only counted.

@@ -184,7 +184,7 @@ fn is_used_elsewhere(table: &mut Table<'_>, chain: &str, seen: &Seen) -> Result<
     Ok(table.count_uses(chain)? > seen.rules.len() + seen.jumps.len())
 }
 
-/// What to do with a chain that no attachment uses any more.
+/// The fate of a chain that no attachment uses any more.
 enum End {
     /// Delete the chain.
     Delete,

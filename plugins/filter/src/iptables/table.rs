@@ -304,7 +304,7 @@ impl<'a> Table<'a> {
     /// which it can wake.
     ///
     /// # Errors
-    /// What keeps packets from the chain; the error says what to do.
+    /// The error that keeps packets from the chain, with its remedy.
     pub fn expect_packets(&mut self, chain: &str) -> Result<()> {
         self.expect_base(chain)?;
         match &mut self.world {

@@ -44,11 +44,11 @@ pub struct Lease {
     pub search: Vec<String>,
     /// The link's MTU, in bytes.
     pub mtu_bytes: Option<u16>,
-    /// How long it lasts, in seconds; [`INFINITE`] is for ever.
+    /// The duration, in seconds; [`INFINITE`] is for ever.
     pub seconds: u32,
-    /// When it is renewed with its server, in seconds.
+    /// The time of renewal with its server, in seconds.
     pub renew_seconds: u32,
-    /// When it is renewed with any server, in seconds.
+    /// The time of renewal with any server, in seconds.
     pub rebind_seconds: u32,
 }
 

@@ -94,7 +94,7 @@ pub enum Event {
     },
 }
 
-/// What to do now.
+/// The action to take now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Actions {
     /// A message to send.
@@ -403,7 +403,7 @@ fn jittered(pause: Duration, random: u32) -> Duration {
     (pause + Duration::from_millis(u64::from(random % 2001))).saturating_sub(Duration::from_secs(1))
 }
 
-/// When to do what is due at `due`: then, or, if it is overdue, within ten seconds, of which it takes no more than a tenth of
+/// The time for an action that is due at `due`: then, or, if it is overdue, within ten seconds, of which it takes no more than a tenth of
 /// the time until the lease ends. A lease that has ended is not used for a moment longer.
 pub(crate) fn spread(due: Duration, end: Option<Duration>, now: Duration, random: u32) -> Duration {
     if due > now {

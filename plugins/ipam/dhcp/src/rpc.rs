@@ -147,9 +147,9 @@ pub enum Answer {
     Failed {
         /// A code of the suite.
         code: u32,
-        /// What failed, and why.
+        /// The operation that failed, and why.
         msg: String,
-        /// What to do.
+        /// The remedy.
         details: String,
     },
 }

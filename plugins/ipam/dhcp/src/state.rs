@@ -65,13 +65,13 @@ pub struct Record {
     /// The IPv6 address, where it was asked for and is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Held>,
-    /// When it was asked for, in seconds since the boot.
+    /// The time at which the lease was requested, in seconds since the boot.
     pub since_seconds: u64,
     /// The boot.
     pub boot: String,
     /// The lease has ended, and another is looked for.
     pub is_lost: bool,
-    /// What went wrong last; empty if nothing did.
+    /// The last error; empty if there was none.
     pub last_error: String,
     /// DEL was called while no daemon ran.
     pub is_released: bool,

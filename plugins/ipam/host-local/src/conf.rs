@@ -15,7 +15,7 @@ use crate::store::{Place, notes};
 
 /// Where the reference keeps its stores.
 pub(crate) const DATA_DIR: &str = "/var/lib/cni/networks";
-/// How long to wait for the lock by default. The holder needs milliseconds, the reference some seconds where ten
+/// The default time to wait for the lock. The holder needs milliseconds, the reference some seconds where ten
 /// thousands of reservations make it read as many files; runtimes wait some minutes.
 const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 

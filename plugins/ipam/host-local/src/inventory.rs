@@ -166,7 +166,7 @@ pub struct Usage {
     pub last: IpAddr,
     /// How many addresses containers may get: all but gateways and excluded ones.
     pub total: u128,
-    /// How many of these are held.
+    /// The number of these that are held.
     pub used: u128,
 }
 

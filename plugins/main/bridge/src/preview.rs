@@ -1,4 +1,4 @@
-//! What of the shared part is there already, for programs that show what ADD would do.
+//! The part of the shared objects that exists already, for programs that show what ADD would do.
 
 use cni_spec::CniError;
 use interface::{Shown, failed, veth};

@@ -16,11 +16,11 @@ pub struct Conf {
     pub ingress: Option<Limit>,
     /// Of packets from the container.
     pub egress: Option<Limit>,
-    /// What waits in both directions.
+    /// The queue of both directions.
     pub queue: Queue,
 }
 
-/// What holds packets that wait for the bucket.
+/// The queue of packets that wait for the bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {

@@ -202,7 +202,7 @@ fn shape(host: &Kernel, txn: &Txn, veth: &Link, tbf: Tbf) -> Result<(), CniError
     }
 }
 
-/// What waits below a bucket. The kernel's own queue is the default.
+/// The queue below a bucket. The kernel's own queue is the default.
 fn set_queue(host: &Kernel, link: &Link, queue: Queue) -> Result<(), CniError> {
     match queue {
         Queue::Fifo => Ok(()),

@@ -438,7 +438,7 @@ fn end_isolation(
 /// Whether packets reach the rules, and those of policies before they pass.
 ///
 /// # Errors
-/// What keeps them from there.
+/// The error that keeps packets from the chain.
 pub(crate) fn probe(table: &mut Table<'_>, policy: Option<Policy>) -> Result<()> {
     table.expect_packets(FORWARD)?;
     if policy.is_some() && policies_passed_by(&table.list(FORWARD)?.unwrap_or_default()).is_some() {

@@ -27,7 +27,7 @@ pub(crate) struct Holder {
     pub(crate) port: u16,
     /// The comment of its rule, which names network and container.
     pub(crate) name: String,
-    /// Where it forwards the port to.
+    /// The address that the port is forwarded to.
     pub(crate) address: IpAddr,
     /// The backend of its rule, if that is not the one of the new rules.
     pub(crate) other: Option<Backend>,

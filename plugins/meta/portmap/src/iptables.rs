@@ -335,7 +335,7 @@ fn choose_chain(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<(String, Option<
     Ok(if is_ours { (plain, Some(rules)) } else { (own, None) })
 }
 
-/// Whether these are the rules, in this order, and no others.
+/// True if the chain has these rules, in this order, and no others.
 fn is_same(table: &Table<'_>, found: Option<&[Found]>, wanted: &[Rule]) -> bool {
     let Some(found) = found else { return false };
     let spelled = |rule: &Rule| table.spelled(rule).ok().and_then(|rules| rules.into_iter().next());
@@ -365,7 +365,7 @@ fn missing(table: &Table<'_>, found: &[Found], rules: Vec<Rule>) -> Option<Rule>
     wanted.next()
 }
 
-/// What differs from what [`add`] makes, if anything. The reference's rules are accepted.
+/// The difference from the rules that [`add`] makes, if there is one. The reference's rules are accepted.
 pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
     let (chain, found) = choose_chain(table, pod)?;
     let Some(found) = found else { return Ok(Some(format!("iptables chain {chain} of table nat is not found"))) };
@@ -438,7 +438,7 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
 /// Whether packets reach the chains that the rules need.
 ///
 /// # Errors
-/// What keeps them from there.
+/// The error that keeps packets from the chain.
 pub(crate) fn probe(table: &mut Table<'_>) -> Result<()> {
     ["PREROUTING", "OUTPUT", "POSTROUTING"].into_iter().try_for_each(|chain| table.expect_packets(chain))
 }

@@ -216,7 +216,7 @@ fn is_of(found: &Found, names: Names<'_>) -> bool {
     found.comment().as_deref() == Some(&*comment(names))
 }
 
-/// What differs from what [`add`] makes, if anything. The reference's rules are accepted, also where it has no chain
+/// The difference from the rules that [`add`] makes, if there is one. The reference's rules are accepted, also where it has no chain
 /// `hostports_all`.
 pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
     let owner = pod.names.owner();
@@ -330,7 +330,7 @@ pub(crate) fn list(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<Not
 /// Whether packets reach the chains that the rules need.
 ///
 /// # Errors
-/// What keeps them from there.
+/// The error that keeps packets from the chain.
 pub(crate) fn probe(table: &mut Table<'_>) -> Result<()> {
     BASE_CHAINS.iter().try_for_each(|(chain, _)| table.expect_packets(chain))
 }

@@ -23,7 +23,7 @@ pub(crate) struct Moving<'a> {
     ips: &'a [&'a Ip],
     /// The interface's routes in the main table, in the order in which they can be deleted.
     routes: &'a [Whole],
-    /// Whether each of them belongs to the subnet of one of the addresses.
+    /// True if each address belongs to the subnet of one of the addresses.
     is_of_subnet: Vec<bool>,
     /// The routes of prevResult.
     prev_routes: &'a [ResultRoute],

@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What goes wrong is reported in one line.
+/// Errors are reported in one line.
 type Result<T> = std::result::Result<T, String>;
 
 /// What the runtime is to do, and with what.

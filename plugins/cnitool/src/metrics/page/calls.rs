@@ -13,7 +13,7 @@ const VERBS: [&str; 6] = ["ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"];
 /// The most values of a label that come from a log's text. A line may come from another program, so its names are not
 /// trusted to be few.
 const VALUES_MAX: usize = 64;
-/// What stands for all other values.
+/// The label for all other values.
 const OTHER: &str = "other";
 
 /// The counts of a log, filled record by record.

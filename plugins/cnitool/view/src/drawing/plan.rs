@@ -68,7 +68,7 @@ pub enum Item {
     },
     /// A straight line between two points.
     Wire {
-        /// One end.
+        /// The first end.
         from: (usize, usize),
         /// The other end.
         to: (usize, usize),
@@ -82,7 +82,7 @@ pub struct Plan {
     pub width: usize,
     /// The height in pixels.
     pub height: usize,
-    /// What is on it, from back to front.
+    /// The items, from back to front.
     pub items: Vec<Item>,
 }
 

@@ -266,7 +266,7 @@ fn names_any(rule: &Rule) -> bool {
     rule.source.is_some() || rule.destination.is_some() || rule.input.is_some() || rule.output.is_some()
 }
 
-/// What is the same for all rules of a walk.
+/// The state that all rules of a walk share.
 struct Walk<'a, 'b> {
     gate: &'a Gate,
     own: &'b Own<'b>,

@@ -19,7 +19,7 @@ pub(super) const LISTENS: Duration = Duration::from_secs(10);
 pub(super) struct Exchange {
     pub(super) site: Site,
     udp: LinkUdp,
-    /// What receives the answer that `udp` reads, too.
+    /// The packet socket that receives the answer that `udp` reads, too.
     renewing: Option<Socket>,
 }
 

@@ -42,7 +42,7 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 pub struct Held {
     /// The address, or the last one.
     pub given: Given,
-    /// When it was asked for, in seconds since the boot.
+    /// The time at which the lease was requested, in seconds since the boot.
     pub since_seconds: u64,
     /// The lease has ended, and another is looked for.
     pub is_lost: bool,

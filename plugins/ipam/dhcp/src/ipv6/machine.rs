@@ -38,7 +38,7 @@ pub enum Event {
     },
 }
 
-/// What to do now.
+/// The action to take now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Actions {
     /// A message to send to all servers of the link.

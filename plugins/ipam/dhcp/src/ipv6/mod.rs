@@ -35,9 +35,9 @@ pub struct Lease {
     pub preferred_seconds: u32,
     /// How long the address may be used, in seconds; [`INFINITE`] is for ever.
     pub seconds: u32,
-    /// When it is renewed with its server, in seconds.
+    /// The time of renewal with its server, in seconds.
     pub renew_seconds: u32,
-    /// When it is renewed with any server, in seconds.
+    /// The time of renewal with any server, in seconds.
     pub rebind_seconds: u32,
 }
 

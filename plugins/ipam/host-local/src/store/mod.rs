@@ -36,7 +36,7 @@ pub struct Place {
     pub folder: PathBuf,
     /// The folder of the plugin's own notes about stores.
     pub notes: PathBuf,
-    /// How long to wait for the lock.
+    /// The time to wait for the lock.
     pub deadline: Duration,
 }
 
@@ -400,7 +400,7 @@ impl Store {
         &self.folder
     }
 
-    /// How much of the index was read.
+    /// The part of the index that was read.
     #[cfg(test)]
     pub(crate) fn cost(&self) -> Cost {
         Cost { scanned: self.scanned, pages: self.index.pages_touched() }

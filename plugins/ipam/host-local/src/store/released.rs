@@ -36,7 +36,7 @@ impl Released {
         format!("{seconds} {} {}\n", self.address, self.owner)
     }
 
-    /// How long it still has to wait; `None` if it may be given. A time in the future means that the clock was set
+    /// The time until the address may be given again; `None` if it may be now. A time in the future means that the clock was set
     /// back, and does not count.
     fn waits(&self, cool_down: Duration, now: SystemTime) -> Option<Duration> {
         let since = now.duration_since(self.at).ok()?;

@@ -26,7 +26,7 @@ pub(crate) fn require(folder: &Path, sets: usize) -> Result<(), OpError> {
     has_room(there, files).map_err(|errno| OpError::errno("write", format!("store {}", folder.display()), errno))
 }
 
-/// How many of the files that stay after DEL have to be made.
+/// The number of files that stay after DEL and have to be made.
 fn missing_files(folder: &Path, sets: usize) -> Result<usize, OpError> {
     let lock = folder.join("lock");
     let mut files = match fs::symlink_metadata(&lock) {
