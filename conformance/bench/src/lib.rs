@@ -4,9 +4,10 @@
 //! (`subject`) through scenes (`scene`), each on a node of its own (`station`), pod by pod (`contest`); one call is
 //! in `call`. What comes out is a `report`, and `targets` reads that.
 //!
-//! Time never decides a test here. What is exact (system calls, messages, processes, bytes) has its limits elsewhere.
+//! Time never decides a test here. What is exact (system calls, messages, processes, bytes) has its limits in [`call_budget`].
 
 mod call;
+pub mod call_budget;
 mod callers;
 mod counts;
 mod machine;

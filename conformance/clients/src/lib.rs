@@ -14,6 +14,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test that called it")]
 
 mod cgroup;
+pub mod containerd;
 mod image;
 mod machine;
 mod patience;

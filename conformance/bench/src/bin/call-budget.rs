@@ -1,0 +1,100 @@
+//! `call-budget FOLDER`: counts what the executables of a folder do and compares with the limits. CALL-BUDGET.md shows the options.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bench::call_budget::limits::{self, Limits};
+use bench::call_budget::{Folder, Metric, count_all, order, table};
+
+const USAGE: &str =
+    "usage: call-budget [--only SCENE] [--quick] [--syscalls] [--table | --update | --order FOLDER] FOLDER";
+
+#[derive(Default)]
+struct Options {
+    folder: PathBuf,
+    only: String,
+    /// Without instructions, which take nine tenths of the time.
+    is_quick: bool,
+    syscalls: bool,
+    /// Compares nothing.
+    table: bool,
+    update: bool,
+    /// Only writes the functions that are used, to this folder.
+    order: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match options(std::env::args().skip(1)).and_then(|options| run(&options)) {
+        Ok(sentences) if sentences.is_empty() => ExitCode::SUCCESS,
+        Ok(sentences) => {
+            eprintln!("{}", sentences.join("\n"));
+            eprintln!("Where that is meant, write limits.json anew: call-budget --update FOLDER");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("call-budget: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options::default();
+    while let Some(word) = arguments.next() {
+        match word.as_str() {
+            "--only" => options.only = arguments.next().ok_or(USAGE)?,
+            "--quick" => options.is_quick = true,
+            "--syscalls" => options.syscalls = true,
+            "--table" => options.table = true,
+            "--update" => options.update = true,
+            "--order" => options.order = Some(canonical(&arguments.next().ok_or(USAGE)?)?),
+            folder if !folder.starts_with('-') && options.folder.as_os_str().is_empty() => {
+                options.folder = canonical(folder)?;
+            }
+            _ => return Err(USAGE.to_owned()),
+        }
+    }
+    match options.folder.as_os_str().is_empty() {
+        true => Err(USAGE.to_owned()),
+        false => Ok(options),
+    }
+}
+
+/// A node has its own mounts in place of some folders, so a path must not depend on them.
+fn canonical(folder: &str) -> Result<PathBuf, String> {
+    PathBuf::from(folder).canonicalize().map_err(|error| format!("cannot find {folder}: {error}"))
+}
+
+/// Prints the table; returns what is above its limit.
+fn run(options: &Options) -> Result<Vec<String>, String> {
+    let folder = Folder { plugins: options.folder.join("cni-plugins"), cnitool: options.folder.join("cnitool") };
+    if let Some(order) = &options.order {
+        return order::write(&folder, order).map(|()| Vec::new());
+    }
+    let plugins_bytes = limits::size(&folder.plugins)?;
+    let (path, limits) = (limits::path(), Limits::read(&limits::path())?);
+    let is_enough = |seen: &[bench::call_budget::Seen]| {
+        options.table || (!options.update && !limits.are_exceeded(seen, Metric::has_limit))
+    };
+    let all = count_all(&folder, &options.only, !options.is_quick, &is_enough)?;
+    let mut text = table::table(&all);
+    text.push_str(&format!("cni-plugins: {plugins_bytes} bytes\ncnitool: {} bytes\n", limits::size(&folder.cnitool)?));
+    if options.syscalls {
+        text.push_str(&table::system_calls(&all));
+    }
+    // A reader that has closed its end has what it wanted.
+    write!(std::io::stdout(), "{text}").ok();
+    if options.table {
+        return Ok(Vec::new());
+    }
+    if options.update {
+        let written = std::fs::write(&path, limits.updated(&all).text());
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        return Ok(Vec::new());
+    }
+    let mut sentences = limits.compare(&all, Metric::has_limit);
+    sentences
+        .extend(limits::compare_size(plugins_bytes, testns::Subject::Multicall(folder.plugins).executables().len()));
+    Ok(sentences)
+}

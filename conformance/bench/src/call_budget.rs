@@ -1,0 +1,16 @@
+//! The counts of a call of a plugin or of cnitool: system calls, netlink, processes, memory, instructions.
+//!
+//! Counts repeat where times do not, so they can decide a test. Start at [`count_all`]; `CALL-BUDGET.md` says what each number
+//! is, [`limits`] compares them with a file.
+
+mod call;
+mod callgrind;
+mod counts;
+pub mod limits;
+pub mod order;
+mod scene;
+pub mod table;
+mod trace;
+
+pub use counts::{Counts, Metric};
+pub use scene::{Folder, Scene, Seen, count_all, scenes};

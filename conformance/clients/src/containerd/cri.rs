@@ -1,0 +1,232 @@
+//! What a kubelet asks a runtime for.
+
+use std::collections::HashMap;
+use std::fs;
+
+use crate::until;
+use prost::Message;
+use testns::Namespace;
+
+use super::runtime_v1::{
+    ContainerConfig, ContainerId, ContainerMetadata, CreateContainerRequest, ExecSyncRequest, ExecSyncResponse,
+    ImageSpec, ImageStatusRequest, ImageStatusResponse, LinuxPodSandboxConfig, Nothing, PodSandboxConfig,
+    PodSandboxMetadata, PodSandboxStatus, PodSandboxStatusResponse, RunPodSandboxRequest, RuntimeCondition, SandboxId,
+    StatusResponse,
+};
+use super::{Channel, Daemon, IMAGE, Refusal};
+
+/// containerd's namespace of what came through CRI.
+const CRI_NAMESPACE: &str = "k8s.io";
+
+/// A kubelet's connection to its runtime.
+#[derive(Debug)]
+pub struct Cri<'daemon> {
+    daemon: &'daemon Daemon,
+    channel: Channel,
+}
+
+/// A pod that runs.
+#[derive(Debug)]
+pub struct Pod {
+    /// The ID of the pod's sandbox, which plugins get as `CNI_CONTAINERID`.
+    pub id: String,
+    /// The config that was asked for.
+    pub config: PodSandboxConfig,
+}
+
+impl<'daemon> Cri<'daemon> {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When nothing listens, or refuses to answer for too long.
+    #[must_use]
+    pub fn connect(daemon: &'daemon Daemon) -> Self {
+        let cri = Self { daemon, channel: Channel::open(&daemon.socket()) };
+        // containerd says that it is ready before its CRI plugin is.
+        until("the CRI plugin", || cri.runtime::<StatusResponse>("Status", &Nothing {}).ok());
+        cri
+    }
+
+    /// Connects, and gives the runtime its images.
+    ///
+    /// # Panics
+    /// When it does not take them.
+    #[must_use]
+    pub fn with_images(daemon: &'daemon Daemon) -> Self {
+        daemon.import_images(CRI_NAMESPACE);
+        let cri = Self::connect(daemon);
+        // The CRI plugin hears of imported images by containerd's own events.
+        until("the images", || cri.has_image(IMAGE).then_some(()));
+        until("the images", || cri.has_image(super::daemon::PAUSE).then_some(()));
+        cri
+    }
+
+    fn runtime<A: Message + Default>(&self, method: &str, question: &impl Message) -> Result<A, Refusal> {
+        self.channel.call(&format!("runtime.v1.RuntimeService/{method}"), question)
+    }
+
+    #[track_caller]
+    fn must<A: Message + Default>(&self, method: &str, question: &impl Message) -> A {
+        self.runtime(method, question).unwrap_or_else(|refusal| panic!("{method}: {refusal}"))
+    }
+
+    fn has_image(&self, name: &str) -> bool {
+        let question = ImageStatusRequest { image: Some(ImageSpec { image: name.to_owned() }) };
+        let answer = self.channel.call::<ImageStatusResponse>("runtime.v1.ImageService/ImageStatus", &question);
+        answer.unwrap().image.is_some()
+    }
+
+    /// Whether the network is ready, and why not.
+    ///
+    /// # Panics
+    /// When the runtime does not say.
+    #[must_use]
+    pub fn network_ready(&self) -> RuntimeCondition {
+        let answer: StatusResponse = self.must("Status", &Nothing {});
+        let conditions = answer.status.unwrap_or_default().conditions;
+        conditions.into_iter().find(|condition| condition.kind == "NetworkReady").unwrap()
+    }
+
+    /// Starts a pod.
+    ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn try_run_pod(&self, config: PodSandboxConfig) -> Result<Pod, Refusal> {
+        let question = RunPodSandboxRequest { config: Some(config.clone()) };
+        let answer: SandboxId = self.runtime("RunPodSandbox", &question)?;
+        Ok(Pod { id: answer.id, config })
+    }
+
+    /// Starts a pod.
+    ///
+    /// # Panics
+    /// With what the runtime said instead.
+    #[must_use]
+    #[track_caller]
+    pub fn run_pod(&self, config: PodSandboxConfig) -> Pod {
+        self.try_run_pod(config).unwrap_or_else(|refusal| panic!("RunPodSandbox: {refusal}"))
+    }
+
+    /// What the runtime says of a pod.
+    ///
+    /// # Panics
+    /// When it does not know the pod.
+    #[must_use]
+    #[track_caller]
+    pub fn status(&self, pod: &Pod) -> PodSandboxStatus {
+        let answer: PodSandboxStatusResponse = self.must("PodSandboxStatus", &SandboxId { id: pod.id.clone() });
+        answer.status.unwrap()
+    }
+
+    /// The pod's addresses, in the runtime's order.
+    ///
+    /// # Panics
+    /// As [`Cri::status`].
+    #[must_use]
+    #[track_caller]
+    pub fn addresses(&self, pod: &Pod) -> Vec<String> {
+        let network = self.status(pod).network.unwrap_or_default();
+        let others = network.additional_ips.into_iter().map(|other| other.ip);
+        std::iter::once(network.ip).chain(others).collect()
+    }
+
+    /// Ends a pod's processes and takes its network down.
+    ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn try_stop(&self, pod: &Pod) -> Result<(), Refusal> {
+        let _: Nothing = self.runtime("StopPodSandbox", &SandboxId { id: pod.id.clone() })?;
+        Ok(())
+    }
+
+    /// Ends a pod's processes and takes its network down.
+    ///
+    /// # Panics
+    /// With what the runtime said instead.
+    #[track_caller]
+    pub fn stop(&self, pod: &Pod) {
+        self.try_stop(pod).unwrap_or_else(|refusal| panic!("StopPodSandbox: {refusal}"));
+    }
+
+    /// Forgets a pod.
+    ///
+    /// # Panics
+    /// With what the runtime said instead.
+    #[track_caller]
+    pub fn remove(&self, pod: &Pod) {
+        let _: Nothing = self.must("RemovePodSandbox", &SandboxId { id: pod.id.clone() });
+    }
+
+    /// Starts a container of busybox in a pod; returns its ID.
+    ///
+    /// # Panics
+    /// With what the runtime said instead.
+    #[must_use]
+    #[track_caller]
+    pub fn start_container(&self, pod: &Pod, command: &[&str]) -> String {
+        let config = ContainerConfig {
+            metadata: Some(ContainerMetadata { name: "main".to_owned() }),
+            image: Some(ImageSpec { image: IMAGE.to_owned() }),
+            command: command.iter().map(ToString::to_string).collect(),
+            log_path: "main.log".to_owned(),
+        };
+        let pod_sandbox_id = pod.id.clone();
+        let sandbox_config = Some(pod.config.clone());
+        let question = CreateContainerRequest { pod_sandbox_id, config: Some(config), sandbox_config };
+        let container: ContainerId = self.must("CreateContainer", &question);
+        let _: Nothing = self.must("StartContainer", &container);
+        container.id
+    }
+
+    /// Runs a command in a container; returns its stdout.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[track_caller]
+    pub fn exec(&self, container_id: &str, command: &[&str]) -> String {
+        let cmd = command.iter().map(ToString::to_string).collect();
+        let question = ExecSyncRequest { container_id: container_id.to_owned(), cmd, timeout_s: 10 };
+        let answer: ExecSyncResponse = self.must("ExecSync", &question);
+        let (stdout, stderr) = (String::from_utf8_lossy(&answer.stdout), String::from_utf8_lossy(&answer.stderr));
+        assert_eq!(answer.exit_code, 0, "{command:?}: {stdout}{stderr}");
+        stdout.into_owned()
+    }
+
+    /// A pod's network namespace.
+    ///
+    /// # Panics
+    /// When its sandbox has no process.
+    #[must_use]
+    #[track_caller]
+    pub fn namespace(&self, pod: &Pod) -> Namespace {
+        let tasks = self.daemon.run_ctr(&["--namespace", CRI_NAMESPACE, "task", "list"]);
+        let line = tasks.stdout.lines().find(|line| line.starts_with(&pod.id));
+        let pid = line.and_then(|line| line.split_whitespace().nth(1)).unwrap();
+        Namespace::at(format!("/proc/{pid}/ns/net"))
+    }
+}
+
+impl PodSandboxConfig {
+    /// A pod of that name in the namespace `default`.
+    ///
+    /// # Panics
+    /// When the folder for its logs cannot be made.
+    #[must_use]
+    pub fn named(daemon: &Daemon, name: &str) -> Self {
+        let log_directory = daemon.work_dir().join("logs").join(name);
+        fs::create_dir_all(&log_directory).unwrap();
+        Self {
+            metadata: Some(PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: format!("uid-of-{name}"),
+                namespace: "default".to_owned(),
+            }),
+            hostname: name.to_owned(),
+            log_directory: log_directory.display().to_string(),
+            dns_config: None,
+            port_mappings: Vec::new(),
+            annotations: HashMap::new(),
+            linux: Some(LinuxPodSandboxConfig { cgroup_parent: "/pods".to_owned() }),
+        }
+    }
+}

@@ -1,1 +1,0 @@
-//! No code: `Cargo.toml` is what this crate is for.
