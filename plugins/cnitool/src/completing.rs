@@ -141,5 +141,5 @@ pub(crate) fn plugins(current: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Schemas.
 pub(crate) fn schemas(current: &OsStr) -> Vec<CompletionCandidate> {
-    beginning(current, plugin_keys::schemas::names().map(|name| word(name, "")))
+    beginning(current, crate::keys::schemas::names().map(|name| word(name, "")))
 }

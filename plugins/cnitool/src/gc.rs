@@ -1,10 +1,10 @@
 //! `cnitool gc`: decides from the cache and the node's objects which attachments are valid, and removes the rest.
 
 use crate::args::{Gc, Target};
+use crate::doctor::{removal, unmounted};
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
-use doctor::{removal, unmounted};
 use libcni::cni_spec::{CniError, NetworkName, SpecVersion};
 use libcni::inventory::{Inventory, Life, OnNode, Survey};
 use libcni::{Attachment, AttachmentId, Cache, Cached, Namespace, NetworkConf};

@@ -8,11 +8,12 @@ mod args;
 mod attachments;
 mod calls;
 mod completing;
-mod doctor;
+pub mod doctor;
 mod gc;
 mod help;
 mod install;
 mod ipam;
+pub mod keys;
 mod log;
 mod metrics;
 mod output;
@@ -23,8 +24,10 @@ mod repair;
 mod schema;
 mod settings;
 mod show;
+pub mod validate;
 mod validating;
 mod verbs;
+pub mod view;
 
 use args::{Cli, Verb};
 use futures::StreamExt;
@@ -156,7 +159,7 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
 async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::Result<ExitCode> {
     let settings = Settings::new(&cli.common, cancellation.clone());
     match &cli.verb {
-        Verb::Doctor(words) => return doctor::run(&settings, words, output).await,
+        Verb::Doctor(words) => return doctor::verb::run(&settings, words, output).await,
         Verb::Add(target) => verbs::add(&settings, target).await,
         Verb::Plan(target) => return planning::run(&settings, target, output),
         Verb::Check(target) => verbs::check(&settings, target).await,

@@ -7,10 +7,10 @@ use crate::args::Metrics;
 use crate::calls::reading::{Counts, Place};
 use crate::output::say;
 use crate::settings::Settings;
+use crate::view::{Node, look};
 use crate::{RELEASE, calls, doctor, gc};
 use anyhow::{Context, bail};
 use call_log::Record;
-use cni_view::{Node, look};
 use libcni::Cancellation;
 use page::{Calls, Page};
 use std::time::Instant;
@@ -42,7 +42,7 @@ async fn page(settings: &Settings, words: &Metrics, log: &mut Log) -> anyhow::Re
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     let page = Page::new(RELEASE)?;
     page.add_view(&look(Node { runtime, conf_dir, inventory: &gc::node() }, None))?;
-    page.add_findings(&doctor::look(settings, false).await)?;
+    page.add_findings(&doctor::verb::look(settings, false).await)?;
     page.add_calls(log.counted(words.from.as_deref()).await?)?;
     page.add_duration(begin.elapsed())?;
     Ok(page.text()?)

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::validate::executables::is_of_this_suite;
 use cni_spec::{AddResult, CniError, Command, PluginType};
-use cni_validate::executables::is_of_this_suite;
 use libcni::{Attachment, Error, NetworkConf, Runtime};
 use skel::Call;
 use skel::env::Environment;

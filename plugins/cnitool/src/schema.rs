@@ -1,8 +1,8 @@
 //! `cnitool schema`: what editors and other validators check configurations by.
 
+use crate::keys::schemas;
 use crate::output::say;
 use anyhow::Context;
-use plugin_keys::schemas;
 
 pub(crate) fn print(name: &str) -> anyhow::Result<()> {
     let schema = schemas::find(name).with_context(|| {

@@ -4,11 +4,11 @@ use crate::args::{Format, Show, State};
 use crate::gc;
 use crate::output::{Output, say};
 use crate::settings::Settings;
+use crate::view::drawing::plan::plan;
+use crate::view::drawing::{dot, html, svg};
+use crate::view::explain::Answer;
+use crate::view::{Attachment, Node, View, json, look, tree};
 use anyhow::bail;
-use cni_view::drawing::plan::plan;
-use cni_view::drawing::{dot, html, svg};
-use cni_view::explain::Answer;
-use cni_view::{Attachment, Node, View, json, look, tree};
 use libcni::cni_spec::json::resembling;
 use libcni::inventory::Life;
 use std::io;
@@ -69,7 +69,7 @@ fn is_in(attachment: &Attachment, state: State) -> bool {
 
 pub(crate) fn explain(settings: &Settings, name: &str, output: Output) -> anyhow::Result<()> {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
-    let (answers, view) = cni_view::explain::explain(Node { runtime, conf_dir, inventory: &gc::node() }, name);
+    let (answers, view) = crate::view::explain::explain(Node { runtime, conf_dir, inventory: &gc::node() }, name);
     for what in &view.unseen {
         tracing::warn!("could not be looked at: {what}");
     }

@@ -3,8 +3,8 @@
 use crate::args::Validate;
 use crate::output::{Output, say};
 use crate::settings::Settings;
+use crate::validate::{Level, Report, Source, executables, render, validate, validate_folder};
 use anyhow::{Context, bail};
-use cni_validate::{Level, Report, Source, executables, render, validate, validate_folder};
 use libcni::cni_spec::json;
 use libcni::{aside, conflist};
 use std::io;
@@ -17,7 +17,7 @@ pub(crate) async fn run(settings: &Settings, words: &Validate, output: Output) -
     let read = aside(move || report(&own, &networks)).await;
     let mut report = read.context("cannot validate")??;
     if !words.offline {
-        executables::look(&mut report, &settings.runtime, plugin_keys::ALL).await;
+        executables::look(&mut report, &settings.runtime, crate::keys::ALL).await;
     }
     if output.is_json {
         output.json(&(0..report.sources.len()).map(|file| render::json(&report, file)).collect())?;
@@ -68,14 +68,14 @@ fn count(number: usize, what: &str) -> String {
 fn report(settings: &Settings, words: &[String]) -> anyhow::Result<Report> {
     let dir = &settings.conf_dir;
     if words.is_empty() {
-        let report = validate_folder(dir, plugin_keys::ALL)?;
+        let report = validate_folder(dir, crate::keys::ALL)?;
         if report.sources.is_empty() {
             bail!("no net configurations found in {}", dir.display());
         }
         return Ok(report);
     }
     let sources = words.iter().map(|word| source(settings, word)).collect::<anyhow::Result<_>>()?;
-    Ok(validate(sources, plugin_keys::ALL))
+    Ok(validate(sources, crate::keys::ALL))
 }
 
 fn source(settings: &Settings, word: &str) -> anyhow::Result<Source> {

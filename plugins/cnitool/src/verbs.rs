@@ -5,7 +5,7 @@ use crate::args::Target;
 use crate::attachments;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
-use cni_validate::Role;
+use crate::validate::Role;
 use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{CniError, Code, PluginType};
 use libcni::{Attachment, AttachmentId, Cached, Error, Namespace, NetworkConf, PluginObject};
@@ -51,7 +51,7 @@ pub(crate) fn warn_of_unused(network: &NetworkConf, attachment: &Attachment) {
 /// remove the interface, if it has no mark of another attachment: one that the reference has made has none.
 fn refuse_taken(settings: &Settings, network: &NetworkConf, attachment: &Attachment) -> anyhow::Result<()> {
     let makes_interface = |plugin: &PluginObject| {
-        plugin_keys::ALL.iter().any(|known| known.name == plugin.plugin_type.as_str() && known.role == Role::Interface)
+        crate::keys::ALL.iter().any(|known| known.name == plugin.plugin_type.as_str() && known.role == Role::Interface)
     };
     if !network.plugins.first().is_some_and(makes_interface) {
         return Ok(());

@@ -2,8 +2,8 @@
 
 use super::source::FOR_TESTS;
 use super::{Action, Item};
+use crate::validate::executables::is_of_this_suite;
 use anyhow::{Context, bail};
-use cni_validate::executables::is_of_this_suite;
 use netops::lock::{Lock, find_holder};
 use std::fs::{File, Metadata};
 use std::io;

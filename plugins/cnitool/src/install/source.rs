@@ -1,7 +1,7 @@
 //! The source of the executables.
 
+use crate::validate::executables::is_of_this_suite;
 use anyhow::{Context, bail};
-use cni_validate::executables::is_of_this_suite;
 use libcni::cni_spec::PluginType;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! A node's container networks and the log of calls in Prometheus' text format.
 //!
-//! A [`Page`] is filled from what other crates have read: [`cni_view::look`], [`doctor::examine`] and the records of
+//! A [`Page`] is filled from what other crates have read: [`crate::view::look`], [`crate::doctor::examine`] and the records of
 //! `call_log`. Nothing here looks at the node.
 //!
 //! Names and units follow Prometheus' conventions (<https://prometheus.io/docs/practices/naming/>): base units, `_total`
@@ -16,8 +16,8 @@ mod node;
 
 use std::time::Duration;
 
-use cni_view::View;
-use doctor::Finding;
+use crate::doctor::Finding;
+use crate::view::View;
 use libcni::cni_spec::text::acts;
 pub(crate) use prometheus::Error;
 use prometheus::{Encoder, Gauge, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder};

@@ -69,13 +69,14 @@ fn lease(call: &Call, ipam: Option<&PluginType>, is_ours: IsOurs<'_>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cni_validate::Role;
+    use crate::validate::Role;
 
     #[test]
     fn each_plugin_that_a_list_can_have_says_what_it_would_do() {
-        let silent = |known: &&cni_validate::Known| !matches!(known.role, Role::Address) && find(known.name).is_none();
+        let silent =
+            |known: &&crate::validate::Known| !matches!(known.role, Role::Address) && find(known.name).is_none();
         assert_eq!(
-            plugin_keys::ALL.iter().filter(silent).map(|known| known.name).collect::<Vec<_>>(),
+            crate::keys::ALL.iter().filter(silent).map(|known| known.name).collect::<Vec<_>>(),
             Vec::<&str>::new()
         );
     }

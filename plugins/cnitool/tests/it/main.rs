@@ -8,6 +8,7 @@ mod gc;
 mod install;
 mod install_cut_off;
 mod ipam;
+mod keys;
 mod log;
 mod metrics;
 mod schema;

@@ -1,7 +1,7 @@
 //! The node's present state.
 
-use cni_view::View;
-use doctor::{Finding, Kind, Level};
+use crate::doctor::{Finding, Kind, Level};
+use crate::view::View;
 use libcni::inventory::Life;
 use prometheus::{Error, GaugeVec, Opts};
 
@@ -19,7 +19,7 @@ pub(crate) fn add_view(page: &Page, view: &View) -> Result<(), Error> {
     for network in &view.networks {
         for state in STATES {
             let count = network.attachments.iter().filter(|attachment| attachment.life == state).count();
-            attachments.with_label_values(&[network.name.as_str(), cni_view::word(state)]).set(gauge(count));
+            attachments.with_label_values(&[network.name.as_str(), crate::view::word(state)]).set(gauge(count));
         }
         held_by_hand.with_label_values(&[&network.name]).set(gauge(network.by_hand.len()));
         for range in &network.ranges {

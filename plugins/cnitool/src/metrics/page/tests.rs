@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use crate::doctor::{Finding, Kind, Level};
+use crate::view::{Attachment, Limits, Maker, Network, Origin, View};
 use call_log::{By, Record};
-use cni_view::{Attachment, Limits, Maker, Network, Origin, View};
-use doctor::{Finding, Kind, Level};
 use expect_test::expect;
 use host_local::inventory::Usage;
 use libcni::AttachmentId;
@@ -40,7 +40,7 @@ fn view(name: &str) -> View {
     let network = Network {
         name: name.to_owned(),
         origin: Origin::Cache,
-        is_default: cni_view::IsDefault::No,
+        is_default: crate::view::IsDefault::No,
         plugins: Vec::new(),
         links: Vec::new(),
         ranges: vec![
@@ -61,7 +61,7 @@ fn view(name: &str) -> View {
     View {
         host: "node-1".to_owned(),
         ways_out: Vec::new(),
-        names: cni_view::Names::default(),
+        names: crate::view::Names::default(),
         networks: vec![network],
         unowned: vec!["veth1".to_owned()],
         unseen: Vec::new(),

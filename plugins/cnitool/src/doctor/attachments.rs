@@ -1,0 +1,188 @@
+//! Objects on the node or in the cache whose container is gone.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use cni_spec::{ConfObject, SpecVersion};
+use host_local::inventory::{Holder, list_held};
+use libcni::inventory::{Inventory, Life, OnNode};
+use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
+use on_node::names::Names;
+use on_node::networks::Known;
+
+use crate::doctor::removal::{listed, removal, unmounted};
+use crate::doctor::{Finding, Fix, Kind, Level, Node};
+
+/// Looks at each network: at its own attachments, those that the node has without the cache, and those that the cache has
+/// without the node. Networks that only the cache knows are looked at as ADD found them, and those that no file and no cache
+/// explains by what they have left. Returns all of them.
+pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<Finding>) -> Vec<Known> {
+    let listing = match node.runtime.cache().list(None) {
+        Ok(listing) => listing,
+        Err(error) => {
+            findings.push(Kind::unseen(None, "the cache", &error.with_causes()));
+            libcni::cache::Listing::default()
+        }
+    };
+    if !listing.passed_over.is_empty() {
+        let what = format!("{} of the cache cannot be read", count(listing.passed_over.len(), "file"));
+        let mut finding = Kind::UnreadableEntry.finding(Level::Warning, None, what);
+        finding.evidence = listing.passed_over.iter().map(ToString::to_string).collect();
+        "Remove them, if no other program needs them; garbage collection removes what they stood for."
+            .clone_into(&mut finding.remedy);
+        findings.push(finding);
+    }
+    let mut unseen = Vec::new();
+    let names = Names::of_cache(&listing.cached);
+    let known = node.inventory.networks(networks.to_vec(), listing.cached, &mut unseen);
+    findings
+        .extend(unseen.iter().map(|what| Kind::Unseen.finding(Level::Warning, None, format!("cannot look at {what}"))));
+    for Known { conf, cached, .. } in &known {
+        look_at(node, conf, &cached.iter().collect::<Vec<_>>(), &names, findings);
+    }
+    known
+}
+
+fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], names: &Names, findings: &mut Vec<Finding>) {
+    let name = &*network.name;
+    let known: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
+    let on_node = match node.inventory.list(network, &known) {
+        Ok(on_node) => on_node,
+        Err(error) => {
+            findings.push(Kind::unseen(Some(name), &format!("what network {name} has on the node"), &error));
+            return;
+        }
+    };
+    let has_namespace = |id: &AttachmentId| {
+        let entry = cached.iter().find(|entry| entry.attachment.id == *id);
+        entry.is_some_and(|entry| entry.namespace() != Namespace::Gone)
+    };
+    let is_left = |found: &&OnNode| found.life == Life::Gone && !found.id.as_ref().is_some_and(has_namespace);
+    let netns_of = |id: &AttachmentId| {
+        let entry = cached.iter().find(|entry| entry.attachment.id == *id);
+        entry.map_or("", |entry| entry.attachment.netns.as_str())
+    };
+    let command = |id: &AttachmentId| removal(name, id, netns_of(id));
+    let mut left: Vec<String> = on_node
+        .iter()
+        .filter(is_left)
+        .map(|found| format!("{}: {}", name_of(found, names), found.objects.join(", ")))
+        .collect();
+    let is_on_node = |id: &AttachmentId| on_node.iter().any(|found| found.id.as_ref() == Some(id));
+    let only_cached: Vec<_> = known.iter().filter(|id| !is_on_node(id) && !has_namespace(id)).collect();
+    left.extend(only_cached.iter().map(|id| format!("{}: only in the cache", names.attachment(id))));
+    if !left.is_empty() {
+        let what = format!("{} of containers that are gone", count(left.len(), "attachment"));
+        let mut finding = Kind::Leftover.finding(Level::Warning, Some(name), what);
+        finding.evidence = left;
+        let ids = on_node.iter().filter(is_left).map(|found| found.id.as_ref());
+        let ids: Vec<Option<&AttachmentId>> = ids.chain(only_cached.into_iter().map(Some)).collect();
+        (finding.remedy, finding.fix) = remedy(network, &ids, command);
+        findings.push(finding);
+    }
+    let is_undecided = |found: &&OnNode| found.life == Life::Unknown && !found.id.as_ref().is_some_and(has_namespace);
+    let undecided: Vec<&OnNode> = on_node.iter().filter(is_undecided).collect();
+    let lives = |id: &AttachmentId| on_node.iter().any(|it| it.id.as_ref() == Some(id) && it.life == Life::Lives);
+    let is_unmounted = |entry: &&&Cached| {
+        entry.namespace() == Namespace::Unknown && entry.is_unmounted() && !lives(&entry.attachment.id)
+    };
+    let unmounted_ones: Vec<&Cached> = cached.iter().filter(is_unmounted).copied().collect();
+    let mut stores = BTreeMap::new();
+    findings.extend(cached.iter().filter_map(|entry| unreserved(entry, names, &mut stores)));
+    if undecided.len() + unmounted_ones.len() > 0 {
+        let count = undecided.len() + unmounted_ones.len();
+        let what = format!("{count} of which it cannot be determined whether containers live");
+        let mut finding = Kind::Undecided.finding(Level::Note, Some(name), what);
+        finding.evidence =
+            undecided.iter().map(|it| format!("{}: {}", name_of(it, names), it.objects.join(", "))).collect();
+        finding.evidence.extend(unmounted_ones.iter().map(|entry| {
+            let Attachment { id, netns, .. } = &entry.attachment;
+            format!("{}: {}", names.attachment(id), unmounted(netns))
+        }));
+        // Only the operator knows which live, so each has a command of its own.
+        let ids = undecided.iter().filter_map(|found| found.id.as_ref());
+        let ids = ids.chain(unmounted_ones.iter().map(|entry| &entry.attachment.id));
+        let commands: Vec<String> = ids.map(command).collect();
+        finding.remedy = match commands.is_empty() {
+            true => format!("End their containers; cnitool gc {name} removes them then."),
+            false => format!("Of those whose containers are gone: {}", listed(&commands)),
+        };
+        findings.push(finding);
+    }
+}
+
+/// What host-local's folders hold, each read once.
+type Stores = BTreeMap<PathBuf, BTreeMap<IpAddr, Option<Holder>>>;
+
+fn read_store(folder: &Path) -> BTreeMap<IpAddr, Option<Holder>> {
+    list_held(folder).into_iter().flatten().map(|held| (held.address, held.holder().cloned())).collect()
+}
+
+/// The addresses of an attachment whose container lives that host-local does not hold for it. A network that has addresses
+/// of another plugin as well is passed over: nothing says which are whose.
+fn unreserved(entry: &Cached, names: &Names, stores: &mut Stores) -> Option<Finding> {
+    let network = entry.network_conf().ok()?;
+    let objects = (0..network.plugins.len()).filter_map(|index| ConfObject::parse(&network.plugin_conf(index)?).ok());
+    let has_others =
+        objects.filter_map(|object| object.ipam_type().ok().flatten()).any(|it| it.as_str() != "host-local");
+    let folders: Vec<PathBuf> = on_node::host_locals(&network).iter().map(on_node::store).collect();
+    if folders.is_empty() || has_others || entry.namespace() != Namespace::Present {
+        return None;
+    }
+    let result = entry.result(SpecVersion::V0_1_0).ok().flatten()?;
+    for folder in &folders {
+        stores.entry(folder.clone()).or_insert_with(|| read_store(folder));
+    }
+    let id = &entry.attachment.id;
+    let evidence: Vec<String> = result
+        .ips
+        .iter()
+        .filter_map(|ip| {
+            let address = ip.address.ip();
+            let Some(holder) = folders.iter().find_map(|folder| stores.get(folder)?.get(&address)) else {
+                return Some(format!("{address}: no reservation"));
+            };
+            // An older reservation does not name the interface.
+            let (container_id, ifname) = holder.as_ref()?;
+            let is_its = *container_id == id.container_id && ifname.as_ref().is_none_or(|name| *name == id.ifname);
+            (!is_its).then(|| format!("{address}: reserved for {}", names.name(container_id)))
+        })
+        .collect();
+    if evidence.is_empty() {
+        return None;
+    }
+    let what = format!("no reservation holds what {} has", names.attachment(id));
+    let mut finding = Kind::Unreserved.finding(Level::Error, Some(entry.network.as_str()), what);
+    finding.evidence = evidence;
+    "Start the container anew.".clone_into(&mut finding.remedy);
+    Some(finding)
+}
+
+/// Garbage collection, but for a network that wants none. Below version 1.1.0 plugins have no GC, and `cnitool gc` calls DEL,
+/// which needs the attachment's names.
+fn remedy(
+    network: &NetworkConf,
+    left: &[Option<&AttachmentId>],
+    command: impl Fn(&AttachmentId) -> String,
+) -> (String, Option<Fix>) {
+    let name = network.name.clone();
+    let mut named = left.iter().flatten().copied().peekable();
+    let has_gc = network.version().is_ok_and(SpecVersion::has_gc);
+    match (network.disable_gc, named.peek().is_some()) {
+        (false, is_named) if is_named || has_gc => (format!("cnitool gc {name}"), Some(Fix::Collect { network: name })),
+        (true, true) => (listed(&named.map(command).collect::<Vec<_>>()), None),
+        (_, _) => {
+            ("Set cniVersion to 1.1.0 or later, without disableGC; cnitool gc removes them then.".to_owned(), None)
+        }
+    }
+}
+
+/// Container and interface, as far as the mark names them.
+fn name_of(found: &OnNode, names: &Names) -> String {
+    found.id.as_ref().map_or("unnamed".to_owned(), |id| names.attachment(id))
+}
+
+pub(crate) fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}

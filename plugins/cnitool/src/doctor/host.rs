@@ -1,0 +1,154 @@
+//! What all networks share: forwarding, both variants of iptables, bridges.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::view::View;
+use cni_filter::Filter;
+use cni_filter::iptables::{TableName, Variants};
+use cni_spec::json;
+use libcni::NetworkConf;
+use netops::link::{self, Link};
+use netops::nft::Family;
+use netops::{Kernel, sysctl};
+use serde_json::Value;
+
+use crate::doctor::{Finding, Kind, Level, Node, next_add, plugins};
+
+/// Ports of a bridge: numbers below `BR_MAX_PORTS` of net/bridge/br_private.h, without 0.
+const BRIDGE_PORTS_MAX: usize = (1 << 10) - 1;
+
+/// Ports from which on a bridge counts as nearly full.
+const BRIDGE_PORTS_MANY: usize = BRIDGE_PORTS_MAX / 10 * 9;
+
+/// Addresses that no network has, so the route to them is the way out: RFC 5737, RFC 3849.
+pub(crate) const OUTSIDE: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
+
+pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], view: &View, findings: &mut Vec<Finding>) {
+    forwarding(networks, view, findings);
+    match cni_filter::iptables::variants_with_rules(&node.inventory.search_path) {
+        Ok(Variants { nft: true, legacy: true }) => {
+            let what = "both variants of iptables, nf_tables and legacy, have rules";
+            let mut finding = Kind::TwoRulesets.finding(Level::Warning, None, what);
+            "Compare `iptables-nft-save` and `iptables-legacy-save`; flush the one that no program uses any more."
+                .clone_into(&mut finding.remedy);
+            findings.push(finding);
+        }
+        Ok(_) => (),
+        Err(error) => findings.push(Kind::unseen(None, "iptables", &error)),
+    }
+    let looked = Kernel::host().and_then(|host| {
+        let links = link::list(&host, None)?;
+        for network in networks {
+            ports(network, &links, findings);
+        }
+        services(&node.inventory.search_path, networks, &links, findings);
+        next_add::look(&host, &links, networks, view, findings)
+    });
+    if let Err(error) = looked {
+        findings.push(Kind::unseen(None, "the node's links", &error));
+    }
+}
+
+/// Whether the plugin routes packets of its containers through the node.
+pub(crate) fn is_router(plugin: &Value) -> bool {
+    let is_set = |key| json::member(plugin, key).and_then(Value::as_bool).unwrap_or_default();
+    match text(plugin, "type") {
+        "ptp" => true,
+        "bridge" => is_set("isGateway") || is_set("isDefaultGateway"),
+        _ => false,
+    }
+}
+
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    json::member(value, key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// An ADD turns it on, so it matters only once a container is attached: then something has turned it off again. Each family
+/// is a matter of the networks that route it: an address of a network without a gateway needs no forwarding.
+fn forwarding(networks: &[NetworkConf], view: &View, findings: &mut Vec<Finding>) {
+    let routers = || networks.iter().filter(|network| plugins(network).any(|plugin| is_router(&plugin)));
+    let keys = [["ipv4", "ip_forward"].as_slice(), ["ipv6", "conf", "all", "forwarding"].as_slice()];
+    for (is_ipv6, key) in [false, true].into_iter().zip(keys) {
+        let routers: Vec<&str> = routers().filter(|it| has_family(it, view, is_ipv6)).map(|it| &*it.name).collect();
+        if routers.is_empty() {
+            continue;
+        }
+        let name = format!("net.{}", key.join("."));
+        if findings.iter().any(|finding| finding.kind == Kind::ForwardingOff && finding.what.starts_with(&name)) {
+            continue;
+        }
+        match sysctl::Key::new(key).and_then(|key| sysctl::find(&key)) {
+            Ok(Some(value)) if value == "0" => {
+                let what = format!("{name} is 0, and {} routes packets of containers", routers.join(", "));
+                let mut finding = Kind::ForwardingOff.finding(Level::Error, None, what);
+                finding.remedy = format!("sysctl -w {name}=1");
+                findings.push(finding);
+            }
+            Ok(_) => (),
+            Err(error) => findings.push(Kind::unseen(None, &name, &error)),
+        }
+    }
+}
+
+/// Whether attachments of a network have addresses of the family.
+fn has_family(network: &NetworkConf, view: &View, is_ipv6: bool) -> bool {
+    let attachments = view.networks.iter().filter(|it| it.name == *network.name).flat_map(|it| &it.attachments);
+    attachments.flat_map(|attachment| &attachment.addresses).any(|address| address.is_ipv6() == is_ipv6)
+}
+
+/// The bridge that a plugin `bridge` uses.
+pub(crate) fn bridge_of(plugin: &Value) -> Option<&str> {
+    let name = Some(text(plugin, "bridge")).filter(|name| !name.is_empty()).unwrap_or("cni0");
+    Some(name).filter(|_| text(plugin, "type") == "bridge")
+}
+
+/// kube-proxy's rules translate the answers of a container on the same bridge only if they pass iptables.
+fn services(search_path: &str, networks: &[NetworkConf], links: &[Link], findings: &mut Vec<Finding>) {
+    let names: Vec<String> =
+        networks.iter().flat_map(plugins).filter_map(|it| Some(bridge_of(&it)?.to_owned())).collect();
+    let Some(bridge) = links.iter().find(|link| names.contains(&link.name)) else { return };
+    let key = "net.bridge.bridge-nf-call-iptables";
+    let value = sysctl::Key::new(&["bridge", "bridge-nf-call-iptables"]).and_then(|key| sysctl::find(&key));
+    let state = match value {
+        Ok(Some(value)) if value == "0" => format!("{key} is 0"),
+        Ok(None) if sysctl::are_visible() => format!("the kernel has no {key}, as module br_netfilter is not loaded"),
+        Ok(_) => return,
+        Err(error) => return findings.push(Kind::unseen(None, key, &error)),
+    };
+    let has_services = Filter::find().and_then(|filter| {
+        let (mut found, Some(mut filter)) = (false, filter.map(|filter| filter.searching(search_path))) else {
+            return Ok(false);
+        };
+        filter.each_iptables(Family::Ip, TableName::Nat, &mut |table| {
+            found |= table.has_chain("KUBE-SERVICES")?;
+            Ok(())
+        })?;
+        Ok(found)
+    });
+    match has_services {
+        Ok(true) => {
+            let what = format!("kube-proxy has rules, containers are on bridge {}, and {state}", bridge.name);
+            let mut finding = Kind::BridgeNetfilter.finding(Level::Warning, None, what);
+            finding.remedy = format!("modprobe br_netfilter; sysctl -w {key}=1");
+            findings.push(finding);
+        }
+        Ok(false) => {}
+        Err(error) => findings.push(Kind::unseen(None, "iptables", &error)),
+    }
+}
+
+fn ports(network: &NetworkConf, links: &[Link], findings: &mut Vec<Finding>) {
+    for plugin in plugins(network).filter(|plugin| text(plugin, "type") == "bridge") {
+        let Some(name) = bridge_of(&plugin) else { continue };
+        let Some(bridge) = links.iter().find(|link| link.name == name) else { continue };
+        let ports = links.iter().filter(|link| link.master == Some(bridge.index)).count();
+        if ports >= BRIDGE_PORTS_MANY {
+            let level = if ports >= BRIDGE_PORTS_MAX { Level::Error } else { Level::Warning };
+            let what = format!("bridge {name} has {ports} of at most {BRIDGE_PORTS_MAX} ports");
+            let mut finding = Kind::BridgeFull.finding(level, Some(&network.name), what);
+            "Give further containers a network with a bridge of its own.".clone_into(&mut finding.remedy);
+            findings.push(finding);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What the next ADD of a network would meet on the node: links, addresses, routes and settings, by the configuration.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::view::View;
+use cni_spec::json;
+use ipnetwork::IpNetwork;
+use libcni::NetworkConf;
+use libcni::inventory::Life;
+use netops::link::Link;
+use netops::route::{self, MAIN_TABLE, Route};
+use netops::{Kernel, addr, sysctl};
+use serde_json::Value;
+
+use crate::doctor::host::{OUTSIDE, is_router, text};
+use crate::doctor::{Finding, Kind, Level, plugins};
+
+/// The MTU of a new veth or bridge whose network names none: `ETH_DATA_LEN` of linux/if_ether.h.
+const MTU_BYTES: u64 = 1500;
+
+/// What the node has.
+struct Node<'a> {
+    kernel: &'a Kernel,
+    links: &'a [Link],
+    addresses: BTreeMap<u32, Vec<IpNetwork>>,
+    routes: Vec<Route>,
+}
+
+/// A plugin that routes packets of its containers.
+struct Router<'a> {
+    plugin: &'a Value,
+    /// The link that gets the gateways; `None`: each container's veth.
+    link: Option<String>,
+    /// Gateways with the prefix lengths of their subnets.
+    gateways: Vec<IpNetwork>,
+}
+
+pub(crate) fn look(
+    kernel: &Kernel,
+    links: &[Link],
+    networks: &[NetworkConf],
+    view: &View,
+    findings: &mut Vec<Finding>,
+) -> netops::error::Result<()> {
+    let mut addresses: BTreeMap<u32, Vec<IpNetwork>> = BTreeMap::new();
+    for (index, address) in addr::list_all(kernel, None)? {
+        addresses.entry(index).or_default().push(address);
+    }
+    let mut routes = route::list(kernel, None, Some(MAIN_TABLE), false)?;
+    routes.extend(route::list(kernel, None, Some(MAIN_TABLE), true)?);
+    let node = Node { kernel, links, addresses, routes };
+    for network in networks {
+        for plugin in plugins(network).filter(is_router) {
+            let router = Router { plugin: &plugin, link: router_of(&plugin), gateways: gateways(&plugin) };
+            node.gateway(network, &router, findings);
+            node.route(network, &router, findings);
+            node.ipv6(network, &router, findings);
+            let is_of = |it: &&crate::view::Network| it.name == *network.name;
+            let attachments = view.networks.iter().filter(is_of).flat_map(|network| &network.attachments);
+            if !attachments.into_iter().any(|attachment| attachment.life == Life::Lives) {
+                node.mtu(network, &router, findings);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Node<'_> {
+    fn find(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
+
+    fn addresses_of(&self, link: &Link) -> &[IpNetwork] {
+        self.addresses.get(&link.index).map_or(&[], Vec::as_slice)
+    }
+
+    /// A bridge with an IPv4 address that is no gateway of the network: ADD refuses it.
+    fn gateway(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
+        let link = router.link.as_deref().and_then(|name| self.find(name));
+        let forces = json::member(router.plugin, "forceAddress").and_then(Value::as_bool) == Some(true);
+        let wanted: Vec<&IpNetwork> = router.gateways.iter().filter(|gateway| gateway.is_ipv4()).collect();
+        let Some(link) = link.filter(|_| !forces && !wanted.is_empty()) else { return };
+        let of_ipv4 = || self.addresses_of(link).iter().filter(|own| own.is_ipv4());
+        if of_ipv4().next().is_none() || of_ipv4().any(|own| wanted.contains(&own)) {
+            return;
+        }
+        let name = &link.name;
+        let is_known =
+            |finding: &Finding| finding.kind == Kind::GatewayAddress && finding.what.contains(&format!("link {name} "));
+        if findings.iter().any(is_known) {
+            return;
+        }
+        let has: Vec<String> = of_ipv4().map(ToString::to_string).collect();
+        let wanted = wanted.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        let what = format!(
+            "bridge {name} has address {}, and the network's gateway is {wanted}: ADD refuses it",
+            has.join(", ")
+        );
+        let mut finding = Kind::GatewayAddress.finding(Level::Error, Some(&network.name), what);
+        let has_ports = self.links.iter().any(|port| port.master == Some(link.index));
+        finding.remedy = match has_ports {
+            true => has.iter().map(|own| format!("ip address del {own} dev {name}")).collect::<Vec<_>>().join("; "),
+            false => format!("ip link delete {name}"),
+        };
+        findings.push(finding);
+    }
+
+    /// A route to the network's subnet, or to a part of it, over another link: the kernel prefers it to the bridge's own, or may.
+    fn route(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
+        let is_known = |finding: &&Finding| {
+            finding.kind == Kind::RouteElsewhere && finding.network.as_deref() == Some(&*network.name)
+        };
+        if findings.iter().find(is_known).is_some() {
+            return;
+        }
+        let subnets: Vec<IpNetwork> =
+            router.gateways.iter().filter_map(|net| IpNetwork::new(net.network(), net.prefix()).ok()).collect();
+        let is_of_containers = |link: &Link| {
+            let is_bridge = router.link.as_deref().is_some_and(|name| name == link.name);
+            is_bridge || link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:"))
+        };
+        let in_way = |route: &&Route| {
+            route.dst.prefix() > 0
+                && subnets.iter().any(|net| {
+                    net.is_ipv4() == route.dst.is_ipv4()
+                        && route.dst.prefix() >= net.prefix()
+                        && net.contains(route.dst.network())
+                })
+        };
+        for route in self.routes.iter().filter(in_way) {
+            let link = route.link.and_then(|index| self.links.iter().find(|link| link.index == index));
+            let Some(link) = link.filter(|link| !is_of_containers(link)) else { continue };
+            let via = route.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
+            let (dst, name) = (route.dst, &link.name);
+            let what = format!("route {dst}{via} dev {name} leads to addresses that the network gives to containers");
+            let mut finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
+            let own = self.addresses_of(link).iter().find(|own| own.network() == dst.network());
+            finding.remedy = match own.filter(|_| route.gateway.is_none()) {
+                Some(own) => format!(
+                    "Give the network another subnet: link {name} has address {own}. If nothing uses it, ip address del {own} dev {name}"
+                ),
+                None => format!("ip route del {dst}{via} dev {name}"),
+            };
+            findings.push(finding);
+        }
+    }
+
+    fn ipv6(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
+        if !router.gateways.iter().any(IpNetwork::is_ipv6) || !sysctl::are_visible() {
+            return;
+        }
+        let read = |name: &str| sysctl::Key::of_link("ipv6", name, "disable_ipv6").and_then(|key| sysctl::find(&key));
+        let link = router.link.as_deref().filter(|name| self.find(name).is_some());
+        // A new link has the value of `default`.
+        let names = ["all", link.unwrap_or("default")];
+        let (what, remedy) = match names.map(|name| read(name).ok()) {
+            [Some(None), _] => (
+                "the network has IPv6 addresses, and the kernel runs without IPv6".to_owned(),
+                "Boot the node without ipv6.disable=1, or take the IPv6 addresses from the network.".to_owned(),
+            ),
+            values => {
+                let is_set = |value: &Option<Option<String>>| matches!(value, Some(Some(value)) if value != "0");
+                let Some((name, _)) = names.into_iter().zip(values).find(|(_, value)| is_set(value)) else { return };
+                let key = format!("net.ipv6.conf.{}.disable_ipv6", name.replace('.', "/"));
+                (format!("the network has IPv6 addresses, and {key} is 1"), format!("sysctl -w {key}=0"))
+            }
+        };
+        let mut finding = Kind::Ipv6Disabled.finding(Level::Error, Some(&network.name), what);
+        finding.remedy = remedy;
+        findings.push(finding);
+    }
+
+    /// Of a network without containers: the MTU that the next one gets.
+    fn mtu(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
+        let outside = OUTSIDE.iter().filter(|to| router.gateways.iter().any(|net| net.is_ipv4() == to.is_ipv4()));
+        let links = outside.filter_map(|to| route::lookup(self.kernel, *to).ok()?.link);
+        let links = links.filter_map(|index| self.links.iter().find(|link| link.index == index));
+        let Some(narrow) = links.min_by_key(|link| link.mtu_bytes) else { return };
+        let key = json::member(router.plugin, "mtu").and_then(Value::as_u64).filter(|mtu| *mtu > 0);
+        let asked = key.unwrap_or(MTU_BYTES);
+        if asked > u64::from(narrow.mtu_bytes) {
+            let of = if key.is_some() { "mtu is" } else { "the network sets no mtu, so that of containers is" };
+            let what = format!("{of} {asked}, and that of {}, the way out, {}", narrow.name, narrow.mtu_bytes);
+            let mut finding = Kind::Mtu.finding(Level::Warning, Some(&network.name), what);
+            finding.remedy = format!("Set mtu to {} or less.", narrow.mtu_bytes);
+            findings.push(finding);
+        }
+    }
+}
+
+/// The link that gets the gateways; `None`: each container's veth.
+fn router_of(plugin: &Value) -> Option<String> {
+    let name = crate::doctor::host::bridge_of(plugin).filter(|_| text(plugin, "type") == "bridge")?;
+    let vlan = json::member(plugin, "vlan").and_then(Value::as_u64).filter(|vlan| *vlan > 0);
+    Some(vlan.map_or_else(|| name.to_owned(), |vlan| format!("{name}.{vlan}")))
+}
+
+/// The gateways of host-local's ranges and of static addresses: where none is named, the subnet's first address.
+fn gateways(plugin: &Value) -> Vec<IpNetwork> {
+    let Some(ipam) = json::member(plugin, "ipam") else { return Vec::new() };
+    let list = |key| json::member(ipam, key).and_then(Value::as_array).into_iter().flatten();
+    let nested = list("ranges").flat_map(|set| set.as_array().into_iter().flatten());
+    let of = |range: &Value, key: &str| {
+        let net: IpNetwork = text(range, key).parse().ok()?;
+        let gateway: Option<IpAddr> = text(range, "gateway").parse().ok();
+        let first = match net {
+            IpNetwork::V4(net) => (u32::from(net.network()).checked_add(1)?).to_be_bytes().into(),
+            IpNetwork::V6(net) => IpAddr::from(u128::from(net.network()).checked_add(1)?.to_be_bytes()),
+        };
+        IpNetwork::new(gateway.unwrap_or(first), net.prefix()).ok()
+    };
+    let ranges = nested.chain([ipam]).filter_map(|range| of(range, "subnet"));
+    ranges.chain(list("addresses").filter_map(|address| of(address, "address"))).collect()
+}

@@ -1,0 +1,80 @@
+//! Why packets of living attachments are dropped, gathered: attachments with one cause are one finding.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::view::reasons::{Cause, Found, Survey};
+
+use crate::doctor::removal::listed;
+use crate::doctor::{Finding, Kind};
+
+/// Looks at all attachments that live.
+pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) {
+    let (found, unseen) = survey.reasons();
+    for what in unseen.iter().filter(|what| !is_expected(what)) {
+        let (place, error) = what.split_once(": ").unwrap_or((what, "not known"));
+        findings.push(Kind::unseen(None, place, &error));
+    }
+    let of = |found: &Found<'_>| (found.network.name.clone(), found.attachment.id.clone());
+    let broken: BTreeSet<_> = found.iter().filter(|found| is_of_links(found.reason.cause)).map(of).collect();
+    let is_consequence = |found: &Found<'_>| {
+        matches!(found.reason.cause, Cause::Route | Cause::ReversePath) && broken.contains(&of(found))
+    };
+    let mut gathered: BTreeMap<(Kind, String, String), Vec<Found<'_>>> = BTreeMap::new();
+    for found in found {
+        let Some(kind) = kind(found.reason.cause).filter(|_| !is_consequence(&found)) else { continue };
+        let key = (kind, found.network.name.clone(), found.reason.what.clone());
+        gathered.entry(key).or_default().push(found);
+    }
+    findings.extend(gathered.into_iter().filter_map(|((kind, network, what), found)| {
+        let level = found.iter().map(|found| found.reason.level).max()?;
+        let mut finding = kind.finding(level, Some(&network), what);
+        finding.evidence = found.iter().map(evidence).collect();
+        let mut commands: Vec<String> = Vec::new();
+        for command in found.iter().flat_map(|found| &found.reason.remedy) {
+            if !commands.contains(command) {
+                commands.push(command.clone());
+            }
+        }
+        finding.remedy = match commands.is_empty() {
+            true => kind.advice(&network),
+            false => listed(&commands),
+        };
+        Some(finding)
+    }));
+}
+
+/// Rules with conditions that are not read are no fault; what they drop is not known.
+fn is_expected(what: &str) -> bool {
+    what.ends_with("that have further conditions") || what.contains("it has no link on the host")
+}
+
+fn is_of_links(cause: Cause) -> bool {
+    matches!(cause, Cause::LinkDown | Cause::LinkGone | Cause::Gateway)
+}
+
+/// The attachment, and the reason in full where it says more than the finding.
+fn evidence(found: &Found<'_>) -> String {
+    let name = found.attachment.full_name();
+    if found.reason.why == found.reason.what { name } else { format!("{name}: {}", found.reason.why) }
+}
+
+/// `None`: no fault by itself, or a finding of another module.
+fn kind(cause: Cause) -> Option<Kind> {
+    Some(match cause {
+        Cause::Gone | Cause::Unfinished | Cause::WayOut => return None,
+        Cause::LinkDown => Kind::LinkDown,
+        Cause::LinkGone => Kind::LinkGone,
+        Cause::Gateway => Kind::GatewayAddress,
+        Cause::Route => Kind::RouteElsewhere,
+        Cause::ReversePath => Kind::ReversePath,
+        Cause::Forwarding => Kind::ForwardingOff,
+        Cause::Filtered | Cause::FilteredToNode => Kind::FirewallDrops,
+        Cause::Mtu => Kind::Mtu,
+        Cause::Masquerade => Kind::MasqueradeGone,
+        Cause::PortGone => Kind::PortGone,
+        Cause::PortTwice => Kind::PortTwice,
+        Cause::PortTaken => Kind::PortTaken,
+        Cause::Duplicate => Kind::DuplicateAddress,
+        Cause::Inside => Kind::ContainerSide,
+    })
+}

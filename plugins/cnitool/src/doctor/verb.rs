@@ -1,0 +1,115 @@
+//! `cnitool doctor`: faults of the node's network, and their removal.
+
+use super::{BEYOND, Finding, Fix, Level, Node, examine};
+use crate::args::{Doctor, Gc, Whole};
+use crate::gc;
+use crate::output::{Output, say};
+use crate::settings::Settings;
+use crate::validate::render::visible;
+use libcni::conflist;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+/// Exit codes, for monitoring.
+const WARNINGS: u8 = 3;
+const ERRORS: u8 = 4;
+
+/// Lines of evidence that are shown to people; JSON has all.
+const EVIDENCE_MAX: usize = 5;
+
+pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> anyhow::Result<ExitCode> {
+    let mut findings = look(settings, words.check).await;
+    if words.fix {
+        if !output.is_json {
+            print(&findings)?;
+        }
+        mend(settings, &findings, output).await?;
+        findings = look(settings, words.check).await;
+    }
+    match output.is_json {
+        true => output.json(&findings.iter().map(to_json).collect())?,
+        false => {
+            print(&findings)?;
+            say(beyond(words.check).as_bytes())?;
+            say(default(settings).as_bytes())?;
+        }
+    }
+    Ok(match findings.iter().map(|finding| finding.level).max() {
+        Some(Level::Error) => ERRORS.into(),
+        Some(Level::Warning) => WARNINGS.into(),
+        Some(Level::Note) | None => ExitCode::SUCCESS,
+    })
+}
+
+pub(crate) async fn look(settings: &Settings, checks: bool) -> Vec<Finding> {
+    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
+    examine(Node { runtime, conf_dir, known: crate::keys::ALL, inventory: &gc::node(), checks }).await
+}
+
+/// The folder's default network, as a line; empty if there is no choice.
+fn default(settings: &Settings) -> String {
+    let found = conflist::default_network(&settings.conf_dir).ok().flatten().filter(|found| found.files > 1);
+    found.map_or(String::new(), |found| {
+        let (name, file) = (&found.network.name, found.network.path().unwrap_or(&settings.conf_dir).display());
+        let whose = match &found.blocked_by {
+            Some(broken) => {
+                format!("CRI-O and kubelets; containerd has none, for {} comes before it", broken.display())
+            }
+            None => "containerd, CRI-O and kubelets: the first file by name".to_owned(),
+        };
+        visible(&format!("network {name} ({file}) is the default of {whose}")) + "\n"
+    })
+}
+
+/// Mends each network once. One that fails is reported, and hides no other.
+async fn mend(settings: &Settings, findings: &[Finding], output: Output) -> anyhow::Result<()> {
+    let fixes = findings.iter().filter_map(|finding| finding.fix.as_ref());
+    let networks: BTreeSet<&String> = fixes.map(|Fix::Collect { network }| network).collect();
+    for network in networks {
+        let whole = Whole { network: network.clone(), _netns: None };
+        let words = Gc { whole, keep: Vec::new(), all: false, force: false, dry_run: false };
+        // As JSON, its table would be a second value.
+        let table = Some(output).filter(|output| !output.is_json);
+        if let Err(error) = gc::run(settings, &words, table).await {
+            output.error(&error);
+        }
+    }
+    Ok(())
+}
+
+/// The report's end: what a node may suffer from all the same.
+fn beyond(checks: bool) -> String {
+    let checks = (!checks).then_some("what only CHECK compares (cnitool doctor --check)");
+    let items: Vec<&str> = checks.into_iter().chain(BEYOND.iter().copied()).collect();
+    format!("not looked at: {}\n", items.join("; "))
+}
+
+fn print(findings: &[Finding]) -> anyhow::Result<()> {
+    if findings.is_empty() {
+        return say(b"no faults found\n");
+    }
+    for finding in findings {
+        let place = finding.network.as_ref().map_or(String::new(), |network| format!(" network {network}:"));
+        let mut lines = vec![format!("{}[{}]:{place} {}", finding.level, finding.kind.as_str(), finding.what)];
+        lines.extend(finding.evidence.iter().take(EVIDENCE_MAX).map(|line| format!("  | {line}")));
+        if let Some(more) = finding.evidence.len().checked_sub(EVIDENCE_MAX).filter(|more| *more > 0) {
+            lines.push(format!("  | and {more} more; --json has all"));
+        }
+        lines.push(format!("  {}", finding.kind.consequence()));
+        if !finding.remedy.is_empty() {
+            lines.push(format!("  help: {}", finding.remedy));
+        }
+        // Names of files and text of plugins: nothing of them may act on a terminal.
+        say(lines.iter().map(|line| visible(line) + "\n").collect::<String>().as_bytes())?;
+    }
+    Ok(())
+}
+
+fn to_json(finding: &Finding) -> Value {
+    json!({
+        "kind": finding.kind.as_str(), "level": finding.level.as_str(), "network": finding.network, "what": finding.what,
+        "evidence": finding.evidence, "consequence": finding.kind.consequence(), "remedy": finding.remedy,
+        "fixable": finding.fix.is_some(),
+    })
+}

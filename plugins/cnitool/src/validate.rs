@@ -1,0 +1,116 @@
+//! Faults of network configurations, each at its place in the file: what a runtime or an editor shows before a pod starts.
+//!
+//! [`validate`] reads files as a runtime does and says what ADD would refuse, and what an operator most likely did not mean.
+//! The check changes nothing and calls no plugin. [`executables::look`] asks the plugins on this node for their versions.
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | [`source`] | a file, and the place of each key in it |
+//! | [`finding`] | a fault: its level, its place, what to do |
+//! | [`known`] | plugins whose keys can be checked |
+//! | `network` | one file: syntax, the list's keys, each plugin's keys |
+//! | `chain` | plugins of one list that do not fit together |
+//! | `gateway` | gateways that containers cannot reach |
+//! | `folder` | networks of one node that do not fit together |
+//! | `order` | the default network of a folder, and files that hide it |
+//! | [`executables`] | whether this node has the plugins, and the versions they speak |
+//! | [`render`] | findings as text, with the line and a caret |
+
+pub mod executables;
+pub mod finding;
+pub mod known;
+pub mod render;
+pub mod source;
+
+mod chain;
+mod folder;
+mod gateway;
+mod network;
+mod order;
+mod warned;
+
+use std::path::Path;
+
+use libcni::{NetworkConf, conflist};
+
+pub use finding::{Finding, Level};
+pub use known::{Known, Role};
+pub use source::{Form, Source, Unreadable};
+
+/// The findings in several files.
+#[derive(Debug)]
+pub struct Report {
+    /// The files, in the order given.
+    pub sources: Vec<Source>,
+    /// The networks that can be read.
+    pub networks: Vec<Network>,
+    /// The findings, by file and place.
+    pub findings: Vec<Finding>,
+}
+
+/// A network, and the file that has it.
+#[derive(Debug)]
+pub struct Network {
+    /// The file's place in [`Report::sources`].
+    pub file: usize,
+    /// The network.
+    pub conf: NetworkConf,
+}
+
+impl Report {
+    /// How many findings are of this level.
+    #[must_use]
+    pub fn count(&self, level: Level) -> usize {
+        self.findings.iter().filter(|finding| finding.level == level).count()
+    }
+
+    /// The findings in one file.
+    pub fn of_file(&self, file: usize) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(move |finding| finding.file == file)
+    }
+
+    /// Adds findings, and keeps the order.
+    pub fn extend(&mut self, findings: Vec<Finding>) {
+        self.findings.extend(findings);
+        self.findings.sort_by_key(|finding| (finding.file, finding.span.start));
+        // A plugin and its address plugin may read the same key.
+        self.findings.dedup();
+    }
+}
+
+/// Checks the files of a folder: as [`validate`], and which network is the default one. A file that cannot be read is a
+/// finding.
+///
+/// # Errors
+/// As [`conflist::search_order`].
+pub fn validate_folder(dir: &Path, known: &[Known]) -> Result<Report, libcni::Error> {
+    let files = conflist::search_order(dir)?;
+    let mut report = validate(files.iter().map(|path| Source::read_or_explain(path)).collect(), known);
+    let order = order::check(&report);
+    report.extend(order);
+    Ok(report)
+}
+
+/// Checks files, each by itself and beside the others. `known` are the plugins whose keys can be checked; files of one folder
+/// come in the order of [`libcni::conflist::search_order`].
+#[must_use]
+pub fn validate(sources: Vec<Source>, known: &[Known]) -> Report {
+    let mut report = Report { sources: Vec::new(), networks: Vec::new(), findings: Vec::new() };
+    let mut findings = Vec::new();
+    for (file, source) in sources.iter().enumerate() {
+        let mut found = finding::Notes::new(file, source);
+        if let Some(conf) = network::read(source, known, &mut found) {
+            report.networks.push(Network { file, conf });
+        }
+        findings.extend(found.into_findings());
+    }
+    report.sources = sources;
+    findings.extend(folder::compare(&report));
+    report.extend(findings);
+    report
+}
+
+/// The example of `VALIDATE.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../VALIDATE.md")]
+struct Readme;

@@ -1,0 +1,89 @@
+//! The plugins that this node has, and the versions they speak.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+
+use cni_spec::{PluginType, SUITE_MARK, json};
+use futures::stream::{self, StreamExt};
+use libcni::Runtime;
+
+use crate::validate::Report;
+use crate::validate::finding::{Finding, Level, Notes, join};
+use crate::validate::known::Known;
+use crate::validate::network::{base, is_guess};
+
+/// Whether a file is an executable of this suite: it has the suite's mark among its bytes.
+///
+/// # Errors
+/// As `open(2)` and `read(2)`.
+pub fn is_of_this_suite(file: &Path) -> io::Result<bool> {
+    Ok(memchr::memmem::find(&std::fs::read(file)?, SUITE_MARK.as_bytes()).is_some())
+}
+
+/// How many plugins are asked at the same time.
+const ASKED_MAX: usize = 16;
+
+/// A place in a file that names a plugin.
+struct Named<'a> {
+    file: usize,
+    key: String,
+    plugin: PluginType,
+    /// The network's `cniVersion`.
+    version: &'a str,
+}
+
+fn named(report: &Report) -> Vec<Named<'_>> {
+    let mut all = Vec::new();
+    for network in &report.networks {
+        let source = &report.sources[network.file];
+        for (index, plugin) in network.conf.plugins.iter().enumerate() {
+            let base = base(source, index);
+            let at = |key, plugin| Named {
+                file: network.file,
+                key: join(&base, key),
+                plugin,
+                version: network.conf.cni_version.as_str(),
+            };
+            all.push(at("type", plugin.plugin_type.clone()));
+            let ipam = network.conf.plugin_conf(index).and_then(|bytes| json::parse(&bytes).ok());
+            let ipam = ipam.and_then(|value| json::find::<String>(&value, &["ipam", "type"]).ok().flatten());
+            all.extend(ipam.and_then(|name| PluginType::parse(&name).ok()).map(|ipam| at("ipam.type", ipam)));
+        }
+    }
+    all
+}
+
+/// Asks each plugin of all networks once for its versions, and adds what is wrong to the report.
+pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {
+    let named = named(report);
+    let plugins: BTreeSet<&PluginType> = named.iter().map(|named| &named.plugin).collect();
+    let asked = plugins.into_iter().map(async |plugin| (plugin, runtime.version(plugin).await));
+    let answers: BTreeMap<_, _> = stream::iter(asked).buffer_unordered(ASKED_MAX).collect().await;
+    let mut notes: BTreeMap<usize, Notes<'_>> = BTreeMap::new();
+    for Named { file, key, plugin, version } in &named {
+        let notes = notes.entry(*file).or_insert_with(|| Notes::new(*file, &report.sources[*file]));
+        match &answers[plugin] {
+            Ok(info) if info.supports(version) => (),
+            Ok(info) => {
+                let version = if version.is_empty() { "0.1.0" } else { version };
+                let text = format!("plugin {plugin} does not speak cniVersion {version}");
+                notes.value(Level::Error, key, text).help = format!("It speaks {}.", info.supported.join(", "));
+            }
+            Err(error) => {
+                let error = error.cni_error().cloned().unwrap_or_else(|| error.to_cni_error());
+                let meant = json::resembling(plugin.as_str(), known.iter().map(|one| one.name));
+                let finding = notes.value(Level::Error, key, &error.msg);
+                finding.help = match meant.filter(|meant| *meant != plugin.as_str()) {
+                    Some(meant) => format!("Did you mean {meant}?"),
+                    None => error.details,
+                };
+            }
+        }
+    }
+    let findings: Vec<Finding> = notes.into_values().flat_map(Notes::into_findings).collect();
+    // A guess is not needed where the executable has been looked for.
+    let certain: BTreeSet<(usize, &str)> = findings.iter().map(|sure| (sure.file, sure.key.as_str())).collect();
+    report.findings.retain(|one| !is_guess(one) || !certain.contains(&(one.file, one.key.as_str())));
+    report.extend(findings);
+}

@@ -1,0 +1,142 @@
+//! A fault: its level, its place, what to do.
+
+use std::fmt;
+use std::ops::Range;
+
+use cni_spec::CniError;
+use cni_spec::json::resembling;
+
+use crate::validate::source::{Part, Source, Tree};
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Something that may be as meant.
+    Note,
+    /// Something that is most likely not meant.
+    Warning,
+    /// No container can be attached.
+    Error,
+}
+
+impl Level {
+    /// The level's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A fault in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The severity.
+    pub level: Level,
+    /// The file's place among the sources.
+    pub file: usize,
+    /// The finding's bytes in the text.
+    pub span: Range<usize>,
+    /// The key that it is about, `plugins[0].ipam`; may be empty.
+    pub key: String,
+    /// The fault, on one line.
+    pub message: String,
+    /// The remedy; may be empty.
+    pub help: String,
+}
+
+/// The findings of one file while it is read.
+pub(crate) struct Notes<'a> {
+    file: usize,
+    tree: Tree<'a>,
+    found: Vec<Finding>,
+}
+
+impl<'a> Notes<'a> {
+    pub(crate) fn new(file: usize, source: &'a Source) -> Self {
+        Self { file, tree: source.tree(), found: Vec::new() }
+    }
+
+    pub(crate) fn tree(&self) -> &Tree<'a> {
+        &self.tree
+    }
+
+    /// A finding about the value of a key.
+    pub(crate) fn value(&mut self, level: Level, key: &str, message: impl Into<String>) -> &mut Finding {
+        self.at(level, self.tree.find(key, Part::Value), key, message)
+    }
+
+    /// A finding about a key's name.
+    pub(crate) fn key(&mut self, level: Level, key: &str, message: impl Into<String>) -> &mut Finding {
+        self.at(level, self.tree.find(key, Part::Key), key, message)
+    }
+
+    /// A finding at a place.
+    pub(crate) fn at(
+        &mut self,
+        level: Level,
+        span: Range<usize>,
+        key: &str,
+        message: impl Into<String>,
+    ) -> &mut Finding {
+        let message = message.into();
+        let finding = Finding { level, file: self.file, span, key: key.to_owned(), message, help: String::new() };
+        self.found.push(finding);
+        self.found.last_mut().unwrap_or_else(|| unreachable!("it was pushed"))
+    }
+
+    /// An error of a parser. `base` is the object whose keys it names, such as `plugins[0]`; `part` what of it the error is
+    /// about if it names none, such as `ipam`.
+    pub(crate) fn error(&mut self, base: &str, part: &str, error: &CniError) -> &mut Finding {
+        let text = error.msg.strip_prefix("cannot use network config: ").unwrap_or(&error.msg);
+        let key = error.key().unwrap_or(part);
+        // A list's own parser puts the plugin before the key.
+        let (base, text) = match text.split_once(": ") {
+            Some((plugin, rest)) if plugin.starts_with("plugins[") && plugin.ends_with(']') => (plugin, rest),
+            _ => (base, text),
+        };
+        // The finding has the place.
+        let text = text.split(" at line ").next().unwrap_or(text);
+        let misspelt = self.misspelt(base, text);
+        let finding = self.value(Level::Error, &join(base, key), text);
+        finding.help.clone_from(&error.details);
+        if let Some((span, help)) = misspelt {
+            (finding.span, finding.help) = (span, help);
+        }
+        finding
+    }
+
+    /// The key that was most likely meant by a `type` that is missing, and what to do. Parsers report other misspelt keys.
+    fn misspelt(&self, base: &str, text: &str) -> Option<(Range<usize>, String)> {
+        let missing = text.strip_prefix("key ")?.split_once(" is missing")?.0;
+        let object = match missing.strip_suffix("type")? {
+            "" => base.to_owned(),
+            object => join(base, object.strip_suffix('.')?),
+        };
+        let keys = self.tree.keys_of(&object);
+        let (key, span) = keys.into_iter().find(|(key, _)| resembling(key, ["type"]).is_some())?;
+        Some((span, format!("Did you mean type? The key is \"{key}\".")))
+    }
+
+    pub(crate) fn into_findings(self) -> Vec<Finding> {
+        self.found
+    }
+}
+
+/// The path of a key in an object.
+pub(crate) fn join(base: &str, key: &str) -> String {
+    match (base, key) {
+        ("", key) => key.to_owned(),
+        (base, "") => base.to_owned(),
+        (base, key) => format!("{base}.{key}"),
+    }
+}

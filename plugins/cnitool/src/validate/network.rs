@@ -1,0 +1,263 @@
+//! A single file: syntax, the list's keys, each plugin's keys.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use call_log::Sink;
+use cni_spec::{ConfObject, SpecVersion, json};
+use libcni::NetworkConf;
+use libcni::conflist::NO_PLUGINS;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::validate::finding::{Finding, Level, Notes, join};
+use crate::validate::known::{self, Known, Role};
+use crate::validate::source::{Form, Source, Unreadable};
+use crate::validate::warned::{self, Warning};
+use crate::validate::{chain, gateway};
+
+/// The keys of a list.
+const LIST_KEYS: [&str; 8] =
+    ["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "log", "plugins"];
+
+/// The object of the plugin at `index`, as a path: a single plugin's config is the whole file.
+pub(crate) fn base(source: &Source, index: usize) -> String {
+    if source.is_single() { String::new() } else { format!("plugins[{index}]") }
+}
+
+/// Reads a file as a runtime does. `None`: it has no network that a runtime could use.
+pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> Option<NetworkConf> {
+    if let Some(Unreadable { reason, remedy }) = &source.unreadable {
+        notes.value(Level::Error, "", reason).help.clone_from(remedy);
+        return None;
+    }
+    if source.text.trim().is_empty() {
+        notes.value(Level::Error, "", "the file is empty").help = "Remove it, or write a network into it.".to_owned();
+        return None;
+    }
+    if let Err(error) = serde_json::from_str::<IgnoredAny>(&source.text) {
+        let at = if error.is_eof() { source.text.len() } else { source.offset(error.line(), error.column()) };
+        let text = error.to_string();
+        let text = text.split(" at line ").next().unwrap_or_default();
+        let end = source.text[at..].chars().next().map_or(at, |c| at + c.len_utf8());
+        notes.at(Level::Error, at..end, "", text).help = hint_for_syntax(&source.text[at..]).to_owned();
+        return None;
+    }
+    repeated(notes);
+    let bytes = source.text.as_bytes();
+    let parsed = if source.is_single() { NetworkConf::parse_single(bytes) } else { NetworkConf::parse(bytes) };
+    if !source.is_single() {
+        misspelt_in_list(notes);
+        if let Some(value) = json::parse(bytes).unwrap_or_default().get("log") {
+            log(value, "log", notes);
+        }
+    }
+    let network = match parsed {
+        Ok(network) => network,
+        Err(error) => {
+            let part = if error.msg.ends_with(NO_PLUGINS) { "plugins" } else { "" };
+            notes.error("", part, &error);
+            return None;
+        }
+    };
+    let has = |notes: &Notes<'_>, key: &str| notes.tree().keys().iter().any(|(have, _)| *have == key);
+    if source.form == Form::List && !has(notes, "plugins") && has(notes, "type") {
+        notes.value(Level::Error, "", "key plugins is missing").help =
+            "Call the file *.conf if it is a single plugin's.".to_owned();
+        return None;
+    }
+    if !source.is_single() && network.plugins.is_empty() {
+        let text =
+            "key plugins is missing: only plugins of a folder beside the file, of the network's name, are called";
+        notes.value(Level::Warning, "", text);
+    }
+    name(source, &network, notes);
+    // As CRI-O calls it.
+    let network = match source.name.rsplit('/').next() {
+        Some(file) if source.form == Form::Single && network.name.is_empty() => network.named(file),
+        _ => network,
+    };
+    match network.version() {
+        Ok(version) => plugins(source, &network, version, known, notes),
+        Err(error) => {
+            let key = if has(notes, "cniVersions") { "cniVersions" } else { "cniVersion" };
+            notes.value(Level::Error, key, &error.msg).help.clone_from(&error.details);
+        }
+    }
+    chain::compare(source, &network, known, notes);
+    Some(network)
+}
+
+/// The network's name. CRI-O calls a network without one by its file's name, and long installed such a file for lo.
+fn name(source: &Source, network: &NetworkConf, notes: &mut Notes<'_>) {
+    let Err(error) = network.network_name() else { return };
+    let is_nameless = source.is_single() && network.name.is_empty();
+    let level = if is_nameless && is_loopback(network) { Level::Note } else { Level::Error };
+    let finding = notes.value(level, "name", &error.msg);
+    finding.help = match level {
+        Level::Note => {
+            "Remove the file: runtimes set lo up without it. CRI-O calls such a network by its file's name.".to_owned()
+        }
+        _ if is_nameless => {
+            "Add key name: CRI-O takes the file's name in its place, other runtimes refuse the network.".to_owned()
+        }
+        _ => error.details,
+    };
+}
+
+/// Whether the network has no plugin but loopback.
+pub(crate) fn is_loopback(network: &NetworkConf) -> bool {
+    !network.plugins.is_empty() && network.plugins.iter().all(|plugin| plugin.plugin_type.as_str() == "loopback")
+}
+
+/// Keys that an object has more than once.
+fn repeated(notes: &mut Notes<'_>) {
+    let repeated = notes.tree().repeated();
+    let repeated: Vec<_> = repeated.into_iter().map(|(key, path, span)| (key.to_owned(), path, span)).collect();
+    for (key, path, span) in repeated {
+        let text =
+            format!("key {key} is in this object twice: the last value counts, and the one before it is ignored");
+        notes.at(Level::Warning, span, &path, text).help = "Remove one of both.".to_owned();
+    }
+}
+
+fn hint_for_syntax(rest: &str) -> &'static str {
+    match rest.chars().next() {
+        Some('\u{feff}') => "The file begins with a byte order mark: save it as UTF-8 without one.",
+        Some('}' | ']') => "JSON allows no comma after the last entry.",
+        Some('/' | '#') => "JSON has no comments.",
+        Some('\'') => "JSON has double quotes only.",
+        _ => "",
+    }
+}
+
+/// A list's keys are read in this case only.
+fn misspelt_in_list(notes: &mut Notes<'_>) {
+    let keys: BTreeSet<String> = notes.tree().keys().iter().map(|(key, _)| (*key).to_owned()).collect();
+    for key in keys.iter().filter(|key| !LIST_KEYS.contains(&key.as_str())) {
+        if let Some(meant) = json::resembling(key, LIST_KEYS) {
+            notes.key(Level::Warning, key, format!("key {key} is unknown and is ignored")).help =
+                format!("Did you mean {meant}?");
+        }
+    }
+}
+
+/// The key by which a network asks for a log of its calls. No call fails for it, so a value that is ignored is no error.
+fn log(value: &Value, key: &str, notes: &mut Notes<'_>) {
+    let ignored = |why: &str| format!("key log = {value} is ignored: {why}");
+    let Some(word) = value.as_str() else {
+        if !value.is_null() {
+            notes.value(Level::Warning, key, ignored("expected a string")).help = log_help(None);
+        }
+        return;
+    };
+    if Sink::of_word(word).is_some() {
+        return;
+    }
+    let why = match word {
+        path if path.starts_with('/') => "a network cannot choose the file",
+        path if path.contains('/') => "it is a relative path, and a network cannot choose the file",
+        _ => "it is an unknown destination",
+    };
+    notes.value(Level::Warning, key, ignored(why)).help = log_help(Some(word));
+}
+
+fn log_help(word: Option<&str>) -> String {
+    match word.map(|word| (word, json::resembling(word, call_log::WORDS))) {
+        Some((word, _)) if word.contains('/') => {
+            format!("Write \"file\" for {}, or the absolute path into {}.", call_log::DEFAULT_FILE, call_log::NODE_FILE)
+        }
+        Some((_, Some(meant))) => format!("Did you mean {meant}?"),
+        Some((_, None)) | None => format!("Write one of {}.", call_log::WORDS.join(", ")),
+    }
+}
+
+/// Each plugin's own keys, and those of its address plugin.
+fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: &[Known], notes: &mut Notes<'_>) {
+    for (index, plugin) in network.plugins.iter().enumerate() {
+        let base = base(source, index);
+        let Some(bytes) = network.plugin_conf(index) else { continue };
+        let name = plugin.plugin_type.as_str();
+        let Some(own) = known::find(known, name) else {
+            // An unknown plugin may give its address plugin another config than it has here.
+            stranger(&join(&base, "type"), name, known, notes);
+            continue;
+        };
+        let has_more = !plugin.capabilities.is_empty();
+        keys(&base, &bytes, version, (own, has_more), notes);
+        let Ok(object) = ConfObject::parse(&bytes) else { continue };
+        if let Some(value) = json::member(object.value(), "log") {
+            log(value, &join(&base, "log"), notes);
+        }
+        let Ok(Some(ipam)) = object.ipam_type() else { continue };
+        let key = join(&base, "ipam.type");
+        match known::find(known, ipam.as_str()) {
+            Some(ipam) if ipam.role == Role::Address => {
+                keys(&base, &bytes, version, (ipam, has_more), notes);
+                if own.role == Role::Interface && !has_more {
+                    gateway::check(&base, name, object.value(), notes);
+                }
+            }
+            Some(other) => {
+                let text = format!("{} is no address plugin", other.name);
+                notes.value(Level::Error, &key, text).help = names(known, Role::Address);
+            }
+            None => stranger(&key, ipam.as_str(), known, notes),
+        }
+    }
+}
+
+fn names(known: &[Known], role: Role) -> String {
+    let names: Vec<&str> = known.iter().filter(|one| one.role == role).map(|one| one.name).collect();
+    format!("Address plugins are {}.", names.join(", "))
+}
+
+/// `has_more`: a runtime adds what the plugin's capabilities ask for, so that something that is missing may be there then.
+fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Known, bool), notes: &mut Notes<'_>) {
+    // A name that cannot be used has its finding already.
+    let Ok(object) = ConfObject::parse(bytes).map(Rc::new) else { return };
+    let (parsed, warnings) = warned::listen(|| (plugin.parse)(&object, version));
+    for Warning { message, key, value } in warnings {
+        let text = format!("key {key} = {value}: {message}");
+        notes.value(Level::Warning, &join(base, &key), text);
+    }
+    if let Err(mut error) = parsed {
+        for misspelt in object.misspelt() {
+            // A misspelt key has a separate finding.
+            error.details = error.details.replace(&misspelt.to_string(), "").trim().to_owned();
+        }
+        let part = if plugin.role == Role::Address { "ipam" } else { "" };
+        let is_missing = error.key().is_none();
+        let finding = notes.error(base, part, &error);
+        if has_more && is_missing {
+            finding.level = Level::Note;
+            finding.message = format!("{}, unless a runtime gives it", finding.message);
+        }
+    }
+    for misspelt in object.misspelt() {
+        let text = format!("key {} is unknown and is ignored", misspelt.path);
+        notes.key(Level::Warning, &join(base, &misspelt.path), text).help = format!("Did you mean {}?", misspelt.meant);
+    }
+}
+
+/// Whether a finding of [`stranger`] is of no use once the executable has been asked.
+pub(crate) fn is_guess(finding: &Finding) -> bool {
+    let text = &finding.message;
+    text.starts_with("plugin ") && (text.ends_with(UNKNOWN) || text.ends_with(NOT_CHECKED))
+}
+
+/// The ends of what [`stranger`] says.
+const UNKNOWN: &str = " is unknown";
+const NOT_CHECKED: &str = " is not part of this suite: its keys are not checked";
+
+/// A plugin of another suite: only its executable knows whether its keys are right.
+fn stranger(key: &str, name: &str, known: &[Known], notes: &mut Notes<'_>) {
+    match json::resembling(name, known.iter().map(|one| one.name)) {
+        Some(meant) => {
+            notes.value(Level::Warning, key, format!("plugin {name}{UNKNOWN}")).help = format!("Did you mean {meant}?");
+        }
+        None => {
+            notes.value(Level::Note, key, format!("plugin {name}{NOT_CHECKED}"));
+        }
+    }
+}

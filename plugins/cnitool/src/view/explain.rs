@@ -1,0 +1,246 @@
+//! The owner of an address, a container, an interface or a port, and what becomes of its packets.
+
+use std::net::IpAddr;
+
+use libcni::AttachmentId;
+use netops::route;
+use serde_json::{Value, json};
+
+use crate::view::host::Host;
+use crate::view::reasons::{Findings, Sight};
+use crate::view::tree::{Branch, Tone};
+use crate::view::{Attachment, Maker, Network, Node, Origin, View, leads_to, look_by, word};
+
+/// Objects that are never examined.
+pub const BEYOND: [&str; 3] = [
+    "chains of nf_tables and iptables at other hooks than forward and input, eBPF programs, and neighbours",
+    "rules of routing (ip rule), and routes of other tables",
+    "what is beyond the node, and what the container itself filters",
+];
+
+/// An answer.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    /// The object found, in a sentence.
+    pub what: String,
+    /// The attachment that has it, with its network's name.
+    pub attachment: Option<(String, Attachment)>,
+    /// The place of the configuration.
+    pub conf: Option<String>,
+    /// The hops of packets to the attachment, in their order.
+    pub to: Vec<String>,
+    /// The hops of packets from the attachment, in their order.
+    pub from: Vec<String>,
+    /// Why packets are dropped, or may be.
+    pub drops: Vec<String>,
+    /// The objects that were not examined.
+    pub unseen: Vec<String>,
+}
+
+/// Explains an address, a container (its pod's name, its ID, or how that begins), an interface of the host, or a port of the node.
+/// Everything that the word can mean is an answer; none: nothing on the node has that name. The view is that which
+/// [`crate::view::look`] gives.
+#[must_use]
+pub fn explain(node: Node<'_>, word: &str) -> (Vec<Answer>, View) {
+    let mut unseen = Vec::new();
+    let host = Host::look(&node.inventory.search_path, &mut unseen);
+    let view = look_by(node, &host, None, unseen);
+    let path = Path { host: &host, sight: Sight::new(&host, &node.inventory.search_path, &view), view: &view };
+    let mut answers = match word.parse::<IpAddr>() {
+        Ok(address) => path.of_address(address),
+        Err(_) => path.of_name(word),
+    };
+    if let Ok(port) = word.parse::<u16>() {
+        answers.extend(path.of_port(port));
+    }
+    (answers, view)
+}
+
+struct Path<'a> {
+    host: &'a Host,
+    sight: Sight<'a>,
+    view: &'a View,
+}
+
+impl Path<'_> {
+    /// Whether a word names an attachment: by its container, or by container and interface.
+    fn is_named(&self, attachment: &Attachment, word: &str) -> bool {
+        let AttachmentId { container_id, ifname } = &attachment.id;
+        let is_container = |word: &str| self.view.names.find(word).contains(&container_id);
+        is_container(word)
+            || word.rsplit_once('/').is_some_and(|(of, name)| name == ifname.as_str() && is_container(of))
+    }
+
+    fn attachments(&self) -> impl Iterator<Item = (&Network, &Attachment)> {
+        self.view.networks.iter().flat_map(|network| network.attachments.iter().map(move |it| (network, it)))
+    }
+
+    fn of_address(&self, address: IpAddr) -> Vec<Answer> {
+        let holders = self.attachments().filter(|(_, attachment)| attachment.addresses.contains(&address));
+        let mut answers: Vec<Answer> = holders
+            .map(|(network, attachment)| self.of_attachment(format!("{address} is an address of"), network, attachment))
+            .collect();
+        for network in &self.view.networks {
+            let of = format!("network {}", network.name);
+            if network.by_hand.contains(&address) {
+                answers.push(Answer::only(format!("{address} is held by hand in {of}: no container gets it")));
+            }
+            if network.unreadable.contains(&address) {
+                answers.push(Answer::only(format!("{address} is reserved in {of}, and its owner is unknown")));
+            }
+            let range = network.ranges.iter().find(|range| range.first <= address && address <= range.last);
+            if let Some(range) = range.filter(|_| answers.is_empty() && self.host.owner(address).is_none()) {
+                let (first, last) = (range.first, range.last);
+                answers.push(Answer::only(format!(
+                    "{address} is in range {first} - {last} of {of}, and nothing holds it"
+                )));
+            }
+        }
+        if let Some(link) = self.host.owner(address) {
+            answers.push(Answer::only(format!("{address} is an address of the node, on link {}", link.name)));
+        }
+        if answers.is_empty() {
+            let mut answer = Answer::only(format!("{address} belongs to no network of this node"));
+            self.route_to(address, &mut answer);
+            answers.push(answer);
+        }
+        answers
+    }
+
+    fn of_name(&self, name: &str) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        for (network, attachment) in self.attachments() {
+            if let Some(link) = attachment.links.iter().find(|link| link.name == name) {
+                answers.push(self.of_attachment(format!("{} is the host's end of", link.name), network, attachment));
+            } else if self.is_named(attachment, name) {
+                answers.push(self.of_attachment(format!("{name} is"), network, attachment));
+            }
+        }
+        for network in &self.view.networks {
+            if let Some(link) = network.links.iter().find(|link| link.name == name) {
+                let kind = if link.kind.is_empty() { "link" } else { &link.kind };
+                let own = network.attachments.iter().flat_map(|it| &it.links);
+                let own = own.filter(|own| own.master.as_deref() == Some(name)).count();
+                let what = format!("{name} is a {kind} of network {}, and has {own} of its attachments", network.name);
+                answers.push(Answer::only(what));
+            }
+        }
+        answers
+    }
+
+    /// The first rule of a port gets its packets.
+    fn of_port(&self, port: u16) -> Vec<Answer> {
+        let rules = self.host.forwards.iter().filter(|forward| forward.port == port);
+        let mut answers = Vec::new();
+        for (place, forward) in rules.clone().enumerate() {
+            let is_before = |earlier: &&crate::view::Forward| {
+                !earlier.is_conditional
+                    && earlier.protocol == forward.protocol
+                    && earlier.to.is_ipv4() == forward.to.is_ipv4()
+                    && earlier.address.is_none_or(|address| forward.address == Some(address))
+            };
+            let before = rules.clone().take(place).find(is_before);
+            let of = format!("port {port}/{} of the node is forwarded to {},", forward.protocol.name(), forward.to);
+            let holder = self.attachments().find(|(_, attachment)| leads_to(&attachment.addresses, forward.to));
+            let mut answer = match holder {
+                Some((network, attachment)) => self.of_attachment(format!("{of} which is"), network, attachment),
+                None => {
+                    let mut answer = Answer::only(format!("{of} which no attachment has"));
+                    answer.drops.push(format!("no container has {}", forward.to.ip()));
+                    answer
+                }
+            };
+            if let Some(before) = before {
+                answer.drops.insert(0, format!("an earlier rule forwards the port to {}", before.to));
+            }
+            answers.push(answer);
+        }
+        if answers.is_empty() {
+            for (network, attachment) in self.attachments() {
+                for asked in attachment.asked.iter().filter(|asked| asked.port == port) {
+                    answers.push(self.of_attachment(
+                        format!("{} of the node was asked for by", asked.name()),
+                        network,
+                        attachment,
+                    ));
+                }
+            }
+        }
+        answers
+    }
+
+    fn of_attachment(&self, what: String, network: &Network, attachment: &Attachment) -> Answer {
+        let what = format!("{what} {} in network {}", attachment.full_name(), network.name);
+        let conf = match (&network.origin, &attachment.conf) {
+            (Origin::File(path), Some(_)) => format!("{}, as it was at ADD (in the cache)", path.display()),
+            (Origin::File(path), None) => path.display().to_string(),
+            (_, Some(_)) => "in the cache; its file is gone".to_owned(),
+            (_, None) => "unknown".to_owned(),
+        };
+        let attached = Some((network.name.clone(), attachment.clone()));
+        let Findings { reasons, to, from, mut unseen } = self.sight.of(network, attachment);
+        unseen.extend(self.sight.unseen.iter().cloned());
+        unseen.extend(BEYOND.map(str::to_owned));
+        let drops = reasons.into_iter().map(|reason| reason.why).collect();
+        Answer { what, attachment: attached, conf: Some(conf), to, from, drops, unseen }
+    }
+
+    /// The node's route to an address that no attachment has.
+    fn route_to(&self, address: IpAddr, answer: &mut Answer) {
+        let Some(kernel) = &self.host.kernel else { return };
+        match route::lookup(kernel, address) {
+            Ok(found) => {
+                let link = found.link.and_then(|index| self.host.at(index));
+                let link = link.map_or("an unknown link", |link| link.name.as_str());
+                let via = found.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
+                answer.to.push(format!("the node's route to {address} leads{via} to {link}"));
+            }
+            Err(error) => answer.drops.push(format!("the node has no route to {address}: {error}")),
+        }
+    }
+}
+
+impl Answer {
+    fn only(what: String) -> Self {
+        Self { what, ..Self::default() }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn tree(&self) -> Branch {
+        let list = |title: &str, tone: Tone, items: &[String]| {
+            let below = items.iter().map(Branch::plain);
+            (!items.is_empty()).then(|| Branch::new(tone, title).with(below))
+        };
+        let mut below = Vec::new();
+        if let Some((_, attachment)) = &self.attachment {
+            let since = attachment.since.map(|since| humantime::format_rfc3339_seconds(since).to_string());
+            let since = since.map_or("since when is unknown".to_owned(), |since| format!("since {since}"));
+            below.push(Branch::plain(format!("{}, {since}", word(attachment.life))));
+            let maker = match attachment.maker {
+                Maker::ThisSuite => "made by this suite",
+                Maker::Reference => "made by the reference or another plugin",
+                Maker::Unknown => "maker unknown",
+            };
+            below.push(Branch::plain(maker));
+        }
+        below.extend(self.conf.iter().map(|conf| Branch::plain(format!("configuration {conf}"))));
+        below.extend(list("packets to it", Tone::Name, &self.to));
+        below.extend(list("packets from it", Tone::Name, &self.from));
+        below.extend(list("why packets are dropped", Tone::Bad, &self.drops));
+        if self.attachment.is_some() && self.drops.is_empty() {
+            below.push(Branch::new(Tone::Good, "nothing that was looked at drops its packets"));
+        }
+        below.extend(list("not looked at", Tone::Faint, &self.unseen));
+        Branch::new(Tone::Plain, &self.what).with(below)
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let (network, attachment) =
+            self.attachment.as_ref().map(|(network, it)| (network, crate::view::json::attachment(it))).unzip();
+        json!({"what": self.what, "network": network, "attachment": attachment, "configuration": self.conf,
+            "to": self.to, "from": self.from, "drops": self.drops, "unseen": self.unseen})
+    }
+}

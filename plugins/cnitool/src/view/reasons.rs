@@ -1,0 +1,240 @@
+//! Why packets of an attachment are dropped, or may be: the one home of these reasons. [`crate::view::explain`] tells those of one
+//! attachment; `doctor` gathers those of all that live.
+//!
+//! What all attachments share is read once. Of each attachment, the kernel is asked for the routes to its addresses, and for
+//! its interface and route out in its namespace: no table is dumped for one.
+
+mod carrier;
+mod filtered;
+mod inside;
+mod links;
+mod ports;
+pub(crate) mod routes;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+pub use crate::validate::Level;
+use cni_filter::gates::{self, Gate};
+use libcni::inventory::Life;
+use netops::route::{self, MAIN_TABLE, Route};
+
+use crate::view::host::Host;
+use crate::view::{Attachment, Network, Node, View, look_by};
+use carrier::Carrier;
+use ports::Ports;
+
+/// The kind of a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// The container is gone.
+    Gone,
+    /// The ADD was not finished.
+    Unfinished,
+    /// A link is down, or its veth is no port of the bridge.
+    LinkDown,
+    /// The bridge, or the link that the container's is stacked on, is gone.
+    LinkGone,
+    /// The node does not have the gateway's address.
+    Gateway,
+    /// The node's route to the container leads elsewhere.
+    Route,
+    /// The node takes packets of the container for forged ones.
+    ReversePath,
+    /// The node forwards no packets.
+    Forwarding,
+    /// The node has no route out.
+    WayOut,
+    /// A rule or a policy drops packets between the container and other networks.
+    Filtered,
+    /// A rule or a policy drops packets from the container to the node.
+    FilteredToNode,
+    /// Packets are larger than a link on their way takes.
+    Mtu,
+    /// No rule masquerades the container's packets.
+    Masquerade,
+    /// No rule forwards a port that the runtime asked for.
+    PortGone,
+    /// Another container has the same port of the node.
+    PortTwice,
+    /// A process of the node listens on the port.
+    PortTaken,
+    /// The node or another attachment has the same address.
+    Duplicate,
+    /// The interface, an address or a route is missing in the container.
+    Inside,
+}
+
+/// Why packets of an attachment are dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// The kind.
+    pub cause: Cause,
+    /// An error: packets are dropped. A warning: some may be. A note: it matters to some uses only.
+    pub level: Level,
+    /// The reason, in a sentence about this attachment.
+    pub why: String,
+    /// The same in a sentence that fits all attachments with this reason.
+    pub what: String,
+    /// Commands that mend it, in their order, or a sentence. Attachments may share commands.
+    pub remedy: Vec<String>,
+}
+
+impl Reason {
+    fn new(cause: Cause, level: Level, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self { cause, level, what: why.clone(), why, remedy: Vec::new() }
+    }
+
+    /// The sentence that fits all attachments with the reason.
+    fn shared(mut self, what: impl Into<String>) -> Self {
+        self.what = what.into();
+        self
+    }
+
+    fn mended_by(mut self, remedy: impl IntoIterator<Item = String>) -> Self {
+        self.remedy.extend(remedy);
+        self
+    }
+}
+
+/// A reason with the attachment that it is about.
+#[derive(Debug, Clone)]
+pub struct Found<'a> {
+    /// The attachment's network.
+    pub network: &'a Network,
+    /// The attachment.
+    pub attachment: &'a Attachment,
+    /// The reason.
+    pub reason: Reason,
+}
+
+/// The findings about one attachment.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) reasons: Vec<Reason>,
+    /// The hops of packets to the attachment, in their order.
+    pub(crate) to: Vec<String>,
+    /// The hops of packets from the attachment, in their order.
+    pub(crate) from: Vec<String>,
+    pub(crate) unseen: Vec<String>,
+}
+
+/// A view of the node, with what the reasons need of it besides.
+#[derive(Debug)]
+pub struct Survey {
+    /// The view.
+    pub view: View,
+    host: Host,
+    search_path: String,
+}
+
+impl Survey {
+    /// Looks at the node once.
+    #[must_use]
+    pub fn look(node: Node<'_>) -> Self {
+        let mut unseen = Vec::new();
+        let search_path = node.inventory.search_path.clone();
+        let host = Host::look(&search_path, &mut unseen);
+        Self { view: look_by(node, &host, None, unseen), host, search_path }
+    }
+
+    /// The reasons of all attachments that live, and what could not be examined.
+    #[must_use]
+    pub fn reasons(&self) -> (Vec<Found<'_>>, Vec<String>) {
+        let sight = Sight::new(&self.host, &self.search_path, &self.view);
+        let (mut found, mut unseen) = (Vec::new(), sight.unseen.clone());
+        for network in &self.view.networks {
+            for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
+                let findings = sight.of(network, attachment);
+                // Attachments of a runtime with another cache have no path here.
+                if !attachment.netns.is_empty() {
+                    unseen.extend(findings.unseen);
+                }
+                found.extend(findings.reasons.into_iter().map(|reason| Found { network, attachment, reason }));
+            }
+        }
+        unseen.sort();
+        unseen.dedup();
+        (found, unseen)
+    }
+}
+
+/// What all attachments share, read once.
+pub(crate) struct Sight<'a> {
+    host: &'a Host,
+    gates: Vec<Gate>,
+    /// The main table's routes.
+    routes: Vec<Route>,
+    ports: Ports<'a>,
+    view: &'a View,
+    /// The living attachments that have an address.
+    holders: BTreeMap<IpAddr, Vec<(&'a Network, &'a Attachment)>>,
+    /// Whether frames that a bridge forwards pass the filter of IPv4, and of IPv6.
+    filters_bridges: [bool; 2],
+    pub(crate) unseen: Vec<String>,
+}
+
+impl<'a> Sight<'a> {
+    pub(crate) fn new(host: &'a Host, search_path: &str, view: &'a View) -> Self {
+        let mut unseen = Vec::new();
+        let gates = gates::list(search_path).unwrap_or_else(|error| {
+            unseen.push(format!("the packet filter: {error}"));
+            Vec::new()
+        });
+        let mut routes = Vec::new();
+        for is_ipv6 in [false, true] {
+            if let Some(kernel) = &host.kernel {
+                match route::list(kernel, None, Some(MAIN_TABLE), is_ipv6) {
+                    Ok(found) => routes.extend(found),
+                    Err(error) => unseen.push(format!("the node's routes: {error}")),
+                }
+            }
+        }
+        let listeners = netops::listen::list().unwrap_or_else(|error| {
+            unseen.push(format!("listening sockets of the node: {error}"));
+            Vec::new()
+        });
+        let filters_bridges = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"]
+            .map(|key| routes::setting(&["bridge", key]).is_some_and(|value| value != "0"));
+        let ports = Ports::of(view, &listeners);
+        let mut holders: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for network in &view.networks {
+            for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
+                for address in &attachment.addresses {
+                    holders.entry(*address).or_default().push((network, attachment));
+                }
+            }
+        }
+        Self { host, gates, routes, ports, view, holders, filters_bridges, unseen }
+    }
+
+    /// The reasons of one attachment, and what carries its packets.
+    pub(crate) fn of(&self, network: &Network, attachment: &Attachment) -> Findings {
+        let mut findings = Findings::default();
+        if attachment.life == Life::Gone {
+            let why = "no container was found that uses it: packets to it have no receiver";
+            findings.reasons.push(Reason::new(Cause::Gone, Level::Warning, why));
+        }
+        if attachment.is_complete == Some(false) {
+            findings.reasons.push(Reason::new(Cause::Unfinished, Level::Warning, "its ADD was not finished"));
+        }
+        let carrier = Carrier::of(self.host, network, attachment);
+        self.ports_of(attachment, &mut findings);
+        self.routes_of(network, attachment, &carrier, &mut findings);
+        self.links_of(attachment, &carrier, &mut findings);
+        self.inside(attachment, &carrier, &mut findings);
+        self.masquerade(attachment, &mut findings);
+        for is_ipv6 in [false, true] {
+            if attachment.addresses.iter().any(|address| address.is_ipv6() == is_ipv6) {
+                if carrier.is_routed() {
+                    self.forwarding(is_ipv6, &carrier, &mut findings);
+                    self.way_out(is_ipv6, &mut findings);
+                }
+                self.filtered(is_ipv6, attachment, &carrier, &mut findings);
+            }
+        }
+        self.duplicates(network, attachment, &carrier, &mut findings);
+        findings
+    }
+}

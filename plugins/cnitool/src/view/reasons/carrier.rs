@@ -1,0 +1,117 @@
+//! How packets reach an attachment: by the node's routes, by a bridge alone, or by the link that its own is stacked on.
+
+use libcni::cni_spec::json;
+use libcni::{NetworkConf, PluginObject};
+
+use crate::view::host::Host;
+use crate::view::{Attachment, Network};
+
+/// How packets reach an attachment.
+#[derive(Debug)]
+pub(super) enum Carrier {
+    /// The node routes them, to a bridge with the gateway's address or to the attachment's veth.
+    Routed(Option<Bridge>),
+    /// A bridge without gateway: the node passes on frames, and no packets.
+    Switched(Bridge),
+    /// A link stacked on one of the node's, or taken from it: the node passes on nothing.
+    Stacked {
+        /// The type of the plugin.
+        kind: String,
+        /// The key `master`.
+        master: Option<String>,
+    },
+    /// Nothing says how.
+    Unknown,
+}
+
+/// The bridge of an attachment.
+#[derive(Debug)]
+pub(super) struct Bridge {
+    pub(super) name: String,
+    /// The link that has the gateways.
+    pub(super) router: String,
+    /// Whether ports send packets back where they came from.
+    pub(super) has_hairpin: bool,
+}
+
+/// Types of plugins whose containers the node itself passes on nothing for.
+const STACKED: [&str; 9] =
+    ["macvlan", "ipvlan", "vlan", "host-device", "sriov", "ib-sriov", "ovs", "dummy", "loopback"];
+
+impl Carrier {
+    pub(super) fn of(host: &Host, network: &Network, attachment: &Attachment) -> Self {
+        let plugins = attachment.conf.iter().flat_map(|conf| &conf.plugins);
+        for plugin in plugins {
+            match plugin.plugin_type.as_str() {
+                "bridge" => {
+                    let bridge = Bridge::of(plugin);
+                    return match is_set(plugin, "isGateway") || is_set(plugin, "isDefaultGateway") {
+                        true => Self::Routed(Some(bridge)),
+                        false => Self::Switched(bridge),
+                    };
+                }
+                "ptp" => return Self::Routed(None),
+                kind if STACKED.contains(&kind) => {
+                    return Self::Stacked { kind: kind.to_owned(), master: text(plugin, "master") };
+                }
+                _ => {}
+            }
+        }
+        if let Some(kind) = network.plugins.iter().find(|kind| STACKED.contains(&kind.as_str())) {
+            return Self::Stacked { kind: kind.clone(), master: None };
+        }
+        Self::by_links(host, attachment)
+    }
+
+    /// A delegate's, or one that this cache does not have.
+    fn by_links(host: &Host, attachment: &Attachment) -> Self {
+        let Some(link) = attachment.links.first() else { return Self::Unknown };
+        let Some(name) = link.master.clone() else { return Self::Routed(None) };
+        let has_gateway = host.shared(&name).is_some_and(|bridge| {
+            let in_it = |net: &ipnetwork::IpNetwork| attachment.addresses.iter().any(|address| net.contains(*address));
+            bridge.addresses.iter().any(in_it)
+        });
+        let bridge = Bridge { router: name.clone(), name, has_hairpin: false };
+        if has_gateway { Self::Routed(Some(bridge)) } else { Self::Switched(bridge) }
+    }
+
+    pub(super) fn is_routed(&self) -> bool {
+        matches!(self, Self::Routed(_))
+    }
+
+    pub(super) fn bridge(&self) -> Option<&Bridge> {
+        match self {
+            Self::Routed(bridge) => bridge.as_ref(),
+            Self::Switched(bridge) => Some(bridge),
+            Self::Stacked { .. } | Self::Unknown => None,
+        }
+    }
+}
+
+impl Bridge {
+    fn of(plugin: &PluginObject) -> Self {
+        let name = text(plugin, "bridge").unwrap_or_else(|| "cni0".to_owned());
+        let vlan = plugin.find("vlan").and_then(|text| text.parse::<u16>().ok()).filter(|vlan| *vlan != 0);
+        let router = vlan.map_or_else(|| name.clone(), |vlan| format!("{name}.{vlan}"));
+        Self { name, router, has_hairpin: is_set(plugin, "hairpinMode") }
+    }
+}
+
+/// Whether the node itself does not reach the attachment, by the design of its kind of link.
+pub(super) fn is_by_design(kind: &str) -> bool {
+    ["macvlan", "ipvlan"].contains(&kind)
+}
+
+fn text(plugin: &PluginObject, key: &str) -> Option<String> {
+    let value = json::parse(plugin.find(key)?.as_bytes()).ok()?;
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+fn is_set(plugin: &PluginObject, key: &str) -> bool {
+    plugin.find(key) == Some("true")
+}
+
+/// Whether a plugin of the network has a key that is set.
+pub(super) fn sets(network: &NetworkConf, key: &str) -> bool {
+    network.plugins.iter().any(|plugin| is_set(plugin, key))
+}

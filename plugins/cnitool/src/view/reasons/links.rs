@@ -1,0 +1,174 @@
+//! The node's links that carry an attachment's packets: up, in their places, with the gateway's addresses, and wide enough.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::carrier::{Bridge, Carrier};
+use super::{Cause, Findings, Level, Reason, Sight};
+use crate::view::{Attachment, HostLink, Network};
+
+impl Sight<'_> {
+    pub(super) fn links_of(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
+        for link in &attachment.links {
+            findings.to.push(format!("link {} leads into the container", link.name));
+            if !link.up {
+                findings.reasons.push(down(&link.name));
+            }
+        }
+        match carrier {
+            Carrier::Routed(Some(bridge)) => {
+                let gateways: Vec<IpNetwork> = gateways(attachment).collect();
+                self.bridge(attachment, bridge, &gateways, findings);
+            }
+            Carrier::Switched(bridge) => self.bridge(attachment, bridge, &[], findings),
+            Carrier::Routed(None) => {
+                // The veth of a pair without bridge has its gateways alone.
+                let gateways: Vec<IpNetwork> = gateways(attachment).map(|net| IpNetwork::from(net.ip())).collect();
+                for link in &attachment.links {
+                    self.gateways(&gateways, &link.name, findings);
+                }
+            }
+            Carrier::Stacked { master: Some(master), kind } if kind != "vlan" || attachment.links.is_empty() => {
+                match self.host.find(master) {
+                    Some(link) if !link.up => findings.reasons.push(down(master)),
+                    Some(_) => {}
+                    None => {
+                        let what = format!("link {master}, which the container's {kind} is stacked on, is gone");
+                        findings.reasons.push(Reason::new(Cause::LinkGone, Level::Error, what));
+                    }
+                }
+            }
+            Carrier::Stacked { .. } | Carrier::Unknown => {}
+        }
+        if carrier.is_routed() {
+            self.width(attachment, carrier, findings);
+        }
+    }
+
+    fn bridge(&self, attachment: &Attachment, bridge: &Bridge, gateways: &[IpNetwork], findings: &mut Findings) {
+        let name = &bridge.name;
+        let enslave = |link: &HostLink| {
+            let hairpin = if bridge.has_hairpin {
+                format!("; bridge link set dev {} hairpin on", link.name)
+            } else {
+                String::new()
+            };
+            format!("ip link set {} master {name}{hairpin}", link.name)
+        };
+        let Some(found) = self.host.find(name) else {
+            let gateways = gateways.iter().filter(|_| bridge.router == *name);
+            let mut remedy = vec![format!("ip link add {name} type bridge"), format!("ip link set {name} up")];
+            remedy.extend(gateways.map(|net| format!("ip address add {net} dev {name}")));
+            remedy.extend(attachment.links.iter().map(enslave));
+            let what = format!("bridge {name} is gone");
+            findings.reasons.push(Reason::new(Cause::LinkGone, Level::Error, what).mended_by(remedy));
+            return;
+        };
+        if !found.up {
+            findings.reasons.push(down(name));
+        }
+        for link in attachment.links.iter().filter(|link| link.master.as_ref() != Some(name)) {
+            let what = format!("link {} is no port of bridge {name}", link.name);
+            findings.reasons.push(Reason::new(Cause::LinkDown, Level::Error, what).mended_by([enslave(link)]));
+        }
+        self.gateways(gateways, &bridge.router, findings);
+    }
+
+    /// The link that has the gateways has each of them.
+    fn gateways(&self, gateways: &[IpNetwork], router: &str, findings: &mut Findings) {
+        let has = |net: &IpNetwork| self.host.addresses_of(router).iter().any(|own| own.ip() == net.ip());
+        for gateway in gateways.iter().filter(|gateway| !has(gateway)) {
+            let others: Vec<String> = self.in_the_way(router, gateway.ip()).map(ToString::to_string).collect();
+            let instead =
+                if others.is_empty() { String::new() } else { format!(", and has {} instead", others.join(", ")) };
+            let what = format!("link {router} does not have the gateway's address {gateway}{instead}");
+            let replaced = others.iter().map(|other| format!("ip address del {other} dev {router}"));
+            let remedy = replaced.chain([format!("ip address add {gateway} dev {router}")]);
+            findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
+        }
+    }
+
+    /// The addresses of the gateways' link that are no gateway of an attachment, which a new ADD takes for a conflict.
+    fn in_the_way(&self, router: &str, gateway: IpAddr) -> impl Iterator<Item = &IpNetwork> {
+        let is_used = |own: &IpNetwork| {
+            let all = self.view.networks.iter().flat_map(|network| &network.attachments);
+            all.flat_map(|attachment| &attachment.result.ips).any(|ip| ip.gateway == Some(own.ip()))
+        };
+        let is_of_family = move |own: &&IpNetwork| own.is_ipv4() && gateway.is_ipv4();
+        self.host.addresses_of(router).iter().filter(is_of_family).filter(move |own| !is_used(own))
+    }
+
+    /// The largest packet of the container against those that the links on its way take.
+    fn width(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
+        let links = attachment.links.iter().filter_map(|link| self.host.find(&link.name));
+        let Some(own) = links.map(|link| link.mtu_bytes).max() else { return };
+        let family = |is_ipv6| attachment.addresses.iter().any(|address| address.is_ipv6() == is_ipv6);
+        let ways = [false, true].into_iter().filter(|is_ipv6| family(*is_ipv6));
+        let narrowest = ways.filter_map(|is_ipv6| self.link_out(is_ipv6)).min_by_key(|(_, mtu)| *mtu);
+        let netns = &attachment.netns;
+        let narrowed = |mtu: u32| {
+            let inside = format!("nsenter --net={netns} ip link set {} mtu {mtu}", attachment.id.ifname);
+            let links = attachment.links.iter().map(move |link| format!("ip link set {} mtu {mtu}", link.name));
+            Some(inside).filter(|_| !netns.is_empty()).into_iter().chain(links)
+        };
+        if let Some((link, mtu)) = narrowest.filter(|(_, mtu)| *mtu < own) {
+            let what = format!("mtu of containers is {own}, and that of {}, the way out, {mtu}", link.name);
+            let why =
+                format!("its mtu is {own}, and that of {}, the way out, {mtu}: large packets do not pass", link.name);
+            let reason = Reason::new(Cause::Mtu, Level::Warning, why).shared(what);
+            findings.reasons.push(reason.mended_by(narrowed(mtu)));
+        } else if let Some(bridge) = carrier.bridge().and_then(|bridge| self.host.find(&bridge.name))
+            && bridge.mtu_bytes < own
+        {
+            let mtu = bridge.mtu_bytes;
+            let what = format!("mtu of containers is {own}, and that of their bridge {} {mtu}", bridge.name);
+            let reason = Reason::new(Cause::Mtu, Level::Warning, what);
+            findings.reasons.push(reason.mended_by(narrowed(mtu)));
+        }
+    }
+
+    /// The node or another attachment with an address of this one, where both are in one network of links.
+    pub(super) fn duplicates(
+        &self,
+        network: &Network,
+        attachment: &Attachment,
+        carrier: &Carrier,
+        findings: &mut Findings,
+    ) {
+        if matches!(carrier, Carrier::Switched(_) | Carrier::Unknown) {
+            return;
+        }
+        for address in attachment.addresses.iter().filter(|address| !address.is_loopback()) {
+            if let Some(link) = self.host.owner(*address) {
+                let what = format!("the node has address {address}, too, on link {}", link.name);
+                findings.reasons.push(Reason::new(Cause::Duplicate, Level::Error, what));
+            }
+            let others = self.holders.get(address).into_iter().flatten();
+            let others = others.filter(|(of, other)| {
+                let is_it = of.name == network.name && other.id == attachment.id;
+                let meets = of.name == network.name || Carrier::of(self.host, of, other).is_routed();
+                !is_it && meets && (of.name == network.name || carrier.is_routed())
+            });
+            for (of, other) in others {
+                let why = format!("{} in network {} has {address}, too", other.full_name(), of.name);
+                let what = format!("several living containers have address {address}");
+                findings.reasons.push(Reason::new(Cause::Duplicate, Level::Error, why).shared(what));
+            }
+        }
+    }
+}
+
+fn down(link: &str) -> Reason {
+    let remedy = [format!("ip link set {link} up")];
+    Reason::new(Cause::LinkDown, Level::Error, format!("link {link} is down")).mended_by(remedy)
+}
+
+/// The gateways of an attachment's addresses, with the addresses' prefix lengths.
+fn gateways(attachment: &Attachment) -> impl Iterator<Item = IpNetwork> + '_ {
+    let of = |ip: &libcni::cni_spec::Ip| {
+        let gateway = ip.gateway.filter(|gateway| gateway.is_ipv4() == ip.address.is_ipv4())?;
+        IpNetwork::new(gateway, ip.address.prefix()).ok()
+    };
+    attachment.result.ips.iter().filter_map(of)
+}

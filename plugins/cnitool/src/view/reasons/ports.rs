@@ -1,0 +1,137 @@
+//! Ports of the node that lead to an attachment, and its masquerade.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use libcni::inventory::Life;
+use netops::listen::{self, Listener};
+
+use super::carrier::sets;
+use super::{Cause, Findings, Level, Reason, Sight};
+use crate::view::{Asked, Attachment, Network, Protocol, View};
+
+/// An attachment that has a port, with the node's address that packets are sent to; `None`: any.
+type Wanted<'a> = (&'a Network, &'a Attachment, Option<IpAddr>);
+
+/// The ports of the node that living attachments asked for or have.
+pub(super) struct Ports<'a> {
+    /// By protocol and port.
+    wanted: BTreeMap<(u8, u16), Vec<Wanted<'a>>>,
+    /// The processes that listen on such a port.
+    taken: BTreeMap<(u8, u16), Vec<(IpAddr, String)>>,
+}
+
+impl<'a> Ports<'a> {
+    pub(super) fn of(view: &'a View, listeners: &[Listener]) -> Self {
+        let mut wanted: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for network in &view.networks {
+            for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
+                let forwarded = attachment.ports.iter().filter(|forward| !forward.is_conditional);
+                let forwarded = forwarded.map(|forward| (forward.protocol, forward.port, forward.address));
+                let asked = attachment.asked.iter().filter(|_| forwards_all(attachment));
+                for (protocol, port, address) in forwarded.chain(asked.map(|it| (it.protocol, it.port, it.address))) {
+                    wanted.entry((protocol as u8, port)).or_default().push((network, attachment, address));
+                }
+            }
+        }
+        let is_wanted = |listener: &&Listener| {
+            !listener.address.is_loopback() && wanted.contains_key(&(protocol(listener) as u8, listener.port))
+        };
+        let found: Vec<&Listener> = listeners.iter().filter(is_wanted).collect();
+        let mut taken: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        if !found.is_empty() {
+            for (listener, process) in found.iter().zip(listen::processes(&found)) {
+                let process = process.map_or("a process".to_owned(), |process| format!("process {process}"));
+                taken.entry((protocol(listener) as u8, listener.port)).or_default().push((listener.address, process));
+            }
+        }
+        Self { wanted, taken }
+    }
+}
+
+fn protocol(listener: &Listener) -> Protocol {
+    if listener.is_udp { Protocol::Udp } else { Protocol::Tcp }
+}
+
+/// Whether all packets to the ports that were asked for are forwarded: a plugin takes the capability, without conditions.
+fn forwards_all(attachment: &Attachment) -> bool {
+    let plugins = attachment.conf.iter().flat_map(|conf| &conf.plugins);
+    let mut takers = plugins.filter(|plugin| {
+        plugin.plugin_type.as_str() == "portmap"
+            && plugin.find("capabilities").is_some_and(|text| text.contains("\"portMappings\""))
+    });
+    takers.any(|plugin| plugin.find("conditionsV4").is_none() && plugin.find("conditionsV6").is_none())
+}
+
+/// Whether a packet can be for both.
+fn meet(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
+    one.zip(other).is_none_or(|(one, other)| one == other)
+}
+
+impl Sight<'_> {
+    pub(super) fn ports_of(&self, attachment: &Attachment, findings: &mut Findings) {
+        for forward in &attachment.ports {
+            findings.to.push(format!("{} is forwarded to {}", forward.host_port(), forward.to));
+        }
+        // A mapping with an address of the node is for addresses of its family.
+        let is_of_family = |asked: &&Asked| {
+            asked.address.is_none_or(|of| attachment.addresses.iter().any(|own| own.is_ipv4() == of.is_ipv4()))
+        };
+        let asked = || attachment.asked.iter().filter(|_| forwards_all(attachment)).filter(is_of_family);
+        for asked in asked().filter(|asked| !attachment.ports.iter().any(|forward| asked.is_met_by(forward))) {
+            let why = format!("{} of the node does not lead to it: the rule that ADD made is gone", asked.name());
+            let what = format!("no rule forwards {} of the node, which a living container asked for", asked.name());
+            findings.reasons.push(Reason::new(Cause::PortGone, Level::Error, why).shared(what));
+        }
+        let forwarded = attachment.ports.iter().filter(|forward| !forward.is_conditional).map(|forward| Asked {
+            protocol: forward.protocol,
+            address: forward.address,
+            port: forward.port,
+        });
+        let mut ports: Vec<Asked> = asked().cloned().chain(forwarded).collect();
+        ports.sort_by_key(|port| (port.protocol as u8, port.port, port.address));
+        ports.dedup();
+        for port in ports {
+            self.contested(attachment, &port, findings);
+        }
+    }
+
+    fn contested(&self, attachment: &Attachment, port: &Asked, findings: &mut Findings) {
+        let key = (port.protocol as u8, port.port);
+        let mut others = self.ports.wanted.get(&key).into_iter().flatten();
+        let is_other = |(_, other, address): &&Wanted<'_>| {
+            other.id.container_id != attachment.id.container_id && meet(*address, port.address)
+        };
+        if let Some((network, other, _)) = others.find(is_other) {
+            let (name, of) = (port.name(), &network.name);
+            let why = format!("{} in network {of} asked for {name} of the node, too", other.full_name());
+            let what = format!("several living containers asked for {name} of the node");
+            findings.reasons.push(Reason::new(Cause::PortTwice, Level::Error, why).shared(what));
+        }
+        for (address, process) in self.ports.taken.get(&key).into_iter().flatten() {
+            let address = Some(*address).filter(|address| !address.is_unspecified());
+            if meet(address, port.address) {
+                let what = format!("{process} of the node listens on {}, which leads to a container", port.name());
+                findings.reasons.push(Reason::new(Cause::PortTaken, Level::Warning, what));
+            }
+        }
+    }
+
+    pub(super) fn masquerade(&self, attachment: &Attachment, findings: &mut Findings) {
+        findings.from.extend(attachment.rules.iter().cloned());
+        if !attachment.conf.as_ref().is_some_and(|conf| sets(conf, "ipMasq")) {
+            return;
+        }
+        let is_of = |rule: &String, is_ipv6: bool| {
+            let address = rule.rsplit_once("masquerade of ").and_then(|(_, address)| address.parse::<IpAddr>().ok());
+            rule.contains("masquerade") && address.is_none_or(|address| address.is_ipv6() == is_ipv6)
+        };
+        let has_rule = |is_ipv6: bool| attachment.rules.iter().any(|rule| is_of(rule, is_ipv6));
+        let mut families = attachment.addresses.iter().map(IpAddr::is_ipv6);
+        if families.any(|is_ipv6| !has_rule(is_ipv6)) {
+            let why = "the network has ipMasq, and no rule masquerades its packets: no answer from outside finds the way back";
+            let what = "the network has ipMasq, and no rule masquerades packets of living containers";
+            findings.reasons.push(Reason::new(Cause::Masquerade, Level::Error, why).shared(what));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The node's routes to an attachment and out, and the settings by which the kernel forwards packets.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netops::link::Link;
+use netops::route::{self, Route};
+use netops::sysctl;
+
+use super::carrier::{Bridge, Carrier, is_by_design};
+use super::{Cause, Findings, Level, Reason, Sight};
+use crate::view::{Attachment, Network};
+
+/// Addresses that no network has, so the route to them is the way out: RFC 5737, RFC 3849.
+pub(crate) const OUTSIDE: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
+
+/// The value of a setting; `None`: it cannot be read, or the kernel does not have it.
+pub(super) fn setting(parts: &[&str]) -> Option<String> {
+    sysctl::Key::new(parts).and_then(|key| sysctl::find(&key)).ok().flatten()
+}
+
+/// A route in the words of `ip route`, as far as they tell it from others.
+fn words(route: &Route) -> String {
+    let via = route.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
+    let metric = route.metric.filter(|metric| *metric > 0).map_or(String::new(), |metric| format!(" metric {metric}"));
+    if route.dst.prefix() == 0 { format!("default{via}{metric}") } else { format!("{}{via}{metric}", route.dst) }
+}
+
+impl Sight<'_> {
+    pub(super) fn routes_of(
+        &self,
+        network: &Network,
+        attachment: &Attachment,
+        carrier: &Carrier,
+        findings: &mut Findings,
+    ) {
+        match carrier {
+            Carrier::Stacked { kind, master } => {
+                let on = master.as_ref().map_or(String::new(), |master| format!(" on {master}"));
+                findings.to.push(format!("{kind}{on}: the node forwards nothing between it and other networks"));
+                if is_by_design(kind) {
+                    findings.to.push(format!(
+                        "the node itself does not reach it, nor it the node: so a {kind} is made, by design"
+                    ));
+                }
+            }
+            Carrier::Switched(bridge) => {
+                findings.to.push(format!("bridge {} has no gateway: the node routes nothing to it", bridge.name));
+            }
+            Carrier::Routed(bridge) => {
+                // An address that the node has, too, is a reason of its own.
+                let is_others = |address: &&IpAddr| !address.is_loopback() && self.host.owner(**address).is_none();
+                for address in attachment.addresses.iter().filter(is_others) {
+                    self.route_to(*address, network, attachment, bridge.as_ref(), findings);
+                }
+            }
+            Carrier::Unknown => {
+                findings.unseen.push("the node's way to the container: it has no link on the host".to_owned());
+            }
+        }
+    }
+
+    /// The node's route to an address has to lead to the attachment's link, or to the link that has the gateways.
+    fn route_to(
+        &self,
+        address: IpAddr,
+        network: &Network,
+        attachment: &Attachment,
+        bridge: Option<&Bridge>,
+        findings: &mut Findings,
+    ) {
+        let Some(kernel) = &self.host.kernel else { return };
+        let links: Vec<&str> = match bridge {
+            Some(bridge) => vec![&bridge.router, &bridge.name],
+            None => attachment.links.iter().map(|link| link.master.as_deref().unwrap_or(&link.name)).collect(),
+        };
+        let Some(entry) = links.first() else {
+            findings
+                .unseen
+                .push("whether the node's route leads to the container: it has no link on the host".to_owned());
+            return;
+        };
+        let found = match route::lookup(kernel, address) {
+            Ok(found) => found,
+            Err(error) => {
+                let remedy = self.new_route(address, attachment, entry);
+                let why = format!("the node has no route to {address}: {error}");
+                let what = format!("the node has no route to containers of {}", network.name);
+                findings.reasons.push(Reason::new(Cause::Route, Level::Error, why).shared(what).mended_by(remedy));
+                return;
+            }
+        };
+        let link = self.name_of(found.link);
+        let via = found.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
+        findings.to.push(format!("the node's route to {address} leads{via} to {link}"));
+        if links.contains(&link) {
+            return;
+        }
+        let in_table = self.in_main_table(address).filter(|route| route.link == found.link);
+        let remedy = match in_table {
+            Some(route) if route.dst.prefix() > 0 => {
+                vec![format!("ip route del {} dev {link}", words(route))]
+            }
+            Some(_) => self.new_route(address, attachment, entry),
+            None => vec![format!("ip rule shows which rule leads there (ip route get {address}); remove that rule")],
+        };
+        let by = match in_table {
+            Some(route) => format!(", by route {}", words(route)),
+            None => ", by a rule of routing or a route of another table".to_owned(),
+        };
+        let why = format!("the node's route to {address} leads to {link}, which is not the container's{by}");
+        let what = format!("the node's route to containers of {} leads to {link} and not to {entry}{by}", network.name);
+        findings.reasons.push(Reason::new(Cause::Route, Level::Error, why).shared(what).mended_by(remedy));
+        self.reverse_path(address, entry, link, findings);
+    }
+
+    /// The kernel drops packets whose way back is another link than the one that they come by (RFC 3704).
+    fn reverse_path(&self, address: IpAddr, entry: &str, link: &str, findings: &mut Findings) {
+        let is_strict = |name: &str| setting(&["ipv4", "conf", name, "rp_filter"]);
+        let value = ["all", entry].iter().filter_map(|name| is_strict(name)).max();
+        if address.is_ipv4() && value.as_deref() == Some("1") {
+            let key = format!("net.ipv4.conf.{}.rp_filter", entry.replace('.', "/"));
+            let what = format!(
+                "{key} is 1 (strict), and the way back to what comes by {entry} is {link}: the kernel drops it as forged"
+            );
+            let remedy = [format!("sysctl -w {key}=2")];
+            findings.reasons.push(Reason::new(Cause::ReversePath, Level::Error, what).mended_by(remedy));
+        }
+    }
+
+    /// Commands that give the node its route again: with the bridge's own address, or of the attachment alone.
+    fn new_route(&self, address: IpAddr, attachment: &Attachment, entry: &str) -> Vec<String> {
+        let ip = attachment.result.ips.iter().find(|ip| ip.address.ip() == address);
+        let own = ip.and_then(|ip| ip.gateway.map(|gateway| (ip.address, gateway)));
+        let is_bridge = self.host.find(entry).is_some_and(|link| link.kind.is_bridge());
+        let command = match own.filter(|_| is_bridge) {
+            Some((net, gateway)) => {
+                format!("ip route replace {}/{} dev {entry} src {gateway}", net.network(), net.prefix())
+            }
+            None => format!("ip route replace {address} dev {entry}"),
+        };
+        vec![command]
+    }
+
+    /// The route of the main table that the kernel prefers for an address.
+    fn in_main_table(&self, address: IpAddr) -> Option<&Route> {
+        let fits = |route: &&Route| route.dst.is_ipv4() == address.is_ipv4() && route.dst.contains(address);
+        let order = |route: &&Route| (route.dst.prefix(), std::cmp::Reverse(route.metric.unwrap_or(0)));
+        self.routes.iter().filter(fits).max_by_key(order)
+    }
+
+    fn name_of(&self, index: Option<u32>) -> &str {
+        index.and_then(|index| self.host.at(index)).map_or("an unknown link", |link| &link.name)
+    }
+
+    pub(super) fn forwarding(&self, is_ipv6: bool, carrier: &Carrier, findings: &mut Findings) {
+        let mut keys =
+            vec![if is_ipv6 { vec!["ipv6", "conf", "all", "forwarding"] } else { vec!["ipv4", "ip_forward"] }];
+        // In IPv6 the setting of all links alone counts.
+        let router = carrier.bridge().map(|bridge| bridge.router.as_str()).filter(|_| !is_ipv6);
+        keys.extend(router.map(|router| vec!["ipv4", "conf", router, "forwarding"]));
+        let off = keys.iter().find(|key| setting(key).is_some_and(|value| value == "0"));
+        if let Some(key) = off {
+            let name = format!("net.{}", key.iter().map(|part| part.replace('.', "/")).collect::<Vec<_>>().join("."));
+            let why = format!("{name} is 0: the node passes on no packets between it and other networks");
+            let remedy = [format!("sysctl -w {name}=1")];
+            findings.reasons.push(Reason::new(Cause::Forwarding, Level::Error, why).mended_by(remedy));
+        }
+    }
+
+    /// The link that packets leave the node by, and the largest packet that its route takes.
+    pub(super) fn link_out(&self, is_ipv6: bool) -> Option<(&Link, u32)> {
+        let found = route::lookup(self.host.kernel.as_ref()?, OUTSIDE[usize::from(is_ipv6)]).ok()?;
+        let link = self.host.at(found.link?)?;
+        Some((link, found.mtu_bytes.map_or(link.mtu_bytes, |mtu| mtu.min(link.mtu_bytes))))
+    }
+
+    pub(super) fn way_out(&self, is_ipv6: bool, findings: &mut Findings) {
+        let Some(kernel) = &self.host.kernel else { return };
+        let family = if is_ipv6 { "IPv6" } else { "IPv4" };
+        match route::lookup(kernel, OUTSIDE[usize::from(is_ipv6)]) {
+            Ok(found) => {
+                let link = self.name_of(found.link);
+                let via = found.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
+                findings.from.push(format!("the node's {family} route out leads{via} to {link}"));
+            }
+            Err(_) => {
+                let why = format!("the node has no {family} route out: packets reach its own networks only");
+                findings.reasons.push(Reason::new(Cause::WayOut, Level::Note, why));
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Configurations and what is found in them.
+
+mod folder;
+mod gateways;
+mod lists;
+mod projects;
+mod right;
+mod schemas;
+mod single;
+
+use cnitool::validate::{Level, Report, Source, validate};
+use expect_test::Expect;
+
+/// A file whose text marks the place of each finding: `"mtu": «"big"»`.
+fn file(name: &str, marked: &str) -> (Source, Vec<std::ops::Range<usize>>) {
+    let (mut text, mut places, mut open) = (String::new(), Vec::new(), Vec::new());
+    for c in marked.chars() {
+        match c {
+            '«' => open.push(text.len()),
+            '»' => places.push(open.pop().unwrap()..text.len()),
+            c => text.push(c),
+        }
+    }
+    places.sort_by_key(|place| (place.start, place.end));
+    (Source::file(name, text.as_bytes()), places)
+}
+
+fn shown(report: &Report) -> String {
+    let line = |finding: &cnitool::validate::Finding| {
+        let help = if finding.help.is_empty() { String::new() } else { format!(" [{}]", finding.help) };
+        format!("{}: {}{help}", finding.level, finding.message)
+    };
+    report.findings.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The findings in some files. Each is at a marked place.
+#[track_caller]
+fn find(files: &[(&str, &str)]) -> String {
+    let (sources, places): (Vec<_>, Vec<_>) = files.iter().map(|(name, marked)| file(name, marked)).unzip();
+    let report = validate(sources, cnitool::keys::ALL);
+    for (file, places) in places.iter().enumerate() {
+        let mut found: Vec<_> = report.of_file(file).map(|finding| finding.span.clone()).collect();
+        found.dedup();
+        assert_eq!(&found, places, "{:?}: {}", files[file], shown(&report));
+        if files[file].0.ends_with(".conflist") {
+            let errors = report.of_file(file).filter(|finding| finding.level == Level::Error);
+            let errors: Vec<&str> = errors.map(|finding| finding.message.as_str()).collect();
+            schemas::compare(&report.sources[file].text, &errors);
+        }
+    }
+    shown(&report)
+}
+
+/// The findings in a file of each text.
+#[track_caller]
+fn check(name: &str, texts: &[&str], expected: &Expect) {
+    let all: Vec<String> = texts.iter().map(|text| find(&[(name, text)])).collect();
+    expected.assert_eq(&all.join("\n"));
+}
