@@ -1,16 +1,17 @@
 //! The CNI protocol as types: the data between a runtime and a plugin.
 //!
-//! Everything is parsed once, at the edge, and trusted afterwards. The crate is pure except for [`exec`], which runs
-//! one plugin once. It knows no kernel object and no plugin.
+//! Everything is parsed once, at the edge, and trusted afterwards. The crate is pure except for `exec`, which runs
+//! one plugin once and needs the feature of that name. It knows no kernel object and no plugin.
 //!
 //! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`], [`collection`], [`repair`]), output
-//! ([`result`], older forms in [`legacy`]), the call itself ([`exec`]), and what people see of all that ([`text`]).
+//! ([`result`], older forms in [`legacy`]), the call itself (`exec`), and what people see of all that ([`text`]).
 
 pub mod args;
 pub mod attachment;
 pub mod collection;
 pub mod conf;
 pub mod error;
+#[cfg(feature = "exec")]
 pub mod exec;
 pub mod json;
 pub mod legacy;
