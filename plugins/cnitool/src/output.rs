@@ -153,14 +153,11 @@ impl Output {
         drop(writeln!(io::stderr(), "{line}"));
     }
 
-    /// An error with its causes; as JSON, an error object on one line: code, message and details apart.
+    /// An error with its causes, and below it what else is known: how it was left, and what to do. As JSON, an error object on
+    /// one line: code, message and details apart.
     pub(crate) fn error(self, error: &anyhow::Error) {
-        let text = match (self.is_json, error.downcast_ref()) {
-            (true, _) => one_line(&to_cni_error(error)),
-            // The error's own text has neither remedy nor outcome of a rollback.
-            (false, Some(Error::Cache { .. })) => to_cni_error(error).to_string(),
-            (false, _) => format!("{error:#}"),
-        };
+        let object = to_cni_error(error);
+        let text = if self.is_json { one_line(&object) } else { for_people(&object) };
         let text = if self.is_json { escaped(&text) } else { visible_lines(&text) };
         progress::clear();
         // If stderr is closed, the error cannot be reported.
@@ -175,6 +172,12 @@ fn to_cni_error(error: &anyhow::Error) -> CniError {
     let is_inner = |cause: &(dyn std::error::Error + 'static)| cause.is::<Error>() || cause.is::<CniError>();
     let before = error.chain().take_while(|cause| !is_inner(*cause)).map(|cause| format!("{cause}: "));
     CniError { msg: before.chain([inner.msg]).collect(), ..inner }
+}
+
+/// As `validate` and `doctor` write theirs.
+fn for_people(CniError { msg, details, .. }: &CniError) -> String {
+    let below: String = details.lines().map(|line| format!("\n  {}", line.trim())).collect();
+    format!("error: {}{below}", msg.trim_end())
 }
 
 fn one_line(error: &CniError) -> String {

@@ -101,7 +101,7 @@ fn files_that_cannot_be_read_are_named_and_hide_no_other() {
 
         net: no errors ($DIR/net.d/net.conflist: good; capabilities mac)
 
-        stderr: 5 errors and 0 warnings in 5 files
+        stderr: error: 5 errors and 0 warnings in 5 files
     "#]]
     .assert_eq(&tool.run(&["validate", "--offline"]).shown());
     expect![[r#"
@@ -203,6 +203,8 @@ fn capability_arguments_that_no_plugin_takes_are_named() {
     "#]]
     .assert_eq(&add(r#"{"macs":"0a:00:00:00:00:05","ips":["10.1.0.5/24"]}"#));
     expect![[r#"
-        cannot use CAP_ARGS (--cap-args): expected value at line 1 column 1; They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}.
-    "#]].assert_eq(&add("mac"));
+        error: cannot use CAP_ARGS (--cap-args): expected value at line 1 column 1
+          They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}.
+    "#]]
+    .assert_eq(&add("mac"));
 }

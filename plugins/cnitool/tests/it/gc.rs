@@ -60,7 +60,8 @@ fn an_add_that_was_not_finished_is_listed_and_del_finishes_it() {
     "#]]
     .assert_eq(&listed);
     expect![[r#"
-        cannot check half/eth0 in network net: its ADD was not finished; run DEL, then ADD again
+        error: cannot check half/eth0 in network net: its ADD was not finished
+          run DEL, then ADD again.
     "#]]
     .assert_eq(&tool.run(&[&["check"], &target[..]].concat()).stderr);
     tool.plugin("good", crate::tool::GOOD);
@@ -139,9 +140,8 @@ fn gc_that_fails_says_so() {
     expect![[r#"
         1
         stdout: 
-        stderr: plugin type="good" failed (delete): cannot
-        plugin type="good" failed (delete): cannot
-        plugin type="good" failed (gc): cannot
+        stderr: error: plugin type="good" failed (delete): cannot
+          Also: plugin type="good" failed (delete): cannot. Also: plugin type="good" failed (gc): cannot.
     "#]]
     .assert_eq(&tool.run(&["gc", "net"]).shown());
 }

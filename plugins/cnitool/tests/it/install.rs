@@ -174,7 +174,7 @@ fn foreign_files_are_replaced_only_on_request() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot install into $DIR/target: bridge, host-local there are not ours; nothing was changed. Choose others with --plugin, or have them replaced with --replace-foreign, which keeps them in $DIR/target/.replaced
+        stderr: error: cannot install into $DIR/target: bridge, host-local there are not ours; nothing was changed. Choose others with --plugin, or have them replaced with --replace-foreign, which keeps them in $DIR/target/.replaced
     "#]].assert_eq(&install(&tool, &[]).shown());
     assert_eq!((tool.files("target").len(), tool.read("target/bridge").as_str()), (2, "theirs"));
     expect![[r#"
@@ -203,7 +203,7 @@ fn some_plugins_leave_the_others_alone() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot install plugin vlan: $DIR/from/cni-plugins contains bridge, host-local, noop
+        stderr: error: cannot install plugin vlan: $DIR/from/cni-plugins contains bridge, host-local, noop
     "#]]
     .assert_eq(&install(&tool, &["--plugin", "vlan"]).shown());
 }
@@ -219,7 +219,7 @@ fn a_plugin_that_does_not_answer_changes_nothing() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot use the copy of host-local; nothing was changed: plugin type="host-local" failed (version): cannot use answer to VERSION: cannot parse JSON: EOF while parsing a value at line 1 column 0
+        stderr: error: cannot use the copy of host-local; nothing was changed: plugin type="host-local" failed (version): cannot use answer to VERSION: cannot parse JSON: EOF while parsing a value at line 1 column 0
     "#]].assert_eq(&install(&tool, &[]).shown());
     assert!(tool.read("target/bridge").contains("release 1"));
     assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
@@ -232,14 +232,14 @@ fn what_is_no_executable_of_ours_is_not_installed() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot install $DIR/from/cni-plugins: it is no executable of this suite
+        stderr: error: cannot install $DIR/from/cni-plugins: it is no executable of this suite
     "#]]
     .assert_eq(&install(&tool, &[]).shown());
     std::fs::remove_file(tool.path("from/cni-plugins")).unwrap();
     expect![[r#"
         1
         stdout: 
-        stderr: cannot install: $DIR/from/cni-plugins not found. Build it with `cargo build --release -p cni-plugins`, or name it with --from
+        stderr: error: cannot install: $DIR/from/cni-plugins not found. Build it with `cargo build --release -p cni-plugins`, or name it with --from
     "#]].assert_eq(&install(&tool, &[]).shown());
     assert!(!tool.path("target").exists());
 }
@@ -252,7 +252,7 @@ fn a_folder_in_the_way_is_an_error() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot install $DIR/target/bridge: a folder is in its place
+        stderr: error: cannot install $DIR/target/bridge: a folder is in its place
     "#]]
     .assert_eq(&install(&tool, &["--replace-foreign"]).shown());
 }
@@ -267,7 +267,7 @@ fn only_one_install_at_a_time() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot lock $DIR/target: another install is under way: process PID (it)
+        stderr: error: cannot lock $DIR/target: another install is under way: process PID (it)
     "#]]
     .assert_eq(&without_pid(&install(&tool, &[]).shown()));
     // A killed install leaves the lock file, unlocked.

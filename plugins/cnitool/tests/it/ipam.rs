@@ -94,7 +94,8 @@ fn free_addresses_are_counted() {
     expect![[r#"
         1
         stdout: 
-        stderr: no net configuration with name "absent" in $DIR/net.d; the folder has net, pods
+        stderr: error: no net configuration with name "absent" in $DIR/net.d
+          The folder has net, pods.
     "#]]
     .assert_eq(&tool.run(&["ipam", "free", "absent"]).shown());
 }
@@ -165,7 +166,7 @@ fn an_address_whose_owner_is_no_valid_name_is_released_by_force_only() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot release 10.1.0.3 in network pods: $DIR/data/pods/10.1.0.3 names no valid owner, so it is unknown; --force releases it
+        stderr: error: cannot release 10.1.0.3 in network pods: $DIR/data/pods/10.1.0.3 names no valid owner, so it is unknown; --force releases it
     "#]]
     .assert_eq(&tool.run(&["ipam", "release", "pods", "10.1.0.3"]).shown());
     assert!(tool.path("data/pods/10.1.0.3").exists());

@@ -163,7 +163,7 @@ fn the_journal_is_read_by_its_own_program() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot read the journal: journalctl failed: exit status: 3
+        stderr: error: cannot read the journal: journalctl failed: exit status: 3
     "#]]
     .assert_eq(&log(&tool).shown());
 }
@@ -178,12 +178,12 @@ fn without_a_log_it_says_how_to_have_one() {
     expect![[r#"
         1
         stdout: 
-        stderr: calls are not logged to the journal or a file: write journal into /etc/cni/log, or name a log with --from
+        stderr: error: calls are not logged to the journal or a file: write journal into /etc/cni/log, or name a log with --from
     "#]].assert_eq(&says("off"));
     expect![[r#"
         1
         stdout: 
-        stderr: cannot read log nowhere: want journal, file, or an absolute path
+        stderr: error: cannot read log nowhere: want journal, file, or an absolute path
     "#]]
     .assert_eq(&tool.run(&["log", "--from", "nowhere"]).shown());
     let set = says(tool.path("calls.log").to_str().unwrap());

@@ -50,7 +50,7 @@ fn a_fault_is_shown_at_its_place_and_fails() {
         help: Did you mean bridge?
 
 
-        stderr: 2 errors and 0 warnings in 1 file
+        stderr: error: 2 errors and 0 warnings in 1 file
     "#]]
     .assert_eq(&tool.run(&["validate", "bad"]).shown());
     // Nothing is looked for on the node: both are of another make, and one resembles a known one.
@@ -72,7 +72,7 @@ fn a_fault_is_shown_at_its_place_and_fails() {
 
         bad: no errors ($DIR/net.d/bad.conflist: good, brigde)
 
-        stderr: 0 errors and 1 warning in 1 file
+        stderr: error: 0 errors and 1 warning in 1 file
     "#]]
     .assert_eq(&tool.run(&["validate", "--offline", "--strict", "bad"]).shown());
     expect![[r#"
@@ -160,7 +160,7 @@ fn all_files_of_the_folder_count_and_a_broken_one_hides_none() {
         net: no errors ($DIR/net.d/20-again.conf: good)
         net: no errors ($DIR/net.d/net.conflist: good; capabilities mac)
 
-        stderr: 2 errors and 1 warning in 3 files
+        stderr: error: 2 errors and 1 warning in 3 files
     "#]]
     .assert_eq(&tool.run(&["validate"]).shown());
 }
@@ -182,13 +182,14 @@ fn what_cannot_be_read_is_named() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot read ./absent.conflist: No such file or directory (os error 2)
+        stderr: error: cannot read ./absent.conflist: No such file or directory (os error 2)
     "#]]
     .assert_eq(&tool.run(&["validate", "./absent.conflist"]).shown());
     expect![[r#"
         1
         stdout: 
-        stderr: no net configuration with name "absent" in $DIR/net.d; the folder has net
+        stderr: error: no net configuration with name "absent" in $DIR/net.d
+          The folder has net.
     "#]]
     .assert_eq(&tool.run(&["validate", "absent"]).shown());
 }

@@ -80,7 +80,7 @@ fn check_takes_a_cached_result_of_the_oldest_format() {
 #[test]
 fn check_is_for_what_was_added() {
     let tool = Tool::new();
-    let refused = format!("cannot check {ID}/eth0 in network net: it was not added, or was deleted\n");
+    let refused = format!("error: cannot check {ID}/eth0 in network net: it was not added, or was deleted\n");
     assert_eq!(tool.run(&["check", "net", NETNS]).stderr, refused);
     tool.run(&["add", "net", NETNS]).ok();
     tool.run(&["check", "net", NETNS]).ok();
@@ -138,7 +138,7 @@ fn del_works_when_the_configuration_is_gone() {
     expect![[r#"
         1
         stdout: 
-        stderr: no net configurations found in $DIR/net.d
+        stderr: error: no net configurations found in $DIR/net.d
     "#]]
     .assert_eq(&tool.run(&["del", "net", NETNS]).shown());
 }
@@ -170,7 +170,8 @@ fn errors_go_to_stderr_with_1() {
     expect![[r#"
         1
         stdout: 
-        stderr: plugin type="bad" failed (add): not now; why. Left behind: DEL of plugin bad failed with the same error. The cache keeps the attachment as incomplete: DEL finishes it.
+        stderr: error: plugin type="bad" failed (add): not now
+          why. Left behind: DEL of plugin bad failed with the same error. The cache keeps the attachment as incomplete: DEL finishes it.
 
         1
         stdout: 
@@ -178,19 +179,23 @@ fn errors_go_to_stderr_with_1() {
 
         1
         stdout: 
-        stderr: plugin type="bad" failed (status): not now; why
+        stderr: error: plugin type="bad" failed (status): not now
+          why
 
         1
         stdout: 
-        stderr: no net configuration with name "absent" in $DIR/net.d; the folder has bad, net
+        stderr: error: no net configuration with name "absent" in $DIR/net.d
+          The folder has bad, net.
 
         1
         stdout: 
-        stderr: cannot parse CNI_ARGS: "" is no KEY=VALUE; Pairs are separated by ; and have one = each.
+        stderr: error: cannot parse CNI_ARGS: "" is no KEY=VALUE
+          Pairs are separated by ; and have one = each.
 
         1
         stdout: 
-        stderr: cannot use CAP_ARGS (--cap-args): invalid type: sequence, expected a JSON object at line 1 column 0; They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}.
+        stderr: error: cannot use CAP_ARGS (--cap-args): invalid type: sequence, expected a JSON object at line 1 column 0
+          They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}.
 
         1
         stdout: 
@@ -252,7 +257,8 @@ fn versions_of_all_plugins_or_of_some() {
         stdout: PLUGIN  PATH                     RELEASE  VERSIONS
         old     $DIR/bin/old  -        0.1.0
 
-        stderr: plugin type="silent" failed (version): netplugin failed with no error message: exit status 3; How it ended: exit status 3.
+        stderr: error: plugin type="silent" failed (version): netplugin failed with no error message: exit status 3
+          How it ended: exit status 3.
 
         0
         stdout: [
@@ -327,8 +333,10 @@ fn a_signal_ends_the_plugin_and_rolls_back() {
         stderr.read_to_string(&mut rest).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code));
         expect![[r#"
-            plugin type="stuck" failed (add): cannot finish ADD: the operation was cancelled; It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: stuck, good.
-        "#]].assert_eq(&rest);
+            error: plugin type="stuck" failed (add): cannot finish ADD: the operation was cancelled
+              It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: stuck, good.
+        "#]]
+        .assert_eq(&rest);
         expect![[r#"
             ADD cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net []
             ADD stuck
@@ -427,11 +435,12 @@ fn misspelt_names_are_errors() {
     expect![[r#"
         1
         stdout: 
-        stderr: the cache has no attachment of this network: no net configuration with name "goood" in $DIR/net.d; the folder has net
+        stderr: error: the cache has no attachment of this network: no net configuration with name "goood" in $DIR/net.d
+          The folder has net.
 
         1
         stdout: 
-        stderr: cannot list plugins in /nope: No such file or directory (os error 2)
+        stderr: error: cannot list plugins in /nope: No such file or directory (os error 2)
 
         1
         stdout: 
@@ -481,7 +490,7 @@ fn an_entry_without_anything_on_the_node_can_be_forgotten() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot forget half/eth0 in network net: the cache does not have it
+        stderr: error: cannot forget half/eth0 in network net: the cache does not have it
     "#]]
     .assert_eq(&run("forget").shown());
 }
@@ -496,7 +505,8 @@ fn a_limit_of_file_sizes_is_an_error() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot write cache $DIR/cache/results/net-cnitool-cd2667f4483f699b01b0-eth0: File too large (os error 27); The limit of a file's size is reached: raise RLIMIT_FSIZE (ulimit -f).
+        stderr: error: cannot write cache $DIR/cache/results/net-cnitool-cd2667f4483f699b01b0-eth0: File too large (os error 27)
+          The limit of a file's size is reached: raise RLIMIT_FSIZE (ulimit -f).
     "#]]
     .assert_eq(&tool.ended(command.args(["add", "net", NETNS])).shown());
     assert_eq!(tool.files("cache/results"), [""; 0]);
