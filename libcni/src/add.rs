@@ -167,7 +167,7 @@ impl<'a> Add<'a> {
             let removed = self.chain.runtime.settings.cache.remove(self.name, &self.attachment.id);
             details.extend(removed.err().map(|error| left_behind(&error, &failed.error)));
         } else {
-            details.push("The cache keeps the attachment as incomplete: DEL finishes it.".into());
+            details.push("The cache keeps the attachment as incomplete: call DEL once the cause is gone.".into());
         }
         with_details(failed.error, &details)
     }

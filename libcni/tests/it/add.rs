@@ -67,7 +67,7 @@ fn what_cannot_be_rolled_back_is_reported() {
     let folder = Folder::with(&[("a", &failing("DEL")), ("b", GOOD), ("c", &failing("ADD DEL"))]);
     let error = fail(&folder, "0.3.1", &["a", "b", "c"]);
     expect!["ADD a, ADD b, ADD c, DEL c, DEL b, DEL a"].assert_eq(&folder.log());
-    expect![[r#"plugin type="c" failed (add): c cannot; more words. Rolled back: b. Left behind: DEL of plugin c failed with the same error. Left behind: plugin type="a" failed (delete): a cannot; more words. The cache keeps the attachment as incomplete: DEL finishes it."#]]
+    expect![[r#"plugin type="c" failed (add): c cannot; more words. Rolled back: b. Left behind: DEL of plugin c failed with the same error. Left behind: plugin type="a" failed (delete): a cannot; more words. The cache keeps the attachment as incomplete: call DEL once the cause is gone."#]]
     .assert_eq(&error.to_string());
     // DEL has no prevResult before 0.4.0.
     expect![[r#"{"cniVersion":"0.3.1","name":"net","type":"b"}"#]].assert_eq(&folder.read("stdin.b.DEL"));

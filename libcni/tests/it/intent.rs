@@ -40,7 +40,10 @@ fn half_rolled_back() -> Folder {
     let folder = Folder::with(&[("a", COPYING), ("b", &failing("ADD DEL"))]);
     let attachment = own().arg("K", "V").unwrap();
     let error = wait(folder.runtime().add(&network("1.0.0", &["a", "b"]), &attachment)).unwrap_err();
-    assert!(error.to_string().ends_with("The cache keeps the attachment as incomplete: DEL finishes it."), "{error}");
+    assert!(
+        error.to_string().ends_with("The cache keeps the attachment as incomplete: call DEL once the cause is gone."),
+        "{error}"
+    );
     folder.plugin("b", GOOD);
     folder.clear_log();
     folder
@@ -186,7 +189,7 @@ fn a_plugin_that_refuses_add_is_not_called_to_delete() {
 fn an_add_that_failed_otherwise_stays_in_the_cache_when_its_del_fails_the_same_way() {
     let folder = Folder::with(&[("a", GOOD), ("b", &refusing(999))]);
     let error = wait(folder.runtime().add(&with_key("b", "bad"), &own())).unwrap_err();
-    expect![[r#"plugin type="b" failed (add): b cannot use key bad; Rolled back: a. Left behind: DEL of plugin b failed with the same error. The cache keeps the attachment as incomplete: DEL finishes it."#]]
+    expect![[r#"plugin type="b" failed (add): b cannot use key bad; Rolled back: a. Left behind: DEL of plugin b failed with the same error. The cache keeps the attachment as incomplete: call DEL once the cause is gone."#]]
         .assert_eq(&error.to_string());
     assert!(!cached(&folder).unwrap().is_complete());
 }

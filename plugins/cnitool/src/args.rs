@@ -13,7 +13,7 @@ Exit codes:
   0    done
   1    the operation failed; stderr says why
   2    the command line is wrong
-  130  interrupted by SIGINT, 129 by SIGHUP, 143 by SIGTERM; an ADD was rolled back";
+  130  interrupted by SIGINT (129 SIGHUP, 143 SIGTERM); ADD was rolled back";
 
 const PLAN_EXIT_CODES: &str = "\
 Exit codes:
@@ -31,7 +31,7 @@ Exit codes:
 
 /// Adds containers to CNI networks, removes them, and installs plugins.
 #[derive(Debug, Parser)]
-#[command(name = "cnitool", version = crate::RELEASE, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "cnitool", version = crate::RELEASE, term_width = 80)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -51,12 +51,12 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let verbs = Verb::augment_subcommands(Command::new("cnitool"));
     let named = verbs.get_subcommands().filter(|verb| words.iter().any(|word| word == verb.get_name()));
     let few = Common::augment_args(Command::new("cnitool")).subcommands(named.cloned());
-    parse_by(few, words).or_else(|_| parse_by(grammar(), words))
+    parse_by(few, words).or_else(|_| parse_by(help::in_groups(grammar()), words))
 }
 
-/// All verbs, with all of their help.
+/// All verbs, with all of their help: of the common options each shows those that it uses.
 pub(crate) fn grammar() -> Command {
-    help::with_examples(Cli::command())
+    help::with_used_options(help::with_examples(Cli::command()))
 }
 
 /// The common options among words that need not be a complete command line.
@@ -76,59 +76,59 @@ fn parse_by(grammar: Command, words: &[OsString]) -> Result<Cli, clap::Error> {
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
     /// Folder of network configurations [default: /etc/cni/net.d]
-    #[arg(long, global = true, value_name = "DIR", env = "NETCONFPATH", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "DIR", env = "NETCONFPATH", hide_env = true)]
     pub(crate) conf_dir: Option<PathBuf>,
     /// Folders of plugins, separated by colons [default: /opt/cni/bin]
-    #[arg(long, global = true, value_name = "DIRS", env = "CNI_PATH", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "DIRS", env = "CNI_PATH", hide_env = true)]
     pub(crate) cni_path: Option<String>,
     /// Folder of the cache
     #[arg(long, global = true, value_name = "DIR", default_value = libcni::cache::DEFAULT_DIR)]
     pub(crate) cache_dir: PathBuf,
     /// The container's interface [default: eth0]
-    #[arg(short, long, global = true, value_name = "NAME", env = "CNI_IFNAME", hide_env_values = true)]
+    #[arg(short, long, global = true, value_name = "NAME", env = "CNI_IFNAME", hide_env = true)]
     pub(crate) ifname: Option<String>,
-    /// The container [default: cnitool- and 20 hex digits of the SHA-512 of the namespace's path]
+    /// The container [default: a hash of the namespace's path]
     #[arg(long, global = true, value_name = "ID", add = ArgValueCompleter::new(completing::containers))]
     pub(crate) container_id: Option<String>,
     /// Arguments, KEY=VALUE;KEY=VALUE
-    #[arg(long, global = true, value_name = "PAIRS", env = "CNI_ARGS", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "PAIRS", env = "CNI_ARGS", hide_env = true)]
     pub(crate) args: Option<String>,
     /// Capability arguments, a JSON object
-    #[arg(long, global = true, value_name = "JSON", env = "CAP_ARGS", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "JSON", env = "CAP_ARGS", hide_env = true)]
     pub(crate) cap_args: Option<String>,
-    /// How long one plugin may take; then it has as long again, 5 seconds at most, to end
+    /// Time for one plugin; then as long again, 5 seconds at most, to end
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = libcni::DEFAULT_DEADLINE.as_secs(), value_parser = seconds)]
     pub(crate) timeout: u64,
     /// Print JSON: tables as arrays, errors as error objects
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Report on stderr which plugin ran, and for how long
-    #[arg(short, long, global = true)]
-    pub(crate) verbose: bool,
+    /// Report on stderr which plugin ran, and for how long; -vv also what else this program does
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
 }
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Add a container to a network, and print the result
+    #[command(after_help = EXIT_CODES)]
     Add(Target),
-    /// Show what ADD would do here and now, step by step, and what CHECK would compare; nothing is changed
+    /// Show what ADD would do here and now; nothing is changed
     #[command(after_help = PLAN_EXIT_CODES)]
     Plan(Target),
     /// Check that a container's network is as ADD left it
     Check(Target),
     /// Remove a container from a network
     Del(Target),
-    /// Forget an attachment in the cache that has nothing on the node, without calling a plugin
+    /// Forget an attachment in the cache that has nothing on the node
     Forget(Target),
-    /// Write anew what the node has lost of containers that live, as after a flush of the packet filter; nothing that is right
-    /// is changed, and nothing in a container
+    /// Write anew what the node has lost of containers that live
     Repair(Repair),
-    /// Remove what belongs to no attachment; those whose namespace still exists are kept
+    /// Remove what belongs to no container that lives
     Gc(Gc),
     /// Report whether a network can take containers
     Status(Whole),
-    /// Print the release of plugins and the versions they support; without names, of all plugins
+    /// Print the release of plugins and the versions they support
     Version {
         /// Plugins, by name
         #[arg(value_name = "PLUGIN", add = ArgValueCompleter::new(completing::plugins))]
@@ -136,12 +136,12 @@ pub(crate) enum Verb {
     },
     /// Report faults of configurations, with file, line and remedy
     Validate(Validate),
-    /// Look for faults of the node's network: what is left over, damaged, nearly full, or in the way
+    /// Look for faults of the node's network, with their remedies
     #[command(after_help = DOCTOR_EXIT_CODES)]
     Doctor(Doctor),
-    /// Show the node's networks as a tree: bridges, ranges, attachments, and what belongs to nothing
+    /// Show the node's networks: bridges, ranges, attachments, leftovers
     Show(Show),
-    /// Explain who has an address, a container, an interface or a port, and what becomes of its packets
+    /// Explain who has an address or port, and what becomes of packets
     Explain {
         /// An address, a pod (NAMESPACE/NAME, or its name), a container's ID or how it begins, CONTAINER/IFNAME, a link of the
         /// host, or a port of the node
@@ -154,14 +154,14 @@ pub(crate) enum Verb {
         #[arg(add = ArgValueCompleter::new(completing::networks))]
         network: Option<String>,
     },
-    /// Show the log of calls: the last ones, errors, or the slowest steps
+    /// Show the log of calls: the last, errors, or the slowest steps
     Log(Log),
-    /// Print the node's state and the log of calls for Prometheus
+    /// Print the node's state and counts of calls for Prometheus
     Metrics(Metrics),
-    /// Show, reserve and release addresses of networks that use host-local
+    /// Show, reserve and release addresses of host-local
     #[command(subcommand)]
     Ipam(Ipam),
-    /// Put plugins and cnitool into a folder, all or none of them
+    /// Put plugins and cnitool into a folder, all or none
     Install(Install),
     /// Print a JSON Schema, for editors and other validators
     Schema {
@@ -240,17 +240,16 @@ pub(crate) struct Show {
     /// Only this network, as the word does
     #[arg(long = "network", value_name = "NETWORK", conflicts_with = "network", add = ArgValueCompleter::new(completing::networks))]
     pub(crate) only: Option<String>,
-    /// Only attachments in this state; may be repeated
+    /// Only attachments in this state (repeatable); sick: all that need a look
     #[arg(long, value_enum, value_name = "STATE")]
     pub(crate) state: Vec<State>,
     /// Count the attachments of which nothing needs a look, in place of a line for each
     #[arg(long, conflicts_with_all = ["json", "format"])]
     pub(crate) brief: bool,
-    /// Print a picture in place of the tree
+    /// Print a picture: an image, a page with the image and tables, or text for Graphviz
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with = "json")]
     pub(crate) format: Option<Format>,
-    /// Show it anew whenever links, addresses, reservations, namespaces, the cache or configurations change, until SIGINT or
-    /// SIGTERM; with --json one object a line
+    /// Show it anew after each change, until SIGINT or SIGTERM; with --json an object a line
     #[arg(long, conflicts_with = "format")]
     pub(crate) watch: bool,
 }
@@ -258,26 +257,21 @@ pub(crate) struct Show {
 /// The state of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum State {
-    /// The container lives
     Lives,
-    /// No container was found that uses it, and it is younger than a minute
+    // No container was found that uses it, and it is younger than a minute.
     Young,
-    /// Not determined: the container may live or be gone
+    // It could not be determined whether the container lives.
     Unknown,
-    /// The container is gone
     Gone,
-    /// Not as it should be: unknown, gone, of an unfinished ADD, or with a link that is down
+    // Unknown, gone, of an unfinished ADD, or with a link that is down.
     Sick,
 }
 
 /// A picture's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// An image that stands alone
     Svg,
-    /// A page with the image and tables, without anything from the network
     Html,
-    /// For Graphviz
     Dot,
 }
 
@@ -383,15 +377,13 @@ fn loopback(word: &str) -> Result<SocketAddr, String> {
 pub(crate) struct Gc {
     #[command(flatten)]
     pub(crate) whole: Whole,
-    /// Keep exactly these of the cache, whether their namespaces exist or not (repeatable); all others of the cache are removed,
-    /// also of containers that live
+    /// Keep exactly these of the cache (repeatable); all others are removed, also of containers that live
     #[arg(long, value_name = "CONTAINER[/IFNAME]", conflicts_with = "all", add = ArgValueCompleter::new(completing::container_interfaces))]
     pub(crate) keep: Vec<String>,
     /// Keep none of the cache: all are removed, also of containers that live
     #[arg(long)]
     pub(crate) all: bool,
-    /// Remove also everything of the network that the cache does not know, such as what the containers of other runtimes have,
-    /// also of containers that live; `del` removes one attachment
+    /// Remove also what the cache does not know: what other runtimes have, also of containers that live
     #[arg(long)]
     pub(crate) force: bool,
     /// Only show what would be kept and deleted
@@ -413,13 +405,13 @@ pub(crate) struct Repair {
 /// The plugins to install, and the folder.
 #[derive(Debug, Args)]
 pub(crate) struct Install {
-    /// Target folder; made with the folders above it if it does not exist, as `install -d` does, which is reported
+    /// Target folder; made if it does not exist, which is reported
     #[arg(long, value_name = "DIR")]
     pub(crate) bin_dir: PathBuf,
     /// Only this plugin (repeatable) [default: all but noop, which is for tests]
     #[arg(long = "plugin", value_name = "NAME", add = ArgValueCompleter::new(completing::own_plugins))]
     pub(crate) plugins: Vec<String>,
-    /// What the plugins' files have in common
+    /// none: a file for each plugin; hard: one file that has all names, for images that nothing writes into later
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
     pub(crate) link: Link,
     /// The cni-plugins executable [default: the one beside cnitool]
@@ -433,11 +425,10 @@ pub(crate) struct Install {
 /// What the names of one executable have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Link {
-    /// Nothing: each plugin is a file of its own, so a program that writes into one changes no other. Blocks of the
-    /// disk are shared where the file system can
+    // Each plugin is a file of its own, so a program that writes into one changes no other. Blocks of the disk are shared
+    // where the file system can.
     #[default]
     None,
-    /// A file that has all names: for images that nothing writes into later
     Hard,
 }
 
@@ -468,7 +459,7 @@ mod tests {
         for line in
             ["cnitool", "cnitool ad pods /ns", "cnitool add", "cnitool --help", "cnitool help del", "cnitool -V"]
         {
-            let by_all = parse_by(grammar(), &words(line)).unwrap_err();
+            let by_all = parse_by(help::in_groups(grammar()), &words(line)).unwrap_err();
             assert_eq!(parse(&words(line)).unwrap_err().to_string(), by_all.to_string(), "{line}");
         }
     }

@@ -29,6 +29,9 @@ pub(crate) async fn run(settings: &Settings, words: &Log, output: Output) -> any
     let mut last = Last::new(words.lines);
     reading::read_back(&log, &filter, |record| last.add(record, &filter)).await?;
     let last = nested::flat(last.into_calls());
+    if let Some(word) = words.container.as_deref().filter(|_| last.is_empty()) {
+        output.note(&format!("the log has no call of container {word} that is asked for"));
+    }
     match output.is_json {
         true => output.json(&last.iter().map(|(_, record)| to_json(record)).collect()),
         false => output.table(&table(&last).named(names)),

@@ -10,15 +10,12 @@ use std::path::Path;
 #[rustfmt::skip]
 const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("", &[
-        ("The network pods for a namespace of `ip netns`, and away again", "cnitool add pods /run/netns/c1"),
-        ("", "cnitool del pods /run/netns/c1"),
-        ("Is everything right?", "cnitool validate"),
+        ("", "cnitool add pods /run/netns/c1"),
         ("", "cnitool doctor"),
     ]),
     ("add", &[
         ("A second interface, with a given address", "cnitool add pods /run/netns/c1 -i eth1 --args 'IgnoreUnknown=1;IP=10.1.0.7'"),
         ("A host port", "cnitool add pods /run/netns/c1 --cap-args '{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"}]}'"),
-        ("A network that is in no folder yet", "cnitool add ./new.conflist /run/netns/c1"),
     ]),
     ("plan", &[
         ("Before it happens", "cnitool plan pods /run/netns/c1"),
@@ -69,6 +66,78 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("man", &[("", "cnitool man /usr/local/share/man/man1")]),
 ];
 
+/// The verbs as the help of the whole program shows them.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("A container's network", &["add", "check", "del", "plan"]),
+    ("Look", &["show", "explain", "doctor", "attachments", "ipam", "log", "metrics"]),
+    ("Mend", &["repair", "gc", "forget"]),
+    ("Configurations and plugins", &["validate", "status", "version", "install"]),
+    ("For editors, shells and readers", &["schema", "completions", "man", "help"]),
+];
+
+/// The common options that a verb uses; the others are taken from scripts, and not shown.
+fn used_options(verb: &str) -> &'static [&'static str] {
+    match verb {
+        "add" | "plan" | "check" | "del" => &COMMON,
+        "forget" => &["conf_dir", "cache_dir", "ifname", "container_id", "json"],
+        "repair" => &["conf_dir", "cni_path", "cache_dir", "container_id", "timeout", "json", "verbose"],
+        "gc" => &["conf_dir", "cni_path", "cache_dir", "ifname", "timeout", "json", "verbose"],
+        "doctor" => &["conf_dir", "cni_path", "cache_dir", "timeout", "json", "verbose"],
+        "status" => &["conf_dir", "cni_path", "timeout", "json", "verbose"],
+        "version" => &["cni_path", "timeout", "json", "verbose"],
+        "validate" => &["conf_dir", "cni_path", "timeout", "json"],
+        "show" | "explain" => &["conf_dir", "cache_dir", "json"],
+        "attachments" => &["conf_dir", "cache_dir", "container_id", "json"],
+        "log" => &["cache_dir", "json"],
+        "metrics" => &["conf_dir", "cni_path", "cache_dir", "timeout"],
+        "ipam" => &["conf_dir", "cache_dir", "timeout", "json"],
+        "install" => &["json"],
+        _ => &[],
+    }
+}
+
+/// The names of all common options.
+const COMMON: [&str; 10] =
+    ["conf_dir", "cni_path", "cache_dir", "ifname", "container_id", "args", "cap_args", "timeout", "json", "verbose"];
+
+/// The command whose verbs show only the common options that they use.
+pub(crate) fn with_used_options(mut command: Command) -> Command {
+    // Gives each verb its copies of the common options.
+    command.build();
+    let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    verbs.iter().fold(command, |command, name| command.mut_subcommand(name, |verb| only(verb, used_options(name))))
+}
+
+fn hidden(command: Command, unused: &[&str]) -> Command {
+    command.mut_args(|arg| if unused.contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg })
+}
+
+fn only(verb: Command, used: &[&str]) -> Command {
+    let unused: Vec<&str> = COMMON.into_iter().filter(|option| !used.contains(option)).collect();
+    let verb = hidden(verb, &unused);
+    let parts: Vec<String> = verb.get_subcommands().map(|part| part.get_name().to_owned()).collect();
+    parts.iter().fold(verb, |verb, name| verb.mut_subcommand(name, |part| only(part, used)))
+}
+
+/// The command with its verbs in groups, for its help: clap has one list.
+pub(crate) fn in_groups(command: Command) -> Command {
+    let about = |name: &str| {
+        let verb = command.find_subcommand(name).and_then(Command::get_about).map(StyledStr::to_string);
+        format!("  {name:<12} {}\n", verb.unwrap_or_default())
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        format!("{title}:\n{}", names.iter().map(|name| about(name)).collect::<String>())
+    };
+    let groups: String = GROUPS.iter().map(group).collect();
+    let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    // Each verb's help has the common options that it uses.
+    let command = hidden(command, &COMMON)
+        .override_usage("cnitool <VERB> [OPTIONS]")
+        .before_help(groups.trim_end().to_owned())
+        .help_template("{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{all-args}{after-help}");
+    verbs.iter().fold(command, |command, name| command.mut_subcommand(name, |verb| verb.hide(true)))
+}
+
 /// The command with examples in its help.
 pub(crate) fn with_examples(command: Command) -> Command {
     EXAMPLES.iter().fold(command, |command, (verb, lines)| match *verb {
@@ -87,6 +156,43 @@ fn add(command: Command, lines: &[(&str, &str)]) -> Command {
     command.after_help(before.into_iter().chain([examples.trim_end().to_owned()]).collect::<Vec<_>>().join("\n\n"))
 }
 
+/// The sections at the end of each man page, in the language of man(7).
+const COMMON_SECTIONS: &str = r#".SH "EXIT STATUS"
+0: done. 1: the operation failed; stderr says why. 2: the command line is wrong. doctor: 3 after warnings, 4 after errors. 128 and a signal's
+number after that signal; an ADD was rolled back then.
+.SH ENVIRONMENT
+.TP
+NETCONFPATH
+As \-\-conf\-dir.
+.TP
+CNI_PATH
+As \-\-cni\-path.
+.TP
+CNI_IFNAME, CNI_ARGS, CAP_ARGS
+As \-\-ifname, \-\-args and \-\-cap\-args.
+.TP
+CNI_LOG
+Where calls are logged to: off, stderr, journal, file or an absolute path.
+.TP
+NO_COLOR
+No colours, if it is not empty.
+.SH FILES
+.TP
+/etc/cni/net.d
+Configurations of networks, .conflist and .conf, in the order of their names.
+.TP
+/opt/cni/bin
+Plugins.
+.TP
+/var/lib/cni
+The cache (results), and host\-local's addresses (networks).
+.TP
+/etc/cni/log
+One word: where calls of this node are logged to.
+.SH "SEE ALSO"
+https://www.cni.dev/docs/spec/
+"#;
+
 /// Writes a man page of the program and of each verb into a folder.
 pub(crate) fn write_pages(dir: &Path) -> anyhow::Result<()> {
     let made = || -> std::io::Result<()> {
@@ -99,7 +205,17 @@ pub(crate) fn write_pages(dir: &Path) -> anyhow::Result<()> {
                 std::fs::remove_file(entry.path())?;
             }
         }
-        clap_mangen::generate_to(args::grammar(), dir)
+        clap_mangen::generate_to(args::grammar(), dir)?;
+        for entry in std::fs::read_dir(dir)? {
+            let path = entry?.path();
+            let is_page =
+                path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("cnitool"));
+            if is_page && path.extension().is_some_and(|extension| extension == "1") {
+                let page = std::fs::read_to_string(&path)?.replace(".SH EXTRA\n", ".SH EXAMPLES\n");
+                std::fs::write(&path, format!("{}\n{COMMON_SECTIONS}", page.trim_end()))?;
+            }
+        }
+        Ok(())
     };
     made().with_context(|| format!("cannot write man pages into {}", dir.display()))
 }
@@ -107,7 +223,36 @@ pub(crate) fn write_pages(dir: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::ffi::OsString;
+
+    #[test]
+    fn the_help_has_each_verb_once() {
+        let grammar = args::grammar();
+        let visible = grammar.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let verbs: BTreeSet<&str> = visible.map(Command::get_name).collect();
+        let listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        assert_eq!((verbs.len(), verbs), (listed.len(), listed.into_iter().collect()));
+    }
+
+    /// A terminal of 80 columns and 40 rows.
+    #[test]
+    fn each_help_fits_a_screen() {
+        let mut found = Vec::new();
+        let verbs = ["", "ipam list", "ipam free", "ipam reserve", "ipam release"];
+        let verbs = verbs
+            .into_iter()
+            .chain(GROUPS.iter().flat_map(|(_, names)| *names).copied().filter(|name| *name != "help"));
+        for verb in verbs {
+            let words: Vec<OsString> =
+                ["cnitool"].into_iter().chain(verb.split_whitespace()).chain(["--help"]).map(OsString::from).collect();
+            let text = args::parse(&words).unwrap_err().to_string();
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            found.push((verb, text.lines().count(), widest));
+        }
+        found.retain(|(_, lines, columns)| *lines > 40 || *columns > 80);
+        assert!(found.is_empty(), "{found:?}");
+    }
 
     #[test]
     fn examples_are_command_lines() {

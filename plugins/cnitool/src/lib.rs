@@ -66,6 +66,9 @@ pub fn main() -> ExitCode {
     };
     let output = Output { is_json: cli.common.json };
     log::start(cli.common.verbose, output.is_json);
+    if needs_root(&cli.verb) && !nix::unistd::geteuid().is_root() {
+        tracing::warn!("this is not root: what an ordinary user cannot read or change is missing from what follows");
+    }
     let progress = working(&cli.verb).and_then(progress::begin);
     let outcome = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
         Ok(runtime) => runtime.block_on(until_signalled(&cli, output)),
@@ -106,6 +109,21 @@ fn working(verb: &Verb) -> Option<&'static str> {
         Verb::Install(_) => "install",
         _ => return None,
     })
+}
+
+/// Whether the verb looks at the node or changes it.
+fn needs_root(verb: &Verb) -> bool {
+    !matches!(
+        verb,
+        Verb::Validate(_)
+            | Verb::Version { .. }
+            | Verb::Install(_)
+            | Verb::Log(_)
+            | Verb::Schema { .. }
+            | Verb::Mark
+            | Verb::Completions { .. }
+            | Verb::Man { .. }
+    )
 }
 
 fn only_reads(verb: &Verb) -> bool {

@@ -14,9 +14,13 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Shows warnings and errors, and with `verbose` each call of a plugin; with `is_json` each as an object.
-pub(crate) fn start(verbose: bool, is_json: bool) {
-    let most = if verbose { Level::DEBUG } else { Level::WARN };
+/// Shows warnings and errors; of `verbose`, 1 shows each call of a plugin as well, and 2 all else; with `is_json` each as an object.
+pub(crate) fn start(verbose: u8, is_json: bool) {
+    let most = match verbose {
+        0 => Level::WARN,
+        1 => Level::DEBUG,
+        2.. => Level::TRACE,
+    };
     if let Err(error) = tracing::subscriber::set_global_default(Registry::default().with(Stderr { most, is_json })) {
         // If stderr is closed, the error cannot be reported.
         drop(writeln!(io::stderr(), "warning: nothing will be logged: {error}"));

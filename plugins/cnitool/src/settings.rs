@@ -124,12 +124,26 @@ impl Settings {
 
     /// The attachment that the arguments name.
     pub(crate) fn attachment(&self, target: &Target) -> anyhow::Result<Attachment> {
-        let netns = absolute(&target.netns)?;
+        let netns = self.namespace(&target.netns)?;
         let id = self.container_id.clone().unwrap_or_else(|| derived_id(&netns));
         let mut attachment = Attachment::new(&id, &self.ifname)?.netns(netns);
         attachment.args = parse_args(self.args.as_deref().unwrap_or_default())?;
         attachment.capability_args = parse_cap_args(self.cap_args.as_deref().unwrap_or_default())?;
         Ok(attachment)
+    }
+
+    /// The path of a namespace: of a file here, as with the reference; else, of a word without a `/`, that of `ip netns`, if that
+    /// has it or an attachment in the cache had it.
+    fn namespace(&self, word: &str) -> anyhow::Result<String> {
+        let here = absolute(word)?;
+        if word.contains('/') || Path::new(&here).exists() {
+            return Ok(here);
+        }
+        let named = format!("{NAMED}/{word}");
+        let had = |entry: &Cached| entry.attachment.netns == named;
+        let is_known = Path::new(&named).exists()
+            || self.runtime.cache().list(None).is_ok_and(|listing| listing.cached.iter().any(had));
+        Ok(if is_known { named } else { here })
     }
 
     /// The cached data of an attachment. Parameters that the caller left out are taken from it: plugins need the
@@ -151,6 +165,9 @@ impl Settings {
         Ok(self.container_id.as_deref().map(ContainerId::parse).transpose()?)
     }
 }
+
+/// The folder of `ip netns`.
+const NAMED: &str = "/run/netns";
 
 /// The log of calls, as for the plugins.
 fn call_log_setting() -> CallLog {

@@ -68,14 +68,25 @@ fn count(number: usize, what: &str) -> String {
 fn report(settings: &Settings, words: &[String]) -> anyhow::Result<Report> {
     let dir = &settings.conf_dir;
     if words.is_empty() {
-        let report = validate_folder(dir, crate::keys::ALL)?;
-        if report.sources.is_empty() {
-            bail!("no net configurations found in {}", dir.display());
-        }
-        return Ok(report);
+        return whole(dir);
+    }
+    if let [folder] = words
+        && folder.contains('/')
+        && Path::new(folder).is_dir()
+    {
+        return whole(Path::new(folder));
     }
     let sources = words.iter().map(|word| source(settings, word)).collect::<anyhow::Result<_>>()?;
     Ok(validate(sources, crate::keys::ALL))
+}
+
+/// All files of a folder.
+fn whole(dir: &Path) -> anyhow::Result<Report> {
+    let report = validate_folder(dir, crate::keys::ALL)?;
+    if report.sources.is_empty() {
+        bail!("no net configurations found in {}", dir.display());
+    }
+    Ok(report)
 }
 
 fn source(settings: &Settings, word: &str) -> anyhow::Result<Source> {

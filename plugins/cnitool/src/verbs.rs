@@ -6,8 +6,9 @@ use crate::attachments;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use crate::validate::Role;
+use anyhow::Context;
 use libcni::cni_spec::json::resembling;
-use libcni::cni_spec::{CniError, Code, PluginType};
+use libcni::cni_spec::{CniError, Code, ConfObject, PluginType};
 use libcni::{Attachment, AttachmentId, Cached, Error, Namespace, NetworkConf, PluginObject};
 use netops::link;
 use netops::{Kernel, Netns};
@@ -21,6 +22,7 @@ pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<
     let network = settings.network(&target.network)?;
     let attachment = settings.attachment(target)?;
     refuse_taken(settings, &network, &attachment)?;
+    refuse_missing(settings, &network)?;
     warn_of_unused(&network, &attachment);
     let result = settings.runtime.add(&network, &attachment).await?;
     let text = result.to_json(network.version()?)?;
@@ -69,6 +71,22 @@ fn refuse_taken(settings: &Settings, network: &NetworkConf, attachment: &Attachm
     Err(CniError::new(Code::EXISTS, msg).detail(details).into())
 }
 
+/// Refuses an ADD whose address plugin is not installed, before the first plugin runs: the DEL that would take the ADD back needs it,
+/// too.
+fn refuse_missing(settings: &Settings, network: &NetworkConf) -> anyhow::Result<()> {
+    for index in 0..network.plugins.len() {
+        let object = network.plugin_conf(index).and_then(|bytes| ConfObject::parse(&bytes).ok());
+        let of = object.as_ref().and_then(|object| object.plugin_type().ok());
+        let is_ours = of.is_some_and(|of| crate::keys::ALL.iter().any(|known| known.name == of));
+        let ipam = object.filter(|_| is_ours).and_then(|object| object.ipam_type().ok().flatten());
+        let Some(ipam) = ipam else { continue };
+        settings.runtime.plugin_path().find_executable(&ipam).with_context(|| {
+            format!("cannot add network {}: nothing was called, as an address plugin is missing", network.name)
+        })?;
+    }
+    Ok(())
+}
+
 pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let network = settings.network(&target.network)?;
     let mut attachment = settings.attachment(target)?;
@@ -106,8 +124,16 @@ pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<
             }
         }
     };
-    if let Some(cached) = &cached {
-        warn_of_other_namespace(cached, &attachment);
+    match &cached {
+        Some(cached) => warn_of_other_namespace(cached, &attachment),
+        None if !Path::new(&attachment.netns).exists() => tracing::warn!(
+            "neither the cache knows {}/{} in network {}, nor is there a namespace {}: DEL removes what the node has by these names",
+            attachment.id.container_id,
+            attachment.id.ifname,
+            network.name,
+            attachment.netns
+        ),
+        None => {}
     }
     Ok(settings.runtime.del(&network, &attachment).await?)
 }

@@ -64,8 +64,11 @@ fn each_verb_has_a_man_page_with_its_options_and_examples() {
     std::os::unix::fs::symlink(&elsewhere, dir.join("cnitool.1")).unwrap();
     write().ok();
     assert_eq!(tool.read("elsewhere"), "another's");
-    for (page, words) in [("cnitool", ["doctor", "cnitool validate"]), ("cnitool-gc", ["keep", "cnitool gc pods"])] {
+    for (page, words) in [("cnitool", ["doctor", "cnitool add pods"]), ("cnitool-gc", ["keep", "cnitool gc pods"])] {
         let text = tool.read(&format!("man1/{page}.1"));
+        for section in ["EXAMPLES", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES"] {
+            assert_eq!(text.matches(&format!(".SH {section}\n")).count(), 1, "{section}: {text}");
+        }
         assert!(text.contains(".SH OPTIONS") && words.iter().all(|word| text.contains(word)), "{text}");
     }
     let pages = tool.files("man1");

@@ -3,6 +3,7 @@
 use crate::tool::{GOOD, NETNS, Tool};
 use expect_test::expect;
 use std::io::Read;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -171,7 +172,7 @@ fn errors_go_to_stderr_with_1() {
         1
         stdout: 
         stderr: error: plugin type="bad" failed (add): not now
-          why. Left behind: DEL of plugin bad failed with the same error. The cache keeps the attachment as incomplete: DEL finishes it.
+          why. Left behind: DEL of plugin bad failed with the same error. The cache keeps the attachment as incomplete: call DEL once the cause is gone.
 
         1
         stdout: 
@@ -209,7 +210,63 @@ fn a_wrong_command_line_is_2_and_help_is_0() {
     let runs: [&[&str]; 4] = [&[], &["add", "net"], &["gc", "net", "--all", "--keep", "x"], &["nonsense"]];
     assert_eq!(runs.map(|words| tool.run(words).code), [2; 4]);
     let help = tool.run(&["--help"]).ok();
-    assert!(help.contains("Exit codes:") && help.contains("attachments"), "{help}");
+    assert!(help.contains("A container's network:") && help.contains("attachments"), "{help}");
+    let help = tool.run(&["add", "--help"]).ok();
+    assert!(help.contains("Exit codes:") && help.contains("--cap-args"), "{help}");
+    // Only the options that a verb uses.
+    assert!(!tool.run(&["show", "--help"]).ok().contains("--cap-args"));
+    assert!(tool.run(&["shwo"]).stderr.contains("'show'"));
+}
+
+#[test]
+fn a_namespace_is_named_as_ip_netns_names_it() {
+    let tool = Tool::new();
+    // /run of this test alone. Once the namespace is gone, the cache knows the name.
+    let script = "mount -t tmpfs tmpfs /run && mkdir /run/netns && touch /run/netns/e1
+        $1 --cache-dir $2 add net e1 --container-id c1 && rm /run/netns/e1 && $1 --cache-dir $2 del net e1 --container-id c1";
+    let cache = tool.path("cache");
+    let mut command = tool.on_path(Path::new("unshare"));
+    command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_cnitool")]).arg(cache);
+    tool.ended(&mut command).ok();
+    let log = tool.log();
+    assert!(log.contains("ADD c1 eth0 /run/netns/e1") && log.contains("DEL c1 eth0"), "{log}");
+    assert_eq!(tool.files("cache/results"), [""; 0]);
+}
+
+#[test]
+fn del_of_what_never_was_says_so() {
+    let tool = Tool::new();
+    let ended = tool.run(&["del", "net", "/run/netns/never", "--container-id", "c9"]);
+    assert_eq!(ended.code, 0);
+    assert!(
+        ended.stderr.contains("neither the cache knows c9/eth0 in network net, nor is there a namespace"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_missing_address_plugin_is_found_before_any_plugin_runs() {
+    let tool = Tool::new();
+    tool.plugin("bridge", "echo bridge >> \"$dir/../log\"");
+    tool.write(
+        "net.d/b.conflist",
+        r#"{"cniVersion":"1.1.0","name":"b","plugins":[{"type":"bridge","ipam":{"type":"absent"}}]}"#,
+    );
+    let ended = tool.run(&["add", "b", NETNS]);
+    assert!(
+        ended.code == 1 && ended.stderr.contains("nothing was called, as an address plugin is missing"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(tool.log(), "");
+}
+
+#[test]
+fn a_folder_is_validated_as_the_usual_one() {
+    let tool = Tool::new();
+    let folder = tool.path("net.d").display().to_string();
+    assert_eq!(tool.run(&["validate", &folder]).stdout, tool.run(&["validate"]).stdout);
 }
 
 #[test]

@@ -305,7 +305,10 @@ pub fn address_changes(
         }
         if !force {
             let msg = format!("cannot add gateway {} to {link}: it has address {} already", gateway.net, address.net);
-            return Err(CniError::new(Code::EXISTS, msg).detail("Set forceAddress to have it replaced."));
+            return Err(CniError::new(Code::EXISTS, msg).detail(
+                "If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it \
+                 replaced.",
+            ));
         }
         changes.delete.push(address.net);
     }

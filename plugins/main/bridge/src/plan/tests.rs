@@ -330,7 +330,7 @@ fn addresses_in_the_way_of_a_gateway() {
         &["10.1.0.1/24"],
         false,
         &expect![[r#"
-        code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.1.0.1/16 already; Set forceAddress to have it replaced.
+        code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.1.0.1/16 already; If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced.
     "#]],
     );
     address_check(
@@ -338,7 +338,7 @@ fn addresses_in_the_way_of_a_gateway() {
         &["10.1.0.1/24"],
         false,
         &expect![[r#"
-        code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.9.0.1/16 already; Set forceAddress to have it replaced.
+        code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.9.0.1/16 already; If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced.
     "#]],
     );
     address_check(
@@ -370,7 +370,7 @@ fn addresses_in_the_way_of_a_gateway() {
         &["fd00::1/64"],
         false,
         &expect![[r#"
-        code 103: cannot add gateway fd00::1/64 to br0: it has address fd00::9/48 already; Set forceAddress to have it replaced.
+        code 103: cannot add gateway fd00::1/64 to br0: it has address fd00::9/48 already; If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced.
     "#]],
     );
     address_check(
