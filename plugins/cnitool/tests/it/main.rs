@@ -11,6 +11,7 @@ mod ipam;
 mod keys;
 mod log;
 mod metrics;
+mod monitoring;
 mod schema;
 mod terminal;
 mod tool;
