@@ -55,7 +55,7 @@ async fn answer(plugin: &dyn Erased, call: &Call) -> Reply {
 }
 
 /// The reply to VERSION: cniVersion is that of the input, if it has one (SPEC 5, Version).
-fn version_text(versions: &[SpecVersion], input: &[u8]) -> String {
+pub(crate) fn version_text(versions: &[SpecVersion], input: &[u8]) -> String {
     let asked = conf::find_version_text(input).filter(|text| version::parse_number(text).is_ok());
     let asked = asked.as_deref().unwrap_or(SpecVersion::LATEST.as_str());
     let quoted: Vec<String> = versions.iter().map(|version| format!("\"{version}\"")).collect();
@@ -220,7 +220,7 @@ fn for_removal(
 }
 
 /// The version gate: the config's version must be one of the plugin's, and the version must have the verb.
-fn gate_version(command: Command, text: &str, supported: &[SpecVersion]) -> Result<SpecVersion, CniError> {
+pub(crate) fn gate_version(command: Command, text: &str, supported: &[SpecVersion]) -> Result<SpecVersion, CniError> {
     let needed = match command {
         Command::Check => Some(SpecVersion::V0_4_0),
         Command::Gc | Command::Status => Some(SpecVersion::V1_1_0),

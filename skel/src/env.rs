@@ -100,6 +100,12 @@ impl Environment {
         words.filter_map(|word| word.parse().ok()).next()
     }
 
+    /// The question of a VERSION call ([`crate::question`]).
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+    pub(crate) fn find_question() -> Option<String> {
+        env::var(crate::question::VARIABLE).ok()
+    }
+
     /// A variable of the log of calls, if it is set and UTF-8.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     pub(crate) fn find_log(variable: LogVariable) -> Option<String> {

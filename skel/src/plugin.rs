@@ -4,6 +4,7 @@ use crate::call::Call;
 use crate::dispatch::dispatch;
 use crate::erased::Of;
 use crate::event_loop::EventLoop;
+use crate::preview::Preview;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 use cni_spec::{AddResult, CniError, FromAnyConf, FromConf, Repair, Repaired, SpecVersion};
@@ -47,6 +48,15 @@ pub trait Plugin: 'static {
     /// # Errors
     /// All objects that could not be removed, in one error. An object that is gone already is no error.
     fn del(request: &DelRequest<Self::Removal>) -> impl Future<Output = Result<(), CniError>>;
+
+    /// What ADD would do, for `cnitool plan` ([`crate::question`]). Changes nothing; the namespace is open, but what plugins before
+    /// this one make is not there yet: it is in prevResult only. The default says nothing.
+    ///
+    /// # Errors
+    /// The errors that ADD would report before it changes anything.
+    fn preview(_request: &AddRequest<Self::Conf>) -> Result<Option<Preview>, CniError> {
+        Ok(None)
+    }
 
     /// Compares the node with what ADD made.
     ///

@@ -4,6 +4,7 @@ use crate::call::Call;
 use crate::interrupt;
 use crate::log;
 use crate::plugin::{self, Entry, Plugin};
+use crate::question;
 use crate::record;
 use crate::reply::Reply;
 use crate::take_back;
@@ -27,7 +28,11 @@ pub fn main<P: Plugin>(release: &str) -> ExitCode {
     impl<P: Plugin> Only<P> {
         const ENTRIES: &'static [Entry] = &[Entry::of::<P>()];
     }
-    serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES, P::NAME, release).into()
+    // For plugins of other projects. The suite's own executable has no answers: `cnitool` has its parsers.
+    match question::reply::<P>(&Call::of_process(Only::<P>::ENTRIES)) {
+        Some(answer) => answer.send().into(),
+        None => serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES, P::NAME, release).into(),
+    }
 }
 
 /// Runs the plugin whose name is this executable's file name, as busybox does; `cnv-bridge` and `bridge-1.2` are names

@@ -3,7 +3,7 @@
 use interface::{check::differs, failed, pod::open_kernel};
 use netops::route::{self, Route};
 use skel::cni_spec::{AddResult, CniError, ConfObject, FromConf};
-use skel::{AddRequest, CheckRequest, DelRequest, Plugin};
+use skel::{AddRequest, CheckRequest, DelRequest, Plugin, Preview, Shown};
 
 #[derive(serde::Deserialize)]
 struct EgressMtu {
@@ -25,14 +25,21 @@ impl Plugin for EgressMtu {
     type Removal = ();
 
     async fn add(request: &AddRequest<Self>) -> Result<AddResult, CniError> {
-        let mtu = request.conf.own.mtu;
-        let mut result = request.conf.get_prev_result()?;
+        let plan = Self::preview(request)?;
         let net = open_kernel(&request.netns)?;
         let old = route::list_default(&net, request.attachment.ifname.as_str()).map_err(failed)?;
-        let new: Vec<Route> = old.iter().map(|old| Route { mtu_bytes: Some(mtu), ..old.clone() }).collect();
+        let new: Vec<_> = old.iter().map(|it| Route { mtu_bytes: Some(request.conf.own.mtu), ..it.clone() }).collect();
         route::replace(&net, &old, &new).map_err(failed)?;
-        result.routes.iter_mut().filter(|route| route.is_default()).for_each(|route| route.mtu = mtu);
-        Ok(result)
+        Ok(plan.unwrap_or_default().result)
+    }
+
+    fn preview(request: &AddRequest<Self>) -> Result<Option<Preview>, CniError> {
+        let mut plan = Preview { result: request.conf.get_prev_result()?, ..Preview::default() };
+        for route in plan.result.routes.iter_mut().filter(|route| route.is_default()) {
+            route.mtu = request.conf.own.mtu;
+            plan.steps.push(Shown::new(format!("ip route change {} mtu {}", route.dst, route.mtu)));
+        }
+        Ok(Some(plan))
     }
 
     async fn check(request: &CheckRequest<Self>) -> Result<(), CniError> {
@@ -43,10 +50,8 @@ impl Plugin for EgressMtu {
         wrong.map_or(Ok(()), |route| Err(differs(format!("route {route}"), format!("its MTU is not {mtu}"))))
     }
 
-    // The routes end with the interface, which the plugin before this one removes. Nothing else is kept: GC and
-    // STATUS have their default bodies.
     async fn del(_: &DelRequest<()>) -> Result<(), CniError> {
-        Ok(())
+        Ok(()) // all that ADD changes are routes of an interface, and the plugin before this one removes that
     }
 }
 

@@ -6,7 +6,7 @@ use expect_test::expect;
 use libcni::cni_spec::{AddResult, PluginType};
 use libcni::{Attachment, Error, NetworkConf, Runtime};
 use serde_json::{Value, json};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use testns::{Container, Node, Subject, Verb};
 
 const CONFLIST: &str = include_str!("../10-pods.conflist");
@@ -189,8 +189,67 @@ fn the_readme_shows_the_plugin_and_the_conflist() {
     };
     assert_eq!(blocks("json"), [CONFLIST]);
     let shown = blocks("rust");
-    assert_eq!(shown.len(), 3);
+    assert_eq!(shown.len(), 4);
     for block in shown {
         assert!(include_str!("../src/main.rs").contains(&block), "the plugin is another one:\n{block}");
     }
+}
+
+/// The output of cnitool for a network of bridge and this plugin with keys `own`.
+fn cnitool(node: &Node, own: &Value, words: &[&str]) -> String {
+    let mut network: Value = serde_json::from_str(CONFLIST).unwrap();
+    network["plugins"][1] = own.clone();
+    let file = node.work_dir().join("10-pods.conflist");
+    std::fs::write(&file, serde_json::to_string_pretty(&network).unwrap()).unwrap();
+    let mut command = std::process::Command::new(testns::cnitool());
+    command.env("CNI_PATH", node.bin_dir()).env("NETCONFPATH", node.work_dir()).args(words);
+    let output = command.output().unwrap();
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+#[test]
+fn validate_shows_faults_of_the_plugins_keys_at_their_place() {
+    let (node, _) = node();
+    let validate = |own: Value| cnitool(&node, &own, &["validate", "pods"]);
+    let wrong = validate(json!({"type": "egress-mtu", "mtu": 70000}));
+    assert!(wrong.contains("key mtu = 70000: expected a whole number from 1280 to 65535"), "{wrong}");
+    assert!(wrong.contains("\"mtu\": 70000"), "the line: {wrong}");
+    let misspelt = validate(json!({"type": "egress-mtu", "mtuu": 1420}));
+    assert!(misspelt.contains("Did you mean mtu?"), "{misspelt}");
+    let right = validate(json!({"type": "egress-mtu", "mtu": 1420}));
+    assert!(right.contains("pods: no errors") && !right.contains("not checked"), "{right}");
+    // A plugin that does not know the question is asked for its versions only.
+    let script = "#!/bin/sh\necho '{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.1.0\"]}'\n";
+    std::fs::remove_file(node.bin_dir().join("egress-mtu")).unwrap();
+    std::fs::write(node.bin_dir().join("egress-mtu"), script).unwrap();
+    std::fs::set_permissions(node.bin_dir().join("egress-mtu"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let silent = validate(json!({"type": "egress-mtu", "mtu": 70000}));
+    assert!(silent.contains("its keys are not checked") && silent.contains("pods: no errors"), "{silent}");
+}
+
+#[test]
+fn plan_shows_the_plugins_steps_and_changes_nothing() {
+    let (node, _) = node();
+    let pod = node.container();
+    let netns = pod.namespace().path().to_str().unwrap();
+    let own = json!({"type": "egress-mtu", "mtu": 1420});
+    let plan = cnitool(&node, &own, &["plan", "pods", netns]);
+    assert!(plan.contains("+ ip route change 0.0.0.0/0 mtu 1420"), "{plan}");
+    assert!(plan.contains("route to 0.0.0.0/0 by 10.88.0.1"), "the result: {plan}");
+    let plan = cnitool(&node, &json!({"type": "egress-mtu", "mtu": 1}), &["plan", "pods", netns]);
+    assert!(plan.contains("ADD would fail at plugin egress-mtu"), "{plan}");
+    node.assert_as_before();
+    assert!(pod.namespace().find_link("eth0").is_none());
+}
+
+/// The variable of questions belongs to VERSION alone: a runtime whose environment has it calls the same verbs.
+#[test]
+fn a_question_is_part_of_no_other_verb() {
+    let (node, _) = node();
+    let pod = node.container();
+    let own = json!({"cniVersion": "1.1.0", "name": "pods", "type": "egress-mtu", "mtu": 1420});
+    let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "lo"}]});
+    let call = testns::Call::new(Verb::Add, own, pod.attachment_as("lo")).prev_result(&prev);
+    let result = call.variable("CNI_ASK", "plan").run(&node).ok();
+    assert!(result.get("answer").is_none(), "{result}");
 }

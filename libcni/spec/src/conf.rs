@@ -37,7 +37,7 @@ pub struct Misspelt {
     /// The key's path, `ipam.subnt`.
     pub path: String,
     /// The known key, without its path.
-    pub meant: &'static str,
+    pub meant: String,
 }
 
 impl fmt::Display for Misspelt {
@@ -168,7 +168,7 @@ impl ConfObject {
     pub fn misspelt(&self) -> Vec<Misspelt> {
         let resembling = |ignored: &Ignored| {
             let elsewhere = if ignored.path == ignored.key { COMMON_KEYS } else { &[] };
-            ignored.meant(elsewhere).map(|meant| Misspelt { path: ignored.path.clone(), meant })
+            ignored.meant(elsewhere).map(|meant| Misspelt { path: ignored.path.clone(), meant: meant.to_owned() })
         };
         self.ignored.borrow().iter().filter_map(resembling).take(MISSPELT_MAX).collect()
     }

@@ -189,6 +189,12 @@ macro_rules! plugin {
                 $crate::drive::del::<$Plugin>(request).await
             }
 
+            fn preview(
+                request: &$crate::skel::AddRequest<Self::Conf>,
+            ) -> Result<Option<$crate::skel::Preview>, $crate::skel::cni_spec::CniError> {
+                $crate::drive::preview::<$Plugin>(request).map(Some)
+            }
+
             async fn check(
                 request: &$crate::skel::CheckRequest<Self::Conf>,
             ) -> Result<(), $crate::skel::cni_spec::CniError> {

@@ -5,6 +5,7 @@
 
 mod about;
 mod args;
+mod asked;
 mod attachments;
 mod calls;
 mod completing;
@@ -179,7 +180,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
     match &cli.verb {
         Verb::Doctor(words) => return doctor::verb::run(&settings, words, output).await,
         Verb::Add(target) => verbs::add(&settings, target).await,
-        Verb::Plan(target) => return planning::run(&settings, target, output),
+        Verb::Plan(target) => return planning::run(&settings, target, output).await,
         Verb::Check(target) => verbs::check(&settings, target).await,
         Verb::Del(target) => verbs::del(&settings, target).await,
         Verb::Forget(target) => gc::forget(&settings, target).await,

@@ -11,12 +11,12 @@ use libcni::cni_spec::{AddResult, CniError, PluginType, SpecVersion};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-pub(crate) fn run(settings: &Settings, target: &Target, output: Output) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(settings: &Settings, target: &Target, output: Output) -> anyhow::Result<ExitCode> {
     let network = settings.network(&target.network)?;
     let attachment = settings.attachment(target)?;
     let version = network.version()?;
     verbs::warn_of_unused(&network, &attachment);
-    let plan = preview::plan(&settings.runtime, &network, &attachment)?;
+    let plan = preview::plan(&settings.runtime, &network, &attachment).await?;
     match output.is_json {
         true => output.json(&json(&network.name, &attachment, &plan, version)?)?,
         false => show::print(&[tree(&network.name, &attachment, &plan)])?,
@@ -44,7 +44,9 @@ fn of_plugin(plan: &PluginPlan) -> Branch {
     branch.with(match &plan.outcome {
         Outcome::Steps(preview) => of_preview(preview),
         Outcome::Fails(error) => of_error(error),
-        Outcome::OtherMake => vec![Branch::new(Tone::Warning, "not part of this suite: what it does is not known")],
+        Outcome::OtherMake => {
+            vec![Branch::new(Tone::Warning, "not part of this suite, and it does not say what it would do")]
+        }
         Outcome::Silent => vec![Branch::new(Tone::Warning, "it does not say what it would do")],
         Outcome::NotReached => vec![Branch::new(Tone::Warning, "depends on the plugins before it")],
     })
@@ -91,8 +93,7 @@ fn json(network: &str, attachment: &Attachment, plan: &NetworkPlan, version: Spe
             Outcome::Steps(preview) => {
                 let Preview { steps, unknown, .. } = &**preview;
                 value["unknown"] = json!(unknown);
-                let step = |step: &Shown| json!({ "text": step.text, "so": step.is_so, "compared": step.is_compared });
-                ("steps", steps.iter().map(step).collect())
+                ("steps", steps.iter().map(Shown::to_value).collect())
             }
             Outcome::Fails(error) => {
                 ("error", json!({ "code": error.code.0, "msg": error.msg, "details": error.details }))

@@ -12,11 +12,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::asked::ask;
 use crate::validate::executables::is_of_this_suite;
+use cni_spec::exec::CallEnv;
 use cni_spec::{AddResult, CniError, Command, PluginType};
 use libcni::{Attachment, Error, NetworkConf, Runtime};
 use skel::Call;
 use skel::env::Environment;
+use skel::question::{Answer, Question};
 
 /// What ADD of a network would do.
 #[derive(Debug, Clone)]
@@ -45,7 +48,7 @@ pub(crate) enum Outcome {
     Steps(Box<Preview>),
     /// ADD would fail, before it changes anything.
     Fails(CniError),
-    /// Nothing: the executable is of another make.
+    /// Nothing: the plugin is of another project and does not say.
     OtherMake,
     /// Nothing: this suite's plugin does not say.
     Silent,
@@ -68,7 +71,11 @@ impl NetworkPlan {
 ///
 /// # Errors
 /// Errors with which ADD fails before it calls a plugin: an unknown version, an executable that is not found.
-pub(crate) fn plan(runtime: &Runtime, network: &NetworkConf, attachment: &Attachment) -> Result<NetworkPlan, Error> {
+pub(crate) async fn plan(
+    runtime: &Runtime,
+    network: &NetworkConf,
+    attachment: &Attachment,
+) -> Result<NetworkPlan, Error> {
     let version = network.version()?;
     network.network_name()?;
     let executables = runtime.find_executables(network)?;
@@ -83,7 +90,11 @@ pub(crate) fn plan(runtime: &Runtime, network: &NetworkConf, attachment: &Attach
             Err(error) => Outcome::Fails(error),
             Ok(prev) => {
                 let stdin = network.add_request(index, attachment, prev.as_deref()).unwrap_or_default();
-                of_plugin(runtime, &makes, &plugin.plugin_type, &executable, &call(runtime, attachment, stdin))
+                if makes.is_ours(&executable) {
+                    of_plugin(runtime, &makes, &plugin.plugin_type, &call(runtime, attachment, stdin))
+                } else {
+                    of_another_project(runtime, attachment, &executable, &stdin).await
+                }
             }
         };
         match &outcome {
@@ -109,10 +120,23 @@ fn call(runtime: &Runtime, attachment: &Attachment, stdin: Vec<u8>) -> Call {
     Call::given(env, Rc::from(stdin))
 }
 
-fn of_plugin(runtime: &Runtime, makes: &Makes, plugin: &PluginType, executable: &Path, call: &Call) -> Outcome {
-    if !makes.is_ours(executable) {
-        return Outcome::OtherMake;
+async fn of_another_project(runtime: &Runtime, attachment: &Attachment, executable: &Path, stdin: &[u8]) -> Outcome {
+    let env = CallEnv {
+        container_id: attachment.id.container_id.to_string(),
+        netns: attachment.netns.clone(),
+        ifname: attachment.id.ifname.to_string(),
+        args: attachment.args.to_string(),
+        path: runtime.plugin_path().clone(),
+        more: Vec::new(),
+    };
+    match ask(executable, Question::Plan, &env, stdin).await {
+        Some(Answer { error: Some(error), .. }) => Outcome::Fails(error),
+        Some(Answer { plan: Some(preview), .. }) => Outcome::Steps(Box::new(preview)),
+        Some(_) | None => Outcome::OtherMake,
     }
+}
+
+fn of_plugin(runtime: &Runtime, makes: &Makes, plugin: &PluginType, call: &Call) -> Outcome {
     let Some(foresee) = table::find(plugin.as_str()) else { return Outcome::Silent };
     let is_our_ipam = |ipam: &PluginType| runtime.plugin_path().find_executable(ipam).map(|path| makes.is_ours(&path));
     match foresee(call, &is_our_ipam) {

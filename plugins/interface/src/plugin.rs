@@ -300,6 +300,12 @@ macro_rules! plugin {
                 $crate::detach::del::<$Plugin>(request).await
             }
 
+            fn preview(
+                request: &$crate::skel::AddRequest<Self::Conf>,
+            ) -> Result<Option<$crate::skel::Preview>, $crate::skel::cni_spec::CniError> {
+                $crate::preview::alone::<$Plugin>(request)
+            }
+
             async fn check(
                 request: &$crate::skel::CheckRequest<Self::Conf>,
             ) -> Result<(), $crate::skel::cni_spec::CniError> {

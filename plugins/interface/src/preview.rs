@@ -11,27 +11,7 @@ use crate::plan::{Plan, Side, Step};
 use crate::plugin::{Call, InterfacePlugin, OwnStep, Verb};
 use crate::pod::Pod;
 
-/// What an ADD would do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Preview {
-    /// The steps, in order.
-    pub steps: Vec<Shown>,
-    /// The result, as far as it is known before: Ethernet addresses that are not asked for are missing.
-    pub result: AddResult,
-    /// The facts that only ADD can know, a sentence each.
-    pub unknown: Vec<String>,
-}
-
-/// A step of an ADD.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
-    /// The step as a command of `ip`, `bridge`, `sysctl`, `tc`, `iptables` or `nft`, or a sentence.
-    pub text: String,
-    /// The node is so already: ADD would change nothing here.
-    pub is_so: bool,
-    /// CHECK compares the node with it.
-    pub is_compared: bool,
-}
+pub use skel::preview::{Preview, Shown};
 
 /// The addresses that ADD would get, as far as they are known before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,38 +22,6 @@ pub enum Lease {
     Known(Box<AddResult>),
     /// Only the address plugin's ADD knows the addresses.
     Unknown,
-}
-
-impl Shown {
-    /// A step to be made, which CHECK compares.
-    #[must_use]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_so: false, is_compared: true }
-    }
-
-    /// The same step where the node is so already.
-    #[must_use]
-    pub fn so_if(self, is_so: bool) -> Self {
-        Self { is_so, ..self }
-    }
-
-    /// The same step if CHECK does not look for it.
-    #[must_use]
-    pub fn uncompared(self) -> Self {
-        Self { is_compared: false, ..self }
-    }
-}
-
-impl Preview {
-    /// Adds a step.
-    pub fn push(&mut self, step: Shown) {
-        self.steps.push(step);
-    }
-
-    /// Adds a step that CHECK compares, as text.
-    pub fn step(&mut self, text: impl Into<String>) {
-        self.push(Shown::new(text));
-    }
 }
 
 /// What [`crate::attach::add`] would do.
@@ -128,6 +76,15 @@ pub fn preview<P: InterfacePlugin>(
     drop(look);
     preview.steps = steps;
     Ok(preview)
+}
+
+/// [`preview`] of a plugin that does not know the address plugins of this suite: `skel::Plugin::preview`.
+///
+/// # Errors
+/// As [`preview`].
+pub fn alone<P: InterfacePlugin>(request: &AddRequest<P::Conf>) -> Result<Option<Preview>, CniError> {
+    let lease = || if request.conf.ipam.is_some() { Lease::Unknown } else { Lease::None };
+    preview::<P>(request, &mut || Ok(lease())).map(Some)
 }
 
 /// Refuses an interface name that an earlier plugin of the list would have given.

@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
+use cni_spec::exec::CallEnv;
 use cni_spec::{PluginType, SUITE_MARK, json};
 use futures::stream::{self, StreamExt};
-use libcni::Runtime;
+use libcni::{NetworkConf, Runtime};
+use skel::question::Question;
 
+use crate::asked::ask;
 use crate::validate::Report;
 use crate::validate::finding::{Finding, Level, Notes, join};
-use crate::validate::known::Known;
-use crate::validate::network::{base, is_guess};
+use crate::validate::known::{self, Known};
+use crate::validate::network::{base, is_guess, refused};
 
 /// Whether a file is an executable of this suite: it has the suite's mark among its bytes.
 ///
@@ -27,10 +30,11 @@ const ASKED_MAX: usize = 16;
 /// A place in a file that names a plugin.
 struct Named<'a> {
     file: usize,
+    /// The plugin's place in the network's list.
+    index: usize,
     key: String,
     plugin: PluginType,
-    /// The network's `cniVersion`.
-    version: &'a str,
+    network: &'a NetworkConf,
 }
 
 fn named(report: &Report) -> Vec<Named<'_>> {
@@ -41,9 +45,10 @@ fn named(report: &Report) -> Vec<Named<'_>> {
             let base = base(source, index);
             let at = |key, plugin| Named {
                 file: network.file,
+                index,
                 key: join(&base, key),
                 plugin,
-                version: network.conf.cni_version.as_str(),
+                network: &network.conf,
             };
             all.push(at("type", plugin.plugin_type.clone()));
             let ipam = network.conf.plugin_conf(index).and_then(|bytes| json::parse(&bytes).ok());
@@ -54,17 +59,37 @@ fn named(report: &Report) -> Vec<Named<'_>> {
     all
 }
 
-/// Asks each plugin of all networks once for its versions, and adds what is wrong to the report.
+/// Asks each plugin of all networks once for its versions, and those that `known` lacks for faults of their keys; adds what is
+/// wrong to the report.
 pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {
     let named = named(report);
     let plugins: BTreeSet<&PluginType> = named.iter().map(|named| &named.plugin).collect();
     let asked = plugins.into_iter().map(async |plugin| (plugin, runtime.version(plugin).await));
     let answers: BTreeMap<_, _> = stream::iter(asked).buffer_unordered(ASKED_MAX).collect().await;
     let mut notes: BTreeMap<usize, Notes<'_>> = BTreeMap::new();
-    for Named { file, key, plugin, version } in &named {
+    let mut answered = BTreeSet::new();
+    // Plugins that do not know the question are not asked again.
+    let mut silent = BTreeSet::new();
+    for Named { file, index, key, plugin, network } in &named {
+        let version = network.cni_version.as_str();
         let notes = notes.entry(*file).or_insert_with(|| Notes::new(*file, &report.sources[*file]));
         match &answers[plugin] {
-            Ok(info) if info.supports(version) => (),
+            Ok(info) if info.supports(version) => {
+                let is_known = known::find(known, plugin.as_str()).is_some();
+                let Some(bytes) = network.plugin_conf(*index).filter(|_| !is_known && !silent.contains(plugin)) else {
+                    continue;
+                };
+                let Ok(executable) = runtime.plugin_path().find_executable(plugin) else { continue };
+                let env = CallEnv { path: runtime.plugin_path().clone(), ..CallEnv::default() };
+                let Some(answer) = ask(&executable, Question::Keys, &env, &bytes).await else {
+                    silent.insert(plugin);
+                    continue;
+                };
+                answered.insert((*file, key.clone()));
+                let has_more = !network.plugins[*index].capabilities.is_empty();
+                let base = base(&report.sources[*file], *index);
+                refused(&base, "", (answer.error, &answer.misspelt), has_more, notes);
+            }
             Ok(info) => {
                 let version = if version.is_empty() { "0.1.0" } else { version };
                 let text = format!("plugin {plugin} does not speak cniVersion {version}");
@@ -84,6 +109,8 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {
     let findings: Vec<Finding> = notes.into_values().flat_map(Notes::into_findings).collect();
     // A guess is not needed where the executable has been looked for.
     let certain: BTreeSet<(usize, &str)> = findings.iter().map(|sure| (sure.file, sure.key.as_str())).collect();
-    report.findings.retain(|one| !is_guess(one) || !certain.contains(&(one.file, one.key.as_str())));
+    let is_certain = |one: &Finding| certain.contains(&(one.file, one.key.as_str()));
+    let is_answered = |one: &Finding| answered.contains(&(one.file, one.key.clone()));
+    report.findings.retain(|one| !is_guess(one) || !is_certain(one) && !is_answered(one));
     report.extend(findings);
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use call_log::Sink;
-use cni_spec::{ConfObject, SpecVersion, json};
+use cni_spec::conf::Misspelt;
+use cni_spec::{CniError, ConfObject, SpecVersion, json};
 use libcni::NetworkConf;
 use libcni::conflist::NO_PLUGINS;
 use serde::de::IgnoredAny;
@@ -221,12 +222,23 @@ fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Kn
         let text = format!("key {key} = {value}: {message}");
         notes.value(Level::Warning, &join(base, &key), text);
     }
-    if let Err(mut error) = parsed {
-        for misspelt in object.misspelt() {
+    let part = if plugin.role == Role::Address { "ipam" } else { "" };
+    refused(base, part, (parsed.err(), &object.misspelt()), has_more, notes);
+}
+
+/// What a parser says of a plugin's object: the error with which it refuses it, and the misspelt keys.
+pub(crate) fn refused(
+    base: &str,
+    part: &str,
+    (error, misspelt): (Option<CniError>, &[Misspelt]),
+    has_more: bool,
+    notes: &mut Notes<'_>,
+) {
+    if let Some(mut error) = error {
+        for misspelt in misspelt {
             // A misspelt key has a separate finding.
             error.details = error.details.replace(&misspelt.to_string(), "").trim().to_owned();
         }
-        let part = if plugin.role == Role::Address { "ipam" } else { "" };
         let is_missing = error.key().is_none();
         let finding = notes.error(base, part, &error);
         if has_more && is_missing {
@@ -234,7 +246,7 @@ fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Kn
             finding.message = format!("{}, unless a runtime gives it", finding.message);
         }
     }
-    for misspelt in object.misspelt() {
+    for misspelt in misspelt {
         let text = format!("key {} is unknown and is ignored", misspelt.path);
         notes.key(Level::Warning, &join(base, &misspelt.path), text).help = format!("Did you mean {}?", misspelt.meant);
     }
