@@ -11,3 +11,9 @@ pub mod kinds;
 pub mod scenes;
 
 pub mod shared;
+
+pub mod iptables;
+
+pub mod firewall;
+pub mod host_device;
+pub mod portmap;

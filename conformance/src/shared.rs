@@ -1,4 +1,4 @@
-//! What the containers of a node share, and DEL leaves on purpose.
+//! What the containers of a node share, and DEL leaves on purpose; operations of `libcni` from a test.
 
 use testns::Node;
 
@@ -43,4 +43,13 @@ pub fn is_empty_store(line: &str) -> bool {
     line.starts_with("+ folder /var/lib/cni/networks")
         || line.contains(" /run/cni")
         || (line.contains("file /var/lib/cni/networks/net/") && names.iter().any(|name| line.contains(name)))
+}
+
+/// Runs an operation of our library to its end.
+///
+/// # Panics
+/// No event loop can be made.
+pub fn wait<T>(operation: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(operation)
 }

@@ -1,37 +1,18 @@
 //! The host-device plugin: a veth whose other end is elsewhere stands for the hardware.
 
 mod bounds;
-mod faults;
 mod names;
 mod restore;
 mod select;
 mod trust;
 
-use crate::configs::{Attached, drop_empty_dns, normalised, v4, with};
+use crate::configs::{Attached, drop_empty_dns, normalised, with};
 use crate::subjects::{node, ours, reference_or_skip, same};
+use conformance::host_device::{RECORDS, assert_home, config, device, may_stay, records};
 use serde_json::{Value, json};
 use std::process::Command;
 use testns::trace::Syscall;
 use testns::{Attachment, Call, Container, Namespace, Node, Remains, Verb};
-
-const RECORDS: &str = "/run/cni/host-device";
-
-fn config(own: Value) -> Value {
-    let base = json!({"cniVersion": "1.0.0", "name": "net", "type": "host-device", "device": "dev1", "ipam": v4()});
-    with(base, own)
-}
-
-/// The device, in use: up, with an address of each family and an MTU of its own; and what is at its other end.
-fn device(node: &Node) -> Namespace {
-    let beyond = node.remote("beyond");
-    node.host().add_veth("dev1", &beyond, "near");
-    node.host().set_mtu("dev1", 1400);
-    node.host().add_address("dev1", "192.0.2.1/24");
-    node.host().add_address("dev1", "fd01::1/64");
-    node.host().wait_until_settled("dev1");
-    node.remember();
-    beyond
-}
 
 fn ip(namespace: &Namespace, words: &str) {
     let run = || Command::new("ip").args(words.split(' ')).status().expect("run ip");
@@ -42,29 +23,6 @@ fn ip(namespace: &Namespace, words: &str) {
 fn return_to_host(pod: &Container, name: &str) {
     let host = nix::unistd::gettid();
     ip(pod.namespace(), &format!("link set {name} netns {host}"));
-}
-
-/// Checks that the device is on the host with all that it had, and that no record is left.
-#[track_caller]
-fn assert_home(node: &Node, point: &str) {
-    let changes = node.changes();
-    let left: Vec<_> = changes.lines().filter(|line| !may_stay(line)).collect();
-    assert!(left.is_empty(), "{point}:\n{}", left.join("\n"));
-    assert_eq!(records(), Vec::<String>::new(), "{point}");
-}
-
-fn may_stay(line: &str) -> bool {
-    // The kernel's own addresses and routes come with the carrier; the store's own files and the folder of records stay.
-    line.contains("/var/lib/cni")
-        || line.contains("/run/cni")
-        || line.contains("folder /run/mount")
-        || line.contains(" fe80::")
-        || line.contains(" route ") && line.contains("::") && line.contains(" table 255 ")
-}
-
-fn records() -> Vec<String> {
-    let entries = std::fs::read_dir(RECORDS).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 #[test]
@@ -335,4 +293,17 @@ fn the_example_of_the_page_works() {
     let attached = Attached::add(&node, &config, &pod);
     attached.check().ok();
     attached.del().ok();
+}
+
+/// The kernel refuses a route behind the move: the node has its device again, as it was.
+#[test]
+fn a_device_comes_home_from_an_add_that_fails_behind_the_move() {
+    let node = node();
+    device(&node);
+    let pod = node.container();
+    let routes =
+        json!({"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.9.0.0/16", "gw": "10.200.0.1"}]});
+    let error = node.call(Verb::Add, config(json!({"ipam": routes})), &pod).fails();
+    assert!(error.details.contains("Undone: device dev1 back on the host; addresses released"), "{error:?}");
+    assert_home(&node, "after the failed ADD");
 }

@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
+use conformance::firewall;
+use nix::errno::Errno;
 use serde_json::{Value, json};
-use testns::{Node, Subject};
+use testns::trace::Syscall;
+use testns::{Call, Container, Node, Subject, Verb};
 
-use crate::configs::{Attached, bridge, dual};
+use crate::configs::{Attached, bridge, dual, with};
 use crate::subjects::{ours, reference_or_skip, same, skip};
 
 /// Returns whether this machine has the legacy variant; prints that the test is skipped if not.
@@ -134,4 +137,29 @@ fn a_node_may_leave_the_legacy_variant() {
     assert_eq!(rules(&node, "legacy"), [""; 0]);
     after.del().ok();
     assert_eq!(rules(&node, "nft"), [""; 0]);
+}
+
+/// In the legacy variant rules have no notes: an ADD that fails at the rules of IPv6 leaves none of IPv4.
+#[test]
+fn an_add_of_firewall_that_fails_leaves_nothing_in_the_legacy_variant() {
+    if !has_legacy() {
+        return;
+    }
+    let node = Node::with(&ours());
+    choose(&node, "legacy");
+    let [one, two] = [(); 2].map(|()| node.container());
+    let of = |pod: &Container, n: u8| {
+        let previous = firewall::made_up("cni0", &[&format!("10.1.0.{n}/24"), &format!("fd01::{n}/64")]);
+        Call::new(Verb::Add, with(firewall::config(json!({})), json!({"prevResult": previous})), pod)
+    };
+    of(&one, 1).run(&node).ok();
+    let before = saved(&node, "legacy");
+    // The second table that is replaced is that of IPv6.
+    let replaces = |call: &Syscall| {
+        let is_ipv6 = call.arguments[1] == nix::libc::SOL_IPV6 as u64;
+        (call.name() == "setsockopt" && is_ipv6).then_some(Errno::ENOMEM)
+    };
+    let traced = of(&two, 2).fail_each(&node, replaces);
+    traced.reply.fails();
+    assert_eq!(saved(&node, "legacy"), before, "{}", traced.reply);
 }

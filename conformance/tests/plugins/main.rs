@@ -44,7 +44,6 @@ mod legacy;
 mod reference_chain;
 mod registry;
 mod security;
-mod upgrade;
 mod without_nft_compat;
 
 mod documents;

@@ -3,6 +3,7 @@
 
 use crate::configs::with;
 use crate::subjects::skip;
+pub(crate) use conformance::shared::wait;
 use libcni::cni_spec::SpecVersion;
 use libcni::{CapabilityArgs, NetworkConf, Runtime};
 use serde_json::{Map, Value, json};
@@ -192,10 +193,4 @@ fn in_words(verb: Verb, plugin: &Value, reply: &Reply) -> String {
     let verb = verb.to_string().to_lowercase();
     let details = if error.details.is_empty() { String::new() } else { format!("; {}", error.details) };
     format!("plugin type={} failed ({verb}): {}{details}", plugin["type"], error.msg)
-}
-
-/// Runs an operation of our library to its end.
-pub(crate) fn wait<T>(operation: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(operation)
 }

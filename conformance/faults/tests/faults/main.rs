@@ -8,4 +8,10 @@ use conformance::{configs, kinds, scenes, shared, subjects};
 mod crash;
 
 mod concurrency;
+mod many;
 mod old_kernels;
+mod swapped;
+
+mod firewall;
+mod host_device;
+mod portmap;

@@ -1,12 +1,15 @@
 //! Backend firewalld: a real one, on a bus of the node's own.
 
 use super::{add, config, made_up, saved};
+use crate::configs::with;
 use crate::subjects::{node, reference_or_skip, skip};
+use nix::errno::Errno;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use testns::{Attachment, Node, Subject, Verb};
+use testns::trace::{Fate, Syscall};
+use testns::{Attachment, Call, Node, Subject, Verb};
 
 const BOTH: [&str; 2] = ["10.1.0.2/24", "fd01::2/64"];
 const BUS: &str = r#"<busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen><auth>EXTERNAL</auth>
@@ -111,4 +114,29 @@ fn a_firewalld_that_does_not_run_is_named() {
     node.call(Verb::Del, &config, &pod).ok();
     let status = crate::configs::with(config, json!({"cniVersion": "1.1.0"}));
     node.call(Verb::Status, &status, Attachment::none()).fails_with(50);
+}
+
+/// A full cgroup of processes, or a seccomp profile without clone3: only the system bus, where there is one, needs a thread.
+#[test]
+fn where_no_thread_can_be_made_calls_work_or_say_so() {
+    let node = node();
+    let pod = node.container();
+    let previous = made_up("cni0", &["10.1.0.2/24"]);
+    let config = with(config(json!({"backend": null})), json!({"prevResult": previous}));
+    let no_thread = |call: &Syscall| call.makes_thread().then_some(Errno::EAGAIN);
+    let call =
+        |verb| Call::new(verb, &config, &pod).try_traced(&node, Some((1, Fate::FailWhere(no_thread)))).expect("an end");
+    for verb in [Verb::Add, Verb::Check, Verb::Del] {
+        let traced = call(verb);
+        traced.reply.ok();
+        assert!(traced.hit.is_none(), "{verb:?} made a thread");
+    }
+    std::fs::create_dir_all("/run/dbus").unwrap();
+    let _bus = std::os::unix::net::UnixListener::bind("/run/dbus/system_bus_socket").unwrap();
+    for verb in [Verb::Add, Verb::Check, Verb::Del] {
+        let traced = call(verb);
+        let failure = traced.reply.fails_with(11);
+        assert!(failure.msg.contains("no thread can be made"), "{failure:?}");
+        assert!(traced.hit.is_some());
+    }
 }

@@ -1,43 +1,25 @@
 //! portmap: ports of the node that lead to a container.
 
 mod accept;
-mod faults;
 mod holders;
 mod nftables;
 mod packets;
 mod rules;
 
 use crate::configs::{Attached, bridge, dual, with};
-use crate::subjects::skip;
+use conformance::iptables::has_iptables;
+use conformance::portmap::{config, forwarding, made_up, mapping, saved};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
-use std::process::Command;
 use std::time::{Duration, Instant};
 use testns::{Attachment, Namespace, Node};
 
 const LONG: Duration = Duration::from_secs(10);
 /// How long a connection that must not come about is tried.
 const SHORT: Duration = Duration::from_millis(300);
-
-fn mapping(host: u16, container: u16, protocol: &str) -> Value {
-    json!({"hostPort": host, "containerPort": container, "protocol": protocol})
-}
-
-/// portmap on network `net`; `own` adds keys or replaces them.
-fn config(mappings: &[Value], own: Value) -> Value {
-    let base = json!({"cniVersion": "1.0.0", "name": "net", "type": "portmap",
-        "runtimeConfig": {"portMappings": mappings}});
-    with(base, own)
-}
-
-/// A result that says as much as portmap looks at.
-fn made_up(ifname: &str, addresses: &[&str]) -> Value {
-    let ips: Vec<Value> = addresses.iter().map(|address| json!({"address": address, "interface": 0})).collect();
-    json!({"cniVersion": "1.0.0", "interfaces": [{"name": ifname, "sandbox": "there"}], "ips": ips})
-}
 
 /// ADD with a made-up result: the rules alone.
 #[track_caller]
@@ -62,30 +44,6 @@ fn mapped_in<'a>(node: &'a Node, network: &Value, config: &Value, attachment: im
     let made = Attached::add(node, network, attachment);
     testns::Namespace::at(&made.attachment.netns).wait_for_addresses();
     Attached::add(node, &with(config.clone(), json!({"prevResult": made.result})), &made.attachment)
-}
-
-fn has_iptables() -> bool {
-    let has = Command::new("iptables-save").arg("-V").output().is_ok();
-    if !has {
-        skip("iptables is not installed");
-    }
-    has
-}
-
-/// Table `nat` of both families, without counters and comments.
-fn saved(node: &Node) -> String {
-    let run = |program: &str| {
-        let output = node.host().enter(|| Command::new(program).args(["-t", "nat"]).output()).unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let text = run("iptables-save") + &run("ip6tables-save");
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.map(|line| line.split(" [0:0]").next().unwrap_or(line).to_owned() + "\n").collect()
-}
-
-/// The rules that forward to containers.
-fn forwarding(node: &Node) -> Vec<String> {
-    saved(node).lines().filter(|line| line.contains("CNI-DN-")).map(str::to_owned).collect()
 }
 
 fn at(address: &str, port: u16) -> SocketAddr {

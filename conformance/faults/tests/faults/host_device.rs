@@ -1,8 +1,8 @@
 //! An ADD that fails or is killed at any point, a DEL that is killed: the device comes home with all that it had.
 
-use super::{assert_home, config, device};
-use crate::configs::{Attached, with};
+use crate::configs::Attached;
 use crate::subjects::node;
+use conformance::host_device::{assert_home, config, device};
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use testns::trace::{Syscall, Traced};
@@ -85,17 +85,4 @@ fn a_device_comes_home_from_a_killed_del() {
         Call::new(Verb::Del, one(), pod).run(node).ok();
         traced.hit.is_some()
     });
-}
-
-/// The kernel refuses a route behind the move: the node has its device again, as it was.
-#[test]
-fn a_device_comes_home_from_an_add_that_fails_behind_the_move() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
-    let routes =
-        json!({"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.9.0.0/16", "gw": "10.200.0.1"}]});
-    let error = node.call(Verb::Add, with(one(), json!({"ipam": routes})), &pod).fails();
-    assert!(error.details.contains("Undone: device dev1 back on the host; addresses released"), "{error:?}");
-    assert_home(&node, "after the failed ADD");
 }

@@ -1,8 +1,9 @@
 //! ADD that fails or is killed at each point: nothing is left, or DEL removes it.
 
-use super::{accepting, config, has_iptables, isolating, made_up, saved};
 use crate::configs::with;
 use crate::subjects::node;
+use conformance::firewall::{accepting, config, isolating, made_up, saved};
+use conformance::iptables::has_iptables;
 use nix::errno::Errno;
 use serde_json::json;
 use testns::trace::{Syscall, Traced};
@@ -65,32 +66,6 @@ fn add_of_firewall_with_any_failed_call_leaves_nothing() {
         }
     }
     at_each_point(|call, node, n| call.fail_step(node, n, errno), true);
-}
-
-/// A full cgroup of processes, or a seccomp profile without clone3: only the system bus, where there is one, needs a thread.
-#[test]
-fn where_no_thread_can_be_made_calls_work_or_say_so() {
-    use testns::trace::Fate;
-    let node = node();
-    let pod = node.container();
-    let previous = made_up("cni0", &["10.1.0.2/24"]);
-    let config = with(config(json!({"backend": null})), json!({"prevResult": previous}));
-    let no_thread = |call: &Syscall| call.makes_thread().then_some(Errno::EAGAIN);
-    let call =
-        |verb| Call::new(verb, &config, &pod).try_traced(&node, Some((1, Fate::FailWhere(no_thread)))).expect("an end");
-    for verb in [Verb::Add, Verb::Check, Verb::Del] {
-        let traced = call(verb);
-        traced.reply.ok();
-        assert!(traced.hit.is_none(), "{verb:?} made a thread");
-    }
-    std::fs::create_dir_all("/run/dbus").unwrap();
-    let _bus = std::os::unix::net::UnixListener::bind("/run/dbus/system_bus_socket").unwrap();
-    for verb in [Verb::Add, Verb::Check, Verb::Del] {
-        let traced = call(verb);
-        let failure = traced.reply.fails_with(11);
-        assert!(failure.msg.contains("no thread can be made"), "{failure:?}");
-        assert!(traced.hit.is_some());
-    }
 }
 
 /// A repeated ADD with other addresses, of which any message is refused, leaves the rules of the first one.
@@ -187,29 +162,4 @@ fn a_repeated_add_of_firewall_with_an_address_more_that_fails_leaves_the_rules_o
         }
         assert_eq!(saved(&node), before, "{n}: {reply}");
     }
-}
-
-/// In the legacy variant rules have no notes: an ADD that fails at the rules of IPv6 leaves none of IPv4.
-#[test]
-fn an_add_of_firewall_that_fails_leaves_nothing_in_the_legacy_variant() {
-    if !crate::legacy::has_legacy() {
-        return;
-    }
-    let node = node();
-    crate::legacy::choose(&node, "legacy");
-    let [one, two] = [(); 2].map(|()| node.container());
-    let of = |pod: &Container, n: u8| {
-        let previous = made_up("cni0", &[&format!("10.1.0.{n}/24"), &format!("fd01::{n}/64")]);
-        Call::new(Verb::Add, with(config(json!({})), json!({"prevResult": previous})), pod)
-    };
-    of(&one, 1).run(&node).ok();
-    let before = crate::legacy::saved(&node, "legacy");
-    // The second table that is replaced is that of IPv6.
-    let replaces = |call: &Syscall| {
-        let is_ipv6 = call.arguments[1] == nix::libc::SOL_IPV6 as u64;
-        (call.name() == "setsockopt" && is_ipv6).then_some(Errno::ENOMEM)
-    };
-    let traced = of(&two, 2).fail_each(&node, replaces);
-    traced.reply.fails();
-    assert_eq!(crate::legacy::saved(&node, "legacy"), before, "{}", traced.reply);
 }

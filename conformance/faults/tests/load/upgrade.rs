@@ -1,8 +1,9 @@
 //! Upgrades under load: the executables are replaced while containers come and go without pause, and no call fails.
 
-use crate::bridge::stays;
-use crate::runtime::{Set, wait};
-use crate::subjects::node;
+use conformance::configs::with;
+use conformance::iptables::has_iptables;
+use conformance::shared::{stays, wait};
+use conformance::subjects::{node, reference_or_skip};
 use libcni::{Attachment, NetworkConf, Runtime};
 use serde_json::{Value, json};
 use std::fs;
@@ -30,7 +31,7 @@ impl<'a> Place<'a> {
     fn new(node: &'a Node, version: &str, own: Value) -> Self {
         let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]});
         let bridge = json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "ipam": ipam});
-        let plugins = [crate::configs::with(bridge, own), json!({"type": "loopback"})];
+        let plugins = [with(bridge, own), json!({"type": "loopback"})];
         let network = json!({"cniVersion": version, "name": "net", "plugins": plugins});
         let network = NetworkConf::parse(network.to_string().as_bytes()).unwrap();
         let bin_dir = node.work_dir().join("opt-cni-bin");
@@ -240,7 +241,8 @@ fn fifty_upgrades_under_load() {
 #[test]
 fn from_the_reference_to_ours_and_back_under_load() {
     const TIMES: usize = 3;
-    let Some(node) = Set::Reference.node() else { return };
+    let Some(reference) = reference_or_skip().filter(|_| has_iptables()) else { return };
+    let node = Node::with(&reference);
     let place = Place::new(&node, "1.0.0", json!({"ipMasqBackend": "iptables"}));
     for name in PLUGINS {
         copy(&testns::find_reference().unwrap().join(name), &place.bin_dir.join(name), "");

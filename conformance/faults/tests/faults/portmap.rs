@@ -1,11 +1,11 @@
 //! ADD that fails or is killed at each point: nothing is left, or DEL removes it.
 
-use super::{config, forwarding, has_iptables, made_up, mapping, saved};
 use crate::configs::with;
 use crate::subjects::node;
+use conformance::iptables::{has_iptables, on};
+use conformance::portmap::{config, forwarding, made_up, mapping, saved};
 use nix::errno::Errno;
 use serde_json::json;
-use std::process::Command;
 use testns::trace::{Syscall, Traced};
 use testns::{Call, Container, Node, Remains, Verb};
 
@@ -128,11 +128,8 @@ fn a_repeated_add_of_portmap_that_fails_leaves_all_rules_in_their_places() {
             Call::new(Verb::Add, with(config(&[mapping(host, 80, "tcp")], with(base, own.clone())), json!({})), pod)
         };
         let all = |node: &Node| {
-            let inet = |program, table| {
-                let output = node.host().enter(|| Command::new(program).args(["-t", table]).output()).unwrap();
-                String::from_utf8(output.stdout).unwrap()
-            };
-            let text = inet("iptables-save", "filter") + &inet("ip6tables-save", "filter") + &saved(node);
+            let filter = ["-t", "filter"];
+            let text = on(node, "iptables-save", &filter) + &on(node, "ip6tables-save", &filter) + &saved(node);
             let lines: Vec<_> = text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect();
             [lines, node.host().nft().into_iter().filter(|line| line.contains("cni_hostport")).collect()].concat()
         };
