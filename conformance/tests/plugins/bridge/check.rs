@@ -3,7 +3,7 @@
 use crate::configs::{Attached, bridge, dual, ip, with};
 use crate::subjects::{Who, each};
 use serde_json::{Value, json};
-use testns::{Call, Container, Namespace, Node, Verb};
+use testns::{Container, Namespace, Node};
 
 /// An earlier result that ADD has passed on may have an interface of the same name in another namespace.
 #[test]
@@ -36,30 +36,6 @@ fn fails_after(who: Who, node: &Node, what: &str, tamper: Tamper) {
     assert!(reply.output.code() != 0, "{who:?}: CHECK does not see: {what}");
     assert!(!reply.fails().msg.is_empty());
     attached.del().ok();
-}
-
-const SEEN_BY_BOTH: [(&str, Tamper); 9] = [
-    ("the container's link is gone", |_, pod, _| pod.delete_link("eth0")),
-    ("an IPv4 address is gone", |_, pod, _| pod.delete_address("eth0", "10.7.0.2/24")),
-    ("an IPv6 address is gone", |_, pod, _| pod.delete_address("eth0", "fd07::2/64")),
-    ("the IPv4 default route is gone", |_, pod, _| pod.delete_route("0.0.0.0/0")),
-    ("the IPv6 default route is gone", |_, pod, _| pod.delete_route("::/0")),
-    ("the container's hardware address is another", |_, pod, _| pod.set_mac("eth0", "0a:00:00:00:00:66")),
-    ("the host veth is no port", |node, _, veth| node.host().clear_master(veth)),
-    ("the bridge is gone", |node, _, _| node.host().delete_link("br0")),
-    ("the reservation is gone", |_, _, _| {
-        for file in ["10.7.0.2", "fd07::2"] {
-            std::fs::remove_file(format!("/var/lib/cni/networks/net/{file}")).unwrap();
-        }
-    }),
-];
-
-/// SPEC 2, CHECK: an interface, address or route of the result that is missing; the bridge; the reservation.
-#[test]
-fn check_fails_when_something_it_made_is_missing() {
-    for (what, tamper) in SEEN_BY_BOTH {
-        each(|who, node| fails_after(who, node, what, tamper));
-    }
 }
 
 const SEEN_BY_OURS: [(&str, Tamper); 6] = [
@@ -97,43 +73,6 @@ fn check_fails_when_what_the_result_does_not_show_is_missing() {
         let node = crate::subjects::node();
         fails_after(Who::Ours, &node, what, tamper);
     }
-}
-
-/// SPEC 2, CHECK: later plugins may have added addresses, routes and links.
-#[test]
-fn check_allows_what_later_plugins_add() {
-    each(|_, node| {
-        let pod = node.container();
-        let attached = Attached::add(node, &config(), &pod);
-        let (inside, host) = (pod.namespace(), node.host());
-        inside.add_address("eth0", "10.50.0.1/16");
-        inside.add_route("10.60.0.0/16", "10.7.0.9", "eth0");
-        inside.set_mtu("eth0", 1400);
-        host.add_veth("extra", inside, "extra");
-        host.add_address("br0", "fd50::1/64");
-        attached.check().ok();
-    });
-}
-
-/// SPEC 2, CHECK: the plugin does not check interfaces that other plugins added to the result.
-#[test]
-fn check_allows_interfaces_of_later_plugins_in_the_result() {
-    each(|_, node| {
-        let pod = node.container();
-        let mut attached = Attached::add(node, &config(), &pod);
-        let interfaces = attached.result["interfaces"].as_array_mut().unwrap();
-        interfaces.push(json!({"name": "bwp0123456789ab", "mac": "0a:00:00:00:00:09"}));
-        attached.check().ok();
-    });
-}
-
-/// SPEC 2, CHECK: needs prevResult.
-#[test]
-fn check_without_prev_result_is_an_error() {
-    each(|_, node| {
-        let attached = Attached::add(node, &config(), &node.container());
-        Call::new(Verb::Check, &attached.config, &attached.attachment).run(node).fails();
-    });
 }
 
 fn check_with(node: &Node, pod: &Container, change: impl FnOnce(&mut Value)) -> i32 {

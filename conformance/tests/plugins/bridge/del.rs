@@ -3,7 +3,6 @@
 use super::stays;
 use crate::configs::{Attached, bridge, dual, first_ip, with};
 use crate::subjects::{each, node};
-use crate::veth;
 use serde_json::{Value, json};
 use std::fs::File;
 use testns::{Call, Remains, Verb};
@@ -13,19 +12,27 @@ fn full(own: Value) -> Value {
     bridge(with(base, own))
 }
 
-#[test]
-fn del_twice_succeeds() {
-    veth::del_twice_succeeds(&full(json!({})));
-}
-
-#[test]
-fn del_of_what_was_never_added_succeeds() {
-    veth::del_of_what_was_never_added_succeeds(&full(json!({})));
-}
-
+/// SPEC 2, DEL: the namespace may exist, be gone, be a plain file or not be given, with and without prevResult. The
+/// veth is removed even while another process keeps the namespace alive.
 #[test]
 fn del_needs_neither_the_namespace_nor_prev_result() {
-    veth::del_needs_neither_the_namespace_nor_prev_result(&full(json!({})));
+    for remains in Remains::ALL {
+        for with_result in [true, false] {
+            let node = node();
+            let pod = node.container();
+            let mut attached = Attached::add(&node, &full(json!({})), &pod);
+            let _held = File::open(pod.namespace().path()).unwrap();
+            attached.attachment = pod.leave(remains);
+            let without = Call::new(Verb::Del, &attached.config, &attached.attachment);
+            let call = if with_result { attached.call(Verb::Del) } else { without };
+            call.run(&node).ok();
+            call.run(&node).ok();
+            let changes = node.changes();
+            let left = changes.lines().find(|line| !stays(line));
+            assert!(left.is_none(), "{remains:?}, prevResult {with_result}: {changes}");
+            assert!(node.host().find_link(attached.host_veth()).is_none());
+        }
+    }
 }
 
 /// The reference in the same cases: a plain file is an error; without a path the veth stays.

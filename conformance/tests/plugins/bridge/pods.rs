@@ -5,15 +5,10 @@ use crate::configs::{Attached, bridge, dual, ip};
 use crate::subjects::each;
 use crate::veth;
 use serde_json::{Value, json};
-use testns::{Attachment, Namespace, Verb};
+use testns::Verb;
 
 fn config(ipam: Value) -> Value {
     bridge(json!({"isGateway": true, "ipam": ipam}))
-}
-
-#[test]
-fn two_pods_reach_each_other_and_the_gateway_over_ipv4() {
-    veth::pods_reach_each_other_over_ipv4(config);
 }
 
 #[test]
@@ -64,49 +59,6 @@ fn what_stays_does_not_grow() {
         node.remember();
         round();
         node.assert_as_before_except(|line| line.contains("/last_reserved_ip.") || line.contains("/run/cni"));
-    });
-}
-
-/// Addresses are usable as soon as ADD returns, without waiting for duplicate address detection.
-#[test]
-fn addresses_are_usable_when_add_returns() {
-    each(|_, node| {
-        let config = bridge(json!({"isGateway": true, "ipam": dual()}));
-        let pod = node.container();
-        Attached::add(node, &config, &pod);
-        let all = pod.namespace().addresses();
-        let global: Vec<_> = all.iter().filter(|address| address.link == "eth0" && address.scope == 0).collect();
-        assert!(global.len() == 2 && global.iter().all(|address| !address.is_tentative()), "{global:?}");
-    });
-}
-
-/// A namespace may be given by the pid of a process in it, as Docker and CRI-O do.
-#[test]
-fn a_namespace_may_be_named_by_its_process() {
-    each(|_, node| {
-        let config = bridge(json!({"isGateway": true}));
-        let pod = node.container();
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let (end, ended) = std::sync::mpsc::channel::<()>();
-        std::thread::scope(|scope| {
-            let inside = pod.namespace();
-            scope.spawn(move || {
-                inside.enter(move || {
-                    sender.send(Namespace::of_this_thread()).unwrap();
-                    ended.recv().unwrap_err(); // returns when the test drops its sender
-                });
-            });
-            let path = receiver.recv().unwrap().path().display().to_string();
-            let attachment = Attachment { netns: path.clone(), ..pod.attachment() };
-            let attached = Attached::add(node, &config, attachment);
-            assert_eq!(attached.result["interfaces"][2]["sandbox"], json!(path));
-            pod.namespace().ping(ip("10.7.0.1"));
-            attached.check().ok();
-            attached.del().ok();
-            assert!(pod.namespace().find_link("eth0").is_none());
-            drop(end);
-        });
-        node.assert_as_before_except(stays);
     });
 }
 

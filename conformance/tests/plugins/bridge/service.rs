@@ -1,6 +1,6 @@
 //! GC and STATUS, which the reference of Debian 12 does not have.
 
-use super::{nft_for_containers, stays};
+use super::stays;
 use crate::configs::{Attached, bridge, dual, first_ip, ip, unshared, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
@@ -60,20 +60,6 @@ fn gc_removes_what_is_not_valid_and_keeps_what_is() {
     node.call(Verb::Del, config(), keeper).ok(); // nothing is left
 }
 
-/// SPEC 2, GC: it removes what it can and reports errors at the end.
-#[test]
-fn gc_carries_on_past_errors() {
-    let node = node();
-    let lost = Attached::add(&node, &config(json!({"ipam": unshared().dual()})), &node.container());
-    let broken = config(json!({"ipam": {"type": "absent"}, "cni.dev/valid-attachments": []}));
-    let failure = node.call(Verb::Gc, broken, Attachment::none()).fails();
-    assert!(failure.msg.contains("absent"), "{failure:?}");
-    assert!(node.host().find_link(lost.host_veth()).is_none());
-    assert_eq!(nft_for_containers(&node), [""; 0]);
-    gc(&node, &[]);
-    node.assert_as_before_except(stays);
-}
-
 /// SPEC 2, GC: what is left of one attachment keeps only its own address reserved; the next GC frees it.
 #[test]
 fn gc_keeps_the_address_of_an_attachment_whose_link_is_left() {
@@ -108,18 +94,6 @@ fn gc_keeps_all_addresses_while_rules_are_left() {
     node.assert_as_before_except(stays);
 }
 
-/// SPEC 2, GC: it removes only attachments of its own network.
-#[test]
-fn gc_leaves_other_networks_alone() {
-    let node = node();
-    let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
-    let other = config(json!({"name": "other", "bridge": "br1", "ipam": ipam}));
-    let kept = Attached::add(&node, &other, &node.container());
-    Attached::add(&node, &config(json!({})), &node.container());
-    gc(&node, &[]);
-    kept.check().ok();
-}
-
 /// SPEC 2, GC: links that belong to no attachment stay.
 #[test]
 fn gc_leaves_foreign_links_alone() {
@@ -132,14 +106,6 @@ fn gc_leaves_foreign_links_alone() {
     node.host().set_alias("theirs", "cni:elsewhere/x/eth0");
     gc(&node, &[]);
     assert!(node.host().find_link("veth0badcafe").is_some() && node.host().find_link("theirs").is_some());
-}
-
-/// SPEC 2, GC: on a node without attachments nothing is removed, and nothing is made.
-#[test]
-fn gc_of_an_empty_node_does_nothing() {
-    let node = node();
-    gc(&node, &[]);
-    node.assert_as_before_except(stays);
 }
 
 fn status(node: &Node, own: Value) -> testns::Reply {
@@ -173,14 +139,6 @@ fn status_is_50_when_ipam_has_no_address() {
     Attached::add(&node, &config(json!({"ipam": ipam})), &node.container());
     let failure = status(&node, json!({"ipam": ipam})).fails_with(50);
     assert!(failure.msg.contains("10.7.0."), "{failure:?}");
-}
-
-/// SPEC 2, STATUS: it fails without the IPAM executable, as ADD would.
-#[test]
-fn status_is_50_when_the_ipam_plugin_is_missing() {
-    let node = node();
-    let failure = status(&node, json!({"ipam": {"type": "absent"}})).fails_with(50);
-    assert!(failure.msg.contains("absent"), "{failure:?}");
 }
 
 /// SPEC 2, STATUS: it fails if a link that is no bridge has the bridge's name.

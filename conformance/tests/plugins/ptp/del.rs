@@ -2,42 +2,10 @@
 
 use super::ptp;
 use crate::bridge::stays;
-use crate::configs::{Attached, dual, first_ip, with};
+use crate::configs::{Attached, first_ip};
 use crate::subjects::node;
-use crate::veth;
-use serde_json::{Value, json};
+use serde_json::json;
 use testns::{Call, Remains, Verb};
-
-fn full(own: Value) -> Value {
-    ptp(with(json!({"ipMasq": true, "ipam": dual()}), own))
-}
-
-#[test]
-fn del_twice_succeeds() {
-    veth::del_twice_succeeds(&full(json!({})));
-}
-
-#[test]
-fn del_of_what_was_never_added_succeeds() {
-    veth::del_of_what_was_never_added_succeeds(&full(json!({})));
-}
-
-#[test]
-fn del_needs_neither_the_namespace_nor_prev_result() {
-    veth::del_needs_neither_the_namespace_nor_prev_result(&full(json!({})));
-}
-
-/// DEL reads no key of its own: a config that ADD refuses is good enough.
-#[test]
-fn del_takes_a_config_that_add_refuses() {
-    let node = node();
-    let pod = node.container();
-    Attached::add(&node, &full(json!({})), &pod);
-    let broken = full(json!({"mtu": -1, "ipMasq": "yes", "ipMasqBackend": "x", "dns": 5}));
-    node.call(Verb::Add, &broken, &node.container_named("other")).fails();
-    node.call(Verb::Del, &broken, &pod).ok();
-    node.assert_as_before_except(stays);
-}
 
 /// An address is free only when no link speaks for it: the DEL after that frees it.
 #[test]
@@ -67,21 +35,4 @@ fn del_leaves_links_of_others_alone() {
     assert!(node.host().find_link(&name).is_some());
     Call::new(Verb::Del, &attached.config, pod.leave(Remains::EmptyPath)).run(&node).ok();
     assert!(node.host().find_link(&name).is_some());
-}
-
-/// DEL after the container lost its link, or the node its end.
-#[test]
-fn del_succeeds_when_links_are_gone() {
-    let node = node();
-    for on_node in [true, false] {
-        let pod = node.container();
-        let attached = Attached::add(&node, &full(json!({})), &pod);
-        if on_node {
-            node.host().delete_link(attached.host_veth())
-        } else {
-            pod.namespace().delete_link("eth0")
-        }
-        attached.del().ok();
-        node.assert_as_before_except(stays);
-    }
 }

@@ -5,7 +5,6 @@ mod del;
 mod interop;
 mod pods;
 mod result;
-mod service;
 
 use crate::configs::{v4, with};
 use serde_json::{Value, json};
