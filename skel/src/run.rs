@@ -37,10 +37,10 @@ pub fn main<P: Plugin>(release: &str) -> ExitCode {
 
 /// Runs the plugin whose name is this executable's file name, as busybox does; `cnv-bridge` and `bridge-1.2` are names
 /// of `bridge`. By its own name it takes the plugin's name as first argument; without one it lists its plugins, one a
-/// line. `release` is the version in the about text, without `v`. Returns the exit status.
+/// line. `words` are the process's arguments, its own name first; `release` is the version in the about text, without `v`.
+/// Returns the exit status.
 #[must_use]
-pub fn run(entries: &'static [Entry], release: &str) -> u8 {
-    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+pub fn run(mut words: impl Iterator<Item = String>, entries: &'static [Entry], release: &str) -> u8 {
     let called = words.next().unwrap_or_default();
     let name = Path::new(&called).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let call = Call::of_process(entries);

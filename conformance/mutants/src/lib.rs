@@ -123,7 +123,7 @@ pub fn main() -> ExitCode {
     if mutant.is_some_and(|mutant| !(mutant.starts)(&words)) {
         return ExitCode::FAILURE;
     }
-    if let Some(ended) = dhcp::run_if_asked(words.into_iter()) {
+    if let Some(ended) = dhcp::run_if_asked(words.iter().cloned()) {
         return ended.into();
     }
     let entry = ENTRIES.iter().find(|entry| Path::new(&called_as).file_name().is_some_and(|name| name == entry.name));
@@ -131,7 +131,7 @@ pub fn main() -> ExitCode {
         Some((entry, mutant)) if mutant.profile.starts_with(entry.name) => {
             (mutant.act)(&Scene::of_process(entry, ENTRIES)).send().into()
         }
-        _ => skel::run(ENTRIES, env!("CARGO_PKG_VERSION")).into(),
+        _ => skel::run(words.into_iter(), ENTRIES, env!("CARGO_PKG_VERSION")).into(),
     }
 }
 

@@ -182,5 +182,6 @@ impl Plugin for ProbeIpam {
 
 fn main() -> ExitCode {
     const ENTRIES: &[Entry] = &[Entry::of::<Probe>(), Entry::of::<ProbeIpam>()];
-    skel::run(ENTRIES, env!("CARGO_PKG_VERSION")).into()
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    skel::run(words, ENTRIES, env!("CARGO_PKG_VERSION")).into()
 }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cni_plugins::main().into()
+    cni_plugins::main(std::env::args()).into()
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 #[expect(clippy::disallowed_methods, reason = "shows whether this program was called as a plugin")]
 fn main() -> ExitCode {
     if std::env::var_os("CNI_COMMAND").is_some() {
-        return cni_plugins::main().into();
+        return cni_plugins::main(std::env::args()).into();
     }
     match story::run(&mut std::io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,

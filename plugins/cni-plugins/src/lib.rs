@@ -54,12 +54,12 @@ macro_rules! entries {
 
 plugins!(entries);
 
-/// The whole process, up to its exit status.
+/// The whole process, up to its exit status; `words` are its arguments, its own name first.
 #[must_use]
-pub fn main() -> u8 {
+pub fn main(words: impl Iterator<Item = String>) -> u8 {
     if skel::start().is_err() {
         return 1;
     }
-    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    dhcp::run_if_asked(words).unwrap_or_else(|| skel::run(ENTRIES, RELEASE))
+    let words: Vec<_> = words.collect();
+    dhcp::run_if_asked(words.iter().cloned()).unwrap_or_else(|| skel::run(words.into_iter(), ENTRIES, RELEASE))
 }
