@@ -21,12 +21,18 @@ const REFERENCE: &str = "1.9.1";
 fn main() {
     release();
     // All linkers of Linux know the option, and gcc passes it in most distributions' builds.
-    println!("cargo::rustc-link-arg-bins=-Wl,--build-id=sha1");
+    link("--build-id=sha1");
     println!("cargo::rerun-if-env-changed=CNI_FUNCTION_ORDER");
     let (Ok(folder), Ok(package)) = (env::var("CNI_FUNCTION_ORDER"), env::var("CARGO_PKG_NAME")) else { return };
     println!("cargo::rerun-if-changed={folder}/{package}");
-    println!("cargo::rustc-link-arg-bins=-Wl,--symbol-ordering-file={folder}/{package}");
-    println!("cargo::rustc-link-arg-bins=-Wl,--no-warn-symbol-ordering");
+    link(&format!("--symbol-ordering-file={folder}/{package}"));
+    link("--no-warn-symbol-ordering");
+}
+
+/// Gives the linker an option: directly, where it is named in `.cargo/config.toml`, or through the C compiler.
+fn link(option: &str) {
+    let is_linker = env::var("RUSTC_LINKER").is_ok_and(|linker| linker.ends_with("lld"));
+    println!("cargo::rustc-link-arg-bins={}{option}", if is_linker { "" } else { "-Wl," });
 }
 
 /// Sets `SUITE_RELEASE`.
