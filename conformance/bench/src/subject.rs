@@ -92,13 +92,26 @@ impl Built {
     }
 }
 
-/// `cargo build --release` of what is measured. Offline: cargo has just built this program, with the same dependencies.
+/// `cargo build --release` of what is measured, for the target of this program, so that all are linked with the same libc.
+/// Offline: cargo has just built this program, with the same dependencies.
 #[expect(clippy::disallowed_methods, reason = "cargo sets a variable when it starts this program")]
 fn build() -> Result<(), String> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
+    let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+    let target = format!("{}-unknown-linux-{libc}", std::env::consts::ARCH);
     for package in ["cni-plugins", CNITOOL] {
         let mut build = Command::new(&cargo);
-        build.args(["build", "--quiet", "--locked", "--offline", "--release", "--package", package]);
+        build.args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--offline",
+            "--release",
+            "--package",
+            package,
+            "--target",
+            &target,
+        ]);
         match build.status() {
             Ok(status) if status.success() => (),
             Ok(status) => return Err(format!("cannot build {package}: cargo ended with {status}")),

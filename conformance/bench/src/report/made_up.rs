@@ -54,6 +54,7 @@ pub(crate) fn report() -> Report {
             processor: "one <fast> & cheap".into(),
             processors: 2,
             load: 0.0,
+            cpuid_ns: Some(70),
             command: vec!["--pods".into(), "3".into()],
         },
         subjects: vec![described("ours", 3_000_000), described("reference", 40_000_000)],

@@ -88,9 +88,10 @@ pub(super) fn machine_line(report: &Report) -> String {
     let made = &report.made;
     let arguments = made.command.iter().map(|word| format!(" {word}")).collect::<String>();
     let dashes = if arguments.is_empty() { "" } else { " --" };
+    let cpuid = made.cpuid_ns.map(|ns| format!(", {ns} ns a CPUID")).unwrap_or_default();
     format!(
-        "{}: Linux {}, {} x {}, load {:.2}; `cargo bench --package bench{dashes}{arguments}`",
-        made.date, made.kernel, made.processors, made.processor, made.load
+        "{}: Linux {}, {} x {}{}, load {:.2}; `cargo bench --package bench{dashes}{arguments}`",
+        made.date, made.kernel, made.processors, made.processor, cpuid, made.load
     )
 }
 
