@@ -104,7 +104,7 @@ impl Runtime {
                 None
             }
         };
-        // The path of a namespace that is gone may be another container's by now.
+        // The path of a namespace that is gone may now lead to another container's namespace.
         let is_gone =
             |cached: &Cached| cached.attachment.netns == attachment.netns && cached.namespace() == Namespace::Gone;
         let without = cached.is_some_and(is_gone).then(|| attachment.clone().netns(""));

@@ -126,7 +126,7 @@ impl Cached {
         Some(self.stamp?.written)
     }
 
-    /// The state of the namespace that ADD used. One that has the same path by now and is another one counts as gone, and
+    /// The state of the namespace that ADD used. If the path now leads to another namespace, the old one counts as gone, and
     /// so does one of an earlier boot.
     #[must_use]
     pub fn namespace(&self) -> Namespace {

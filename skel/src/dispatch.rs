@@ -252,7 +252,7 @@ fn gate_verb(command: Command, text: &str, needed: SpecVersion, supported: &[Spe
 }
 
 /// The container's namespace. ADD refuses the plugin's own before any change; for DEL a path that leads there means
-/// that the namespace is gone: the pid in `/proc/PID/ns/net` belongs to a process of the node by now.
+/// that the namespace is gone: the pid in `/proc/PID/ns/net` may now belong to a process of the node.
 fn open_netns(command: Command, call: &mut Call) -> Result<Option<NetnsPath>, CniError> {
     let allows_own = match command {
         Command::Check => true,

@@ -1,4 +1,4 @@
-//! The path of a container's namespace leads to another one by now: to the node's, or to another container's.
+//! The path of a container's namespace now leads to another one: to the node's, or to another container's.
 
 use crate::bridge::stays;
 use crate::configs::{Attached, bridge, v4, with};

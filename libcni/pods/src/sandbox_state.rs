@@ -47,7 +47,7 @@ pub(crate) async fn of(
     if !planned.iter().all(is_there) {
         return Ok(SandboxState::Unfinished);
     }
-    // The same path may lead to another namespace by now.
+    // The same path may now lead to another namespace.
     let is_elsewhere = |cached: &&Cached| cached.namespace() == Namespace::Gone;
     if Namespace::of(&pod.netns) == Namespace::Present && networks.iter().any(is_elsewhere) {
         return Ok(SandboxState::Unfinished);

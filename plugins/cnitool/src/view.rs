@@ -308,7 +308,7 @@ fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<Stri
     let mut seen = Vec::new();
     let look = |known| attachments::look(node, known, host, &mut seen, &mut unseen);
     let mut networks: Vec<Network> = known.iter().map(look).collect();
-    // A folder that is empty by now is no trace.
+    // An empty folder is no trace.
     networks.retain(|network| network.origin != Origin::Traces || !network.is_empty());
     networks::mark_default(node, &mut networks);
     for attachment in networks.iter().flat_map(|network| &network.attachments) {

@@ -40,9 +40,9 @@ pub trait InterfacePlugin: Sized + 'static {
     /// The kind of an attachment's link, which says how DEL and GC find the link.
     const LINK: LinkKind;
     /// Whether plans may have [`crate::plan::Step::SpoofGuard`] or [`crate::plan::Step::Masquerade`]: then DEL, GC and a
-    /// rollback look at the packet filter, whatever the config says by now.
+    /// rollback read the packet filter, even if the config has changed since ADD.
     const FILTERS: bool = false;
-    /// Whether the link is there when an address plugin of another make is called, as with the reference: dhcp sends on
+    /// Whether the link is there when an address plugin of another project is called, as with the reference: dhcp sends on
     /// it. The other address plugins are called first, and an ADD that they refuse changes nothing.
     const LINK_BEFORE_IPAM: bool = true;
     /// Whether the network must have an address plugin.

@@ -215,7 +215,7 @@ fn broken_besides(mutant: &Mutant, reports: &ByRule) -> Vec<String> {
     reports.iter().filter_map(of_rule).collect()
 }
 
-/// The honest plugin keeps to a rule, and is not just passed over.
+/// The plugin without the mutation is checked by the rule and passes it; the rule is not skipped.
 fn of_honest(rule: &str, reports: &[Report]) -> Vec<String> {
     let is_bad = |report: &&Report| matches!(report.verdict, Verdict::Fail(_) | Verdict::Broken { .. });
     let bad: Vec<_> = reports.iter().filter(is_bad).collect();

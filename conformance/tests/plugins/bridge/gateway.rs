@@ -192,7 +192,7 @@ fn a_refused_first_add_leaves_no_gateway() {
     });
 }
 
-/// The node refuses to forward packets when the gateway is there: other containers of the network may use that by now.
+/// The node refuses to forward packets when the gateway is there: other containers of the network may already use the gateway.
 #[test]
 fn a_gateway_stays_for_other_containers_of_its_network() {
     let is_forwarding = |call: &Syscall| {

@@ -1,4 +1,4 @@
-//! DEL of a container that has ended, by a path or a process's number that another container has by now.
+//! DEL of a container that has ended, by a path or a process's number that another container now has.
 
 use super::{Scene, bandwidth, behind, bridged, scenes};
 use crate::configs::Attached;

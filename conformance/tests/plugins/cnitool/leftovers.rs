@@ -260,7 +260,7 @@ fn write_lease(tour: &Tour, path: &str, identity: [u64; 2]) {
     fs::write(Path::new(LEASES).join(LEASE), record.to_string()).unwrap();
 }
 
-/// The namespace of the record counts, and not what its path leads to by now.
+/// The namespace in the record counts, not the one to which its path now leads.
 #[test]
 fn a_lease_is_kept_while_the_namespace_of_its_record_exists() {
     let tour = Tour::new();

@@ -106,7 +106,7 @@ impl Site {
     }
 }
 
-/// A plugin of another make, whose CHECK fails while a file is there.
+/// A plugin of another project, whose CHECK fails while a file is there.
 const THEIRS: &str = r#"#!/bin/sh
 case $CNI_COMMAND in
 ADD) sed 's/.*"prevResult"://; s/}$//';;

@@ -53,7 +53,7 @@ impl Node {
         let mut marks = Vec::new();
         let objects: Vec<ConfObject> = objects(network).collect();
         let named: BTreeSet<&str> = objects.iter().flat_map(plugins::of_object).map(|plugin| plugin.name).collect();
-        // One plugin of another make is enough: the others would call the same.
+        // One plugin of another project is enough: the others would call the same.
         let foreign = objects.iter().position(plugins::is_foreign);
         for (place, object) in objects.iter().enumerate() {
             let asked = Asked { network: &name, object, search_path, links: &links };
@@ -108,7 +108,7 @@ fn objects(network: &NetworkConf) -> impl Iterator<Item = ConfObject> + '_ {
     objects.filter_map(|bytes| ConfObject::parse(&bytes).ok())
 }
 
-/// Whether a plugin of the network is of another make: it may call plugins that the network's list does not name.
+/// Whether a plugin of the network is of another project: it may call plugins that the network's list does not name.
 #[must_use]
 pub fn may_call_others(network: &NetworkConf) -> bool {
     objects(network).any(|object| plugins::is_foreign(&object))

@@ -1,7 +1,7 @@
 //! All plugins, and what each leaves on the node beside host veths, reservations and rules of masquerade and spoof guards.
 //!
 //! Host veths, reservations and these rules are searched for in any network: most interface plugins have them. Only a
-//! network that has the plugin can have the rest, as GC calls no other, or one whose list has a plugin of another make. Each list comes from the plugin's own crate, from
+//! network that has the plugin can have the rest, as GC calls no other, or one whose list has a plugin of another project. Each list comes from the plugin's own crate, from
 //! the code by which its GC finds what it removes.
 
 use cni_filter::Noted;
@@ -97,7 +97,7 @@ fn of_rule(Noted { key, container, ifname, address, object }: Noted) -> Mark {
     Mark { owner, object, signs: address.map(Sign::Address).into_iter().collect() }
 }
 
-/// Whether an object of a network's list names a plugin of another make. One may call any plugin of this suite, as flannel and
+/// Whether an object of a network's list names a plugin of another project. One may call any plugin of this suite, as flannel and
 /// Multus do.
 pub(crate) fn is_foreign(object: &ConfObject) -> bool {
     let own: Option<String> = object.find(&["type"]);

@@ -120,7 +120,7 @@ fn read_store(folder: &Path) -> BTreeMap<IpAddr, Option<Holder>> {
 }
 
 /// The addresses of an attachment whose container lives that host-local does not hold for it. A network that has addresses
-/// of another plugin as well is passed over: nothing says which are whose.
+/// of another plugin as well is skipped: nothing says to which plugin each belongs.
 fn unreserved(entry: &Cached, names: &Names, stores: &mut Stores) -> Option<Finding> {
     let network = entry.network_conf().ok()?;
     let objects = (0..network.plugins.len()).filter_map(|index| ConfObject::parse(&network.plugin_conf(index)?).ok());

@@ -53,7 +53,7 @@ fn a_fault_is_shown_at_its_place_and_fails() {
         stderr: error: 2 errors and 0 warnings in 1 file
     "#]]
     .assert_eq(&tool.run(&["validate", "bad"]).shown());
-    // Nothing is looked for on the node: both are of another make, and one resembles a known one.
+    // Nothing is looked for on the node: both are of another project, and one resembles a known one.
     expect![[r#"
         1
         stdout: note: plugin good is not part of this suite: its keys are not checked

@@ -35,7 +35,7 @@ pub async fn reserve(object: &ConfObject, address: IpAddr, patience: Duration) -
     }
 }
 
-/// Releases an address as it was listed: one that another container holds by now stays. Waits as [`reserve`].
+/// Releases an address as it was listed: an address that another container has reserved since is kept. Waits as [`reserve`].
 ///
 /// # Errors
 /// Code 106: the address is not held, or held by another one than was listed; code 11, with file and holder of the lock;

@@ -177,7 +177,7 @@ fn complete(gateway: Gateway, mut lease: AddResult) -> Result<AddResult, CniErro
     Ok(lease)
 }
 
-/// A default route by the first gateway of a family, unless the lease has a default route for it by now. One without a
+/// A default route by the first gateway of a family, unless the lease already has a default route for it. One without a
 /// next hop leads to that same gateway, so it gets it written down.
 fn add_default_route(lease: &mut AddResult, ipv6: bool) {
     let of_family = |ip: &&Ip| ip.address.is_ipv6() == ipv6;

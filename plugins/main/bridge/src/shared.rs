@@ -115,7 +115,7 @@ impl Making<'_> {
         if bridge.mac.is_some() { self.host.run(link::set(&bridge.into(), &settings)) } else { Ok(()) }
     }
 
-    /// The same where an address plugin of another make has not said yet which addresses the bridge gets, and the port joins
+    /// The same where an address plugin of another project has not said yet which addresses the bridge gets, and the port joins
     /// before it does. A bridge that has addresses was made to keep its own before: setting that makes neighbours unlearn it.
     fn keep_mac_before_lease(&self) -> Result<()> {
         let is_link_local = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());

@@ -44,7 +44,7 @@ impl Plugin for Loopback {
         let Some(netns) = find_netns(request.netns.as_ref())? else {
             return Ok(());
         };
-        // The process's number may be another container's by now, and `lo` ends with its namespace anyway.
+        // The kernel may have given the process's number to another container, and `lo` ends with its namespace anyway.
         if !matches!(netns.is_by_process(), Ok(false)) {
             tracing::debug!(netns = %netns.path().display(), "lo stays up: the namespace may be another's");
             return Ok(());

@@ -1,7 +1,7 @@
 //! Containers that hold a host port which another one asks for.
 //!
 //! The kernel lets the first rule decide. Rules of a container that is gone, which no DEL has removed, do not count: no
-//! namespace has the address that they forward to, or another container has it by now.
+//! namespace has the address that they forward to, or another container now has it.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

@@ -23,7 +23,7 @@ fn examples_have_no_fault() {
     for path in files {
         let source = Source::file(&path.display().to_string(), &std::fs::read(&path).unwrap());
         let findings = validate(vec![source], cnitool::keys::ALL).findings;
-        // custom-plugin's is of another make.
+        // custom-plugin's is of another project.
         let faults: Vec<_> =
             findings.iter().filter(|finding| finding.level != cnitool::validate::Level::Note).collect();
         assert!(faults.is_empty(), "{}: {faults:?}", path.display());
