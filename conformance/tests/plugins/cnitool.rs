@@ -4,6 +4,7 @@ mod again;
 mod doctor;
 mod explain;
 mod gc;
+mod healthy;
 mod leftovers;
 mod plan;
 mod remedies;

@@ -1,6 +1,8 @@
 //! The command line's arguments.
 
+use crate::doctor::word;
 use crate::{completing, help};
+use clap::parser::ValueSource;
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use clap_complete::engine::ArgValueCompleter;
@@ -68,8 +70,19 @@ pub(crate) fn common(words: &[OsString]) -> Option<Common> {
 fn parse_by(grammar: Command, words: &[OsString]) -> Result<Cli, clap::Error> {
     // Never freed, as the process ends with it: freeing would take a fifth of the time that parsing takes.
     let grammar = Box::leak(Box::new(grammar));
-    Cli::from_arg_matches(&grammar.try_get_matches_from_mut(words)?)
+    let matches = grammar.try_get_matches_from_mut(words)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    let is_typed = |id: &&str| {
+        let levels = [Some(&matches), matches.subcommand().map(|(_, below)| below)];
+        let sources = levels.into_iter().flatten().filter_map(|level| level.value_source(id));
+        sources.max() == Some(ValueSource::CommandLine)
+    };
+    cli.common.typed = NODE_OPTIONS.into_iter().filter(is_typed).collect();
+    Ok(cli)
 }
+
+/// The options that say which node is meant: a remedy that names a verb of this program needs them again.
+const NODE_OPTIONS: [&str; 3] = ["conf_dir", "cni_path", "cache_dir"];
 
 /// Options of every verb. The variables are the reference's.
 #[derive(Debug, Args)]
@@ -105,6 +118,22 @@ pub(crate) struct Common {
     /// Report on stderr which plugin ran, and for how long; -vv also what else this program does
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Those of the options for folders that the command line has: a variable also holds for the commands of a remedy.
+    #[arg(skip)]
+    pub(crate) typed: Vec<&'static str>,
+}
+
+impl Common {
+    /// The options for folders that the command line has, as words for a shell.
+    pub(crate) fn folders(&self) -> Vec<String> {
+        let value = |id: &str| match id {
+            "conf_dir" => self.conf_dir.as_ref().map(|dir| dir.display().to_string()),
+            "cni_path" => self.cni_path.clone(),
+            _ => Some(self.cache_dir.display().to_string()),
+        };
+        let option = |id: &&str| Some(format!("--{} {}", id.replace('_', "-"), word(&value(id)?)));
+        self.typed.iter().filter_map(option).collect()
+    }
 }
 
 /// The verbs.

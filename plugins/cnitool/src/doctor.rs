@@ -34,6 +34,7 @@ use crate::view::reasons::Survey;
 use libcni::{NetworkConf, Runtime};
 
 pub use finding::{Finding, Fix, Kind, Level};
+pub(crate) use removal::{command_lines, word};
 pub use removal::{removal, unmounted};
 
 /// The node to be examined: that of the calling thread.

@@ -1,7 +1,7 @@
 //! `cnitool gc`: decides from the cache and the node's objects which attachments are valid, and removes the rest.
 
 use crate::args::{Gc, Target};
-use crate::doctor::{removal, unmounted};
+use crate::doctor::{command_lines, removal, unmounted};
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
@@ -53,15 +53,15 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
         return keep.map(drop);
     };
     let all_valid = [valid.clone(), keep?].concat();
-    report_kept(&network, &cached, &survey, &nameless);
-    report_unmounted(&network, &cached, &valid, &survey);
+    report_kept(settings, &network, &cached, &survey, &nameless);
+    report_unmounted(settings, &network, &cached, &valid, &survey);
     let outcome = match &looked {
         Some(survey) => collection.gc(survey).await,
         None => collection.without_inventory(&valid).await,
     };
     if outcome.is_ok() {
         plan.left = clear(settings, &network, &cached, &survey).await;
-        report_left(&network, &cached, &plan.left);
+        report_left(settings, &network, &cached, &plan.left);
     }
     if let Some(output) = output.filter(|_| outcome.is_ok()) {
         output.table(&plan.table(&all_valid, ["kept", "deleted"]).named(names))?;
@@ -138,17 +138,18 @@ async fn delete(settings: &Settings, network: &NetworkConf, left: impl Iterator<
 }
 
 /// The command that removes this attachment, and nothing of any other.
-fn removal_of(network: &NetworkConf, cached: &[Cached], id: &AttachmentId) -> String {
+fn removal_of(settings: &Settings, network: &NetworkConf, cached: &[Cached], id: &AttachmentId) -> String {
     let entry = cached.iter().find(|cached| cached.attachment.id == *id);
-    removal(&network.name, id, entry.map_or("", |entry| &entry.attachment.netns))
+    let command = removal(&network.name, id, entry.map_or("", |entry| &entry.attachment.netns));
+    command_lines(&command, &settings.folders)
 }
 
 /// Each with a command that removes it.
-fn report_left(network: &NetworkConf, cached: &[Cached], left: &[OnNode]) {
+fn report_left(settings: &Settings, network: &NetworkConf, cached: &[Cached], left: &[OnNode]) {
     for found in left {
         let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);
         let remedy = match &found.id {
-            Some(id) => removal_of(network, cached, id),
+            Some(id) => removal_of(settings, network, cached, id),
             None if has_gc(network) => "end its container, and repeat gc".to_owned(),
             None => "set cniVersion to 1.1.0 or later, and repeat gc".to_owned(),
         };
@@ -306,11 +307,11 @@ fn warn_of_unknown(network: &NetworkConf, named: &[AttachmentId], cached: &[Cach
     }
 }
 
-fn report_kept(network: &NetworkConf, cached: &[Cached], survey: &Survey, nameless: &[OnNode]) {
+fn report_kept(settings: &Settings, network: &NetworkConf, cached: &[Cached], survey: &Survey, nameless: &[OnNode]) {
     for found in survey.kept.iter().chain(nameless) {
         let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);
         let remedy = found.id.as_ref().map_or_else(String::new, |id| {
-            format!("; if its container is gone, this removes it: {}", removal_of(network, cached, id))
+            format!("; if its container is gone, this removes it: {}", removal_of(settings, network, cached, id))
         });
         tracing::warn!(
             "kept {what} in network {name}: {}, and this cache does not have it as valid ({objects}){remedy}",
@@ -320,7 +321,13 @@ fn report_kept(network: &NetworkConf, cached: &[Cached], survey: &Survey, namele
 }
 
 /// Reports attachments that are valid only because its namespace may be mounted in another mount namespace.
-fn report_unmounted(network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId], survey: &Survey) {
+fn report_unmounted(
+    settings: &Settings,
+    network: &NetworkConf,
+    cached: &[Cached],
+    valid: &[AttachmentId],
+    survey: &Survey,
+) {
     let lives =
         |id: &AttachmentId| survey.valid.iter().any(|found| found.id.as_ref() == Some(id) && found.life == Life::Lives);
     let kept = cached.iter().filter(|entry| entry.namespace() == Namespace::Unknown && entry.is_unmounted());
@@ -329,7 +336,7 @@ fn report_unmounted(network: &NetworkConf, cached: &[Cached], valid: &[Attachmen
             continue;
         }
         let (AttachmentId { container_id, ifname }, name) = (id, &network.name);
-        let remedy = removal(name, id, netns);
+        let remedy = command_lines(&removal(name, id, netns), &settings.folders);
         tracing::warn!(
             "kept {container_id}/{ifname} in network {name}: {}; if its container is gone, this removes it: {remedy}",
             unmounted(netns)

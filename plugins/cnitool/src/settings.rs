@@ -17,6 +17,8 @@ use std::time::Duration;
 pub(crate) struct Settings {
     pub(crate) runtime: Runtime,
     pub(crate) conf_dir: PathBuf,
+    /// The options for folders that a command line of this program needs to mean the same node.
+    pub(crate) folders: Vec<String>,
     pub(crate) ifname: String,
     pub(crate) container_id: Option<String>,
     /// How long one plugin may take, and what is done in its place.
@@ -46,6 +48,7 @@ impl Settings {
         let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());
         Self {
             runtime,
+            folders: common.folders(),
             conf_dir: conf_dir.unwrap_or_else(|| "/etc/cni/net.d".into()),
             ifname: given(&common.ifname).unwrap_or_else(|| "eth0".to_owned()),
             container_id: given(&common.container_id),

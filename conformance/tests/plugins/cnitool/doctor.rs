@@ -22,7 +22,7 @@ fn store() -> PathBuf {
     "/var/lib/cni/networks/office".into()
 }
 
-fn make_old(path: &Path) {
+pub(super) fn make_old(path: &Path) {
     let hour_ago = SystemTime::now() - Duration::from_secs(3600);
     File::options().write(true).open(path).unwrap().set_modified(hour_ago).unwrap();
 }

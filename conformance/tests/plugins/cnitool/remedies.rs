@@ -1,8 +1,14 @@
 //! What `cnitool doctor` says to do works as it is printed: a remedy that begins with a capital letter is a sentence, any other
 //! is a line for a shell.
 
-use super::doctor::{LEFT_OVER, OTHERS, Ward};
+use super::doctor::{LEFT_OVER, OTHERS, Ward, make_old};
+use super::{LINKED, Tour};
 use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use testns::Remains;
 
 /// Kinds whose remedies only show more, or whose cause is elsewhere.
 const SHOWING: [&str; 3] = ["config", "not-ready", "range-full"];
@@ -40,4 +46,36 @@ fn each_command_runs_as_it_is_printed_and_mends_what_it_is_for() {
         }
     }
     assert!(count > 10, "{count}");
+}
+
+/// A node whose folders only options name: its remedies mean these folders, too.
+#[test]
+fn remedies_name_the_folders_that_the_caller_has_named() {
+    let tour = Tour::new();
+    assert!(tour.install(LINKED).status.success());
+    let work = tour.node.work_dir();
+    let conf_dir = work.join("it's here");
+    fs::create_dir(&conf_dir).unwrap();
+    fs::copy("/etc/cni/net.d/10-office.conflist", conf_dir.join("10-office.conflist")).unwrap();
+    fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
+    let folders = [("--conf-dir", conf_dir), ("--cache-dir", work.join("cache")), ("--cni-path", tour.bin_dir.clone())];
+    let folders = folders.map(|(option, folder)| [option.to_owned(), folder.display().to_string()]).concat();
+    let run = |words: &[&str]| {
+        let words = words.iter().copied().chain(folders.iter().map(String::as_str));
+        Command::new(tour.bin_dir.join("cnitool")).args(words).env_clear().output().unwrap()
+    };
+    let pod = tour.node.container();
+    assert!(run(&["add", "office", &pod.namespace().path().display().to_string()]).status.success());
+    drop(pod.leave(Remains::Gone));
+    tour.node.settle(Duration::from_secs(60));
+    make_old(&Path::new("/var/lib/cni/networks/office").join(tour.address(2)));
+    let doctor = || -> Vec<Value> { serde_json::from_slice(&run(&["doctor", "--json"]).stdout).unwrap() };
+    let remedy =
+        |findings: &[Value]| findings.iter().find(|it| it["kind"] == "leftover").map(|it| it["remedy"].clone());
+    let remedy = remedy(&doctor()).unwrap();
+    let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", tour.bin_dir.display());
+    let mut shell = Command::new("sh");
+    let done = shell.args(["-c", remedy.as_str().unwrap()]).env_clear().env("PATH", path).output().unwrap();
+    assert!(done.status.success(), "{remedy}: {done:?}");
+    assert_eq!(doctor(), [Value::Null; 0], "after {remedy}");
 }

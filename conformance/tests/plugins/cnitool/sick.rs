@@ -12,8 +12,8 @@ const WARNING: i32 = 3;
 const ERROR: i32 = 4;
 
 /// A node with a way out, and a network whose containers have a way out and ports of the node.
-struct Sick {
-    tour: Tour,
+pub(super) struct Sick {
+    pub(super) tour: Tour,
     outside: Namespace,
 }
 
@@ -23,13 +23,13 @@ type Expected = (&'static str, i32, &'static str, bool);
 /// What happened, as lines for a shell in which `A` begins the addresses of the network.
 type Damage = (&'static str, &'static [Expected]);
 
-fn sh(script: &str) {
+pub(super) fn sh(script: &str) {
     let output = Command::new("sh").args(["-ec", script]).output().unwrap();
     assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 impl Sick {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let tour = Tour::new();
         assert!(tour.install(LINKED).status.success());
         let (host, outside) = (tour.node.host(), tour.node.remote("outside"));
@@ -64,7 +64,7 @@ impl Sick {
         self.tour.cnitool(&[&["add", network, &netns, "--container-id", name][..], &more].concat());
     }
 
-    fn doctor(&self) -> (i32, Vec<Value>) {
+    pub(super) fn doctor(&self) -> (i32, Vec<Value>) {
         let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &["doctor", "--json"]);
         let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
         (output.status.code().unwrap(), findings)

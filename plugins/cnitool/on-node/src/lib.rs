@@ -24,6 +24,7 @@ use std::time::SystemTime;
 use cni_spec::{CniError, ConfObject, FromAnyConf, NetworkName};
 use found::Found;
 use host_local::conf::Removal;
+use host_local::inventory;
 use interface::{failed, in_use};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, NetworkConf};
@@ -114,11 +115,13 @@ pub fn may_call_others(network: &NetworkConf) -> bool {
     objects(network).any(|object| plugins::is_foreign(&object))
 }
 
-/// What the plugins of a network whose addresses are host-local's get on stdin.
+/// What the plugins of a network whose addresses are host-local's get on stdin. One of another make may replace words of its
+/// own before it calls host-local, such as Calico's `usePodCidr`: its ranges are then unknown, and it is left out.
 #[must_use]
 pub fn host_locals(network: &NetworkConf) -> Vec<ConfObject> {
     let is_its = |object: &ConfObject| matches!(object.ipam_type(), Ok(Some(ipam)) if ipam.as_str() == "host-local");
-    objects(network).filter(is_its).collect()
+    let is_readable = |object: &ConfObject| !plugins::is_foreign(object) || inventory::usage(object).is_ok();
+    objects(network).filter(is_its).filter(is_readable).collect()
 }
 
 /// As [`host_locals`], with an object for the network's folder in the usual place if that exists and none of them has it: a

@@ -8,6 +8,7 @@ use crate::validate::{Report, executables, validate_folder};
 use futures::future::join_all;
 use libcni::NetworkConf;
 
+use crate::doctor::removal::word;
 use crate::doctor::{Finding, Kind, Level, Node, folders};
 
 /// How long STATUS may take, and VERSION: plugins wait longer for a lock that is held.
@@ -64,7 +65,7 @@ fn faults(report: &Report, findings: &mut Vec<Finding>) {
                 }
             })
             .collect();
-        finding.remedy = format!("cnitool validate {}", source.name);
+        finding.remedy = format!("cnitool validate {}", word(&source.name));
         findings.push(finding);
     }
 }

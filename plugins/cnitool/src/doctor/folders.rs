@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::validate::Report;
 use libcni::{Namespace, conflist};
 
+use crate::doctor::removal::word;
 use crate::doctor::{Finding, Kind, Level, Node};
 
 /// The folder of containerd, CRI-O and kubelets, if their settings name no other.
@@ -52,7 +53,7 @@ pub(crate) fn look(node: Node<'_>, report: &Report, findings: &mut Vec<Finding>)
 fn not_examined(Folder { runtime, path }: &Folder) -> Finding {
     let what = format!("{runtime} reads networks from {}, which this report is not about", path.display());
     let mut finding = Kind::Unseen.finding(Level::Note, None, what);
-    finding.remedy = format!("cnitool doctor --conf-dir {}", path.display());
+    finding.remedy = format!("cnitool doctor --conf-dir {}", word(&path.display().to_string()));
     finding
 }
 
@@ -77,7 +78,7 @@ fn none(node: Node<'_>, report: &Report, others: &[Folder]) -> Finding {
         Ok(_) if !report.sources.is_empty() => (
             format!("no network: no file in {dir} can be used"),
             report.sources.iter().map(|source| source.name.clone()).collect(),
-            format!("cnitool validate --conf-dir {dir}"),
+            format!("cnitool validate --conf-dir {}", word(&dir.to_string())),
         ),
         Ok(entries) => {
             let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -94,7 +95,7 @@ fn none(node: Node<'_>, report: &Report, others: &[Folder]) -> Finding {
         }
     };
     if let Some(Folder { path, .. }) = others.first() {
-        remedy = format!("cnitool doctor --conf-dir {}", path.display());
+        remedy = format!("cnitool doctor --conf-dir {}", word(&path.display().to_string()));
     }
     evidence.extend(
         others.iter().map(|Folder { runtime, path }| format!("{runtime} reads {}, which has networks", path.display())),

@@ -32,6 +32,26 @@ pub(crate) fn listed(commands: &[String]) -> String {
     }
 }
 
+/// A remedy whose commands of this program have these options, as far as they do not name one of them.
+pub(crate) fn command_lines(remedy: &str, options: &[String]) -> String {
+    const VERBS: [&str; 7] = ["del", "doctor", "gc", "ipam", "repair", "status", "validate"];
+    let mut parts = remedy.split("cnitool ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text += "cnitool ";
+        let command = part.split(';').next().unwrap_or_default();
+        if part.split([' ', ';']).next().is_some_and(|verb| VERBS.contains(&verb)) {
+            let is_new = |option: &&String| {
+                let name = option.split(' ').next().unwrap_or_default();
+                command.split(' ').all(|word| word != name)
+            };
+            options.iter().filter(is_new).for_each(|option| text.extend([option, " "]));
+        }
+        text += part;
+    }
+    text
+}
+
 /// A word that a shell takes as it is.
 pub(crate) fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+,=".contains(c);
@@ -53,6 +73,23 @@ mod tests {
         assert_eq!(command, "cnitool del net /run/netns/gone --container-id c1 --ifname eth0");
         let command = removal("net", &id("e;x"), "/run/it's here");
         assert_eq!(command, r"cnitool del net '/run/it'\''s here' --container-id c1 --ifname 'e;x'");
+    }
+
+    #[test]
+    fn commands_of_this_program_get_the_options_that_they_do_not_have() {
+        let options = ["--conf-dir /x".to_owned(), "--cache-dir '/a b'".to_owned()];
+        let with = |remedy: &str| command_lines(remedy, &options);
+        assert_eq!(
+            with("cnitool gc net; cnitool ipam list net"),
+            "cnitool --conf-dir /x --cache-dir '/a b' gc net; cnitool --conf-dir /x --cache-dir '/a b' ipam list net"
+        );
+        assert_eq!(
+            with("cnitool doctor --conf-dir /srv/k3s; ls"),
+            "cnitool --cache-dir '/a b' doctor --conf-dir /srv/k3s; ls"
+        );
+        for untouched in ["ip link delete cni0", "Leave them; cnitool install with --replace-foreign puts them."] {
+            assert_eq!(with(untouched), untouched);
+        }
     }
 
     #[test]

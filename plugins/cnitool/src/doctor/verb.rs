@@ -1,6 +1,6 @@
 //! `cnitool doctor`: faults of the node's network, and their removal.
 
-use super::{BEYOND, Finding, Fix, Level, Node, examine};
+use super::{BEYOND, Finding, Fix, Level, Node, command_lines, examine};
 use crate::args::{Doctor, Gc, Whole};
 use crate::gc;
 use crate::output::{Output, say};
@@ -44,7 +44,12 @@ pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> 
 
 pub(crate) async fn look(settings: &Settings, checks: bool) -> Vec<Finding> {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
-    examine(Node { runtime, conf_dir, known: crate::keys::ALL, inventory: &gc::node(), checks }).await
+    let node = Node { runtime, conf_dir, known: crate::keys::ALL, inventory: &gc::node(), checks };
+    let mut findings = examine(node).await;
+    for finding in &mut findings {
+        finding.remedy = command_lines(&finding.remedy, &settings.folders);
+    }
+    findings
 }
 
 /// The folder's default network, as a line; empty if there is no choice.

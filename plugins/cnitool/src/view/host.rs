@@ -22,6 +22,8 @@ pub(crate) struct Host {
     by_index: BTreeMap<u32, usize>,
     ports: BTreeMap<u32, usize>,
     addresses: BTreeMap<u32, Vec<IpNetwork>>,
+    /// The index of the link that has an address; of several the first.
+    owners: BTreeMap<IpAddr, u32>,
     pub(crate) forwards: Vec<Forward>,
 }
 
@@ -32,6 +34,7 @@ impl Host {
             host.links = link::list(&kernel, None)?;
             for (index, address) in addr::list_all(&kernel, None)? {
                 host.addresses.entry(index).or_default().push(address);
+                host.owners.entry(address.ip()).or_insert(index);
             }
             Ok(kernel)
         });
@@ -60,8 +63,7 @@ impl Host {
 
     /// The link of the node that has an address.
     pub(crate) fn owner(&self, address: IpAddr) -> Option<&Link> {
-        let owner = self.addresses.iter().find(|(_, addresses)| addresses.iter().any(|own| own.ip() == address));
-        self.at(*owner?.0)
+        self.at(*self.owners.get(&address)?)
     }
 
     /// The node's ways to other networks, by gateway and link.

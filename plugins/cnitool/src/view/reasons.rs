@@ -11,6 +11,7 @@ mod links;
 mod ports;
 pub(crate) mod routes;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -18,6 +19,7 @@ pub use crate::validate::Level;
 use cni_filter::gates::{self, Gate};
 use libcni::inventory::Life;
 use netops::route::{self, MAIN_TABLE, Route};
+use netops::sysctl;
 
 use crate::view::host::Host;
 use crate::view::{Attachment, Network, Node, View, look_by};
@@ -172,6 +174,8 @@ pub(crate) struct Sight<'a> {
     holders: BTreeMap<IpAddr, Vec<(&'a Network, &'a Attachment)>>,
     /// Whether frames that a bridge forwards pass the filter of IPv4, and of IPv6.
     filters_bridges: [bool; 2],
+    /// Settings of the kernel that attachments share, by path.
+    settings: RefCell<BTreeMap<String, Option<String>>>,
     pub(crate) unseen: Vec<String>,
 }
 
@@ -196,7 +200,8 @@ impl<'a> Sight<'a> {
             Vec::new()
         });
         let filters_bridges = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"]
-            .map(|key| routes::setting(&["bridge", key]).is_some_and(|value| value != "0"));
+            .map(|key| sysctl::Key::new(&["bridge", key]).and_then(|key| sysctl::find(&key)))
+            .map(|value| value.ok().flatten().is_some_and(|value| value != "0"));
         let ports = Ports::of(view, &listeners);
         let mut holders: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for network in &view.networks {
@@ -206,7 +211,7 @@ impl<'a> Sight<'a> {
                 }
             }
         }
-        Self { host, gates, routes, ports, view, holders, filters_bridges, unseen }
+        Self { host, gates, routes, ports, view, holders, filters_bridges, settings: RefCell::default(), unseen }
     }
 
     /// The reasons of one attachment, and what carries its packets.

@@ -146,7 +146,8 @@ impl Sight<'_> {
             }
             let others = self.holders.get(address).into_iter().flatten();
             let others = others.filter(|(of, other)| {
-                let is_it = of.name == network.name && other.id == attachment.id;
+                // Multus' network and the one that it called have one interface.
+                let is_it = other.id == attachment.id;
                 let meets = of.name == network.name || Carrier::of(self.host, of, other).is_routed();
                 !is_it && meets && (of.name == network.name || carrier.is_routed())
             });

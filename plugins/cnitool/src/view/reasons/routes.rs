@@ -14,11 +14,6 @@ use crate::view::{Attachment, Network};
 pub(crate) const OUTSIDE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
-/// The value of a setting; `None`: it cannot be read, or the kernel does not have it.
-pub(super) fn setting(parts: &[&str]) -> Option<String> {
-    sysctl::Key::new(parts).and_then(|key| sysctl::find(&key)).ok().flatten()
-}
-
 /// A route in the words of `ip route`, as far as they tell it from others.
 fn words(route: &Route) -> String {
     let via = route.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
@@ -27,6 +22,12 @@ fn words(route: &Route) -> String {
 }
 
 impl Sight<'_> {
+    /// The value of a setting, read once; `None`: it cannot be read, or the kernel does not have it.
+    fn setting(&self, parts: &[&str]) -> Option<String> {
+        let read = || sysctl::Key::new(parts).and_then(|key| sysctl::find(&key)).ok().flatten();
+        self.settings.borrow_mut().entry(parts.join("/")).or_insert_with(read).clone()
+    }
+
     pub(super) fn routes_of(
         &self,
         network: &Network,
@@ -102,7 +103,9 @@ impl Sight<'_> {
                 vec![format!("ip route del {} dev {link}", words(route))]
             }
             Some(_) => self.new_route(address, attachment, entry),
-            None => vec![format!("ip rule shows which rule leads there (ip route get {address}); remove that rule")],
+            None => {
+                vec![format!("Remove the rule of routing that leads there: see ip rule, and ip route get {address}.")]
+            }
         };
         let by = match in_table {
             Some(route) => format!(", by route {}", words(route)),
@@ -116,7 +119,7 @@ impl Sight<'_> {
 
     /// The kernel drops packets whose way back is another link than the one that they come by (RFC 3704).
     fn reverse_path(&self, address: IpAddr, entry: &str, link: &str, findings: &mut Findings) {
-        let is_strict = |name: &str| setting(&["ipv4", "conf", name, "rp_filter"]);
+        let is_strict = |name: &str| self.setting(&["ipv4", "conf", name, "rp_filter"]);
         let value = ["all", entry].iter().filter_map(|name| is_strict(name)).max();
         if address.is_ipv4() && value.as_deref() == Some("1") {
             let key = format!("net.ipv4.conf.{}.rp_filter", entry.replace('.', "/"));
@@ -159,7 +162,7 @@ impl Sight<'_> {
         // In IPv6 the setting of all links alone counts.
         let router = carrier.bridge().map(|bridge| bridge.router.as_str()).filter(|_| !is_ipv6);
         keys.extend(router.map(|router| vec!["ipv4", "conf", router, "forwarding"]));
-        let off = keys.iter().find(|key| setting(key).is_some_and(|value| value == "0"));
+        let off = keys.iter().find(|key| self.setting(key).is_some_and(|value| value == "0"));
         if let Some(key) = off {
             let name = format!("net.{}", key.iter().map(|part| part.replace('.', "/")).collect::<Vec<_>>().join("."));
             let why = format!("{name} is 0: the node passes on no packets between it and other networks");

@@ -1,0 +1,456 @@
+//! `cnitool doctor` on healthy nodes: the networks that people have, each with two containers, give no finding.
+//!
+//! The configurations are those of public reports, with other names and addresses. Those with links that this kernel does not
+//! make run in the lane of the full kernel.
+
+use super::sick::Sick;
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+use testns::{Container, Feature};
+
+/// What a network is called, the kernel's features that it needs, whether its containers reach the machine beyond the node,
+/// and its list. `S` begins the addresses of the network, `T` those of IPv6.
+type Healthy = (&'static str, &'static [Feature], bool, &'static str);
+
+const PORTS: &str = r#"{"portMappings":[{"hostPort":PORT,"containerPort":80,"protocol":"tcp"}],
+    "bandwidth":{"ingressRate":8000000,"ingressBurst":800000,"egressRate":4000000,"egressBurst":400000}}"#;
+
+/// Calls a plugin of this suite with a configuration of its own, as plugins of network add-ons do.
+const CALLERS: [(&str, &str); 3] = [
+    (
+        "flannel",
+        r#"cat > /dev/null; exec "${0%/*}/bridge" <<X
+{"cniVersion":"0.3.1","name":"cbr0","type":"bridge","hairpinMode":true,"isDefaultGateway":true,"isGateway":true,"mtu":1450,
+ "ipam":{"type":"host-local","ranges":[[{"subnet":"S.0/24"}]],"routes":[{"dst":"10.0.0.0/8"}]}}
+X"#,
+    ),
+    (
+        "calico",
+        r#"cat > /dev/null; exec "${0%/*}/ptp" <<X
+{"cniVersion":"0.3.1","name":"pod-network","type":"ptp","mtu":1450,"ipMasq":true,
+ "ipam":{"type":"host-local","ranges":[[{"subnet":"S.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}
+X"#,
+    ),
+    (
+        "multus",
+        r#"cat > /dev/null; exec "${0%/*}/bridge" <<X
+{"cniVersion":"0.3.1","name":"delegated","type":"bridge","bridge":"cni0","isDefaultGateway":true,"ipMasq":true,
+ "ipam":{"type":"host-local","subnet":"S.0/24"}}
+X"#,
+    ),
+];
+
+/// A chained plugin of another make that changes nothing.
+const CHAINED: [&str; 3] = ["mesh", "dnsname", "redirect"];
+
+const NETWORKS: [Healthy; 47] = [
+    (
+        "the bridge of kubeadm's guide",
+        &[],
+        true,
+        r#"{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,
+            "ipam":{"type":"host-local","subnet":"S.0/24","routes":[{"dst":"0.0.0.0/0"}]}}"#,
+    ),
+    (
+        "a one-node cluster",
+        &[],
+        true,
+        r#"{"type":"bridge","bridge":"bridge","addIf":"true","isDefaultGateway":true,"forceAddress":false,"ipMasq":true,
+            "hairpinMode":true,"ipam":{"type":"host-local","subnet":"S.0/24"}},
+           {"type":"portmap","capabilities":{"portMappings":true}},{"type":"firewall"}"#,
+    ),
+    (
+        "pairs with a store in /run",
+        &[],
+        false,
+        r#"{"type":"ptp","ipMasq":false,"mtu":1500,"ipam":{"type":"host-local","dataDir":"/run/cni-ipam-state",
+            "routes":[{"dst":"0.0.0.0/0"}],"ranges":[[{"subnet":"S.0/24"}]]}},
+           {"type":"portmap","capabilities":{"portMappings":true}}"#,
+    ),
+    (
+        "pairs of both families behind loopback",
+        &[],
+        true,
+        r#"{"type":"loopback"},
+           {"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"S.0/24"}],[{"subnet":"T::/112"}]],
+            "routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]},"dns":{"nameservers":["192.0.2.53"]}},
+           {"type":"firewall","backend":"iptables","iptablesAdminChainName":"JOBS-ADMIN"},
+           {"type":"portmap","capabilities":{"portMappings":true},"snat":true}"#,
+    ),
+    (
+        "the bridge of a scheduler's jobs",
+        &[],
+        true,
+        r#"{"type":"loopback"},
+           {"type":"bridge","bridge":"jobs","ipMasq":true,"isGateway":true,"forceAddress":true,"hairpinMode":false,
+            "ipam":{"type":"host-local","ranges":[[{"subnet":"S.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
+           {"type":"firewall","backend":"iptables","iptablesAdminChainName":"JOBS-ADMIN"},
+           {"type":"portmap","capabilities":{"portMappings":true},"snat":true}"#,
+    ),
+    (
+        "the default bridge of nerdctl",
+        &[],
+        true,
+        r#"{"type":"bridge","bridge":"nerdctl0","isGateway":true,"ipMasq":true,"hairpinMode":true,
+            "ipam":{"ranges":[[{"gateway":"S.1","subnet":"S.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"}},
+           {"type":"portmap","capabilities":{"portMappings":true}},
+           {"type":"firewall","ingressPolicy":"same-bridge"},{"type":"tuning"}"#,
+    ),
+    (
+        "the default bridge of podman 4",
+        &[],
+        true,
+        r#"{"type":"bridge","bridge":"cni-podman0","isGateway":true,"ipMasq":true,"hairpinMode":true,
+            "ipam":{"type":"host-local","routes":[{"dst":"0.0.0.0/0"}],"ranges":[[{"subnet":"S.0/24","gateway":"S.1"}]]}},
+           {"type":"portmap","capabilities":{"portMappings":true}},{"type":"firewall"},{"type":"tuning"}"#,
+    ),
+    (
+        "podman with names",
+        &[],
+        true,
+        r#"{"type":"bridge","bridge":"cni-podman3","isGateway":true,"ipMasq":true,"hairpinMode":true,
+            "ipam":{"type":"host-local","routes":[{"dst":"0.0.0.0/0"}],"ranges":[[{"subnet":"S.0/24","gateway":"S.1"}]]}},
+           {"type":"portmap","capabilities":{"portMappings":true}},{"type":"firewall","backend":""},{"type":"tuning"},
+           {"type":"dnsname","domainName":"dns.example","capabilities":{"aliases":true}}"#,
+    ),
+    (
+        "an internal network of podman",
+        &[],
+        false,
+        r#"{"type":"bridge","bridge":"cni-podman4","isGateway":false,"hairpinMode":true,
+            "ipam":{"type":"host-local","routes":[],"ranges":[[{"subnet":"S.0/24"}]]}},
+           {"type":"portmap","capabilities":{"portMappings":true}},{"type":"firewall"},{"type":"tuning"}"#,
+    ),
+    (
+        "the bridge of CRI-O",
+        &[],
+        true,
+        r#"{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"hairpinMode":true,
+            "ipam":{"type":"host-local","routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}],
+            "ranges":[[{"subnet":"S.0/24"}],[{"subnet":"T::/64"}]]}}"#,
+    ),
+    (
+        "the network of containerd's script",
+        &[],
+        true,
+        r#"{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"promiscMode":true,
+            "ipam":{"type":"host-local","ranges":[[{"subnet":"S.0/24"}],[{"subnet":"T::/64"}]],
+            "routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}},
+           {"type":"portmap","capabilities":{"portMappings":true}}"#,
+    ),
+    (
+        "flannel",
+        &[],
+        false,
+        r#"{"type":"flannel","delegate":{"hairpinMode":true,"isDefaultGateway":true}},
+           {"type":"portmap","capabilities":{"portMappings":true}}"#,
+    ),
+    (
+        "flannel of k3s",
+        &[Feature::Ifb],
+        false,
+        r#"{"type":"flannel","delegate":{"hairpinMode":true,"forceAddress":true,"isDefaultGateway":true}},
+           {"type":"portmap","capabilities":{"portMappings":true}},
+           {"type":"bandwidth","capabilities":{"bandwidth":true}}"#,
+    ),
+    (
+        "calico with host-local",
+        &[],
+        true,
+        r#"{"type":"calico","mtu":1450,"ipam":{"type":"host-local","subnet":"usePodCidr"},"policy":{"type":"k8s"}},
+           {"type":"portmap","snat":true,"capabilities":{"portMappings":true}}"#,
+    ),
+    ("Multus", &[], true, r#"{"type":"multus","delegates":[{"name":"delegated","type":"bridge"}]}"#),
+    (
+        "a router of pods on a bridge",
+        &[],
+        false,
+        r#"{"name":"kubernetes","type":"bridge","bridge":"kube-bridge","isDefaultGateway":true,"hairpinMode":true,
+            "ipam":{"type":"host-local","subnet":"S.0/24"}},
+           {"type":"portmap","capabilities":{"snat":true,"portMappings":true}}"#,
+    ),
+    (
+        "a cloud's pairs",
+        &[],
+        false,
+        r#"{"type":"ptp","mtu":1460,"ipam":{"type":"host-local","ranges":[[{"subnet":"S.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
+           {"type":"portmap","capabilities":{"portMappings":true}}"#,
+    ),
+    (
+        "virtual machines behind pairs",
+        &[],
+        true,
+        r#"{"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"S.0/24","routes":[{"dst":"0.0.0.0/0"}],"resolvConf":"/etc/resolv.conf"}},
+           {"type":"firewall"},{"type":"redirect"}"#,
+    ),
+    (
+        "a mesh behind a bridge",
+        &[],
+        true,
+        r#"{"type":"bridge","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"host-local","subnet":"S.0/24"}},
+           {"type":"portmap","capabilities":{"portMappings":true}},
+           {"name":"mesh","type":"mesh","log_level":"info","kubernetes":{"exclude_namespaces":["kube-system"]}}"#,
+    ),
+    (
+        "macvlan with a part of the node's subnet",
+        &[Feature::Macvlan],
+        true,
+        r#"{"type":"macvlan","master":"ens3","mode":"bridge","ipam":{"type":"host-local","subnet":"192.168.1.0/24",
+            "rangeStart":"192.168.1.50","rangeEnd":"192.168.1.60","gateway":"192.168.1.1","routes":[{"dst":"0.0.0.0/0"}]}}"#,
+    ),
+    (
+        "macvlan on the link of the default route",
+        &[Feature::Macvlan],
+        false,
+        r#"{"type":"macvlan","master":"","mode":"","mtu":0,"ipam":{"type":"host-local","subnet":"S.0/24"}}"#,
+    ),
+    ("macvlan of layer 2", &[Feature::Macvlan], false, r#"{"type":"macvlan","master":"ens3","ipam":{},"mtu":1400}"#),
+    (
+        "macvlan with addresses of the caller",
+        &[Feature::Macvlan],
+        false,
+        r#"{"type":"macvlan","master":"ens3","mode":"private","ipam":{"type":"static","addresses":[{"address":"S.98/24"}]}},
+           {"type":"tuning","sysctl":{"net.ipv4.conf.IFNAME.arp_filter":"1"}}"#,
+    ),
+    (
+        "ipvlan with routes by source",
+        &[Feature::Ipvlan],
+        false,
+        r#"{"type":"ipvlan","master":"ens3","mode":"l2","ipam":{"type":"static",
+            "addresses":[{"address":"S.98/24","gateway":"S.254"}],"routes":[{"dst":"10.43.0.0/16","gw":"S.254"}]}},
+           {"type":"sbr"}"#,
+    ),
+    (
+        "ipvlan of layer 3",
+        &[Feature::Ipvlan],
+        false,
+        r#"{"type":"ipvlan","master":"ens3","mode":"l3","ipam":{"type":"host-local","subnet":"S.0/24","routes":[{"dst":"0.0.0.0/0"}]}}"#,
+    ),
+    (
+        "ipvlan of layer 3 that the filter sees",
+        &[Feature::Ipvlan],
+        false,
+        r#"{"type":"ipvlan","master":"ens3","mode":"l3s","ipam":{"type":"host-local","ranges":[[{"subnet":"S.0/24"}],[{"subnet":"T::/64"}]]}}"#,
+    ),
+    (
+        "a VLAN",
+        &[Feature::Vlan],
+        false,
+        r#"{"type":"vlan","master":"ens3","mtu":1500,"vlanId":5,"linkInContainer":false,
+            "ipam":{"type":"host-local","subnet":"S.0/24"},"dns":{"nameservers":["192.0.2.1"]}}"#,
+    ),
+    (
+        "a bridge's VLAN of layer 2",
+        &[Feature::BridgeVlanFiltering],
+        false,
+        r#"{"type":"bridge","bridge":"br-st","vlan":100,"ipam":{},"macspoofchk":true}"#,
+    ),
+    (
+        "a bridge's VLAN with a gateway",
+        &[Feature::BridgeVlanFiltering, Feature::Vlan],
+        true,
+        r#"{"type":"bridge","bridge":"br-vl","vlan":100,"isDefaultGateway":true,"ipMasq":true,
+            "ipam":{"type":"host-local","subnet":"S.0/24"}}"#,
+    ),
+    (
+        "a bridge's trunk",
+        &[Feature::BridgeVlanFiltering],
+        false,
+        r#"{"type":"bridge","bridge":"br-tr","vlanTrunk":[{"id":101},{"minID":200,"maxID":299}]}"#,
+    ),
+    ("a bridge of layer 2", &[], false, r#"{"type":"bridge","bridge":"brx","ipam":{}}"#),
+    (
+        "a bridge of layer 2 with addresses",
+        &[],
+        false,
+        r#"{"type":"bridge","bridge":"mybr0","ipam":{"type":"static","addresses":[{"address":"S.98/24","gateway":"S.254"}]}},
+           {"type":"tuning","sysctl":{"net.ipv4.conf.IFNAME.arp_ignore":"1"}},{"name":"brsbr","type":"sbr"}"#,
+    ),
+    (
+        "a storage network of IPv6",
+        &[],
+        false,
+        r#"{"type":"bridge","bridge":"br6","ipam":{"type":"host-local","subnet":"T::/64"}}"#,
+    ),
+    (
+        "a bridge of IPv6 alone",
+        &[],
+        false,
+        r#"{"type":"bridge","bridge":"cni0","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"host-local","subnet":"T::/64"}}"#,
+    ),
+    (
+        "pairs of IPv6 alone",
+        &[],
+        false,
+        r#"{"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"T::/64","routes":[{"dst":"::/0"}]}}"#,
+    ),
+    (
+        "a bridge with a filter against forged addresses",
+        &[],
+        true,
+        r#"{"type":"bridge","isDefaultGateway":true,"ipMasq":true,"macspoofchk":true,"ipam":{"type":"host-local","subnet":"S.0/24"}}"#,
+    ),
+    (
+        "a bridge with isolated ports",
+        &[],
+        true,
+        r#"{"type":"bridge","isDefaultGateway":true,"ipMasq":true,"portIsolation":true,"ipam":{"type":"host-local","subnet":"S.0/24"}}"#,
+    ),
+    (
+        "a bridge with nf_tables",
+        &[],
+        true,
+        r#"{"type":"bridge","isDefaultGateway":true,"ipMasq":true,"ipMasqBackend":"nftables",
+            "ipam":{"type":"host-local","subnet":"S.0/24"}},
+           {"type":"portmap","backend":"nftables","capabilities":{"portMappings":true}}"#,
+    ),
+    (
+        "a bridge with iptables, masquerade of all ports",
+        &[],
+        true,
+        r#"{"type":"bridge","isDefaultGateway":true,"ipMasq":true,"ipMasqBackend":"iptables",
+            "ipam":{"type":"host-local","subnet":"S.0/24"}},
+           {"type":"portmap","backend":"iptables","masqAll":true,"capabilities":{"portMappings":true}}"#,
+    ),
+    (
+        "a bridge whose ports only one client may use",
+        &[],
+        true,
+        r#"{"type":"bridge","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"host-local","subnet":"S.0/24"}},
+           {"type":"portmap","backend":"iptables","conditionsV4":["-s","192.168.1.1"],"capabilities":{"portMappings":true}}"#,
+    ),
+    (
+        "fixed rates",
+        &[Feature::Ifb],
+        false,
+        r#"{"type":"ptp","ipam":{"type":"host-local","subnet":"S.0/24"}},
+           {"type":"bandwidth","ingressRate":20000,"ingressBurst":12800,"egressRate":20000,"egressBurst":12800}"#,
+    ),
+    (
+        "rates of the caller",
+        &[Feature::Ifb],
+        true,
+        r#"{"type":"bridge","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"host-local","subnet":"S.0/24"}},
+           {"type":"bandwidth","capabilities":{"bandwidth":true}}"#,
+    ),
+    (
+        "tuned links",
+        &[],
+        true,
+        r#"{"type":"bridge","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"host-local","subnet":"S.0/24"}},
+           {"type":"tuning","mtu":1400,"promisc":true,"allmulti":true,"sysctl":{"net.ipv4.conf.all.log_martians":"1"}}"#,
+    ),
+    (
+        "a link of the node",
+        &[],
+        false,
+        r#"{"type":"host-device","device":"spare","ipam":{"type":"static","addresses":[{"address":"S.7/24"}]}}"#,
+    ),
+    (
+        "a VRF",
+        &[Feature::Vrf],
+        false,
+        r#"{"type":"bridge","bridge":"br-vrf","ipam":{"type":"host-local","subnet":"S.0/24"}},{"type":"vrf","vrfname":"blue"}"#,
+    ),
+    (
+        "a link of nothing",
+        &[Feature::Dummy],
+        false,
+        r#"{"type":"dummy","ipam":{"type":"host-local","subnet":"S.0/24"}}"#,
+    ),
+    ("a tap on a bridge", &[Feature::Tun], false, r#"{"type":"tap","ipam":{"type":"host-local","subnet":"S.0/24"}}"#),
+];
+
+/// The versions that such files have.
+const VERSIONS: [&str; 3] = ["1.1.0", "0.4.0", "1.0.0"];
+
+#[test]
+fn a_node_with_a_network_as_people_have_it_has_no_finding() {
+    let sick = Sick::new();
+    for (name, script) in CALLERS {
+        let script = format!(
+            "#!/bin/sh\n[ $CNI_COMMAND != STATUS ] || exit 0\n{}\n",
+            script.replace("S.", &format!("{}.", sick.tour.subnet))
+        );
+        testns::write_executable(sick.tour.bin_dir.join(name), script).unwrap();
+    }
+    for name in CHAINED {
+        testns::write_executable(sick.tour.bin_dir.join(name), "#!/bin/sh\nexec \"${0%/*}/tuning\"\n").unwrap();
+    }
+    let (mut version, mut wrong) = (VERSIONS.iter().cycle(), Vec::new());
+    for (place, (what, needs, reaches, plugins)) in NETWORKS.into_iter().enumerate() {
+        if !needs.iter().all(|feature| feature.or_skip()) {
+            continue;
+        }
+        let network = match what.split(' ').next() {
+            Some("flannel") => "cbr0",
+            Some("calico") => "pod-network",
+            _ => "office",
+        };
+        let plugins =
+            plugins.replace("S.", &format!("{}.", sick.tour.subnet)).replace("T:", &format!("fd00:207:{place:x}:"));
+        let version = version.next().unwrap();
+        let list = format!(r#"{{"cniVersion":"{version}","name":"{network}","plugins":[{plugins}]}}"#);
+        std::fs::write("/etc/cni/net.d/10-office.conflist", &list).unwrap();
+        // A fixed address or a link of the node is for one container only.
+        let count = if list.contains("\"static\"") { 1 } else { 2 };
+        if list.contains("host-device") {
+            super::sick::sh("ip link add spare type veth peer spare-end; ip link set spare-end up");
+        }
+        let pods: Vec<Container> = (0..count).map(|_| sick.tour.node.container()).collect();
+        let netns = |pod: &Container| pod.namespace().path().display().to_string();
+        for (number, pod) in pods.iter().enumerate() {
+            let caps = PORTS.replace("PORT", &format!("{}", 8080 + number));
+            let added =
+                sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &["add", network, &netns(pod), "--cap-args", &caps]);
+            if !added.status.success() {
+                wrong.push(format!("{what}: {}", String::from_utf8_lossy(&added.stderr)));
+            }
+        }
+        let (_, mut findings) = sick.doctor();
+        findings.retain(|finding| finding["kind"] != "mixed-makes");
+        let outside = "192.168.1.1".parse::<std::net::IpAddr>().unwrap();
+        if !findings.is_empty()
+            || reaches && !pods.iter().all(|pod| pod.namespace().pings(outside, Duration::from_secs(5)))
+        {
+            wrong.push(format!("{what}: {:#?}", Value::Array(findings)));
+        }
+        for pod in &pods {
+            sick.tour.cnitool(&["del", network, &netns(pod)]);
+        }
+        drop(pods);
+        super::sick::sh(
+            "for link in $(ip -o link show type bridge | cut -d' ' -f2 | tr -d :); do ip link delete $link; done
+            ip link delete spare 2> /dev/null || true",
+        );
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The conflists of `examples/conflists`, each as it is printed there.
+#[test]
+fn a_node_with_a_network_of_the_examples_has_no_finding() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/conflists");
+    for runtime in std::fs::read_dir(folder).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {
+        for file in std::fs::read_dir(runtime.path()).unwrap().flatten() {
+            let sick = Sick::new();
+            std::fs::copy(file.path(), "/etc/cni/net.d/10-office.conflist").unwrap();
+            let list: Value = serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap();
+            let has_bandwidth = list.to_string().contains("\"bandwidth\"");
+            if has_bandwidth && !Feature::Ifb.or_skip() {
+                continue;
+            }
+            let pod = sick.tour.node.container();
+            let netns = pod.namespace().path().display().to_string();
+            let caps = PORTS.replace("PORT", "8080");
+            let missing = list["plugins"].as_array().unwrap().iter().filter_map(|plugin| plugin["type"].as_str());
+            if missing.clone().any(|name| !sick.tour.bin_dir.join(name).exists()) {
+                testns::skip(&file.path().display().to_string(), "it needs a plugin that this suite does not have");
+                continue;
+            }
+            sick.tour.cnitool(&["add", list["name"].as_str().unwrap(), &netns, "--cap-args", &caps]);
+            assert_eq!(sick.doctor(), (0, Vec::new()), "{}", file.path().display());
+        }
+    }
+}
