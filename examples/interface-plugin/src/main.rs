@@ -1,5 +1,5 @@
-//! `pair`: a container and the node, joined by a veth without a bridge. The node's end has the gateways' addresses, and a
-//! route leads to each address of the container.
+//! `pair`: a container and the node, joined by a veth without a bridge. The node's end has the gateways' addresses, and
+//! a route leads to each address of the container.
 
 use interface::container::Options;
 use interface::plan::Veth;
@@ -10,10 +10,8 @@ use netops::route::Route;
 use skel::cni_spec::{AddResult, CniError, ConfObject, FromConf};
 
 struct Pair;
-
 interface::plugin!(Pair);
 
-/// The keys beside `ipam`.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 struct Conf {
@@ -42,8 +40,8 @@ impl InterfacePlugin for Pair {
     fn plan(call: &Call<'_, Conf>, _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
         let mut plan = Plan::new(call.attachment, lease, None);
         let ips = &plan.lease.ips;
-        let mut gateways: Vec<Address> =
-            ips.iter().filter_map(|ip| ip.gateway).map(|ip| Address::from(IpNetwork::from(ip))).collect();
+        let gateways = ips.iter().filter_map(|ip| ip.gateway);
+        let mut gateways: Vec<_> = gateways.map(|ip| Address::from(IpNetwork::from(ip))).collect();
         gateways.dedup();
         let routes = ips.iter().map(|ip| Route::new(IpNetwork::from(ip.address.ip()), None, None)).collect();
         plan.push(Step::Veth(Veth { mtu_bytes: conf::mtu(call.conf.own.mtu), ..Veth::default() }));

@@ -1,0 +1,60 @@
+//! `address-file`: addresses of each attachment in `/run/cni-addresses/NETWORK/CONTAINER:IFNAME`, for a name server.
+
+use chained::{Call, ChainedPlugin, Collecting, Removing, Site, Txn, Undo, differs, failed};
+use netops::file;
+use skel::cni_spec::{AddResult, Attachment, CniError, Code, NetworkName};
+use std::{fmt, fs, path::PathBuf};
+
+struct AddressFile;
+chained::plugin!(AddressFile);
+
+fn folder(network: &NetworkName) -> PathBuf {
+    PathBuf::from("/run/cni-addresses").join(network.as_str())
+}
+fn path(of: &Attachment) -> PathBuf {
+    folder(&of.network).join(format!("{}:{}", of.container_id, of.ifname))
+}
+fn content(call: &Call<'_, ()>) -> String {
+    call.attached.ips().map(|ip| format!("{}\n", ip.address.ip())).collect()
+}
+
+#[derive(Debug)]
+struct Written(PathBuf);
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file {} removed", self.0.display())
+    }
+}
+impl Undo for Written {
+    fn run(&self, _: &Site<'_>) -> Result<(), String> {
+        file::remove(&self.0).map_err(|error| error.to_string())
+    }
+}
+
+impl ChainedPlugin for AddressFile {
+    const NAME: &'static str = "address-file";
+    type Conf = ();
+    type Removal = ();
+    async fn add(call: &Call<'_, ()>, txn: &Txn, _: &mut AddResult) -> Result<(), CniError> {
+        let (dir, path) = (folder(&call.attachment.network), path(call.attachment));
+        fs::create_dir_all(&dir).map_err(|e| CniError::new(Code::IO, format!("cannot make {}: {e}", dir.display())))?;
+        txn.push(Box::new(Written(path.clone()))); // before the change: an ADD that fails in the middle removes it, too
+        file::replace(&path, content(call).as_bytes(), 0o644).map_err(failed)
+    }
+    async fn check(call: &Call<'_, ()>) -> Result<(), CniError> {
+        let path = path(call.attachment);
+        let is_so = fs::read_to_string(&path).is_ok_and(|text| text == content(call));
+        is_so.then_some(()).ok_or_else(|| differs(path.display(), "it does not have the attachment's addresses"))
+    }
+    async fn del(removing: &Removing<'_, ()>) -> Vec<CniError> {
+        file::remove(&path(removing.attachment)).map_err(failed).err().into_iter().collect()
+    }
+    async fn gc(collecting: &Collecting<'_, ()>) -> Vec<CniError> {
+        let swept = collecting.sweep.by(|of| path(of));
+        let found = fs::read_dir(folder(collecting.network)).into_iter().flatten().flatten().map(|entry| entry.path());
+        found.filter(|path| swept.has(path)).filter_map(|path| file::remove(&path).map_err(failed).err()).collect()
+    }
+}
+fn main() -> std::process::ExitCode {
+    skel::main::<AddressFile>(env!("CARGO_PKG_VERSION"))
+}
