@@ -18,7 +18,6 @@ pub mod keys;
 mod log;
 mod metrics;
 mod output;
-mod planning;
 mod preview;
 mod progress;
 mod repair;
@@ -26,7 +25,6 @@ mod schema;
 mod settings;
 mod show;
 pub mod validate;
-mod validating;
 mod verbs;
 pub mod view;
 
@@ -180,7 +178,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
     match &cli.verb {
         Verb::Doctor(words) => return doctor::verb::run(&settings, words, output).await,
         Verb::Add(target) => verbs::add(&settings, target).await,
-        Verb::Plan(target) => return planning::run(&settings, target, output).await,
+        Verb::Plan(target) => return preview::verb::run(&settings, target, output).await,
         Verb::Check(target) => verbs::check(&settings, target).await,
         Verb::Del(target) => verbs::del(&settings, target).await,
         Verb::Forget(target) => gc::forget(&settings, target).await,
@@ -188,7 +186,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Gc(words) => gc::run(&settings, words, Some(output)).await,
         Verb::Status(network) => verbs::status(&settings, &network.network, output).await,
         Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
-        Verb::Validate(words) => validating::run(&settings, words, output).await,
+        Verb::Validate(words) => validate::verb::run(&settings, words, output).await,
         Verb::Explain { name } => show::explain(&settings, name, output),
         Verb::Show(words) if words.watch => show::watch::run(&settings, words, output, &cancellation).await,
         Verb::Show(words) => show::run(&settings, words, output),

@@ -4,6 +4,7 @@
 //! it would do. PREVIEW.md says where each part comes from.
 
 mod table;
+pub(crate) mod verb;
 
 pub(crate) use interface::preview::{Preview, Shown};
 

@@ -27,6 +27,7 @@ mod folder;
 mod gateway;
 mod network;
 mod order;
+pub(crate) mod verb;
 mod warned;
 
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! `cnitool plan`: what ADD would do, as a tree.
 
+use super::{NetworkPlan, Outcome, PluginPlan, Preview, Shown};
 use crate::args::Target;
 use crate::output::Output;
-use crate::preview::{self, NetworkPlan, Outcome, PluginPlan, Preview, Shown};
 use crate::settings::Settings;
 use crate::view::tree::{Branch, Tone};
 use crate::{FAILED, show, verbs};
@@ -16,7 +16,7 @@ pub(crate) async fn run(settings: &Settings, target: &Target, output: Output) ->
     let attachment = settings.attachment(target)?;
     let version = network.version()?;
     verbs::warn_of_unused(&network, &attachment);
-    let plan = preview::plan(&settings.runtime, &network, &attachment).await?;
+    let plan = super::plan(&settings.runtime, &network, &attachment).await?;
     match output.is_json {
         true => output.json(&json(&network.name, &attachment, &plan, version)?)?,
         false => show::print(&[tree(&network.name, &attachment, &plan)])?,
