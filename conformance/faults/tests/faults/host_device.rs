@@ -46,7 +46,7 @@ fn failing(what: &str, run: impl Fn(&Call, &Node, usize) -> Traced) {
 
 fn suitable(call: &Syscall) -> Errno {
     match call.name().as_str() {
-        "openat" | "mkdir" | "mkdirat" | "write" | "rename" | "renameat" | "renameat2" => Errno::ENOSPC,
+        "open" | "openat" | "mkdir" | "mkdirat" | "write" | "rename" | "renameat" | "renameat2" => Errno::ENOSPC,
         "recvfrom" | "recvmsg" => Errno::ENOBUFS,
         "sendto" | "sendmsg" => Errno::ENOMEM,
         "setns" => Errno::EPERM,

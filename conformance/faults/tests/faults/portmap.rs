@@ -73,7 +73,7 @@ fn add_of_portmap_with_any_failed_call_leaves_nothing() {
         match call.name().as_str() {
             "recvfrom" | "recvmsg" => Errno::ENOBUFS,
             "sendto" | "sendmsg" => Errno::ENOMEM,
-            "openat" | "write" => Errno::ENOSPC,
+            "open" | "openat" | "write" => Errno::ENOSPC,
             _ => Errno::EBUSY,
         }
     }

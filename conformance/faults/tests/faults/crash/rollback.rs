@@ -24,8 +24,8 @@ pub(super) const FAILED: Failing =
 /// An errno that the kernel may return to that call.
 fn suitable(call: &Syscall) -> Errno {
     match call.name().as_str() {
-        "openat" | "mkdir" | "mkdirat" | "write" | "pwrite64" | "ftruncate" | "fallocate" | "link" | "linkat"
-        | "rename" | "renameat" | "renameat2" | "symlinkat" => Errno::ENOSPC,
+        "open" | "openat" | "mkdir" | "mkdirat" | "write" | "pwrite64" | "ftruncate" | "fallocate" | "link"
+        | "linkat" | "rename" | "renameat" | "renameat2" | "symlinkat" => Errno::ENOSPC,
         "fsync" | "fdatasync" | "unlink" | "unlinkat" => Errno::EIO,
         "setns" | "unshare" | "ioctl" | "fchmod" | "fchown" => Errno::EPERM,
         "clone" | "clone3" | "fork" | "vfork" => Errno::EAGAIN,
