@@ -3,24 +3,27 @@
 
 mod before;
 mod edit;
+mod found;
 mod whole;
 
 pub use before::Before;
 pub use edit::{Edit, NewRule, PutBack};
+pub use found::Found;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use netops::error::{Cause, Result};
-use netops::nft::{self, BaseChain, Expr, Family, Hook, Nft, Transaction, Verdict};
+use netops::nft::{self, BaseChain, Family, Hook, Nft, Transaction};
 use netops::{Errno, OpError};
 
 use super::executable::{self, Program};
 use super::native::{self, NativeTable, NotNative};
 use super::rule::Rule;
-use super::{decode, encode, parse, variant, xt};
+use super::{encode, parse, variant, xt};
 use crate::{base, race};
 use edit::{line, missing_base_chains, nft_changes};
+use found::Id;
 
 /// How long a change is tried again if other processes keep changing the ruleset in between.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -69,92 +72,6 @@ pub(crate) enum World<'a> {
         /// The output of the last read.
         text: String,
     },
-}
-
-/// A rule in a table.
-#[derive(Debug, Clone)]
-pub struct Found {
-    /// The decoded rule; `None` if it contains anything that our rules do not have.
-    pub rule: Option<Rule>,
-    /// The private note of its creator. iptables does not show it; the legacy variant cannot store it.
-    pub note: Option<String>,
-    id: Id,
-}
-
-#[derive(Debug, Clone)]
-enum Id {
-    Handle(nft::Rule),
-    /// The text after `-A`.
-    Words(String),
-}
-
-impl Found {
-    /// The chain it jumps to, whatever its conditions.
-    #[must_use]
-    pub fn goes_to(&self) -> Option<&str> {
-        match &self.id {
-            Id::Handle(rule) => rule.goes_to(),
-            Id::Words(words) => parse::jump(words),
-        }
-    }
-
-    /// The rule's comment, whatever its conditions.
-    #[must_use]
-    pub fn comment(&self) -> Option<String> {
-        match &self.id {
-            Id::Handle(rule) => decode::comment(rule),
-            Id::Words(words) => parse::comment(words),
-        }
-    }
-
-    /// The rule with a refusal (`REJECT`, `reject`) as `DROP`, as neither passes the packet on, and with a jump for `goto`.
-    pub(crate) fn refusing(&self) -> Option<Rule> {
-        let refused = || match &self.id {
-            Id::Handle(rule) => {
-                let (last, others) = rule.exprs.split_last()?;
-                let verdict = match last {
-                    Expr::Verdict(Verdict::Goto(chain)) => Verdict::Jump(chain.clone()),
-                    last if is_refusal(last) => Verdict::Drop,
-                    _ => return None,
-                };
-                let exprs = others.iter().cloned().chain([Expr::Verdict(verdict)]).collect();
-                decode::rule(&nft::Rule { exprs, ..rule.clone() })
-            }
-            Id::Words(words) => parse::rule(&format!("{} -j DROP", words.split_once(" -j REJECT")?.0)),
-        };
-        self.rule.clone().or_else(refused)
-    }
-
-    /// Whether the rule may end the way of a packet.
-    pub(crate) fn may_decide(&self) -> bool {
-        let decides = |expr: &Expr| match expr {
-            Expr::Verdict(verdict) => matches!(verdict, Verdict::Accept | Verdict::Drop),
-            Expr::VerdictMap(..) => true,
-            expr => is_refusal(expr),
-        };
-        match &self.id {
-            Id::Handle(rule) => rule.exprs.iter().any(decides),
-            Id::Words(words) => ["ACCEPT", "DROP", "REJECT"].iter().any(|verdict| parse::jump(words) == Some(verdict)),
-        }
-    }
-
-    /// Whether the rule may accept packets.
-    pub(crate) fn may_accept(&self) -> bool {
-        let accepts = |expr: &Expr| matches!(expr, Expr::Verdict(Verdict::Accept) | Expr::VerdictMap(..));
-        match &self.id {
-            Id::Handle(rule) => rule.exprs.iter().any(accepts),
-            Id::Words(words) => parse::jump(words) == Some("ACCEPT"),
-        }
-    }
-}
-
-/// Whether an expression refuses the packet with an answer to its sender.
-fn is_refusal(expr: &Expr) -> bool {
-    match expr {
-        Expr::Other { name, .. } => name == "reject",
-        Expr::Target(extension) => extension.name == "REJECT",
-        _ => false,
-    }
 }
 
 impl TableName {
@@ -503,12 +420,6 @@ impl<'a> Table<'a> {
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.table.fmt(f)
-    }
-}
-
-impl Found {
-    fn from_nft(rule: nft::Rule) -> Self {
-        Self { rule: decode::rule(&rule), note: rule.note.clone(), id: Id::Handle(rule) }
     }
 }
 
