@@ -22,6 +22,7 @@ mod before;
 mod holder;
 mod iptables;
 mod native;
+mod unmap;
 
 mod localnet;
 mod marks;
@@ -29,12 +30,11 @@ mod marks;
 pub use marks::{marks, words};
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, all, differs, failed};
-use cni_filter::iptables::{Before, Edit, Table, TableName};
+use cni_filter::iptables::{Edit, Table, TableName};
 use cni_filter::{Filter, Names, OfNetwork, Stale};
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use interface::reserved::Reserved;
@@ -47,6 +47,7 @@ use accept::Accepted;
 use conf::{Backend, Conf, OnPortInUse};
 use holder::{Contest, Holder, Replaced};
 use pod::{FAMILIES, Forwarded, Known, Pod, names};
+use unmap::Unmap;
 
 /// The plugin.
 #[derive(Debug)]
@@ -453,52 +454,4 @@ fn unmap(attachment: &Attachment, search_path: &str, known: &Known<'_>) -> Vec<O
         Backend::Nftables => native::remove(table, names(attachment), known),
     };
     each(search_path, work, &mut |table| accept::remove(table, names(attachment)))
-}
-
-/// Removes what ADD made for one address, and puts back what it replaced.
-#[derive(Debug)]
-struct Unmap {
-    attachment: Attachment,
-    conf: Conf,
-    address: IpNetwork,
-    replaced: Replaced,
-    accepted: Accepted,
-    search_path: String,
-}
-
-impl fmt::Display for Unmap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let had_none = self.replaced.borrow().as_ref().is_some_and(Before::is_empty);
-        let how = if had_none { "removed" } else { "as before" };
-        write!(f, "forwarded ports of {} {how}", self.address.ip())
-    }
-}
-
-impl Unmap {
-    fn put_back(&self) -> Result<(), CniError> {
-        let Self { attachment, conf, address, replaced, accepted, search_path } = self;
-        let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-        let pod = Pod { names: names(attachment), conf, family, address: *address };
-        let mut filter = open(search_path)?;
-        let (replaced, accepted) = (replaced.borrow(), accepted.borrow());
-        // Without it ADD failed before it changed anything.
-        let Some(replaced) = &*replaced else { return Ok(()) };
-        let forwarded = with_table(&mut filter, &pod, &mut |table, backend| match backend {
-            Backend::Iptables => before::put_back_chain(table, &pod, replaced),
-            Backend::Nftables => native::put_back(table, &pod, replaced),
-        })?;
-        if let Some(accepted) = &*accepted
-            && let Some(mut table) = filter.iptables(family, TableName::Filter).map_err(failed)?
-        {
-            accept::put_back(&mut table, pod.names, accepted).map_err(failed)?;
-        }
-        forget_flows(&forwarded, &mut |flow| forwarded.iter().any(|to| to.answers(flow)));
-        Ok(())
-    }
-}
-
-impl chained::Undo for Unmap {
-    fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
-        self.put_back().map_err(|error| error.to_string())
-    }
 }

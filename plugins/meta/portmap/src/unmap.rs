@@ -1,0 +1,61 @@
+//! The undo of ADD for one address.
+
+use crate::accept::{self, Accepted};
+use crate::conf::{Backend, Conf};
+use crate::holder::Replaced;
+use crate::pod::{Pod, names};
+use crate::{before, forget_flows, native, open, with_table};
+use chained::failed;
+use cni_filter::iptables::{Before, TableName};
+use cni_spec::{Attachment, CniError};
+use ipnetwork::IpNetwork;
+use netops::nft::Family;
+use std::fmt;
+
+/// Removes what ADD made for one address, and puts back what it replaced.
+#[derive(Debug)]
+pub(crate) struct Unmap {
+    pub(crate) attachment: Attachment,
+    pub(crate) conf: Conf,
+    pub(crate) address: IpNetwork,
+    pub(crate) replaced: Replaced,
+    pub(crate) accepted: Accepted,
+    pub(crate) search_path: String,
+}
+
+impl fmt::Display for Unmap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let had_none = self.replaced.borrow().as_ref().is_some_and(Before::is_empty);
+        let how = if had_none { "removed" } else { "as before" };
+        write!(f, "forwarded ports of {} {how}", self.address.ip())
+    }
+}
+
+impl Unmap {
+    fn put_back(&self) -> Result<(), CniError> {
+        let Self { attachment, conf, address, replaced, accepted, search_path } = self;
+        let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
+        let pod = Pod { names: names(attachment), conf, family, address: *address };
+        let mut filter = open(search_path)?;
+        let (replaced, accepted) = (replaced.borrow(), accepted.borrow());
+        // Without it ADD failed before it changed anything.
+        let Some(replaced) = &*replaced else { return Ok(()) };
+        let forwarded = with_table(&mut filter, &pod, &mut |table, backend| match backend {
+            Backend::Iptables => before::put_back_chain(table, &pod, replaced),
+            Backend::Nftables => native::put_back(table, &pod, replaced),
+        })?;
+        if let Some(accepted) = &*accepted
+            && let Some(mut table) = filter.iptables(family, TableName::Filter).map_err(failed)?
+        {
+            accept::put_back(&mut table, pod.names, accepted).map_err(failed)?;
+        }
+        forget_flows(&forwarded, &mut |flow| forwarded.iter().any(|to| to.answers(flow)));
+        Ok(())
+    }
+}
+
+impl chained::Undo for Unmap {
+    fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
+        self.put_back().map_err(|error| error.to_string())
+    }
+}
