@@ -13,6 +13,7 @@ mod log;
 mod metrics;
 mod monitoring;
 mod schema;
+mod signals;
 mod terminal;
 mod tool;
 mod validate;
