@@ -192,6 +192,8 @@ pub(crate) enum Verb {
     Ipam(Ipam),
     /// Put plugins and cnitool into a folder, all or none
     Install(Install),
+    /// Compare the files of a folder of plugins with a release: as released, changed, foreign, missing
+    Verify(Verify),
     /// Print a JSON Schema, for editors and other validators
     Schema {
         /// conflist, plugin, result, or a plugin's name
@@ -449,6 +451,18 @@ pub(crate) struct Install {
     /// Replace files that are not ours; they are kept in DIR/.replaced
     #[arg(long)]
     pub(crate) replace_foreign: bool,
+}
+
+/// What to compare with what.
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The folder
+    #[arg(default_value = "/opt/cni/bin")]
+    pub(crate) dir: PathBuf,
+    /// A release's manifest (repeatable: files may be of any of them; the first is the one that has to be complete) [default:
+    /// those of this suite's packages on this node]
+    #[arg(long = "manifest", value_name = "FILE")]
+    pub(crate) manifests: Vec<PathBuf>,
 }
 
 /// What the names of one executable have in common.

@@ -61,6 +61,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("", "cnitool install --bin-dir /opt/cni/bin"),
         ("Two plugins, in place of other executables of their names", "cnitool install --bin-dir /opt/cni/bin --plugin bridge --plugin host-local --replace-foreign"),
     ]),
+    ("verify", &[
+        ("What this node's package has installed", "cnitool verify"),
+        ("By the manifest of a release", "cnitool verify /usr/libexec/cni --manifest manifest-linux-amd64-v0.9.0.json"),
+    ]),
     ("schema", &[("For an editor", "cnitool schema conflist"), ("", "cnitool schema bridge")]),
     ("completions", &[("For bash, in ~/.bashrc: source <(cnitool completions bash)", "cnitool completions bash")]),
     ("man", &[("", "cnitool man /usr/local/share/man/man1")]),

@@ -26,6 +26,7 @@ mod settings;
 mod show;
 pub mod validate;
 mod verbs;
+mod verify;
 pub mod view;
 
 use args::{Cli, Verb};
@@ -106,6 +107,7 @@ fn working(verb: &Verb) -> Option<&'static str> {
         Verb::Log(_) => "log",
         Verb::Metrics(words) if words.listen.is_none() => "metrics",
         Verb::Install(_) => "install",
+        Verb::Verify(_) => "verify",
         _ => return None,
     })
 }
@@ -195,6 +197,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Metrics(words) => metrics::run(&settings, words, &cancellation).await,
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,
         Verb::Install(install) => install::run(install, output).await,
+        Verb::Verify(words) => verify::run(words, output),
         Verb::Schema { name } => schema::print(name),
         Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),
         Verb::Completions { shell } => say(&completing::script(*shell)?),

@@ -18,3 +18,4 @@ mod terminal;
 mod tool;
 mod validate;
 mod verbs;
+mod verify;
