@@ -75,7 +75,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("A container's network", &["add", "check", "del", "plan"]),
     ("Look", &["show", "explain", "doctor", "attachments", "ipam", "log", "metrics"]),
     ("Mend", &["repair", "gc", "forget"]),
-    ("Configurations and plugins", &["validate", "status", "version", "install"]),
+    ("Configurations and plugins", &["validate", "status", "version", "install", "verify"]),
     ("For editors, shells and readers", &["schema", "completions", "man", "help"]),
 ];
 
@@ -95,7 +95,7 @@ fn used_options(verb: &str) -> &'static [&'static str] {
         "log" => &["cache_dir", "json"],
         "metrics" => &["conf_dir", "cni_path", "cache_dir", "timeout"],
         "ipam" => &["conf_dir", "cache_dir", "timeout", "json"],
-        "install" => &["json"],
+        "install" | "verify" => &["json"],
         _ => &[],
     }
 }
