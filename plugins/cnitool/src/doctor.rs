@@ -65,8 +65,9 @@ pub async fn examine(node: Node<'_>) -> Vec<Finding> {
     if node.checks {
         checks::look(node, &mut findings).await;
     }
-    // Stable: findings of one level stay in the order above.
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+    // Stable: findings of one level stay in the order above. A repair succeeds when nothing else is wrong with the containers.
+    let is_repair = |finding: &Finding| finding.remedy.starts_with("cnitool repair");
+    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.level), is_repair(finding)));
     findings
 }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use netops::link::Mac;
 
 use super::carrier::{Bridge, Carrier};
 use super::{Cause, Findings, Level, Reason, Sight};
@@ -58,7 +59,8 @@ impl Sight<'_> {
         };
         let Some(found) = self.host.find(name) else {
             let gateways = gateways.iter().filter(|_| bridge.router == *name);
-            let mut remedy = vec![format!("ip link add {name} type bridge"), format!("ip link set {name} up")];
+            let mac = self.mac_at_add(name).map_or(String::new(), |mac| format!(" address {mac}"));
+            let mut remedy = vec![format!("ip link add {name}{mac} type bridge"), format!("ip link set {name} up")];
             remedy.extend(gateways.map(|net| format!("ip address add {net} dev {name}")));
             remedy.extend(attachment.links.iter().map(enslave));
             let what = format!("bridge {name} is gone");
@@ -73,6 +75,13 @@ impl Sight<'_> {
             findings.reasons.push(Reason::new(Cause::LinkDown, Level::Error, what).mended_by([enslave(link)]));
         }
         self.gateways(gateways, &bridge.router, findings);
+    }
+
+    /// The Ethernet address that a link of the node had when an attachment was added, which its CHECK compares.
+    fn mac_at_add(&self, name: &str) -> Option<Mac> {
+        let all = self.view.networks.iter().flat_map(|network| &network.attachments);
+        let mut links = all.flat_map(|attachment| &attachment.result.interfaces);
+        links.find(|link| link.name == name && link.sandbox.is_empty()).and_then(|link| link.mac.parse().ok())
     }
 
     /// The link that has the gateways has each of them.

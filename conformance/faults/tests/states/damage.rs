@@ -1,0 +1,186 @@
+//! The faults that are drawn.
+
+/// The pods' subnet, without its last byte.
+pub(crate) const SUBNET: &str = "10.209.7";
+
+/// A fault of a node.
+#[derive(Debug)]
+pub(crate) struct Damage {
+    pub(crate) name: &'static str,
+    /// Of several with one place, a node gets one.
+    pub(crate) place: &'static str,
+    /// What happened, as lines for a shell.
+    pub(crate) script: &'static str,
+    /// The kind of the finding, and a text of it.
+    pub(crate) kind: &'static str,
+    pub(crate) text: &'static str,
+}
+
+const fn damage(
+    place: &'static str,
+    name: &'static str,
+    script: &'static str,
+    kind: &'static str,
+    text: &'static str,
+) -> Damage {
+    Damage { name, place, script, kind, text }
+}
+
+/// In the order in which they happen: a bridge that is gone takes settings and routes with it.
+pub(crate) const DAMAGES: [Damage; 24] = [
+    damage(
+        "leftover",
+        "a pod that is gone without DEL",
+        "ip netns add gone; cnitool add office /run/netns/gone --container-id gone > /run/gone; ip netns del gone
+         address=$(sed -n 's|.*\"address\": *\"\\([0-9.]*\\)/.*|\\1|p' /run/gone | head -1)
+         touch -d '1 hour ago' /var/lib/cni/networks/office/$address",
+        "leftover",
+        "gone/eth0",
+    ),
+    damage(
+        "stale",
+        "a reservation of a pod that never was",
+        "printf 'c77\\r\\neth0' > /var/lib/cni/networks/office/10.209.7.77
+         touch -d '1 hour ago' /var/lib/cni/networks/office/10.209.7.77",
+        "leftover",
+        "c77/eth0",
+    ),
+    damage(
+        "empty",
+        "an empty reservation",
+        ": > /var/lib/cni/networks/office/10.209.7.99; touch -d '1 hour ago' /var/lib/cni/networks/office/10.209.7.99",
+        "damaged-reservation",
+        "10.209.7.99",
+    ),
+    damage(
+        "unfinished",
+        "a file that a killed process has left",
+        "cd /var/lib/cni/networks/office; echo 10 > .last_reserved_ip.0.new; touch -d '1 hour ago' .last_reserved_ip.0.new",
+        "unfinished",
+        ".last_reserved_ip.0.new",
+    ),
+    damage(
+        "policy",
+        "docker's policy",
+        "iptables -w -P FORWARD DROP",
+        "firewall-drops",
+        "chain FORWARD of iptables drops by policy",
+    ),
+    damage(
+        "table",
+        "a firewall of its own table",
+        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'",
+        "firewall-drops",
+        "nft chain inet guard pass drops by policy",
+    ),
+    damage(
+        "route",
+        "a VPN's route to a part of the subnet",
+        "ip link add vpn type bridge; ip link set vpn up; ip route add 10.209.7.0/25 dev vpn",
+        "route-elsewhere",
+        "vpn",
+    ),
+    damage(
+        "route",
+        "a VPN's route by a gateway, and a strict filter of ways back",
+        "sysctl -qw net.ipv4.conf.all.rp_filter=1
+         ip link add vpn type bridge; ip address add 10.250.0.1/24 dev vpn; ip link set vpn up
+         ip route add 10.209.7.0/25 via 10.250.0.9 dev vpn onlink",
+        "route-elsewhere",
+        "vpn",
+    ),
+    damage("mtu", "a narrow way out", "ip link set ens3 mtu 1400", "mtu", "that of ens3, the way out, 1400"),
+    damage(
+        "forwarding",
+        "no forwarding",
+        "sysctl -qw net.ipv4.ip_forward=0",
+        "forwarding-off",
+        "net.ipv4.ip_forward is 0",
+    ),
+    damage(
+        "bridge",
+        "no forwarding of the bridge",
+        "sysctl -qw net.ipv4.conf.cni0.forwarding=0",
+        "forwarding-off",
+        "net.ipv4.conf.cni0.forwarding is 0",
+    ),
+    damage(
+        "nat",
+        "a flushed table of iptables",
+        "iptables -w -t nat -F; iptables -w -t nat -X",
+        "port-gone",
+        "no rule forwards port 8080/tcp",
+    ),
+    damage(
+        "nat",
+        "flushed rules of all tables",
+        "nft flush ruleset",
+        "masquerade-gone",
+        "no rule masquerades packets of living",
+    ),
+    damage(
+        "pod",
+        "a pod's interface that is down",
+        "nsenter --net=/run/netns/web ip link set eth0 down",
+        "container-side",
+        "eth0 is down in the container",
+    ),
+    damage(
+        "pod",
+        "a pod without address",
+        "nsenter --net=/run/netns/web ip address flush dev eth0",
+        "container-side",
+        "does not have 10.209.7.2",
+    ),
+    damage(
+        "pod",
+        "a pod without route",
+        "nsenter --net=/run/netns/web ip route del default",
+        "container-side",
+        "the container has no IPv4 route out",
+    ),
+    damage(
+        "pod",
+        "a pod without interface",
+        "nsenter --net=/run/netns/web ip link delete eth0",
+        "container-side",
+        "the container has no interface eth0",
+    ),
+    damage("bridge", "a bridge that is gone", "ip link delete cni0", "link-gone", "bridge cni0 is gone"),
+    damage("bridge", "a bridge that is down", "ip link set cni0 down", "link-down", "link cni0 is down"),
+    damage(
+        "bridge",
+        "veths off their bridge",
+        "for link in $(ip -o link show master cni0 | cut -d' ' -f2 | cut -d@ -f1); do ip link set $link nomaster; done",
+        "link-down",
+        "is no port of bridge cni0",
+    ),
+    damage(
+        "bridge",
+        "a bridge without address",
+        "ip address flush dev cni0 scope global",
+        "gateway-address",
+        "cni0 does not have the gateway's address 10.209.7.1/24",
+    ),
+    damage(
+        "bridge",
+        "an old address of the bridge",
+        "ip address flush dev cni0 scope global; ip address add 10.244.1.1/24 dev cni0",
+        "gateway-address",
+        "and has 10.244.1.1/24 instead",
+    ),
+    damage(
+        "bridge",
+        "a bridge without its route",
+        "ip route del 10.209.7.0/24 dev cni0",
+        "route-elsewhere",
+        "leads to ens3 and not to cni0",
+    ),
+    damage(
+        "bridge",
+        "a veth that is down",
+        "ip link set $(ip -o link show master cni0 | cut -d' ' -f2 | cut -d@ -f1 | head -1) down",
+        "link-down",
+        "link veth",
+    ),
+];
