@@ -141,15 +141,17 @@ impl Sick {
     }
 }
 
-/// Pods that send all the time, until the end of the scope.
-fn send_on(sick: &Sick, is_over: &AtomicBool) {
+/// Pods that send until `is_over`; returns how many requests were answered.
+fn send_on(sick: &Sick, is_over: &AtomicBool) -> u64 {
+    let mut answered = 0;
     let outside: IpAddr = OUTSIDE.parse().unwrap();
     let [web, other] = &sick.pods;
     let to_web: IpAddr = format!("{SUBNET}.2").parse().unwrap();
     while !is_over.load(Ordering::Relaxed) {
-        let _ = web.namespace().pings(outside, Duration::ZERO);
-        let _ = other.namespace().pings(to_web, Duration::ZERO);
+        answered += u64::from(web.namespace().pings(outside, Duration::ZERO));
+        answered += u64::from(other.namespace().pings(to_web, Duration::ZERO));
     }
+    answered
 }
 
 /// Three or four faults of different places, in the order of the list.
@@ -215,10 +217,11 @@ fn doctor_names_each_of_several_faults_and_its_remedies_bring_the_traffic_back()
         let is_over = AtomicBool::new(false);
         let since = Instant::now();
         std::thread::scope(|scope| {
-            scope.spawn(|| send_on(&sick, &is_over));
+            let sending = scope.spawn(|| send_on(&sick, &is_over));
             let healed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| heal(&sick, &damages, &what)));
             is_over.store(true, Ordering::Relaxed);
             healed.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            testns::note(&format!("{} requests answered meanwhile", sending.join().unwrap()));
         });
         sick.traffic_is_back(&what);
         assert!(since.elapsed() < NODE_WITHIN, "{what}: {:?}", since.elapsed());
