@@ -194,7 +194,7 @@ impl Kind {
             Self::Undecided => "Garbage collection keeps them, with their addresses.",
             Self::UnreadableEntry => "DEL and garbage collection of a runtime do not know these attachments.",
             Self::DamagedReservation => {
-                "The addresses are free, though the reference's host-local holds them for ever."
+                "No DEL or GC releases the addresses; only this suite's host-local gives those of empty files again."
             }
             Self::Unfinished => "They take space only.",
             Self::RangeFull => "ADD fails when no address is left.",

@@ -65,6 +65,15 @@ fn flaws(network: &NetworkConf, folder: &Path, findings: &mut Vec<Finding>) {
         finding.evidence = empty;
         findings.push(finding);
     }
+    let unowned: Vec<String> = of(Flaw::Unowned).collect();
+    if !unowned.is_empty() {
+        let what = format!("{} whose owner cannot be read", count(unowned.len(), "reservation"));
+        let mut finding = Kind::DamagedReservation.finding(Level::Warning, name, what);
+        let each: Vec<String> = unowned.iter().map(|path| word(path)).collect();
+        finding.remedy = format!("If no administrator made them: rm -r {}", each.join(" "));
+        finding.evidence = unowned;
+        findings.push(finding);
+    }
     let unfinished: Vec<String> = of(Flaw::Unfinished).collect();
     if !unfinished.is_empty() {
         let what = format!("{} that a killed process has not finished", count(unfinished.len(), "file"));

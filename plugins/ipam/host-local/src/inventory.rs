@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::address::Address;
 use crate::conf::{Conf, DATA_DIR};
 use crate::range::Span;
-use crate::store::{Content, read};
+use crate::store::{Content, try_read};
 
 /// A reserved address, as in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +122,8 @@ pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
 pub enum Flaw {
     /// The file's name is an address, and it names no owner: its writer died before it wrote.
     Empty,
+    /// The file's name is an address, and its owner is unknown: [`Owner::Invalid`], or no file that can be read.
+    Unowned,
     /// A temporary file of a killed writer.
     Unfinished,
 }
@@ -140,12 +142,12 @@ pub fn flaws(folder: &Path) -> io::Result<Vec<(PathBuf, Flaw)>> {
     for entry in entries {
         let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
         let name = name.to_string_lossy();
-        let is_empty = || Address::from_file_name(&name).is_some() && read(&path) == Some(Content::Debris);
         let flaw = match name.starts_with('.') {
-            true => Flaw::Unfinished,
-            false if is_empty() => Flaw::Empty,
-            false => continue,
+            true => Some(Flaw::Unfinished),
+            false if Address::from_file_name(&name).is_some() => flaw_of(&path),
+            false => None,
         };
+        let Some(flaw) = flaw else { continue };
         let age = path.symlink_metadata().and_then(|meta| meta.modified()).map(|written| written.elapsed());
         if age.is_ok_and(|age| age.is_ok_and(|age| age > OLD)) {
             found.push((path, flaw));
@@ -153,6 +155,20 @@ pub fn flaws(folder: &Path) -> io::Result<Vec<(PathBuf, Flaw)>> {
     }
     found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     Ok(found)
+}
+
+fn flaw_of(path: &Path) -> Option<Flaw> {
+    match try_read(path) {
+        Ok(Some(Content::Debris)) => Some(Flaw::Empty),
+        Ok(content) => matches!(Owner::of(&content?), Owner::Invalid | Owner::Unreadable).then_some(Flaw::Unowned),
+        // Reservations of root say nothing to other users.
+        Err(error) => (error.kind() != io::ErrorKind::PermissionDenied).then_some(Flaw::Unowned),
+    }
+}
+
+/// The content of a file; one that cannot be read is opaque.
+fn read(path: &Path) -> Option<Content> {
+    try_read(path).unwrap_or(Some(Content::Opaque))
 }
 
 /// How many addresses of a range are given.

@@ -71,7 +71,7 @@ pub(crate) const LEFT_OVER: [Damage; 6] = [
 ];
 
 /// What an operator has to decide on.
-pub(crate) const OTHERS: [Damage; 14] = [
+pub(crate) const OTHERS: [Damage; 15] = [
     (
         "a configuration that no runtime can use",
         |_| fs::write("/etc/cni/net.d/20-bad.conflist", r#"{"cniVersion": "1.0.0", "name": "bad""#).unwrap(),
@@ -120,6 +120,19 @@ pub(crate) const OTHERS: [Damage; 14] = [
         "unfinished",
         0,
         ".last_reserved_ip.0.new",
+    ),
+    (
+        "reservations have no owner that can be read",
+        |ward| {
+            for (last, content) in [(9, "a/../b\r\neth0"), (10, "\u{1b}[2J")] {
+                write_old(&store().join(ward.tour.address(last)), content);
+            }
+            fs::create_dir(store().join(ward.tour.address(11))).unwrap();
+            run(&format!("touch -d @0 {}", store().join(ward.tour.address(11)).display()));
+        },
+        "damaged-reservation",
+        WARNING,
+        "3 reservations whose owner cannot be read",
     ),
     (
         "the reservation of a container that lives is gone",

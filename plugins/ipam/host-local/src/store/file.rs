@@ -69,6 +69,17 @@ impl Content {
 
 /// Reads a reservation; `None` if there is none. Follows no link and does not block on a fifo.
 pub(crate) fn read(path: &Path) -> Option<Content> {
+    try_read(path).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "cannot read a reservation, which stays as it is");
+        Some(Content::Opaque)
+    })
+}
+
+/// As [`read`], for a caller that shows what it cannot read.
+///
+/// # Errors
+/// `EACCES`: only its owner may read it. `ELOOP`: it is a link.
+pub(crate) fn try_read(path: &Path) -> io::Result<Option<Content>> {
     let read = |file: File| {
         let mut bytes = Vec::new();
         if !file.metadata()?.is_file() {
@@ -79,12 +90,8 @@ pub(crate) fn read(path: &Path) -> Option<Content> {
     };
     let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
     match file.and_then(read) {
-        Ok(content) => Some(content),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot read a reservation, which stays as it is");
-            Some(Content::Opaque)
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        content => content.map(Some),
     }
 }
 

@@ -25,7 +25,7 @@ use netops::lock::Lock;
 use crate::address::Address;
 use crate::index::{Damaged, Index, OwnerHash, Seal, Stamp, seal};
 use crate::range::Span;
-pub(crate) use file::{Content, content_of, old_content_of, read};
+pub(crate) use file::{Content, content_of, old_content_of, read, try_read};
 pub(crate) use last::read as last_reserved;
 use notes::Notes;
 
