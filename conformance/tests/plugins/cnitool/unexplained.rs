@@ -164,7 +164,7 @@ fn what_a_network_without_file_left_is_found_and_removed_and_the_living_stay() {
     );
     let target = ["office", "/run/netns/gone", "--container-id", "dead"];
     let refused = tour.said(&[&["forget"], &target[..]].concat());
-    assert!(refused.contains("remove it with del or gc"), "{refused}");
+    assert!(refused.contains("Remove it with del or gc"), "{refused}");
     assert_eq!(remedy, "cnitool gc office");
     let done = tour.shell(&remedy);
     assert!(done.status.success() && String::from_utf8_lossy(&done.stderr).contains("kept living/eth0"), "{done:?}");
