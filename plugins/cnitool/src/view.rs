@@ -234,10 +234,11 @@ impl Asked {
         format!("port {}/{}", self.port, self.protocol.name())
     }
 
-    /// Whether a rule forwards the port.
+    /// Whether a rule forwards the port, for other hosts too.
     #[must_use]
     pub fn is_met_by(&self, forward: &Forward) -> bool {
-        (self.protocol, self.port, self.address) == (forward.protocol, forward.port, forward.address)
+        forward.is_entered
+            && (self.protocol, self.port, self.address) == (forward.protocol, forward.port, forward.address)
     }
 }
 

@@ -84,7 +84,14 @@ pub(crate) fn full() -> Network {
     let mut web = attachment("web", "10.7.0.2");
     web.links.push(HostLink { name: "veth1f2e3d4c".into(), master: Some("cni0".into()), up: true });
     let to = "10.7.0.2:80".parse().unwrap();
-    web.ports.push(Forward { protocol: Protocol::Tcp, address: None, port: 8080, to, is_conditional: false });
+    web.ports.push(Forward {
+        protocol: Protocol::Tcp,
+        address: None,
+        port: 8080,
+        to,
+        is_conditional: false,
+        is_entered: true,
+    });
     web.limits = Limits { to_bytes: Some(125_000), from_bytes: Some(1) };
     web.rules.push("iptables masquerade of 10.7.0.2".into());
     let mut other = attachment("cnitool-82e215debf7df4651d36", "10.7.0.3");

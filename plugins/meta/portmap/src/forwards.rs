@@ -25,6 +25,8 @@ pub struct Forward {
     pub to: SocketAddr,
     /// Whether the forward is for some packets only, by the network's conditions.
     pub is_conditional: bool,
+    /// Whether packets from other hosts get to the rule: chain PREROUTING jumps to those of `portmap`.
+    pub is_entered: bool,
 }
 
 impl Forward {
@@ -46,7 +48,17 @@ pub fn list(search_path: &str) -> Result<Vec<Forward>> {
     let mut filter = filter.searching(search_path);
     let mut found = Vec::new();
     for family in FAMILIES {
-        filter.each_iptables(family, TableName::Nat, &mut |table| read(table, &[iptables::DNAT], &mut found))?;
+        filter.each_iptables(family, TableName::Nat, &mut |table| {
+            let before = found.len();
+            read(table, &[iptables::DNAT], &mut found)?;
+            // The chain of all packets is read only for a rule.
+            if found.len() > before {
+                let entries = table.list("PREROUTING")?.unwrap_or_default();
+                let is_entered = entries.iter().any(|entry| entry.goes_to() == Some(iptables::DNAT));
+                found.iter_mut().skip(before).for_each(|forward| forward.is_entered = is_entered);
+            }
+            Ok(())
+        })?;
         read(&mut filter.native(native::table(family)), &native::FORWARDING, &mut found)?;
     }
     Ok(found)
@@ -76,5 +88,5 @@ fn forward(found: &Found, has_conditions: bool) -> Option<Forward> {
     let Target::Dnat(to) = rule.target else { return None };
     let address = rule.destination.as_ref().and_then(Is::host);
     let is_conditional = has_conditions || is_conditional(rule);
-    Some(Forward { protocol: rule.protocol?, address, port: rule.port?, to, is_conditional })
+    Some(Forward { protocol: rule.protocol?, address, port: rule.port?, to, is_conditional, is_entered: true })
 }

@@ -70,7 +70,7 @@ fn meet(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
 
 impl Sight<'_> {
     pub(super) fn ports_of(&self, attachment: &Attachment, findings: &mut Findings) {
-        for forward in &attachment.ports {
+        for forward in attachment.ports.iter().filter(|forward| forward.is_entered) {
             findings.to.push(format!("{} is forwarded to {}", forward.host_port(), forward.to));
         }
         // A mapping with an address of the node is for addresses of its family.
