@@ -4,7 +4,8 @@ use crate::args::Repair as Words;
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::bail;
-use libcni::cni_spec::{Repair, Repaired};
+use host_local::inventory::list_held;
+use libcni::cni_spec::{Repair, Repaired, SpecVersion};
 use libcni::{AttachmentId, Cached, Error, Namespace, PluginRepair};
 use serde_json::json;
 
@@ -79,6 +80,9 @@ async fn repair(settings: &Settings, cached: &Cached, how: Repair) -> anyhow::Re
     if cached.network_conf().is_ok_and(|network| network.disable_check) {
         return Ok(Row::whole(ALONE, "its network says disableCheck"));
     }
+    if let Some(why) = find_other_owner(cached) {
+        return Ok(Row::whole(LEFT, why));
+    }
     match settings.runtime.repair(cached, how).await {
         Ok(Some(plugins)) => Ok(rows(&plugins, how)),
         Ok(None) => Ok(Row::whole(ALONE, "it was deleted or added anew meanwhile")),
@@ -86,6 +90,22 @@ async fn repair(settings: &Settings, cached: &Cached, how: Repair) -> anyhow::Re
         Err(error) if error.code() == Some(libcni::cni_spec::Code::INTERRUPTED) => Err(error.into()),
         Err(error) => Ok(Row::whole(LEFT, error.with_causes())),
     }
+}
+
+/// The other attachment that host-local has given an address of this one, in a sentence: rules for the address would lead to that
+/// attachment, and forward it this one's ports.
+fn find_other_owner(cached: &Cached) -> Option<String> {
+    let network = cached.network_conf().ok()?;
+    let result = cached.result(SpecVersion::V0_1_0).ok().flatten()?;
+    let held = on_node::stores(&network).into_iter().flat_map(|folder| list_held(&folder).unwrap_or_default());
+    let mut of_this = held.filter(|held| result.ips.iter().any(|ip| ip.address.ip() == held.address));
+    of_this.find_map(|held| {
+        let (container_id, ifname) = held.holder()?;
+        let AttachmentId { container_id: own, ifname: own_ifname } = &cached.attachment.id;
+        let is_own = container_id == own && ifname.as_ref().is_none_or(|name| name == own_ifname);
+        let other = ifname.as_ref().map_or(container_id.to_string(), |name| format!("{container_id}/{name}"));
+        (!is_own).then(|| format!("address {} is reserved for {other}: nothing was changed", held.address))
+    })
 }
 
 fn rows(plugins: &[PluginRepair], how: Repair) -> Vec<Row> {

@@ -65,6 +65,13 @@ impl Site {
         (output.status.code(), rows)
     }
 
+    /// The first finding of this kind, with CHECK of each attachment.
+    fn find(&self, kind: &str) -> Option<Value> {
+        let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &["doctor", "--check", "--json"]);
+        let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        findings.into_iter().find(|finding| finding["kind"] == kind)
+    }
+
     fn check(&self) -> Output {
         let netns = self.pod.namespace().path().display().to_string();
         self.tour.run(&self.tour.bin_dir.join("cnitool"), &["check", "office", &netns])
@@ -402,16 +409,72 @@ fn a_port_of_another_bridge_stays_there() {
 fn the_help_of_a_check_that_fails_mends_it() {
     let site = Site::new(&bridge());
     site.tour.node.host().flush_nft();
-    let doctor = || {
-        let output = site.tour.run(&site.tour.bin_dir.join("cnitool"), &["doctor", "--check", "--json"]);
-        let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-        findings.into_iter().find(|finding| finding["kind"] == "check-fails")
-    };
-    let finding = doctor().expect("a finding about CHECK");
+    let finding = site.find("check-fails").expect("a finding about CHECK");
     let help = finding["remedy"].as_str().unwrap();
     assert_eq!(help, "cnitool repair office");
     site.tour.cnitool(&help.split(' ').skip(1).collect::<Vec<_>>());
-    assert_eq!(doctor(), None);
+    assert_eq!(site.find("check-fails"), None);
+}
+
+/// A repair changes nothing in the container.
+#[test]
+fn the_help_of_a_check_that_fails_in_the_container_is_no_repair() {
+    let site = Site::new(&bridge());
+    sh(site.pod.namespace(), "ip link set eth0 address 02:00:00:00:00:09");
+    assert_eq!(site.find("check-fails").unwrap()["remedy"], "Start the container anew.");
+}
+
+#[test]
+fn a_version_without_check_is_no_fault_of_containers() {
+    let mut plugins = bridge();
+    plugins.as_array_mut().unwrap().retain(|plugin| plugin["type"] != "firewall");
+    let site = Site::of("0.3.1", &plugins);
+    assert_eq!(site.find("check-fails"), None);
+    let note = site.find("unseen").expect("a note about CHECK");
+    assert_eq!(note["what"], "CHECK is not called: there is none in version 0.3.1 of network office");
+    assert_eq!((&note["level"], &note["remedy"]), (&json!("note"), &json!("cnitool repair office --dry-run")));
+    assert_eq!(site.run(&["office", "--dry-run"]).0, Some(0));
+}
+
+/// The port works from the node, and not from other hosts.
+#[test]
+fn a_port_that_lost_its_way_from_outside_is_found_and_repaired() {
+    let site = Site::new(&bridge());
+    let jump = "PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT";
+    sh(site.tour.node.host(), &format!("iptables -w -t nat -D {jump}; ip6tables -w -t nat -D {jump}"));
+    assert!(!site.gets_in(SHORT));
+    assert_eq!(site.find("port-gone").expect("a finding about the port")["remedy"], "cnitool repair office");
+    assert_eq!(site.run(&["office"]).0, Some(0));
+    assert!(site.gets_in(LONG));
+    assert_eq!(site.find("port-gone"), None);
+}
+
+/// Rules for the address, and the node's port, would lead to the other container.
+#[test]
+fn an_attachment_whose_address_another_one_has_is_left() {
+    let site = Site::new(&bridge());
+    let (host, address) = (site.tour.node.host(), site.tour.address(2));
+    std::fs::write(format!("/var/lib/cni/networks/office/{address}"), "other\r\neth0").unwrap();
+    host.flush_nft();
+    let (code, rows) = site.run(&["office"]);
+    let difference = json!(format!("address {address} is reserved for other/eth0: nothing was changed"));
+    assert_eq!((code, rows.len(), &rows[0]["difference"]), (Some(1), 1, &difference), "{rows:?}");
+    assert!(!site.gets_in(SHORT));
+}
+
+/// The bridge's address is the gateway of containers that live: no remedy takes it from them.
+#[test]
+fn a_network_whose_bridge_another_one_uses_gets_another_bridge() {
+    let site = Site::new(&bridge());
+    let second = json!({"cniVersion": "1.1.0", "name": "second", "plugins": [{"type": "bridge", "bridge": "office0",
+        "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.44.0.0/24"}}]});
+    std::fs::write("/etc/cni/net.d/20-second.conflist", second.to_string()).unwrap();
+    let finding = || site.find("gateway-address").expect("a finding about the gateway");
+    let remedy = "Give network second another key bridge: office0 is the gateway of other containers.";
+    assert_eq!(finding()["remedy"], remedy);
+    // The network of the containers is known from the cache.
+    std::fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
+    assert_eq!(finding()["remedy"], remedy);
 }
 
 /// CHECK names all that a plugin misses, the first as before.

@@ -53,7 +53,7 @@ pub(crate) fn look(
     for network in networks {
         for plugin in plugins(network).filter(is_router) {
             let router = Router { plugin: &plugin, link: router_of(&plugin), gateways: gateways(&plugin) };
-            node.gateway(network, &router, findings);
+            node.gateway(network, &router, &|own| is_used(own, network, networks, view), findings);
             node.route(network, &router, findings);
             node.ipv6(network, &router, findings);
             let is_of = |it: &&crate::view::Network| it.name == *network.name;
@@ -76,7 +76,13 @@ impl Node<'_> {
     }
 
     /// A bridge with an IPv4 address that is no gateway of the network: ADD refuses it.
-    fn gateway(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
+    fn gateway(
+        &self,
+        network: &NetworkConf,
+        router: &Router<'_>,
+        is_used: &dyn Fn(&IpNetwork) -> bool,
+        findings: &mut Vec<Finding>,
+    ) {
         let link = router.link.as_deref().and_then(|name| self.find(name));
         let forces = json::member(router.plugin, "forceAddress").and_then(Value::as_bool) == Some(true);
         let wanted: Vec<&IpNetwork> = router.gateways.iter().filter(|gateway| gateway.is_ipv4()).collect();
@@ -100,6 +106,9 @@ impl Node<'_> {
         let mut finding = Kind::GatewayAddress.finding(Level::Error, Some(&network.name), what);
         let has_ports = self.links.iter().any(|port| port.master == Some(link.index));
         finding.remedy = match has_ports {
+            _ if of_ipv4().any(is_used) => {
+                format!("Give network {} another key bridge: {name} is the gateway of other containers.", network.name)
+            }
             true => has.iter().map(|own| format!("ip address del {own} dev {name}")).collect::<Vec<_>>().join("; "),
             false => format!("ip link delete {name}"),
         };
@@ -194,6 +203,15 @@ fn router_of(plugin: &Value) -> Option<String> {
     let name = crate::doctor::host::bridge_of(plugin).filter(|_| text(plugin, "type") == "bridge")?;
     let vlan = json::member(plugin, "vlan").and_then(Value::as_u64).filter(|vlan| *vlan > 0);
     Some(vlan.map_or_else(|| name.to_owned(), |vlan| format!("{name}.{vlan}")))
+}
+
+/// Whether the address is the gateway of another network by its configuration, or of containers.
+fn is_used(own: &IpNetwork, network: &NetworkConf, networks: &[NetworkConf], view: &View) -> bool {
+    let others = networks.iter().filter(|other| other.name != network.name);
+    let is_configured = others.flat_map(plugins).any(|plugin| is_router(&plugin) && gateways(&plugin).contains(own));
+    let all = view.networks.iter().flat_map(|network| &network.attachments);
+    let present = all.filter(|attachment| attachment.life != Life::Gone);
+    is_configured || present.flat_map(|attachment| &attachment.addresses).any(|address| own.contains(*address))
 }
 
 /// The gateways of host-local's ranges and of static addresses: where none is named, the subnet's first address.
