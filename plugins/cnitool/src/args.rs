@@ -118,7 +118,7 @@ pub(crate) struct Common {
     /// Report on stderr which plugin ran, and for how long; -vv also what else this program does
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Those of the options for folders that the command line has: a variable also holds for the commands of a remedy.
+    /// The options for folders that the command line has: a variable also holds for the commands of a remedy.
     #[arg(skip)]
     pub(crate) typed: Vec<&'static str>,
 }
@@ -453,7 +453,7 @@ pub(crate) struct Install {
     pub(crate) replace_foreign: bool,
 }
 
-/// What to compare with what.
+/// The folder to compare, and with which manifest.
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
     /// The folder

@@ -23,7 +23,7 @@ struct Manifest {
     release: String,
     /// Each plugin with the SHA-256 of its file, in hex digits.
     files: BTreeMap<String, String>,
-    /// What may stand beside the plugins.
+    /// Files that may be beside the plugins.
     #[serde(default)]
     optional: BTreeMap<String, String>,
 }
