@@ -11,7 +11,6 @@ use std::path::Path;
 const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("", &[
         ("", "cnitool add pods /run/netns/c1"),
-        ("", "cnitool doctor"),
     ]),
     ("add", &[
         ("A second interface, with a given address", "cnitool add pods /run/netns/c1 -i eth1 --args 'IgnoreUnknown=1;IP=10.1.0.7'"),

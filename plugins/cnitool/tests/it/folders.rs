@@ -47,7 +47,7 @@ fn a_folder_without_a_network_is_an_error_of_doctor() {
     expect![[r#"
         error: no network: no file in $DIR/net.d can be used
         | "$DIR/net.d/30-net.conflist"
-        help: cnitool validate --conf-dir $DIR/net.d"#]]
+        help: cnitool --cache-dir $DIR/cache validate --conf-dir $DIR/net.d"#]]
     .assert_eq(&none());
     tool.write("net.d/30-net.conflist", NETWORK);
     expect![[r#""#]].assert_eq(&none());
@@ -108,16 +108,16 @@ fn files_that_cannot_be_read_are_named_and_hide_no_other() {
         error: $DIR/net.d/a-link.conflist has faults
         | "the link leads to /absent/net, which does not exist"
         | "containerd has no network: of a folder it reads the first file by name alone, and this one cannot be used"
-        help: cnitool validate $DIR/net.d/a-link.conflist
+        help: cnitool --cache-dir $DIR/cache validate $DIR/net.d/a-link.conflist
         error: $DIR/net.d/b-pipe.conflist has faults
         | "it is a named pipe, and no file"
-        help: cnitool validate $DIR/net.d/b-pipe.conflist
+        help: cnitool --cache-dir $DIR/cache validate $DIR/net.d/b-pipe.conflist
         error: $DIR/net.d/c-empty.conflist has faults
         | "the file is empty"
-        help: cnitool validate $DIR/net.d/c-empty.conflist
+        help: cnitool --cache-dir $DIR/cache validate $DIR/net.d/c-empty.conflist
         error: $DIR/net.d/d-folder.conf has faults
         | "the link leads to /proc, which is a folder"
-        help: cnitool validate $DIR/net.d/d-folder.conf"#]]
+        help: cnitool --cache-dir $DIR/cache validate $DIR/net.d/d-folder.conf"#]]
     .assert_eq(&findings(&tool, "config").join("\n"));
     expect![[r#"
         0
@@ -170,7 +170,7 @@ fn the_default_network_is_marked() {
         error: $DIR/net.d/00-broken.conf has faults
         | "line 1, column 2: EOF while parsing an object"
         | "line 1, column 2: containerd has no network: of a folder it reads the first file by name alone, and this one cannot be used"
-        help: cnitool validate $DIR/net.d/00-broken.conf"#]].assert_eq(&findings(&tool, "config").join("\n"));
+        help: cnitool --cache-dir $DIR/cache validate $DIR/net.d/00-broken.conf"#]].assert_eq(&findings(&tool, "config").join("\n"));
 }
 
 /// CRI-O named such a file by itself; as the first one it leaves containers without an address.
@@ -185,7 +185,7 @@ fn a_file_with_loopback_alone_is_a_fault_only_where_it_is_the_first() {
     expect![[r#"
         error: $DIR/net.d/00-loopback.conf has faults
         | "line 1, column 1: the first file by name has loopback alone: containers get no other interface, and no address"
-        help: cnitool validate $DIR/net.d/00-loopback.conf"#]].assert_eq(&shown());
+        help: cnitool --cache-dir $DIR/cache validate $DIR/net.d/00-loopback.conf"#]].assert_eq(&shown());
 }
 
 #[test]

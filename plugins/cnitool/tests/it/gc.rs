@@ -111,12 +111,12 @@ fn gc_keeps_what_may_be_mounted_in_another_mount_namespace_until_del_is_called()
         stdout: NETWORK  CONTAINER  IFNAME  NETNS                  VERDICT  OBJECTS
         net      c4         eth0    $DIR/netns  kept     -
 
-        stderr: warning: kept c4/eth0 in network net: $DIR/netns is an empty file, so its namespace is gone, or is mounted in another mount namespace; if its container is gone, this removes it: cnitool del net $DIR/netns --container-id c4 --ifname eth0
+        stderr: warning: kept c4/eth0 in network net: $DIR/netns is an empty file, so its namespace is gone, or is mounted in another mount namespace; if its container is gone, this removes it: cnitool --cache-dir $DIR/cache del net $DIR/netns --container-id c4 --ifname eth0
     "#]]
     .assert_eq(&done.shown());
     assert_eq!(tool.log(), "GC    []\n");
     assert!(tool.run(&["doctor"]).stdout.contains("[undecided]: network net: 1 of which"));
-    let (_, words) = done.stderr.trim().split_once("this removes it: cnitool ").unwrap();
+    let (_, words) = done.stderr.trim().split_once("this removes it: cnitool --cache-dir $DIR/cache ").unwrap();
     let words = words.replace("$DIR", tool.path("").to_str().unwrap().trim_end_matches('/'));
     tool.log();
     tool.run(&words.split(' ').collect::<Vec<_>>()).ok();
@@ -176,7 +176,11 @@ fn gc_and_doctor_know_a_network_that_has_only_entries_in_the_cache() {
     std::fs::File::options().write(true).open(path).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let found = tool.run(&["doctor"]).stdout;
     tool.log();
-    assert!(found.contains("old/lo: only in the cache") && found.contains("help: cnitool gc cni-loopback"), "{found}");
+    assert!(
+        found.contains("old/lo: only in the cache")
+            && found.contains("help: cnitool --cache-dir $DIR/cache gc cni-loopback"),
+        "{found}"
+    );
     tool.run(&["gc", "cni-loopback"]).ok();
     assert_eq!(tool.log(), "DEL old lo  []\n");
     assert_eq!(tool.files("cache/results").len(), 0);
@@ -203,7 +207,7 @@ fn gc_reports_as_deleted_only_what_is_gone() {
         net      c7         eth0    -      kept     address 10.199.7.3
         net      c8         eth0    -      deleted  address 10.199.7.4
 
-        stderr: warning: the plugins have kept c7/eth0 in network net (address 10.199.7.3); to remove it: cnitool del net /run/netns/gone --container-id c7 --ifname eth0
+        stderr: warning: the plugins have kept c7/eth0 in network net (address 10.199.7.3); to remove it: cnitool --cache-dir $DIR/cache del net /run/netns/gone --container-id c7 --ifname eth0
     "#]]
     .assert_eq(&done.shown());
 }
