@@ -4,8 +4,6 @@
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
-mod upgrade;
-
 use std::collections::BTreeMap;
 use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};

@@ -1,5 +1,8 @@
 //! Upgrades under load: the executables are replaced while containers come and go without pause, and no call fails.
 
+#![allow(missing_docs, reason = "a test's name is its documentation")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+
 use conformance::configs::with;
 use conformance::iptables::has_iptables;
 use conformance::shared::{stays, wait};
