@@ -380,7 +380,9 @@ fn a_node_with_a_network_as_people_have_it_has_no_finding() {
     }
     let (mut version, mut wrong) = (VERSIONS.iter().cycle(), Vec::new());
     for (place, (what, needs, reaches, plugins)) in NETWORKS.into_iter().enumerate() {
-        if !needs.iter().all(|feature| feature.or_skip()) {
+        // Not in the words by which the full kernel's lane takes tests: it has busybox's ip and no iptables, which this test needs.
+        if let Some(missing) = needs.iter().find(|feature| !feature.is_here()) {
+            testns::skip(&format!("healthy node, {what}"), &format!("{missing} is missing"));
             continue;
         }
         let network = match what.split(' ').next() {
