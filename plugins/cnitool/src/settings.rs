@@ -139,14 +139,14 @@ impl Settings {
     /// has it or an attachment in the cache had it.
     fn namespace(&self, word: &str) -> anyhow::Result<String> {
         let here = absolute(word)?;
-        if word.contains('/') || Path::new(&here).exists() {
+        let cached = self.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_default();
+        let had = |path: &str| cached.iter().any(|entry| entry.attachment.netns == path);
+        // An attachment whose namespace was a file here and is gone is not that of another namespace of this name.
+        if word.contains('/') || Path::new(&here).exists() || had(&here) {
             return Ok(here);
         }
         let named = format!("{NAMED}/{word}");
-        let had = |entry: &Cached| entry.attachment.netns == named;
-        let is_known = Path::new(&named).exists()
-            || self.runtime.cache().list(None).is_ok_and(|listing| listing.cached.iter().any(had));
-        Ok(if is_known { named } else { here })
+        Ok(if Path::new(&named).exists() || had(&named) { named } else { here })
     }
 
     /// The cached data of an attachment. Parameters that the caller left out are taken from it: plugins need the

@@ -230,6 +230,19 @@ fn a_namespace_is_named_as_ip_netns_names_it() {
     assert_eq!(tool.files("cache/results"), [""; 0]);
 }
 
+/// DEL of an attachment whose namespace was a file of this folder is not that of a namespace of the same name.
+#[test]
+fn a_file_that_is_gone_is_not_taken_for_a_namespace_of_ip_netns() {
+    let tool = Tool::new();
+    let script = "mount -t tmpfs tmpfs /run && mkdir /run/netns && touch /run/netns/e1 e1
+        $1 --cache-dir $2 add net e1 && $1 --cache-dir $2 add net /run/netns/e1 && rm e1 && $1 --cache-dir $2 del net e1";
+    let mut command = tool.on_path(Path::new("unshare"));
+    command.current_dir(tool.path("")).args(["--mount", "sh", "-ec", script, "sh", env!("CARGO_BIN_EXE_cnitool")]);
+    tool.ended(command.arg(tool.path("cache"))).ok();
+    let left = tool.run(&["attachments", "--json"]).ok();
+    assert!(left.contains("\"/run/netns/e1\"") && left.matches("\"netns\"").count() == 1, "{left}");
+}
+
 #[test]
 fn del_of_what_never_was_says_so() {
     let tool = Tool::new();
