@@ -302,3 +302,30 @@ fn forget_refuses_while_a_record_is_left() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains(TUNING.object), "{text}");
 }
+
+/// The network's file was removed, no cache has it, and its plugins leave neither links nor rules.
+#[test]
+fn a_network_is_known_by_the_records_of_its_plugins() {
+    for kind in [TUNING, HOST_DEVICE] {
+        let scene = Scene::new(kind);
+        let tour = &scene.tour;
+        fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
+        let kept = tour.cnitool(&["gc", "office"]);
+        assert!(kept.contains("kept") && (kind.count)(tour) > 0, "{}: {kept}", kind.object);
+        scene.lose();
+        assert!(tour.cnitool(&["show"]).contains(kind.object), "{}", kind.object);
+        let (_, evidence) = scene.doctor();
+        assert!(evidence.contains(kind.object), "{evidence}");
+        tour.cnitool(&["gc", "office"]);
+        assert_eq!(((kind.count)(tour), scene.doctor().1), (0, String::new()), "{}", kind.object);
+    }
+    let tour = Tour::new();
+    assert!(tour.install(LINKED).status.success());
+    fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
+    write_lease(&tour, "/run/netns/gone", [1, 1]);
+    let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
+    assert!(dry.contains("would be deleted") && dry.contains("DHCP lease of"), "{dry}");
+    tour.cnitool(&["gc", "office"]);
+    let record = fs::read_to_string(Path::new(LEASES).join(LEASE)).unwrap();
+    assert!(record.contains("\"isReleased\":true"), "{record}");
+}

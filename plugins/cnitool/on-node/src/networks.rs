@@ -72,7 +72,8 @@ impl Node {
         networks
     }
 
-    /// The networks that the marks of links name, the comments of rules, and host-local's folders in the usual place.
+    /// The networks that the marks of links name, the comments of rules, the records of plugins, and host-local's folders in the
+    /// usual place.
     fn traces(&self, links: &[Link], unseen: &mut Vec<String>) -> BTreeSet<String> {
         let marked = links.iter().filter_map(host_veth::find_network).map(|network| network.as_str().to_owned());
         let entries = usual_store().and_then(|store| std::fs::read_dir(store).ok());
@@ -83,6 +84,12 @@ impl Node {
         match cni_filter::networks(&self.search_path) {
             Ok(commented) => names.extend(commented),
             Err(error) => unseen.push(format!("the comments of rules: {error}")),
+        }
+        for (plugin, networks) in plugins::ALL.iter().filter_map(|plugin| Some((plugin.name, plugin.networks?))) {
+            match networks() {
+                Ok(recorded) => names.extend(recorded),
+                Err(error) => unseen.push(format!("the records of {plugin}: {error}")),
+            }
         }
         names
     }
@@ -113,6 +120,8 @@ pub fn conf_of_traces(name: &str) -> Option<NetworkConf> {
 pub fn conf_for_del(name: &str, is_there: impl Fn(&str) -> bool) -> Option<NetworkConf> {
     // DEL goes backward: the interface, and with it the address, is last.
     let mut plugins = vec![json!({"type": "bridge", "ipam": {"type": "host-local"}})];
+    let of_addresses = plugins::of_addresses_with_records(name).filter(|name| is_there(name));
+    plugins.extend(of_addresses.map(|ipam| json!({"type": "bridge", "ipam": {"type": ipam}})));
     plugins.extend(plugins::that_leave_more().filter(|name| is_there(name)).map(|name| json!({"type": name})));
     let conf = json!({"cniVersion": "1.0.0", "name": name, "plugins": plugins});
     let conf = NetworkConf::parse(conf.to_string().as_bytes()).ok()?;

@@ -4,6 +4,8 @@
 //! network that has the plugin can have the rest, as GC calls no other, or one whose list has a plugin of another project. Each list comes from the plugin's own crate, from
 //! the code by which its GC finds what it removes.
 
+use std::collections::BTreeSet;
+
 use cni_filter::Noted;
 use cni_spec::{Attachment, CniError, ConfObject, ContainerId, FromAnyConf, IfName, NetworkName};
 use netops::link::Link;
@@ -22,6 +24,8 @@ pub(crate) struct Asked<'a> {
 
 type List = fn(&Asked<'_>) -> Result<Vec<Mark>, CniError>;
 
+type Networks = fn() -> Result<BTreeSet<String>, CniError>;
+
 /// A plugin.
 pub(crate) struct Plugin {
     /// The file name it is called by.
@@ -30,6 +34,8 @@ pub(crate) struct Plugin {
     pub(crate) is_of_addresses: bool,
     /// Lists what it has left; `None`: it leaves nothing more.
     pub(crate) marks: Option<List>,
+    /// The names of the networks in its records, where it keeps them unless a config says otherwise.
+    pub(crate) networks: Option<Networks>,
     /// The words by which marks may name an attachment instead of its container.
     pub(crate) words: fn(&Attachment) -> Vec<String>,
 }
@@ -40,11 +46,15 @@ pub(crate) const ALL: &[Plugin] = &[
     leaves_nothing_more("bridge"),
     Plugin {
         is_of_addresses: true,
+        networks: Some(dhcp::networks),
         ..leaves("dhcp", |asked| dhcp::marks(&dhcp::conf::Removal::from_any_conf(asked.object).socket, asked.network))
     },
     leaves_nothing_more("dummy"),
     leaves("firewall", |asked| Ok(of_rules(firewall::marks(asked.network, asked.search_path)?))),
-    leaves("host-device", |asked| host_device::marks(asked.network)),
+    Plugin {
+        networks: Some(host_device::networks),
+        ..leaves("host-device", |asked| host_device::marks(asked.network))
+    },
     Plugin { is_of_addresses: true, ..leaves_nothing_more("host-local") },
     leaves_nothing_more("ipvlan"),
     leaves_nothing_more("loopback"),
@@ -58,7 +68,12 @@ pub(crate) const ALL: &[Plugin] = &[
     leaves_nothing_more("sbr"),
     Plugin { is_of_addresses: true, ..leaves_nothing_more("static") },
     leaves_nothing_more("tap"),
-    leaves("tuning", |asked| tuning::record::marks(&tuning::conf::DataDir::from_any_conf(asked.object), asked.network)),
+    Plugin {
+        networks: Some(tuning::record::networks),
+        ..leaves("tuning", |asked| {
+            tuning::record::marks(&tuning::conf::DataDir::from_any_conf(asked.object), asked.network)
+        })
+    },
     leaves_nothing_more("vlan"),
     leaves_nothing_more("vrf"),
 ];
@@ -68,7 +83,7 @@ const fn leaves(name: &'static str, marks: List) -> Plugin {
 }
 
 const fn leaves_nothing_more(name: &'static str) -> Plugin {
-    Plugin { name, is_of_addresses: false, marks: None, words: |_| Vec::new() }
+    Plugin { name, is_of_addresses: false, marks: None, networks: None, words: |_| Vec::new() }
 }
 
 /// The plugins that an object of a network's list names: its own type's, and that of its addresses.
@@ -102,6 +117,14 @@ fn of_rule(Noted { key, container, ifname, address, object }: Noted) -> Mark {
 pub(crate) fn is_foreign(object: &ConfObject) -> bool {
     let own: Option<String> = object.find(&["type"]);
     own.is_none_or(|own| ALL.iter().all(|plugin| plugin.name != own))
+}
+
+/// The address plugins that keep records of a network, where they keep them unless a config says otherwise.
+pub(crate) fn of_addresses_with_records(network: &str) -> impl Iterator<Item = &'static str> {
+    let has_records = move |plugin: &&Plugin| {
+        plugin.networks.is_some_and(|networks| networks().is_ok_and(|names| names.contains(network)))
+    };
+    ALL.iter().filter(|plugin| plugin.is_of_addresses).filter(has_records).map(|plugin| plugin.name)
 }
 
 /// The plugins that leave something more, but those of addresses.

@@ -16,7 +16,7 @@ pub mod state;
 mod table;
 
 mod marks;
-pub use marks::marks;
+pub use marks::{marks, networks};
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,10 +1,12 @@
 //! The leases that GC would have released if no attachment were valid.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use cni_spec::{Attachment, CniError, NetworkName};
 use skel::mark::{Mark, Sign};
 
+use crate::conf::SOCKET;
 use crate::rpc::{Names, Sandbox};
 use crate::state::{self, Record};
 
@@ -25,4 +27,13 @@ fn mark(record: &Record) -> Option<Mark> {
     let signs = std::iter::once(namespace).chain(record.addresses().into_iter().map(Sign::Address)).collect();
     let object = format!("DHCP lease of {}", record.lease.address.ip());
     Some(Mark { owner: (&attachment).into(), object, signs })
+}
+
+/// The names of the networks that have a lease which the usual daemon keeps.
+///
+/// # Errors
+/// As [`marks`].
+pub fn networks() -> Result<BTreeSet<String>, CniError> {
+    let records = state::list_unreleased(&state::folder(Path::new(SOCKET)))?;
+    Ok(records.into_iter().map(|record| record.subject.names.network).collect())
 }

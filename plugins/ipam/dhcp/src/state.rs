@@ -230,8 +230,18 @@ pub fn list_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<
 /// # Errors
 /// Code 106: the folder cannot be read.
 pub fn list_of(folder: &Path, network: &str) -> Result<Vec<Record>, CniError> {
+    let mut records = list_unreleased(folder)?;
+    records.retain(|record| record.subject.names.network == network);
+    Ok(records)
+}
+
+/// The records of all attachments whose release is not noted yet. Changes nothing.
+///
+/// # Errors
+/// Code 106: the folder cannot be read.
+pub fn list_unreleased(folder: &Path) -> Result<Vec<Record>, CniError> {
     let (mut records, _damaged) = look(folder).map_err(|why| CniError::new(Code::STATE, why))?;
-    records.retain(|record| record.subject.names.network == network && !record.is_released);
+    records.retain(|record| !record.is_released);
     Ok(records)
 }
 

@@ -20,7 +20,7 @@ pub mod step;
 
 pub use conf::{Conf, Removal};
 use home::Outcome;
-pub use marks::marks;
+pub use marks::{marks, networks};
 use record::Record;
 use step::{Move, State};
 

@@ -1,5 +1,7 @@
 //! The devices that GC would bring home if no attachment were valid.
 
+use std::collections::BTreeSet;
+
 use cni_spec::{Attachment, CniError, NetworkName};
 use interface::failed;
 use interface::mark::{Mark, Sign};
@@ -31,4 +33,13 @@ fn mark(record: &Record, host: &Kernel) -> Result<Option<Mark>, CniError> {
         signs.push(Sign::Unknown);
     }
     Ok(Some(Mark { owner: (&attachment).into(), object: format!("device {}", record.device.name), signs }))
+}
+
+/// The names of the networks that have a record of this boot.
+///
+/// # Errors
+/// The records cannot be read.
+pub fn networks() -> Result<BTreeSet<String>, CniError> {
+    let records = record::list().map_err(failed)?;
+    Ok(records.iter().map(|record| record.names()[0].to_owned()).collect())
 }

@@ -21,7 +21,7 @@ use netops::{Netns, OpError, file};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::conf::DataDir;
+use crate::conf::{DATA_DIR, DataDir};
 
 /// The longest record that is read, in bytes: a path has 4096 at most, the rest less than 1000.
 const BYTES_MAX: u64 = 1 << 14;
@@ -259,6 +259,15 @@ pub fn marks(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Mark>, Cni
     Ok(list(data_dir, network)?.into_iter().filter_map(mark).collect())
 }
 
+/// The names of the networks that have a record in the usual folder.
+///
+/// # Errors
+/// As [`marks`].
+pub fn networks() -> Result<BTreeSet<String>, CniError> {
+    let owners = list_all(Path::new(DATA_DIR))?.into_iter();
+    Ok(owners.filter_map(|found| Some(found.owner.split_once('/')?.0.to_owned())).collect())
+}
+
 /// The record of an attachment to a network.
 struct Listed {
     path: PathBuf,
@@ -269,18 +278,24 @@ struct Listed {
 
 /// The network's records. The reference's do not say their network, and are left out.
 fn list(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Listed>, CniError> {
-    let entries = match std::fs::read_dir(&data_dir.0) {
+    let prefix = format!("{network}/");
+    let mut all = list_all(&data_dir.0)?;
+    all.retain(|found| found.owner.starts_with(&prefix));
+    Ok(all)
+}
+
+/// The records of all networks.
+fn list_all(folder: &Path) -> Result<Vec<Listed>, CniError> {
+    let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(refused("list", &data_dir.0, &error)),
+        Err(error) => return Err(refused("list", folder, &error)),
     };
-    let prefix = format!("{network}/");
     let listed = |path: PathBuf| {
         let find = |path: &Path| read(path).ok().flatten().and_then(|bytes| parse(path, &bytes).ok());
         // A file of a killed writer is whole, or names no attachment yet.
         let Kept { attachment, place, .. } = find(&path).or_else(|| find(&file::unfinished(&path)))?;
-        let owner = attachment.filter(|owner| owner.starts_with(&prefix))?;
-        Some(Listed { path, owner, place })
+        Some(Listed { path, owner: attachment?, place })
     };
     let paths: BTreeSet<PathBuf> = entries.flatten().filter_map(|entry| record_of(&entry.path())).collect();
     Ok(paths.into_iter().filter_map(listed).collect())
