@@ -4,6 +4,7 @@ use cni_spec::{CniError, Code};
 use netops::OpError;
 use netops::error::{Cause, Errno};
 use netops::feature::Feature;
+use netops::sysctl::{self, NoIpv6};
 use std::path::Path;
 
 /// The kind of object that an operation failed on. It decides the error code where the cause alone does not, and says
@@ -22,6 +23,28 @@ pub enum On {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn failed(error: OpError) -> CniError {
     failed_on(On::Node, &error)
+}
+
+/// The error of an ADD that would give the node's link an IPv6 address, where it can have none. `link` as
+/// [`crate::InterfacePlugin::gateway_link`] has it; `None`: the address is the container's alone, so only the kernel counts.
+///
+/// # Errors
+/// Code 101 or 102; a sysctl cannot be read.
+pub(crate) fn refuse_without_ipv6(link: Option<&str>) -> Result<(), CniError> {
+    let refusal = sysctl::find_ipv6_refusal(link.unwrap_or("lo")).map_err(failed)?;
+    match (refusal, link) {
+        (Some(NoIpv6::Kernel), _) => {
+            let msg = "cannot add IPv6 addresses: the kernel runs without IPv6";
+            let remedy = "Boot the node without ipv6.disable=1, or use IPv4 addresses only.";
+            Err(CniError::new(Code::KERNEL_FEATURE, msg).detail(remedy))
+        }
+        (Some(NoIpv6::Disabled(key)), Some(_)) => {
+            let msg = format!("cannot add IPv6 addresses of gateways to the node: {key} is 1");
+            let remedy = format!("Set {key} to 0, or use IPv4 addresses only.");
+            Err(CniError::new(Code::PERMISSION, msg).detail(remedy))
+        }
+        (Some(NoIpv6::Disabled(_)) | None, _) => Ok(()),
+    }
 }
 
 /// The error object for a failed operation; see [`On`].

@@ -103,6 +103,12 @@ pub trait InterfacePlugin: Sized + 'static {
         None
     }
 
+    /// The node's link that gets the addresses of gateways: one that attachments share, by its name, or `default`, as sysctls
+    /// name all new links, where each attachment has its own. `None`: the node gets no address.
+    fn gateway_link(_conf: &Self::Conf) -> Option<String> {
+        None
+    }
+
     /// Removes the attachment's link, if it is there, on the host or in the container.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use skel::AddRequest;
 use crate::attach::require_ipam;
 use crate::check::{self, Look};
 use crate::conf;
+use crate::error::refuse_without_ipv6;
 use crate::lease::refuse_empty;
 use crate::plan::{Plan, Side, Step};
 use crate::plugin::{Call, InterfacePlugin, OwnStep, Verb};
@@ -54,6 +55,9 @@ pub fn preview<P: InterfacePlugin>(
             Some(AddResult::default())
         }
     };
+    if lease.iter().flat_map(|lease| &lease.ips).any(|ip| ip.address.is_ipv6()) {
+        refuse_without_ipv6(P::gateway_link(&conf.own).as_deref())?;
+    }
     let plan = P::plan(&call, &state, lease)?;
     preview.result = result(P::earlier(&call), &plan, &P::names(&call, &plan), netns.as_str());
     let Some(entry) = preview.result.interfaces.iter().rfind(|entry| !entry.sandbox.is_empty()) else {

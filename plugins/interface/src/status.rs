@@ -1,14 +1,16 @@
 //! STATUS: whether ADD could be served now.
 
 use cni_filter::{Backend, Filter};
-use cni_spec::{CniError, Code, NetConf, NetworkName};
+use cni_spec::{CniError, Code, ConfObject, NetConf, NetworkName};
 use netops::link::tun::{Tap, create_tap};
 use netops::link::{self, Kind, LinkName, NewLink, Place, Veth};
 use netops::{Kernel, Netns, OpError, trial};
+use serde::Deserialize;
 use skel::StatusRequest;
 use skel::request::Raw;
 
 use crate::attach::require_ipam;
+use crate::error::refuse_without_ipv6;
 use crate::plugin::InterfacePlugin;
 use crate::{conf, failed};
 
@@ -18,17 +20,40 @@ use crate::{conf, failed};
 /// Code 50 with the reason; the IPAM plugin's own.
 pub async fn status<P: InterfacePlugin>(request: &StatusRequest<P::Conf>) -> Result<(), CniError> {
     require_ipam::<P>(request.conf.ipam.is_some())?;
-    status_by(&|| P::status(&request.conf.own, request.raw.search_path()), &request.conf, &request.raw).await
+    let gateway_link = P::gateway_link(&request.conf.own);
+    let node = || P::status(&request.conf.own, request.raw.search_path());
+    status_by(&node, gateway_link.as_deref(), &request.conf, &request.raw).await
 }
 
-async fn status_by(node: &dyn Fn() -> Result<(), CniError>, net: &NetConf, raw: &Raw) -> Result<(), CniError> {
-    node().map_err(|error| not_available(&net.name, error))?;
+async fn status_by(
+    node: &dyn Fn() -> Result<(), CniError>,
+    gateway_link: Option<&str>,
+    net: &NetConf,
+    raw: &Raw,
+) -> Result<(), CniError> {
+    let ipv6 = || if has_ipv6(net.object()) { refuse_without_ipv6(gateway_link) } else { Ok(()) };
+    node().and_then(|()| ipv6()).map_err(|error| not_available(&net.name, error))?;
     let Some(ipam) = raw.ipam(net) else { return Ok(()) };
     match ipam.status().await {
         // The address plugin did not answer, so it has no answer to pass on.
         Err(error) if error.code == Code::DELEGATE => Err(not_available(&net.name, error)),
         answer => answer,
     }
+}
+
+/// A range of host-local, or an address of static.
+#[derive(Deserialize)]
+struct Given {
+    #[serde(default, alias = "address")]
+    subnet: String,
+}
+
+/// Whether the keys of host-local or static ask for IPv6 addresses. Keys of other address plugins are not known.
+fn has_ipv6(object: &ConfObject) -> bool {
+    let single = object.find::<Given>(&["ipam"]);
+    let ranges = object.find::<Vec<Vec<Given>>>(&["ipam", "ranges"]).unwrap_or_default();
+    let addresses = object.find::<Vec<Given>>(&["ipam", "addresses"]).unwrap_or_default();
+    single.into_iter().chain(ranges.into_iter().flatten()).chain(addresses).any(|given| given.subnet.contains(':'))
 }
 
 /// The error of STATUS: why ADD could not be served.

@@ -68,12 +68,46 @@ impl Key {
     fn object(&self) -> String {
         self.to_string()
     }
+
+    /// The key as programs take it: `net/ipv6/conf/eth0/accept_ra`. Dots belong to names of links.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("net/{}", self.0.strip_prefix(ROOT).unwrap_or(&self.0))
+    }
 }
 
 impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "sysctl net/{}", self.0.strip_prefix(ROOT).unwrap_or(&self.0))
+        write!(f, "sysctl {}", self.name())
     }
+}
+
+/// The reason for which links cannot have IPv6 addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoIpv6 {
+    /// The kernel was started without IPv6.
+    Kernel,
+    /// This sysctl is 1.
+    Disabled(Key),
+}
+
+/// Whether a link of the calling thread's namespace can have IPv6 addresses: the one of this name, or, if it is missing, a new
+/// one. `net/ipv6/conf/all/disable_ipv6` does not count: its value is that of the last write to all, and each link's own decides
+/// (`addrconf_add_dev` of net/ipv6/addrconf.c).
+///
+/// # Errors
+/// As [`find`].
+pub fn find_ipv6_refusal(link: &str) -> Result<Option<NoIpv6>> {
+    if !are_visible() {
+        return Ok(None);
+    }
+    for name in [link, "default"] {
+        let key = Key::of_link("ipv6", name, "disable_ipv6")?;
+        if let Some(value) = find(&key)? {
+            return Ok((value != "0").then_some(NoIpv6::Disabled(key)));
+        }
+    }
+    Ok(Some(NoIpv6::Kernel))
 }
 
 /// Reads a value, without the newline.

@@ -131,6 +131,27 @@ fn status_succeeds_when_add_would_and_changes_nothing() {
     status(&node, json!({})).ok();
 }
 
+/// SPEC 2, STATUS: it fails where ADD would, as the node may have no IPv6 address. A link's own sysctl decides, and that of `all` is
+/// only the last value written to all.
+#[test]
+fn status_is_50_where_ipv6_is_disabled_on_the_bridge() {
+    let node = node();
+    let key = |link: &str| format!("net/ipv6/conf/{link}/disable_ipv6");
+    let ranges = json!([[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd00:7::/64"}]]);
+    let dual = json!({"isGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
+    let switch = with(dual.clone(), json!({"isGateway": false}));
+    node.host().set_sysctl(&key("default"), "1");
+    let refused = status(&node, dual.clone()).fails_with(50);
+    assert!(refused.msg.contains("net/ipv6/conf/default/disable_ipv6 is 1"), "{}", refused.msg);
+    node.call(Verb::Add, config(dual.clone()), &node.container()).fails();
+    // The failed ADD has made the bridge.
+    status(&node, switch).ok();
+    node.host().set_sysctl(&key("all"), "1");
+    node.host().set_sysctl(&key("br0"), "0");
+    status(&node, dual.clone()).ok();
+    Attached::add(&node, &config(dual), &node.container());
+}
+
 /// SPEC 2, STATUS: it calls IPAM's STATUS and passes the error on.
 #[test]
 fn status_is_50_when_ipam_has_no_address() {

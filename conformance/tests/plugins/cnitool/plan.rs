@@ -349,3 +349,21 @@ fn the_next_address_is_foreseen() {
         }
     }
 }
+
+/// The node may have no IPv6 address: the plan says so before ADD has made anything.
+#[test]
+fn a_plan_names_the_sysctl_that_refuses_ipv6_addresses() {
+    let tour = installed();
+    let ranges = json!([[{"subnet": format!("{}.0/24", tour.subnet)}], [{"subnet": "fd00:207::/64"}]]);
+    let ipam = json!({"type": "host-local", "ranges": ranges});
+    tour.network("dual", &json!([{"type": "bridge", "bridge": "br-dual", "isGateway": true, "ipam": ipam}]));
+    tour.network("routed", &json!([{"type": "ptp", "ipam": ipam}]));
+    tour.node.host().set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
+    let pod = tour.node.container();
+    for network in ["dual", "routed"] {
+        let (plan, status) = tour.plan(network, &pod, &[]);
+        let error = &plan["plugins"][0]["error"];
+        let msg = error["msg"].as_str().unwrap_or_default();
+        assert!(status != 0 && msg.contains("net/ipv6/conf/default/disable_ipv6 is 1"), "{plan}");
+    }
+}

@@ -214,7 +214,7 @@ fn what_the_next_add_would_meet_is_found() {
         ("ip link set ens3 mtu 1420", ("mtu", WARNING, "that of ens3, the way out, 1420", false)),
         (
             "sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
-            ("ipv6-disabled", ERROR, "net.ipv6.conf.default.disable_ipv6 is 1", true),
+            ("ipv6-disabled", ERROR, "net/ipv6/conf/default/disable_ipv6 is 1", true),
         ),
     ];
     for (damage, expected) in damages {

@@ -10,7 +10,8 @@ use libcni::NetworkConf;
 use libcni::inventory::Life;
 use netops::link::Link;
 use netops::route::{self, MAIN_TABLE, Route};
-use netops::{Kernel, addr, sysctl};
+use netops::sysctl::{self, NoIpv6};
+use netops::{Kernel, addr};
 use serde_json::Value;
 
 use crate::doctor::host::{OUTSIDE, is_router, text};
@@ -156,24 +157,26 @@ impl Node<'_> {
     }
 
     fn ipv6(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
-        if !router.gateways.iter().any(IpNetwork::is_ipv6) || !sysctl::are_visible() {
+        if !router.gateways.iter().any(IpNetwork::is_ipv6) {
             return;
         }
-        let read = |name: &str| sysctl::Key::of_link("ipv6", name, "disable_ipv6").and_then(|key| sysctl::find(&key));
-        let link = router.link.as_deref().filter(|name| self.find(name).is_some());
-        // A new link has the value of `default`.
-        let names = ["all", link.unwrap_or("default")];
-        let (what, remedy) = match names.map(|name| read(name).ok()) {
-            [Some(None), _] => (
+        let (what, remedy) = match sysctl::find_ipv6_refusal(router.link.as_deref().unwrap_or("default")) {
+            Ok(Some(NoIpv6::Kernel)) => (
                 "the network has IPv6 addresses, and the kernel runs without IPv6".to_owned(),
                 "Boot the node without ipv6.disable=1, or take the IPv6 addresses from the network.".to_owned(),
             ),
-            values => {
-                let is_set = |value: &Option<Option<String>>| matches!(value, Some(Some(value)) if value != "0");
-                let Some((name, _)) = names.into_iter().zip(values).find(|(_, value)| is_set(value)) else { return };
-                let key = format!("net.ipv6.conf.{}.disable_ipv6", name.replace('.', "/"));
-                (format!("the network has IPv6 addresses, and {key} is 1"), format!("sysctl -w {key}=0"))
+            Ok(Some(NoIpv6::Disabled(key))) => {
+                // STATUS of the network gives the same reason, without a command.
+                let is_same = |finding: &Finding| {
+                    finding.kind == Kind::NotReady
+                        && finding.network.as_ref() == Some(&network.name)
+                        && finding.evidence.iter().any(|line| line.contains(&key.name()))
+                };
+                findings.retain(|finding| !is_same(finding));
+                (format!("the network has IPv6 addresses, and {key} is 1"), format!("sysctl -w {}=0", key.name()))
             }
+            Ok(None) => return,
+            Err(error) => return findings.push(Kind::unseen(Some(&network.name), "IPv6 of the node", &error)),
         };
         let mut finding = Kind::Ipv6Disabled.finding(Level::Error, Some(&network.name), what);
         finding.remedy = remedy;

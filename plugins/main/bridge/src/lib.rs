@@ -24,6 +24,8 @@ mod vlan_gateway;
 
 pub use conf::{Conf, Removal};
 
+use conf::Gateway;
+
 use plan::{Own, Plan};
 use step::State;
 
@@ -96,6 +98,10 @@ impl InterfacePlugin for Bridge {
         // The other end of a VLAN gateway's port is in the node itself.
         ports.retain(|port| port.kind == Kind::Veth && port.peer_netns_id.is_some() && !host_veth::is_marked(port));
         Ok(ports)
+    }
+
+    fn gateway_link(conf: &Conf) -> Option<String> {
+        (conf.gateway != Gateway::None).then(|| plan::gateway_link(conf, conf.has_ipam).ok()).flatten()
     }
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {

@@ -222,13 +222,20 @@ fn first_address(address: IpNetwork) -> Result<IpAddr, CniError> {
     })
 }
 
-/// The gateways, and where they are: in a VLAN not on the bridge itself.
+/// The VLAN in which the gateways are, not on the bridge itself.
+fn gateway_vlan(conf: &Conf, has_lease: bool) -> Option<u16> {
+    access_vlan(conf).filter(|_| conf.gateway != Gateway::None && has_lease)
+}
+
+/// The link that gets the gateways.
+pub(crate) fn gateway_link(conf: &Conf, has_lease: bool) -> Result<String, CniError> {
+    gateway_vlan(conf, has_lease).map_or_else(|| Ok(conf.bridge.clone()), |vlan| vlan_gateway_name(&conf.bridge, vlan))
+}
+
+/// The gateways, and where they are.
 fn gateways(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Gateways, CniError> {
-    let vlan = access_vlan(conf).filter(|_| conf.gateway != Gateway::None && has_lease);
-    let holder = match vlan {
-        Some(vlan) => vlan_gateway_name(&conf.bridge, vlan)?,
-        None => conf.bridge.clone(),
-    };
+    let vlan = gateway_vlan(conf, has_lease);
+    let holder = gateway_link(conf, has_lease)?;
     Ok(Gateways { holder, vlan, addresses: gateway_addresses(conf.gateway, ips)?, force: conf.force_address })
 }
 

@@ -59,6 +59,10 @@ impl InterfacePlugin for Ptp {
         Ok(unmarked)
     }
 
+    fn gateway_link(_: &Conf) -> Option<String> {
+        Some("default".to_owned())
+    }
+
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
         let what = format!("veth{}", status::mtu_word(conf.mtu_bytes));
         status::try_out(&what, |net| link::create_veth(net, &status::trial_veth(conf.mtu_bytes)).map(drop))?;
