@@ -88,6 +88,16 @@ fn status_is_50_when_the_store_cannot_be_written() {
     }
 }
 
+/// SPEC 2, STATUS: it names the cause that ADD would meet.
+#[test]
+fn status_names_a_file_in_the_place_of_the_store() {
+    let node = node();
+    std::fs::create_dir_all("/var/lib/cni").unwrap();
+    std::fs::write("/var/lib/cni/networks", "").unwrap();
+    let failure = node.call(Verb::Status, at_1_1(v4()), Attachment::none()).fails_with(50);
+    assert!(format!("{failure:?}").contains("ENOTDIR"), "{failure:?}");
+}
+
 /// SPEC 2, STATUS: room for one file is not enough for an ADD that writes four.
 #[test]
 fn status_is_50_when_the_store_has_room_for_a_part_of_an_add() {

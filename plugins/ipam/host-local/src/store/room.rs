@@ -14,7 +14,7 @@ use super::last;
 /// where they are missing.
 ///
 /// # Errors
-/// `EROFS`, `EACCES`: nothing can be written there; `ENOSPC`: there is no room for as many files.
+/// `EROFS`, `EACCES`: nothing can be written there; `ENOTDIR`: a file is in the folder's place; `ENOSPC`: there is no room for as many files.
 pub(crate) fn require(folder: &Path, sets: usize) -> Result<(), OpError> {
     // `symlink_metadata`: a dangling link exists, and makes ADD fail.
     let there = folder.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok()).unwrap_or(Path::new("."));
@@ -44,6 +44,10 @@ fn missing_files(folder: &Path, sets: usize) -> Result<usize, OpError> {
 
 /// Whether so many small files can be made in a folder. A file system that says nothing of its room has enough.
 fn has_room(folder: &Path, files: usize) -> Result<(), Errno> {
+    // Of a file the kernel would say EACCES, as it cannot be executed.
+    if folder.is_file() {
+        return Err(Errno::ENOTDIR);
+    }
     access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?;
     let about = statvfs(folder)?;
     let files = files as u64;
