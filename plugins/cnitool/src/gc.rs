@@ -46,6 +46,19 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
     if let Some(output) = output.filter(|_| looked.is_some() && plan.is_empty() && nameless.is_empty()) {
         output.note(&format!("network {} has nothing on the node or in the cache: nothing to remove", network.name));
     }
+    let missing: Vec<&AttachmentId> = unknown(&named, &cached, &survey).collect();
+    if !gc.force
+        && let Some(mistake) = missing.first()
+        && let Some(living) = find_living(&cached, &valid, &survey)
+    {
+        let (name, AttachmentId { container_id, ifname }) = (&network.name, mistake);
+        bail!(
+            "cannot collect garbage of network {name}: --keep {container_id}/{ifname} names no attachment of it, and \
+             {}/{}, whose container lives, is not kept; nothing was changed: mend the name, or use --force",
+            living.container_id,
+            living.ifname
+        );
+    }
     let Some(collection) = collection else {
         if let Some(output) = output {
             output.table(&plan.table(&valid, ["would be kept", "would be deleted"]).named(names))?;
@@ -298,10 +311,27 @@ pub(crate) fn node() -> on_node::Node {
     on_node::Node { search_path: std::env::var("PATH").unwrap_or_default() }
 }
 
-fn warn_of_unknown(network: &NetworkConf, named: &[AttachmentId], cached: &[Cached], survey: &Survey) {
+/// The attachments that `--keep` names, and neither the cache nor the node has.
+fn unknown<'a>(
+    named: &'a [AttachmentId],
+    cached: &[Cached],
+    survey: &Survey,
+) -> impl Iterator<Item = &'a AttachmentId> {
     let is_on_node = |id: &AttachmentId| survey.valid.iter().any(|found| found.id.as_ref() == Some(id));
     let is_cached = |id: &AttachmentId| cached.iter().any(|cached| cached.attachment.id == *id);
-    for id in named.iter().filter(|id| !is_on_node(id) && !is_cached(id)) {
+    named.iter().filter(move |id| !is_on_node(id) && !is_cached(id))
+}
+
+/// An attachment that is to be removed, though its container lives.
+fn find_living<'a>(cached: &'a [Cached], valid: &[AttachmentId], survey: &'a Survey) -> Option<&'a AttachmentId> {
+    let on_node = survey.removed.iter().filter(|found| found.life == Life::Lives).find_map(|found| found.id.as_ref());
+    let in_cache = cached.iter().filter(|entry| entry.namespace() == Namespace::Present);
+    let mut in_cache = in_cache.map(|entry| &entry.attachment.id).filter(|id| !valid.contains(id));
+    on_node.or_else(|| in_cache.next())
+}
+
+fn warn_of_unknown(network: &NetworkConf, named: &[AttachmentId], cached: &[Cached], survey: &Survey) {
+    for id in unknown(named, cached, survey) {
         let (container, ifname, network) = (&id.container_id, &id.ifname, &network.name);
         tracing::warn!("--keep {container}/{ifname}: neither the cache nor the node has it in network {network}");
     }

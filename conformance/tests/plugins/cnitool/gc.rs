@@ -353,3 +353,24 @@ fn a_kept_container_keeps_all_its_interfaces() {
     assert_eq!(pod.namespace().global_addresses("net1"), [tour.address(2) + "/24"]);
     tour.cnitool(&["check", "office", &netns, "--container-id", "both", "--ifname", "net1"]);
 }
+
+/// A mistake in a name must not end the traffic of a container that lives.
+#[test]
+fn a_misspelt_name_of_keep_removes_no_living_container() {
+    let tour = Tour::installed_set();
+    let pod = tour.node.container();
+    let netns = pod.namespace().path().display().to_string();
+    tour.cnitool(&["add", "office", &netns, "--container-id", "web"]);
+    tour.node.remember();
+    let refused = tour.run(&tour.bin_dir.join("cnitool"), &["gc", "office", "--keep", "wbe"]);
+    let said = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("--keep wbe/eth0 names no attachment of it") && said.contains("web/eth0"), "{said}");
+    tour.node.assert_as_before_except(|line| line.contains("/var/lib/cni/locks"));
+    tour.cnitool(&["check", "office", &netns, "--container-id", "web"]);
+    // Names of containers on other networks do no harm where all of this one are named.
+    tour.gc(&["--keep", "web", "--keep", "elsewhere"]);
+    tour.cnitool(&["check", "office", &netns, "--container-id", "web"]);
+    tour.gc(&["--keep", "wbe", "--force"]);
+    assert!(pod.namespace().find_link("eth0").is_none());
+}
