@@ -98,6 +98,8 @@ pub struct Look<'a> {
     pub entry: &'a Interface,
     /// What the host's end is a port of: a plugin's own step sets it.
     pub master: Option<Link>,
+    /// The result names the links on the host: those before version 0.3.0 do not.
+    pub(crate) names_host_links: bool,
     search_path: &'a str,
     host_link: Option<Link>,
     container: Option<Link>,
@@ -125,6 +127,7 @@ impl<'a> Look<'a> {
             prev,
             entry,
             master,
+            names_host_links: true,
             search_path,
             host_link,
             container,
@@ -192,7 +195,7 @@ impl<'a> Look<'a> {
             let object = format!("host end of {}", container.name);
             let peer = pair::find_host_end(host, there, netns, container).map_err(failed)?;
             let peer = peer.ok_or_else(|| differs(&object, "it is not found"))?;
-            if self.entry_of(&peer).is_none() {
+            if self.names_host_links && self.entry_of(&peer).is_none() {
                 return Err(differs(&object, format!("it is {}, which prevResult does not have", peer.name)));
             }
             self.host_link = Some(peer);

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use cni_spec::{Attachment, CniError, Code, Interface, Repair, Repaired};
+use cni_spec::{AddResult, Attachment, CniError, Code, Interface, Repair, Repaired, SpecVersion};
 use netops::link::{self, Link, Mac, Settings};
 use netops::txn;
 use skel::{CheckRequest, Delegate};
@@ -34,7 +34,7 @@ pub async fn repair<P: InterfacePlugin>(request: &CheckRequest<P::Conf>, how: Re
 
 async fn repair_by(start: &dyn Start, asked: Asked<'_>, how: Repair) -> Result<Repaired, CniError> {
     let Asked { attachment, netns, net, raw } = asked;
-    let prev = asked.get_prev_result()?;
+    let prev = with_interfaces(asked.get_prev_result()?, &asked, start.shared_link());
     let mut report = Repaired::default();
     let ipam = raw.ipam(net).filter(|_| net.cni_version.has_check());
     if let Some(difference) = check_lease(ipam.as_ref()).await {
@@ -48,7 +48,8 @@ async fn repair_by(start: &dyn Start, asked: Asked<'_>, how: Repair) -> Result<R
     let pod = Pod::open(netns)?;
     let mut plugin = start.observe(&pod)?;
     let plan = plugin.plan(lease)?;
-    let look = Look::new(attachment, &pod, &plan.names, &prev, entry, raw.search_path());
+    let mut look = Look::new(attachment, &pod, &plan.names, &prev, entry, raw.search_path());
+    look.names_host_links = net.cni_version >= SpecVersion::V0_3_0;
     let search_path = raw.search_path();
     let mut mender = Mender { start, attachment, pod: &pod, plan: &plan, entry, search_path, look, report };
     match how {
@@ -56,6 +57,19 @@ async fn repair_by(start: &dyn Start, asked: Asked<'_>, how: Repair) -> Result<R
         Repair::Write => mender.write(&mut *plugin).await,
     }
     Ok(mender.finish())
+}
+
+/// The result with the interfaces of the attachment. Results before version 0.3.0 have none, and their addresses are the
+/// container's.
+fn with_interfaces(mut result: AddResult, asked: &Asked<'_>, shared_link: Option<&str>) -> AddResult {
+    if asked.net.cni_version < SpecVersion::V0_3_0 && result.interfaces.is_empty() {
+        let (name, sandbox) = (asked.attachment.ifname.as_str().to_owned(), asked.netns.as_str().to_owned());
+        result.interfaces.push(Interface { name, sandbox, ..Interface::default() });
+        let shared = shared_link.map(|name| Interface { name: name.to_owned(), ..Interface::default() });
+        result.interfaces.extend(shared);
+        result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+    }
+    result
 }
 
 async fn check_lease(ipam: Option<&Delegate<'_>>) -> Option<CniError> {
