@@ -21,6 +21,7 @@ mod output;
 mod preview;
 mod progress;
 mod repair;
+mod reserved;
 mod schema;
 mod settings;
 mod show;

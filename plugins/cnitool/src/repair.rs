@@ -2,10 +2,10 @@
 
 use crate::args::Repair as Words;
 use crate::output::{Output, Table};
+use crate::reserved::Stores;
 use crate::settings::Settings;
 use anyhow::bail;
-use host_local::inventory::list_held;
-use libcni::cni_spec::{Repair, Repaired, SpecVersion};
+use libcni::cni_spec::{Repair, Repaired};
 use libcni::{AttachmentId, Cached, Error, Namespace, PluginRepair};
 use serde_json::json;
 
@@ -31,7 +31,7 @@ pub(crate) async fn run(settings: &Settings, words: &Words, output: Output) -> a
         Table::new(&["network", "container", "ifname", "verdict", "plugin", "difference"]).named(settings.names());
     let mut unrepaired = 0;
     for cached in &cached {
-        let rows = repair(settings, cached, how).await?;
+        let rows = repair(settings, cached, &mut Stores::default(), how).await?;
         unrepaired += usize::from(rows.iter().any(|row| row.verdict == LEFT));
         let AttachmentId { container_id, ifname } = &cached.attachment.id;
         for Row { verdict, plugin, difference } in rows {
@@ -67,7 +67,7 @@ impl Row {
     }
 }
 
-async fn repair(settings: &Settings, cached: &Cached, how: Repair) -> anyhow::Result<Vec<Row>> {
+async fn repair(settings: &Settings, cached: &Cached, stores: &mut Stores, how: Repair) -> anyhow::Result<Vec<Row>> {
     const ALONE: &str = "left alone";
     match cached.namespace() {
         Namespace::Present => {}
@@ -80,7 +80,7 @@ async fn repair(settings: &Settings, cached: &Cached, how: Repair) -> anyhow::Re
     if cached.network_conf().is_ok_and(|network| network.disable_check) {
         return Ok(Row::whole(ALONE, "its network says disableCheck"));
     }
-    if let Some(why) = find_other_owner(cached) {
+    if let Some(why) = find_other_use(cached, stores) {
         return Ok(Row::whole(LEFT, why));
     }
     match settings.runtime.repair(cached, how).await {
@@ -92,20 +92,16 @@ async fn repair(settings: &Settings, cached: &Cached, how: Repair) -> anyhow::Re
     }
 }
 
-/// The other attachment that host-local has given an address of this one, in a sentence: rules for the address would lead to that
-/// attachment, and forward it this one's ports.
-fn find_other_owner(cached: &Cached) -> Option<String> {
-    let network = cached.network_conf().ok()?;
-    let result = cached.result(SpecVersion::V0_1_0).ok().flatten()?;
-    let held = on_node::stores(&network).into_iter().flat_map(|folder| list_held(&folder).unwrap_or_default());
-    let mut of_this = held.filter(|held| result.ips.iter().any(|ip| ip.address.ip() == held.address));
-    of_this.find_map(|held| {
-        let (container_id, ifname) = held.holder()?;
-        let AttachmentId { container_id: own, ifname: own_ifname } = &cached.attachment.id;
-        let is_own = container_id == own && ifname.as_ref().is_none_or(|name| name == own_ifname);
-        let other = ifname.as_ref().map_or(container_id.to_string(), |name| format!("{container_id}/{name}"));
-        (!is_own).then(|| format!("address {} is reserved for {other}: nothing was changed", held.address))
-    })
+/// The reason for which the attachment's address is not its own any more, in a sentence: rules for the address would lead to
+/// another attachment, and forward it this one's ports, now or when it is given again.
+fn find_other_use(cached: &Cached, stores: &mut Stores) -> Option<String> {
+    let lacking = stores.lacking(cached).into_iter().next()?;
+    let of = match lacking.reserved_for {
+        Some((container_id, Some(ifname))) => format!("is reserved for {container_id}/{ifname}"),
+        Some((container_id, None)) => format!("is reserved for {container_id}"),
+        None => "is reserved for no container, so another ADD may get it".to_owned(),
+    };
+    Some(format!("address {} {of}: nothing was changed", lacking.address))
 }
 
 fn rows(plugins: &[PluginRepair], how: Repair) -> Vec<Row> {
@@ -121,7 +117,7 @@ fn rows(plugins: &[PluginRepair], how: Repair) -> Vec<Row> {
                 left.iter().for_each(|difference| row(LEFT, difference));
             }
             Ok(None) => {
-                row("not known", "the plugin is of another make and repairs nothing; its CHECK finds no difference")
+                row("not known", "the plugin is not of this suite and repairs nothing; its CHECK finds no difference")
             }
             Err(error) => row(LEFT, &text(error)),
         }

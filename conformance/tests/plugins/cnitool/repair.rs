@@ -353,7 +353,7 @@ fn a_plugin_of_another_make_compares_only() {
     plugins.as_array_mut().unwrap().push(json!({"type": "theirs"}));
     let site = Site::new(&plugins);
     let (code, rows) = site.run(&["office"]);
-    let known = json!("the plugin is of another make and repairs nothing; its CHECK finds no difference");
+    let known = json!("the plugin is not of this suite and repairs nothing; its CHECK finds no difference");
     assert_eq!((code, rows.len()), (Some(0), 1), "{rows:?}");
     assert_eq!((&rows[0]["plugin"], &rows[0]["difference"]), (&json!("theirs"), &known));
     std::fs::write("/run/broken", "").unwrap();
@@ -367,14 +367,16 @@ fn a_plugin_of_another_make_compares_only() {
 /// Versions without CHECK, too: a repair is no verb of the specification.
 #[test]
 fn a_network_of_an_old_version_is_repaired() {
-    let mut plugins = bridge();
-    plugins.as_array_mut().unwrap().retain(|plugin| plugin["type"] != "firewall");
-    let site = Site::of("0.3.1", &plugins);
-    site.tour.node.host().flush_nft();
-    site.tour.node.host().delete_link("office0");
-    let (code, rows) = site.run(&["office"]);
-    assert_eq!(code, Some(0), "{rows:?}");
-    assert!(site.gets_out(LONG) && site.gets_in(LONG), "{rows:?}");
+    for version in ["0.3.1", "0.2.0"] {
+        let mut plugins = bridge();
+        plugins.as_array_mut().unwrap().retain(|plugin| plugin["type"] != "firewall");
+        let site = Site::of(version, &plugins);
+        site.tour.node.host().flush_nft();
+        site.tour.node.host().delete_link("office0");
+        let (code, rows) = site.run(&["office"]);
+        assert_eq!(code, Some(0), "{version}: {rows:?}");
+        assert!(site.gets_out(LONG) && site.gets_in(LONG), "{version}: {rows:?}");
+    }
 }
 
 #[test]
@@ -492,4 +494,19 @@ fn check_names_all_differences() {
     ] {
         assert!(said.contains(part), "{part} is not in {said}");
     }
+}
+
+/// DEL has freed the address and failed afterwards, as a killed one: the next ADD may get it.
+#[test]
+fn no_rule_is_written_for_an_address_that_is_free() {
+    let site = Site::new(&bridge());
+    let address = site.tour.address(2);
+    std::fs::remove_file(format!("/var/lib/cni/networks/office/{address}")).unwrap();
+    site.tour.node.host().flush_nft();
+    site.tour.node.remember();
+    let (code, rows) = site.run(&["office"]);
+    let why = format!("address {address} is reserved for no container, so another ADD may get it: nothing was changed");
+    assert_eq!((code, rows.len()), (Some(1), 1), "{rows:?}");
+    assert_eq!((&rows[0]["verdict"], &rows[0]["difference"]), (&json!("left"), &json!(why)));
+    site.tour.node.assert_as_before_except(|line| line.contains("/var/lib/cni/locks"));
 }

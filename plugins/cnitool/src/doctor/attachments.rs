@@ -1,11 +1,6 @@
 //! Objects on the node or in the cache whose container is gone.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
-
-use cni_spec::{ConfObject, SpecVersion};
-use host_local::inventory::{Holder, list_held};
+use cni_spec::SpecVersion;
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
 use on_node::names::Names;
@@ -13,6 +8,7 @@ use on_node::networks::Known;
 
 use crate::doctor::removal::{listed, removal, unmounted};
 use crate::doctor::{Finding, Fix, Kind, Level, Node};
+use crate::reserved::{Lacking, Stores};
 
 /// Looks at each network: at its own attachments, those that the node has without the cache, and those that the cache has
 /// without the node. Networks that only the cache knows are looked at as ADD found them, and those that no file and no cache
@@ -88,7 +84,7 @@ fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], names: &Na
         entry.namespace() == Namespace::Unknown && entry.is_unmounted() && !lives(&entry.attachment.id)
     };
     let unmounted_ones: Vec<&Cached> = cached.iter().filter(is_unmounted).copied().collect();
-    let mut stores = BTreeMap::new();
+    let mut stores = Stores::default();
     findings.extend(cached.iter().filter_map(|entry| unreserved(entry, names, &mut stores)));
     if undecided.len() + unmounted_ones.len() > 0 {
         let count = undecided.len() + unmounted_ones.len();
@@ -112,47 +108,23 @@ fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], names: &Na
     }
 }
 
-/// What host-local's folders hold, each read once.
-type Stores = BTreeMap<PathBuf, BTreeMap<IpAddr, Option<Holder>>>;
-
-fn read_store(folder: &Path) -> BTreeMap<IpAddr, Option<Holder>> {
-    list_held(folder).into_iter().flatten().map(|held| (held.address, held.holder().cloned())).collect()
-}
-
-/// The addresses of an attachment whose container lives that host-local does not hold for it. A network that has addresses
-/// of another plugin as well is skipped: nothing says to which plugin each belongs.
+/// The addresses of an attachment whose container lives that host-local has not reserved for it.
 fn unreserved(entry: &Cached, names: &Names, stores: &mut Stores) -> Option<Finding> {
-    let network = entry.network_conf().ok()?;
-    let objects = (0..network.plugins.len()).filter_map(|index| ConfObject::parse(&network.plugin_conf(index)?).ok());
-    let has_others =
-        objects.filter_map(|object| object.ipam_type().ok().flatten()).any(|it| it.as_str() != "host-local");
-    let folders: Vec<PathBuf> = on_node::host_locals(&network).iter().map(on_node::store).collect();
-    if folders.is_empty() || has_others || entry.namespace() != Namespace::Present {
+    if entry.namespace() != Namespace::Present {
         return None;
     }
-    let result = entry.result(SpecVersion::V0_1_0).ok().flatten()?;
-    for folder in &folders {
-        stores.entry(folder.clone()).or_insert_with(|| read_store(folder));
-    }
-    let id = &entry.attachment.id;
-    let evidence: Vec<String> = result
-        .ips
-        .iter()
-        .filter_map(|ip| {
-            let address = ip.address.ip();
-            let Some(holder) = folders.iter().find_map(|folder| stores.get(folder)?.get(&address)) else {
-                return Some(format!("{address}: no reservation"));
-            };
-            // An older reservation does not name the interface.
-            let (container_id, ifname) = holder.as_ref()?;
-            let is_its = *container_id == id.container_id && ifname.as_ref().is_none_or(|name| *name == id.ifname);
-            (!is_its).then(|| format!("{address}: reserved for {}", names.name(container_id)))
+    let evidence: Vec<String> = stores
+        .lacking(entry)
+        .into_iter()
+        .map(|Lacking { address, reserved_for }| match reserved_for {
+            None => format!("{address}: no reservation"),
+            Some((container_id, _)) => format!("{address}: reserved for {}", names.name(&container_id)),
         })
         .collect();
     if evidence.is_empty() {
         return None;
     }
-    let what = format!("no reservation holds what {} has", names.attachment(id));
+    let what = format!("no reservation holds what {} has", names.attachment(&entry.attachment.id));
     let mut finding = Kind::Unreserved.finding(Level::Error, Some(entry.network.as_str()), what);
     finding.evidence = evidence;
     "Start the container anew.".clone_into(&mut finding.remedy);
