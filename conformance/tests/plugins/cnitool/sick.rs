@@ -328,3 +328,55 @@ fn a_healthy_node_has_no_finding() {
     assert_eq!(networks, expected, "{findings:#?}");
     drop(sick.outside);
 }
+
+/// A rule of one family is no rule of the other.
+#[test]
+fn a_port_that_is_lost_in_one_family_is_found() {
+    let sick = Sick::new();
+    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
+    sick.network(
+        "10-office",
+        json!({"name": "office", "plugins": [
+        {"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}},
+        {"type": "portmap", "capabilities": {"portMappings": true}}]}),
+    );
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, Some(8080));
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    for (program, over) in [("ip6tables", "over IPv6"), ("iptables", "over IPv4")] {
+        sh(&format!("{program}-save -t nat > /run/rules; {program} -w -t nat -F; {program} -w -t nat -X"));
+        sick.expect(program, &[("port-gone", ERROR, over, false)]);
+        sh(&format!("{program}-restore < /run/rules"));
+        assert_eq!(sick.doctor(), (0, Vec::new()), "{program}");
+    }
+}
+
+/// A container with CAP_NET_ADMIN can give itself any address.
+#[test]
+fn an_address_that_a_container_has_taken_from_another_is_found() {
+    let sick = Sick::new();
+    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("office", "web", &web, None);
+    sick.add("office", "other", &other, None);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    other.namespace().add_address("eth0", &format!("{}/24", sick.tour.address(2)));
+    let text = format!("eth0 in the container has {}, too, which web/eth0 got in network office", sick.tour.address(2));
+    sick.expect("an address is taken", &[("duplicate-address", ERROR, leak(&text), true)]);
+    assert_eq!(web.namespace().global_addresses("eth0"), [sick.tour.address(2) + "/24"]);
+}
+
+/// A virtual machine has the interface of its pod as a port of a bridge, and its guest has the addresses.
+#[test]
+fn addresses_that_a_guest_has_are_not_missing() {
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    sick.add("office", "vm", &pod, None);
+    let inside = pod.namespace();
+    inside.delete_addresses("eth0");
+    sick.expect("before the guest", &[("container-side", ERROR, "does not have", false)]);
+    inside.add_link("k6t-eth0", "bridge");
+    inside.set_master("eth0", "k6t-eth0");
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    let explained = sick.tour.cnitool(&["explain", "vm"]);
+    assert!(explained.contains("eth0 is a port of bridge k6t-eth0 in the container"), "{explained}");
+}

@@ -228,7 +228,7 @@ impl<'a> Sight<'a> {
         self.ports_of(attachment, &mut findings);
         self.routes_of(network, attachment, &carrier, &mut findings);
         self.links_of(attachment, &carrier, &mut findings);
-        self.inside(attachment, &carrier, &mut findings);
+        self.inside(network, attachment, &carrier, &mut findings);
         self.masquerade(attachment, &mut findings);
         for is_ipv6 in [false, true] {
             if attachment.addresses.iter().any(|address| address.is_ipv6() == is_ipv6) {

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use netops::link::{self, Link};
+use netops::link::{self, Kind, Link};
 use netops::{Kernel, Netns, addr, route};
 
 use super::carrier::{Carrier, sets};
 use super::routes::OUTSIDE;
 use super::{Cause, Findings, Level, Reason, Sight};
-use crate::view::Attachment;
+use crate::view::{Attachment, Network};
 
 /// Why nothing can be said of the container's side, or what it lacks.
 enum Inside {
@@ -18,7 +18,31 @@ enum Inside {
 }
 
 impl Sight<'_> {
-    pub(super) fn inside(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
+    /// Addresses of other living attachments that a process in the container has given its interface.
+    fn taken(&self, of: (&Network, &Attachment, &Carrier), link: &Link, addresses: &[IpAddr], findings: &mut Findings) {
+        let (_, attachment, _) = of;
+        for address in addresses.iter().filter(|address| !attachment.addresses.contains(address)) {
+            for (network, other) in self.other_holders(of, *address) {
+                let (name, owner) = (&link.name, other.full_name());
+                let why = format!(
+                    "{name} in the container has {address}, too, which {owner} got in network {}",
+                    network.name
+                );
+                let what = format!("a container has given itself {address}, which another container has");
+                let remedy = format!("nsenter --net={} ip address flush to {address} dev {name}", attachment.netns);
+                let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
+                findings.reasons.push(reason.mended_by([remedy]));
+            }
+        }
+    }
+
+    pub(super) fn inside(
+        &self,
+        network: &Network,
+        attachment: &Attachment,
+        carrier: &Carrier,
+        findings: &mut Findings,
+    ) {
         let (kernel, link, addresses) = match look(attachment) {
             Ok(found) => found,
             Err(Inside::Missing(what)) => {
@@ -42,11 +66,21 @@ impl Sight<'_> {
                 Some(format!("{enter} link set {} up", link.name)),
             );
         }
-        for address in attachment.addresses.iter().filter(|address| !addresses.contains(address)) {
+        let is_missing = |address: &&IpAddr| !addresses.contains(address);
+        if attachment.addresses.iter().any(|address| is_missing(&address))
+            && let Some(guest) = find_guest(&kernel, &link)
+        {
+            findings
+                .unseen
+                .push(format!("the container's side: {} is {guest}, which may have its addresses", link.name));
+            return;
+        }
+        for address in attachment.addresses.iter().filter(is_missing) {
             let net = attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.ip() == *address);
             let remedy = net.map(|net| format!("{enter} address add {net} dev {}", link.name));
             missing(format!("{} in the container does not have {address}", link.name), remedy);
         }
+        self.taken((network, attachment, carrier), &link, &addresses, findings);
         for outside in OUTSIDE {
             if !attachment.addresses.iter().any(|address| address.is_ipv4() == outside.is_ipv4()) {
                 continue;
@@ -90,6 +124,21 @@ fn look(attachment: &Attachment) -> Result<(Kernel, Link, Vec<IpAddr>), Inside> 
     let link = link.ok_or_else(|| Inside::Missing(format!("interface {name}")))?;
     let addresses = addr::list(&kernel, &link).map_err(|error| unseen(&error))?;
     Ok((kernel, link, addresses.iter().map(|address| address.net.ip()).collect()))
+}
+
+/// The way by which a virtual machine takes the container's interface, if one does: its guest then has the addresses.
+fn find_guest(kernel: &Kernel, link: &Link) -> Option<String> {
+    let links = link::list(kernel, None).ok()?;
+    let takes = |other: &&Link| match &other.kind {
+        Kind::Bridge(_) => link.master == Some(other.index),
+        Kind::Tun(_) => true,
+        kind => kind.name() == "macvtap" && other.peer == Some(link.index) && other.peer_netns_id.is_none(),
+    };
+    let other = links.iter().find(takes)?;
+    Some(match &other.kind {
+        Kind::Bridge(_) => format!("a port of bridge {} in the container", other.name),
+        kind => format!("beside {} {} of a virtual machine", kind.name(), other.name),
+    })
 }
 
 /// Whether ADD gave the container a default route of the family. Without its result, a routed network does.

@@ -153,19 +153,28 @@ impl Sight<'_> {
                 let what = format!("the node has address {address}, too, on link {}", link.name);
                 findings.reasons.push(Reason::new(Cause::Duplicate, Level::Error, what));
             }
-            let others = self.holders.get(address).into_iter().flatten();
-            let others = others.filter(|(of, other)| {
-                // Multus' network and the one that it called have one interface.
-                let is_it = other.id == attachment.id;
-                let meets = of.name == network.name || Carrier::of(self.host, of, other).is_routed();
-                !is_it && meets && (of.name == network.name || carrier.is_routed())
-            });
-            for (of, other) in others {
+            for (of, other) in self.other_holders((network, attachment, carrier), *address) {
                 let why = format!("{} in network {} has {address}, too", other.full_name(), of.name);
                 let what = format!("several living containers have address {address}");
                 findings.reasons.push(Reason::new(Cause::Duplicate, Level::Error, why).shared(what));
             }
         }
+    }
+}
+
+impl<'a> Sight<'a> {
+    /// The other living attachments that ADD gave the address, and whose packets may meet those of this one.
+    pub(super) fn other_holders<'s>(
+        &'s self,
+        (network, attachment, carrier): (&'s Network, &'s Attachment, &'s Carrier),
+        address: IpAddr,
+    ) -> impl Iterator<Item = &'s (&'a Network, &'a Attachment)> {
+        self.holders.get(&address).into_iter().flatten().filter(move |(of, other)| {
+            // Multus' network and the one that it called have one interface.
+            let is_it = other.id == attachment.id;
+            let meets = of.name == network.name || Carrier::of(self.host, of, other).is_routed();
+            !is_it && meets && (of.name == network.name || carrier.is_routed())
+        })
     }
 }
 

@@ -78,9 +78,30 @@ impl Sight<'_> {
             asked.address.is_none_or(|of| attachment.addresses.iter().any(|own| own.is_ipv4() == of.is_ipv4()))
         };
         let asked = || attachment.asked.iter().filter(|_| forwards_all(attachment)).filter(is_of_family);
-        for asked in asked().filter(|asked| !attachment.ports.iter().any(|forward| asked.is_met_by(forward))) {
-            let why = format!("{} of the node does not lead to it: the rule that ADD made is gone", asked.name());
-            let what = format!("no rule forwards {} of the node, which a living container asked for", asked.name());
+        for asked in asked() {
+            let has = |is_ipv4: bool| attachment.addresses.iter().any(|own| own.is_ipv4() == is_ipv4);
+            let is_wanted =
+                |is_ipv4: &bool| has(*is_ipv4) && asked.address.is_none_or(|address| address.is_ipv4() == *is_ipv4);
+            let is_met = |is_ipv4: bool| {
+                let mut forwards = attachment.ports.iter().filter(|forward| forward.to.is_ipv4() == is_ipv4);
+                forwards.any(|forward| asked.is_met_by(forward))
+            };
+            let wanted: Vec<bool> = [true, false].into_iter().filter(is_wanted).collect();
+            let missing: Vec<bool> = wanted.iter().copied().filter(|is_ipv4| !is_met(*is_ipv4)).collect();
+            let over = match missing.as_slice() {
+                [] => continue,
+                [is_ipv4] if wanted.len() > 1 => {
+                    if *is_ipv4 {
+                        " over IPv4"
+                    } else {
+                        " over IPv6"
+                    }
+                }
+                _ => "",
+            };
+            let name = asked.name();
+            let why = format!("{name} of the node does not lead to it{over}: the rule that ADD made is gone");
+            let what = format!("no rule forwards {name} of the node{over}, which a living container asked for");
             findings.reasons.push(Reason::new(Cause::PortGone, Level::Error, why).shared(what));
         }
         let forwarded = attachment.ports.iter().filter(|forward| !forward.is_conditional).map(|forward| Asked {
