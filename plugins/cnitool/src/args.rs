@@ -1,9 +1,11 @@
 //! The command line's arguments.
 
 use crate::doctor::word;
+use crate::install::platforms;
 use crate::{completing, help};
+use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
-use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
@@ -435,10 +437,25 @@ pub(crate) struct Repair {
 
 /// The plugins to install, and the folder.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("target").required(true).args(["bin_dir", "platform", "stage"])))]
 pub(crate) struct Install {
     /// Target folder; made if it does not exist, which is reported
     #[arg(long, value_name = "DIR")]
-    pub(crate) bin_dir: PathBuf,
+    pub(crate) bin_dir: Option<PathBuf>,
+    /// The folder that this platform's runtime reads; stderr says what its folders have
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(platforms::names()))]
+    pub(crate) platform: Option<String>,
+    /// With --platform: where the node's file system is mounted
+    #[arg(long, value_name = "DIR", requires = "platform")]
+    pub(crate) root: Option<PathBuf>,
+    /// Variable STAGE_DIR has the folder [default: /stage]: Calico's contract
+    #[arg(long)]
+    pub(crate) stage: bool,
+    #[arg(long, env = "STAGE_DIR", hide = true)]
+    pub(crate) stage_dir: Option<OsString>,
+    /// Goes on until a signal, and puts back what is removed, cut short or, with --replace-foreign, replaced
+    #[arg(long)]
+    pub(crate) watch: bool,
     /// Only this plugin (repeatable) [default: all but noop, which is for tests]
     #[arg(long = "plugin", value_name = "NAME", add = ArgValueCompleter::new(completing::own_plugins))]
     pub(crate) plugins: Vec<String>,
@@ -490,6 +507,7 @@ mod tests {
             "cnitool --json -i del add del /ns",
             "cnitool gc pods --keep add --timeout 3",
             "cnitool install --bin-dir check --plugin noop -v",
+            "cnitool install --platform k3s --root /host --watch",
             "cnitool version add del",
         ] {
             let by_all = parse_by(grammar(), &words(line)).unwrap();

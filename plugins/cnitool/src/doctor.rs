@@ -19,7 +19,7 @@ mod attachments;
 mod checks;
 mod configs;
 mod finding;
-mod folders;
+pub(crate) mod folders;
 mod host;
 mod next_add;
 mod reasons;

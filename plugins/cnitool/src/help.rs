@@ -58,6 +58,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("attachments", &[("For programs", "cnitool attachments pods --json")]),
     ("install", &[
         ("", "cnitool install --bin-dir /opt/cni/bin"),
+        ("Where k3s looks; its own links are kept in .replaced", "cnitool install --platform k3s --replace-foreign"),
         ("Two plugins, in place of other executables of their names", "cnitool install --bin-dir /opt/cni/bin --plugin bridge --plugin host-local --replace-foreign"),
     ]),
     ("verify", &[

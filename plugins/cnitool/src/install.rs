@@ -6,16 +6,24 @@
 //! step fails, the renames are reverted.
 
 mod folder;
+pub(crate) mod platforms;
 mod source;
 mod stage;
+mod watch;
 
 use crate::args::Install;
 use crate::output::{Output, Table};
 use anyhow::bail;
 use folder::{Folder, REPLACED, Standing};
+use libcni::Cancellation;
+use platforms::Platform;
 use serde_json::json;
 use source::Source;
 use stage::Stage;
+use std::path::{Path, PathBuf};
+
+/// Where Calico's installer has its volume, if it sets no variable.
+const STAGE_DIR: &str = "/stage";
 
 /// A name in the folder, what is there, and what is done with it.
 struct Item {
@@ -43,27 +51,62 @@ impl Item {
     }
 }
 
-pub(crate) async fn run(install: &Install, output: Output) -> anyhow::Result<()> {
+pub(crate) async fn run(install: &Install, output: Output, cancellation: &Cancellation) -> anyhow::Result<()> {
     let source = Source::find(install.from.as_deref())?;
     let mut names = source.choose(&install.plugins)?;
     names.push(source::CNITOOL.to_owned());
-    let folder = Folder::lock(&install.bin_dir)?;
-    let mut items =
-        names.into_iter().map(|name| folder.examine(name, Action::Install)).collect::<anyhow::Result<Vec<_>>>()?;
+    let dir = target(install, &source, output)?;
+    if install.watch && source.is_in(&dir) {
+        bail!(
+            "cannot watch {}: the executables to put back are in it. Use cnitool and --from of another folder; nothing was \
+             changed",
+            dir.display(),
+        );
+    }
+    let mut table = Table::new(&["name", "path", "replaced"]);
+    for item in put(install, &dir, &source, &names, install.plugins.is_empty()).await? {
+        table.row([json!(item.name), json!(dir.join(&item.name).display().to_string()), json!(item.before())]);
+    }
+    output.table(&table)?;
+    if !install.watch {
+        return Ok(());
+    }
+    watch::run(install, &dir, &source, &names, output, cancellation).await
+}
+
+/// The target folder.
+fn target(install: &Install, source: &Source, output: Output) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = &install.bin_dir {
+        return Ok(dir.clone());
+    }
+    if let Some(platform) = install.platform.as_deref().and_then(Platform::find) {
+        return platform.target(install.root.as_deref().unwrap_or(Path::new("/")), source, output);
+    }
+    let named = install.stage_dir.as_deref().filter(|dir| !dir.is_empty());
+    Ok(named.map_or_else(|| STAGE_DIR.into(), PathBuf::from))
+}
+
+/// Installs these names, all or none of them; and removes plugins for tests, if asked to.
+async fn put(
+    install: &Install,
+    dir: &Path,
+    source: &Source,
+    names: &[String],
+    removes_for_tests: bool,
+) -> anyhow::Result<Vec<Item>> {
+    let folder = Folder::lock(dir)?;
+    let examine = |name: &String| folder.examine(name.clone(), Action::Install, Some(source.of(name)));
+    let mut items = names.iter().map(examine).collect::<anyhow::Result<Vec<_>>>()?;
     if !install.replace_foreign {
         refuse_foreign(&folder, &items)?;
     }
-    if install.plugins.is_empty() {
+    if removes_for_tests {
         items.extend(folder.list_for_tests()?);
     }
-    let stage = Stage::fill(&folder, &source, &items, install.link)?;
+    let stage = Stage::fill(&folder, source, &items, install.link)?;
     stage.check(&items).await?;
     stage.swap(&items)?;
-    let mut table = Table::new(&["name", "path", "replaced"]);
-    for item in &items {
-        table.row([json!(item.name), json!(folder.path(&item.name).display().to_string()), json!(item.before())]);
-    }
-    output.table(&table)
+    Ok(items)
 }
 
 fn refuse_foreign(folder: &Folder, items: &[Item]) -> anyhow::Result<()> {

@@ -8,6 +8,7 @@ mod args;
 mod asked;
 mod attachments;
 mod calls;
+mod changes;
 mod completing;
 pub mod doctor;
 mod gc;
@@ -107,7 +108,7 @@ fn working(verb: &Verb) -> Option<&'static str> {
         Verb::Ipam(_) => "ipam",
         Verb::Log(_) => "log",
         Verb::Metrics(words) if words.listen.is_none() => "metrics",
-        Verb::Install(_) => "install",
+        Verb::Install(words) if !words.watch => "install",
         Verb::Verify(_) => "verify",
         _ => return None,
     })
@@ -197,7 +198,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Log(words) => calls::run(&settings, words, output).await,
         Verb::Metrics(words) => metrics::run(&settings, words, &cancellation).await,
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,
-        Verb::Install(install) => install::run(install, output).await,
+        Verb::Install(install) => install::run(install, output, &cancellation).await,
         Verb::Verify(words) => verify::run(words, output),
         Verb::Schema { name } => schema::print(name),
         Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),

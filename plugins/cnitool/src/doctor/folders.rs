@@ -158,7 +158,7 @@ fn settings() -> Vec<Folder> {
 }
 
 /// The string that a line of TOML gives a key, in any table.
-fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+pub(crate) fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let rest = line.trim_start().strip_prefix(key)?.trim_start().strip_prefix('=')?.trim_start();
         let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;

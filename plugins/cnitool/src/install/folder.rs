@@ -76,13 +76,13 @@ impl Folder {
     /// Plugins for tests in the folder that are ours. Their files do what a caller's arguments say, as root, so they
     /// are removed unless requested.
     pub(super) fn list_for_tests(&self) -> anyhow::Result<Vec<Item>> {
-        let items = FOR_TESTS.iter().map(|name| self.examine((*name).to_owned(), Action::Remove));
+        let items = FOR_TESTS.iter().map(|name| self.examine((*name).to_owned(), Action::Remove, None));
         let is_ours = |item: &anyhow::Result<Item>| item.as_ref().is_ok_and(|item| item.standing == Standing::Ours);
         items.filter(is_ours).collect()
     }
 
-    /// Examines what is at a file's place.
-    pub(super) fn examine(&self, name: String, action: Action) -> anyhow::Result<Item> {
+    /// Examines what is at a file's place; `new` is the file that is to replace it.
+    pub(super) fn examine(&self, name: String, action: Action, new: Option<&Path>) -> anyhow::Result<Item> {
         let path = self.path(&name);
         let failed = || format!("cannot look at {}", path.display());
         let standing = match path.symlink_metadata() {
@@ -90,6 +90,8 @@ impl Folder {
             Err(error) => return Err(error).with_context(failed),
             Ok(meta) if meta.is_dir() => bail!("cannot install {}: a folder is in its place", path.display()),
             Ok(meta) if meta.is_file() && is_of_this_suite(&path).with_context(failed)? => Standing::Ours,
+            // What another installer cut short is no plugin of anybody.
+            Ok(meta) if meta.is_file() && is_cut(&path, new).with_context(failed)? => Standing::Ours,
             Ok(_) => Standing::Foreign,
         };
         Ok(Item { name, standing, action })
@@ -99,6 +101,13 @@ impl Folder {
     pub(super) fn sync(&self) -> io::Result<()> {
         File::open(&self.dir)?.sync_all()
     }
+}
+
+/// Whether a file has only the beginning of another one.
+fn is_cut(path: &Path, whole: Option<&Path>) -> io::Result<bool> {
+    let Some(whole) = whole else { return Ok(false) };
+    let (part, whole) = (std::fs::read(path)?, std::fs::read(whole)?);
+    Ok(part.len() < whole.len() && whole.starts_with(&part))
 }
 
 impl Drop for Folder {

@@ -44,6 +44,19 @@ impl Source {
         if name == CNITOOL { &self.cnitool } else { &self.plugins }
     }
 
+    /// Whether an executable is in this folder, under whatever path.
+    pub(super) fn is_in(&self, dir: &Path) -> bool {
+        let real = |path: &Path| path.canonicalize().ok();
+        let dir = real(dir);
+        let folder = |file: &Path| real(file).and_then(|file| file.parent().map(Path::to_owned));
+        dir.is_some() && [&self.plugins, &self.cnitool].into_iter().any(|file| folder(file) == dir)
+    }
+
+    /// The plugins that it contains.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// The requested plugins; by default all except those for tests.
     pub(super) fn choose(&self, wanted: &[String]) -> anyhow::Result<Vec<String>> {
         if let Some(absent) = wanted.iter().find(|name| !self.names.contains(name)) {

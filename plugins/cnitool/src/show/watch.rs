@@ -4,20 +4,17 @@
 
 use super::{has_colour, seen, shown};
 use crate::args::Show;
+use crate::changes::Folders;
 use crate::gc;
 use crate::output::{Output, say};
 use crate::settings::Settings;
 use crate::view::{Node, folders, json, tree};
-use anyhow::Context;
 use libcni::Cancellation;
 use netops::watch::Watch;
 use nix::errno::Errno;
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::AddWatchFlags;
 use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
 /// From one tree to the next: an ADD makes some dozen changes.
@@ -31,8 +28,7 @@ const EVENTS: AddWatchFlags = AddWatchFlags::IN_CREATE
     .union(AddWatchFlags::IN_CLOSE_WRITE)
     .union(AddWatchFlags::IN_DELETE)
     .union(AddWatchFlags::IN_MOVE)
-    .union(AddWatchFlags::IN_DELETE_SELF)
-    .union(AddWatchFlags::IN_ONLYDIR);
+    .union(AddWatchFlags::IN_DELETE_SELF);
 
 pub(crate) async fn run(
     settings: &Settings,
@@ -114,24 +110,19 @@ impl Screen {
 /// Changes of links and of folders.
 struct Changes {
     links: Watch,
-    folders: Inotify,
-    /// For waiting; it is the same queue.
-    readable: AsyncFd<OwnedFd>,
+    folders: Folders,
 }
 
 impl Changes {
     fn new() -> anyhow::Result<Self> {
-        let folders = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).context("cannot watch folders")?;
-        let queue = folders.as_fd().try_clone_to_owned().context("cannot watch folders")?;
-        let readable = watched(queue).context("cannot watch folders")?;
-        Ok(Self { links: Watch::host()?, folders, readable })
+        Ok(Self { links: Watch::host()?, folders: Folders::new()? })
     }
 
     /// Watches what the next view depends on. A folder that is watched already, or has vanished, changes nothing.
     fn place(&self, settings: &Settings) {
         let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
         for folder in folders(Node { runtime, conf_dir, inventory: &gc::node() }) {
-            let watched = self.folders.add_watch(&folder, EVENTS);
+            let watched = self.folders.add(&folder, EVENTS);
             if let Err(errno @ (Errno::ENOSPC | Errno::ENOMEM | Errno::EACCES)) = watched {
                 tracing::warn!("cannot watch {}: {errno}", folder.display());
             }
@@ -141,23 +132,15 @@ impl Changes {
     async fn next(&mut self) -> anyhow::Result<()> {
         tokio::select! {
             changed = self.links.changed() => Ok(changed?),
-            ready = self.readable.readable() => {
-                ready.context("cannot watch folders")?.clear_ready();
-                Ok(())
-            }
+            changed = self.folders.changed() => changed,
         }
     }
 
     /// Passes over the changes that the next look sees.
     fn pass_over(&mut self) {
         self.links.pass_over();
-        while self.folders.read_events().is_ok_and(|events| !events.is_empty()) {}
+        self.folders.pass_over();
     }
-}
-
-#[expect(deprecated, reason = "its replacement is unsafe; the descriptor is owned, so it is open all the time")]
-fn watched(queue: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(queue, Interest::READABLE)
 }
 
 #[cfg(test)]

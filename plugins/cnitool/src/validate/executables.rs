@@ -21,7 +21,12 @@ use crate::validate::network::{base, is_guess, refused};
 /// # Errors
 /// As `open(2)` and `read(2)`.
 pub fn is_of_this_suite(file: &Path) -> io::Result<bool> {
-    Ok(memchr::memmem::find(&std::fs::read(file)?, SUITE_MARK.as_bytes()).is_some())
+    Ok(has_mark(&std::fs::read(file)?))
+}
+
+/// Whether these bytes of an executable have the suite's mark.
+pub(crate) fn has_mark(bytes: &[u8]) -> bool {
+    memchr::memmem::find(bytes, SUITE_MARK.as_bytes()).is_some()
 }
 
 /// How many plugins are asked at the same time.

@@ -1,0 +1,227 @@
+//! The folders of platforms: where their runtimes look for executables and configurations, and where results are kept.
+
+use super::source::Source;
+use crate::doctor::folders::value;
+use crate::output::Output;
+use crate::validate::executables::is_of_this_suite;
+use anyhow::bail;
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
+use std::path::{Path, PathBuf};
+
+const OPT: &[&str] = &["/opt/cni/bin"];
+const ETC: &str = "/etc/cni/net.d";
+const CACHE: &str = "/var/lib/cni";
+const CONTAINERD: &str = "/etc/containerd/config.toml";
+
+/// Names of files that are shown.
+const FILES_MAX: usize = 5;
+
+/// A platform's folders. One that begins with `~/` is in the caller's home folder.
+pub(super) struct Platform {
+    name: &'static str,
+    /// Folders of executables, the best one first: the first that is there and can be written to is used.
+    plugins: &'static [&'static str],
+    networks: &'static str,
+    cache: &'static str,
+    /// The file in which containerd's key `bin_dir` names the folder of executables; what it names is used.
+    settings: &'static str,
+    /// Whether the platform itself makes the folder, so that without one it is not on this node.
+    makes_folder: bool,
+    /// What else has to be known.
+    more: &'static str,
+}
+
+/// Folders of Kubernetes nodes, unless the platform has its own.
+const fn usual(name: &'static str) -> Platform {
+    Platform { name, plugins: OPT, networks: ETC, cache: CACHE, settings: CONTAINERD, makes_folder: false, more: "" }
+}
+
+const PLATFORMS: &[Platform] = &[
+    Platform { more: "in a container, with the node's folder mounted", ..usual("bottlerocket") },
+    usual("containerd"),
+    Platform { settings: "", more: "plugin_dirs in crio.conf may name others", ..usual("cri-o") },
+    Platform {
+        plugins: &["/usr/libexec/cni", "/opt/cni/bin"],
+        settings: "",
+        more: "where /usr is read-only, the runtime has to be set to /opt/cni/bin",
+        ..usual("fedora")
+    },
+    Platform { more: "/usr is read-only, /opt is not", ..usual("flatcar") },
+    usual("kind"),
+    Platform {
+        plugins: &["/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/data/current/bin"],
+        networks: "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+        settings: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+        makes_folder: true,
+        more: "its own plugins are links, which it makes anew at each start: --replace-foreign, and --watch",
+        ..usual("k3s")
+    },
+    usual("kubeadm"),
+    Platform {
+        plugins: &["/var/snap/microk8s/current/opt/cni/bin"],
+        networks: "/var/snap/microk8s/current/args/cni-network",
+        settings: "",
+        makes_folder: true,
+        more: "the folder is another one after each refresh of the snap",
+        ..usual("microk8s")
+    },
+    Platform { settings: "", more: "it may also look in folders that cni_path names", ..usual("nerdctl") },
+    Platform {
+        networks: "/opt/cni/config",
+        settings: "",
+        more: "cni_path and cni_config_dir of the client may name others",
+        ..usual("nomad")
+    },
+    Platform {
+        plugins: &["/var/lib/cni/bin"],
+        networks: "/etc/kubernetes/cni/net.d",
+        settings: "",
+        more: "Multus and the network operator write there, too",
+        ..usual("openshift")
+    },
+    Platform {
+        plugins: &["/usr/local/libexec/cni"],
+        settings: "",
+        more: "podman 4 with network_backend = \"cni\" looks there first; podman 5 has no CNI",
+        ..usual("podman")
+    },
+    Platform {
+        plugins: &["/usr/libexec/cni", "/opt/cni/bin"],
+        settings: "",
+        more: "where /usr is read-only, the runtime has to be set to /opt/cni/bin",
+        ..usual("rhel")
+    },
+    Platform {
+        settings: "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+        more: "flannel's and Canal's installers write there, too",
+        ..usual("rke2")
+    },
+    Platform {
+        plugins: &["~/.local/libexec/cni"],
+        networks: "~/.config/cni/net.d",
+        cache: "~/.local/share/cni",
+        settings: "",
+        more: "nerdctl looks there first, podman 4 where cni_plugin_dirs says",
+        ..usual("rootless")
+    },
+    Platform { more: "in a container, with the node's folder mounted", ..usual("talos") },
+];
+
+/// The names of all platforms.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    PLATFORMS.iter().map(|platform| platform.name)
+}
+
+impl Platform {
+    pub(super) fn find(name: &str) -> Option<&'static Self> {
+        PLATFORMS.iter().find(|platform| platform.name == name)
+    }
+
+    /// The folder of executables, below the folder in which the node's file system is mounted; says what all folders have.
+    ///
+    /// # Errors
+    /// The platform is not on this node, or no folder can be written to.
+    pub(super) fn target(&self, root: &Path, source: &Source, output: Output) -> anyhow::Result<PathBuf> {
+        let on_node = |path: &str| on_node(root, path);
+        let named = Some(self.settings).filter(|file| !file.is_empty()).and_then(|file| bin_dir(&on_node(file)));
+        let candidates: Vec<PathBuf> = match &named {
+            Some(dir) => vec![on_node(dir)],
+            None => self.plugins.iter().map(|dir| on_node(dir)).collect(),
+        };
+        let say = |what, text: String| output.note(&format!("{}: {what} {text}", self.name));
+        for dir in &candidates {
+            say("plugins", plugins_in(dir, source));
+        }
+        if let Some(dir) = &named {
+            say("plugins", format!("folder {dir} is the one that {} names", self.settings));
+        }
+        say("networks", networks_in(&on_node(self.networks)));
+        say("cache", there(&on_node(self.cache)));
+        if !self.more.is_empty() {
+            output.note(&format!("{}: {}", self.name, self.more));
+        }
+        self.choose(&candidates)
+    }
+
+    fn choose(&self, candidates: &[PathBuf]) -> anyhow::Result<PathBuf> {
+        let found = || candidates.iter().filter(|dir| dir.is_dir());
+        let list = || candidates.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(" and ");
+        if self.makes_folder && found().next().is_none() {
+            bail!(
+                "cannot install for {}: {} not found; nothing was changed. Has {0} started on this node? --bin-dir takes any \
+                 other folder",
+                self.name,
+                list(),
+            );
+        }
+        let usable = found().chain(candidates.iter().filter(|_| !self.makes_folder)).find(|dir| is_writable(dir));
+        usable.cloned().ok_or_else(|| {
+            anyhow::anyhow!(
+                "cannot install for {}: {} cannot be written to, {}; nothing was changed. Name another folder with --bin-dir, \
+                 and in the runtime's configuration",
+                self.name,
+                list(),
+                candidates.first().and_then(|dir| write_error(dir)).map_or("for no reason".to_owned(), |errno| errno.desc().to_owned()),
+            )
+        })
+    }
+}
+
+/// A platform's path below the node's root, or below the caller's home folder.
+fn on_node(root: &Path, path: &str) -> PathBuf {
+    match path.strip_prefix("~/") {
+        Some(rest) => std::env::home_dir().unwrap_or_default().join(rest),
+        None => root.join(path.trim_start_matches('/')),
+    }
+}
+
+/// The folder of executables that containerd's settings name.
+fn bin_dir(settings: &Path) -> Option<String> {
+    let text = String::from_utf8(libcni::plain_file::read(settings).ok()?).ok()?;
+    value(&text, "bin_dir").map(str::to_owned)
+}
+
+/// The reason why a folder, or the one in which it would be made, cannot be written to.
+fn write_error(dir: &Path) -> Option<Errno> {
+    let there = dir.ancestors().find(|path| path.exists())?;
+    access(there, AccessFlags::W_OK | AccessFlags::X_OK).err()
+}
+
+fn is_writable(dir: &Path) -> bool {
+    write_error(dir).is_none()
+}
+
+/// What a folder of executables has, and whether it can be written to.
+fn plugins_in(dir: &Path, source: &Source) -> String {
+    let is_plugin = |name: &&String| dir.join(name).is_file();
+    let plugins: Vec<&String> = source.names().iter().filter(is_plugin).collect();
+    let ours = plugins.iter().filter(|name| is_of_this_suite(&dir.join(name)).unwrap_or(false)).count();
+    let link = std::fs::read_link(dir).map(|to| format!(", a link to {}", to.display())).unwrap_or_default();
+    let error = write_error(dir).map(|errno| format!(", not writable: {}", errno.desc())).unwrap_or_default();
+    let there = match dir.is_dir() {
+        true => format!("{} of our names, {ours} of these ours", plugins.len()),
+        false => "no such folder".to_owned(),
+    };
+    format!("{}: {there}{link}{error}", dir.display())
+}
+
+/// The configurations of a folder.
+fn networks_in(dir: &Path) -> String {
+    let files = match libcni::conflist::search_order(dir) {
+        Ok(files) if files.is_empty() => "no configuration".to_owned(),
+        Ok(files) => {
+            let names =
+                files.iter().take(FILES_MAX).filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+            let more = files.len().saturating_sub(FILES_MAX);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{}{more}", names.collect::<Vec<_>>().join(", "))
+        }
+        Err(_) => "no such folder".to_owned(),
+    };
+    format!("{}: {files}", dir.display())
+}
+
+fn there(dir: &Path) -> String {
+    format!("{}: {}", dir.display(), if dir.is_dir() { "is there" } else { "no such folder" })
+}

@@ -1,0 +1,137 @@
+//! `install --watch`: other installers in the same folder.
+
+use crate::install::{install, multicall};
+use crate::tool::Tool;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, ChildStderr, Stdio};
+
+/// An installation that goes on.
+struct Watching {
+    child: Child,
+    lines: BufReader<ChildStderr>,
+}
+
+impl Watching {
+    fn begin(tool: &Tool, words: &[&str]) -> Self {
+        let mut command = tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref());
+        command.args(["install", "--watch", "--bin-dir"]).arg(tool.path("target"));
+        command.arg("--from").arg(tool.path("from/cni-plugins")).args(words);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // The table is printed when all names are there.
+        let first = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        assert!(first.starts_with("NAME"), "{first}");
+        let lines = BufReader::new(child.stderr.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// The next line of stderr, without the path of the test's folder.
+    fn line(&mut self, tool: &Tool) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        tool.stable(line.trim_end())
+    }
+
+    fn end(mut self) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.code(), Some(143), "{status}");
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // It has ended, unless the test failed.
+        drop(self.child.kill());
+    }
+}
+
+#[test]
+fn what_is_removed_cut_short_or_made_unusable_is_put_back() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    let whole = tool.read("target/bridge");
+    let mut watching = Watching::begin(&tool, &[]);
+    let is_whole = |name: &str| {
+        let mode = tool.path(name).metadata().unwrap().permissions().mode();
+        assert_eq!((tool.read(name), mode & 0o777), (whole.clone(), 0o755), "{name}");
+    };
+    fs::remove_file(tool.path("target/bridge")).unwrap();
+    assert_eq!(watching.line(&tool), "note: put back in $DIR/target: bridge");
+    is_whole("target/bridge");
+    for left in [0, 10, whole.len() as u64 - 1] {
+        fs::File::options().write(true).open(tool.path("target/host-local")).unwrap().set_len(left).unwrap();
+        assert_eq!(watching.line(&tool), "note: put back in $DIR/target: host-local", "{left} bytes");
+        is_whole("target/host-local");
+    }
+    fs::set_permissions(tool.path("target/bridge"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(watching.line(&tool), "note: put back in $DIR/target: bridge");
+    is_whole("target/bridge");
+    fs::rename(tool.path("target/cnitool"), tool.path("moved")).unwrap();
+    assert_eq!(watching.line(&tool), "note: put back in $DIR/target: cnitool");
+    // A package's upgrade once emptied the folder (kubernetes 115629).
+    fs::remove_dir_all(tool.path("target")).unwrap();
+    let mut back = Vec::new();
+    while ["target/bridge", "target/host-local", "target/cnitool"].iter().any(|name| !tool.path(name).exists()) {
+        back.push(watching.line(&tool));
+    }
+    is_whole("target/bridge");
+    // Whether it was put back at once or in two parts, the new folder is watched.
+    while !back.last().is_some_and(|line| line.starts_with("note: put back")) {
+        back.push(watching.line(&tool));
+    }
+    fs::remove_file(tool.path("target/host-local")).unwrap();
+    while watching.line(&tool) != "note: put back in $DIR/target: host-local" {}
+    is_whole("target/host-local");
+    watching.end();
+    assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
+}
+
+#[test]
+fn another_release_and_a_foreign_plugin_stay() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let mut watching = Watching::begin(&tool, &[]);
+    assert_eq!(watching.line(&tool), "warning: $DIR/target did not exist and was made");
+    let newer = tool.read("target/bridge").replace("release 1", "release 2");
+    tool.executable("newer", &newer);
+    fs::rename(tool.path("newer"), tool.path("target/bridge")).unwrap();
+    assert_eq!(watching.line(&tool), "warning: $DIR/target/bridge is of another release: it stays");
+    tool.executable("target/host-local", "theirs");
+    assert_eq!(watching.line(&tool), "warning: $DIR/target/host-local was replaced, and is not ours: it stays");
+    watching.end();
+    assert_eq!((tool.read("target/bridge"), tool.read("target/host-local")), (newer, "theirs".to_owned()));
+}
+
+#[test]
+fn a_foreign_plugin_is_replaced_on_request() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    let mut watching = Watching::begin(&tool, &["--replace-foreign"]);
+    fs::remove_file(tool.path("target/bridge")).unwrap();
+    std::os::unix::fs::symlink("/var/lib/rancher/k3s/data/current/bin/cni", tool.path("target/bridge")).unwrap();
+    assert_eq!(watching.line(&tool), "note: put back in $DIR/target: bridge");
+    assert_eq!(tool.read("target/bridge"), tool.read("from/cni-plugins"));
+    assert!(tool.path("target/.replaced/bridge").is_symlink());
+    watching.end();
+}
+
+#[test]
+fn its_own_folder_is_not_watched() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    let mut installed = tool.on_path(&tool.path("target/cnitool"));
+    let ended = tool.ended(installed.args(["install", "--watch", "--bin-dir"]).arg(tool.path("target")));
+    assert_eq!(ended.code, 1);
+    assert!(
+        ended.stderr.contains("cannot watch $DIR/target: the executables to put back are in it"),
+        "{}",
+        ended.stderr
+    );
+}

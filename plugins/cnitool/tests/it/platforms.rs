@@ -1,0 +1,135 @@
+//! `install --platform`: the folders of platforms, below a throwaway root; and Calico's folder.
+
+use crate::install::multicall;
+use crate::tool::{Ended, Tool};
+use expect_test::expect;
+
+fn install(tool: &Tool, platform: &str, words: &[&str]) -> Ended {
+    let mut command = tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref());
+    command.args(["install", "--platform", platform, "--root"]).arg(tool.path("node"));
+    command.env("HOME", tool.path("home")).arg("--from").arg(tool.path("from/cni-plugins")).args(words);
+    tool.ended(&mut command)
+}
+
+#[test]
+fn the_folders_of_k3s_are_known_and_its_links_are_kept() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    expect![[r#"
+        1
+        stdout: 
+        stderr: note: k3s: plugins $DIR/node/var/lib/rancher/k3s/data/cni: no such folder
+        note: k3s: plugins $DIR/node/var/lib/rancher/k3s/data/current/bin: no such folder
+        note: k3s: networks $DIR/node/var/lib/rancher/k3s/agent/etc/cni/net.d: no configuration
+        note: k3s: cache $DIR/node/var/lib/cni: no such folder
+        note: k3s: its own plugins are links, which it makes anew at each start: --replace-foreign, and --watch
+        error: cannot install for k3s: $DIR/node/var/lib/rancher/k3s/data/cni and $DIR/node/var/lib/rancher/k3s/data/current/bin not found; nothing was changed. Has k3s started on this node? --bin-dir takes any other folder
+    "#]]
+    .assert_eq(&install(&tool, "k3s", &[]).shown());
+    let dir = "node/var/lib/rancher/k3s/data/cni";
+    tool.executable(&format!("{dir}/cni"), "theirs");
+    std::os::unix::fs::symlink("cni", tool.path(&format!("{dir}/bridge"))).unwrap();
+    tool.write("node/var/lib/rancher/k3s/agent/etc/cni/net.d/10-flannel.conflist", "{}");
+    expect![[r#"
+        0
+        stdout: NAME        PATH                                                          REPLACED
+        bridge      $DIR/node/var/lib/rancher/k3s/data/cni/bridge      foreign
+        host-local  $DIR/node/var/lib/rancher/k3s/data/cni/host-local  -
+        cnitool     $DIR/node/var/lib/rancher/k3s/data/cni/cnitool     -
+
+        stderr: note: k3s: plugins $DIR/node/var/lib/rancher/k3s/data/cni: 1 of our names, 0 of these ours
+        note: k3s: plugins $DIR/node/var/lib/rancher/k3s/data/current/bin: no such folder
+        note: k3s: networks $DIR/node/var/lib/rancher/k3s/agent/etc/cni/net.d: 10-flannel.conflist
+        note: k3s: cache $DIR/node/var/lib/cni: no such folder
+        note: k3s: its own plugins are links, which it makes anew at each start: --replace-foreign, and --watch
+    "#]]
+    .assert_eq(&install(&tool, "k3s", &["--replace-foreign"]).shown());
+    assert_eq!(tool.files(dir), [".replaced", "bridge", "cni", "cnitool", "host-local"]);
+}
+
+#[test]
+fn the_folder_that_containerds_settings_name_is_used() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    tool.write("node/etc/containerd/config.toml", "version = 2\n[plugins.cni]\n  bin_dir = \"/usr/lib/cni\"\n");
+    let ended = install(&tool, "containerd", &[]);
+    assert!(
+        ended.stderr.contains("folder /usr/lib/cni is the one that /etc/containerd/config.toml names"),
+        "{}",
+        ended.stderr
+    );
+    ended.ok();
+    assert_eq!(tool.files("node/usr/lib/cni"), ["bridge", "cnitool", "host-local"]);
+}
+
+#[test]
+fn every_platform_that_needs_no_folder_of_its_own_is_installed_for() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    for (platform, dir) in [
+        ("bottlerocket", "opt/cni/bin"),
+        ("cri-o", "opt/cni/bin"),
+        ("fedora", "usr/libexec/cni"),
+        ("flatcar", "opt/cni/bin"),
+        ("kind", "opt/cni/bin"),
+        ("kubeadm", "opt/cni/bin"),
+        ("nerdctl", "opt/cni/bin"),
+        ("nomad", "opt/cni/bin"),
+        ("openshift", "var/lib/cni/bin"),
+        ("podman", "usr/local/libexec/cni"),
+        ("rhel", "usr/libexec/cni"),
+        ("rke2", "opt/cni/bin"),
+        ("talos", "opt/cni/bin"),
+    ] {
+        install(&tool, platform, &[]).ok();
+        assert_eq!(tool.files(&format!("node/{dir}")), ["bridge", "cnitool", "host-local"], "{platform}");
+        std::fs::remove_dir_all(tool.path("node")).unwrap();
+    }
+    install(&tool, "rootless", &[]).ok();
+    assert_eq!(tool.files("home/.local/libexec/cni"), ["bridge", "cnitool", "host-local"]);
+    let ended = install(&tool, "solaris", &[]);
+    assert!(ended.code == 2 && ended.stderr.contains("microk8s"), "{}", ended.shown());
+}
+
+/// Fedora CoreOS and RHEL's image mode have a read-only /usr.
+#[test]
+fn a_folder_that_cannot_be_written_to_gives_way_to_the_next() {
+    use nix::mount::{MsFlags, mount};
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let usr = tool.path("node/usr");
+    std::fs::create_dir_all(&usr).unwrap();
+    mount(Some("none"), &usr, Some("tmpfs"), MsFlags::MS_RDONLY, None::<&str>).unwrap();
+    let ended = install(&tool, "rhel", &[]);
+    assert!(
+        ended.stderr.contains("/usr/libexec/cni: no such folder, not writable: Read-only file system"),
+        "{}",
+        ended.stderr
+    );
+    ended.ok();
+    assert_eq!(tool.files("node/opt/cni/bin"), ["bridge", "cnitool", "host-local"]);
+    let opt = tool.path("node/opt");
+    mount(Some("none"), &opt, Some("tmpfs"), MsFlags::MS_RDONLY, None::<&str>).unwrap();
+    let ended = install(&tool, "rhel", &[]);
+    assert!(
+        ended.code == 1 && ended.stderr.contains("cannot be written to, Read-only file system; nothing was changed"),
+        "{}",
+        ended.shown()
+    );
+    for folder in [usr, opt] {
+        nix::mount::umount(&folder).unwrap();
+    }
+}
+
+/// Calico's installer starts an image with an empty volume, and takes what it finds there afterwards.
+#[test]
+fn calicos_folder_is_the_variables() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let mut command = tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref());
+    command.args(["install", "--stage", "--from"]).arg(tool.path("from/cni-plugins"));
+    tool.ended(command.env("STAGE_DIR", tool.path("stage"))).ok();
+    assert_eq!(tool.files("stage"), ["bridge", "cnitool", "host-local"]);
+    let ended = tool.run(&["install"]);
+    assert!(ended.code == 2 && ended.stderr.contains("--platform <NAME>"), "{}", ended.shown());
+}
