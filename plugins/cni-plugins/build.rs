@@ -8,7 +8,7 @@
 //! `SUITE_RELEASE`, for the code: the version by which programs and people know these executables. It begins with the
 //! reference's release whose behaviour the plugins have, as nomad and nerdctl compare it with the version from which a
 //! feature is there; behind it, as build metadata (semver.org, 10), are the suite's own version and, in an optimised
-//! build, the commit: `1.9.1+rust.0.1.0.g0123456789ab`.
+//! build, the commit: `1.9.1+rust.0.9.0.g0123456789ab`.
 
 #![expect(clippy::disallowed_methods, reason = "cargo passes variables to a build script")]
 

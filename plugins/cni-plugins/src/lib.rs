@@ -11,7 +11,7 @@ pub use {
 use skel::Entry;
 
 /// The release of the reference plugins whose behaviour these have, with this suite's version as build metadata:
-/// `1.9.1+rust.0.1.0.g0123456789ab`.
+/// `1.9.1+rust.0.9.0.g0123456789ab`.
 pub const RELEASE: &str = env!("SUITE_RELEASE");
 
 /// Calls the macro `$table` with the list of all plugins but noop: what kind a plugin is of, its crate's type, and its

@@ -48,7 +48,6 @@ const PLATFORMS: &[Platform] = &[
         ..usual("fedora")
     },
     Platform { more: "/usr is read-only, /opt is not", ..usual("flatcar") },
-    usual("kind"),
     Platform {
         plugins: &["/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/data/current/bin"],
         networks: "/var/lib/rancher/k3s/agent/etc/cni/net.d",
@@ -57,6 +56,7 @@ const PLATFORMS: &[Platform] = &[
         more: "its own plugins are links, which it makes anew at each start: --replace-foreign, and --watch",
         ..usual("k3s")
     },
+    usual("kind"),
     usual("kubeadm"),
     Platform {
         plugins: &["/var/snap/microk8s/current/opt/cni/bin"],

@@ -13,6 +13,7 @@ mod keys;
 mod log;
 mod metrics;
 mod monitoring;
+mod pages;
 mod platforms;
 mod schema;
 mod signals;

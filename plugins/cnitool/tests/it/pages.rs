@@ -1,0 +1,106 @@
+//! The pages for operators: their configurations are valid, their folders those that `install --platform` knows, and each of their
+//! command blocks says what runs it, or what it needs.
+
+use crate::install::multicall;
+use crate::tool::Tool;
+use std::path::{Path, PathBuf};
+
+const PAGES: [&str; 4] =
+    ["README.md", "plugins/packages/README.md", "plugins/packages/PLATFORMS.md", "plugins/packages/UPGRADE.md"];
+
+/// The root of the source tree, if it is on this machine.
+fn root() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    if !root.exists() {
+        testns::skip("pages", "the source is not on this machine");
+        return None;
+    }
+    Some(root)
+}
+
+/// The fenced blocks of a page: the line before each, its language, its text.
+fn blocks(page: &str) -> Vec<(&str, &str, String)> {
+    let lines: Vec<&str> = page.lines().collect();
+    let fences: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].starts_with("```")).collect();
+    let block = |pair: &[usize]| {
+        let (begin, end) = (pair[0], pair[1]);
+        let before = begin.checked_sub(1).map_or("", |index| lines[index]);
+        (before, lines[begin].trim_start_matches('`'), lines[begin + 1..end].join("\n"))
+    };
+    fences.chunks_exact(2).map(block).collect()
+}
+
+#[test]
+fn every_configuration_is_valid() {
+    let Some(root) = root() else { return };
+    let tool = Tool::new();
+    let mut count = 0;
+    for page in PAGES {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        for (_, _, conflist) in blocks(&text).into_iter().filter(|(_, language, _)| *language == "json") {
+            let file = tool.write("page.conflist", &conflist);
+            let ended = tool.run(&["validate", "--offline", "--strict", file.to_str().unwrap()]);
+            assert_eq!(ended.code, 0, "{page}: {}", ended.shown());
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "{count} configurations");
+}
+
+#[test]
+fn every_block_of_commands_says_what_runs_it_or_what_it_needs() {
+    let Some(root) = root() else { return };
+    let mut wrong = Vec::new();
+    for page in PAGES {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        for (before, _, commands) in
+            blocks(&text).into_iter().filter(|(_, language, _)| ["sh", "text", "console"].contains(language))
+        {
+            let mark = before.strip_prefix("<!-- ").and_then(|mark| mark.strip_suffix(" -->")).unwrap_or_default();
+            let is_right = match mark.strip_prefix("run by ") {
+                Some(file) => root.join(file).is_file(),
+                None => mark.starts_with("needs "),
+            };
+            if !is_right {
+                wrong.push(format!("{page}: above {commands:?} is {before:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "<!-- run by FILE --> or <!-- needs WHAT -->:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_page_of_platforms_has_the_folders_that_install_knows() {
+    let Some(root) = root() else { return };
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let text = std::fs::read_to_string(root.join("plugins/packages/PLATFORMS.md")).unwrap();
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .map(|line| line.split('|').map(|cell| cell.trim().trim_matches('`')).collect::<Vec<_>>())
+        .filter(|cells| cells.len() == 4)
+        .collect();
+    let (node, home) = (tool.path("node"), tool.path("home"));
+    let on_node = |path: &str| match path.strip_prefix("~/") {
+        Some(rest) => home.join(rest).display().to_string(),
+        None => format!("{}{path}", node.display()),
+    };
+    for cells in &rows {
+        let [platform, plugins, networks, _] = cells[..] else { unreachable!() };
+        let mut command = tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref());
+        command.args(["install", "--platform", platform, "--root"]).arg(&node).env("HOME", &home);
+        let output = command.arg("--from").arg(tool.path("from/cni-plugins")).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        for (what, path) in [("plugins", plugins), ("networks", networks)] {
+            let line =
+                said.lines().find(|line| line.starts_with(&format!("note: {platform}: {what} "))).unwrap_or(&said);
+            assert!(line.contains(&format!("{what} {}:", on_node(path))), "{platform}: the page has {path}: {line}");
+        }
+    }
+    let listed: Vec<&str> = rows.iter().map(|cells| cells[0]).collect();
+    let known = tool.run(&["install", "--platform", "?"]).stderr;
+    let known =
+        known.split_once("[possible values: ").unwrap().1.split_once(']').unwrap().0.split(", ").collect::<Vec<_>>();
+    assert_eq!(listed, known);
+}
