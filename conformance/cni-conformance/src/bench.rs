@@ -175,6 +175,13 @@ impl Bench {
         pod.prev_result.as_ref().map(|newest| form::in_version(newest, &self.version))
     }
 
+    /// The same in the newest form; `None` where nothing was laid.
+    #[must_use]
+    pub fn laid_for(&self, attachment: &Attachment) -> Option<Value> {
+        let pods = held(&self.pods);
+        pods.get(find(&pods, attachment)?)?.prev_result.clone()
+    }
+
     /// A call of the tested plugin, to be changed before it is made with [`Bench::make`]; of a list its first.
     ///
     /// The call's config is that of [`Bench::config_for`].

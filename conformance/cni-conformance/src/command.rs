@@ -2,8 +2,9 @@
 
 use crate::profile::Role;
 use crate::report::Asked;
-use crate::rule::Level;
+use crate::rule::{Level, Rule, Versions};
 use crate::run::Outcome;
+use crate::sentences::Sentence;
 use crate::{cli, isolated_task, kit_ipam, report, rules, runtime, stress};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
@@ -90,39 +91,70 @@ fn unread(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
 }
 
+/// What is told of a rule, whomever it binds.
+struct Explained {
+    rule: Asked,
+    sentences: Vec<&'static Sentence>,
+    cases: Vec<(&'static str, Versions)>,
+}
+
+impl Explained {
+    fn new<B>(rule: &'static Rule<B>) -> Self {
+        let cases = rule.cases().iter().map(|case| (case.name, case.versions)).collect();
+        Self { rule: Asked::new(rule), sentences: rule.sentences().collect(), cases }
+    }
+}
+
 fn explain(name: &str) -> Result<(), String> {
-    let plugins = rules::all()
-        .chain(stress::rules())
-        .map(|rule| (Asked::new(rule), rule.cases().iter().map(|case| case.name).collect()));
-    let runtimes =
-        runtime::rules::all().map(|rule| (Asked::new(rule), rule.cases().iter().map(|case| case.name).collect()));
-    let all: Vec<(Asked, Vec<&str>)> = plugins.chain(runtimes).collect();
-    let exact = all.iter().any(|(rule, _)| rule.id == name);
-    let is_meant = |rule: &&(Asked, Vec<&str>)| if exact { rule.0.id == name } else { rule.0.id.starts_with(name) };
-    let meant: Vec<_> = all.iter().filter(is_meant).map(|(rule, cases)| described(rule, cases)).collect();
+    let plugins = rules::all().chain(stress::rules()).map(Explained::new);
+    let all: Vec<_> = plugins.chain(runtime::rules::all().map(Explained::new)).collect();
+    let exact = all.iter().any(|told| told.rule.id == name);
+    let is_meant = |told: &&Explained| if exact { told.rule.id == name } else { told.rule.id.starts_with(name) };
+    let meant: Vec<_> = all.iter().filter(is_meant).map(described).collect();
     if meant.is_empty() {
-        let names: Vec<_> = all.iter().map(|(rule, _)| rule.id.as_str()).collect();
+        let names: Vec<_> = all.iter().map(|told| told.rule.id.as_str()).collect();
         return Err(cli::unknown("rule", name, &names));
     }
     let printed = io::stdout().lock().write_all(meant.join("\n").as_bytes());
     printed.or_else(unread).map_err(|error| format!("cannot write to stdout: {error}"))
 }
 
-fn described(rule: &Asked, cases: &[&str]) -> String {
+fn described(Explained { rule, sentences, cases }: &Explained) -> String {
     let roles: Vec<_> = rule.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
     let mut text = format!("{}: {}, {}\n  {}\n", rule.id, rule.level, rule.section, rule.sentence);
+    for Sentence { id, section, since, until, says, .. } in sentences {
+        let since = since.as_ref().map_or(String::new(), |since| format!(", from {since}"));
+        let until = until.as_ref().map_or(String::new(), |until| format!(", to {until}"));
+        text += &format!("  says:   {says} ({section}{since}{until}; {id} of SENTENCES.md)\n");
+    }
+    if rule.level == Level::Relied {
+        text += "  says:   no sentence of the specification; those named above depend on it\n";
+    }
     text += &format!("  binds:  {}\n", roles.join(", "));
-    text += &match (&rule.untestable, cases) {
-        (Some(why), _) => format!("  tried:  not at all: {why}\n"),
-        (None, [""]) => "  tried:  by one case\n".to_owned(),
-        (None, cases) => format!("  tried:  by --case {}\n", cases.join(", ")),
+    if let Some(why) = &rule.untestable {
+        return text + &format!("  tried:  not at all: {why}\n");
+    }
+    for (name, versions) in cases {
+        let versions = match versions {
+            Versions::Newest => "the newest version that it speaks".to_owned(),
+            Versions::Each => "each version that it speaks".to_owned(),
+            Versions::From(oldest) => format!("the newest version from {oldest} on"),
+            Versions::Before(limit) => format!("the newest version before {limit}"),
+        };
+        let case = if name.is_empty() { "one case".to_owned() } else { format!("--case {name}") };
+        text += &format!("  tried:  {case}, with {versions}\n");
+    }
+    let is_of_runtimes = rule.roles.contains(&Role::Runtime);
+    let (command, file) = match rule.level {
+        _ if is_of_runtimes => ("runtime", "driver, RUNTIMES.md"),
+        Level::Robustness => ("stress", "profile, PROFILES.md"),
+        _ => ("plugin", "profile, PROFILES.md"),
     };
-    let command = match rule.level {
-        _ if rule.roles.contains(&Role::Runtime) => "runtime",
-        Level::Robustness => "stress",
-        _ => "plugin",
-    };
-    text + &format!("  alone:  {} {command} ... --rule {} --report terminal\n", report::program(), rule.id)
+    text += "  skipped: where it speaks no such version, or has nothing that the case is about: the report names the reason\n";
+    text += &format!("  alone:  {} {command} ... --rule {} --report terminal\n", report::program(), rule.id);
+    text + &format!(
+        "  to do:  run the calls that this prints; if it has to be so, name the rule in unbound of its {file}\n"
+    )
 }
 
 fn status(outcome: Outcome) -> ExitCode {

@@ -111,6 +111,13 @@ pub enum Stage {
         /// The folder's path.
         path: PathBuf,
     },
+    /// A file that has to be there, in a folder that plugins may write to.
+    File {
+        /// The file's path.
+        path: PathBuf,
+        /// All of it.
+        text: String,
+    },
     /// A process that has to run, started before the first call.
     Daemon {
         /// An executable of the subject.
@@ -127,7 +134,7 @@ impl Stage {
     pub(crate) fn lays_in_containers(&self) -> bool {
         match self {
             Self::Device { .. } | Self::Attached | Self::DhcpServer { .. } => true,
-            Self::Cable { .. } | Self::Folder { .. } | Self::Daemon { .. } => false,
+            Self::Cable { .. } | Self::Folder { .. } | Self::File { .. } | Self::Daemon { .. } => false,
         }
     }
 }

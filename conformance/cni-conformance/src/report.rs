@@ -2,6 +2,7 @@
 
 pub(crate) mod document;
 mod findings;
+mod html;
 mod junit;
 mod merge;
 mod table;
@@ -31,6 +32,8 @@ pub enum Format {
     Json,
     /// A line for each finding, for `--expect`
     Findings,
+    /// One page with a table of plugins by rules, for a browser
+    Html,
 }
 
 impl Format {
@@ -43,6 +46,7 @@ impl Format {
             Self::Junit => junit::text(document),
             Self::Json => serde_json::to_string_pretty(document).unwrap_or_default() + "\n",
             Self::Findings => findings::text(document),
+            Self::Html => html::text(document),
         }
     }
 

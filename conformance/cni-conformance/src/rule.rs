@@ -16,6 +16,21 @@ pub fn unbound<'a>(those: &'a BTreeMap<String, String>, rule: &str, case: &str) 
     those.iter().find(|(name, _)| is_it(name)).map(|(_, why)| why.as_str())
 }
 
+/// Finds a key of `unbound` that names nothing: no rule `all`, each with its cases, starts so or has that case.
+#[must_use]
+pub fn misspelt<'a, 'r>(
+    those: &'a BTreeMap<String, String>,
+    all: impl Iterator<Item = (&'r str, Vec<&'r str>)>,
+) -> Option<(&'a str, Vec<&'r str>)> {
+    let all: Vec<_> = all.collect();
+    let is_there = |name: &str| match name.split_once('/') {
+        Some((rule, case)) => all.iter().any(|(id, cases)| *id == rule && cases.contains(&case)),
+        None => all.iter().any(|(id, _)| id.starts_with(name)),
+    };
+    let wrong = those.keys().find(|name| !is_there(name))?;
+    Some((wrong, all.iter().map(|(id, _)| *id).collect()))
+}
+
 /// How binding a rule is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -16,6 +16,7 @@ mod gc;
 mod ipam;
 mod named;
 mod parameters;
+mod prev_result;
 mod relied;
 mod results;
 mod status;
@@ -33,6 +34,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         configuration::RULES,
         parameters::RULES,
         add::RULES,
+        prev_result::RULES,
         add_result::RULES,
         del::RULES,
         del_others::RULES,

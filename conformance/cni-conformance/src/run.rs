@@ -63,15 +63,21 @@ impl Run {
     /// Returns what the run came to.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let is_broken = |report: &&Report| matches!(report.verdict, Verdict::Broken { .. });
         let is_failed = |report: &&Report| matches!(report.verdict, Verdict::Fail(_)) && decides(self.level(report));
         if self.reports.iter().any(|report| is_failed(&report)) {
             Outcome::Failed
-        } else if self.reports.iter().any(|report| is_broken(&report)) {
+        } else if self.is_incomplete() {
             Outcome::Broken
         } else {
             Outcome::Passed
         }
+    }
+
+    /// Whether the kit could not try something, or the machine did not allow what decides.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        let counts = |report: &Report| decides(self.level(report)) || matches!(report.verdict, Verdict::Broken { .. });
+        self.reports.iter().any(|report| report.verdict.is_untried() && counts(report))
     }
 
     /// The rule of a report.

@@ -7,7 +7,7 @@ use crate::profile::Profile;
 use crate::rule::{Rule, Versions, unbound};
 use crate::stress;
 use crate::subject::Subject;
-use crate::trial::{Report, Trial, Verdict};
+use crate::trial::{NOT_HERE, Report, Trial, Verdict};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -53,7 +53,7 @@ pub struct Wanted {
 #[must_use]
 pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<Planned> {
     let Candidate { subject, profile, versions } = candidate;
-    let lacks = machine.lacks(&profile.needs).map(|feature| format!("the kernel has no {feature}"));
+    let lacks = machine.lacks(&profile.needs).map(|feature| format!("{NOT_HERE}the kernel has no {feature}"));
     let mut planned = Vec::new();
     for rule in wanted.rules.iter().filter(|rule| rule.roles.contains(&profile.role)) {
         let spoken: Vec<String> = versions.iter().filter(|version| rule.is_of(version)).cloned().collect();

@@ -2,13 +2,12 @@
 //!
 //! `sentences.json` has them, each in our own words, out of the texts of 0.4.0, 1.0.0 and 1.1.0 as it stands since
 //! library 1.3. [Rules](crate::rules) have what can be tried, and are as binding as the sentences that they cite.
-//! `SENTENCES.md` is written from both, so that nothing is forgotten.
+//! `SENTENCES.md` is written from both, and from the mutants, so that nothing is forgotten.
 
 use crate::form::is_from;
 use crate::rule::Level;
 use crate::{rules, runtime};
 use serde::Deserialize;
-use std::fmt::Write;
 use std::sync::OnceLock;
 
 /// How bindingly a sentence says what it says (RFC 2119).
@@ -109,38 +108,9 @@ pub fn find(id: &str) -> Option<&'static Sentence> {
     all().iter().find(|sentence| sentence.id == id)
 }
 
-/// All sentences as a table in Markdown.
-#[must_use]
-pub fn document() -> String {
-    let mut text = String::from(HEAD);
-    for sentence in all() {
-        let Sentence { id, section, since, until, force, binds, says, unasked, .. } = sentence;
-        let editions = match (since, until) {
-            (None, None) => "all".to_owned(),
-            (Some(since), None) => format!("from {since}"),
-            (None, Some(until)) => format!("to {until}"),
-            (Some(since), Some(until)) => format!("{since} to {until}"),
-        };
-        let force = if *force == Force::Plain { String::new() } else { format!("{force:?}").to_uppercase() };
-        let binds = format!("{binds:?}").to_lowercase();
-        let shown = unasked.as_ref().map_or_else(|| sentence.rules().join(", "), |why| format!("none: {why}"));
-        // Infallible: it is a String.
-        writeln!(text, "| {id} | {section} | {editions} | {force} | {binds} | {says} | {shown} |").ok();
-    }
-    text
-}
-
-const HEAD: &str = "# The specification, sentence by sentence\n
-What CNI SPEC 1.1.0, as it stands since library 1.3, and CONVENTIONS say, in our own words, with what 1.0.0 and 0.4.0 said
-otherwise; in which editions, how bindingly and to whom; and which of the [rules](RULES.md) ask for it. A row without a word of
-force is a definition or a step of a procedure. A rule is as binding as the sentence that it cites, with every case, and is
-tried only with versions of an edition that has the sentence. The values of a result's keys are a MUST, as the list of keys is.
-`UPDATE_EXPECT=1 cargo test -p cni-conformance sentences` writes this file.\n
-| Sentence | Section | Editions | Force | Binds | Says | Asked by |\n|---|---|---|---|---|---|---|\n";
-
 #[cfg(test)]
 mod tests {
-    use super::{Sentence, all, document, find};
+    use super::{Sentence, all, find};
     use crate::rule::{Level, Source};
     use crate::{rules, runtime};
 
@@ -185,10 +155,5 @@ mod tests {
         assert!(
             !is_of("check/nothing-0.4.0", "1.0.0") && !is_of("gc/removes", "1.0.0") && is_of("gc/removes", "1.1.0")
         );
-    }
-
-    #[test]
-    fn the_document_is_the_codes() {
-        expect_test::expect_file!["../SENTENCES.md"].assert_eq(&document());
     }
 }

@@ -91,7 +91,7 @@ fn newer(result: &Object, version: &str, faults: &mut Faults) {
     for (place, ip) in &faults.objects(result, "ips") {
         faults.text(ip, place, "address", true, |text| family_of_cidr(text).is_some());
         let family = ip.get("address").and_then(Value::as_str).and_then(family_of_cidr);
-        faults.gateway(ip, place, "gateway", family);
+        faults.gateway(ip, place, "gateway", None);
         let said = ip.get("version");
         match (is_from(version, "1.0.0"), family) {
             (true, _) if said.is_some() => faults.add(format!("{place}.version was removed in 1.0.0")),
@@ -132,7 +132,7 @@ fn of_routes(holder: &Object, key: &str, family: Option<Family>, faults: &mut Fa
         faults.text(route, place, "dst", true, |text| {
             family_of_cidr(text).is_some_and(|found| family.is_none_or(|family| family == found))
         });
-        let family = route.get("dst").and_then(Value::as_str).and_then(family_of_cidr);
+        // RFC 8950: the next hop of IPv4 may be of IPv6.
         faults.gateway(route, place, "gw", family);
         for number in ["mtu", "advmss", "priority", "table", "scope"] {
             faults.number(route, place, number);
@@ -298,14 +298,13 @@ mod tests {
             ("/interfaces/0", json!("eth0")),
             ("/ips/0/address", json!("10.1.0.2")),
             ("/ips/0/address", json!("10.1.0.2/33")),
-            ("/ips/0/gateway", json!("fd01::1")),
             ("/ips/0/gateway", json!("10.1.0.1/16")),
             ("/ips/0/interface", json!(1)),
             ("/ips/0/interface", json!(-1)),
             ("/ips/0/interface", json!("0")),
             ("/ips", json!({})),
             ("/routes/0/dst", json!("default")),
-            ("/routes/0/gw", json!("fd01::1")),
+            ("/routes/0/gw", json!("fd01::1/64")),
             ("/routes/0/table", json!(-1)),
             ("/dns", json!([])),
             ("/dns/nameservers", json!("10.1.0.1")),

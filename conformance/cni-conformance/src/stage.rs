@@ -42,6 +42,11 @@ pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
             Stage::Daemon { executable, arguments, socket } => {
                 children.push(daemon(&node.bin_dir().join(executable), arguments, Path::new(socket)));
             }
+            Stage::File { path, text } => {
+                let folder = std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")));
+                let laid = folder.and_then(|()| std::fs::write(path, text));
+                laid.unwrap_or_else(|error| panic!("cannot write {} of the profile's files: {error}", path.display()));
+            }
             Stage::Device { .. } => {}
         }
     }
@@ -67,7 +72,8 @@ pub(crate) fn restart_daemons(node: &Node, stage: &[Stage]) -> Vec<Child> {
         | Stage::Device { .. }
         | Stage::Attached
         | Stage::DhcpServer { .. }
-        | Stage::Folder { .. } => None,
+        | Stage::Folder { .. }
+        | Stage::File { .. } => None,
     };
     stage.iter().filter_map(start).collect()
 }
@@ -118,7 +124,7 @@ pub(crate) fn for_pod(node: &Node, stage: &[Stage], pod: &Container, ifname: &st
             Stage::Device { name } => device(node, &fill_text(name, number)),
             Stage::Attached => prev_result = Some(attached(node, pod, ifname, number)),
             Stage::DhcpServer { links } => dhcp::connect(pod, number, links),
-            Stage::Cable { .. } | Stage::Folder { .. } | Stage::Daemon { .. } => {}
+            Stage::Cable { .. } | Stage::Folder { .. } | Stage::File { .. } | Stage::Daemon { .. } => {}
         }
     }
     prev_result
@@ -154,14 +160,15 @@ fn attached(node: &Node, pod: &Container, ifname: &str, number: usize) -> Value 
             json!([{ "dst": "0.0.0.0/0", "gw": "10.99.0.1" }])
         }
     };
-    let mac = |namespace: &Namespace, link: &str| namespace.link(link).mac;
+    let entry = |namespace: &Namespace, name: &str| {
+        let link = namespace.link(name);
+        json!({ "name": name, "mac": link.mac, "mtu": link.mtu_bytes })
+    };
+    let mut own = entry(inside, ifname);
+    own["sandbox"] = json!(inside.path());
     json!({
         "cniVersion": "1.1.0",
-        "interfaces": [
-            { "name": BRIDGE, "mac": mac(node.host(), BRIDGE) },
-            { "name": host_veth, "mac": mac(node.host(), &host_veth) },
-            { "name": ifname, "mac": mac(inside, ifname), "sandbox": inside.path() },
-        ],
+        "interfaces": [entry(node.host(), BRIDGE), entry(node.host(), &host_veth), own],
         "ips": [{ "address": address, "gateway": "10.99.0.1", "interface": 2 }],
         "routes": routes,
     })

@@ -60,7 +60,20 @@ pub enum Verdict {
     },
 }
 
+/// How the reason starts for which a case was skipped on this machine, and might be tried on another.
+pub(crate) const NOT_HERE: &str = "not tried here: ";
+
 impl Verdict {
+    /// Whether another machine might have tried it.
+    #[must_use]
+    pub fn is_untried(&self) -> bool {
+        match self {
+            Self::Skip { why } => why.starts_with(NOT_HERE),
+            Self::Broken { .. } => true,
+            Self::Pass | Self::Fail(_) | Self::Exempt { .. } => false,
+        }
+    }
+
     /// Returns the finding, if the rule is broken.
     #[must_use]
     pub fn finding(&self) -> Option<&Finding> {

@@ -97,9 +97,41 @@ pub const FAULTS: &[Fault] = &[
         &["drops-dns", "sorts-the-nameservers-of-others"],
     ),
     fault(
-        "routes of prevResult are dropped, all or some",
+        "routes of prevResult are dropped, all or some, or come twice",
         ("add.passes-prev-result-on", "routes"),
-        &["drops-routes", "keeps-one-route"],
+        &["drops-routes", "keeps-one-route", "doubles-routes"],
+    ),
+    fault(
+        "attributes of routes of prevResult are dropped",
+        ("add.passes-prev-result-on", "routes"),
+        &["drops-the-scope-of-routes", "drops-the-table-of-routes", "drops-the-priority-of-routes"],
+    ),
+    fault("the MTU of an interface of prevResult is dropped", ("add.passes-prev-result-on", "mtus"), &["drops-mtus"]),
+    fault(
+        "the second address of prevResult, or that of IPv6, is dropped, or addresses come twice",
+        ("add.passes-prev-result-on", "ips"),
+        &["drops-the-second-address", "drops-addresses-of-ipv6", "doubles-addresses"],
+    ),
+    fault(
+        "the dns of a delegate, or the gateways of its addresses, are dropped",
+        ("delegation.result-is-used", "gateway-and-dns"),
+        &["drops-the-dns-of-its-delegate", "drops-the-gateway-of-its-delegate"],
+    ),
+    fault(
+        "a container is given the address of the gateway",
+        ("ipam.no-address-twice", "gateway"),
+        &["gives-the-address-of-the-gateway"],
+    ),
+    fault(
+        "DEL leaves the container's address on the node's lo",
+        ("del.hides-nothing", "beside-another"),
+        &["leaves-its-address-on-lo"],
+    ),
+    fault("DEL leaves a file in /tmp", ("del.leaves-nothing", ""), &["leaves-a-file-in-tmp"]),
+    fault(
+        "DEL leaves a sysctl that the first ADD has set",
+        ("del.hides-nothing", "sysctls-of-the-first"),
+        &["leaves-a-sysctl-of-the-first"],
     ),
     fault(
         "gateways or indexes of addresses of prevResult are dropped",

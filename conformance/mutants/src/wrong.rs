@@ -19,6 +19,7 @@ mod ipam;
 mod links;
 mod model;
 mod parameters;
+mod prev_result;
 mod relied;
 mod results;
 mod status;
@@ -33,6 +34,7 @@ pub const GROUPS: &[(&str, &[Mutant])] = &[
     ("configuration", configuration::MUTANTS),
     ("parameters", parameters::MUTANTS),
     ("add", add::MUTANTS),
+    ("prev_result", prev_result::MUTANTS),
     ("add_result", add_result::MUTANTS),
     ("del", del::MUTANTS),
     ("check", check::MUTANTS),

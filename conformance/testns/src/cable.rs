@@ -10,6 +10,7 @@ use crate::Namespace;
 use crate::link::links;
 use crate::must::Must;
 use crate::netlink::{Body, Socket};
+use crate::route::Route;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -250,6 +251,33 @@ impl Namespace {
         let body = Body(header).attribute(1, &bytes(ip));
         let body = body.attribute(5, &bytes(gateway)).attribute(4, &index);
         self.request(RTM_NEWROUTE, NEW, &body, format_args!("add a route to {to} via {via}"));
+    }
+
+    /// Adds a route with its table, metric, MTU and advertised segment size, by its first hop.
+    ///
+    /// # Panics
+    /// When the destination is no prefix, there is no hop, or the kernel refuses the route.
+    #[track_caller]
+    pub fn lay_route(&self, route: &Route) {
+        let (ip, length) = prefix(&route.to);
+        let hop = route.hops.first().must(format_args!("find a hop of the route to {}", route.to));
+        let number = |value: u32| value.to_ne_bytes();
+        // The table in an attribute of its own, as the header has place for small numbers only; protocol static, type unicast.
+        let header = vec![family(ip), length, 0, 0, 0, 4, route.scope, 1, 0, 0, 0, 0];
+        let body = Body(header).attribute(1, &bytes(ip)).attribute(4, &number(self.link(&hop.link).index));
+        let body = body.attribute(15, &number(route.table)).attribute(6, &number(route.metric));
+        let body = body.nest(8, |metrics| {
+            let sizes = [(2, route.mtu_bytes), (8, route.advmss_bytes)];
+            sizes
+                .into_iter()
+                .filter(|(_, size)| *size > 0)
+                .fold(metrics, |all, (kind, size)| all.attribute(kind, &number(size)))
+        });
+        let body = match hop.via {
+            Some(via) => body.attribute(5, &bytes(via)),
+            None => body,
+        };
+        self.request(RTM_NEWROUTE, NEW, &body, format_args!("add {route}"));
     }
 
     /// Removes a route to a destination from table main.

@@ -161,10 +161,22 @@ fn render(value: &[u8]) -> String {
         return format!("{{{}}}", inner.trim_start());
     }
     if value.windows(3).any(|three| three.iter().all(printable)) {
-        return format!("\"{}\"", value.escape_ascii()); // a comment in user data
+        return format!("\"{}\"", without_zeros(value, |byte| byte.escape_ascii().to_string())); // a comment in user data
     }
-    let hex: Vec<_> = value.iter().map(|byte| format!("{byte:02x}")).collect();
-    hex.concat()
+    without_zeros(value, |byte| format!("{byte:02x}"))
+}
+
+/// Bytes as text, with the number of zeros in place of many: structures of iptables are kilobytes of them.
+fn without_zeros(value: &[u8], shown: impl Fn(u8) -> String) -> String {
+    const MANY: usize = 8;
+    let mut text = String::new();
+    for run in value.chunk_by(|one, other| (*one == 0) == (*other == 0)) {
+        match run {
+            [0, ..] if run.len() >= MANY => text.push_str(&format!("[{} zeros]", run.len())),
+            run => text.extend(run.iter().map(|byte| shown(*byte))),
+        }
+    }
+    text
 }
 
 /// Whether the bytes are attributes to the last one: the kernel does not mark nests here.

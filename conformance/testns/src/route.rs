@@ -122,7 +122,9 @@ fn multipath(mut bytes: &[u8], names: &Names) -> Vec<Hop> {
 }
 
 fn hop(attributes: Attributes<'_>, index: u32, names: &Names) -> Hop {
-    Hop { via: attributes.get(5).and_then(ip), link: names.get(index) }
+    // RTA_GATEWAY, or RTA_VIA of the other family: its number, then the address.
+    let other_family = || attributes.get(18).and_then(|via| via.get(2..)).and_then(ip);
+    Hop { via: attributes.get(5).and_then(ip).or_else(other_family), link: names.get(index) }
 }
 
 /// The prefix whose length stands at `offset` of the header.

@@ -2,7 +2,7 @@
 
 use super::Bench;
 use crate::profile::Stage;
-use crate::stage;
+use crate::{shield, stage};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
@@ -62,7 +62,17 @@ impl Bench {
 
     /// The node, and the folders that the profile says the plugin writes to.
     fn snapshot(&self) -> Snapshot {
-        self.node.snapshot().with_files(self.own_folders())
+        let scratch = shield::SCRATCH.map(Path::new);
+        self.node
+            .snapshot()
+            .with_files(self.own_folders().chain(scratch.into_iter().filter(|_| self.has_own_scratch())))
+    }
+
+    /// Whether folders for temporary files are the trial's own, and so empty but for what a plugin writes there.
+    fn has_own_scratch(&self) -> bool {
+        shield::mounts(&fs::read("/proc/self/mountinfo").unwrap_or_default())
+            .iter()
+            .any(|(place, _)| place == shield::SCRATCH[0])
     }
 
     fn own_folders(&self) -> impl Iterator<Item = &Path> {

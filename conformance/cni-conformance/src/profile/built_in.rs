@@ -14,8 +14,26 @@ const DHCP_SOCKET: &str = "/run/cni/dhcp.sock";
 const SYSCTLS_STAY: &str = "sysctls end with the container's namespace: DEL of the reference's tuning leaves them, and a \
                             plugin in its place does as it does";
 
+/// Why plugins of the reference set may use the codes of 1.0.0 in every version, which SPEC 0.4.0 says that they must not.
+const ONE_SET_OF_CODES: &str = "the reference's library has one set of codes for all versions, and a plugin in the place of one \
+                                of its plugins has the same";
+
+/// Plugins of the reference set that drop the dns of their IPAM plugin, and why that is no finding here.
+const OWN_DNS: [&str; 6] = ["macvlan", "ipvlan", "vlan", "host-device", "dummy", "tap"];
+const OWN_DNS_ALONE: &str = "the reference's plugin reports the dns of its own configuration alone, and a plugin in its place \
+                             does as it does";
+
 pub(super) fn profiles() -> Vec<Profile> {
-    [interfaces(), address_plugins(), chained()].concat()
+    let all = [interfaces(), address_plugins(), chained()].concat();
+    all.into_iter()
+        .map(|profile| profile.unbound("errors.reserved-codes-in-0.4.0/codes-of-1.0.0", ONE_SET_OF_CODES))
+        .map(|profile| match OWN_DNS.contains(&profile.executable.as_str()) {
+            true => profile
+                .unbound("delegation.ips-and-dns-in-0.4.0", OWN_DNS_ALONE)
+                .unbound("delegation.result-is-used/gateway-and-dns", OWN_DNS_ALONE),
+            false => profile,
+        })
+        .collect()
 }
 
 fn profile(name: &str, executable: &str, role: Role, object: Value) -> Profile {

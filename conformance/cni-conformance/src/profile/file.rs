@@ -30,6 +30,8 @@ struct Written {
     #[serde(default)]
     writes: Vec<PathBuf>,
     #[serde(default)]
+    files: BTreeMap<PathBuf, String>,
+    #[serde(default)]
     needs: Vec<String>,
     oldest: Option<String>,
     #[serde(default)]
@@ -87,6 +89,14 @@ impl ProfileFile {
         if let Some(size) = written.pool.iter().flat_map(|pool| pool.sizes.keys()).find(|size| !is_size(size)) {
             return Err(at(size, "the size of a pool is a number from 1 on, or \"any\"".to_owned()));
         }
+        let all = crate::rules::all().chain(crate::stress::rules());
+        let all = all.map(|rule| (rule.id, rule.cases().iter().map(|case| case.name).collect()));
+        if let Some((name, ids)) = crate::rule::misspelt(&written.unbound, all) {
+            return Err(at(name, crate::cli::unknown("rule or case", name, &ids)));
+        }
+        if let Some(path) = written.files.keys().find(|path| !path.is_absolute()) {
+            return Err(at("files", format!("{} is no absolute path", path.display())));
+        }
         if let Some(stage) = written.stage {
             profile.stage = stage;
         }
@@ -96,6 +106,7 @@ impl ProfileFile {
             }
             profile.stage.insert(0, Stage::Folder { path: path.clone() });
         }
+        profile.stage.extend(written.files.into_iter().map(|(path, text)| Stage::File { path, text }));
         if let Some(Daemon { command, socket }) = written.daemon {
             let [executable, arguments @ ..] = command.as_slice() else {
                 return Err(at("daemon", "its command is empty".to_owned()));

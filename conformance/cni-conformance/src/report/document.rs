@@ -203,7 +203,10 @@ impl Document {
         let fails = |trial: &Tried| matches!(trial.verdict, Verdict::Fail(_)) && decides(level(trial));
         if self.trials.iter().any(fails) {
             Outcome::Failed
-        } else if self.trials.iter().any(|trial| matches!(trial.verdict, Verdict::Broken { .. })) {
+        } else if self.trials.iter().any(|trial| {
+            let counts = decides(level(trial)) || matches!(trial.verdict, Verdict::Broken { .. });
+            trial.verdict.is_untried() && counts
+        }) {
             Outcome::Broken
         } else {
             Outcome::Passed

@@ -1,16 +1,17 @@
 //! SPEC 2, ADD: what it makes, and when it refuses. What its result says of that is in [`super::add_result`].
 
 use super::attached::{
-    Attached, foreign_result, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, refused, skip, unchanged,
-    with_key, with_kit_ipam,
+    Attached, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, room_for, skip, unchanged, with_key,
+    with_kit_ipam,
 };
-use super::cases::{before, each, newest, since};
+use super::cases::{before, each, newest};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Proof, Rule, Source};
+use crate::trial::NOT_HERE;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
@@ -39,33 +40,6 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[newest("gateway", reaches_its_gateway)]),
     },
     Rule {
-        id: "add.passes-prev-result-on",
-        source: Source::Spec(&["add/prev-result", "results/prev-result"]),
-        sentence: "A plugin that gets a prevResult passes it on, or a changed one: what others made stays in the result.",
-        roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[
-            newest("interfaces", |bench| passes_on(bench, "interfaces", &["name", "sandbox"])),
-            newest("macs", passes_macs_on),
-            newest("ips", |bench| passes_on(bench, "ips", &["address", "gateway", "interface"])),
-            newest("routes", |bench| passes_on(bench, "routes", &["dst", "gw", "mtu", "priority"])),
-            newest("dns", passes_dns_on),
-        ]),
-    },
-    Rule {
-        id: "add.echoes-prev-result",
-        source: Source::Spec(&["add/prev-result-echo-0.4.0"]),
-        sentence: "From 0.3.0 to 0.4.0 a plugin echoes prevResult: what others made is in its result.",
-        roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[since("0.3.0", "", |bench| passes_on(bench, "ips", &["address"]))]),
-    },
-    Rule {
-        id: "add.passes-unknown-keys-on",
-        source: Source::Relied("runtimes and plugins that are newer than one in the middle of their chain"),
-        sentence: "Keys of prevResult that the plugin does not know stay in the result.",
-        roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[since("1.0.0", "", passes_unknown_keys_on)]),
-    },
-    Rule {
         id: "add.refuses-an-existing-interface",
         source: Source::Spec(&["add/existing-interface"]),
         sentence: "If the container has an interface of that name, ADD is an error; that interface stays.",
@@ -78,7 +52,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "add.needs-the-namespace",
         source: Source::Spec(&["errors/exit"]),
-        sentence: "ADD is an error where CNI_NETNS is no network namespace; it changes nothing then.",
+        sentence: "ADD is an error where CNI_NETNS is no network namespace.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[
             newest("no-file", refuses_no_file),
@@ -89,9 +63,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "add.failed-leaves-nothing",
         source: Source::Relied("kubelet, which tries ADD again under another container ID"),
-        sentence: "ADD that fails late takes back what it did, and has its delegate release what it gave.",
+        sentence: "ADD that fails takes back what it did, and has its delegate release what it gave.",
         roles: &[Role::Interface, Role::Chained],
         proof: Proof::Cases(&[
+            newest("no-namespace", leaves_nothing_without_a_namespace),
+            newest("impossible-name", leaves_nothing_when_the_name_is_impossible),
             newest("ipam-fails", leaves_nothing_when_ipam_fails),
             newest("address-twice", leaves_nothing_when_an_address_is_refused),
             newest("no-way-to-gateway", leaves_nothing_when_a_route_is_refused),
@@ -174,72 +150,6 @@ fn reaches_its_gateway(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-/// ADD with a prevResult that has something of everything; it, and the result.
-fn chained(bench: &Bench, more: &[(&str, Value)]) -> Result<(Value, Value, Container), Stop> {
-    let pod = bench.pod();
-    let attachment = pod.attachment();
-    let given = bench.prev_result(&attachment);
-    let mut given = given.unwrap_or_else(|| foreign_result(&attachment, &bench.version));
-    more.iter().for_each(|(key, value)| given[*key] = value.clone());
-    let config = with_key(bench.config_for(Verb::Add, &attachment), "prevResult", given.clone());
-    let result = bench.make(&bench.call_with(Verb::Add, config, &attachment))?.succeeds()?;
-    Ok((given, result, pod))
-}
-
-fn entries(result: &Value, list: &str) -> Vec<Value> {
-    result.get(list).and_then(Value::as_array).cloned().unwrap_or_default()
-}
-
-/// Checks that each entry of a list is still in the result, with these keys as they were.
-fn passes_on(bench: &Bench, list: &str, keys: &[&str]) -> Result<(), Stop> {
-    let route = |dst: &str| json!({ "dst": dst, "gw": "192.0.2.193" });
-    let routes = json!([route("203.0.113.0/24"), route("198.51.100.0/24")]);
-    let more = if list == "routes" { vec![("routes", routes)] } else { Vec::new() };
-    let (given, result, _pod) = chained(bench, &more)?;
-    let printed = entries(&result, list);
-    for entry in entries(&given, list) {
-        let is_it = |other: &&Value| keys.iter().all(|key| other.get(key) == entry.get(key));
-        if printed.iter().find(is_it).is_none() {
-            let expected = format!("{entry} among the {list} of the result");
-            return Err(Finding::new(expected, format!("it printed {result}")).into());
-        }
-    }
-    Ok(())
-}
-
-/// A plugin may have changed the address of a link, and then says so.
-fn passes_macs_on(bench: &Bench) -> Result<(), Stop> {
-    let (given, result, pod) = chained(bench, &[])?;
-    let printed = entries(&result, "interfaces");
-    for entry in entries(&given, "interfaces") {
-        let of_link = |namespace: &testns::Namespace| namespace.find_link(entry["name"].as_str()?).map(|link| link.mac);
-        let links = [of_link(pod.namespace()), of_link(bench.node.host())];
-        let same = printed.iter().find(|other| other["name"] == entry["name"]).map(|other| &other["mac"]);
-        let is_right = |mac: &Value| *mac == entry["mac"] || links.iter().flatten().any(|link| *mac == json!(link));
-        if let Some(mac) = same.filter(|mac| !is_right(mac)) {
-            let expected = format!("{} of {} in the result", entry["mac"], entry["name"]);
-            return Err(Finding::new(expected, format!("it is {mac}")).into());
-        }
-    }
-    Ok(())
-}
-
-fn passes_dns_on(bench: &Bench) -> Result<(), Stop> {
-    let dns = json!({ "nameservers": ["192.0.2.53", "192.0.2.1"], "domain": "a.test",
-        "search": ["a.test", "b.test"], "options": ["ndots:2", "rotate"] });
-    if bench.config().get("dns").is_some() || bench.profile.role == Role::Interface {
-        return Err(skip("it has a dns of its own"));
-    }
-    let (_, result, _pod) = chained(bench, &[("dns", dns.clone())])?;
-    Finding::unless(result["dns"] == dns, format!("dns {dns} in the result"), format!("it printed {result}"))
-}
-
-fn passes_unknown_keys_on(bench: &Bench) -> Result<(), Stop> {
-    let newer = json!({ "since": "9.9.9" });
-    let (_, result, _pod) = chained(bench, &[("newer", newer.clone())])?;
-    Finding::unless(result["newer"] == newer, "the key newer in the result", format!("it printed {result}"))
-}
-
 fn refuses_an_interface_of_others(bench: &Bench) -> Result<(), Stop> {
     refuses_to_replace(bench, &pod_with_foreign_interface(bench)?)
 }
@@ -274,9 +184,8 @@ fn leaves_nothing_when_the_name_is_taken(bench: &Bench) -> Result<(), Stop> {
 
 /// ADD with another `CNI_NETNS` than that of the pod.
 fn refuses_netns(bench: &Bench, netns: &str) -> Result<(), Stop> {
-    lay_network(bench)?;
     let attachment = Attachment { netns: netns.to_owned(), ..bench.pod().attachment() };
-    refused(bench, &bench.call(Verb::Add, &attachment)).map(drop)
+    bench.make(&bench.call(Verb::Add, &attachment))?.fails().map(drop)
 }
 
 fn refuses_no_file(bench: &Bench) -> Result<(), Stop> {
@@ -284,16 +193,36 @@ fn refuses_no_file(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn refuses_a_plain_file(bench: &Bench) -> Result<(), Stop> {
-    lay_network(bench)?;
     let attachment = bench.pod().leave(Remains::PlainFile);
-    refused(bench, &bench.call(Verb::Add, &attachment)).map(drop)
+    bench.make(&bench.call(Verb::Add, &attachment))?.fails().map(drop)
 }
 
 fn refuses_another_kind_of_namespace(bench: &Bench) -> Result<(), Stop> {
     let path = "/proc/self/ns/uts";
     match fs::exists(path) {
         Ok(true) => refuses_netns(bench, path),
-        _ => Err(skip("the kernel has no UTS namespaces")),
+        _ => Err(skip(&format!("{NOT_HERE}the kernel has no UTS namespaces"))),
+    }
+}
+
+fn leaves_nothing_without_a_namespace(bench: &Bench) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    leaves_nothing_of(bench, Attachment { netns: "/run/netns/no-such-namespace".to_owned(), ..attachment })
+}
+
+fn leaves_nothing_when_the_name_is_impossible(bench: &Bench) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    leaves_nothing_of(bench, Attachment { ifname: "abcdefghijklmnop".to_owned(), ..attachment })
+}
+
+/// An ADD that has to fail, or does not do so without anything that the plugin needs.
+fn leaves_nothing_of(bench: &Bench, attachment: Attachment) -> Result<(), Stop> {
+    lay_network(bench)?;
+    bench.remember();
+    let answer = bench.make(&bench.call(Verb::Add, attachment))?;
+    match answer.is_success() {
+        true => Err(skip("its ADD succeeds")),
+        false => unchanged(bench, "all as before the ADD that failed"),
     }
 }
 
@@ -402,7 +331,10 @@ fn serves_containers_at_once(bench: &Bench) -> Result<(), Stop> {
         })
     };
     let [first, second] = at_once(&|index| bench.add(&pods[index]));
-    let results = [first?, second?];
+    let results = match (first, second) {
+        (Ok(first), Ok(second)) => [first, second],
+        (Err(stop), _) | (_, Err(stop)) => return Err(room_for(bench, &pods, stop)),
+    };
     let [first, second] = at_once(&|index| bench.del(&pods[index], &results[index]).map(|()| Value::Null));
     first.and(second)?;
     // What the network has once came with them and may stay: what names both is a log.

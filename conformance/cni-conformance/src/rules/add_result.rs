@@ -290,11 +290,10 @@ fn routes_are_set(bench: &Bench) -> Result<(), Stop> {
     let found = attached.pod.namespace().routes();
     for reported in &attached.parsed.routes {
         let table = reported.table.unwrap_or(254);
-        let is_six = reported.dst.contains(':');
         let of_addresses = attached.parsed.ips.iter().filter_map(|ip| ip.gateway.clone());
         let gateways: Vec<_> = match &reported.gw {
             Some(gateway) => vec![gateway.clone()],
-            None => of_addresses.filter(|gateway| gateway.contains(':') == is_six).collect(),
+            None => of_addresses.collect(),
         };
         let goes_there = |route: &&Route| {
             let via = |hop: &testns::Hop| hop.via.is_none_or(|via| gateways.contains(&via.to_string()));

@@ -72,7 +72,15 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "check.consults-prev-result",
         source: Source::Spec(&["check/consults"]),
-        sentence: "The interfaces and addresses that CHECK expects are those of prevResult.",
+        sentence: "CHECK takes from prevResult which addresses to expect: one that a later plugin took away, and prevResult \
+                   has no more, is not missing.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[check("", expects_no_address_that_was_taken)]),
+    },
+    Rule {
+        id: "check.expects-what-prev-result-has",
+        source: Source::Relied("operators, who so learn that a container lacks what it was promised"),
+        sentence: "CHECK is an error when the container has not the interface or the addresses of prevResult.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[
             check("without-the-interface", expects_the_interface_of_prev_result),
@@ -253,6 +261,30 @@ fn wants_a_prev_result(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     attached.interface()?;
     attached.check_objects_to(None, "there is no prevResult").map(drop)
+}
+
+/// Of the kit's IPAM plugin, whose CHECK asks for no address in particular.
+fn expects_no_address_that_was_taken(bench: &Bench) -> Result<(), Stop> {
+    const TAKEN: &str = "10.88.0.77/16";
+    let pod = bench.pod();
+    let attachment = pod.attachment();
+    let first = json!({ "address": "10.88.0.2/16", "gateway": "10.88.0.1" });
+    let both = json!([first, { "address": TAKEN, "gateway": "10.88.0.1" }]);
+    let config = with_kit_ipam(bench, Verb::Add, &attachment, &[("addresses", both)])?;
+    let added = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?;
+    if !added.is_success() {
+        return Err(skip("its ADD fails with two addresses of one network"));
+    }
+    let mut result = added.succeeds()?;
+    let check = |result: &Value| bench.make(&bench.call_with(Verb::Check, &config, &attachment).prev_result(result));
+    if !check(&result)?.is_success()
+        || !pod.namespace().global_addresses(&attachment.ifname).contains(&TAKEN.to_owned())
+    {
+        return Err(skip("it does not set the second address, or its CHECK fails right after ADD"));
+    }
+    pod.namespace().delete_address(&attachment.ifname, TAKEN);
+    result["ips"].as_array_mut().into_iter().for_each(|ips| ips.retain(|ip| ip["address"] != json!(TAKEN)));
+    check(&result)?.succeeds().map(drop)
 }
 
 fn expects_the_interface_of_prev_result(bench: &Bench) -> Result<(), Stop> {

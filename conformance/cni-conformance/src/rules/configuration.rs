@@ -29,7 +29,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "configuration.every-name-works",
-        source: Source::Spec(&["format/name"]),
+        source: Source::Relied("administrators, who name networks within the rules of the format"),
         sentence: "A name starts with a letter or digit; then letters, digits, underscores, dots and hyphens may follow.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -71,7 +71,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "configuration.ipam-type-is-a-file-name",
-        source: Source::Spec(&["objects/ipam-type"]),
+        source: Source::Relied("operators, whose users write configurations and are to run no executable of their own"),
         sentence: "ipam.type names a file of CNI_PATH: with a separator in it nothing is run, and ADD is an error.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[

@@ -24,6 +24,17 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[each("", leaves_nothing)]),
     },
     Rule {
+        id: "del.hides-nothing",
+        source: Source::Spec(&["del/deletes"]),
+        sentence: "DEL takes back, too, what an earlier container would hide: an address that the next one gets again, a sysctl \
+                   that only the first ADD of a node changes.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[
+            newest("beside-another", leaves_nothing_beside_another),
+            newest("sysctls-of-the-first", leaves_no_sysctl_of_the_first),
+        ]),
+    },
+    Rule {
         id: "del.undoes-modifications",
         source: Source::Spec(&["del/deletes"]),
         sentence: "DEL of a plugin that makes no interface undoes what its ADD changed, and frees what it reserved.",
@@ -55,9 +66,20 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[newest("", is_repeatable)]),
     },
     Rule {
+        id: "del.of-nothing-changes-nothing",
+        source: Source::Relied("others on the node, as runtimes call DEL more often than needed"),
+        sentence: "DEL of what is gone, or was never added, changes nothing.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            newest("again", again_changes_nothing),
+            newest("again-without-namespace", again_leaves_nothing_without_namespace),
+            newest("never-added", of_what_was_never_added_changes_nothing),
+        ]),
+    },
+    Rule {
         id: "del.bears-that-nothing-was-added",
         source: Source::Spec(&["del/repeats"]),
-        sentence: "DEL of what was never added succeeds and changes nothing.",
+        sentence: "DEL of what was never added succeeds.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
             newest("network-in-use", bears_that_nothing_was_added),
@@ -157,6 +179,36 @@ fn leaves_nothing(bench: &Bench) -> Result<(), Stop> {
     unchanged(bench, "the node as before ADD")
 }
 
+/// The other has the address that a first one would leave, and that the next one would be given again.
+fn leaves_nothing_beside_another(bench: &Bench) -> Result<(), Stop> {
+    lay_network(bench)?;
+    let (first, second) = (bench.pod(), bench.pod());
+    bench.add(&first)?;
+    bench.remember();
+    let Ok(attached) = Attached::add_to(bench, second) else {
+        return Err(skip("its config serves one container"));
+    };
+    attached.dels()?;
+    unchanged(bench, "the node as before ADD")
+}
+
+/// Forwarding is of a node with containers at all, and may stay; the kernel accepts no redirects then (`ip-sysctl`).
+fn leaves_no_sysctl_of_the_first(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    bench.remember();
+    Attached::add_to(bench, pod)?.dels()?;
+    let is_of_node = |line: &&str| {
+        let key = line.get(2..).and_then(|line| line.strip_prefix("sysctl "));
+        let is_forwarding = |key: &str| key.contains("forward") || key.contains("accept_redirects");
+        key.is_some_and(|key| !is_forwarding(key) && !key.contains(" (in "))
+    };
+    let left: String = bench.left_behind().lines().filter(is_of_node).map(|line| format!("{line}\n")).collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(Finding::new("sysctls of the node as before the first ADD", "they differ").with_diff(left).into()),
+    }
+}
+
 /// Of containers. They end with them, so that a plugin may have a reason to leave them; those of the node do not.
 fn is_sysctl(line: &str) -> bool {
     line.get(2..).is_some_and(|line| line.starts_with("sysctl ")) && line.contains(" (in ")
@@ -200,7 +252,11 @@ fn is_repeatable(bench: &Bench) -> Result<(), Stop> {
     attached.dels()?;
     bench.remember();
     attached.dels()?;
-    attached.dels()?;
+    attached.dels()
+}
+
+fn again_changes_nothing(bench: &Bench) -> Result<(), Stop> {
+    is_repeatable(bench).map_err(|stop| stop.based_on("del.is-repeatable"))?;
     unchanged(bench, "all as before the second DEL")
 }
 
@@ -209,7 +265,11 @@ fn is_repeatable_without_namespace(bench: &Bench) -> Result<(), Stop> {
     attached.dels()?;
     let gone = attached.pod.leave(Remains::Gone);
     bench.remember();
-    bench.del(&gone, &attached.result)?;
+    bench.del(&gone, &attached.result)
+}
+
+fn again_leaves_nothing_without_namespace(bench: &Bench) -> Result<(), Stop> {
+    is_repeatable_without_namespace(bench).map_err(|stop| stop.based_on("del.is-repeatable"))?;
     nothing_left(bench)
 }
 
@@ -217,7 +277,11 @@ fn bears_that_nothing_was_added(bench: &Bench) -> Result<(), Stop> {
     bench.add(&bench.pod())?;
     let never = bench.pod();
     bench.remember();
-    bench.del_blindly(&never).map_err(|stop| for_want_of_a_result(bench, stop))?;
+    bench.del_blindly(&never).map_err(|stop| for_want_of_a_result(bench, stop))
+}
+
+fn of_what_was_never_added_changes_nothing(bench: &Bench) -> Result<(), Stop> {
+    bears_that_nothing_was_added(bench).map_err(|stop| stop.based_on("del.bears-that-nothing-was-added"))?;
     unchanged(bench, "all as before DEL")
 }
 

@@ -55,6 +55,8 @@ pub(super) const RULES: &[Rule] = &[
             newest("add-and-del", complete_config),
             before("0.4.0", "add-and-del-before-0.4.0", complete_config),
             Case { name: "check", versions: CHECK, run: complete_config_of_check },
+            Case { name: "gc", versions: GC, run: |bench| complete_config_without_container(bench, Verb::Gc) },
+            Case { name: "status", versions: GC, run: |bench| complete_config_without_container(bench, Verb::Status) },
         ]),
     },
     Rule {
@@ -114,7 +116,15 @@ pub(super) const RULES: &[Rule] = &[
             newest("newest", result_is_used),
             before("1.0.0", "before-1.0.0", result_is_used),
             before("0.3.0", "before-0.3.0", result_is_used),
+            since("1.0.0", "gateway-and-dns", gateway_and_dns_are_used),
         ]),
+    },
+    Rule {
+        id: "delegation.ips-and-dns-in-0.4.0",
+        source: Source::Spec(&["results/as-ipam-0.4.0"]),
+        sentence: "ips and dns of the result are those of the IPAM plugin, but for the index of the interface.",
+        roles: UPPER,
+        proof: Proof::Cases(&[since("0.3.0", "", gateway_and_dns_are_used)]),
     },
     Rule {
         id: "delegation.route-attributes",
@@ -287,14 +297,24 @@ fn same_environment_of_status(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn same_environment_without_container(bench: &Bench, verb: Verb) -> Result<(), Stop> {
+    let (upper, answer) = without_container(bench, verb)?;
+    upper.environment_is_of(&answer)
+}
+
+fn complete_config_without_container(bench: &Bench, verb: Verb) -> Result<(), Stop> {
+    let (upper, answer) = without_container(bench, verb)?;
+    upper.config_is_of(&answer)
+}
+
+/// A GC or a STATUS that succeeded.
+fn without_container(bench: &Bench, verb: Verb) -> Result<(Upper<'_>, Answer), Stop> {
     let mut upper = Upper::new(bench)?;
     if verb == Verb::Gc {
         upper.config["cni.dev/valid-attachments"] = json!([]);
     }
     let answer = bench.make(&with_variables(upper.call(verb)))?;
     answer.succeeds()?;
-    upper.environment_is_of(&answer)?;
-    upper.config_is_of(&answer)
+    Ok((upper, answer))
 }
 
 fn complete_config(bench: &Bench) -> Result<(), Stop> {
@@ -426,6 +446,27 @@ fn result_is_used(bench: &Bench) -> Result<(), Stop> {
         format!("{address} in the result, with its interface"),
         format!("the result is {result}"),
     )
+}
+
+/// What a caller has a dns of its own for is asked elsewhere.
+fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
+    let mut upper = Upper::new(bench)?;
+    let dns = json!({ "nameservers": ["10.88.0.1", "192.0.2.53"], "domain": "a.test", "search": ["a.test"] });
+    upper.config["ipam"]["dns"] = dns.clone();
+    let result = upper.add()?;
+    let ips = result["ips"].as_array().into_iter().flatten();
+    let gateways: Vec<_> = ips.filter_map(|ip| ip["gateway"].as_str()).collect();
+    Finding::unless(
+        gateways.contains(&"10.88.0.1"),
+        "the gateway 10.88.0.1 of the delegate among the ips of the result",
+        format!("the result is {result}"),
+    )?;
+    if upper.config.get("dns").is_some() {
+        return Ok(());
+    }
+    let of_delegate = |key: &str| result["dns"].get(key) == dns.get(key);
+    let is_whole = ["nameservers", "domain", "search"].into_iter().all(of_delegate);
+    Finding::unless(is_whole, format!("dns {dns} of the delegate"), format!("the result is {result}"))
 }
 
 fn route_attributes(bench: &Bench) -> Result<(), Stop> {

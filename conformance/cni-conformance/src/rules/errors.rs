@@ -66,6 +66,7 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[
             before("1.0.0", "no-such-namespace", no_namespace_code),
             before("1.0.0", "unusable-config", unusable_config_code),
+            before("1.0.0", "codes-of-1.0.0", uses_no_code_of_1_0_0),
         ]),
     },
     Rule {
@@ -235,6 +236,20 @@ fn is_known_or_own(answer: &Answer) -> Result<(), Stop> {
     let error = answer.fails()?;
     let is_right = matches!(error.code, 1..=8 | 11 | 50 | 51 | 100..);
     Finding::unless(is_right, "a code that there is, or one from 100 on", format!("it printed {}", error.object))
+}
+
+/// Before 1.0.0 there were 1, 2, 3 and 11, and none of 4 to 8.
+fn uses_no_code_of_1_0_0(bench: &Bench) -> Result<(), Stop> {
+    // Without a version in stdin no edition is known.
+    for answer in [unknown_command(bench)?, without(bench, &["CNI_CONTAINERID"])?, bad_name_answer(bench)?] {
+        if answer.is_success() {
+            continue; // whether that is an error is asked elsewhere
+        }
+        let error = answer.fails()?;
+        let is_right = matches!(error.code, 1..=3 | 11 | 100..);
+        Finding::unless(is_right, "code 1, 2, 3, 11, or one from 100 on", format!("it printed {}", error.object))?;
+    }
+    Ok(())
 }
 
 fn no_namespace_code(bench: &Bench) -> Result<(), Stop> {

@@ -25,11 +25,14 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["delegation/ipam"]),
         sentence: "ADD gives an address, with the routes that the config wants.",
         roles: IPAM,
-        proof: Proof::Cases(&[
-            newest("newest", gives_an_address),
-            before("0.3.0", "before-0.3.0", gives_an_address),
-            since("1.1.0", "route-attributes", gives_route_attributes),
-        ]),
+        proof: Proof::Cases(&[newest("newest", gives_an_address), before("0.3.0", "before-0.3.0", gives_an_address)]),
+    },
+    Rule {
+        id: "ipam.gives-route-attributes",
+        source: Source::Spec(&["results/route-attributes"]),
+        sentence: "mtu, advmss, priority, table and scope of a route in ipam.routes are in the result.",
+        roles: IPAM,
+        proof: Proof::Cases(&[since("1.1.0", "", gives_route_attributes)]),
     },
     Rule {
         id: "ipam.makes-no-interface",
@@ -47,6 +50,7 @@ pub(super) const RULES: &[Rule] = &[
             newest("containers", containers_differ),
             newest("interfaces-of-a-container", interfaces_differ),
             newest("requested", requested_twice),
+            newest("gateway", gives_no_gateway_away),
         ]),
     },
     Rule {
@@ -183,6 +187,26 @@ fn differ(bench: &Bench, attachments: &[Attachment]) -> Result<(), Stop> {
         given.extend(new);
     }
     Ok(())
+}
+
+/// The gateway is an endpoint of the network, too.
+fn gives_no_gateway_away(bench: &Bench) -> Result<(), Stop> {
+    reserves(bench)?;
+    let results: Vec<_> =
+        (0..bench.profile.capacity().unwrap_or(4).min(4)).map(|_| bench.add(&bench.pod())).collect::<Result<_, _>>()?;
+    let plain = |text: &str| text.split('/').next().unwrap_or_default().to_owned();
+    let ips = || results.iter().flat_map(|result| result["ips"].as_array().into_iter().flatten());
+    let gateways: Vec<_> = ips().filter_map(|ip| ip["gateway"].as_str().map(plain)).collect();
+    if gateways.is_empty() {
+        return Err(Stop::skip("its result names no gateway"));
+    }
+    let given: Vec<_> = ips().filter_map(|ip| ip["address"].as_str().map(plain)).collect();
+    let twice = given.iter().find(|address| gateways.contains(address));
+    Finding::unless(
+        twice.is_none(),
+        "an address that is no gateway's",
+        format!("{given:?} were given, with the gateways {gateways:?}"),
+    )
 }
 
 /// Two containers ask for the address that the first of them got.

@@ -24,6 +24,27 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[each("", has_version)]),
     },
     Rule {
+        id: "results.version-of-ipam-in-0.4.0",
+        source: Source::Spec(&["results/version-of-ipam-0.4.0"]),
+        sentence: "cniVersion of an IPAM plugin's result is that of the config.",
+        roles: &[Role::Ipam],
+        proof: Proof::Cases(&[each("", has_version)]),
+    },
+    Rule {
+        id: "results.sandbox-in-0.4.0",
+        source: Source::Spec(&["results/sandbox-0.4.0"]),
+        sentence: "An interface that was made in the container, or moved into it, has a sandbox.",
+        roles: &[Role::Interface, Role::List],
+        proof: Proof::Cases(&[since("0.3.0", "", has_a_sandbox)]),
+    },
+    Rule {
+        id: "results.routes-are-of-one-family-in-0.4.0",
+        source: Source::Spec(&["results/route-family-0.4.0"]),
+        sentence: "The next hop of a route is of the family of its destination.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[newest("", routes_are_of_one_family)]),
+    },
+    Rule {
         id: "results.form",
         source: Source::Spec(&["results/keys"]),
         sentence: "The result has the form of the config's version, with every value of the right type.",
@@ -44,7 +65,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "results.ips",
         source: Source::Spec(&["results/ips"]),
-        sentence: "Each of ips has an address with prefix, perhaps a gateway of its family, and the index of one of \
+        sentence: "Each of ips has an address with prefix, perhaps a gateway, and the index of one of \
                    interfaces; from 0.3.0 to 0.4.0 its version, 4 or 6, as a text.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
@@ -56,7 +77,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "results.routes",
         source: Source::Spec(&["results/routes"]),
-        sentence: "Each of routes has a destination with prefix, perhaps a next hop of its family, and numbers only in \
+        sentence: "Each of routes has a destination with prefix, perhaps a next hop, and numbers only in \
                    mtu, advmss, priority, table and scope.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
@@ -105,6 +126,31 @@ fn has_version(bench: &Bench) -> Result<(), Stop> {
     let result = bench.add(&bench.pod())?;
     let is_right = result.get("cniVersion") == Some(&json!(bench.version));
     Finding::unless(is_right, format!("cniVersion {}", bench.version), format!("the result is {result}"))
+}
+
+fn has_a_sandbox(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let before: Vec<_> = pod.namespace().links().into_iter().map(|link| link.name).collect();
+    let result = bench.add(&pod)?;
+    let came = pod.namespace().links().into_iter().map(|link| link.name).filter(|name| !before.contains(name));
+    let on_node: Vec<_> = bench.node.host().links().into_iter().map(|link| link.name).collect();
+    for name in came.filter(|name| !on_node.contains(name)) {
+        let entry = result["interfaces"].as_array().into_iter().flatten().find(|entry| entry["name"] == json!(name));
+        let has_one = entry.is_none_or(|entry| entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty()));
+        Finding::unless(has_one, format!("a sandbox of {name}"), format!("the result is {result}"))?;
+    }
+    Ok(())
+}
+
+fn routes_are_of_one_family(bench: &Bench) -> Result<(), Stop> {
+    let result = bench.add(&bench.pod())?;
+    let routes = result["routes"].as_array().into_iter().flatten();
+    let is_six = |route: &Value, key: &str| route[key].as_str().map(|text| text.contains(':'));
+    let mixed = |route: &&Value| is_six(route, "gw").is_some_and(|gateway| Some(gateway) != is_six(route, "dst"));
+    match routes.into_iter().find(mixed) {
+        None => Ok(()),
+        Some(route) => Err(Finding::new("dst and gw of one family", format!("the result has {route}")).into()),
+    }
 }
 
 fn has_form(bench: &Bench) -> Result<(), Stop> {

@@ -110,7 +110,12 @@ fn ready(bench: &Bench) -> Result<(), Stop> {
 
 fn ready_with_a_container(bench: &Bench) -> Result<(), Stop> {
     bench.add(&bench.pod())?;
-    ready(bench)
+    let answer = ask(bench, &config(bench))?;
+    let next = bench.pods().pop().unwrap_or_else(|| bench.pod());
+    if !answer.is_success() && bench.add(&next).is_err() {
+        return Err(Stop::skip("with one container it cannot serve another, and says so"));
+    }
+    answer.succeeds().map(drop)
 }
 
 /// The config as the next pod's ADD would have it: what a profile lays for a pod is there.

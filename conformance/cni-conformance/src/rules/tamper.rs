@@ -142,6 +142,7 @@ pub(super) fn remove_master(attached: &Attached<'_>) -> Result<&'static str, Sto
         | Stage::Attached
         | Stage::DhcpServer { .. }
         | Stage::Folder { .. }
+        | Stage::File { .. }
         | Stage::Daemon { .. } => None,
     });
     attached.bench.node.host().delete_link(cable.ok_or_else(|| skip("it uses no link of the node"))?);

@@ -89,10 +89,10 @@ impl Options {
             None => {
                 let none = || format!("there is no driver for {program}: describe it with --driver FILE");
                 let driver = Driver::built_in(&program, true).ok_or_else(none)?;
-                match driver.verbs.contains_key("GC") && !gc_keeps(&command) {
+                match driver.gives("keep") && !gc_keeps(&command) {
                     false => driver,
                     true => {
-                        notes.push("its gc has no --keep: GC was not tried".to_owned());
+                        notes.push("its gc has no --keep: both containers are valid where GC was tried".to_owned());
                         Driver::built_in(&program, false).ok_or_else(none)?
                     }
                 }
@@ -194,7 +194,7 @@ impl Options {
 
     /// The command that tries just this again.
     fn again(&self, trial: &Trial) -> String {
-        let mut arguments = vec![format!("cni-conformance runtime --rule {}", trial.rule)];
+        let mut arguments = vec![format!("{} runtime --rule {}", report::program(), trial.rule)];
         if !trial.case.is_empty() {
             arguments.push(format!("--case {}", quoted(&trial.case)));
         }

@@ -118,10 +118,14 @@ impl Driver {
         ]
         .map(|(verb, arguments)| (verb.to_owned(), arguments))
         .into();
-        // The reference's passes no list of what is valid, whatever its options are.
-        if gc_keeps {
-            verbs.insert("GC".to_owned(), arguments(&["gc", "{network}", "--keep={keep}"]));
-        }
+        // The reference's is given a namespace and passes no list of what is valid.
+        verbs.insert(
+            "GC".to_owned(),
+            match gc_keeps {
+                true => arguments(&["gc", "{network}", "--keep={keep}"]),
+                false => of_container("gc"),
+            },
+        );
         let variables = [
             ("NETCONFPATH", "{conf_dir}"),
             ("CNI_PATH", "{bin_dir}"),
@@ -162,6 +166,10 @@ impl Driver {
         }
         for version in [&driver.oldest, &driver.newest] {
             crate::form::rank(version).ok_or_else(|| format!("there is no version {version:?}"))?;
+        }
+        let all = super::rules::all().map(|rule| (rule.id, rule.cases().iter().map(|case| case.name).collect()));
+        if let Some((name, ids)) = crate::rule::misspelt(&driver.unbound, all) {
+            return Err(format!("unbound: {}", crate::cli::unknown("rule or case", name, &ids)));
         }
         let arguments = driver.verbs.values().flatten().chain(&driver.daemon);
         let links = driver.links.iter().flat_map(|(link, target)| [link, target]);
@@ -247,7 +255,7 @@ mod tests {
         assert_eq!(known("/usr/bin/ctr"), Some("ctr".to_owned()));
         assert_eq!(known("/opt/bin/other"), None);
         let reference = Driver::built_in("cnitool", false).unwrap();
-        assert!(!reference.verbs.contains_key("GC") && reference.unbound("lifecycle.gc-alone", "").is_some());
+        assert!(!reference.gives("keep") && reference.unbound("lifecycle.gc-alone", "").is_some());
         let ctr = Driver::built_in("ctr", true).unwrap();
         let binds = |rule| ctr.unbound(rule, "").is_none();
         assert!(binds("call.netns") && !binds("call.netns-of-del"));

@@ -176,7 +176,17 @@ fn a_reader_may_leave() {
 fn a_rule_is_explained() {
     let said = say(kit(&["explain", "del.leaves-nothing"]));
     said.has(0, &["del.leaves-nothing: SHOULD", "DEL takes back everything", "--rule del.leaves-nothing"]);
-    say(kit(&["explain", "del."])).has(0, &["del.leaves-nothing:", "del.is-repeatable:", "--case namespace-alive,"]);
+    said.has(
+        0,
+        &[
+            "says:   DEL deletes the interface CNI_IFNAME, or undoes what ADD of the plugin changed",
+            "skipped:",
+            "to do:",
+        ],
+    );
+    say(kit(&["explain", "relied.about-text"])).has(0, &["no sentence of the specification"]);
+    say(kit(&["explain", "del."]))
+        .has(0, &["del.leaves-nothing:", "del.is-repeatable:", "--case namespace-alive, with the newest"]);
     say(kit(&["explain", "del.leave-nothing"])).has(2, &["did you mean del.leaves-nothing"]);
 }
 
@@ -199,4 +209,58 @@ fn a_report_goes_to_a_file() {
     said.has(0, &[]);
     let report = std::fs::read_to_string(&file).unwrap();
     assert!(report.contains(&sum(1, 0, 0, 0)), "{report}");
+}
+
+/// With `--list-rules` too, which tries nothing.
+#[test]
+fn a_profile_with_a_misspelt_rule_or_key_is_an_error() {
+    let bin = Bin::with("loopback", HONEST);
+    let wrong = |text: &str, said: &str| {
+        let file = bin.config("wrong.json", text);
+        let arguments = ["plugin", "--profile", file.to_str().unwrap()];
+        say(kit(&arguments)).has(2, &["wrong.json, line 1", said]);
+        say(kit(&[&arguments[..], &["--list-rules"]].concat())).has(2, &["wrong.json, line 1", said]);
+    };
+    let with = |more: &str| format!(r#"{{ "folder": ".", "config": {{ "type": "loopback" }}, {more} }}"#);
+    wrong(&with(r#""unbound": { "del.leave-nothing": "why" }"#), "did you mean del.leaves-nothing");
+    wrong(&with(r#""unbound": { "del.is-repeatable/gone": "why" }"#), "there is no rule or case");
+    wrong(&with(r#""roll": "ipam""#), "unknown field");
+    wrong(&with(r#""files": { "etc/x": "" }"#), "no absolute path");
+}
+
+#[test]
+fn files_of_a_profile_are_there() {
+    let needs = HONEST.replace("ADD)", "ADD) grep -q 10.5.0.0 /run/flannel/subnet.env || exit 1;");
+    let bin = Bin::with("loopback", &needs);
+    let with = |more: &str| {
+        let text = format!(r#"{{ "folder": ".", "config": {{ "type": "loopback" }}{more} }}"#);
+        let file = bin.config("mine.json", &text);
+        say(kit(&[
+            "plugin",
+            "--profile",
+            file.to_str().unwrap(),
+            "--rule",
+            "add.prints-a-result",
+            "--report",
+            "terminal",
+        ]))
+    };
+    with("").has(1, &["add.prints-a-result"]);
+    with(r#", "files": { "/run/flannel/subnet.env": "FLANNEL_NETWORK=10.5.0.0/16\n" }"#).has(0, &[&sum(1, 0, 0, 0)]);
+}
+
+/// A MUST that this machine does not let the kit try is no MUST that is kept.
+#[test]
+fn what_the_machine_lacks_for_a_must_is_told_by_the_status() {
+    let bin = Bin::with("loopback", HONEST);
+    let lacking = testns::Feature::ALL.iter().find(|feature| !feature.is_here());
+    let Some(lacking) = lacking else {
+        return testns::skip("what_the_machine_lacks_for_a_must_is_told_by_the_status", "the kernel has all features");
+    };
+    let text = format!(r#"{{ "folder": ".", "config": {{ "type": "loopback" }}, "needs": ["{lacking}"] }}"#);
+    let file = bin.config("mine.json", &text);
+    let status =
+        |rule: &str| say(kit(&["plugin", "--profile", file.to_str().unwrap(), "--rule", rule, "--report", "terminal"]));
+    status("add.prints-a-result").has(3, &["skipped: 1 trial: not tried here: the kernel has no"]);
+    status("del.leaves-nothing").has(0, &["not tried here: the kernel has no"]);
 }

@@ -23,12 +23,12 @@ fn lines(folder: &Path) -> usize {
 }
 
 #[test]
-fn the_core_has_less_than_12_000_lines() {
+fn the_core_has_less_than_12_500_lines() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     if !source.exists() {
-        testns::skip("the_core_has_less_than_12_000_lines", "the source is not on this machine");
+        testns::skip("the_core_has_less_than_12_500_lines", "the source is not on this machine");
         return;
     }
     let lines = lines(&source);
-    assert!((8_000..12_000).contains(&lines), "{lines} lines");
+    assert!(lines < 12_500, "{lines} lines");
 }

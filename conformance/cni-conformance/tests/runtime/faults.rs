@@ -14,6 +14,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("config.only-inlined", &[]),
     ("config.type-is-no-path", &[]),
     ("config.names-are-checked", &[]),
+    ("config.container-ids-are-checked", &[]),
     ("config.ifnames-are-checked", &["config.ifnames-in-0.4.0"]),
     ("config.ifnames-in-0.4.0", &[]),
     ("config.search-order", &[]),
@@ -31,6 +32,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("call.path", &[]),
     ("call.nothing-stale", &[]),
     ("call.one-object", &[]),
+    ("call.same-environment-in-0.4.0", &[]),
     (
         "call.stdin-in-0.4.0",
         &[
@@ -55,6 +57,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("derive.keys-pass", &[]),
     ("derive.capabilities-removed", &[]),
     ("derive.runtime-config", &[]),
+    ("derive.runtime-config-in-0.4.0", &[]),
     ("derive.no-first-result", &[]),
     ("derive.result-of-the-one-before", &[]),
     (
@@ -110,6 +113,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("chain.del-stops-at-error", &["chain.ends-at-error-in-0.4.0"]),
     ("chain.gc-names-valid-attachments", &[]),
     ("chain.gc-is-no-del", &[]),
+    ("chain.del-is-no-gc", &["chain.del-has-result", "chain.del-in-reverse", "chain.del-stops-at-error"]),
     ("chain.gc-goes-on-after-error", &[]),
     ("chain.no-gc-before-1.1.0", &[]),
     ("chain.gc-disabled", &[]),
@@ -118,6 +122,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("chain.no-status-before-1.1.0", &[]),
     ("chain.del-without-namespace", &[]),
     ("lifecycle.del-after-failed-add", &[]),
+    ("lifecycle.del-of-all-in-0.4.0", &[]),
     ("lifecycle.del-again-after-failed-del", &[]),
     ("lifecycle.result-is-forgotten", &["lifecycle.no-check-without-add", "lifecycle.result-is-forgotten-in-0.4.0"]),
     ("lifecycle.result-is-forgotten-in-0.4.0", &[]),

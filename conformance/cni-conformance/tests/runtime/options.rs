@@ -34,7 +34,10 @@ fn a_failure_can_be_tried_again_alone() {
     let checked = check("args", &["--rule", "call.args"]);
     assert_eq!(checked.status, Some(1));
     let again = checked.trials[0]["again"].as_str().unwrap().to_owned();
-    assert!(again.starts_with("cni-conformance runtime --rule call.args --driver /"), "{again}");
+    assert!(
+        again.starts_with(concat!(env!("CARGO_BIN_EXE_cni-conformance"), " runtime --rule call.args --driver /")),
+        "{again}"
+    );
     assert!(again.ends_with("/mini-runtime"), "{again}");
     let calls = checked.trials[0]["calls"].as_array().unwrap();
     assert_eq!(calls[0]["arguments"][0], "ADD");
@@ -63,4 +66,36 @@ fn exemptions_show_in_the_table_with_their_reason() {
     }
     assert!(text.contains("3 trials: 1 pass, 0 fail, 0 skip, 0 not tried, 2 exempt"), "{text}");
     assert_eq!(output.status.code(), Some(0), "{text}");
+}
+
+/// A word that a runtime does not know has it print its usage, which is no GC.
+#[test]
+fn a_verb_that_prints_usage_is_no_verb() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, wrapper) = (folder.path().join("driver.json"), folder.path().join("usage"));
+    let mini = env!("CARGO_BIN_EXE_mini-runtime");
+    testns::write_executable(
+        &wrapper,
+        format!("#!/bin/sh\n[ \"$1\" != GC ] || {{ echo 'usage: add, del'; exit 0; }}\nexec {mini} \"$@\"\n"),
+    )
+    .unwrap();
+    std::fs::write(&file, driver("").to_string()).unwrap();
+    let rules =
+        ["chain.gc-is-no-del", "chain.gc-disabled", "chain.no-gc-before-1.1.0"].map(|rule| ["--rule", rule]).concat();
+    let words = ["--driver", file.to_str().unwrap(), "--report", "terminal", "--", wrapper.to_str().unwrap()];
+    let output = run(&[&rules[..], &words].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(": 0 pass, 0 fail, 3 skip") && text.contains("calls no plugin"), "{text}");
+}
+
+#[test]
+fn a_driver_with_a_misspelt_rule_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("driver.json");
+    let mut wrong = driver("");
+    wrong["unbound"] = json!({ "lifecycle.dell-twice": "why" });
+    std::fs::write(&file, wrong.to_string()).unwrap();
+    let output = run(&["--driver", file.to_str().unwrap(), "--", env!("CARGO_BIN_EXE_mini-runtime")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean lifecycle.del-twice"));
 }

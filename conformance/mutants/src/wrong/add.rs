@@ -1,6 +1,6 @@
 //! ADD: what it makes, and when it refuses.
 
-use super::{at_once, put};
+use super::at_once;
 use crate::{Mutant, Scene, memory, side_effect};
 use netops::link::{self, Link, Settings, Target};
 use netops::sysctl;
@@ -27,66 +27,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
             side_effect::done(key.and_then(|key| sysctl::write(&key, NEVER)));
         })
     }),
-    Mutant::new("tuning", "add.echoes-prev-result", "echoes-no-address-in-0.4.0", |scene| {
-        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("ips"))))
-    })
-    .speaking(&["0.4.0"])
-    .also(&["add.result-has-all-addresses"]),
-    Mutant::new("tuning", "add.passes-prev-result-on", "drops-dns", |scene| {
-        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("dns"))))
-    })
-    .with(&["dns"]),
-    Mutant::new("tuning", "add.passes-prev-result-on", "sorts-the-nameservers-of-others", |scene| {
-        scene.on(Add, |result| {
-            if let Some(list) = result.pointer_mut("/dns/nameservers").and_then(Value::as_array_mut) {
-                list.sort_by_key(ToString::to_string);
-            }
-        })
-    })
-    .with(&["dns"]),
-    Mutant::new("tuning", "add.passes-prev-result-on", "keeps-one-route", |scene| {
-        scene.on(Add, |result| result["routes"].as_array_mut().into_iter().for_each(|routes| routes.truncate(1)))
-    })
-    .with(&["routes"]),
-    Mutant::new("tuning", "add.passes-prev-result-on", "drops-routes", |scene| {
-        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
-    })
-    .with(&["routes"]),
-    Mutant::new("tuning", "add.passes-prev-result-on", "drops-gateways", |scene| {
-        scene.on(Add, |result| {
-            for ip in result["ips"].as_array_mut().into_iter().flatten() {
-                ip.as_object_mut().map(|ip| ip.shift_remove("gateway"));
-            }
-        })
-    })
-    .with(&["ips"]),
-    Mutant::new("tuning", "add.passes-prev-result-on", "moves-addresses-to-another-interface", |scene| {
-        scene.on(Add, |result| {
-            for ip in result["ips"].as_array_mut().into_iter().flatten() {
-                ip["interface"] = json!(0);
-            }
-        })
-    })
-    .with(&["ips"])
-    .also(&["add.result-addresses-are-set"]),
-    Mutant::new("tuning", "add.passes-prev-result-on", "makes-up-a-mac", |scene| {
-        scene.on(Add, |result| put(result, "/interfaces/0", "mac", json!("0a:99:99:99:99:99")))
-    })
-    .with(&["macs"])
-    .also(&["add.result-mac-is-the-links"]),
-    Mutant::new("tuning", "add.passes-unknown-keys-on", "drops-what-it-does-not-know", |scene| {
-        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("newer"))))
-    }),
-    Mutant::new("tuning", "add.passes-prev-result-on", "forgets-an-interface", |scene| {
-        // The bridge, which is the first: indices are one less then.
-        scene.on(Add, |result| {
-            result["interfaces"].as_array_mut().map(|interfaces| interfaces.remove(0));
-            for ip in result["ips"].as_array_mut().into_iter().flatten() {
-                ip["interface"] = json!(ip["interface"].as_u64().unwrap_or(1) - 1);
-            }
-        })
-    })
-    .with(&["interfaces"]),
     Mutant::new("bridge", "add.refuses-an-existing-interface", "replaces-the-interface", |scene| {
         if scene.is(Add) && scene.has_netns() {
             side_effect::remove_link(&scene.container(), &scene.env.ifname);

@@ -26,6 +26,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "add.result-mtu-is-the-links", "reports-another-mtu", |scene| {
         scene.reports(|result| put(result, "/interfaces/2", "mtu", json!(9000)))
     }),
+    Mutant::new("tuning", "add.result-mtu-is-the-links", "reports-the-mtu-of-before", |scene| {
+        let before = scene.config()["prevResult"]["interfaces"].clone();
+        scene.on(Add, |result| {
+            for (place, interface) in result["interfaces"].as_array_mut().into_iter().flatten().enumerate() {
+                interface["mtu"] = before[place]["mtu"].clone();
+            }
+        })
+    }),
     Mutant::new("bridge", "add.result-addresses-are-set", "reports-another-prefix", |scene| {
         scene.reports(|result| {
             let address = &mut result["ips"][0]["address"];

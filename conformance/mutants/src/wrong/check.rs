@@ -68,7 +68,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
             None => remembers(scene),
         }
     })
-    .also(&["check.bears-later-plugins"]),
+    .also(&["check.bears-later-plugins", "check.expects-what-prev-result-has"]),
+    Mutant::new("bridge", "check.expects-what-prev-result-has", "expects-the-addresses-that-it-made", |scene| {
+        let key = scene.attachment();
+        match remembered(&key).filter(|_| scene.is(Check) && scene.config()["prevResult"].is_object()) {
+            Some(result) => scene.with_config(|config| config["prevResult"]["ips"] = result["ips"].clone()).honest(),
+            None => remembers(scene),
+        }
+    })
+    .with(&["another-address"])
+    .also(&["check.bears-later-plugins", "check.consults-prev-result"]),
     Mutant::new("bridge", "check.bears-later-plugins", "wants-its-own-result-back", |scene| {
         match remembered(&scene.attachment()).filter(|_| scene.is(Check)) {
             Some(result) if result != scene.config()["prevResult"] => scene.refuse(107, "the result was changed"),
@@ -94,7 +103,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     })
-    .also(&["check.consults-prev-result"]),
+    .also(&["check.expects-what-prev-result-has"]),
     Mutant::new("bridge", "check.notices-a-missing-route", "does-not-look-at-routes", |scene| {
         // Other harm takes the route with it.
         let is_well = is_interface_well(scene) && is_host_end_well(scene) && has_addresses(scene);

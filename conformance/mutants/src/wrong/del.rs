@@ -60,6 +60,40 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["add.follows-del", "del.leaves-nothing"]),
     Mutant::new("bridge", "del.is-repeatable", "deletes-once", deletes_once),
+    Mutant::new("bridge", "del.of-nothing-changes-nothing", "makes-a-link-for-whom-it-does-not-know", |scene| {
+        scene.after(Del, || {
+            if !memory::has(&scene.attachment()) {
+                side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
+            }
+        })
+    })
+    .with(&["never-added"]),
+    Mutant::new("bridge", "del.hides-nothing", "leaves-its-address-on-lo", |scene| {
+        // As a node has the address of a container on lo while that is added, so that it answers for it.
+        let address = scene.config()["prevResult"]["ips"][0]["address"].as_str().map(str::to_owned);
+        scene.after(Del, || {
+            let ip = address.and_then(|text| text.split('/').next().and_then(|ip| ip.parse::<IpAddr>().ok()));
+            if let Some(ip) = ip {
+                let lo = side_effect::done(link::get(&side_effect::node(), &link::Target::named("lo")));
+                let network = ipnetwork::IpNetwork::from(ip);
+                side_effect::node().run(addr::add(&lo, &network.into())).ok(); // the address may be there already
+            }
+        })
+    })
+    .with(&["beside-another"]),
+    Mutant::new("bridge", "del.leaves-nothing", "leaves-a-file-in-tmp", |scene| {
+        leaves(scene, || {
+            let path = format!("/tmp/bridge-{}", scene.attachment());
+            fs::write(path, "").unwrap_or_else(|error| panic!("{error}"));
+        })
+    }),
+    Mutant::new("bridge", "del.hides-nothing", "leaves-a-sysctl-of-the-first", |scene| {
+        scene.after(Add, || {
+            let key = side_effect::done(Key::new(&["ipv4", "ip_default_ttl"]));
+            side_effect::done(sysctl::write(&key, "77"));
+        })
+    })
+    .with(&["sysctls-of-the-first"]),
     Mutant::new("bridge", "del.bears-that-nothing-was-added", "deletes-what-it-knows-only", |scene| {
         if scene.is(Del) && !memory::has(&scene.attachment()) {
             return scene.refuse(110, "that container is unknown");

@@ -1,10 +1,10 @@
 //! Delegated plugins.
 
 use super::says;
-use crate::{Mutant, delegate};
+use crate::{Mutant, Scene, delegate};
 use serde_json::json;
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Check, Del};
+use skel::cni_spec::Command::{Add, Check, Del, Gc};
 use std::path::Path;
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -73,6 +73,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     }),
+    Mutant::new("bridge", "delegation.result-is-used", "drops-the-dns-of-its-delegate", |scene| {
+        drops_of_delegate(scene, "dns")
+    })
+    .with(&["gateway-and-dns"]),
+    Mutant::new("bridge", "delegation.result-is-used", "drops-the-gateway-of-its-delegate", |scene| {
+        drops_of_delegate(scene, "gateway")
+    })
+    .with(&["gateway-and-dns"]),
+    Mutant::new("bridge", "delegation.ips-and-dns-in-0.4.0", "drops-the-dns-of-its-delegate-in-0.4.0", |scene| {
+        drops_of_delegate(scene, "dns")
+    })
+    .speaking(&["0.4.0"]),
+    Mutant::new("bridge", "delegation.complete-config", "collects-with-a-part-of-the-config", |scene| {
+        match scene.is(Gc) && scene.has_kit_ipam() {
+            true => {
+                scene.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("bridge")))).honest()
+            }
+            false => scene.honest(),
+        }
+    })
+    .with(&["gc"]),
     Mutant::new("bridge", "delegation.route-attributes", "reports-an-mtu-that-it-does-not-set", |scene| {
         if !scene.has_kit_ipam() {
             return scene.honest();
@@ -115,6 +136,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["check.asks-the-delegate"]),
 ];
+
+/// A result without what the kit's IPAM plugin said: its dns, or the gateways of its addresses.
+fn drops_of_delegate(scene: &Scene, key: &str) -> Reply {
+    if !scene.has_kit_ipam() || scene.config()["ipam"]["dns"].is_null() {
+        return scene.honest();
+    }
+    scene.on(Add, |result| {
+        for ip in result["ips"].as_array_mut().into_iter().flatten() {
+            ip.as_object_mut().map(|ip| ip.shift_remove(key));
+        }
+        result.as_object_mut().map(|result| result.shift_remove(key));
+    })
+}
 
 fn is_of_delegate(reply: &Reply) -> bool {
     says(reply, "Reported by plugin ")

@@ -73,14 +73,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => reply,
         }
     }),
-    Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-priority-of-a-route", |scene| {
+    Mutant::new("host-local", "ipam.gives-route-attributes", "forgets-the-priority-of-a-route", |scene| {
         scene.reports(|result| {
             for route in result["routes"].as_array_mut().into_iter().flatten() {
                 route.as_object_mut().map(|route| route.shift_remove("priority"));
             }
         })
+    }),
+    Mutant::new("host-local", "ipam.no-address-twice", "gives-the-address-of-the-gateway", |scene| {
+        scene.reports(|result| {
+            let gateway = result["ips"][0]["gateway"].as_str().unwrap_or_default().to_owned();
+            result["ips"][0]["address"] = json!(format!("{gateway}/16"));
+        })
     })
-    .with(&["route-attributes"]),
+    .with(&["gateway"]),
     Mutant::new("host-local", "ipam.del-keeps-others", "releases-all-of-a-container", |scene| {
         scene.after(Del, || {
             // The kit's names where one begins like another: other rules have others.

@@ -12,6 +12,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "results.version-of-ipam", "gives-addresses-in-another-version", |scene| {
         scene.on(Add, |result| result["cniVersion"] = json!("1.0.0"))
     }),
+    Mutant::new(
+        "host-local",
+        "results.version-of-ipam-in-0.4.0",
+        "gives-addresses-in-another-version-in-0.4.0",
+        |scene| scene.on(Add, |result| result["cniVersion"] = json!("1.0.0")),
+    )
+    .speaking(&["0.4.0"])
+    .also(&["results.version-of-ipam"]),
+    Mutant::new("bridge", "results.sandbox-in-0.4.0", "says-of-no-interface-where-it-is", |scene| {
+        scene.reports(|result| drop(result["interfaces"][2].as_object_mut().map(|own| own.shift_remove("sandbox"))))
+    })
+    .speaking(&["0.4.0"]),
+    Mutant::new(
+        "bridge",
+        "results.routes-are-of-one-family-in-0.4.0",
+        "routes-by-the-other-family-in-0.4.0",
+        |scene| scene.reports(|result| put(result, "/routes/0", "gw", json!("fd77::1"))),
+    )
+    .speaking(&["0.4.0"]),
     Mutant::new("bridge", "results.form", "reports-addresses-by-number", |scene| {
         match scene.config().get("prevResult").is_some() && scene.is(Add) {
             true => scene.honest(), // whether it passes on what others made is another rule's

@@ -51,7 +51,7 @@ macro_rules! groups {
     };
 }
 
-groups! { configuration parameters add add_result del check gc status version results errors delegation ipam links daemon conventions relied crash faults concurrency model hostile }
+groups! { configuration parameters add prev_result add_result del check gc status version results errors delegation ipam links daemon conventions relied crash faults concurrency model hostile }
 
 #[test]
 #[ignore = "takes some minutes"]

@@ -2,6 +2,7 @@
 
 use cni_conformance::rule::{Level, Proof, Rule};
 use cni_conformance::runtime::RuntimeBench;
+use cni_conformance::sentences::Force;
 use cni_conformance::{Profile, rules, runtime, sentences, stress};
 use mutants::{excused, known, wrong};
 
@@ -69,30 +70,6 @@ fn known_faults_are_found_by_a_case_that_has_a_mutant() {
     }
 }
 
-/// LEVELS.md has each rule with the level and the source that it has in the code, and names no other.
-#[test]
-fn levels_that_changed_are_those_of_the_rules() {
-    let document = include_str!("../../../cni-conformance/LEVELS.md");
-    let all = || {
-        let plugins = rules::all().chain(stress::rules()).map(|rule| (rule.id, rule.level(), rule.section()));
-        plugins.chain(runtime::rules::all().map(|rule| (rule.id, rule.level(), rule.section())))
-    };
-    let rows = document
-        .lines()
-        .filter(|line| line.starts_with("| "))
-        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>());
-    for row in rows.filter(|row| row[0] != "Rule") {
-        let find = |id: &str| all().find(|rule| rule.0 == id).unwrap_or_else(|| panic!("there is no rule {id}"));
-        if let [id, _, level, source] = &*row {
-            let rule = find(id);
-            assert_eq!((rule.1.to_string(), rule.2), ((*level).to_owned(), (*source).to_owned()), "{id}");
-        } else {
-            row[0].split(", ").for_each(|id| drop(find(id)));
-            row[2].split("; ").filter(|id| !id.starts_with("not asked")).for_each(|id| drop(find(id)));
-        }
-    }
-}
-
 /// RULES.md has each rule as the code has it.
 #[test]
 fn the_document_is_the_codes() {
@@ -116,30 +93,41 @@ fn document() -> String {
     text
 }
 
-/// COVERAGE.md has each MUST and SHOULD of the specification, its rules, and what shows that they can fail.
+/// SENTENCES.md has each sentence of the specification, its rules, and what shows that they can fail; then rules of which no
+/// sentence speaks.
 #[test]
-fn the_coverage_is_that_of_sentences_and_rules() {
-    expect_test::expect_file!["../../../COVERAGE.md"].assert_eq(&coverage());
+fn the_sentences_are_those_of_the_code() {
+    expect_test::expect_file!["../../../cni-conformance/SENTENCES.md"].assert_eq(&sentences());
 }
 
-fn coverage() -> String {
-    let mut text = String::from(COVERAGE_HEAD);
-    let mut section = "";
-    for sentence in sentences::all().iter().filter(|sentence| [Level::Must, Level::Should].contains(&sentence.level()))
-    {
-        if sentence.section != section {
-            section = &sentence.section;
-            text.push_str(&format!("\n## {section}\n\n{COVERAGE_COLUMNS}"));
-        }
-        let shown = match &sentence.unasked {
-            Some(why) => format!("| none: {why} | |"),
+fn sentences() -> String {
+    let mut text = String::from(SENTENCES_HEAD);
+    for sentence in sentences::all() {
+        let sentences::Sentence { id, section, since, until, force, binds, says, unasked, .. } = sentence;
+        let editions = match (since, until) {
+            (None, None) => "all".to_owned(),
+            (Some(since), None) => format!("from {since}"),
+            (None, Some(until)) => format!("to {until}"),
+            (Some(since), Some(until)) => format!("{since} to {until}"),
+        };
+        let force = if *force == Force::Plain { String::new() } else { format!("{force:?}").to_uppercase() };
+        let binds = format!("{binds:?}").to_lowercase();
+        let asked = match unasked {
+            Some(why) => format!("none: {why} |"),
             None => {
                 let rules = sentence.rules();
                 let shown: Vec<_> = rules.iter().map(|id| shown_by(id)).filter(|shown| !shown.is_empty()).collect();
-                format!("| {} | {} |", rules.join(", "), shown.join(", "))
+                format!("{} | {}", rules.join(", "), shown.join(", "))
             }
         };
-        text.push_str(&format!("| {} | {} {shown}\n", sentence.level(), sentence.says));
+        text.push_str(&format!("| {id} | {section} | {editions} | {force} | {binds} | {says} | {asked} |\n"));
+    }
+    text.push_str(UNSAID_HEAD);
+    let plugins =
+        rules::all().chain(stress::rules()).map(|rule| (rule.id, rule.level(), rule.section(), rule.sentence));
+    let all = plugins.chain(runtime::rules::all().map(|rule| (rule.id, rule.level(), rule.section(), rule.sentence)));
+    for (id, level, whom, says) in all.filter(|(_, level, ..)| [Level::Relied, Level::Robustness].contains(level)) {
+        text.push_str(&format!("| {id} | {level} | {whom} | {says} | {} |\n", shown_by(id)));
     }
     text
 }
@@ -176,12 +164,18 @@ ours that breaks just this rule and has to be caught. [Those for runtimes](#rule
 Those about ROBUSTNESS, which no sentence asks for, are tried by `cni-conformance stress`.
 `UPDATE_EXPECT=1 cargo test -p mutants document` writes this file.\n";
 
-const COVERAGE_HEAD: &str = "# The specification and what tests it\n
-Every MUST and SHOULD of the CNI specification, in our words; the rules of `cni-conformance` that ask for it (RULES.md there has their
-cases), and the wrong plugins or faults of a small runtime that show that those rules can fail. `UPDATE_EXPECT=1 cargo test -p mutants
-coverage` writes this file.\n";
+const SENTENCES_HEAD: &str = "# The specification, sentence by sentence\n
+What CNI SPEC 1.1.0, as it stands since library 1.3, and CONVENTIONS say, in our own words, with what 1.0.0 and 0.4.0 said
+otherwise; in which editions, how bindingly and to whom; which of the [rules](RULES.md) ask for it, and the wrong plugins or faults of a
+small runtime that show that those can fail. A row without a word of force is a definition or a step of a procedure. A rule is as
+binding as the sentence that it cites, with every case, and is tried only with versions of an edition that has the sentence.
+The values of a result's keys are a MUST, as the list of keys is. [What no sentence says](#what-no-sentence-says) comes after them.
+`UPDATE_EXPECT=1 cargo test -p mutants --test caught sentences` writes this file.\n
+| Sentence | Section | Editions | Force | Binds | Says | Asked by | Shown by |\n|---|---|---|---|---|---|---|---|\n";
 
-const COVERAGE_COLUMNS: &str = "| Level | Says | Rules | Shown by |\n|---|---|---|---|\n";
+const UNSAID_HEAD: &str = "\n# What no sentence says\n
+RELIED ON: written nowhere, with those who depend on it. ROBUSTNESS is tried by `cni-conformance stress`.\n
+| Rule | Level | Who depends on it | Says | Shown by |\n|---|---|---|---|---|\n";
 
 const COLUMNS: &str = "| Rule | Section | Level | Says | Binds | Cases | Mutants |\n|---|---|---|---|---|---|---|\n";
 

@@ -12,7 +12,7 @@ use testns::Verb::{Add, Del};
 pub(super) const RULES: &[Rule] = &[
     rule(
         "answers.status-counts",
-        Spec(&["errors/exit"]),
+        Spec(&["adding/error"]),
         "A plugin that ends with another status than 0 has failed, whatever it printed.",
         &[
             newest("error", |bench| fails(bench, |version| Order::fail(version, 7, "no"))),

@@ -101,6 +101,15 @@ pub(super) const RULES: &[Rule] = &[
         ],
     ),
     rule(
+        "call.same-environment-in-0.4.0",
+        Spec(&["lists/environment-0.4.0"]),
+        "Each plugin of a list is called with the same environment.",
+        &[
+            old("ADD", "1.0.0", |bench| same_environment(bench, Verb::Add)),
+            old("DEL", "1.0.0", |bench| same_environment(bench, Verb::Del)),
+        ],
+    ),
+    rule(
         "call.stdin-in-0.4.0",
         Spec(&["overview/stdin-0.4.0"]),
         "The configuration is streamed to stdin, which then ends.",
@@ -294,6 +303,16 @@ fn nothing_stale(bench: &RuntimeBench, verb: Verb) -> End {
         )?;
     }
     Ok(())
+}
+
+fn same_environment(bench: &RuntimeBench, verb: Verb) -> End {
+    let (_, received) = calls(bench, verb)?;
+    // Some shells set it to the executable that they start.
+    let all = |call: &Received| {
+        call.environment.iter().filter(|(name, _)| *name != "_").map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>()
+    };
+    let first = received.first().map(all).unwrap_or_default();
+    received.iter().try_for_each(|call| same(&format!("environment of plugin {}", call.place()), &first, &all(call)))
 }
 
 fn one_object(bench: &RuntimeBench, verb: Verb) -> End {

@@ -110,9 +110,15 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "chain.gc-is-no-del",
-        Spec(&["gc/no-substitute"]),
+        Relied("containers that run, which would lose their network"),
         "GC, and whatever else collects garbage, calls no DEL of attachments that are valid.",
         &[from("1.1.0", gc_is_no_del)],
+    ),
+    rule(
+        "chain.del-is-no-gc",
+        Spec(&["gc/no-substitute"]),
+        "To delete an attachment the runtime calls DEL of each plugin, and no GC in its place.",
+        &[from("1.1.0", del_is_no_gc)],
     ),
     rule(
         "chain.gc-goes-on-after-error",
@@ -354,10 +360,41 @@ fn gc_is_no_del(bench: &RuntimeBench) -> End {
     bench.lay_three();
     let (request, _) = two_valid(bench)?;
     bench.run(Gc, &request)?;
+    if bench.received().is_empty() {
+        return Err(nothing_collected(bench));
+    }
     order(&bench.received_of(Del), &[])
 }
 
+/// Why a GC that calls no plugin shows nothing: a word that the runtime does not know has it print its usage.
+fn nothing_collected(bench: &RuntimeBench) -> Stop {
+    Stop::Skips(format!("the GC of {}'s driver calls no plugin", bench.driver.name))
+}
+
+/// Shows that GC of a network of 1.1.0 calls plugins, and forgets it.
+fn collects(bench: &RuntimeBench) -> End {
+    let mut list = bench.list(&three(bench));
+    list["cniVersion"] = json!("1.1.0");
+    bench.lay(&list);
+    let (request, _) = two_valid(bench)?;
+    bench.run(Gc, &request)?;
+    if bench.received_of(Gc).is_empty() {
+        return Err(nothing_collected(bench));
+    }
+    bench.forget();
+    Ok(())
+}
+
+fn del_is_no_gc(bench: &RuntimeBench) -> End {
+    let request = added(bench, &three(bench))?;
+    bench.does(Del, &request)?;
+    let verbs: Vec<_> = bench.received().iter().map(|call| call.verb().to_owned()).collect();
+    let dels = verbs.iter().filter(|verb| *verb == "DEL").count();
+    holds(dels == 3, "DEL of each of the three plugins", format!("they were called with {verbs:?}"))
+}
+
 fn no_gc(bench: &RuntimeBench) -> End {
+    collects(bench)?;
     bench.lay_three();
     let (request, _) = two_valid(bench)?;
     bench.run(Gc, &request)?;
@@ -365,6 +402,7 @@ fn no_gc(bench: &RuntimeBench) -> End {
 }
 
 fn gc_disabled(bench: &RuntimeBench) -> End {
+    collects(bench)?;
     bench.lay(&with_key(bench, "disableGC", json!(true)));
     let (request, _) = two_valid(bench)?;
     bench.run(Gc, &request)?;

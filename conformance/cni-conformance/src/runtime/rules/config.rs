@@ -57,7 +57,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "config.type-is-no-path",
-        Spec(&["objects/type"]),
+        Relied("operators, whose lists name plugins and no other executables"),
         "A type with a slash in it is refused: it names an executable, not a path.",
         &[
             newest("relative", |bench| refuses_type(bench, &format!("../bin/{PREFIX}-a"))),
@@ -69,9 +69,15 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "config.names-are-checked",
-        Spec(&["format/name", "parameters/container-id"]),
-        "Names of networks and IDs of containers that the specification forbids reach no plugin.",
-        &[newest("network", bad_network), newest("container", bad_container)],
+        Relied("plugins, which build paths of the name"),
+        "Names of networks that the specification forbids reach no plugin.",
+        &[newest("", bad_network)],
+    ),
+    rule(
+        "config.container-ids-are-checked",
+        Spec(&["parameters/container-id"]),
+        "IDs of containers that the specification forbids reach no plugin.",
+        &[newest("", bad_container)],
     ),
     rule(
         "config.ifnames-are-checked",

@@ -1,6 +1,6 @@
 //! SPEC 3, Deriving request configuration from plugin configuration.
 
-use super::{newest, rule};
+use super::{newest, old, rule};
 use crate::finding::Stop;
 use crate::rule::Source::Spec;
 use crate::rule::Versions;
@@ -91,6 +91,17 @@ pub(super) const RULES: &[Rule] = &[
             newest("of-own-plugin", of_own_plugin),
             newest("CHECK", |bench| runtime_config_of(bench, Verb::Check)),
             newest("DEL", |bench| runtime_config_of(bench, Verb::Del)),
+        ],
+    ),
+    rule(
+        "derive.runtime-config-in-0.4.0",
+        Spec(&["lists/runtime-config-0.4.0"]),
+        "runtimeConfig has no key but those of capabilities of the plugin object.",
+        &[
+            old("declared", "1.0.0", |bench| {
+                runtime_config(bench, &json!({ "mac": true }), &json!({ "mac": "0a:00:00:00:00:09" }))
+            }),
+            old("undeclared", "1.0.0", |bench| runtime_config(bench, &json!({}), &Value::Null)),
         ],
     ),
     rule(

@@ -21,6 +21,12 @@ pub(super) const RULES: &[Rule] = &[
         &[from("0.3.0", del_after_failed_add)],
     ),
     rule(
+        "lifecycle.del-of-all-in-0.4.0",
+        Spec(&["adding/del-of-all-0.4.0"]),
+        "After an ADD that failed, DEL calls all plugins of the list, those that ADD did not call too.",
+        &[before("1.0.0", del_of_all)],
+    ),
+    rule(
         "lifecycle.del-again-after-failed-del",
         Spec(&["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"]),
         "The result of ADD is kept until DEL succeeds: a DEL after one that failed has it still.",
@@ -72,6 +78,19 @@ pub(super) const RULES: &[Rule] = &[
         &[from("0.4.0", del_without_config)],
     ),
 ];
+
+fn del_of_all(bench: &RuntimeBench) -> End {
+    let fail = Order::fail(&bench.version, 142, "the plugin will not");
+    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Add, fail)]), bench.plugin(3)]));
+    let request = bench.request();
+    bench.run(Add, &request)?.fails("its plugin did")?;
+    // A runtime that rolls back has called DEL already, and may or may not do so again.
+    bench.does(Del, &request)?;
+    let mut places: Vec<_> = bench.received_of(Del).iter().map(Received::place).collect();
+    places.sort_unstable();
+    places.dedup();
+    same("places of plugins that were called with DEL", [1, 2, 3].as_slice(), places.as_slice())
+}
 
 fn del_after_failed_add(bench: &RuntimeBench) -> End {
     let fail = Order::fail(&bench.version, 142, "the plugin will not");

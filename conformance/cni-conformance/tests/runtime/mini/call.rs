@@ -51,7 +51,8 @@ fn derive(request: &Request, list: &List, plugin: &Plugin, previous: Option<&Val
         config.remove("capabilities");
     }
     let is_enabled = |name: &str| {
-        capabilities.get(name) == Some(&Value::Bool(true)) || (is("runtime-config") && capabilities.is_object())
+        let is_lax = is("runtime-config") && capabilities.is_object() || is_old("runtime-config-in-0.4.0", list);
+        capabilities.get(name) == Some(&Value::Bool(true)) || is_lax
     };
     let given = request.capabilities.as_object().cloned().unwrap_or_default();
     let given: serde_json::Map<_, _> = given.into_iter().filter(|(name, _)| is_enabled(name)).collect();
@@ -114,6 +115,9 @@ fn command(request: &Request, executable: &PathBuf) -> Command {
     if is("no-other-files") {
         command = Command::new("sh");
         command.args(["-c", "exec 9</dev/null; exec \"$0\""]).arg(executable);
+    }
+    if is("same-environment-in-0.4.0") && executable.to_string_lossy().ends_with("-b") {
+        command.env("PLACE", "second");
     }
     if is("one-object") && verb == "STATUS" {
         command.arg("status");

@@ -115,7 +115,8 @@ fn check_names(request: &Request, list: &List) -> Result<()> {
     let is_ifname = (1..=15).contains(&ifname.len())
         && ![".", ".."].contains(&ifname.as_str())
         && !ifname.contains(|c: char| "/:".contains(c) || c.is_whitespace());
-    let is_good = is_name(&request.network) && is_name(&request.container) || is("names-are-checked");
+    let is_good = (is_name(&request.network) || is("names-are-checked"))
+        && (is_name(&request.container) || is("container-ids-are-checked"));
     if is_good && (is_ifname || is("ifnames-are-checked") || is_old("ifnames-in-0.4.0", list)) {
         Ok(())
     } else {
@@ -209,12 +210,19 @@ fn del(request: &Request, list: &List, state: &State) -> Result<String> {
         state.forget();
     }
     let mut plugins = list.plugins.clone();
+    if is_old("del-of-all-in-0.4.0", list) && state.result().is_none() {
+        plugins.truncate(2);
+    }
     if !is("del-in-reverse") {
         plugins.reverse();
     }
     let mut failure = None;
     for (index, plugin) in plugins.iter().enumerate() {
         let result = result.as_ref().filter(|_| index == 0 || !is("del-has-result"));
+        if is("del-is-no-gc") && index > 0 && list.is_from("1.1.0") {
+            call::plugin(&Request { verb: "GC".to_owned(), ..request.clone() }, list, plugin, None)?;
+            continue;
+        }
         match call::plugin(request, list, plugin, result) {
             Err(error) if is("del-stops-at-error") => failure = Some(error),
             other => drop(other?),

@@ -1,0 +1,84 @@
+//! The report as one page for a browser: plugins by rules.
+
+use super::document::{Asked, Document};
+use super::tally::{Column, LEVELS, Mark, Sum};
+use crate::trial::Verdict;
+use std::fmt::Write;
+
+const STYLE: &str = "body{font:14px sans-serif;margin:1em}table{border-collapse:collapse}th,td{border:1px solid #ccc;padding:2px 6px;\
+text-align:left}thead th{position:sticky;top:0;background:#fff}td.pass{background:#dfd}td.fail{background:#f88;font-weight:bold}\
+td.untried{background:#fd8}td.skip,td.none{color:#666}tr.section th{background:#eee}";
+
+/// A page without scripts and without anything that is loaded: it can be kept as it is.
+pub(super) fn text(document: &Document) -> String {
+    let columns = Column::by_profile(document);
+    let mut out = String::from(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>cni-conformance</title>\n",
+    );
+    write!(out, "<style>{STYLE}</style></head><body>\n<h1>CNI conformance</h1>\n").ok();
+    for run in &document.runs {
+        let line =
+            format!("{}: {}, Linux {}, cni-conformance {}", run.subjects.join(", "), run.began, run.kernel, run.kit);
+        writeln!(out, "<p>{}</p>", escaped(&line)).ok();
+    }
+    let heads = |first: &str| {
+        let of = |column: &Column| {
+            format!("<th>{}<br>{}</th>", escaped(&column.subject), escaped(column.profile.as_deref().unwrap_or("")))
+        };
+        format!("<table><thead><tr>{first}{}</tr></thead>\n", columns.iter().map(of).collect::<String>())
+    };
+    out += &heads("<th>rules broken, of those that were tried</th>");
+    for level in LEVELS.into_iter().filter(|level| document.rules.iter().any(|rule| rule.level == *level)) {
+        let cell = |column: &Column| {
+            let Sum { pass, fail, .. } = Sum::of(document, column, level);
+            let class = if fail > 0 {
+                "fail"
+            } else if pass > 0 {
+                "pass"
+            } else {
+                "none"
+            };
+            format!("<td class={class}>{fail} of {}</td>", pass + fail)
+        };
+        writeln!(out, "<tr><th>{level}</th>{}</tr>", columns.iter().map(cell).collect::<String>()).ok();
+    }
+    out += &format!("</table>\n<h2>Rules</h2>\n{}", heads("<th>rule</th><th>level</th>"));
+    let mut section = "";
+    for rule in &document.rules {
+        if rule.section != section {
+            section = &rule.section;
+            writeln!(out, "<tr class=section><th colspan={}>{}</th></tr>", columns.len() + 2, escaped(section)).ok();
+        }
+        let cells: String = columns.iter().map(|column| cell(document, column, rule)).collect();
+        let says = escaped(&rule.sentence);
+        writeln!(out, "<tr><td title=\"{says}\">{}</td><td>{}</td>{cells}</tr>", escaped(&rule.id), rule.level).ok();
+    }
+    out + "</table>\n</body></html>\n"
+}
+
+/// What came of a rule with a profile; the pointer over it shows the findings, or why it says nothing.
+fn cell(document: &Document, column: &Column, rule: &Asked) -> String {
+    let trials = column.trials(document, rule);
+    let mark = Mark::of_all(trials.iter().copied(), rule);
+    let (class, word) = match mark {
+        Mark::Fail => ("fail", "BROKEN"),
+        Mark::Broken => ("untried", "not tried"),
+        Mark::Pass => ("pass", "kept"),
+        Mark::Skip => ("skip", "says nothing"),
+        Mark::Exempt => ("skip", "exempt"),
+        Mark::Untestable => ("none", "untestable"),
+        Mark::Absent => ("none", ""),
+    };
+    let said = trials.iter().filter(|trial| Mark::of(trial) == mark).filter_map(|trial| match &trial.verdict {
+        Verdict::Fail(finding) => Some(format!("{} {}: {finding}", trial.case, trial.cni_version)),
+        Verdict::Skip { why } | Verdict::Exempt { why } | Verdict::Broken { why } => Some(why.clone()),
+        Verdict::Pass => None,
+    });
+    let mut said: Vec<_> = said.collect();
+    said.dedup();
+    format!("<td class={class} title=\"{}\">{word}</td>", escaped(&said.join("\n")))
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

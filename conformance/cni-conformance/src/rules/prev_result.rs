@@ -1,0 +1,280 @@
+//! SPEC 2, ADD, and SPEC 5: what becomes of the prevResult of a plugin that is not the first of its chain.
+//!
+//! What the kernel has no more was changed, and may be missing in the result. What it still has is reported as it was.
+
+use super::attached::{skip, with_key};
+use super::cases::{newest, since};
+use crate::bench::{Answer, Bench};
+use crate::finding::{Finding, Stop};
+use crate::form;
+use crate::profile::Role;
+use crate::rule::{Proof, Rule, Source};
+use serde_json::{Value, json};
+use testns::{Container, Hop, Route, Verb};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "add.passes-prev-result-on",
+        source: Source::Spec(&["add/prev-result", "results/prev-result"]),
+        sentence: "A plugin that gets a prevResult prints it, with its own changes: what others made and is still there is in \
+                   the result as it was, once.",
+        roles: &[Role::Interface, Role::Chained],
+        proof: Proof::Cases(&[
+            newest("interfaces", passes_interfaces_on),
+            newest("macs", |bench| passes_of_links_on(bench, "mac")),
+            newest("mtus", |bench| passes_of_links_on(bench, "mtu")),
+            newest("ips", passes_ips_on),
+            newest("routes", passes_routes_on),
+            newest("dns", passes_dns_on),
+        ]),
+    },
+    Rule {
+        id: "add.echoes-prev-result",
+        source: Source::Spec(&["add/prev-result-echo-0.4.0"]),
+        sentence: "From 0.3.0 to 0.4.0 a plugin echoes prevResult: what others made is in its result.",
+        roles: &[Role::Interface, Role::Chained],
+        proof: Proof::Cases(&[since("0.3.0", "", passes_ips_on)]),
+    },
+    Rule {
+        id: "add.passes-unknown-keys-on",
+        source: Source::Relied("runtimes and plugins that are newer than one in the middle of their chain"),
+        sentence: "Keys of prevResult that the plugin does not know stay in the result.",
+        roles: &[Role::Interface, Role::Chained],
+        proof: Proof::Cases(&[since("1.0.0", "", passes_unknown_keys_on)]),
+    },
+];
+
+/// Addresses that an interface has beside its first, and the gateway of the last.
+const MORE: [&str; 2] = ["198.18.0.9/24", "2001:db8:77::9/64"];
+const GATEWAYS: [&str; 2] = ["198.18.0.1", "2001:db8:77::1"];
+
+/// An ADD of a plugin that is not the first of its chain.
+struct Later {
+    /// prevResult in the form of the version.
+    given: Value,
+    result: Value,
+    pod: Container,
+}
+
+impl Later {
+    /// With a prevResult that has two addresses of IPv4 and one of IPv6, an MTU, and routes with attributes, as far as the
+    /// version has them, all of which is there; with a plain one if that makes ADD fail.
+    fn add(bench: &Bench, more: &[(&str, Value)]) -> Result<Self, Stop> {
+        let pod = bench.pod();
+        let plain = before_it(bench, &pod);
+        let rich = enriched(&pod, plain);
+        let (given, answer) = add_after(bench, &pod, &rich, more)?;
+        if answer.is_success() {
+            return Ok(Self { given, result: answer.succeeds()?, pod });
+        }
+        let pod = bench.pod();
+        let (given, answer) = add_after(bench, &pod, &before_it(bench, &pod), more)?;
+        Ok(Self { given, result: answer.succeeds()?, pod })
+    }
+
+    /// Where an interface of a result is: its name, and its sandbox if it has one.
+    fn place<'a>(result: &'a Value, index: &Value) -> Option<(&'a Value, &'a Value)> {
+        let index = usize::try_from(index.as_u64()?).ok()?;
+        result["interfaces"].get(index).map(|entry| (&entry["name"], &entry["sandbox"]))
+    }
+
+    /// The link of an entry of interfaces, if it is still there.
+    fn link(&self, bench: &Bench, entry: &Value) -> Option<testns::Link> {
+        let name = entry["name"].as_str()?;
+        match entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty()) {
+            true => self.pod.namespace().find_link(name),
+            false => bench.node.host().find_link(name),
+        }
+    }
+
+    /// Checks that each entry of a list that is still there is in the result, as often as it was.
+    fn keeps(
+        &self,
+        list: &str,
+        is_there: impl Fn(&Value) -> bool,
+        is_same: impl Fn(&Value, &Value) -> bool,
+    ) -> Result<(), Stop> {
+        let printed = entries(&self.result, list);
+        let given = entries(&self.given, list);
+        for entry in given.iter().filter(|entry| is_there(entry)) {
+            let was = given.iter().filter(|other| *other == entry).count();
+            let is = printed.iter().filter(|other| is_same(entry, other)).count();
+            let times = if is > was {
+                format!("{was} time{}, not {is}, ", if was == 1 { "" } else { "s" })
+            } else {
+                String::new()
+            };
+            let expected = format!("{entry} {times}among the {list} of the result");
+            Finding::unless(is == was, expected, format!("it printed {}", self.result))?;
+        }
+        Ok(())
+    }
+}
+
+/// What plugins before it made, in the newest form: of a chained plugin what its profile has, else an interface of the kit's.
+fn before_it(bench: &Bench, pod: &Container) -> Value {
+    let ifname = pod.attachment().ifname;
+    if let Some(laid) = bench.laid_for(&pod.attachment()) {
+        return laid;
+    }
+    let (node, inside) = (bench.node.host(), pod.namespace());
+    let name = if bench.profile.is_chained() { ifname.as_str() } else { "foreign0" };
+    if inside.find_link(name).is_none() {
+        inside.add_veth(name, node, "foreign1");
+        inside.add_address(name, "192.0.2.199/28");
+    }
+    let mac = inside.link(name).mac;
+    json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [{ "name": name, "mac": mac, "sandbox": inside.path() }],
+        "ips": [{ "address": "192.0.2.199/28", "gateway": "192.0.2.193", "interface": 0 }],
+    })
+}
+
+/// The same with more of everything, in the container and in the result.
+fn enriched(pod: &Container, mut result: Value) -> Value {
+    const MTU: u32 = 1450;
+    let is_inside = |entry: &Value| entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty());
+    let Some(index) = entries(&result, "interfaces").iter().position(is_inside) else {
+        return result;
+    };
+    let inside = pod.namespace();
+    let name = result["interfaces"][index]["name"].as_str().unwrap_or_default().to_owned();
+    if inside.find_link(&name).is_none() {
+        return result; // a profile's own keys may name what is not there
+    }
+    inside.set_mtu(&name, MTU);
+    result["interfaces"][index]["mtu"] = json!(MTU);
+    for (address, gateway) in MORE.iter().zip(GATEWAYS) {
+        inside.add_address(&name, address);
+        push(&mut result, "ips", json!({ "address": address, "gateway": gateway, "interface": index }));
+    }
+    let route = |to: &str, via: &str, table| Route {
+        to: to.to_owned(),
+        hops: vec![Hop { via: via.parse().ok(), link: name.clone() }],
+        table,
+        source: None,
+        metric: 77,
+        scope: 0,
+        protocol: 4,
+        kind: 1,
+        mtu_bytes: 1400,
+        advmss_bytes: 1300,
+    };
+    for (to, via, table) in [
+        ("203.0.113.0/25", GATEWAYS[0], 254),
+        ("203.0.113.128/25", GATEWAYS[0], 4711),
+        ("2001:db8:78::/64", GATEWAYS[1], 254),
+    ] {
+        inside.lay_route(&route(to, via, table));
+        let entry =
+            json!({ "dst": to, "gw": via, "mtu": 1400, "advmss": 1300, "priority": 77, "table": table, "scope": 0 });
+        push(&mut result, "routes", entry);
+    }
+    result
+}
+
+fn push(result: &mut Value, list: &str, entry: Value) {
+    match result[list].as_array_mut() {
+        Some(list) => list.push(entry),
+        None => result[list] = json!([entry]),
+    }
+}
+
+/// ADD with a prevResult, given in the newest form; it in the form of the version, and the answer.
+fn add_after(bench: &Bench, pod: &Container, newest: &Value, more: &[(&str, Value)]) -> Result<(Value, Answer), Stop> {
+    let mut given = form::in_version(newest, &bench.version);
+    more.iter().for_each(|(key, value)| given[*key] = value.clone());
+    let config = with_key(bench.config_for(Verb::Add, &pod.attachment()), "prevResult", given.clone());
+    Ok((given, bench.make(&bench.call_with(Verb::Add, config, pod))?))
+}
+
+fn entries(result: &Value, list: &str) -> Vec<Value> {
+    result.get(list).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// Whether entries have the same under these keys.
+fn same(one: &Value, other: &Value, keys: &[&str]) -> bool {
+    keys.iter().all(|key| one.get(key) == other.get(key))
+}
+
+fn passes_interfaces_on(bench: &Bench) -> Result<(), Stop> {
+    let later = Later::add(bench, &[])?;
+    let is_there = |entry: &Value| later.link(bench, entry).is_some();
+    later.keeps("interfaces", is_there, |entry, other| same(entry, other, &["name", "sandbox"]))
+}
+
+/// A plugin may have changed what it is of a link, and then says so.
+fn passes_of_links_on(bench: &Bench, key: &str) -> Result<(), Stop> {
+    let later = Later::add(bench, &[])?;
+    let printed = entries(&later.result, "interfaces");
+    for entry in entries(&later.given, "interfaces").iter().filter(|entry| entry.get(key).is_some()) {
+        let Some(link) = later.link(bench, entry) else { continue };
+        let is = if key == "mac" { json!(link.mac) } else { json!(link.mtu_bytes) };
+        // That the interface is in the result is another case's.
+        let Some(other) = printed.iter().find(|other| same(entry, other, &["name", "sandbox"])) else { continue };
+        let value = other.get(key).unwrap_or(&Value::Null);
+        let expected = format!("{key} {} of {} in the result", entry[key], entry["name"]);
+        Finding::unless(*value == entry[key] || *value == is, expected, format!("it is {value}"))?;
+    }
+    Ok(())
+}
+
+/// The index is another where the plugin has put its own interfaces before the others, and leads to the same.
+fn passes_ips_on(bench: &Bench) -> Result<(), Stop> {
+    let later = Later::add(bench, &[])?;
+    let links: Vec<_> =
+        [later.pod.namespace(), bench.node.host()].into_iter().flat_map(testns::Namespace::addresses).collect();
+    let is_there = |entry: &Value| {
+        let text = entry["address"].as_str().unwrap_or_default();
+        links.iter().any(|address| format!("{}/{}", address.ip, address.prefix) == text)
+    };
+    later.keeps("ips", is_there, |entry, other| {
+        let places =
+            [(&later.given, entry), (&later.result, other)].map(|(result, ip)| Later::place(result, &ip["interface"]));
+        same(entry, other, &["address", "gateway"]) && places[0] == places[1]
+    })
+}
+
+fn passes_routes_on(bench: &Bench) -> Result<(), Stop> {
+    let later = Later::add(bench, &[])?;
+    let routes = later.pod.namespace().routes();
+    let is_there = |entry: &Value| {
+        let via = |hop: &Hop| entry["gw"].is_null() || hop.via.is_some_and(|via| json!(via) == entry["gw"]);
+        let is_it = |route: &Route| {
+            let table = entry["table"].as_u64().is_none_or(|table| table == u64::from(route.table));
+            json!(route.to) == entry["dst"] && table && route.hops.iter().any(via)
+        };
+        routes.iter().any(is_it)
+    };
+    let keys = ["dst", "gw", "mtu", "advmss", "priority", "table", "scope"];
+    later.keeps("routes", is_there, |entry, other| same(entry, other, &keys))
+}
+
+/// A plugin that has something to say itself may put it before what others said, or in its place.
+fn passes_dns_on(bench: &Bench) -> Result<(), Stop> {
+    let dns = json!({ "nameservers": ["192.0.2.53", "192.0.2.1"], "domain": "a.test",
+        "search": ["a.test", "b.test"], "options": ["ndots:2", "rotate"] });
+    if bench.config().get("dns").is_some() || bench.profile.role == Role::Interface {
+        return Err(skip("it has a dns of its own"));
+    }
+    let Later { result, .. } = Later::add(bench, &[("dns", dns.clone())])?;
+    let texts = |value: &Value| match value {
+        Value::Array(list) => list.clone(),
+        Value::Null => Vec::new(),
+        one => vec![one.clone()],
+    };
+    for (key, given) in dns.as_object().into_iter().flatten() {
+        let printed = &result["dns"][key];
+        let has_own = texts(printed).iter().any(|text| !texts(given).contains(text));
+        let expected = format!("{key} {given} in dns of the result");
+        Finding::unless(has_own || printed == given, expected, format!("it printed {result}"))?;
+    }
+    Ok(())
+}
+
+fn passes_unknown_keys_on(bench: &Bench) -> Result<(), Stop> {
+    let newer = json!({ "since": "9.9.9" });
+    let Later { result, .. } = Later::add(bench, &[("newer", newer.clone())])?;
+    Finding::unless(result["newer"] == newer, "the key newer in the result", format!("it printed {result}"))
+}

@@ -1,0 +1,126 @@
+//! What becomes of prevResult.
+
+use super::put;
+use crate::{Mutant, Scene};
+use serde_json::{Value, json};
+use skel::Reply;
+use skel::cni_spec::Command::Add;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("tuning", "add.echoes-prev-result", "echoes-no-address-in-0.4.0", |scene| {
+        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("ips"))))
+    })
+    .speaking(&["0.4.0"])
+    .also(&["add.result-has-all-addresses"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-dns", |scene| {
+        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("dns"))))
+    })
+    .with(&["dns"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "sorts-the-nameservers-of-others", |scene| {
+        scene.on(Add, |result| {
+            if let Some(list) = result.pointer_mut("/dns/nameservers").and_then(Value::as_array_mut) {
+                list.sort_by_key(ToString::to_string);
+            }
+        })
+    })
+    .with(&["dns"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "keeps-one-route", |scene| {
+        scene.on(Add, |result| result["routes"].as_array_mut().into_iter().for_each(|routes| routes.truncate(1)))
+    })
+    .with(&["routes"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-routes", |scene| {
+        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
+    })
+    .with(&["routes"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-gateways", |scene| {
+        scene.on(Add, |result| {
+            for ip in result["ips"].as_array_mut().into_iter().flatten() {
+                ip.as_object_mut().map(|ip| ip.shift_remove("gateway"));
+            }
+        })
+    })
+    .with(&["ips"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "moves-addresses-to-another-interface", |scene| {
+        scene.on(Add, |result| {
+            for ip in result["ips"].as_array_mut().into_iter().flatten() {
+                ip["interface"] = json!(0);
+            }
+        })
+    })
+    .with(&["ips"])
+    .also(&["add.result-addresses-are-set"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "makes-up-a-mac", |scene| {
+        scene.on(Add, |result| put(result, "/interfaces/0", "mac", json!("0a:99:99:99:99:99")))
+    })
+    .with(&["macs"])
+    .also(&["add.result-mac-is-the-links"]),
+    Mutant::new("tuning", "add.passes-unknown-keys-on", "drops-what-it-does-not-know", |scene| {
+        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("newer"))))
+    }),
+    Mutant::new("tuning", "add.passes-prev-result-on", "forgets-an-interface", |scene| {
+        // The bridge, which is the first: indices are one less then.
+        scene.on(Add, |result| {
+            result["interfaces"].as_array_mut().map(|interfaces| interfaces.remove(0));
+            for ip in result["ips"].as_array_mut().into_iter().flatten() {
+                ip["interface"] = json!(ip["interface"].as_u64().unwrap_or(1) - 1);
+            }
+        })
+    })
+    .with(&["interfaces"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-mtus", |scene| {
+        scene.on(Add, |result| {
+            for interface in result["interfaces"].as_array_mut().into_iter().flatten() {
+                interface.as_object_mut().map(|interface| interface.shift_remove("mtu"));
+            }
+        })
+    })
+    .with(&["mtus"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-the-scope-of-routes", |scene| {
+        drops_of_routes(scene, "scope")
+    })
+    .with(&["routes"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-the-table-of-routes", |scene| {
+        drops_of_routes(scene, "table")
+    })
+    .with(&["routes"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-the-priority-of-routes", |scene| {
+        drops_of_routes(scene, "priority")
+    })
+    .with(&["routes"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-the-second-address", |scene| {
+        scene.on(Add, |result| {
+            if let Some(ips) = result["ips"].as_array_mut().filter(|ips| ips.len() > 1) {
+                ips.remove(1);
+            }
+        })
+    })
+    .with(&["ips"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-addresses-of-ipv6", |scene| {
+        scene.on(Add, |result| {
+            let is_six = |ip: &Value| ip["address"].as_str().is_some_and(|address| address.contains(':'));
+            result["ips"].as_array_mut().into_iter().for_each(|ips| ips.retain(|ip| !is_six(ip)));
+        })
+    })
+    .with(&["ips"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "doubles-addresses", |scene| doubles(scene, "ips"))
+        .with(&["ips"])
+        .also(&["add.echoes-prev-result"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "doubles-routes", |scene| doubles(scene, "routes"))
+        .with(&["routes"]),
+];
+
+fn drops_of_routes(scene: &Scene, key: &str) -> Reply {
+    scene.on(Add, |result| {
+        for route in result["routes"].as_array_mut().into_iter().flatten() {
+            route.as_object_mut().map(|route| route.shift_remove(key));
+        }
+    })
+}
+
+/// Each entry comes twice, as of a plugin that appends what it was given to what it was given.
+fn doubles(scene: &Scene, list: &str) -> Reply {
+    scene.on(Add, |result| {
+        let again = result[list].as_array().cloned().unwrap_or_default();
+        result[list].as_array_mut().into_iter().for_each(|entries| entries.extend(again.clone()));
+    })
+}
