@@ -46,7 +46,7 @@ impl Format {
             Self::Junit => junit::text(document),
             Self::Json => serde_json::to_string_pretty(document).unwrap_or_default() + "\n",
             Self::Findings => findings::text(document),
-            Self::Html => html::text(document),
+            Self::Html => html::page(document),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::document::{Asked, Document};
 use super::tally::{Column, LEVELS, Mark, Sum};
+use super::text;
 use crate::trial::Verdict;
 use std::fmt::Write;
 
@@ -10,7 +11,7 @@ text-align:left}thead th{position:sticky;top:0;background:#fff}td.pass{backgroun
 td.untried{background:#fd8}td.skip,td.none{color:#666}tr.section th{background:#eee}";
 
 /// A page without scripts and without anything that is loaded: it can be kept as it is.
-pub(super) fn text(document: &Document) -> String {
+pub(super) fn page(document: &Document) -> String {
     let columns = Column::by_profile(document);
     let mut out = String::from(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>cni-conformance</title>\n",
@@ -79,6 +80,12 @@ fn cell(document: &Document, column: &Column, rule: &Asked) -> String {
     format!("<td class={class} title=\"{}\">{word}</td>", escaped(&said.join("\n")))
 }
 
+/// With signs for what acts on a terminal, and what is very long cut, as in the other reports.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text::output(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\n', "&#10;")
 }
