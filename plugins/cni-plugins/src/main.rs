@@ -9,6 +9,11 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+/// musl's own heap takes most sizes from the kernel one by one.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static HEAP: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 /// The arguments come from here: `std::env::args` knows them only where libc passes them to what it runs before `main`, as glibc
 /// does and musl does not.
 #[unsafe(no_mangle)]
