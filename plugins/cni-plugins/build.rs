@@ -1,9 +1,5 @@
-//! Has the linker write the build ID, by which a plugin knows a copy of itself (`skel::build_id`); and put the functions that
-//! the usual calls execute side by side, if the build is asked to.
-//!
-//! `CNI_FUNCTION_ORDER` names a folder with a file of function names for each executable, as `conformance/bench/release` makes
-//! them. The kernel maps an executable around each page that is touched, so functions here and there have all of it in
-//! memory for each call. Without the variable every build command makes the same executable.
+//! Has the linker write the build ID, by which a plugin knows a copy of itself (`skel::build_id`); and has the executable linked
+//! anew when the order of its functions has changed, which the linker of a release reads (`lld`, beside this file).
 //!
 //! `SUITE_RELEASE`, for the code: the version by which programs and people know these executables. It begins with the
 //! reference's release whose behaviour the plugins have, as nomad and nerdctl compare it with the version from which a
@@ -22,11 +18,7 @@ fn main() {
     release();
     // All linkers of Linux know the option, and gcc passes it in most distributions' builds.
     link("--build-id=sha1");
-    println!("cargo::rerun-if-env-changed=CNI_FUNCTION_ORDER");
-    let (Ok(folder), Ok(package)) = (env::var("CNI_FUNCTION_ORDER"), env::var("CARGO_PKG_NAME")) else { return };
-    println!("cargo::rerun-if-changed={folder}/{package}");
-    link(&format!("--symbol-ordering-file={folder}/{package}"));
-    link("--no-warn-symbol-ordering");
+    println!("cargo::rerun-if-changed=../cni-plugins/functions");
 }
 
 /// Gives the linker an option: directly, where it is named in `.cargo/config.toml`, or through the C compiler.
