@@ -9,10 +9,18 @@ use netops::nft::{BaseInfo, Chain, ChainInfo, Change, Hook, Nft, Table, Transact
 /// # Errors
 /// The chain with that name is a regular one, or has another type or hook: its rules would never be reached.
 pub(crate) fn find(nft: &mut Nft, chain: &Chain) -> Result<Option<ChainInfo>> {
-    let (found, wanted) = (nft.find_chain(chain)?, chain.base);
-    let (Some(ChainInfo { base, .. }), Some(wanted)) = (&found, wanted) else { return Ok(found) };
+    let found = nft.find_chain(chain)?;
+    expect(chain, found.as_ref()).map(|()| found)
+}
+
+/// Checks that packets reach a base chain as it was found, if it was.
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn expect(chain: &Chain, found: Option<&ChainInfo>) -> Result<()> {
+    let (Some(ChainInfo { base, .. }), Some(wanted)) = (found, chain.base) else { return Ok(()) };
     let what = match base {
-        Some(base) if base.hangs_as(wanted) => return Ok(found),
+        Some(base) if base.hangs_as(wanted) => return Ok(()),
         Some(BaseInfo { kind, hook, .. }) => {
             let hook = Hook::of(*hook).map_or_else(|| format!("number {hook}"), |hook| hook.name().to_owned());
             format!("a {kind} chain on hook {hook}")

@@ -13,6 +13,7 @@ use netops::error::Result;
 use netops::nft::{Family, Nft};
 
 use super::rule::{self, Is, Rule, Target, is, is_not};
+use super::table::at_once::{self, Chains};
 use super::table::{Edit, Found, NewRule, Table, TableName};
 use super::variant::{self, Asked, FAMILIES};
 use crate::Known;
@@ -58,17 +59,26 @@ fn jump(attachment: Names<'_>, address: IpNetwork) -> Rule {
 
 /// Adds the reference's rules for these addresses; `false` if neither the kernel nor a program can have iptables rules.
 pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<bool> {
-    for family in FAMILIES {
-        let own: Vec<_> = addresses.iter().filter(|address| is_for(family, address.ip())).copied().collect();
-        if own.is_empty() {
-            continue;
+    let chain = attachment.iptables_chain();
+    let own = |family| addresses.iter().filter(|ip| is_for(family, ip.ip())).copied().collect::<Vec<_>>();
+    let families: Vec<_> = FAMILIES.into_iter().filter(|family| !own(*family).is_empty()).collect();
+    if families.iter().all(|family| variant::is_nft(search_path, *family)) {
+        let chains = Chains { table: TableName::Nat, own: &chain, base: POSTROUTING };
+        let is_done = at_once::change(nft, &families, chains, |table, family, has_own| {
+            let seen = if has_own { observe(table, &chain)? } else { None };
+            Ok(additions(attachment, &own(family), family, seen))
+        })?;
+        if is_done {
+            return Ok(true);
         }
+    }
+    for family in families {
         let Some(mut table) = variant::for_new_rules(nft, &mut Asked::default(), search_path, family, TableName::Nat)?
         else {
             return Ok(false);
         };
         table.change(|table| {
-            let edits = additions(attachment, &own, family, observe(table, &attachment.iptables_chain())?);
+            let edits = additions(attachment, &own(family), family, observe(table, &chain)?);
             // Adding a rule checks its base chain. For an existing rule, check it here.
             if !edits.iter().any(|edit| matches!(edit, Edit::Append(new) if new.chain == POSTROUTING)) {
                 table.expect_base(POSTROUTING)?;

@@ -1,6 +1,7 @@
 //! A table of iptables, read and changed in the variant that this node uses: in nf_tables over netlink, or by the
 //! programs of the legacy variant.
 
+pub(crate) mod at_once;
 mod before;
 mod edit;
 mod found;

@@ -5,7 +5,7 @@ use std::sync::Once;
 
 use netops::OpError;
 use netops::error::Result;
-use netops::nft::{ExtensionKind, Family, Nft};
+use netops::nft::{ExtensionKind, Family, Nft, Wanted};
 
 use super::executable::{self, Program, Variant};
 use super::parse;
@@ -80,6 +80,15 @@ pub(crate) fn for_new_rules<'a>(
         tracing::debug!(%family, "the kernel has no iptables extensions for nf_tables, and iptables is not the legacy variant");
     }
     Ok(legacy)
+}
+
+/// Whether new rules go to nf_tables if the kernel has the extensions: iptables is not the legacy variant, and no program need be run to
+/// know that.
+pub(crate) fn is_nft(search_path: &str, family: Family) -> bool {
+    match executable::variant(search_path, names(family).save) {
+        Some(variant) => variant == Variant::Nft,
+        None => loaded(family).is_empty(),
+    }
 }
 
 /// The table as the node's programs see it, whichever variant they are; `None` if none are installed.
@@ -224,13 +233,18 @@ fn has_extensions(nft: &mut Nft, asked: &mut Asked, family: Family, name: TableN
     if let Some((.., answer)) = asked.0.iter().find(|(of, table, _)| (*of, *table) == (family, name)) {
         return Ok(*answer);
     }
+    let answer = nft.has_extensions(family, extensions(name))?;
+    asked.0.push((family, name, answer));
+    Ok(answer)
+}
+
+/// The extensions that the rules of a table need.
+pub(super) fn extensions(name: TableName) -> [Wanted<'static>; 2] {
     let second = match name {
         TableName::Filter => (ExtensionKind::Match, "conntrack", 3),
         TableName::Nat => (ExtensionKind::Target, "MASQUERADE", 0),
     };
-    let answer = nft.has_extensions(family, [(ExtensionKind::Match, "comment", 0), second])?;
-    asked.0.push((family, name, answer));
-    Ok(answer)
+    [(ExtensionKind::Match, "comment", 0), second]
 }
 
 /// Whether the kernel has the extensions that the rules of a table need: each answer is asked for once.

@@ -10,24 +10,38 @@ use super::transaction::{GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTA
 use super::wire::{RawMessage, Writer};
 use crate::error::{OpError, Result};
 
+const GENERATION: &str = "the nft ruleset's generation";
+
+/// An iptables extension: its kind, name and revision.
+pub type Wanted<'a> = (ExtensionKind, &'a str, u32);
+
+/// What [`Nft::look`] has found, of one moment as long as the generation is the same.
+#[derive(Debug)]
+pub struct Look {
+    /// The ruleset's generation, for [`super::Transaction::if_still`].
+    pub generation: u32,
+    /// The chains, in the order in which they were asked for.
+    pub chains: Vec<Option<ChainInfo>>,
+}
+
 impl Nft {
     /// The ruleset's generation, for [`super::Transaction::if_still`].
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `EPERM` and the like: nf_tables cannot be used.
     pub fn generation(&mut self) -> Result<u32> {
-        let object = "the nft ruleset's generation";
-        let found = self.get(
-            GETGEN,
-            Family::Inet,
-            &object,
-            |_| {},
-            |body| match body {
-                Body::Generation(generation) => Some(generation),
-                _ => None,
-            },
-        )?;
-        found.ok_or_else(|| OpError::errno("get", object, Errno::ENOENT).at(&*self.place))
+        let mut w = Writer::default();
+        let seq = self.write_request(&mut w, GETGEN, 0, Family::Inet, |_| {});
+        self.send_requests(w, &GENERATION)?;
+        self.receive_generation(seq)
+    }
+
+    fn receive_generation(&mut self, seq: u32) -> Result<u32> {
+        let found = self.receive_answer(seq, &GENERATION, |body| match body {
+            Body::Generation(generation) => Some(generation),
+            _ => None,
+        })?;
+        found.ok_or_else(|| OpError::errno("get", GENERATION, Errno::ENOENT).at(&*self.place))
     }
 
     /// Finds a table.
@@ -62,23 +76,54 @@ impl Nft {
     /// # Errors
     /// The first error except absence.
     pub fn find_chains<const N: usize>(&mut self, chains: [&Chain; N]) -> Result<[Option<ChainInfo>; N]> {
-        let objects = chains.map(|chain| format!("nft chain {} {}", chain.table, chain.name));
         let mut w = Writer::default();
-        let asked = chains.map(|chain| {
-            self.write_request(&mut w, GETCHAIN, 0, chain.table.family, |w| {
-                w.text(1, &chain.table.name);
-                w.text(3, &chain.name);
-            })
-        });
-        self.send_requests(w, &objects.join(", "))?;
+        let asked = chains.map(|chain| self.write_chain(&mut w, chain));
+        self.send_requests(w, &chains.map(object_of).join(", "))?;
         let mut all = [const { None }; N];
-        for ((found, object), seq) in all.iter_mut().zip(&objects).zip(asked) {
-            *found = self.receive_answer(seq, object, |body| match body {
-                Body::Chain(chain) => Some(chain),
-                _ => None,
-            })?;
+        for ((found, chain), seq) in all.iter_mut().zip(chains).zip(asked) {
+            *found = self.receive_chain(seq, chain)?;
         }
         Ok(all)
+    }
+
+    fn write_chain(&mut self, w: &mut Writer, chain: &Chain) -> u32 {
+        self.write_request(w, GETCHAIN, 0, chain.table.family, |w| {
+            w.text(1, &chain.table.name);
+            w.text(3, &chain.name);
+        })
+    }
+
+    fn receive_chain(&mut self, seq: u32, chain: &Chain) -> Result<Option<ChainInfo>> {
+        self.receive_answer(seq, &object_of(chain), |body| match body {
+            Body::Chain(chain) => Some(chain),
+            _ => None,
+        })
+    }
+
+    /// Looks for chains before a change, with one send for all; `None` if rules of one of the families cannot use all of the
+    /// extensions.
+    ///
+    /// # Errors
+    /// Any error except absence.
+    pub fn look(&mut self, families: &[Family], wanted: &[Wanted<'_>], chains: &[Chain]) -> Result<Option<Look>> {
+        let mut w = Writer::default();
+        let mut extensions = Vec::new();
+        for family in families {
+            extensions.extend(wanted.iter().map(|wanted| (self.write_extension(&mut w, *family, *wanted), *wanted)));
+        }
+        let generation = self.write_request(&mut w, GETGEN, 0, Family::Inet, |_| {});
+        let asked: Vec<_> = chains.iter().map(|chain| (self.write_chain(&mut w, chain), chain)).collect();
+        self.send_requests(w, &GENERATION)?;
+        let mut has_all = true;
+        for (seq, wanted) in extensions {
+            has_all &= self.receive_extension(seq, wanted)?;
+        }
+        if !has_all {
+            return Ok(None);
+        }
+        let generation = self.receive_generation(generation)?;
+        let chains = asked.into_iter().map(|(seq, chain)| self.receive_chain(seq, chain)).collect::<Result<_>>()?;
+        Ok(Some(Look { generation, chains }))
     }
 
     /// Finds the rule of a chain with this handle. The kernel never reuses handles.
@@ -111,40 +156,42 @@ impl Nft {
     ///
     /// # Errors
     /// As [`Nft::has_extension`].
-    pub fn has_extensions<const N: usize>(
-        &mut self,
-        family: Family,
-        wanted: [(ExtensionKind, &str, u32); N],
-    ) -> Result<bool> {
+    pub fn has_extensions<const N: usize>(&mut self, family: Family, wanted: [Wanted<'_>; N]) -> Result<bool> {
         let mut w = Writer::default();
-        let asked = wanted.map(|(kind, name, revision)| {
-            let seq = self.write_request(&mut w, GETCOMPAT, 0, family, |w| {
-                // enum nfnl_compat_attributes.
-                w.text(1, name);
-                w.be32(2, revision);
-                w.be32(3, kind as u32);
-            });
-            (seq, format!("iptables extension {name} rev {revision}"))
-        });
+        let asked = wanted.map(|wanted| (self.write_extension(&mut w, family, wanted), wanted));
         self.send_requests(w, &"iptables extensions")?;
         let mut has_all = true;
-        for (seq, object) in asked {
-            let found = self.receive_answer(seq, &object, |body| match body {
-                Body::Other(GETCOMPAT) => Some(()),
-                _ => None,
-            });
-            has_all &= match found {
-                Ok(found) => found.is_some(),
-                // ENOENT and the like: the kernel has no such subsystem, or the revision is too new.
-                Err(error)
-                    if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT)) =>
-                {
-                    false
-                }
-                Err(error) => return Err(error),
-            };
+        for (seq, wanted) in asked {
+            has_all &= self.receive_extension(seq, wanted)?;
         }
         Ok(has_all)
+    }
+
+    fn write_extension(&mut self, w: &mut Writer, family: Family, (kind, name, revision): Wanted<'_>) -> u32 {
+        self.write_request(w, GETCOMPAT, 0, family, |w| {
+            // enum nfnl_compat_attributes.
+            w.text(1, name);
+            w.be32(2, revision);
+            w.be32(3, kind as u32);
+        })
+    }
+
+    fn receive_extension(&mut self, seq: u32, (_, name, revision): Wanted<'_>) -> Result<bool> {
+        let object = format_args!("iptables extension {name} rev {revision}");
+        let found = self.receive_answer(seq, &object, |body| match body {
+            Body::Other(GETCOMPAT) => Some(()),
+            _ => None,
+        });
+        match found {
+            Ok(found) => Ok(found.is_some()),
+            // ENOENT and the like: the kernel has no such subsystem, or the revision is too new.
+            Err(error)
+                if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT)) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Finds the element of `set` with the key of `element`.
@@ -266,4 +313,8 @@ impl Nft {
             _ => None,
         })
     }
+}
+
+fn object_of(chain: &Chain) -> String {
+    format!("nft chain {} {}", chain.table, chain.name)
 }

@@ -1,0 +1,83 @@
+//! One change for the tables of several families: one look and one transaction for all of them.
+
+use std::time::Instant;
+
+use netops::error::{Cause, Result};
+use netops::nft::{Chain, ChainInfo, Change, Family, Nft, Transaction};
+use netops::{Errno, OpError};
+
+use super::edit::nft_changes;
+use super::{DEADLINE, Edit, Table, TableName, World};
+use crate::iptables::variant;
+use crate::{base, race};
+
+/// The chains that a change is about, in each family's table.
+#[derive(Clone, Copy)]
+pub(crate) struct Chains<'a> {
+    pub(crate) table: TableName,
+    /// A chain of the caller's own.
+    pub(crate) own: &'a str,
+    /// The built-in chain with rules that jump there.
+    pub(crate) base: &'a str,
+}
+
+impl Chains<'_> {
+    fn of(self, family: Family) -> [Chain; 2] {
+        let table = netops::nft::Table::new(family, self.table.as_str());
+        [
+            table.chain(self.own.to_owned()),
+            Chain { base: self.table.built_in(self.base), ..table.chain(self.base.to_owned()) },
+        ]
+    }
+}
+
+/// Changes the tables of these families in nf_tables, as [`Table::change`] does one: all edits or none. `edits` gets each family's
+/// table and whether it has the own chain, and appends to no base chain but the one named. `false`: the kernel lacks
+/// extensions, and nothing was changed.
+///
+/// # Errors
+/// As [`Table::change`].
+pub(crate) fn change(
+    nft: &mut Nft,
+    families: &[Family],
+    chains: Chains<'_>,
+    mut edits: impl FnMut(&mut Table<'_>, Family, bool) -> Result<Vec<Edit>>,
+) -> Result<bool> {
+    let _turn = race::queue();
+    let start = Instant::now();
+    let places: Vec<_> = families.iter().flat_map(|family| chains.of(*family)).collect();
+    loop {
+        let Some(look) = nft.look(families, &variant::extensions(chains.table), &places)? else { return Ok(false) };
+        let mut changes = Vec::new();
+        let found = look.chains.chunks(2).zip(places.chunks(2));
+        for (family, (found, places)) in families.iter().zip(found) {
+            let ([own, base], [_, place]) = (found, places) else { continue };
+            base::expect(place, base.as_ref())?;
+            let edits = edits(&mut Table::new(chains.table, *family, World::Netlink(nft)), *family, own.is_some())?;
+            changes.extend(missing(nft, place, [own, base], &edits)?);
+            let dialect = super::Dialect::Iptables(chains.table);
+            for edit in edits {
+                changes.extend(nft_changes(&place.table, dialect, edit)?);
+            }
+        }
+        match nft.commit(&Transaction::new(changes).if_still(look.generation)) {
+            Err(error) if error.os_errno() == Some(Errno::ERESTART) => {
+                if start.elapsed() > DEADLINE {
+                    let object = format!("iptables' tables {}, which others keep changing", chains.table.as_str());
+                    return Err(OpError::new("change", object, Cause::Timeout(DEADLINE)));
+                }
+            }
+            done => return done.map(|()| true),
+        }
+    }
+}
+
+/// The base chain, and the table, if they are missing and edits need them.
+fn missing(nft: &mut Nft, place: &Chain, found: [&Option<ChainInfo>; 2], edits: &[Edit]) -> Result<Vec<Change>> {
+    let [own, base] = found;
+    let is_for_base = |edit: &Edit| matches!(edit, Edit::Append(new) if new.chain == place.name);
+    let chain = (base.is_none() && edits.iter().any(is_for_base)).then(|| Change::EnsureChain(place.clone()));
+    let has_table = own.is_some() || base.is_some() || edits.is_empty() || nft.find_table(&place.table)?.is_some();
+    let table = (!has_table).then(|| Change::EnsureTable(place.table.clone()));
+    Ok(table.into_iter().chain(chain).collect())
+}
