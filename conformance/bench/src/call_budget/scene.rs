@@ -64,7 +64,7 @@ const LIFE: &[Verb] = &[Verb::Add, Verb::Check, Verb::Del];
 #[must_use]
 pub fn scenes() -> Vec<Scene> {
     let v4 = || json!({"type": "host-local", "subnet": "10.88.0.0/16"});
-    let dual = json!({"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/16"}], [{"subnet": "fd00:88::/64"}]]});
+    let dual = || json!({"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/16"}], [{"subnet": "fd00:88::/64"}]]});
     let bridge = |ip_masq: bool, ipam: Value| {
         json!({"cniVersion": "1.0.0", "name": NETWORK, "type": "bridge", "bridge": "cni0", "isDefaultGateway": true,
             "ipMasq": ip_masq, "ipam": ipam})
@@ -79,7 +79,8 @@ pub fn scenes() -> Vec<Scene> {
         scene("host-local", plugin("host-local"), LIFE),
         scene("bridge", bridge(false, v4()), LIFE),
         scene("bridge-masq", bridge(true, v4()), LIFE),
-        scene("bridge-dual", bridge(false, dual), LIFE),
+        scene("bridge-dual", bridge(false, dual()), LIFE),
+        scene("bridge-masq-dual", bridge(true, dual()), LIFE),
         scene("ptp", plugin("ptp"), LIFE),
         scene("macvlan", macvlan, LIFE),
         // A noop answers `{}`: CHECK has nothing to compare with.

@@ -57,8 +57,7 @@ pub(crate) fn for_new_rules<'a>(
     family: Family,
     name: TableName,
 ) -> Result<Option<Table<'a>>> {
-    let Names { save, .. } = names(family);
-    let variant = executable::variant(search_path, save);
+    let variant = asked.variant(search_path, family);
     let legacy = match variant {
         Some(Variant::Nft) => None,
         Some(Variant::Legacy) => legacy_by_name(search_path, family, name)?,
@@ -230,11 +229,11 @@ fn has_rules(text: &str) -> bool {
 
 /// Whether the kernel has the iptables extensions that our rules need, for nf_tables.
 fn has_extensions(nft: &mut Nft, asked: &mut Asked, family: Family, name: TableName) -> Result<bool> {
-    if let Some((.., answer)) = asked.0.iter().find(|(of, table, _)| (*of, *table) == (family, name)) {
+    if let Some((.., answer)) = asked.answers.iter().find(|(of, table, _)| (*of, *table) == (family, name)) {
         return Ok(*answer);
     }
     let answer = nft.has_extensions(family, extensions(name))?;
-    asked.0.push((family, name, answer));
+    asked.answers.push((family, name, answer));
     Ok(answer)
 }
 
@@ -247,9 +246,25 @@ pub(super) fn extensions(name: TableName) -> [Wanted<'static>; 2] {
     [(ExtensionKind::Match, "comment", 0), second]
 }
 
-/// Whether the kernel has the extensions that the rules of a table need: each answer is asked for once.
+/// What decides between the variants: each answer is asked for once.
 #[derive(Debug, Default)]
-pub(crate) struct Asked(Vec<(Family, TableName, bool)>);
+pub(crate) struct Asked {
+    /// Whether the kernel has the extensions that the rules of a table need.
+    answers: Vec<(Family, TableName, bool)>,
+    variants: Vec<(Family, Option<Variant>)>,
+}
+
+impl Asked {
+    /// The variant of a family's programs, as [`executable::variant`].
+    fn variant(&mut self, search_path: &str, family: Family) -> Option<Variant> {
+        if let Some((_, variant)) = self.variants.iter().find(|(of, _)| *of == family) {
+            return *variant;
+        }
+        let variant = executable::variant(search_path, names(family).save);
+        self.variants.push((family, variant));
+        variant
+    }
+}
 
 /// The error if [`for_new_rules`] found no table.
 pub(crate) fn none(family: Family) -> OpError {

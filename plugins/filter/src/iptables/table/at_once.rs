@@ -81,3 +81,41 @@ fn missing(nft: &mut Nft, place: &Chain, found: [&Option<ChainInfo>; 2], edits: 
     let table = (!has_table).then(|| Change::EnsureTable(place.table.clone()));
     Ok(table.into_iter().chain(chain).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
+    fn both_families_change_together_and_after_a_new_look_if_the_ruleset_changed() {
+        let test = || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            let mut nft = Nft::open("the host").unwrap();
+            let chains = Chains { table: TableName::Nat, own: "CNI-own", base: "POSTROUTING" };
+            let families = [Family::Ip, Family::Ip6];
+            let mut looks = Vec::new();
+            let is_done = change(&mut nft, &families, chains, |_, family, has_own| {
+                looks.push((family, has_own));
+                if looks.len() == 2 {
+                    let others = netops::nft::Table::new(Family::Inet, "another");
+                    let others = Transaction::new(vec![Change::EnsureTable(others)]);
+                    Nft::open("the host").unwrap().commit(&others).unwrap();
+                }
+                Ok(vec![Edit::CreateChain("CNI-own".to_owned())])
+            });
+            if !is_done.unwrap() {
+                return testns::skip("both_families_change_together", "the kernel has no nft_compat");
+            }
+            assert_eq!(
+                looks,
+                [families.map(|family| (family, false)), families.map(|family| (family, false))].concat()
+            );
+            let owns = families.map(|family| chains.of(family)).map(|[own, _]| nft.find_chain(&own).unwrap().is_some());
+            assert_eq!(owns, [true, true]);
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
+}
