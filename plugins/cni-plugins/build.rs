@@ -18,7 +18,9 @@ fn main() {
     release();
     // All linkers of Linux know the option, and gcc passes it in most distributions' builds.
     link("--build-id=sha1");
-    println!("cargo::rerun-if-changed=../cni-plugins/functions");
+    for file in ["functions", "lld", "plain-names"] {
+        println!("cargo::rerun-if-changed=../cni-plugins/{file}");
+    }
 }
 
 /// Gives the linker an option: directly, where it is named in `.cargo/config.toml`, or through the C compiler.
