@@ -1,9 +1,10 @@
 //! A call of a plugin: the variables, stdin, and the other plugins in this executable.
 
+use crate::delegate::{self, Delegate};
 use crate::env::Environment;
 use crate::netns::NetnsPath;
 use crate::plugin::Entry;
-use cni_spec::{CniError, Code, Command, json};
+use cni_spec::{AddResult, CniArgs, CniError, Code, Command, NetConf, json};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -109,6 +110,58 @@ impl Call {
         }
         Ok(kept.get().map(Rc::clone).unwrap_or_default())
     }
+
+    /// `PATH`, for plugins that run programs of the node.
+    #[must_use]
+    pub fn search_path(&self) -> &str {
+        &self.env.search_path
+    }
+
+    /// The network's address plugin, if it has one. `conf` is of this call.
+    #[must_use]
+    pub fn ipam<'a>(&'a self, conf: &'a NetConf) -> Option<Delegate<'a>> {
+        Some(Delegate::new(self, conf.ipam.as_ref()?, conf.cni_version))
+    }
+
+    /// Calls the address plugin to release its addresses, if the network has one. `conf` is of this DEL.
+    ///
+    /// Where no folder has that plugin, its ADD has given no address either, as far as prevResult does not say otherwise: a
+    /// misspelt `ipam.type` is then no reason to fail for ever.
+    ///
+    /// # Errors
+    /// The address plugin's own. Code 108: it is not installed, and prevResult has addresses, or a config of that version has
+    /// no prevResult. Code 7: prevResult has addresses, and `ipam` does not name their plugin, so they stay
+    /// reserved until DEL is called with a corrected config.
+    pub async fn release(&self, conf: &NetConf) -> Result<(), CniError> {
+        if let Some(ipam) = self.ipam(conf) {
+            if ipam.is_missing() && has_no_addresses(conf) {
+                tracing::warn!(network = %conf.name, "no address is released: plugin {} is not installed", ipam.name());
+                return Ok(());
+            }
+            return ipam.del().await;
+        }
+        let usable = |plugin: Option<_>| plugin.map_or(Ok(()), |plugin| delegate::check(self, &plugin));
+        match conf.object().ipam_type().and_then(usable) {
+            Err(error) if conf.find_prev_result().is_some_and(|prev| !prev.ips.is_empty()) => {
+                Err(error.detail("The addresses of prevResult stay taken: mend the key, and call DEL again."))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Parses `CNI_ARGS`. Plugins that do not use it do not call this, and so accept anything in it.
+    ///
+    /// # Errors
+    /// Code 4 if it is malformed.
+    pub fn parse_args(&self) -> Result<CniArgs, CniError> {
+        CniArgs::parse(&self.env.args)
+    }
+}
+
+/// Whether the ADD that this DEL undoes has ended without addresses, or without a result.
+fn has_no_addresses(conf: &NetConf) -> bool {
+    let has = |prev: Option<AddResult>| prev.is_some_and(|prev| !prev.ips.is_empty());
+    conf.cni_version.has_check() && conf.prev_result().is_ok_and(|prev| !has(prev))
 }
 
 fn read_one_value(from: BorrowedFd<'_>) -> Vec<u8> {

@@ -8,7 +8,6 @@ use crate::build_id;
 use crate::call::Call;
 use crate::plugin::{self, Entry};
 use crate::record::Timer;
-use crate::request::Raw;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
 use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, Repaired, SpecVersion, collection, json};
 use std::cell::OnceCell;
@@ -21,7 +20,7 @@ pub const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Another plugin, called with this call's own parameters.
 pub struct Delegate<'a> {
-    raw: &'a Raw,
+    call: &'a Call,
     plugin: &'a PluginType,
     version: SpecVersion,
     found: OnceCell<Found>,
@@ -60,8 +59,8 @@ pub(crate) fn check(call: &Call, plugin: &PluginType) -> Result<(), CniError> {
 }
 
 impl<'a> Delegate<'a> {
-    pub(crate) fn new(raw: &'a Raw, plugin: &'a PluginType, version: SpecVersion) -> Self {
-        Self { raw, plugin, version, found: OnceCell::new() }
+    pub(crate) fn new(call: &'a Call, plugin: &'a PluginType, version: SpecVersion) -> Self {
+        Self { call, plugin, version, found: OnceCell::new() }
     }
 
     /// The plugin's file name.
@@ -107,7 +106,7 @@ impl<'a> Delegate<'a> {
     /// whichever make or build its file is of.
     #[must_use]
     pub fn releases_by_link(&self) -> bool {
-        plugin::find(self.raw.call.entries, self.plugin.as_str()).is_some_and(|entry| entry.needs_link)
+        plugin::find(self.call.entries, self.plugin.as_str()).is_some_and(|entry| entry.needs_link)
     }
 
     /// ADD. The caller must call [`Delegate::del`] if it or anything after it fails (SPEC 4).
@@ -161,7 +160,7 @@ impl<'a> Delegate<'a> {
     /// # Errors
     /// As [`Delegate::add`].
     pub async fn gc_but(&self, valid: &[Attachment]) -> Result<(), CniError> {
-        let stdin = collection::with_valid_attachments(&self.raw.stdin, valid)?;
+        let stdin = collection::with_valid_attachments(&self.call.read_stdin()?, valid)?;
         self.call_with(Command::Gc, Rc::from(stdin)).await.map(drop)
     }
 
@@ -174,16 +173,15 @@ impl<'a> Delegate<'a> {
     }
 
     async fn call(&self, command: Command) -> Result<Vec<u8>, CniError> {
-        self.call_with(command, Rc::clone(&self.raw.stdin)).await
+        self.call_with(command, self.call.read_stdin()?).await
     }
 
     async fn call_with(&self, command: Command, stdin: Rc<[u8]>) -> Result<Vec<u8>, CniError> {
-        let call = &self.raw.call;
         let Found { executable, entry } = self.find()?;
         let timer = Timer::start();
         let output = match entry {
             Some(entry) => {
-                let reply = (entry.handler)(&call.for_delegate(command, stdin)).await;
+                let reply = entry.answer(&self.call.for_delegate(command, stdin)).await;
                 Output { exit: Exit::Code(i32::from(reply.exit)), stdout: reply.stdout, stderr: String::new() }
             }
             None => self.run(command, executable, &stdin).await?,
@@ -197,8 +195,8 @@ impl<'a> Delegate<'a> {
         if let Some(found) = self.found.get() {
             return Ok(found);
         }
-        let executable = self.raw.call.env.plugin_path().find_executable(self.plugin)?;
-        let entry = plugin::find(self.raw.call.entries, self.plugin.as_str()).filter(|entry| !entry.delegates);
+        let executable = self.call.env.plugin_path().find_executable(self.plugin)?;
+        let entry = plugin::find(self.call.entries, self.plugin.as_str()).filter(|entry| !entry.delegates);
         let entry = entry.filter(|_| build_id::is_in(&executable));
         Ok(self.found.get_or_init(|| Found { executable, entry }))
     }
@@ -212,7 +210,7 @@ impl<'a> Delegate<'a> {
     }
 
     async fn run(&self, command: Command, executable: &Path, stdin: &[u8]) -> Result<Output, CniError> {
-        let env = self.raw.call.env.call_env();
+        let env = self.call.env.call_env();
         exec::run(exec::Call {
             executable,
             command,

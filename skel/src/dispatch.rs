@@ -2,37 +2,50 @@
 
 use crate::call::Call;
 use crate::delegate;
-use crate::erased::{Attach, Detach, Erased};
 use crate::event_loop;
 use crate::netns::NetnsPath;
-use crate::plugin::Plugin;
+use crate::plugin::{Attach, Detach, Entry, Serve, Work};
 use crate::record;
 use crate::reply::Reply;
-use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, Raw, StatusRequest};
+use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 use crate::take_back;
 use cni_spec::{
-    Attachment, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, PluginType, SpecVersion, conf,
-    json, version,
+    Attachment, CniError, Code, Command, ConfObject, ContainerId, FromConf, IfName, NetConf, PluginType, SpecVersion,
+    conf, json, version,
 };
 use serde_json::Value;
-use std::pin::Pin;
 use std::rc::Rc;
 
-/// Answers one call of a plugin.
-pub(crate) fn dispatch<'a>(plugin: &'static dyn Erased, call: &'a Call) -> Pin<Box<dyn Future<Output = Reply> + 'a>> {
-    Box::pin(async move {
-        event_loop::as_needed(plugin.event_loop()).await;
-        answer(plugin, call).await
-    })
+impl Entry {
+    /// Answers one call of the plugin.
+    #[must_use]
+    pub fn answer<'a>(&'a self, call: &'a Call) -> Work<'a, Reply> {
+        Box::pin(async move {
+            let (attach, detach) = match self.serve {
+                Serve::Call(answer) => return answer(call),
+                Serve::Verbs { attach, detach } => (attach, detach),
+            };
+            event_loop::as_needed(self.event_loop).await;
+            answer(Served { entry: self, attach, detach }, call).await
+        })
+    }
 }
 
-async fn answer(plugin: &dyn Erased, call: &Call) -> Reply {
+/// A plugin whose calls are checked before it sees them.
+#[derive(Clone, Copy)]
+struct Served<'a> {
+    entry: &'a Entry,
+    attach: fn(&ConfObject) -> Result<Box<dyn Attach>, CniError>,
+    detach: fn(&ConfObject) -> Box<dyn Detach>,
+}
+
+async fn answer(plugin: Served<'_>, call: &Call) -> Reply {
     let command = call.env.find_command();
     if let Err(error) = call.env.check(command) {
         return Reply::failure(&error, SpecVersion::LATEST);
     }
     if command == Some(Command::Version) {
-        return Reply::success(version_text(plugin.versions(), &call.read_version_input()));
+        return Reply::success(version_text(plugin.entry.versions, &call.read_version_input()));
     }
     let stdin = match call.read_stdin() {
         Ok(stdin) => stdin,
@@ -43,8 +56,7 @@ async fn answer(plugin: &dyn Erased, call: &Call) -> Reply {
             record::begin_for(json::member(object.value(), "log").and_then(Value::as_str));
             let object = Rc::new(object);
             let version = SpecVersion::find(object.version_text()).unwrap_or(SpecVersion::LATEST);
-            let raw = Raw { call: call.clone(), stdin };
-            let outcome = run_verb(plugin, command, raw, &object).await;
+            let outcome = run_verb(plugin, command, call.clone(), &object).await;
             outcome.unwrap_or_else(|error| Reply::failure(&error, version))
         }
         Err(error) => {
@@ -63,92 +75,91 @@ pub(crate) fn version_text(versions: &[SpecVersion], input: &[u8]) -> String {
 }
 
 async fn run_verb(
-    plugin: &dyn Erased,
+    plugin: Served<'_>,
     command: Option<Command>,
-    mut raw: Raw,
+    mut raw: Call,
     object: &Rc<ConfObject>,
 ) -> Result<Reply, CniError> {
     let unknown = |text: &str| CniError::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {text}"));
     let Some(command) = command else {
-        return Err(unknown(&raw.call.env.command));
+        return Err(unknown(&raw.env.command));
     };
     let repair = if command == Command::Check { object.repair()? } else { None };
     // A repair is ours, and so for versions without CHECK, too.
     let gated = if repair.is_some() { Command::Add } else { command };
-    let cni_version = gate_version(gated, object.version_text(), plugin.versions())?;
-    let netns = open_netns(command, &mut raw.call)?;
+    let cni_version = gate_version(gated, object.version_text(), plugin.entry.versions)?;
+    let netns = open_netns(command, &mut raw)?;
     let silent = |()| Reply::default();
     match command {
         Command::Add => {
-            let PluginConf { net, own } = checked(plugin, &raw, object, cni_version)?;
+            let (conf, keys) = checked(plugin, &raw, object, cni_version)?;
             let attachment = attachment(&raw, object)?;
             let netns = netns.ok_or_else(missing_netns)?;
-            let request = AddRequest { attachment, netns, conf: PluginConf { net, own: () }, raw };
-            add(plugin, own, request, object).await
+            let request = AddRequest { attachment, netns, conf, raw };
+            add(plugin, &*keys, request, object).await
         }
         Command::Del => {
-            let PluginConf { net, own } = for_removal(plugin, &raw, object, cni_version);
+            let (conf, keys) = for_removal(plugin, &raw, object, cni_version);
             let attachment = attachment(&raw, object)?;
-            let request = DelRequest { attachment, netns, conf: PluginConf { net, own: () }, raw };
-            own.del(request).await.map(silent)
+            let request = DelRequest { attachment, netns, conf, raw };
+            keys.del(&request).await.map(silent)
         }
         Command::Check => {
-            let PluginConf { net, own } = checked(plugin, &raw, object, cni_version)?;
+            let (conf, keys) = checked(plugin, &raw, object, cni_version)?;
             let attachment = attachment(&raw, object)?;
             let netns = netns.ok_or_else(missing_netns)?;
-            let request = CheckRequest { attachment, netns, conf: PluginConf { net, own: () }, raw };
+            let request = CheckRequest { attachment, netns, conf, raw };
             match repair {
-                None => own.check(request).await.map(silent),
-                Some(how) => own.repair(request, how).await.map(|report| Reply::success(report.to_json())),
+                None => keys.check(&request).await.map(silent),
+                Some(how) => keys.repair(&request, how).await.map(|report| Reply::success(report.to_json())),
             }
         }
         Command::Gc => {
-            let PluginConf { net, own } = for_removal(plugin, &raw, object, cni_version);
+            let (conf, keys) = for_removal(plugin, &raw, object, cni_version);
             let Some(valid) = object.valid_attachments()? else {
                 // The reference's plugins do nothing either.
                 let network = object.name();
-                tracing::warn!(plugin = plugin.name(), %network, "GC has no list of valid attachments: nothing is removed");
+                tracing::warn!(plugin = plugin.entry.name, %network, "GC has no list of valid attachments: nothing is removed");
                 return Ok(Reply::default());
             };
             let seen = object.seen_attachments()?;
-            own.gc(GcRequest { valid, seen, conf: PluginConf { net, own: () }, raw }).await.map(silent)
+            keys.gc(&GcRequest { valid, seen, conf, raw }).await.map(silent)
         }
         Command::Status => {
-            let PluginConf { net, own } = checked(plugin, &raw, object, cni_version)?;
-            own.status(StatusRequest { conf: PluginConf { net, own: () }, raw }).await.map(silent)
+            let (conf, keys) = checked(plugin, &raw, object, cni_version)?;
+            keys.status(&StatusRequest { conf, raw }).await.map(silent)
         }
-        Command::Version => Ok(Reply::success(version_text(plugin.versions(), &[]))), // answered before
+        Command::Version => Ok(Reply::success(version_text(plugin.entry.versions, &[]))), // answered before
         other => Err(unknown(other.as_str())),
     }
 }
 
-/// The request that ADD of a plugin gets by this call, after the same checks: for programs that show what ADD would do.
+/// The request that ADD of a plugin gets by this call, and its keys, after the same checks: for programs that show what ADD
+/// would do.
 ///
 /// # Errors
 /// The errors with which ADD refuses the call.
-pub fn add_request<P: Plugin>(call: &Call) -> Result<AddRequest<P::Conf>, CniError> {
+pub fn add_request<C: FromConf>(plugin: &Entry, call: &Call) -> Result<(AddRequest, C), CniError> {
     call.env.check(Some(Command::Add))?;
-    let stdin = call.read_stdin()?;
-    let object = Rc::new(ConfObject::parse(&stdin)?);
-    let mut raw = Raw { call: call.clone(), stdin };
-    let version = gate_version(Command::Add, object.version_text(), P::VERSIONS)?;
-    let netns = open_netns(Command::Add, &mut raw.call)?;
-    let mut conf = PluginConf::<P::Conf>::checked(&object, version)?;
-    conf.net.ipam = conf.net.ipam.filter(|_| P::DELEGATES);
-    conf.ipam.as_ref().map_or(Ok(()), |ipam| delegate::check(&raw.call, ipam))?;
+    let object = Rc::new(ConfObject::parse(&call.read_stdin()?)?);
+    let mut raw = call.clone();
+    let version = gate_version(Command::Add, object.version_text(), plugin.versions)?;
+    let netns = open_netns(Command::Add, &mut raw)?;
+    let (mut conf, keys) = NetConf::checked(&object, version, C::from_conf)?;
+    conf.ipam = conf.ipam.filter(|_| plugin.delegates);
+    conf.ipam.as_ref().map_or(Ok(()), |ipam| delegate::check(&raw, ipam))?;
     let attachment = attachment(&raw, &object)?;
-    Ok(AddRequest { attachment, netns: netns.ok_or_else(missing_netns)?, conf, raw })
+    Ok((AddRequest { attachment, netns: netns.ok_or_else(missing_netns)?, conf, raw }, keys))
 }
 
 /// ADD, and DEL after it if the config's version cannot express the result.
 async fn add(
-    plugin: &dyn Erased,
-    own: Box<dyn Attach>,
-    request: AddRequest<()>,
+    plugin: Served<'_>,
+    keys: &dyn Attach,
+    request: AddRequest,
     object: &Rc<ConfObject>,
 ) -> Result<Reply, CniError> {
-    let (result, request) = own.add(request).await;
-    let (result, cni_version) = (result?, request.conf.cni_version);
+    let (result, cni_version) = (keys.add(&request).await?, request.conf.cni_version);
     let error = match result.to_json(cni_version) {
         Ok(text) => return Ok(Reply::success(text)),
         Err(error) => error,
@@ -160,16 +171,16 @@ async fn add(
         });
     }
     let AddRequest { attachment, netns, conf: _, raw } = request;
-    let PluginConf { net, own } = for_removal(plugin, &raw, object, cni_version);
-    let conf = PluginConf { net: net.after(result), own: () };
-    match own.del(DelRequest { attachment, netns: Some(netns), conf, raw }).await {
+    let (conf, keys) = for_removal(plugin, &raw, object, cni_version);
+    let conf = conf.after(result);
+    match keys.del(&DelRequest { attachment, netns: Some(netns), conf, raw }).await {
         Ok(()) => Err(error.detail("What ADD had made was removed again.")),
         Err(left) => Err(error.detail(format!("What ADD had made could not all be removed: {left}."))),
     }
 }
 
-fn attachment(raw: &Raw, object: &ConfObject) -> Result<Attachment, CniError> {
-    let (container_id, ifname) = (&raw.call.env.container_id, &raw.call.env.ifname);
+fn attachment(raw: &Call, object: &ConfObject) -> Result<Attachment, CniError> {
+    let (container_id, ifname) = (&raw.env.container_id, &raw.env.ifname);
     Ok(Attachment {
         network: object.name().clone(),
         container_id: ContainerId::parse(container_id)?,
@@ -182,41 +193,43 @@ fn missing_netns() -> CniError {
 }
 
 fn checked(
-    plugin: &dyn Erased,
-    raw: &Raw,
+    plugin: Served<'_>,
+    raw: &Call,
     object: &Rc<ConfObject>,
     version: SpecVersion,
-) -> Result<PluginConf<Box<dyn Attach>>, CniError> {
-    let mut conf = named(plugin, plugin.checked(object, version)?);
-    conf.net.ipam = conf.net.ipam.filter(|_| plugin.delegates());
-    conf.ipam.as_ref().map_or(Ok(()), |ipam| delegate::check(&raw.call, ipam))?;
+) -> Result<(NetConf, Box<dyn Attach>), CniError> {
+    let (conf, keys) = NetConf::checked(object, version, plugin.attach)?;
+    let mut conf = named(plugin, conf);
+    conf.ipam = conf.ipam.filter(|_| plugin.entry.delegates);
+    conf.ipam.as_ref().map_or(Ok(()), |ipam| delegate::check(raw, ipam))?;
     for misspelt in object.misspelt() {
-        tracing::warn!(plugin = plugin.name(), network = %object.name(), "{misspelt}");
+        tracing::warn!(plugin = plugin.entry.name, network = %object.name(), "{misspelt}");
     }
-    Ok(conf)
+    Ok((conf, keys))
 }
 
 /// With the plugin's own name where a caller that needs no `type` has left it out, for error texts.
-fn named<T>(plugin: &dyn Erased, mut conf: PluginConf<T>) -> PluginConf<T> {
-    if conf.net.plugin_type.is_empty() {
-        plugin.name().clone_into(&mut conf.net.plugin_type);
+fn named(plugin: Served<'_>, mut conf: NetConf) -> NetConf {
+    if conf.plugin_type.is_empty() {
+        plugin.entry.name.clone_into(&mut conf.plugin_type);
     }
     conf
 }
 
 fn for_removal(
-    plugin: &dyn Erased,
-    raw: &Raw,
+    plugin: Served<'_>,
+    raw: &Call,
     object: &Rc<ConfObject>,
     version: SpecVersion,
-) -> PluginConf<Box<dyn Detach>> {
-    let mut conf = named(plugin, plugin.for_removal(object, version));
-    let is_usable = |ipam: &PluginType| object.unless_unread(delegate::check(&raw.call, ipam)).is_some();
-    conf.net.ipam = conf.net.ipam.filter(|ipam| plugin.delegates() && is_usable(ipam));
+) -> (NetConf, Box<dyn Detach>) {
+    let (conf, keys) = NetConf::for_removal(object, version, plugin.detach);
+    let mut conf = named(plugin, conf);
+    let is_usable = |ipam: &PluginType| object.unless_unread(delegate::check(raw, ipam)).is_some();
+    conf.ipam = conf.ipam.filter(|ipam| plugin.entry.delegates && is_usable(ipam));
     for sentence in object.unread() {
-        tracing::warn!(plugin = plugin.name(), network = %object.name(), "{sentence}; going on without it");
+        tracing::warn!(plugin = plugin.entry.name, network = %object.name(), "{sentence}; going on without it");
     }
-    conf
+    (conf, keys)
 }
 
 /// The version gate: the config's version must be one of the plugin's, and the version must have the verb.

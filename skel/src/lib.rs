@@ -4,7 +4,7 @@
 //!
 //! ```no_run
 //! use cni_spec::{AddResult, CniError};
-//! use skel::{AddRequest, CheckRequest, DelRequest, Plugin};
+//! use skel::{AddRequest, CheckRequest, DelRequest, Entry, Plugin};
 //!
 //! struct Passthrough;
 //!
@@ -12,16 +12,16 @@
 //!     const NAME: &'static str = "passthrough";
 //!     type Conf = ();
 //!     type Removal = ();
-//!     async fn add(request: &AddRequest<()>) -> Result<AddResult, CniError> {
+//!     async fn add(request: &AddRequest, _: &()) -> Result<AddResult, CniError> {
 //!         tokio::time::sleep(std::time::Duration::from_millis(1)).await; // a verb may use all of tokio
 //!         Ok(request.conf.prev_result()?.unwrap_or_default())
 //!     }
-//!     async fn del(_: &DelRequest<()>) -> Result<(), CniError> { Ok(()) }
-//!     async fn check(_: &CheckRequest<()>) -> Result<(), CniError> { Ok(()) }
+//!     async fn del(_: &DelRequest, _: &()) -> Result<(), CniError> { Ok(()) }
+//!     async fn check(_: &CheckRequest, _: &()) -> Result<(), CniError> { Ok(()) }
 //! }
 //!
 //! fn main() -> std::process::ExitCode {
-//!     skel::main::<Passthrough>(env!("CARGO_PKG_VERSION"))
+//!     skel::main(const { &Entry::of::<Passthrough>() }, env!("CARGO_PKG_VERSION"))
 //! }
 //! ```
 //!
@@ -32,7 +32,6 @@ pub mod call;
 pub mod delegate;
 mod dispatch;
 pub mod env;
-mod erased;
 pub mod event_loop;
 pub mod interrupt;
 mod log;
@@ -56,7 +55,7 @@ pub use event_loop::EventLoop;
 pub use interrupt::interrupted;
 pub use log::start_at as log_at;
 pub use netns::NetnsPath;
-pub use plugin::{Entry, Plugin};
+pub use plugin::{Attach, Detach, Entry, Plugin, Serve, Work};
 pub use preview::{Preview, Shown};
 pub use record::Timer;
 pub use reply::Reply;

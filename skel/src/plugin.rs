@@ -1,14 +1,12 @@
 //! A plugin: five verbs on one config; and the list of an executable's plugins.
 
 use crate::call::Call;
-use crate::dispatch::dispatch;
-use crate::erased::Of;
+use crate::dispatch::add_request;
 use crate::event_loop::EventLoop;
 use crate::preview::Preview;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
-use cni_spec::{AddResult, CniError, FromAnyConf, FromConf, Repair, Repaired, SpecVersion};
-use std::marker::PhantomData;
+use cni_spec::{AddResult, CniError, ConfObject, FromAnyConf, FromConf, Repair, Repaired, SpecVersion};
 use std::pin::Pin;
 
 /// A plugin. Its verbs run on the process's single-threaded event loop, one verb per process, and may use all of tokio;
@@ -41,20 +39,20 @@ pub trait Plugin: 'static {
     ///
     /// # Errors
     /// The error that stopped ADD. All changes were rolled back; `details` lists any that could not be.
-    fn add(request: &AddRequest<Self::Conf>) -> impl Future<Output = Result<AddResult, CniError>>;
+    fn add(request: &AddRequest, keys: &Self::Conf) -> impl Future<Output = Result<AddResult, CniError>>;
 
     /// Removes the attachment, as far as it exists. It can be repeated, and continues after errors.
     ///
     /// # Errors
     /// All objects that could not be removed, in one error. An object that is gone already is no error.
-    fn del(request: &DelRequest<Self::Removal>) -> impl Future<Output = Result<(), CniError>>;
+    fn del(request: &DelRequest, keys: &Self::Removal) -> impl Future<Output = Result<(), CniError>>;
 
     /// What ADD would do, for `cnitool plan` ([`crate::question`]). Changes nothing; the namespace is open, but what plugins before
     /// this one make is not there yet: it is in prevResult only. The default says nothing.
     ///
     /// # Errors
     /// The errors that ADD would report before it changes anything.
-    fn preview(_request: &AddRequest<Self::Conf>) -> Result<Option<Preview>, CniError> {
+    fn preview(_request: &AddRequest, _keys: &Self::Conf) -> Result<Option<Preview>, CniError> {
         Ok(None)
     }
 
@@ -62,7 +60,7 @@ pub trait Plugin: 'static {
     ///
     /// # Errors
     /// The differences: code and message of the first, the others in its details.
-    fn check(request: &CheckRequest<Self::Conf>) -> impl Future<Output = Result<(), CniError>>;
+    fn check(request: &CheckRequest, keys: &Self::Conf) -> impl Future<Output = Result<(), CniError>>;
 
     /// Reports all differences between the node and what ADD made, and writes what is missing on the node anew, if it is asked
     /// to: an extension of CHECK ([`cni_spec::repair`]). Changes nothing that is right, and nothing in the container. The
@@ -70,9 +68,13 @@ pub trait Plugin: 'static {
     ///
     /// # Errors
     /// The differences cannot be found. A difference is no error.
-    fn repair(request: &CheckRequest<Self::Conf>, _how: Repair) -> impl Future<Output = Result<Repaired, CniError>> {
+    fn repair(
+        request: &CheckRequest,
+        keys: &Self::Conf,
+        _how: Repair,
+    ) -> impl Future<Output = Result<Repaired, CniError>> {
         async {
-            match Self::check(request).await {
+            match Self::check(request, keys).await {
                 Ok(()) => Ok(Repaired::default()),
                 Err(difference) => Ok(Repaired { repaired: Vec::new(), left: difference.joined() }),
             }
@@ -84,7 +86,7 @@ pub trait Plugin: 'static {
     ///
     /// # Errors
     /// All objects that could not be removed, in one error.
-    fn gc(request: &GcRequest<Self::Removal>) -> impl Future<Output = Result<(), CniError>> {
+    fn gc(request: &GcRequest, _keys: &Self::Removal) -> impl Future<Output = Result<(), CniError>> {
         async {
             match request.ipam() {
                 Some(ipam) => ipam.gc().await,
@@ -98,7 +100,7 @@ pub trait Plugin: 'static {
     ///
     /// # Errors
     /// Code 50 or 51 with the reason.
-    fn status(request: &StatusRequest<Self::Conf>) -> impl Future<Output = Result<(), CniError>> {
+    fn status(request: &StatusRequest, _keys: &Self::Conf) -> impl Future<Output = Result<(), CniError>> {
         async {
             match request.ipam() {
                 Some(ipam) => ipam.status().await,
@@ -108,8 +110,45 @@ pub trait Plugin: 'static {
     }
 }
 
-/// Answers one call.
-pub type Handler = for<'a> fn(&'a Call) -> Pin<Box<dyn Future<Output = Reply> + 'a>>;
+/// A verb under way.
+pub type Work<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// The keys of one plugin for ADD, checked, with the verbs that use them: what the call is given to, whatever the plugin.
+pub trait Attach {
+    /// [`Plugin::add`].
+    fn add<'a>(&'a self, request: &'a AddRequest) -> Work<'a, Result<AddResult, CniError>>;
+    /// [`Plugin::check`].
+    fn check<'a>(&'a self, request: &'a CheckRequest) -> Work<'a, Result<(), CniError>>;
+    /// [`Plugin::repair`].
+    fn repair<'a>(&'a self, request: &'a CheckRequest, how: Repair) -> Work<'a, Result<Repaired, CniError>>;
+    /// [`Plugin::status`].
+    fn status<'a>(&'a self, request: &'a StatusRequest) -> Work<'a, Result<(), CniError>>;
+}
+
+/// The keys of one plugin for removal, with the verbs that use them.
+pub trait Detach {
+    /// [`Plugin::del`].
+    fn del<'a>(&'a self, request: &'a DelRequest) -> Work<'a, Result<(), CniError>>;
+    /// [`Plugin::gc`].
+    fn gc<'a>(&'a self, request: &'a GcRequest) -> Work<'a, Result<(), CniError>>;
+}
+
+/// The way from a call to a plugin.
+#[derive(Clone, Copy)]
+pub enum Serve {
+    /// The plugin reads its keys; environment, versions and stdin are checked before.
+    Verbs {
+        /// Reads the keys for ADD, CHECK and STATUS.
+        attach: fn(&ConfObject) -> Result<Box<dyn Attach>, CniError>,
+        /// Reads the keys for DEL and GC.
+        detach: fn(&ConfObject) -> Box<dyn Detach>,
+    },
+    /// The plugin answers the call itself, unchecked.
+    Call(fn(&Call) -> Reply),
+}
+
+/// What ADD would do by this call; `None` where the plugin does not say.
+pub type Foresee = fn(&Call) -> Result<Option<Preview>, CniError>;
 
 /// A plugin in this executable, under its file name.
 #[derive(Clone, Copy)]
@@ -118,14 +157,18 @@ pub struct Entry {
     pub name: &'static str,
     /// The supported versions, for the about text.
     pub versions: &'static [SpecVersion],
+    /// When its verbs have an event loop.
+    pub event_loop: EventLoop,
     /// Whether the plugin calls the network's address plugin, see [`Plugin::DELEGATES`].
     pub delegates: bool,
     /// Whether a dropped or failed ADD has changed nothing, see [`Plugin::ALL_OR_NOTHING`].
     pub is_all_or_nothing: bool,
     /// Whether the plugin sends on the container's link, see [`Plugin::NEEDS_LINK`].
     pub needs_link: bool,
-    /// The function that answers calls.
-    pub handler: Handler,
+    /// [`Plugin::preview`] of a call; `None` for a plugin whose executable answers no question.
+    pub preview: Option<Foresee>,
+    /// The way to its verbs.
+    pub serve: Serve,
 }
 
 /// The entry for a file of this executable with this name: the entry of that name; otherwise the longest entry that the
@@ -144,15 +187,62 @@ impl Entry {
     /// The entry of a plugin.
     #[must_use]
     pub const fn of<P: Plugin>() -> Self {
-        let handler: Handler = |call| dispatch(&Of::<P>(PhantomData), call);
         Self {
             name: P::NAME,
             versions: P::VERSIONS,
+            event_loop: P::EVENT_LOOP,
             delegates: P::DELEGATES,
             is_all_or_nothing: P::ALL_OR_NOTHING,
             needs_link: P::NEEDS_LINK,
-            handler,
+            preview: Some(|call| {
+                let (request, keys) = add_request(&Self::of::<P>(), call)?;
+                P::preview(&request, &keys)
+            }),
+            serve: Serve::Verbs {
+                attach: |object| Ok(Box::new(Checked::<P>(P::Conf::from_conf(object)?))),
+                detach: |object| Box::new(ForRemoval::<P>(P::Removal::from_any_conf(object))),
+            },
         }
+    }
+
+    /// The entry in an executable that answers no question: the plugin's preview is no part of that.
+    #[must_use]
+    pub const fn without_preview(self) -> Self {
+        Self { preview: None, ..self }
+    }
+}
+
+/// A plugin's [`Plugin::Conf`].
+struct Checked<P: Plugin>(P::Conf);
+
+impl<P: Plugin> Attach for Checked<P> {
+    fn add<'a>(&'a self, request: &'a AddRequest) -> Work<'a, Result<AddResult, CniError>> {
+        Box::pin(P::add(request, &self.0))
+    }
+
+    fn check<'a>(&'a self, request: &'a CheckRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(P::check(request, &self.0))
+    }
+
+    fn repair<'a>(&'a self, request: &'a CheckRequest, how: Repair) -> Work<'a, Result<Repaired, CniError>> {
+        Box::pin(P::repair(request, &self.0, how))
+    }
+
+    fn status<'a>(&'a self, request: &'a StatusRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(P::status(request, &self.0))
+    }
+}
+
+/// A plugin's [`Plugin::Removal`].
+struct ForRemoval<P: Plugin>(P::Removal);
+
+impl<P: Plugin> Detach for ForRemoval<P> {
+    fn del<'a>(&'a self, request: &'a DelRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(P::del(request, &self.0))
+    }
+
+    fn gc<'a>(&'a self, request: &'a GcRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(P::gc(request, &self.0))
     }
 }
 
@@ -163,15 +253,10 @@ mod tests {
     #[test]
     fn a_file_name_selects_the_longest_entry_that_it_ends_in_or_begins_with() {
         let entry = |name| {
-            let handler: Handler = |_| Box::pin(async { Reply::default() });
-            Entry {
-                name,
-                versions: &SpecVersion::ALL,
-                delegates: false,
-                is_all_or_nothing: false,
-                needs_link: false,
-                handler,
-            }
+            let (delegates, is_all_or_nothing, needs_link) = (false, false, false);
+            let (versions, event_loop) = (&SpecVersion::ALL, EventLoop::WhenWaiting);
+            let (preview, serve) = (None, Serve::Call(|_| Reply::default()));
+            Entry { name, versions, event_loop, delegates, is_all_or_nothing, needs_link, preview, serve }
         };
         let entries = ["bridge", "local", "host-local", "probe", "probe-ipam"].map(entry);
         let found = |name: &str| find(&entries, name).map(|entry| entry.name);

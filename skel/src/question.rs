@@ -7,18 +7,18 @@
 //! | `CNI_ASK` | other variables and stdin | key `answer` |
 //! |---|---|---|
 //! | `keys` | the config that ADD would get | `error` if ADD refuses the config, with the `key`; `misspelt`, unknown keys that resemble a known one |
-//! | `plan` | as for ADD | `error` if ADD would fail; else `plan`, if the plugin implements [`Plugin::preview`] |
+//! | `plan` | as for ADD | `error` if ADD would fail; else `plan`, if the plugin implements [`crate::Plugin::preview`] |
 
 use std::rc::Rc;
 
 use cni_spec::conf::Misspelt;
-use cni_spec::{CniError, Code, Command, ConfObject, PluginConf, json};
+use cni_spec::{CniError, Code, Command, ConfObject, NetConf, json};
 use serde_json::{Value, json};
 
 use crate::call::Call;
-use crate::dispatch::{add_request, gate_version, version_text};
+use crate::dispatch::{gate_version, version_text};
 use crate::env::Environment;
-use crate::plugin::Plugin;
+use crate::plugin::{Attach, Entry, Serve};
 use crate::preview::Preview;
 use crate::reply::Reply;
 
@@ -97,25 +97,28 @@ impl Answer {
 }
 
 /// The reply to a question; `None` if the call is none.
-pub(crate) fn reply<P: Plugin>(call: &Call) -> Option<Reply> {
+pub(crate) fn reply(plugin: &Entry, call: &Call) -> Option<Reply> {
     let is_version = call.env.find_command() == Some(Command::Version);
     let question = Environment::find_question().filter(|_| is_version).and_then(|word| Question::find(&word))?;
-    let answer = match question {
-        Question::Keys => keys::<P>(call),
-        Question::Plan => add_request::<P>(call)
-            .and_then(|request| P::preview(&request))
-            .map(|plan| Answer { plan, ..Answer::default() }),
+    let answer = match (question, plugin.serve) {
+        (Question::Keys, Serve::Verbs { attach, .. }) => keys(plugin, attach, call),
+        (Question::Keys, Serve::Call(_)) => return None,
+        (Question::Plan, _) => plugin.preview?(call).map(|plan| Answer { plan, ..Answer::default() }),
     };
     let answer = answer.unwrap_or_else(|error| Answer { error: Some(error), ..Answer::default() });
-    let versions = version_text(P::VERSIONS, &call.read_stdin().unwrap_or_default());
+    let versions = version_text(plugin.versions, &call.read_stdin().unwrap_or_default());
     let mut printed: Value = serde_json::from_str(&versions).ok()?;
     printed["answer"] = answer.to_value().ok()?;
     Some(Reply::success(format!("{printed}\n")))
 }
 
-fn keys<P: Plugin>(call: &Call) -> Result<Answer, CniError> {
+fn keys(
+    plugin: &Entry,
+    attach: fn(&ConfObject) -> Result<Box<dyn Attach>, CniError>,
+    call: &Call,
+) -> Result<Answer, CniError> {
     let object = Rc::new(ConfObject::parse(&call.read_stdin()?)?);
-    let version = gate_version(Command::Add, object.version_text(), P::VERSIONS)?;
-    let error = PluginConf::<P::Conf>::checked(&object, version).err();
+    let version = gate_version(Command::Add, object.version_text(), plugin.versions)?;
+    let error = NetConf::checked(&object, version, attach).err();
     Ok(Answer { error, misspelt: object.misspelt(), plan: None })
 }

@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::interrupt;
 use crate::log;
-use crate::plugin::{self, Entry, Plugin};
+use crate::plugin::{self, Entry};
 use crate::question;
 use crate::record;
 use crate::reply::Reply;
@@ -23,15 +23,12 @@ use std::task::{Context, Poll, Wake, Waker};
 /// Runs one plugin as this process: its whole `main`. `release` is the version in the about text, such as
 /// `env!("CARGO_PKG_VERSION")`.
 #[must_use]
-pub fn main<P: Plugin>(release: &str) -> ExitCode {
-    struct Only<P>(P);
-    impl<P: Plugin> Only<P> {
-        const ENTRIES: &'static [Entry] = &[Entry::of::<P>()];
-    }
+pub fn main(plugin: &'static Entry, release: &str) -> ExitCode {
+    let entries = std::slice::from_ref(plugin);
     // For plugins of other projects. The suite's own executable has no answers: `cnitool` has its parsers.
-    match question::reply::<P>(&Call::of_process(Only::<P>::ENTRIES)) {
+    match question::reply(plugin, &Call::of_process(entries)) {
         Some(answer) => answer.send().into(),
-        None => serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES, P::NAME, release).into(),
+        None => serve(plugin, entries, plugin.name, release).into(),
     }
 }
 
@@ -173,7 +170,7 @@ fn about(entry: &Entry, release: &str) -> u8 {
 
 /// The handler's reply, or an error object if it panics.
 async fn answer(entry: &Entry, call: &Call) -> Reply {
-    match AssertUnwindSafe((entry.handler)(call)).catch_unwind().await {
+    match AssertUnwindSafe(entry.answer(call)).catch_unwind().await {
         Ok(reply) => reply,
         Err(panic) => {
             let error =

@@ -86,7 +86,7 @@ impl Scene {
         call.env = self.env.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         match runtime {
-            Ok(runtime) => runtime.block_on((self.entry.handler)(&call)),
+            Ok(runtime) => runtime.block_on(self.entry.answer(&call)),
             Err(error) => {
                 Reply::failure(&CniError::new(Code::IO, format!("cannot start: {error}")), SpecVersion::LATEST)
             }

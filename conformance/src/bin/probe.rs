@@ -45,10 +45,10 @@ impl Plugin for Probe {
     type Conf = Conf;
     type Removal = Removal;
 
-    async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
-        match request.conf.own.what.as_str() {
+    async fn add(request: &AddRequest, keys: &Conf) -> Result<AddResult, CniError> {
+        match keys.what.as_str() {
             "panic" => panic!("the config asked for a panic"),
-            "wait" => wait(&request.conf.own.file).await,
+            "wait" => wait(&keys.file).await,
             "tokio" => use_tokio().await,
             "layer2" => Ok(AddResult::default()),
             _ => match request.ipam() {
@@ -58,28 +58,28 @@ impl Plugin for Probe {
         }
     }
 
-    async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
-        if let Some(file) = &request.conf.own.file {
+    async fn del(request: &DelRequest, keys: &Removal) -> Result<(), CniError> {
+        if let Some(file) = &keys.file {
             note(file, "DEL")?;
         }
         request.release().await
     }
 
-    async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
+    async fn check(request: &CheckRequest, _: &Conf) -> Result<(), CniError> {
         match request.ipam() {
             Some(ipam) => ipam.check().await,
             None => Ok(()),
         }
     }
 
-    async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
+    async fn gc(request: &GcRequest, _: &Removal) -> Result<(), CniError> {
         match request.ipam() {
             Some(ipam) => ipam.gc().await,
             None => Ok(()),
         }
     }
 
-    async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
+    async fn status(request: &StatusRequest, _: &Conf) -> Result<(), CniError> {
         match request.ipam() {
             Some(ipam) => ipam.status().await,
             None => Ok(()),
@@ -156,27 +156,27 @@ impl Plugin for ProbeIpam {
     type Conf = IpamConf;
     type Removal = IpamLog;
 
-    async fn add(request: &AddRequest<IpamConf>) -> Result<AddResult, CniError> {
-        log(&request.conf.own.ipam.log, "ADD")?;
+    async fn add(_: &AddRequest, keys: &IpamConf) -> Result<AddResult, CniError> {
+        log(&keys.ipam.log, "ADD")?;
         let bad = |why: String| CniError::new(Code::INVALID_CONFIG, format!("cannot use key ipam.address: {why}"));
-        let address = json::parse_cidr(&request.conf.own.ipam.address).map_err(bad)?;
+        let address = json::parse_cidr(&keys.ipam.address).map_err(bad)?;
         Ok(AddResult { ips: vec![Ip { interface: None, address, gateway: None }], ..AddResult::default() })
     }
 
-    async fn del(request: &DelRequest<IpamLog>) -> Result<(), CniError> {
-        log(&request.conf.own.0, "DEL")
+    async fn del(_: &DelRequest, keys: &IpamLog) -> Result<(), CniError> {
+        log(&keys.0, "DEL")
     }
 
-    async fn check(request: &CheckRequest<IpamConf>) -> Result<(), CniError> {
-        log(&request.conf.own.ipam.log, "CHECK")
+    async fn check(_: &CheckRequest, keys: &IpamConf) -> Result<(), CniError> {
+        log(&keys.ipam.log, "CHECK")
     }
 
-    async fn gc(request: &GcRequest<IpamLog>) -> Result<(), CniError> {
-        log(&request.conf.own.0, "GC")
+    async fn gc(_: &GcRequest, keys: &IpamLog) -> Result<(), CniError> {
+        log(&keys.0, "GC")
     }
 
-    async fn status(request: &StatusRequest<IpamConf>) -> Result<(), CniError> {
-        log(&request.conf.own.ipam.log, "STATUS")
+    async fn status(_: &StatusRequest, keys: &IpamConf) -> Result<(), CniError> {
+        log(&keys.ipam.log, "STATUS")
     }
 }
 

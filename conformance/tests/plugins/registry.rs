@@ -18,7 +18,7 @@ struct Line {
 macro_rules! table {
     ($($kind:ident $plugin:path, $folder:literal;)*) => {
         const PLUGINS: &[Line] = &[$(
-            Line { kind: stringify!($kind), name: <$plugin as skel::Plugin>::NAME, folder: $folder },
+            Line { kind: stringify!($kind), name: cni_plugins::entry::$kind::<$plugin>().name, folder: $folder },
         )*];
     };
 }

@@ -6,7 +6,6 @@ use skel::cni_spec::{AddResult, Attachment, CniError, Code, NetworkName};
 use std::{fmt, fs, path::PathBuf};
 
 struct AddressFile;
-chained::plugin!(AddressFile);
 
 fn folder(network: &NetworkName) -> PathBuf {
     PathBuf::from("/run/cni-addresses").join(network.as_str())
@@ -56,5 +55,5 @@ impl ChainedPlugin for AddressFile {
     }
 }
 fn main() -> std::process::ExitCode {
-    skel::main::<AddressFile>(env!("CARGO_PKG_VERSION"))
+    skel::main(const { &chained::entry::<AddressFile>() }, env!("CARGO_PKG_VERSION"))
 }

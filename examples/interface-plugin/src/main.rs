@@ -10,7 +10,6 @@ use netops::route::Route;
 use skel::cni_spec::{AddResult, CniError, ConfObject, FromConf};
 
 struct Pair;
-interface::plugin!(Pair);
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
@@ -44,7 +43,7 @@ impl InterfacePlugin for Pair {
         let mut gateways: Vec<_> = gateways.map(|ip| Address::from(IpNetwork::from(ip))).collect();
         gateways.dedup();
         let routes = ips.iter().map(|ip| Route::new(IpNetwork::from(ip.address.ip()), None, None)).collect();
-        plan.push(Step::Veth(Veth { mtu_bytes: conf::mtu(call.conf.own.mtu), ..Veth::default() }));
+        plan.push(Step::Veth(Veth { mtu_bytes: conf::mtu(call.keys.mtu), ..Veth::default() }));
         plan.push(Step::RefuseAdvertisements);
         plan.push(Step::Addresses(Side::Host, gateways));
         plan.push(Step::Up(Side::Host));
@@ -56,5 +55,5 @@ impl InterfacePlugin for Pair {
 }
 
 fn main() -> std::process::ExitCode {
-    skel::main::<Pair>(env!("CARGO_PKG_VERSION"))
+    skel::main(const { &interface::entry::<Pair>() }, env!("CARGO_PKG_VERSION"))
 }

@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fmt;
-use std::ops::Deref;
 use std::rc::Rc;
 
 /// The keys that the specification and its CONVENTIONS define at the top of a plugin's config.
@@ -253,55 +252,36 @@ pub struct NetConf {
     made: Option<AddResult>,
 }
 
-/// A network config, parsed: the specification's keys and the plugin's own.
-#[derive(Debug, Clone)]
-pub struct PluginConf<T> {
-    /// The specification's keys.
-    pub net: NetConf,
-    /// The plugin's own keys.
-    pub own: T,
-}
-
-impl<T: FromConf> PluginConf<T> {
-    /// The config for ADD, CHECK and STATUS: each key is checked except `prevResult`, which not every plugin uses.
+impl NetConf {
+    /// The config for ADD, CHECK and STATUS, and the plugin's own keys, as `keys` reads them ([`FromConf::from_conf`]). Each key is
+    /// checked except `prevResult`, which not every plugin uses.
     ///
     /// # Errors
     /// Code 7 or 2, naming key and value.
-    pub fn checked(object: &Rc<ConfObject>, cni_version: SpecVersion) -> Result<Self, CniError> {
-        let net = NetConf::start(object, cni_version, object.plugin_type()?);
-        let own = T::from_conf(object).map_err(|error| object.hint(error))?;
-        Ok(Self { net: NetConf { ipam: object.ipam_type()?, ..net }, own })
+    pub fn checked<K>(
+        object: &Rc<ConfObject>,
+        cni_version: SpecVersion,
+        keys: impl FnOnce(&ConfObject) -> Result<K, CniError>,
+    ) -> Result<(Self, K), CniError> {
+        let net = Self::start(object, cni_version, object.plugin_type()?);
+        let keys = keys(object).map_err(|error| object.hint(error))?;
+        Ok((Self { ipam: object.ipam_type()?, ..net }, keys))
     }
-}
 
-impl<T: FromAnyConf> PluginConf<T> {
-    /// The config for DEL and GC, which is never refused. [`ConfObject::unread`] reports invalid keys.
+    /// The config for DEL and GC, which is never refused, and the plugin's own keys, as `keys` reads them
+    /// ([`FromAnyConf::from_any_conf`]). [`ConfObject::unread`] reports invalid keys.
     #[must_use]
-    pub fn for_removal(object: &Rc<ConfObject>, cni_version: SpecVersion) -> Self {
+    pub fn for_removal<K>(
+        object: &Rc<ConfObject>,
+        cni_version: SpecVersion,
+        keys: impl FnOnce(&ConfObject) -> K,
+    ) -> (Self, K) {
         let plugin_type = object.unless_unread(object.plugin_type()).unwrap_or_default();
-        let net = NetConf::start(object, cni_version, plugin_type);
-        let own = T::from_any_conf(object);
-        Self { net: NetConf { ipam: object.unless_unread(object.ipam_type()).flatten(), ..net }, own }
+        let net = Self::start(object, cni_version, plugin_type);
+        let keys = keys(object);
+        (Self { ipam: object.unless_unread(object.ipam_type()).flatten(), ..net }, keys)
     }
-}
 
-impl<T> PluginConf<T> {
-    /// The same config with other keys of the plugin's own.
-    #[must_use]
-    pub fn with_own<U>(self, own: U) -> PluginConf<U> {
-        PluginConf { net: self.net, own }
-    }
-}
-
-impl<T> Deref for PluginConf<T> {
-    type Target = NetConf;
-
-    fn deref(&self) -> &NetConf {
-        &self.net
-    }
-}
-
-impl NetConf {
     fn start(object: &Rc<ConfObject>, cni_version: SpecVersion, plugin_type: String) -> Self {
         let (name, object) = (object.name().clone(), Rc::clone(object));
         Self { cni_version, name, plugin_type, ipam: None, object, made: None }
@@ -389,8 +369,8 @@ mod tests {
         }
         let read = |text: &str| {
             let object = Rc::new(object(text).unwrap());
-            let conf: PluginConf<Own> = PluginConf::for_removal(&object, SpecVersion::V1_1_0);
-            (conf.own.0, conf.ipam.is_some(), conf.find_prev_result().is_some(), object.unread())
+            let (conf, own) = NetConf::for_removal(&object, SpecVersion::V1_1_0, Own::from_any_conf);
+            (own.0, conf.ipam.is_some(), conf.find_prev_result().is_some(), object.unread())
         };
         let broken =
             r#"{"name":"n","type":5,"ipam":{"type":"a"},"dns":5,"args":5,"prevResult":5,"own":{"number":7,"x":-1}}"#;

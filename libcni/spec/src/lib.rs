@@ -27,7 +27,7 @@ pub const SUITE_MARK: &str = "CNI suite executable, mark 5b1f0c9e7a2d4836";
 
 pub use args::CniArgs;
 pub use attachment::Attachment;
-pub use conf::{ConfObject, FromAnyConf, FromConf, NetConf, PluginConf};
+pub use conf::{ConfObject, FromAnyConf, FromConf, NetConf};
 pub use error::{CniError, Code};
 pub use names::{ContainerId, IfName, NetworkName, PluginPath, PluginType};
 pub use repair::{Repair, Repaired};

@@ -1,55 +1,127 @@
 //! The driver of the verbs. What depends on the plugin is small here: each plugin's copy of it is part of the executable.
 
-use std::pin::Pin;
-
-use cni_spec::{AddResult, CniError, Code, Repair, Repaired};
+use cni_spec::{AddResult, CniError, Code, ConfObject, FromAnyConf, FromConf, Repair, Repaired};
 use interface::Preview;
 use interface::status::not_available;
 use interface::undo::not_done;
-use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
+use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest, Work};
 
 use crate::attached::Attached;
 use crate::plugin::{Call, ChainedPlugin, Collecting, Removing};
 use crate::site::Site;
 use crate::undo::Txn;
 
-/// An ADD of any plugin.
-trait Adding {
-    fn add<'a>(
-        &'a self,
-        txn: &'a Txn,
-        result: &'a mut AddResult,
-    ) -> Pin<Box<dyn Future<Output = Result<(), CniError>> + 'a>>;
+/// A plugin and its keys for ADD, without its types: the driver is compiled once for all plugins.
+trait Parts {
+    /// [`ChainedPlugin::ADD_REPAIRS`].
+    fn add_repairs(&self) -> bool;
+    /// [`ChainedPlugin::add`].
+    fn add<'a>(&'a self, call: Call<'a, ()>, txn: &'a Txn, result: &'a mut AddResult)
+    -> Work<'a, Result<(), CniError>>;
+    /// [`ChainedPlugin::check`].
+    fn check<'a>(&'a self, call: Call<'a, ()>) -> Work<'a, Result<(), CniError>>;
+    /// [`ChainedPlugin::lost`].
+    fn lost(&self, call: Call<'_, ()>) -> Result<Vec<String>, CniError>;
 }
 
-struct Job<'a, P: ChainedPlugin>(Call<'a, P::Conf>);
+/// The keys of plugin `P` for ADD.
+struct Keys<P: ChainedPlugin>(P::Conf);
 
-impl<P: ChainedPlugin> Adding for Job<'_, P> {
+/// Reads the keys of plugin `P` for ADD.
+pub(crate) fn keys<P: ChainedPlugin>(object: &ConfObject) -> Result<Box<dyn skel::Attach>, CniError> {
+    Ok(Box::new(Keys::<P>(P::Conf::from_conf(object)?)))
+}
+
+impl<P: ChainedPlugin> skel::Attach for Keys<P> {
+    fn add<'a>(&'a self, request: &'a AddRequest) -> Work<'a, Result<AddResult, CniError>> {
+        Box::pin(add(self, request))
+    }
+
+    fn check<'a>(&'a self, request: &'a CheckRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(check(self, request))
+    }
+
+    fn repair<'a>(&'a self, request: &'a CheckRequest, how: Repair) -> Work<'a, Result<Repaired, CniError>> {
+        Box::pin(repair(self, request, how))
+    }
+
+    fn status<'a>(&'a self, request: &'a StatusRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(async move {
+            let StatusRequest { conf, raw } = request;
+            P::status(&self.0, raw.search_path()).map_err(|error| not_available(&conf.name, error))
+        })
+    }
+}
+
+impl<P: ChainedPlugin> Parts for Keys<P> {
+    fn add_repairs(&self) -> bool {
+        P::ADD_REPAIRS
+    }
+
     fn add<'a>(
         &'a self,
+        call: Call<'a, ()>,
         txn: &'a Txn,
         result: &'a mut AddResult,
-    ) -> Pin<Box<dyn Future<Output = Result<(), CniError>> + 'a>> {
-        Box::pin(P::add(&self.0, txn, result))
+    ) -> Work<'a, Result<(), CniError>> {
+        Box::pin(async move { P::add(&call.with(&self.0), txn, result).await })
     }
+
+    fn check<'a>(&'a self, call: Call<'a, ()>) -> Work<'a, Result<(), CniError>> {
+        Box::pin(async move { P::check(&call.with(&self.0)).await })
+    }
+
+    fn lost(&self, call: Call<'_, ()>) -> Result<Vec<String>, CniError> {
+        P::lost(&call.with(&self.0))
+    }
+}
+
+/// The keys of plugin `P` for removal.
+struct RemovalKeys<P: ChainedPlugin>(P::Removal);
+
+/// Reads the keys of plugin `P` for removal.
+pub(crate) fn removal_keys<P: ChainedPlugin>(object: &ConfObject) -> Box<dyn skel::Detach> {
+    Box::new(RemovalKeys::<P>(P::Removal::from_any_conf(object)))
+}
+
+impl<P: ChainedPlugin> skel::Detach for RemovalKeys<P> {
+    fn del<'a>(&'a self, request: &'a DelRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(async move {
+            let DelRequest { attachment, netns, conf, raw } = request;
+            let (netns, object, removal) = (netns.as_ref(), conf.object(), &self.0);
+            let attached = conf.find_prev_result().map(|prev| Attached::new(prev, attachment, netns));
+            let removing = Removing { attachment, removal, object, attached: attached.as_ref(), raw, netns };
+            together(P::del(&removing).await)
+        })
+    }
+
+    fn gc<'a>(&'a self, request: &'a GcRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(async move {
+            let GcRequest { conf, raw, .. } = request;
+            let (network, sweep, removal) = (&conf.name, &request.sweep(), &self.0);
+            together(P::gc(&Collecting { network, sweep, removal, raw }).await)
+        })
+    }
+}
+
+/// Joins the errors of all that is left.
+fn together(errors: Vec<CniError>) -> Result<(), CniError> {
+    CniError::join(errors).map_or(Ok(()), Err)
 }
 
 /// Changes the attachment, or leaves node and container as they were.
 ///
 /// # Errors
 /// Code 7 without prevResult; the error that stopped ADD: its details list what was taken back, and what is left.
-pub async fn add<P: ChainedPlugin>(request: &AddRequest<P::Conf>) -> Result<AddResult, CniError> {
+async fn add(plugin: &dyn Parts, request: &AddRequest) -> Result<AddResult, CniError> {
     let AddRequest { attachment, netns, conf, raw } = request;
-    let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
-    let site = Site::new(netns);
-    let call = Call { attachment, netns, conf, attached: &attached, site: &site, raw };
-    all_or_nothing(&Job::<P>(call), &site, attached.result.clone()).await
-}
-
-async fn all_or_nothing(job: &dyn Adding, site: &Site<'_>, mut result: AddResult) -> Result<AddResult, CniError> {
+    let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
+    let site = &Site::new(netns);
+    let mut result = attached.result.clone();
     let done = netops::txn::run_and_keep(site, skel::interrupted(), async |txn| {
         txn.checkpoint().await;
-        job.add(txn, &mut result).await
+        let call = Call { attachment, netns, conf, keys: &(), attached, site, raw };
+        plugin.add(call, txn, &mut result).await
     });
     let ((), undos) = done.await.map_err(not_done)?;
     let netns = site.netns().clone();
@@ -65,38 +137,38 @@ async fn all_or_nothing(job: &dyn Adding, site: &Site<'_>, mut result: AddResult
 ///
 /// # Errors
 /// Code 7 without prevResult; the differences.
-pub async fn check<P: ChainedPlugin>(request: &CheckRequest<P::Conf>) -> Result<(), CniError> {
+async fn check(plugin: &dyn Parts, request: &CheckRequest) -> Result<(), CniError> {
     let CheckRequest { attachment, netns, conf, raw } = request;
-    let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
-    let site = Site::new(netns);
-    P::check(&Call { attachment, netns, conf, attached: &attached, site: &site, raw }).await
+    let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
+    let site = &Site::new(netns);
+    plugin.check(Call { attachment, netns, conf, keys: &(), attached, site, raw }).await
 }
 
 /// Reports how the node differs from what ADD made, and has ADD write it again, if that is asked for and the plugin can.
 ///
 /// # Errors
 /// Code 7 without prevResult; errors of CHECK that are no differences.
-pub async fn repair<P: ChainedPlugin>(request: &CheckRequest<P::Conf>, how: Repair) -> Result<Repaired, CniError> {
+async fn repair(plugin: &dyn Parts, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
     let CheckRequest { attachment, netns, conf, raw } = request;
-    let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
-    let site = Site::new(netns);
-    let call = || Call { attachment, netns, conf, attached: &attached, site: &site, raw };
+    let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
+    let site = &Site::new(netns);
+    let call = || Call { attachment, netns, conf, keys: &(), attached, site, raw };
     let mut report = Repaired::default();
-    let mut differences = match P::check(&call()).await {
+    let mut differences = match plugin.check(call()).await {
         Ok(()) => Vec::new(),
         Err(difference) if difference.code == Code::CHECK_FAILED => difference.joined(),
         Err(error) => return Err(error),
     };
-    differences.extend(P::lost(&call())?);
-    match (P::ADD_REPAIRS, how) {
+    differences.extend(plugin.lost(call())?);
+    match (plugin.add_repairs(), how) {
         _ if differences.is_empty() => {}
         (false, _) => report.left = differences,
         (true, Repair::Show) => report.repaired = differences,
         (true, Repair::Write) => {
             let mut result = attached.result.clone();
-            let job: &dyn Adding = &Job::<P>(call());
-            let made = netops::txn::run(&site, skel::interrupted(), async |txn| job.add(txn, &mut result).await);
-            match (made.await.map_err(not_done), P::check(&call()).await) {
+            let made =
+                netops::txn::run(site, skel::interrupted(), async |txn| plugin.add(call(), txn, &mut result).await);
+            match (made.await.map_err(not_done), plugin.check(call()).await) {
                 (Ok(()), Ok(())) => report.repaired = differences,
                 (Ok(()), Err(still)) => report.left = still.joined(),
                 (Err(error), _) => report.left.push(format!("{}; {error}", differences.join("; "))),
@@ -106,50 +178,24 @@ pub async fn repair<P: ChainedPlugin>(request: &CheckRequest<P::Conf>, how: Repa
     Ok(report)
 }
 
-/// Previews what [`add`] would do.
+/// Previews what ADD would do.
 ///
 /// # Errors
 /// Errors that ADD would report before it changes anything.
-pub fn preview<P: ChainedPlugin>(request: &AddRequest<P::Conf>) -> Result<Preview, CniError> {
+pub fn preview<P: ChainedPlugin>(request: &AddRequest, keys: &P::Conf) -> Result<Preview, CniError> {
     let AddRequest { attachment, netns, conf, raw } = request;
     let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
     let site = Site::new(netns);
-    let call = Call { attachment, netns, conf, attached: &attached, site: &site, raw };
+    let call = Call { attachment, netns, conf, keys, attached: &attached, site: &site, raw };
     let mut preview = Preview { result: attached.result.clone(), ..Preview::default() };
     P::preview(&call, &mut preview)?;
     Ok(preview)
 }
 
-/// Removes what ADD made, as much of it as there is.
-///
-/// # Errors
-/// The errors of all that is left, joined.
-pub async fn del<P: ChainedPlugin>(request: &DelRequest<P::Removal>) -> Result<(), CniError> {
-    let DelRequest { attachment, netns, conf, raw } = request;
-    let netns = netns.as_ref();
-    let attached = conf.find_prev_result().map(|prev| Attached::new(prev, attachment, netns));
-    let (removal, object) = (&conf.own, conf.object());
-    let removing = Removing { attachment, removal, object, attached: attached.as_ref(), raw, netns };
-    together(P::del(&removing).await)
-}
-
-/// Removes what ADD made for attachments to the network that are not valid.
-///
-/// # Errors
-/// The errors of all that is left, joined.
-pub async fn gc<P: ChainedPlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
-    let GcRequest { conf, raw, .. } = request;
-    together(P::gc(&Collecting { network: &conf.name, sweep: &request.sweep(), removal: &conf.own, raw }).await)
-}
-
-fn together(errors: Vec<CniError>) -> Result<(), CniError> {
-    CniError::join(errors).map_or(Ok(()), Err)
-}
-
-/// Returns whether ADD could be served.
-///
-/// # Errors
-/// Code 50 with the reason.
-pub fn status<P: ChainedPlugin>(request: &StatusRequest<P::Conf>) -> Result<(), CniError> {
-    P::status(&request.conf.own, request.raw.search_path()).map_err(|error| not_available(&request.conf.name, error))
+impl Call<'_, ()> {
+    /// The same call with the plugin's keys.
+    fn with<'a, C>(&'a self, keys: &'a C) -> Call<'a, C> {
+        let Self { attachment, netns, conf, keys: (), attached, site, raw } = *self;
+        Call { attachment, netns, conf, keys, attached, site, raw }
+    }
 }

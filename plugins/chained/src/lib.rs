@@ -4,7 +4,7 @@
 //!
 //! | Module | What it has |
 //! |---|---|
-//! | [`plugin`](mod@plugin) | what a chained plugin is, and what its verbs are given; [`plugin!`] |
+//! | [`plugin`](mod@plugin) | what a chained plugin is, and what its verbs are given; its entry in an executable's list |
 //! | [`attached`] | the attachment as prevResult describes it |
 //! | [`site`] | the node and the container's namespace, opened once, when they are needed |
 //! | [`drive`] | the driver of the verbs |
@@ -26,7 +26,7 @@ pub use interface::conf::invalid;
 pub use interface::failed;
 pub use interface::preview::{Preview, Shown};
 pub use lock::lock;
-pub use plugin::{Call, ChainedPlugin, Collecting, Removing};
+pub use plugin::{Call, ChainedPlugin, Collecting, Removing, entry};
 pub use site::Site;
 pub use skel;
 pub use skel::Timer;

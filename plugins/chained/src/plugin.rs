@@ -1,22 +1,20 @@
 //! What a chained plugin is, and what its verbs are given.
 
 use cni_spec::collection::Sweep;
-use cni_spec::{
-    AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetworkName, PluginConf, SpecVersion,
-};
+use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetConf, NetworkName, SpecVersion};
 use interface::Preview;
 use interface::reserved::Reserved;
 use interface::whose::Evidence;
 use netops::link::{self, Kind, Link};
 use netops::{Kernel, Netns, pair};
-use skel::request::Raw;
-use skel::{EventLoop, NetnsPath};
+use skel::{Entry, EventLoop, NetnsPath, Serve};
 
 use crate::attached::Attached;
+use crate::drive;
 use crate::site::Site;
 use crate::undo::Txn;
 
-/// A chained plugin. [`crate::plugin!`] makes a [`skel::Plugin`] of it; README.md says what the driver does around it.
+/// A chained plugin. [`entry`] puts it into an executable's list; README.md says what the driver does around it.
 ///
 /// The verbs are futures for plugins that wait. In other plugins they never yield.
 pub trait ChainedPlugin: Sized + 'static {
@@ -98,14 +96,16 @@ pub struct Call<'a, C> {
     pub attachment: &'a Attachment,
     /// `CNI_NETNS`.
     pub netns: &'a NetnsPath,
-    /// The network config, the plugin's keys in `own`.
-    pub conf: &'a PluginConf<C>,
+    /// The network config.
+    pub conf: &'a NetConf,
+    /// The plugin's keys.
+    pub keys: &'a C,
     /// The attachment as prevResult has it: for ADD before this plugin, for CHECK after the last one.
     pub attached: &'a Attached,
     /// The node and the container.
     pub site: &'a Site<'a>,
     /// The call as it came.
-    pub raw: &'a Raw,
+    pub raw: &'a skel::Call,
 }
 
 /// A DEL. Only the attachment is certain; none of the rest is needed, and none is trusted.
@@ -119,7 +119,7 @@ pub struct Removing<'a, R> {
     /// The attachment as prevResult has it, if there is a valid one.
     pub attached: Option<&'a Attached>,
     /// The call as it came.
-    pub raw: &'a Raw,
+    pub raw: &'a skel::Call,
     pub(crate) netns: Option<&'a NetnsPath>,
 }
 
@@ -160,65 +160,24 @@ pub struct Collecting<'a, R> {
     /// The keys that removal uses.
     pub removal: &'a R,
     /// The call as it came.
-    pub raw: &'a Raw,
+    pub raw: &'a skel::Call,
 }
 
-/// Makes a [`skel::Plugin`] of a [`ChainedPlugin`], its verbs the driver's.
-#[macro_export]
-macro_rules! plugin {
-    ($Plugin:ty) => {
-        impl $crate::skel::Plugin for $Plugin {
-            const NAME: &'static str = <$Plugin as $crate::ChainedPlugin>::NAME;
-            const VERSIONS: &'static [$crate::skel::cni_spec::SpecVersion] =
-                <$Plugin as $crate::ChainedPlugin>::VERSIONS;
-            const EVENT_LOOP: $crate::skel::EventLoop = <$Plugin as $crate::ChainedPlugin>::EVENT_LOOP;
-            // The network's addresses are the interface plugin's business.
-            const DELEGATES: bool = false;
-            type Conf = <$Plugin as $crate::ChainedPlugin>::Conf;
-            type Removal = <$Plugin as $crate::ChainedPlugin>::Removal;
-
-            async fn add(
-                request: &$crate::skel::AddRequest<Self::Conf>,
-            ) -> Result<$crate::skel::cni_spec::AddResult, $crate::skel::cni_spec::CniError> {
-                $crate::drive::add::<$Plugin>(request).await
-            }
-
-            async fn del(
-                request: &$crate::skel::DelRequest<Self::Removal>,
-            ) -> Result<(), $crate::skel::cni_spec::CniError> {
-                $crate::drive::del::<$Plugin>(request).await
-            }
-
-            fn preview(
-                request: &$crate::skel::AddRequest<Self::Conf>,
-            ) -> Result<Option<$crate::skel::Preview>, $crate::skel::cni_spec::CniError> {
-                $crate::drive::preview::<$Plugin>(request).map(Some)
-            }
-
-            async fn check(
-                request: &$crate::skel::CheckRequest<Self::Conf>,
-            ) -> Result<(), $crate::skel::cni_spec::CniError> {
-                $crate::drive::check::<$Plugin>(request).await
-            }
-
-            async fn repair(
-                request: &$crate::skel::CheckRequest<Self::Conf>,
-                how: $crate::skel::cni_spec::Repair,
-            ) -> Result<$crate::skel::cni_spec::Repaired, $crate::skel::cni_spec::CniError> {
-                $crate::drive::repair::<$Plugin>(request, how).await
-            }
-
-            async fn gc(
-                request: &$crate::skel::GcRequest<Self::Removal>,
-            ) -> Result<(), $crate::skel::cni_spec::CniError> {
-                $crate::drive::gc::<$Plugin>(request).await
-            }
-
-            async fn status(
-                request: &$crate::skel::StatusRequest<Self::Conf>,
-            ) -> Result<(), $crate::skel::cni_spec::CniError> {
-                $crate::drive::status::<$Plugin>(request)
-            }
-        }
-    };
+/// The entry of a chained plugin in its executable's list.
+#[must_use]
+pub const fn entry<P: ChainedPlugin>() -> Entry {
+    Entry {
+        name: P::NAME,
+        versions: P::VERSIONS,
+        event_loop: P::EVENT_LOOP,
+        // The network's addresses are the interface plugin's business.
+        delegates: false,
+        is_all_or_nothing: false,
+        needs_link: false,
+        preview: Some(|call| {
+            let (request, keys) = skel::add_request(&entry::<P>(), call)?;
+            drive::preview::<P>(&request, &keys).map(Some)
+        }),
+        serve: Serve::Verbs { attach: drive::keys::<P>, detach: drive::removal_keys::<P> },
+    }
 }

@@ -47,12 +47,31 @@ macro_rules! plugins {
 
 macro_rules! entries {
     ($($kind:ident $plugin:path, $folder:literal;)*) => {
-        /// The plugins, and noop, which is for tests.
-        pub const ENTRIES: &[Entry] = &[$(Entry::of::<$plugin>(),)* noop::ENTRY];
+        /// The plugins, and noop, which is for tests. They answer no question about previews: `cnitool` has their parsers.
+        pub const ENTRIES: &[Entry] = &[$(entry::$kind::<$plugin>().without_preview(),)* noop::ENTRY];
     };
 }
 
 plugins!(entries);
+
+/// The entry of a plugin, by the kind that `plugins!` says.
+pub mod entry {
+    pub use chained::entry as chained;
+    pub use interface::entry as interface;
+    use skel::{Entry, Plugin};
+
+    /// The entry of an address plugin.
+    #[must_use]
+    pub const fn address<P: Plugin>() -> Entry {
+        Entry::of::<P>()
+    }
+
+    /// The entry of loopback.
+    #[must_use]
+    pub const fn loopback<P: Plugin>() -> Entry {
+        Entry::of::<P>()
+    }
+}
 
 /// The whole process, up to its exit status; `words` are its arguments, its own name first.
 #[must_use]

@@ -6,10 +6,12 @@ pub mod schemas;
 use std::rc::Rc;
 
 use crate::validate::{Known, Role};
-use cni_spec::{CniError, ConfObject, FromConf, PluginConf, SpecVersion};
+use chained::ChainedPlugin;
+use cni_plugins::entry;
+use cni_spec::{CniError, ConfObject, FromConf, NetConf, SpecVersion};
 use interface::InterfacePlugin;
 use interface::attach::require_ipam;
-use skel::Plugin;
+use skel::{Entry, Plugin};
 
 macro_rules! table {
     ($($kind:ident $plugin:path, $folder:literal;)*) => {
@@ -21,37 +23,31 @@ macro_rules! table {
 
 cni_plugins::plugins!(table);
 
-const fn known<P: Plugin>(role: Role, readme: &'static str) -> Known {
-    Known {
-        name: <P as Plugin>::NAME,
-        role,
-        versions: <P as Plugin>::VERSIONS,
-        parse: parse::<<P as Plugin>::Conf>,
-        readme,
-    }
+const fn known<C: FromConf>(role: Role, plugin: &Entry, readme: &'static str) -> Known {
+    Known { name: plugin.name, role, versions: plugin.versions, parse: parse::<C>, readme }
 }
 
-const fn chained<P: Plugin>(readme: &'static str) -> Known {
-    known::<P>(Role::Chained, readme)
+const fn chained<P: ChainedPlugin>(readme: &'static str) -> Known {
+    known::<P::Conf>(Role::Chained, &entry::chained::<P>(), readme)
 }
 
 const fn address<P: Plugin>(readme: &'static str) -> Known {
-    known::<P>(Role::Address, readme)
+    known::<P::Conf>(Role::Address, &entry::address::<P>(), readme)
 }
 
 const fn loopback<P: Plugin>(readme: &'static str) -> Known {
-    known::<P>(Role::Any, readme)
+    known::<P::Conf>(Role::Any, &entry::loopback::<P>(), readme)
 }
 
-const fn interface<P: Plugin + InterfacePlugin>(readme: &'static str) -> Known {
-    Known { parse: parse_interface::<P>, ..known::<P>(Role::Interface, readme) }
+const fn interface<P: InterfacePlugin>(readme: &'static str) -> Known {
+    Known { parse: parse_interface::<P>, ..known::<P::Conf>(Role::Interface, &entry::interface::<P>(), readme) }
 }
 
-fn parse_interface<P: Plugin + InterfacePlugin>(object: &Rc<ConfObject>, version: SpecVersion) -> Result<(), CniError> {
-    let conf = PluginConf::<<P as Plugin>::Conf>::checked(object, version)?;
+fn parse_interface<P: InterfacePlugin>(object: &Rc<ConfObject>, version: SpecVersion) -> Result<(), CniError> {
+    let (conf, _) = NetConf::checked(object, version, P::Conf::from_conf)?;
     require_ipam::<P>(conf.ipam.is_some())
 }
 
 fn parse<C: FromConf>(object: &Rc<ConfObject>, version: SpecVersion) -> Result<(), CniError> {
-    PluginConf::<C>::checked(object, version).map(drop)
+    NetConf::checked(object, version, C::from_conf).map(drop)
 }

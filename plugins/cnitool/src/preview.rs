@@ -141,7 +141,8 @@ fn of_plugin(runtime: &Runtime, makes: &Makes, plugin: &PluginType, call: &Call)
     let Some(foresee) = table::find(plugin.as_str()) else { return Outcome::Silent };
     let is_our_ipam = |ipam: &PluginType| runtime.plugin_path().find_executable(ipam).map(|path| makes.is_ours(&path));
     match foresee(call, &is_our_ipam) {
-        Ok(preview) => Outcome::Steps(Box::new(preview)),
+        Ok(Some(preview)) => Outcome::Steps(Box::new(preview)),
+        Ok(None) => Outcome::Silent,
         Err(error) => Outcome::Fails(error),
     }
 }

@@ -13,9 +13,9 @@ use netops::watch::Watch;
 use netops::{Errno, Request, addr, sysctl};
 use skel::Timer;
 
+use crate::attach::Attaching;
 use crate::container::{self, Sysctl};
-use crate::erased::{Attach, OwnIndex};
-use crate::plan::{Create, Names, Side, Step};
+use crate::plan::{Create, Names, OwnIndex, Side, Step};
 use crate::pod::Pod;
 use crate::undo::{AddUndoer, Made, Undo};
 use crate::{conf, failed, host_veth, stacked, veth};
@@ -318,7 +318,7 @@ impl<'a> Stage<'a> {
 
 impl Step<OwnIndex> {
     /// Makes the step, or queues it.
-    pub(crate) async fn apply(&self, stage: &mut Stage<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+    pub(crate) async fn apply(&self, stage: &mut Stage<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
         let up = Settings { up: Some(true), ..Settings::default() };
         match self {
             Self::LeaveDefaultVlan => {
@@ -381,7 +381,7 @@ impl Step<OwnIndex> {
     }
 
     /// The steps that are more than requests in a queue.
-    async fn act(&self, stage: &mut Stage<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+    async fn act(&self, stage: &mut Stage<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
         match self {
             Self::Own(own) => plugin.apply(*own, stage).await,
             Self::Veth(veth) => {

@@ -1,57 +1,51 @@
 //! ADD, and CHECK, its mirror: the same plan, applied or compared.
+//!
+//! [`entry`] is where a plugin loses its types: the driver is compiled once for all plugins, and each adds only what it writes
+//! itself.
 
-use cni_spec::{AddResult, Attachment, CniError, Code, NetConf};
+use cni_spec::{AddResult, CniError, Code, ConfObject, FromConf, Repair, Repaired};
+use netops::link::Link;
 use netops::txn;
-use skel::request::Raw;
-use skel::{AddRequest, CheckRequest, Delegate, NetnsPath, Timer};
+use skel::{AddRequest, CheckRequest, Delegate, Entry, Serve, StatusRequest, Timer, Work};
 
 use crate::apply::Stage;
 use crate::check::{self, Look};
-use crate::erased::{self, Attach, OwnIndex, Start};
-use crate::plan::{Names, Plan, Turn};
-use crate::plugin::{InterfacePlugin, Ipam, LinkKind, Verb};
+use crate::plan::{Names, OwnIndex, Plan, Side, Turn};
+use crate::plugin::{Call, InterfacePlugin, Ipam, LinkKind, OwnStep, Verb};
 use crate::pod::Pod;
 use crate::undo::{AddUndoer, Undo, not_done};
-use crate::{conf, lease, result};
+use crate::{conf, detach, lease, preview, repair, result, status};
+
+/// The entry of an interface plugin in its executable's list.
+#[must_use]
+pub const fn entry<P: InterfacePlugin>() -> Entry {
+    Entry {
+        name: P::NAME,
+        versions: P::VERSIONS,
+        event_loop: P::EVENT_LOOP,
+        delegates: true,
+        is_all_or_nothing: false,
+        needs_link: false,
+        preview: Some(|call| {
+            let (request, keys) = skel::add_request(&entry::<P>(), call)?;
+            preview::alone::<P>(&request, &keys).map(Some)
+        }),
+        serve: Serve::Verbs { attach: keys::<P>, detach: detach::keys::<P> },
+    }
+}
 
 /// Attaches the container, or leaves the node as it was: open, look, refuse, lease, plan, make.
 ///
 /// # Errors
 /// The error that stopped ADD. All changes were rolled back; details list any that could not be.
-pub async fn add<P: InterfacePlugin>(request: &AddRequest<P::Conf>) -> Result<AddResult, CniError> {
-    require_ipam::<P>(request.conf.ipam.is_some())?;
-    let AddRequest { attachment, netns, conf, raw } = request;
-    let start = erased::Of::<P> { verb: Verb::Add, attachment, conf, raw };
-    add_by(&start, P::LINK_BEFORE_IPAM, Asked { attachment, netns, net: &conf.net, raw }).await
-}
-
-/// The parts of a request that are the same for all plugins.
-#[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    pub(crate) attachment: &'a Attachment,
-    pub(crate) netns: &'a NetnsPath,
-    pub(crate) net: &'a NetConf,
-    pub(crate) raw: &'a Raw,
-}
-
-impl Asked<'_> {
-    /// prevResult, for CHECK.
-    ///
-    /// # Errors
-    /// Code 7: there is none.
-    pub(crate) fn get_prev_result(&self) -> Result<AddResult, CniError> {
-        let missing = || CniError::new(Code::INVALID_CONFIG, "cannot CHECK without prevResult");
-        self.net.prev_result()?.ok_or_else(missing)
-    }
-}
-
-async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> Result<AddResult, CniError> {
-    let Asked { attachment, netns, net, raw } = asked;
+pub(crate) async fn add(start: &dyn Start, request: &AddRequest) -> Result<AddResult, CniError> {
+    let AddRequest { attachment, netns, conf: net, raw } = request;
+    start.require_ipam(net.ipam.is_some())?;
     conf::refuse_pattern(&attachment.ifname)?;
     conf::refuse_inexpressible(net.ipam.is_some(), net.cni_version)?;
     let timer = Timer::start();
     let pod = Pod::open(netns)?;
-    let mut plugin = start.observe(&pod)?;
+    let mut plugin = start.observe(Call { verb: Verb::Add, attachment, conf: net, keys: &(), pod: &pod, raw })?;
     timer.end("look");
     let plugin = &mut *plugin;
     let ipam = raw.ipam(net);
@@ -66,7 +60,7 @@ async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> 
         if link == LinkKind::Veth {
             stage.refuse_living(start.shared_link())?;
         }
-        let is_link_first = link_before_ipam && ipam.map_or(Ok(false), Delegate::may_look_for_link)?;
+        let is_link_first = start.is_link_before_ipam() && ipam.map_or(Ok(false), Delegate::may_look_for_link)?;
         let mut has_filter = false;
         if is_link_first {
             let plan = plugin.plan(None)?;
@@ -91,7 +85,7 @@ async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> 
 async fn make(
     plan: &Plan<OwnIndex>,
     stage: &mut Stage<'_>,
-    plugin: &mut (dyn Attach + '_),
+    plugin: &mut (dyn Attaching + '_),
     filters: bool,
     without: Option<Turn>,
 ) -> Result<(), CniError> {
@@ -109,32 +103,35 @@ async fn make(
 ///
 /// # Errors
 /// All differences: code and message of the first, the others in its details.
-pub async fn check<P: InterfacePlugin>(request: &CheckRequest<P::Conf>) -> Result<(), CniError> {
-    require_ipam::<P>(request.conf.ipam.is_some())?;
-    let CheckRequest { attachment, netns, conf, raw } = request;
-    let start = erased::Of::<P> { verb: Verb::Check, attachment, conf, raw };
-    check_by(&start, Asked { attachment, netns, net: &conf.net, raw }).await
-}
-
-async fn check_by(start: &dyn Start, asked: Asked<'_>) -> Result<(), CniError> {
-    let prev = asked.get_prev_result()?;
-    let reserved = match asked.raw.ipam(asked.net) {
+pub(crate) async fn check(start: &dyn Start, request: &CheckRequest) -> Result<(), CniError> {
+    start.require_ipam(request.conf.ipam.is_some())?;
+    let prev = prev_of_check(request)?;
+    let reserved = match request.ipam() {
         Some(ipam) => ipam.check().await,
         None => Ok(()),
     };
     match start.is_linkless() {
         true => reserved,
-        false => check::all([reserved, compare(start, asked, &prev)]),
+        false => check::all([reserved, compare(start, request, &prev)]),
     }
 }
 
+/// prevResult, for CHECK.
+///
+/// # Errors
+/// Code 7: there is none.
+pub(crate) fn prev_of_check(request: &CheckRequest) -> Result<AddResult, CniError> {
+    let missing = || CniError::new(Code::INVALID_CONFIG, "cannot CHECK without prevResult");
+    request.conf.prev_result()?.ok_or_else(missing)
+}
+
 /// Compares node and container with the plan.
-fn compare(start: &dyn Start, asked: Asked<'_>, prev: &AddResult) -> Result<(), CniError> {
-    let Asked { attachment, netns, net, raw } = asked;
+fn compare(start: &dyn Start, request: &CheckRequest, prev: &AddResult) -> Result<(), CniError> {
+    let CheckRequest { attachment, netns, conf: net, raw } = request;
     let entry = check::container_interface(prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(prev, entry));
     let pod = Pod::open(netns)?;
-    let mut plugin = start.observe(&pod)?;
+    let mut plugin = start.observe(Call { verb: Verb::Check, attachment, conf: net, keys: &(), pod: &pod, raw })?;
     let plan = plugin.plan(lease)?;
     let mut look = Look::new(attachment, &pod, &plan.names, prev, entry, raw.search_path());
     let steps = check::all(plan.steps.iter().map(|step| step.check(&mut look, &mut *plugin)));
@@ -155,4 +152,151 @@ pub fn require_ipam<P: InterfacePlugin>(has_ipam: bool) -> Result<(), CniError> 
 fn missing_ipam(plugin: &str) -> CniError {
     conf::invalid(format_args!("plugin {plugin} needs key ipam"))
         .detail("Name an address plugin by ipam.type, such as host-local.")
+}
+
+/// A plugin and its keys for ADD.
+pub(crate) trait Start {
+    /// [`require_ipam`].
+    fn require_ipam(&self, has_ipam: bool) -> Result<(), CniError>;
+    /// [`InterfacePlugin::LINK_BEFORE_IPAM`].
+    fn is_link_before_ipam(&self) -> bool;
+    /// [`InterfacePlugin::status`].
+    fn status(&self, search_path: &str) -> Result<(), CniError>;
+    /// [`InterfacePlugin::is_linkless`].
+    fn is_linkless(&self) -> bool;
+    /// [`InterfacePlugin::LINK`].
+    fn link(&self) -> LinkKind;
+    /// [`InterfacePlugin::shared_link`].
+    fn shared_link(&self) -> Option<&str>;
+    /// [`InterfacePlugin::gateway_link`].
+    fn gateway_link(&self) -> Option<String>;
+    /// [`InterfacePlugin::observe`].
+    fn observe<'p>(&'p self, call: Call<'p, ()>) -> Result<Box<dyn Attaching + 'p>, CniError>;
+}
+
+/// An ADD or CHECK whose node and call were looked at.
+pub(crate) trait Attaching {
+    /// [`InterfacePlugin::plan`].
+    fn plan(&mut self, lease: Option<AddResult>) -> Result<Plan<OwnIndex>, CniError>;
+    /// [`InterfacePlugin::earlier`].
+    fn earlier(&self) -> AddResult;
+    /// [`InterfacePlugin::links`].
+    fn links(&self, stage: &mut Stage<'_>) -> Result<Vec<(Side, Link)>, CniError>;
+    /// [`OwnStep::apply`].
+    fn apply<'f>(&'f mut self, step: OwnIndex, stage: &'f mut Stage<'_>) -> Work<'f, Result<(), CniError>>;
+    /// [`OwnStep::mend`].
+    fn mend<'f>(&'f mut self, step: OwnIndex, stage: &'f mut Stage<'_>) -> Work<'f, Result<(), CniError>>;
+    /// [`OwnStep::check`].
+    fn check(&mut self, step: OwnIndex, look: &mut Look<'_>) -> Result<(), CniError>;
+}
+
+/// The keys of plugin `P` for ADD.
+struct Keys<P: InterfacePlugin>(P::Conf);
+
+/// Reads the keys of plugin `P` for ADD.
+fn keys<P: InterfacePlugin>(object: &ConfObject) -> Result<Box<dyn skel::Attach>, CniError> {
+    Ok(Box::new(Keys::<P>(P::Conf::from_conf(object)?)))
+}
+
+impl<P: InterfacePlugin> skel::Attach for Keys<P> {
+    fn add<'a>(&'a self, request: &'a AddRequest) -> Work<'a, Result<AddResult, CniError>> {
+        Box::pin(add(self, request))
+    }
+
+    fn check<'a>(&'a self, request: &'a CheckRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(check(self, request))
+    }
+
+    fn repair<'a>(&'a self, request: &'a CheckRequest, how: Repair) -> Work<'a, Result<Repaired, CniError>> {
+        Box::pin(repair::repair(self, request, how))
+    }
+
+    fn status<'a>(&'a self, request: &'a StatusRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(status::status(self, request))
+    }
+}
+
+struct Observed<'p, P: InterfacePlugin> {
+    call: Call<'p, P::Conf>,
+    state: P::State,
+    steps: Vec<P::Step>,
+}
+
+impl<P: InterfacePlugin> Start for Keys<P> {
+    fn require_ipam(&self, has_ipam: bool) -> Result<(), CniError> {
+        require_ipam::<P>(has_ipam)
+    }
+
+    fn is_link_before_ipam(&self) -> bool {
+        P::LINK_BEFORE_IPAM
+    }
+
+    fn status(&self, search_path: &str) -> Result<(), CniError> {
+        P::status(&self.0, search_path)
+    }
+
+    fn is_linkless(&self) -> bool {
+        P::is_linkless(&self.0)
+    }
+
+    fn link(&self) -> LinkKind {
+        P::LINK
+    }
+
+    fn shared_link(&self) -> Option<&str> {
+        P::shared_link(&self.0)
+    }
+
+    fn gateway_link(&self) -> Option<String> {
+        P::gateway_link(&self.0)
+    }
+
+    fn observe<'p>(&'p self, call: Call<'p, ()>) -> Result<Box<dyn Attaching + 'p>, CniError> {
+        let Call { verb, attachment, conf, keys: (), pod, raw } = call;
+        let call = Call { verb, attachment, conf, keys: &self.0, pod, raw };
+        let state = P::observe(&call)?;
+        Ok(Box::new(Observed::<P> { call, state, steps: Vec::new() }))
+    }
+}
+
+impl<P: InterfacePlugin> Attaching for Observed<'_, P> {
+    fn plan(&mut self, lease: Option<AddResult>) -> Result<Plan<OwnIndex>, CniError> {
+        let (plan, steps) = P::plan(&self.call, &self.state, lease)?.erase();
+        self.steps = steps;
+        Ok(plan)
+    }
+
+    fn earlier(&self) -> AddResult {
+        P::earlier(&self.call)
+    }
+
+    fn links(&self, stage: &mut Stage<'_>) -> Result<Vec<(Side, Link)>, CniError> {
+        P::links(stage, &self.state)
+    }
+
+    fn apply<'f>(&'f mut self, step: OwnIndex, stage: &'f mut Stage<'_>) -> Work<'f, Result<(), CniError>> {
+        match self.steps.get(step.place) {
+            Some(step) => Box::pin(step.apply(stage, &mut self.state)),
+            None => Box::pin(async move { Err(no_such_step(step)) }),
+        }
+    }
+
+    fn mend<'f>(&'f mut self, step: OwnIndex, stage: &'f mut Stage<'_>) -> Work<'f, Result<(), CniError>> {
+        match self.steps.get(step.place) {
+            Some(step) => Box::pin(step.mend(stage, &mut self.state)),
+            None => Box::pin(async move { Err(no_such_step(step)) }),
+        }
+    }
+
+    fn check(&mut self, step: OwnIndex, look: &mut Look<'_>) -> Result<(), CniError> {
+        let own = self.steps.get(step.place).ok_or_else(|| no_such_step(step))?;
+        own.check(look, &mut self.state)
+    }
+}
+
+fn no_such_step(step: OwnIndex) -> CniError {
+    CniError::new(
+        Code::INTERNAL,
+        format!("cannot do step {:?}: the plan has no step at place {}", step.name, step.place),
+    )
 }

@@ -13,8 +13,8 @@ use netops::sysctl::{self, Key};
 use netops::{OpError, pair};
 use skel::NetnsPath;
 
-use crate::erased::{Attach, OwnIndex};
-use crate::plan::{Create, Names, Side, Step};
+use crate::attach::Attaching;
+use crate::plan::{Create, Names, OwnIndex, Side, Step};
 use crate::pod::Pod;
 use crate::{failed, stacked};
 
@@ -387,7 +387,7 @@ impl<O> Step<O> {
 
 impl Step<OwnIndex> {
     /// Compares the node with the step. Sysctls are not compared: later plugins may tune them.
-    pub(crate) fn check(&self, look: &mut Look<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+    pub(crate) fn check(&self, look: &mut Look<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
         match self {
             Self::Own(own) => plugin.check(*own, look),
             Self::Veth(veth) => {

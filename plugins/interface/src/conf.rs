@@ -6,7 +6,7 @@ use cni_filter::Backend;
 use cni_spec::{AddResult, CniError, Code, Dns, IfName, SpecVersion};
 use netops::link::{self, Mac};
 use serde::Deserialize;
-use skel::request::Raw;
+use skel::Call;
 
 /// A config that cannot be used: `cannot use network config: TEXT`, code 7.
 #[must_use]
@@ -77,7 +77,7 @@ pub fn mac(args: &ArgsKey, runtime_config: &MacKey) -> Result<Option<Mac>, CniEr
 ///
 /// # Errors
 /// As [`args_mac`].
-pub fn requested_mac(raw: &Raw, config: Option<Mac>) -> Result<Option<Mac>, CniError> {
+pub fn requested_mac(raw: &Call, config: Option<Mac>) -> Result<Option<Mac>, CniError> {
     let weakest = args_mac(raw)?;
     Ok(config.or(weakest))
 }
@@ -86,7 +86,7 @@ pub fn requested_mac(raw: &Raw, config: Option<Mac>) -> Result<Option<Mac>, CniE
 ///
 /// # Errors
 /// Code 4: `CNI_ARGS` are malformed, or have another key than `MAC`.
-pub fn args_mac(raw: &Raw) -> Result<Option<Mac>, CniError> {
+pub fn args_mac(raw: &Call) -> Result<Option<Mac>, CniError> {
     let args = raw.parse_args()?;
     args.expect_known(&["MAC"])?;
     let mac = parse_mac("CNI_ARGS MAC", args.find("MAC").unwrap_or_default());
@@ -117,7 +117,7 @@ impl Macs {
     ///
     /// # Errors
     /// As [`args_mac`].
-    pub fn requested(self, raw: &Raw) -> Result<Option<Mac>, CniError> {
+    pub fn requested(self, raw: &Call) -> Result<Option<Mac>, CniError> {
         let of_args = args_mac(raw)?;
         Ok(self.strong.or(of_args).or(self.weak))
     }

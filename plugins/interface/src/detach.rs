@@ -9,15 +9,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use cni_filter::{Filter, Known};
 use cni_spec::collection::Sweep;
-use cni_spec::{AddResult, Attachment, CniError, NetConf};
+use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, NetworkName};
 use netops::error::Result as OpResult;
 use netops::link::{self, Link};
 use netops::unlink::{self, Left};
 use netops::{Kernel, Netns, OpError, addr, pair};
-use skel::request::Raw;
-use skel::{DelRequest, Delegate, GcRequest, NetnsPath, Timer};
+use skel::{DelRequest, Delegate, GcRequest, Timer, Work};
 
-use crate::erased::{self, Collect};
 use crate::plugin::{InterfacePlugin, Uncollected};
 use crate::reserved::Reserved;
 use crate::whose::Evidence;
@@ -55,23 +53,9 @@ impl<R> Detaching<'_, R> {
 ///
 /// # Errors
 /// The objects that could not be removed, together.
-pub async fn del<P: InterfacePlugin>(request: &DelRequest<P::Removal>) -> Result<(), CniError> {
-    let DelRequest { attachment, netns, conf, raw } = request;
-    let asked = Asked { attachment, netns: netns.as_ref(), net: &conf.net, raw, filters: P::FILTERS };
-    del_by(asked, &erased::remove_link::<P>(&conf.own)).await
-}
-
-/// The parts of DEL's request that are the same for all plugins, and [`InterfacePlugin::FILTERS`].
-struct Asked<'a> {
-    attachment: &'a Attachment,
-    netns: Option<&'a NetnsPath>,
-    net: &'a NetConf,
-    raw: &'a Raw,
-    filters: bool,
-}
-
-async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> OpResult<()>) -> Result<(), CniError> {
-    let Asked { attachment, netns: asked_netns, net, raw, filters } = asked;
+pub(crate) async fn del(plugin: &dyn Remove, request: &DelRequest) -> Result<(), CniError> {
+    let DelRequest { attachment, netns: asked_netns, conf: net, raw } = request;
+    let asked_netns = asked_netns.as_ref();
     let prev = net.find_prev_result();
     let prev = prev.as_ref();
     let reserved = Reserved::of(net.object());
@@ -86,7 +70,7 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
             (None, false)
         }
     };
-    let mut filter = find_filter(filters).unwrap_or_else(|error| {
+    let mut filter = find_filter(plugin.filters()).unwrap_or_else(|error| {
         errors.push(failed(error));
         None
     });
@@ -113,7 +97,7 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
     let netns = netns.as_ref();
     let detaching = Detaching { attachment, removal: &(), prev, netns, reserved: &reserved, holds_none, held };
     let timer = Timer::start();
-    errors.extend(remove_link(&detaching).err().map(failed));
+    errors.extend(plugin.remove_link(&detaching).err().map(failed));
     timer.end("remove link");
     // Behind links: the container is guarded as long as it can send.
     if let Some(filter) = &mut filter {
@@ -178,23 +162,9 @@ pub(crate) fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpA
 ///
 /// # Errors
 /// The objects that could not be removed, together.
-pub async fn gc<P: InterfacePlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
-    let GcRequest { valid, conf, raw, .. } = request;
-    let asked = Sweeping { valid, sweep: &request.sweep(), net: &conf.net, raw, filters: P::FILTERS };
-    gc_by(&erased::GcOf::<P>(request), asked).await
-}
-
-/// The parts of GC's request that are the same for all plugins, and [`InterfacePlugin::FILTERS`].
-struct Sweeping<'a> {
-    valid: &'a [Attachment],
-    sweep: &'a Sweep<&'a Attachment>,
-    net: &'a NetConf,
-    raw: &'a Raw,
-    filters: bool,
-}
-
-async fn gc_by(plugin: &dyn Collect, asked: Sweeping<'_>) -> Result<(), CniError> {
-    let Sweeping { valid, sweep, net, raw, filters } = asked;
+pub(crate) async fn gc(plugin: &dyn Remove, request: &GcRequest) -> Result<(), CniError> {
+    let GcRequest { valid, conf: net, raw, .. } = request;
+    let (sweep, filters) = (&request.sweep(), plugin.filters());
     let network = &net.name;
     let names = || sweep.map(|attachment| cni_filter::Names::from(*attachment));
     let timer = Timer::start();
@@ -264,4 +234,59 @@ fn remove_stale(stale: &[Link]) -> Vec<Left> {
         tracing::info!(link = link.name, alias = link.alias, "removing the link of an attachment that is gone");
     }
     unlink::remove_all(stale)
+}
+
+/// A plugin and its keys for removal.
+pub(crate) trait Remove {
+    /// [`InterfacePlugin::FILTERS`].
+    fn filters(&self) -> bool;
+    /// [`InterfacePlugin::remove_link`].
+    fn remove_link(&self, detaching: &Detaching<'_, ()>) -> Result<(), OpError>;
+    /// [`InterfacePlugin::collect`].
+    fn collect(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected>;
+    /// [`InterfacePlugin::list_stale`].
+    fn list_stale(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>, OpError>;
+    /// [`InterfacePlugin::list_unmarked`].
+    fn list_unmarked(&self) -> Result<Vec<Link>, OpError>;
+}
+
+/// The keys of plugin `P` for removal.
+struct RemovalKeys<P: InterfacePlugin>(P::Removal);
+
+/// Reads the keys of plugin `P` for removal.
+pub(crate) fn keys<P: InterfacePlugin>(object: &ConfObject) -> Box<dyn skel::Detach> {
+    Box::new(RemovalKeys::<P>(P::Removal::from_any_conf(object)))
+}
+
+impl<P: InterfacePlugin> skel::Detach for RemovalKeys<P> {
+    fn del<'a>(&'a self, request: &'a DelRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(del(self, request))
+    }
+
+    fn gc<'a>(&'a self, request: &'a GcRequest) -> Work<'a, Result<(), CniError>> {
+        Box::pin(gc(self, request))
+    }
+}
+
+impl<P: InterfacePlugin> Remove for RemovalKeys<P> {
+    fn filters(&self) -> bool {
+        P::FILTERS
+    }
+
+    fn remove_link(&self, detaching: &Detaching<'_, ()>) -> Result<(), OpError> {
+        let Detaching { attachment, removal: (), prev, netns, reserved, holds_none, held } = *detaching;
+        P::remove_link(&Detaching { attachment, removal: &self.0, prev, netns, reserved, holds_none, held })
+    }
+
+    fn collect(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected> {
+        P::collect(network, sweep)
+    }
+
+    fn list_stale(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>, OpError> {
+        P::list_stale(network, sweep)
+    }
+
+    fn list_unmarked(&self) -> Result<Vec<Link>, OpError> {
+        P::list_unmarked(&self.0)
+    }
 }

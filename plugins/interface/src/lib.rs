@@ -4,10 +4,9 @@
 //!
 //! | Module | What it has |
 //! |---|---|
-//! | [`plugin`](mod@plugin) | what an interface plugin is; [`plugin!`] |
-//! | `erased` | what a plugin writes, without its types: the driver is compiled once |
+//! | [`plugin`](mod@plugin) | what an interface plugin is |
 //! | [`plan`] | an attachment as a list of steps, and its text |
-//! | [`attach`] | ADD and CHECK: the same plan, applied or compared |
+//! | [`attach`] | a plugin's entry in its executable's list; ADD and CHECK: the same plan, applied or compared |
 //! | [`repair`] | CHECK that makes what the node has lost again |
 //! | [`detach`] | DEL and GC: by attachment alone |
 //! | [`status`] | STATUS |
@@ -26,7 +25,6 @@
 //! | [`result`] | the result of ADD |
 //! | [`error`] | from [`netops::OpError`] to [`cni_spec::CniError`] |
 
-mod erased;
 pub mod plan;
 pub mod plugin;
 
@@ -58,6 +56,7 @@ pub mod whose;
 pub mod error;
 
 pub use apply::Stage;
+pub use attach::entry;
 pub use check::Look;
 pub use detach::Detaching;
 pub use error::failed;

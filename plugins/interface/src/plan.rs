@@ -14,7 +14,6 @@ use netops::link::{Kind, Link, Mac, Port};
 use netops::route::Route;
 
 use crate::container::{self, Dad, Options, RouterAdvertisements, Sysctl};
-use crate::erased::OwnIndex;
 use crate::plugin::OwnStep;
 use crate::{conf, host_veth, stacked};
 
@@ -60,6 +59,19 @@ pub struct Names {
     pub host: String,
     /// The mark of the host's end, or of a link that is in the container alone.
     pub alias: String,
+}
+
+/// A plugin's own step, without the plugin's type.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnIndex {
+    /// The step's place among the plan's own steps.
+    pub(crate) place: usize,
+    /// [`OwnStep::turn`].
+    pub(crate) turn: Turn,
+    /// [`OwnStep::name`].
+    pub(crate) name: &'static str,
+    /// [`OwnStep::is_on_node`].
+    pub(crate) is_on_node: bool,
 }
 
 /// A step of a plan.

@@ -5,11 +5,10 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use cni_spec::collection::Sweep;
-use cni_spec::{AddResult, Attachment, CniError, FromAnyConf, FromConf, NetworkName, PluginConf, SpecVersion};
+use cni_spec::{AddResult, Attachment, CniError, FromAnyConf, FromConf, NetConf, NetworkName, SpecVersion};
 use netops::OpError;
 use netops::link::Link;
 use skel::EventLoop;
-use skel::request::Raw;
 
 use crate::apply::Stage;
 use crate::check::Look;
@@ -29,7 +28,7 @@ pub struct Uncollected {
     pub error: OpError,
 }
 
-/// An interface plugin. [`crate::plugin!`] makes a [`skel::Plugin`] of it: README.md says what the driver does around it.
+/// An interface plugin. [`crate::entry`] puts it into an executable's list; README.md says what the driver does around it.
 pub trait InterfacePlugin: Sized + 'static {
     /// The file name it is called by.
     const NAME: &'static str;
@@ -195,11 +194,13 @@ pub struct Call<'a, C> {
     /// The attachment.
     pub attachment: &'a Attachment,
     /// The network config.
-    pub conf: &'a PluginConf<C>,
+    pub conf: &'a NetConf,
+    /// The plugin's keys.
+    pub keys: &'a C,
     /// The node and the container.
     pub pod: &'a Pod,
     /// The call as it came.
-    pub raw: &'a Raw,
+    pub raw: &'a skel::Call,
 }
 
 /// A step that only one plugin has. Its text is written as `ip` commands, a change a line.
@@ -280,62 +281,4 @@ impl<S> OwnStep for NoStep<S> {
     fn check(&self, _: &mut Look<'_>, _: &mut S) -> Result<(), CniError> {
         match self.0 {}
     }
-}
-
-/// Makes a [`skel::Plugin`] of an [`InterfacePlugin`], its verbs the driver's.
-#[macro_export]
-macro_rules! plugin {
-    ($Plugin:ty) => {
-        impl $crate::skel::Plugin for $Plugin {
-            const NAME: &'static str = <$Plugin as $crate::InterfacePlugin>::NAME;
-            const VERSIONS: &'static [$crate::skel::cni_spec::SpecVersion] =
-                <$Plugin as $crate::InterfacePlugin>::VERSIONS;
-            const EVENT_LOOP: $crate::skel::EventLoop = <$Plugin as $crate::InterfacePlugin>::EVENT_LOOP;
-            type Conf = <$Plugin as $crate::InterfacePlugin>::Conf;
-            type Removal = <$Plugin as $crate::InterfacePlugin>::Removal;
-
-            async fn add(
-                request: &$crate::skel::AddRequest<Self::Conf>,
-            ) -> Result<$crate::skel::cni_spec::AddResult, $crate::skel::cni_spec::CniError> {
-                $crate::attach::add::<$Plugin>(request).await
-            }
-
-            async fn del(
-                request: &$crate::skel::DelRequest<Self::Removal>,
-            ) -> Result<(), $crate::skel::cni_spec::CniError> {
-                $crate::detach::del::<$Plugin>(request).await
-            }
-
-            fn preview(
-                request: &$crate::skel::AddRequest<Self::Conf>,
-            ) -> Result<Option<$crate::skel::Preview>, $crate::skel::cni_spec::CniError> {
-                $crate::preview::alone::<$Plugin>(request)
-            }
-
-            async fn check(
-                request: &$crate::skel::CheckRequest<Self::Conf>,
-            ) -> Result<(), $crate::skel::cni_spec::CniError> {
-                $crate::attach::check::<$Plugin>(request).await
-            }
-
-            async fn repair(
-                request: &$crate::skel::CheckRequest<Self::Conf>,
-                how: $crate::skel::cni_spec::Repair,
-            ) -> Result<$crate::skel::cni_spec::Repaired, $crate::skel::cni_spec::CniError> {
-                $crate::repair::repair::<$Plugin>(request, how).await
-            }
-
-            async fn gc(
-                request: &$crate::skel::GcRequest<Self::Removal>,
-            ) -> Result<(), $crate::skel::cni_spec::CniError> {
-                $crate::detach::gc::<$Plugin>(request).await
-            }
-
-            async fn status(
-                request: &$crate::skel::StatusRequest<Self::Conf>,
-            ) -> Result<(), $crate::skel::cni_spec::CniError> {
-                $crate::status::status::<$Plugin>(request).await
-            }
-        }
-    };
 }

@@ -25,12 +25,13 @@ pub enum Lease {
     Unknown,
 }
 
-/// What [`crate::attach::add`] would do.
+/// What ADD would do.
 ///
 /// # Errors
 /// The errors that ADD would report before it changes anything.
 pub fn preview<P: InterfacePlugin>(
-    request: &AddRequest<P::Conf>,
+    request: &AddRequest,
+    keys: &P::Conf,
     lease: &mut dyn FnMut() -> Result<Lease, CniError>,
 ) -> Result<Preview, CniError> {
     require_ipam::<P>(request.conf.ipam.is_some())?;
@@ -38,7 +39,7 @@ pub fn preview<P: InterfacePlugin>(
     conf::refuse_pattern(&attachment.ifname)?;
     conf::refuse_inexpressible(conf.ipam.is_some(), conf.cni_version)?;
     let pod = Pod::open(netns)?;
-    let call = Call { verb: Verb::Add, attachment, conf, pod: &pod, raw };
+    let call = Call { verb: Verb::Add, attachment, conf, keys, pod: &pod, raw };
     let mut state = P::observe(&call)?;
     pod.refuse_taken(&attachment.ifname)?;
     refuse_foreseen(&call)?;
@@ -56,7 +57,7 @@ pub fn preview<P: InterfacePlugin>(
         }
     };
     if lease.iter().flat_map(|lease| &lease.ips).any(|ip| ip.address.is_ipv6()) {
-        refuse_without_ipv6(P::gateway_link(&conf.own).as_deref())?;
+        refuse_without_ipv6(P::gateway_link(keys).as_deref())?;
     }
     let plan = P::plan(&call, &state, lease)?;
     preview.result = result(P::earlier(&call), &plan, &P::names(&call, &plan), netns.as_str());
@@ -82,13 +83,13 @@ pub fn preview<P: InterfacePlugin>(
     Ok(preview)
 }
 
-/// [`preview`] of a plugin that does not know the address plugins of this suite: `skel::Plugin::preview`.
+/// [`preview`] of a plugin that does not know the address plugins of this suite.
 ///
 /// # Errors
 /// As [`preview`].
-pub fn alone<P: InterfacePlugin>(request: &AddRequest<P::Conf>) -> Result<Option<Preview>, CniError> {
+pub(crate) fn alone<P: InterfacePlugin>(request: &AddRequest, keys: &P::Conf) -> Result<Preview, CniError> {
     let lease = || if request.conf.ipam.is_some() { Lease::Unknown } else { Lease::None };
-    preview::<P>(request, &mut || Ok(lease())).map(Some)
+    preview::<P>(request, keys, &mut || Ok(lease()))
 }
 
 /// Refuses an interface name that an earlier plugin of the list would have given.

@@ -11,13 +11,12 @@ use netops::txn;
 use skel::{CheckRequest, Delegate};
 
 use crate::apply::Stage;
-use crate::attach::{Asked, require_ipam};
+use crate::attach::{Attaching, Start, prev_of_check};
 use crate::check::{Look, container_interface};
-use crate::erased::{self, Attach, OwnIndex, Start};
 use crate::failed;
 use crate::lease;
-use crate::plan::{Plan, Side, Step, Veth};
-use crate::plugin::{InterfacePlugin, Verb};
+use crate::plan::{OwnIndex, Plan, Side, Step, Veth};
+use crate::plugin::{Call, Verb};
 use crate::pod::Pod;
 use crate::undo::{AddUndoer, OwnUndo, Undo, not_done};
 
@@ -25,16 +24,10 @@ use crate::undo::{AddUndoer, OwnUndo, Undo, not_done};
 ///
 /// # Errors
 /// As CHECK before it compares: code 7 without prevResult, code 107 if that does not have the container's interface.
-pub async fn repair<P: InterfacePlugin>(request: &CheckRequest<P::Conf>, how: Repair) -> Result<Repaired, CniError> {
-    require_ipam::<P>(request.conf.ipam.is_some())?;
-    let CheckRequest { attachment, netns, conf, raw } = request;
-    let start = erased::Of::<P> { verb: Verb::Check, attachment, conf, raw };
-    repair_by(&start, Asked { attachment, netns, net: &conf.net, raw }, how).await
-}
-
-async fn repair_by(start: &dyn Start, asked: Asked<'_>, how: Repair) -> Result<Repaired, CniError> {
-    let Asked { attachment, netns, net, raw } = asked;
-    let prev = with_interfaces(asked.get_prev_result()?, &asked, start.shared_link());
+pub(crate) async fn repair(start: &dyn Start, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
+    let CheckRequest { attachment, netns, conf: net, raw } = request;
+    start.require_ipam(net.ipam.is_some())?;
+    let prev = with_interfaces(prev_of_check(request)?, request, start.shared_link());
     let mut report = Repaired::default();
     let ipam = raw.ipam(net).filter(|_| net.cni_version.has_check());
     if let Some(difference) = check_lease(ipam.as_ref()).await {
@@ -46,7 +39,7 @@ async fn repair_by(start: &dyn Start, asked: Asked<'_>, how: Repair) -> Result<R
     let entry = container_interface(&prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(&prev, entry));
     let pod = Pod::open(netns)?;
-    let mut plugin = start.observe(&pod)?;
+    let mut plugin = start.observe(Call { verb: Verb::Check, attachment, conf: net, keys: &(), pod: &pod, raw })?;
     let plan = plugin.plan(lease)?;
     let mut look = Look::new(attachment, &pod, &plan.names, &prev, entry, raw.search_path());
     look.names_host_links = net.cni_version >= SpecVersion::V0_3_0;
@@ -61,9 +54,10 @@ async fn repair_by(start: &dyn Start, asked: Asked<'_>, how: Repair) -> Result<R
 
 /// The result with the interfaces of the attachment. Results before version 0.3.0 have none, and their addresses are the
 /// container's.
-fn with_interfaces(mut result: AddResult, asked: &Asked<'_>, shared_link: Option<&str>) -> AddResult {
-    if asked.net.cni_version < SpecVersion::V0_3_0 && result.interfaces.is_empty() {
-        let (name, sandbox) = (asked.attachment.ifname.as_str().to_owned(), asked.netns.as_str().to_owned());
+fn with_interfaces(mut result: AddResult, request: &CheckRequest, shared_link: Option<&str>) -> AddResult {
+    let CheckRequest { attachment, netns, conf, .. } = request;
+    if conf.cni_version < SpecVersion::V0_3_0 && result.interfaces.is_empty() {
+        let (name, sandbox) = (attachment.ifname.as_str().to_owned(), netns.as_str().to_owned());
         result.interfaces.push(Interface { name, sandbox, ..Interface::default() });
         let shared = shared_link.map(|name| Interface { name: name.to_owned(), ..Interface::default() });
         result.interfaces.extend(shared);
@@ -89,7 +83,7 @@ struct Mender<'a> {
 }
 
 impl Mender<'_> {
-    fn show(&mut self, plugin: &mut dyn Attach) {
+    fn show(&mut self, plugin: &mut dyn Attaching) {
         for step in &self.plan.steps {
             let Err(difference) = self.difference(step, plugin) else { continue };
             match self.may_make(step) {
@@ -99,7 +93,7 @@ impl Mender<'_> {
         }
     }
 
-    async fn write(&mut self, plugin: &mut dyn Attach) {
+    async fn write(&mut self, plugin: &mut dyn Attaching) {
         // Whether a restriction of the port could not be made: then it stays down.
         let mut is_open = false;
         for step in &self.plan.steps {
@@ -143,7 +137,7 @@ impl Mender<'_> {
         self.report
     }
 
-    fn difference(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+    fn difference(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
         match step {
             Step::Forward { ipv6 } => self.look.forwards(*ipv6),
             step => step.check(&mut self.look, plugin),
@@ -186,7 +180,7 @@ impl Mender<'_> {
     }
 
     /// Makes one step, or changes nothing.
-    async fn make(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+    async fn make(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
         let Self { start, attachment, pod, search_path, .. } = *self;
         let (made, is_left) = Default::default();
         let undoer = AddUndoer { attachment, pod, link: start.link(), ipam: None, search_path, made, is_left };
@@ -208,7 +202,7 @@ impl Mender<'_> {
     }
 
     /// Has the host's end up, and as the port that it was. Where its frames are restricted it is down until they are.
-    async fn rejoin(&self, veth: &Veth, stage: &mut Stage<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+    async fn rejoin(&self, veth: &Veth, stage: &mut Stage<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
         let host = &self.pod.host;
         let link = stage.link(Side::Host)?.clone();
         let up = |up| Settings { up: Some(up), ..Settings::default() };
@@ -241,7 +235,7 @@ impl Mender<'_> {
 }
 
 /// Adds the addresses or routes of a step one by one; what is there stays.
-async fn add_missing(step: &Step<OwnIndex>, stage: &mut Stage<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
+async fn add_missing(step: &Step<OwnIndex>, stage: &mut Stage<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
     let each: Vec<Step<OwnIndex>> = match step {
         Step::Addresses(side, all) => all.iter().map(|one| Step::Addresses(*side, vec![*one])).collect(),
         Step::Routes(side, all) | Step::OnlyRoutes(side, all) => {

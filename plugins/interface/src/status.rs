@@ -1,38 +1,29 @@
 //! STATUS: whether ADD could be served now.
 
 use cni_filter::{Backend, Filter};
-use cni_spec::{CniError, Code, ConfObject, NetConf, NetworkName};
+use cni_spec::{CniError, Code, ConfObject, NetworkName};
 use netops::link::tun::{Tap, create_tap};
 use netops::link::{self, Kind, LinkName, NewLink, Place, Veth};
 use netops::{Kernel, Netns, OpError, trial};
 use serde::Deserialize;
 use skel::StatusRequest;
-use skel::request::Raw;
 
-use crate::attach::require_ipam;
+use crate::attach::Start;
 use crate::error::refuse_without_ipv6;
-use crate::plugin::InterfacePlugin;
 use crate::{conf, failed};
 
 /// Reports whether ADD could be served.
 ///
 /// # Errors
 /// Code 50 with the reason; the IPAM plugin's own.
-pub async fn status<P: InterfacePlugin>(request: &StatusRequest<P::Conf>) -> Result<(), CniError> {
-    require_ipam::<P>(request.conf.ipam.is_some())?;
-    let gateway_link = P::gateway_link(&request.conf.own);
-    let node = || P::status(&request.conf.own, request.raw.search_path());
-    status_by(&node, gateway_link.as_deref(), &request.conf, &request.raw).await
-}
-
-async fn status_by(
-    node: &dyn Fn() -> Result<(), CniError>,
-    gateway_link: Option<&str>,
-    net: &NetConf,
-    raw: &Raw,
-) -> Result<(), CniError> {
-    let ipv6 = || if has_ipv6(net.object()) { refuse_without_ipv6(gateway_link) } else { Ok(()) };
-    node().and_then(|()| ipv6()).map_err(|error| not_available(&net.name, error))?;
+pub(crate) async fn status(start: &dyn Start, request: &StatusRequest) -> Result<(), CniError> {
+    let StatusRequest { conf: net, raw } = request;
+    start.require_ipam(net.ipam.is_some())?;
+    let ipv6 = || match has_ipv6(net.object()) {
+        true => refuse_without_ipv6(start.gateway_link().as_deref()),
+        false => Ok(()),
+    };
+    start.status(raw.search_path()).and_then(|()| ipv6()).map_err(|error| not_available(&net.name, error))?;
     let Some(ipam) = raw.ipam(net) else { return Ok(()) };
     match ipam.status().await {
         // The address plugin did not answer, so it has no answer to pass on.

@@ -113,7 +113,7 @@ fn plugin(plugin: &Known) -> Value {
     let asker = Asker { parse: &|value| parse(plugin, value), base: accepted(plugin) };
     let mut own = asker.schema(&[]);
     let mut properties = own["properties"].take().as_object().cloned().unwrap_or_default();
-    // Of every plugin (`PluginConf`), whether its own keys name it or not.
+    // Of every plugin (`NetConf`), whether its own keys name it or not.
     let ipam = properties.entry("ipam").or_insert_with(|| json!({"type": ["object", "null"]}));
     let ipam_type = json!({"type": ["string", "null"]});
     merge(&mut ipam["properties"], json!({"type": ipam_type}));

@@ -1,23 +1,23 @@
 //! The plugins that say what they would do, by name.
 
-use chained::{ChainedPlugin, drive};
+use chained::ChainedPlugin;
+use cni_plugins::entry;
 use cni_plugins::host_local::{self, HostLocal};
-use cni_plugins::loopback::{self, Loopback};
 use cni_plugins::static_ipam::{self, Static};
 use cni_spec::{AddResult, CniError, PluginType};
 use interface::InterfacePlugin;
 use interface::preview::{Lease, Preview, preview};
-use skel::{Call, Plugin, add_request};
+use skel::{Call, Entry, Plugin, add_request};
 
 /// Whether the executable of an address plugin is of this suite. The error: there is none.
 pub(crate) type IsOurs<'a> = &'a dyn Fn(&PluginType) -> Result<bool, CniError>;
 
-/// What ADD of a plugin would do by this call.
-pub(crate) type Foresee = fn(&Call, IsOurs<'_>) -> Result<Preview, CniError>;
+/// What ADD of a plugin would do by this call; `None` where the plugin does not say.
+pub(crate) type Foresee = fn(&Call, IsOurs<'_>) -> Result<Option<Preview>, CniError>;
 
 macro_rules! table {
     ($($kind:ident $plugin:path, $folder:literal;)*) => {
-        const ALL: &[(&str, Option<Foresee>)] = &[$((<$plugin as Plugin>::NAME, $kind::<$plugin>())),*];
+        const ALL: &[(&str, Option<Foresee>)] = &[$((entry::$kind::<$plugin>().name, $kind::<$plugin>())),*];
     };
 }
 
@@ -28,20 +28,25 @@ pub(crate) fn find(name: &str) -> Option<Foresee> {
     ALL.iter().find(|(found, _)| *found == name).and_then(|(_, foresee)| *foresee)
 }
 
-const fn interface<P: InterfacePlugin + Plugin<Conf = <P as InterfacePlugin>::Conf>>() -> Option<Foresee> {
+const fn interface<P: InterfacePlugin>() -> Option<Foresee> {
     Some(|call, is_ours| {
-        let request = add_request::<P>(call)?;
+        let (request, keys) = add_request(&entry::interface::<P>(), call)?;
         let ipam = request.conf.ipam.as_ref();
-        preview::<P>(&request, &mut || lease(call, ipam, is_ours))
+        preview::<P>(&request, &keys, &mut || lease(call, ipam, is_ours)).map(Some)
     })
 }
 
-const fn chained<P: ChainedPlugin + Plugin<Conf = <P as ChainedPlugin>::Conf>>() -> Option<Foresee> {
-    Some(|call, _| drive::preview::<P>(&add_request::<P>(call)?))
+const fn chained<P: ChainedPlugin>() -> Option<Foresee> {
+    Some(|call, _| alone(&entry::chained::<P>(), call))
 }
 
-const fn loopback<P: Plugin<Conf = <Loopback as Plugin>::Conf>>() -> Option<Foresee> {
-    Some(|call, _| loopback::preview(&add_request::<P>(call)?))
+const fn loopback<P: Plugin>() -> Option<Foresee> {
+    Some(|call, _| alone(&entry::loopback::<P>(), call))
+}
+
+/// A plugin that calls no other.
+fn alone(plugin: &Entry, call: &Call) -> Result<Option<Preview>, CniError> {
+    plugin.preview.map_or(Ok(None), |preview| preview(call))
 }
 
 /// Address plugins are asked by the plugin that delegates to them: see [`lease`].
@@ -60,8 +65,14 @@ fn lease(call: &Call, ipam: Option<&PluginType>, is_ours: IsOurs<'_>) -> Result<
     let is_ours = is_ours(ipam)?;
     match ipam.as_str() {
         _ if !is_ours => Ok(Lease::Unknown),
-        "host-local" => Ok(host_local::foresee(&add_request::<HostLocal>(call)?)?.map_or(Lease::Unknown, known)),
-        "static" => static_ipam::foresee(&add_request::<Static>(call)?).map(known),
+        "host-local" => {
+            let (request, keys) = add_request(&entry::address::<HostLocal>(), call)?;
+            Ok(host_local::foresee(&request, &keys)?.map_or(Lease::Unknown, known))
+        }
+        "static" => {
+            let (request, keys) = add_request(&entry::address::<Static>(), call)?;
+            static_ipam::foresee(&request, &keys).map(known)
+        }
         _ => Ok(Lease::Unknown),
     }
 }

@@ -68,8 +68,8 @@ impl Plugin for Dhcp {
     type Conf = Conf;
     type Removal = Removal;
 
-    async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
-        let conf = &request.conf.own;
+    async fn add(request: &AddRequest, keys: &Conf) -> Result<AddResult, CniError> {
+        let conf = keys;
         let provide = options::provided(&conf.provide, &request.raw.parse_args()?)?;
         let asked = Request::Add {
             names: names(&request.attachment),
@@ -96,8 +96,8 @@ impl Plugin for Dhcp {
 
     /// Releases the lease. Where no daemon of ours runs, the release is noted for the next one: DEL of a node that is
     /// half upgraded does not depend on the reference's daemon, which keeps its own leases until it is stopped.
-    async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
-        let socket = &request.conf.own.socket;
+    async fn del(request: &DelRequest, keys: &Removal) -> Result<(), CniError> {
+        let socket = &keys.socket;
         let names = names(&request.attachment);
         let note = |away| {
             match state::note_release(&state::folder(socket), &names)? {
@@ -110,9 +110,9 @@ impl Plugin for Dhcp {
     }
 
     /// Compares prevResult with the lease that the daemon holds. Asks no server.
-    async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
+    async fn check(request: &CheckRequest, keys: &Conf) -> Result<(), CniError> {
         let asked = Request::Check { names: names(&request.attachment) };
-        let Granted { lease, ipv6 } = decode(rpc::call(&request.conf.own.socket, asked, OTHERS_WITHIN).await?)?;
+        let Granted { lease, ipv6 } = decode(rpc::call(&keys.socket, asked, OTHERS_WITHIN).await?)?;
         let prev = request.conf.get_prev_result()?;
         let mut held = vec![IpNetwork::from(lease.address)];
         if let Some(Given::Leased(lease)) = &ipv6 {
@@ -127,8 +127,8 @@ impl Plugin for Dhcp {
         }
     }
 
-    async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
-        let socket = &request.conf.own.socket;
+    async fn gc(request: &GcRequest, keys: &Removal) -> Result<(), CniError> {
+        let socket = &keys.socket;
         let (network, folder) = (request.conf.name.to_string(), state::folder(socket));
         let mut sweep = request.sweep().map(|attachment| names(attachment));
         sweep.valid.extend(in_use(&folder, &network, &sweep)?);
@@ -137,8 +137,8 @@ impl Plugin for Dhcp {
         release(socket, Request::Gc { network: network.clone(), valid, seen }, note).await
     }
 
-    async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
-        let answer = rpc::call(&request.conf.own.socket, Request::Status, Duration::ZERO).await;
+    async fn status(_: &StatusRequest, keys: &Conf) -> Result<(), CniError> {
+        let answer = rpc::call(&keys.socket, Request::Status, Duration::ZERO).await;
         answer.map(drop).map_err(|error| CniError { code: Code::NOT_AVAILABLE, ..error.into() })
     }
 }

@@ -45,30 +45,30 @@ impl Plugin for HostLocal {
     type Conf = Conf;
     type Removal = Removal;
 
-    async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
-        add::add(&asked(request)?, &request.attachment).await
+    async fn add(request: &AddRequest, keys: &Conf) -> Result<AddResult, CniError> {
+        add::add(&asked(request, keys)?, &request.attachment).await
     }
 
-    async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
-        del::del(&request.conf.own, &request.attachment).await
+    async fn del(request: &DelRequest, keys: &Removal) -> Result<(), CniError> {
+        del::del(keys, &request.attachment).await
     }
 
-    async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
-        check::check(&request.conf.own, &request.attachment).await
+    async fn check(request: &CheckRequest, keys: &Conf) -> Result<(), CniError> {
+        check::check(keys, &request.attachment).await
     }
 
-    async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
-        gc::gc(&request.conf.own, &request.sweep()).await
+    async fn gc(request: &GcRequest, keys: &Removal) -> Result<(), CniError> {
+        gc::gc(keys, &request.sweep()).await
     }
 
-    async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
-        status::status(&request.conf.own).await
+    async fn status(_: &StatusRequest, keys: &Conf) -> Result<(), CniError> {
+        status::status(keys).await
     }
 }
 
 /// The keys, with the address that `CNI_ARGS` asks for.
-fn asked(request: &AddRequest<Conf>) -> Result<Conf, CniError> {
-    let mut conf = request.conf.own.clone();
+fn asked(request: &AddRequest, keys: &Conf) -> Result<Conf, CniError> {
+    let mut conf = keys.clone();
     if let Some(address) = conf::requested_by(&request.raw.parse_args()?)? {
         conf.request_by_cni_args(address);
     }
@@ -80,6 +80,6 @@ fn asked(request: &AddRequest<Conf>) -> Result<Conf, CniError> {
 ///
 /// # Errors
 /// Errors that ADD would report.
-pub fn foresee(request: &AddRequest<Conf>) -> Result<Option<AddResult>, CniError> {
-    source::foresee(&asked(request)?, &request.attachment)
+pub fn foresee(request: &AddRequest, keys: &Conf) -> Result<Option<AddResult>, CniError> {
+    source::foresee(&asked(request, keys)?, &request.attachment)
 }

@@ -20,18 +20,18 @@ impl Plugin for Static {
     type Conf = Conf;
     type Removal = ();
 
-    async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
-        foresee(request)
+    async fn add(request: &AddRequest, keys: &Conf) -> Result<AddResult, CniError> {
+        foresee(request, keys)
     }
 
-    async fn del(_: &DelRequest<()>) -> Result<(), CniError> {
+    async fn del(_: &DelRequest, _: &()) -> Result<(), CniError> {
         Ok(())
     }
 
     /// Compares addresses, gateways and routes with prevResult. A gateway or a next hop that the config leaves to the
     /// interface plugin may be anything there.
-    async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
-        let conf = &request.conf.own;
+    async fn check(request: &CheckRequest, keys: &Conf) -> Result<(), CniError> {
+        let conf = keys;
         let addresses = conf.addresses(&request.raw.parse_args()?)?;
         let prev = request.conf.get_prev_result()?;
         for wanted in addresses {
@@ -53,11 +53,11 @@ impl Plugin for Static {
         }
     }
 
-    async fn gc(_: &GcRequest<()>) -> Result<(), CniError> {
+    async fn gc(_: &GcRequest, _: &()) -> Result<(), CniError> {
         Ok(())
     }
 
-    async fn status(_: &StatusRequest<Conf>) -> Result<(), CniError> {
+    async fn status(_: &StatusRequest, _: &Conf) -> Result<(), CniError> {
         Ok(())
     }
 }
@@ -66,8 +66,8 @@ impl Plugin for Static {
 ///
 /// # Errors
 /// Code 7: what the request asks for cannot be given; code 4: `CNI_ARGS` is malformed.
-pub fn foresee(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
-    let conf = &request.conf.own;
+pub fn foresee(request: &AddRequest, keys: &Conf) -> Result<AddResult, CniError> {
+    let conf = keys;
     let ips = conf.addresses(&request.raw.parse_args()?)?.into_iter().map(StaticAddress::into_ip).collect();
     Ok(AddResult { ips, routes: conf.routes.clone(), dns: conf.dns.clone(), ..AddResult::default() })
 }

@@ -32,8 +32,6 @@ use step::State;
 /// The plugin.
 pub struct Bridge;
 
-interface::plugin!(Bridge);
-
 impl InterfacePlugin for Bridge {
     const NAME: &'static str = "bridge";
     const LINK: LinkKind = LinkKind::Veth;
@@ -45,7 +43,7 @@ impl InterfacePlugin for Bridge {
 
     /// What the container may send from is decided here: it can change an address that is read there later.
     fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         match call.verb {
             Verb::Check => Ok(State::of_result(call.conf.prev_result()?.as_ref(), &conf.bridge)),
             Verb::Add => {
@@ -56,7 +54,7 @@ impl InterfacePlugin for Bridge {
     }
 
     fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
-        plan::plan(&call.conf.own, call.attachment, state.mac, lease)
+        plan::plan(call.keys, call.attachment, state.mac, lease)
     }
 
     fn shared_link(conf: &Conf) -> Option<&str> {

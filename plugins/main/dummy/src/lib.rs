@@ -11,8 +11,6 @@ use netops::link::Kind;
 /// The plugin.
 pub struct Dummy;
 
-interface::plugin!(Dummy);
-
 impl InterfacePlugin for Dummy {
     const NAME: &'static str = "dummy";
     const LINK: LinkKind = LinkKind::ContainerOnly("dummy");

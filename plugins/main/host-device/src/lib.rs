@@ -27,8 +27,6 @@ use step::{Move, State};
 /// The plugin.
 pub struct HostDevice;
 
-interface::plugin!(HostDevice);
-
 impl InterfacePlugin for HostDevice {
     const NAME: &'static str = "host-device";
     // Not asked for: this plugin removes nothing by kind.
@@ -39,7 +37,7 @@ impl InterfacePlugin for HostDevice {
     type Step = Move;
 
     fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         match call.verb {
             Verb::Add if !conf.is_for_userspace() => step::observe(conf, &call.pod.host),
             Verb::Add | Verb::Check => Ok(State::default()),
@@ -47,7 +45,7 @@ impl InterfacePlugin for HostDevice {
     }
 
     fn plan(call: &Call<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan<Move>, CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         // IPAM's dns never counts, as in the reference; without IPAM neither does the config's.
         let dns = lease.is_some().then(|| conf.dns.clone().unwrap_or_default());
         let mut plan = Plan::new(call.attachment, lease, dns);

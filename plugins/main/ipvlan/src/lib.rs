@@ -16,8 +16,6 @@ use serde::Deserialize;
 /// The plugin.
 pub struct Ipvlan;
 
-interface::plugin!(Ipvlan);
-
 /// The ipvlan plugin's own config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
@@ -76,7 +74,7 @@ impl InterfacePlugin for Ipvlan {
     type Step = NoStep<State>;
 
     fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         let prev = call.conf.prev_result()?;
         let chained = match call.conf.ipam {
             Some(_) => None,
@@ -97,12 +95,12 @@ impl InterfacePlugin for Ipvlan {
     }
 
     fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan<Self::Step>, CniError> {
-        plan(&call.conf.own, call.attachment, state, lease)
+        plan(call.keys, call.attachment, state, lease)
     }
 
     /// In a chain that gives master or addresses the result has the one interface, as the reference's, whose DEL wants one.
     fn earlier(call: &Call<'_, Conf>) -> AddResult {
-        let is_chained = call.conf.own.master.name.is_none() || call.conf.ipam.is_none();
+        let is_chained = call.keys.master.name.is_none() || call.conf.ipam.is_none();
         let prev = call.conf.find_prev_result().filter(|_| !is_chained);
         prev.map(without_loopback).unwrap_or_default()
     }

@@ -9,11 +9,10 @@ use cni_spec::{AddResult, CniError, Code, Interface, Ip};
 use interface::check::differs;
 use interface::failed;
 use interface::pod::{find_netns, open_kernel};
-use interface::{Preview, Shown};
 use ipnetwork::IpNetwork;
 use netops::link::{self, Link, Settings, Target};
 use netops::{Kernel, addr};
-use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, NetnsPath, Plugin};
+use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, NetnsPath, Plugin, Preview, Shown};
 
 const LO: &str = "lo";
 
@@ -27,7 +26,7 @@ impl Plugin for Loopback {
     type Conf = ();
     type Removal = ();
 
-    async fn add(request: &AddRequest<()>) -> Result<AddResult, CniError> {
+    async fn add(request: &AddRequest, _: &()) -> Result<AddResult, CniError> {
         let prev = request.conf.prev_result()?;
         let net = open_kernel(&request.netns)?;
         let lo = link::get(&net, &Target::named(LO)).map_err(failed)?;
@@ -40,7 +39,7 @@ impl Plugin for Loopback {
         Ok(prev.unwrap_or_else(|| result(&request.netns, &addresses)))
     }
 
-    async fn del(request: &DelRequest<()>) -> Result<(), CniError> {
+    async fn del(request: &DelRequest, _: &()) -> Result<(), CniError> {
         let Some(netns) = find_netns(request.netns.as_ref())? else {
             return Ok(());
         };
@@ -59,28 +58,24 @@ impl Plugin for Loopback {
         net.run(link::set(&Target::named(LO), &up(false))).map_err(failed)
     }
 
-    async fn check(request: &CheckRequest<()>) -> Result<(), CniError> {
+    fn preview(request: &AddRequest, _: &()) -> Result<Option<Preview>, CniError> {
+        let prev = request.conf.prev_result()?;
+        let net = open_kernel(&request.netns)?;
+        let lo = link::get(&net, &Target::named(LO)).map_err(failed)?;
+        own_addresses(&net, &lo)?;
+        let addresses = [IpNetwork::from_str("127.0.0.1/8"), IpNetwork::from_str("::1/128")].into_iter().flatten();
+        let result = prev.unwrap_or_else(|| result(&request.netns, &addresses.collect::<Vec<_>>()));
+        let steps = vec![Shown::new(format!("ip link set {LO} up")).so_if(lo.up)];
+        Ok(Some(Preview { steps, result, unknown: Vec::new() }))
+    }
+
+    async fn check(request: &CheckRequest, _: &()) -> Result<(), CniError> {
         let net = open_kernel(&request.netns)?;
         match link::get(&net, &Target::named(LO)).map_err(failed)?.up {
             true => Ok(()),
             false => Err(differs(format!("link {LO} in {}", request.netns), "it is down")),
         }
     }
-}
-
-/// What ADD would do, for programs that show it. Changes nothing.
-///
-/// # Errors
-/// Errors that ADD would report before it changes anything.
-pub fn preview(request: &AddRequest<()>) -> Result<Preview, CniError> {
-    let prev = request.conf.prev_result()?;
-    let net = open_kernel(&request.netns)?;
-    let lo = link::get(&net, &Target::named(LO)).map_err(failed)?;
-    own_addresses(&net, &lo)?;
-    let addresses = [IpNetwork::from_str("127.0.0.1/8"), IpNetwork::from_str("::1/128")].into_iter().flatten();
-    let result = prev.unwrap_or_else(|| result(&request.netns, &addresses.collect::<Vec<_>>()));
-    let steps = vec![Shown::new(format!("ip link set {LO} up")).so_if(lo.up)];
-    Ok(Preview { steps, result, unknown: Vec::new() })
 }
 
 fn up(up: bool) -> Settings {

@@ -17,8 +17,6 @@ use serde::Deserialize;
 /// The plugin.
 pub struct Macvlan;
 
-interface::plugin!(Macvlan);
-
 /// The macvlan plugin's own config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
@@ -82,7 +80,7 @@ impl InterfacePlugin for Macvlan {
     type Step = NoStep<State>;
 
     fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         let master = conf.master.find(call.verb, call.pod)?;
         if call.verb == Verb::Check {
             return Ok(State { master, mac: None });
@@ -98,7 +96,7 @@ impl InterfacePlugin for Macvlan {
     }
 
     fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan<Self::Step>, CniError> {
-        plan(&call.conf.own, call.attachment, state, lease)
+        plan(call.keys, call.attachment, state, lease)
     }
 
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {

@@ -20,8 +20,6 @@ use step::{Own, State};
 /// The plugin.
 pub struct Ptp;
 
-interface::plugin!(Ptp);
-
 impl InterfacePlugin for Ptp {
     const NAME: &'static str = "ptp";
     const LINK: LinkKind = LinkKind::Veth;
@@ -39,7 +37,7 @@ impl InterfacePlugin for Ptp {
     }
 
     fn plan(call: &Call<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
-        plan::plan(&call.conf.own, call.attachment, lease)
+        plan::plan(call.keys, call.attachment, lease)
     }
 
     /// The veths without a mark that may be the reference's: their attachments and networks are not known.

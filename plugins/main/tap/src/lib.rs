@@ -17,8 +17,6 @@ use step::CreateTap;
 /// The plugin.
 pub struct Tap;
 
-interface::plugin!(Tap);
-
 type Plan = interface::Plan<CreateTap>;
 
 impl InterfacePlugin for Tap {
@@ -30,7 +28,7 @@ impl InterfacePlugin for Tap {
     type Step = CreateTap;
 
     fn observe(call: &Call<'_, Conf>) -> Result<Option<Mac>, CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         match call.verb {
             Verb::Check => Ok(None),
             Verb::Add => {
@@ -43,7 +41,7 @@ impl InterfacePlugin for Tap {
     }
 
     fn plan(call: &Call<'_, Conf>, mac: &Option<Mac>, lease: Option<AddResult>) -> Result<Plan, CniError> {
-        plan(&call.conf.own, call.attachment, *mac, lease)
+        plan(call.keys, call.attachment, *mac, lease)
     }
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {

@@ -13,8 +13,6 @@ use serde::Deserialize;
 /// The plugin.
 pub struct Vlan;
 
-interface::plugin!(Vlan);
-
 /// The largest number of a VLAN; 4095 is reserved (IEEE 802.1Q).
 const ID_MAX: u16 = 4094;
 
@@ -78,7 +76,7 @@ impl InterfacePlugin for Vlan {
     type Step = NoStep<State>;
 
     fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
-        let (conf, pod) = (&call.conf.own, call.pod);
+        let (conf, pod) = (call.keys, call.pod);
         let master = conf.master.find(call.verb, pod)?;
         if let (Some(master), Verb::Add) = (&master, call.verb) {
             stacked::refuse_mtu_above(&master.name, master.mtu_bytes, conf.mtu_bytes)?;
@@ -89,7 +87,7 @@ impl InterfacePlugin for Vlan {
     }
 
     fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan<Self::Step>, CniError> {
-        plan(&call.conf.own, call.attachment, state, lease)
+        plan(call.keys, call.attachment, state, lease)
     }
 
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {

@@ -30,8 +30,6 @@ use crate::conf::{Conf, Limit, Queue};
 #[derive(Debug)]
 pub struct Bandwidth;
 
-chained::plugin!(Bandwidth);
-
 impl ChainedPlugin for Bandwidth {
     const NAME: &'static str = "bandwidth";
     const ADD_REPAIRS: bool = true;
@@ -41,7 +39,7 @@ impl ChainedPlugin for Bandwidth {
     type Removal = Conf;
 
     async fn add(call: &Call<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
-        let Conf { ingress, egress, queue } = call.conf.own;
+        let Conf { ingress, egress, queue } = *call.keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
@@ -80,7 +78,7 @@ impl ChainedPlugin for Bandwidth {
     }
 
     fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let Conf { ingress, egress, queue } = call.conf.own;
+        let Conf { ingress, egress, queue } = *call.keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
@@ -109,7 +107,7 @@ impl ChainedPlugin for Bandwidth {
     }
 
     async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
-        let Conf { ingress, egress, queue } = call.conf.own;
+        let Conf { ingress, egress, queue } = *call.keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
@@ -354,7 +352,7 @@ fn compare_sent(call: &Call<'_, Conf>, pod: &Pod, veth: &Link, limit: Limit) -> 
         true => Ok(()),
         false => Err(differs(format!("link {}", veth.name), format!("its packets do not go to {}", ifb.name))),
     };
-    all([compare(&pod.host, &ifb, limit, call.conf.own.queue), up, way])
+    all([compare(&pod.host, &ifb, limit, call.keys.queue), up, way])
 }
 
 fn compare(host: &Kernel, link: &Link, limit: Limit, queue: Queue) -> Result<(), CniError> {

@@ -34,8 +34,6 @@ const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 #[derive(Debug)]
 pub struct Firewall;
 
-chained::plugin!(Firewall);
-
 impl ChainedPlugin for Firewall {
     const NAME: &'static str = "firewall";
     const ADD_REPAIRS: bool = true;
@@ -45,7 +43,7 @@ impl ChainedPlugin for Firewall {
     type Removal = Removal;
 
     async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
         let mut firewalld = find_firewalld(conf.backend)?;
         let search_path = call.raw.search_path();
@@ -86,7 +84,7 @@ impl ChainedPlugin for Firewall {
     }
 
     fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
         if addresses.is_empty() {
             preview.unknown.push("the rules that let packets pass: the addresses are not known before".to_owned());
@@ -122,7 +120,7 @@ impl ChainedPlugin for Firewall {
     }
 
     async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
         let mut firewalld = find_firewalld(conf.backend)?;
         let mut differences = Vec::new();
@@ -313,7 +311,7 @@ fn of_family(addresses: &[IpAddr], family: Family) -> Vec<IpAddr> {
 
 /// The bridge that a policy is about: the first interface of the result.
 fn bridge<'a>(call: &'a Call<'_, Conf>) -> Result<Option<&'a str>, CniError> {
-    let Some(policy) = call.conf.own.policy else { return Ok(None) };
+    let Some(policy) = call.keys.policy else { return Ok(None) };
     let first = call.attached.result.interfaces.first();
     let bridge = first.filter(|entry| entry.sandbox.is_empty() && netops::link::is_name(&entry.name));
     bridge.map(|entry| Some(entry.name.as_str())).ok_or_else(|| {
@@ -328,7 +326,7 @@ fn attached<'a>(
     bridge: Option<&'a str>,
     is_accepted_here: bool,
 ) -> Attached<'a> {
-    let conf = &call.conf.own;
+    let conf = call.keys;
     let isolation = bridge.zip(conf.policy).map(|(bridge, policy)| Isolation { bridge, policy });
     let names = Names::from(call.attachment);
     Attached { names, addresses, admin_chain: &conf.admin_chain, isolation, is_accepted_here }

@@ -53,8 +53,6 @@ use unmap::Unmap;
 #[derive(Debug)]
 pub struct Portmap;
 
-chained::plugin!(Portmap);
-
 impl ChainedPlugin for Portmap {
     const NAME: &'static str = "portmap";
     const ADD_REPAIRS: bool = true;
@@ -62,7 +60,7 @@ impl ChainedPlugin for Portmap {
     type Removal = ();
 
     async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         if conf.mappings.is_empty() {
             return Ok(());
         }
@@ -107,7 +105,7 @@ impl ChainedPlugin for Portmap {
     }
 
     fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         if conf.mappings.is_empty() {
             return Ok(());
         }
@@ -150,7 +148,7 @@ impl ChainedPlugin for Portmap {
     }
 
     async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
-        let conf = &call.conf.own;
+        let conf = call.keys;
         if conf.mappings.is_empty() {
             return Ok(());
         }
@@ -176,7 +174,7 @@ impl ChainedPlugin for Portmap {
 
     /// The marks of iptables, by which answers come back through the node.
     fn lost(call: &Call<'_, Conf>) -> Result<Vec<String>, CniError> {
-        let (conf, mut lost) = (&call.conf.own, Vec::new());
+        let (conf, mut lost) = (call.keys, Vec::new());
         if conf.mappings.is_empty() {
             return Ok(lost);
         }
@@ -353,7 +351,7 @@ fn accept_no_more(filter: &mut Filter, names: Names<'_>, family: Family) -> Resu
 }
 
 fn contest<'a>(call: &Call<'a, Conf>) -> Contest<'a> {
-    let refuse = call.conf.own.on_port_in_use == OnPortInUse::Error;
+    let refuse = call.keys.on_port_in_use == OnPortInUse::Error;
     Contest { refuse, search_path: call.raw.search_path(), holders: Vec::new(), replaced: Replaced::default() }
 }
 

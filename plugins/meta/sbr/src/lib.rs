@@ -30,8 +30,6 @@ const FIRST_TABLE: u32 = 100;
 #[derive(Debug)]
 pub struct Sbr;
 
-chained::plugin!(Sbr);
-
 impl ChainedPlugin for Sbr {
     const NAME: &'static str = "sbr";
     type Conf = Conf;
@@ -42,7 +40,7 @@ impl ChainedPlugin for Sbr {
         if ips.is_empty() {
             return Ok(());
         }
-        let own = &call.conf.own;
+        let own = call.keys;
         let pod = call.site.pod()?;
         let _lock = lock(Self::NAME, &pod.netns)?;
         let inside = &pod.container;
@@ -69,7 +67,7 @@ impl ChainedPlugin for Sbr {
     }
 
     fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let (ips, own, ifname) = (ips(call), &call.conf.own, &call.attachment.ifname);
+        let (ips, own, ifname) = (ips(call), call.keys, &call.attachment.ifname);
         if call.attached.result.ips.is_empty() {
             preview.unknown.push("rules and tables: the interface's addresses are not known before".to_owned());
         }
@@ -109,7 +107,7 @@ impl ChainedPlugin for Sbr {
         if ips.is_empty() {
             return Ok(());
         }
-        let own = &call.conf.own;
+        let own = call.keys;
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;
         all(ips.iter().map(|ip| compare(pod, &link, own, ip)))

@@ -10,7 +10,7 @@ use netops::link::{Mac, Settings};
 use netops::sysctl::Key;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use skel::request::Raw;
+use skel::Call;
 
 use chained::skel;
 
@@ -107,7 +107,7 @@ impl Conf {
     ///
     /// # Errors
     /// As [`args_mac`].
-    pub fn wanted(&self, raw: &Raw) -> Result<Settings, CniError> {
+    pub fn wanted(&self, raw: &Call) -> Result<Settings, CniError> {
         let of_call = args_mac(raw)?;
         Ok(Settings { mac: self.strong_mac.or(of_call).or(self.weak_mac), ..self.others.clone() })
     }

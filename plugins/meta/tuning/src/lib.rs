@@ -29,15 +29,13 @@ use crate::record::{Old, Record};
 #[derive(Debug)]
 pub struct Tuning;
 
-chained::plugin!(Tuning);
-
 impl ChainedPlugin for Tuning {
     const NAME: &'static str = "tuning";
     type Conf = Conf;
     type Removal = DataDir;
 
     async fn add(call: &Call<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
-        let own = &call.conf.own;
+        let own = call.keys;
         let wanted = own.wanted(call.raw)?;
         let sysctls = own.sysctls(&call.attachment.ifname)?;
         allowlist::require(&own.sysctls)?;
@@ -73,7 +71,7 @@ impl ChainedPlugin for Tuning {
     }
 
     fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let own = &call.conf.own;
+        let own = call.keys;
         let wanted = own.wanted(call.raw)?;
         allowlist::require(&own.sysctls)?;
         refuse_mtu_below_ipv6(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
@@ -96,7 +94,7 @@ impl ChainedPlugin for Tuning {
     }
 
     async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
-        let own = &call.conf.own;
+        let own = call.keys;
         let wanted = own.wanted(call.raw)?;
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;

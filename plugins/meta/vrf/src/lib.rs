@@ -18,8 +18,6 @@ use crate::member::{DeleteVrf, Member};
 #[derive(Debug)]
 pub struct VrfPlugin;
 
-chained::plugin!(VrfPlugin);
-
 impl ChainedPlugin for VrfPlugin {
     const NAME: &'static str = "vrf";
     /// Results before 0.3.0 have no interfaces; the reference begins with 0.3.1.
@@ -31,8 +29,8 @@ impl ChainedPlugin for VrfPlugin {
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;
         let _lock = lock("vrf", &pod.netns)?;
-        require_free(&pod.container, &link, &call.conf.own.name)?;
-        let vrf = ensure_vrf(pod, txn, &call.conf.own)?;
+        require_free(&pod.container, &link, &call.keys.name)?;
+        let vrf = ensure_vrf(pod, txn, call.keys)?;
         txn.checkpoint().await;
         let timer = Timer::start();
         let joined = Member::read(pod, link)?.join(pod, txn, &vrf).await;
@@ -41,8 +39,8 @@ impl ChainedPlugin for VrfPlugin {
     }
 
     fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let (name, ifname) = (&call.conf.own.name, &call.attachment.ifname);
-        let (table, is_there, is_up) = match choose(&call.site.pod()?.container, &call.conf.own)? {
+        let (name, ifname) = (&call.keys.name, &call.attachment.ifname);
+        let (table, is_there, is_up) = match choose(&call.site.pod()?.container, call.keys)? {
             Chosen::Found(Link { kind: Kind::Vrf(Vrf { table }), up, .. }) => (table, true, up),
             Chosen::Found(link) => return Err(CniError::new(Code::INTERNAL, format!("{} is no VRF", link.name))),
             Chosen::New(table) => (table, false, false),
@@ -55,7 +53,7 @@ impl ChainedPlugin for VrfPlugin {
     }
 
     async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
-        let Conf { name, table } = &call.conf.own;
+        let Conf { name, table } = call.keys;
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;
         let place = pod.container.place();
