@@ -98,7 +98,28 @@ impl Filter {
     /// # Errors
     /// The refusal of the kernel or iptables.
     pub fn iptables(&mut self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Table<'_>>> {
+        Ok(self.place(family, name)?.map(|place| self.table(place)))
+    }
+
+    /// Where [`Filter::iptables`] has that table, for callers that go elsewhere without one.
+    ///
+    /// # Errors
+    /// As [`Filter::iptables`].
+    pub fn place(&mut self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Place>> {
         iptables::variant::for_new_rules(&mut self.nft, &mut self.asked, &self.search_path, family, name)
+    }
+
+    /// Where [`Filter::iptables_by_program`] has that table.
+    ///
+    /// # Errors
+    /// The error of the program.
+    pub fn place_of_programs(&self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Place>> {
+        iptables::variant::place_of_programs(&self.search_path, family, name)
+    }
+
+    /// The table of a place.
+    pub fn table(&mut self, place: iptables::Place) -> iptables::Table<'_> {
+        place.table(&mut self.nft)
     }
 
     /// The same, changed by the programs that this node calls `iptables`, of whichever variant: for rules with options

@@ -4,7 +4,7 @@ use super::{config, forwarding, has_iptables, made_up, map, mapping, saved};
 use crate::configs::Attached;
 use crate::subjects::{node, reference_or_skip, same};
 use serde_json::{Value, json};
-use testns::{Node, Subject, Verb};
+use testns::{Call, Node, Subject, Verb};
 
 const BOTH: [&str; 2] = ["10.1.0.2/24", "fd01::2/64"];
 
@@ -107,6 +107,25 @@ fn conditions_of_other_words_are_the_references() {
     let node = node();
     let all = [mapping(8080, 80, "tcp")];
     map(&node, config(&all, own), &node.container(), made_up("eth0", &BOTH)).check().ok();
+}
+
+/// A program reads a table under the lock of all that change one. One read shows that the program is there, too, and ADD reads
+/// once more before it changes the table.
+#[test]
+fn a_programs_table_is_read_no_more_than_add_needs() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let folder = node.work_dir().join("programs");
+    std::fs::create_dir_all(&folder).unwrap();
+    let counting = "#!/bin/sh\necho >>${0%/*}/calls\nPATH=/usr/sbin:/sbin:/usr/bin:/bin exec iptables-save \"$@\"\n";
+    testns::write_executable(folder.join("iptables-save"), counting).unwrap();
+    let path = format!("{}:/usr/sbin:/sbin:/usr/bin:/bin", folder.display());
+    let own = json!({"conditionsV4": ["-m", "ttl", "--ttl-gt", "3"], "prevResult": made_up("eth0", &["10.1.0.2/24"])});
+    let config = config(&[mapping(8080, 80, "tcp")], own);
+    Call::new(Verb::Add, &config, &node.container()).variable("PATH", &path).run(&node).ok();
+    assert_eq!(std::fs::read_to_string(folder.join("calls")).unwrap().lines().count(), 1);
 }
 
 /// Nothing is left, also where the words of the other family can be used.

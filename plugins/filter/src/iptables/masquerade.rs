@@ -73,11 +73,11 @@ pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addre
         }
     }
     for family in families {
-        let Some(mut table) = variant::for_new_rules(nft, &mut Asked::default(), search_path, family, TableName::Nat)?
+        let Some(place) = variant::for_new_rules(nft, &mut Asked::default(), search_path, family, TableName::Nat)?
         else {
             return Ok(false);
         };
-        table.change(|table| {
+        place.table(nft).change(|table| {
             let edits = additions(attachment, &own(family), family, observe(table, &chain)?);
             // Adding a rule checks its base chain. For an existing rule, check it here.
             if !edits.iter().any(|edit| matches!(edit, Edit::Append(new) if new.chain == POSTROUTING)) {
@@ -464,11 +464,11 @@ fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Opti
 /// The chain that would have the rules receives no packets, or a privilege is missing. Errors of IPv6 alone are logged:
 /// the network may not use it.
 pub(crate) fn probe(nft: &mut Nft, search_path: &str) -> Result<bool> {
-    let Some(mut table) = variant::for_new_rules(nft, &mut Asked::default(), search_path, Family::Ip, TableName::Nat)?
+    let Some(place) = variant::for_new_rules(nft, &mut Asked::default(), search_path, Family::Ip, TableName::Nat)?
     else {
         return Ok(false);
     };
-    table.expect_packets(POSTROUTING)?;
+    place.table(nft).expect_packets(POSTROUTING)?;
     if let Err(error) = variant::in_nftables(nft, Family::Ip6, TableName::Nat).expect_packets(POSTROUTING) {
         tracing::warn!(%error, "ipMasq will fail for IPv6 addresses");
     }

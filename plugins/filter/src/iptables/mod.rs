@@ -78,7 +78,7 @@ pub use executable::unusable_input;
 pub use native::{NativeTable, NotNative};
 pub use rule::Rule;
 pub use table::{Before, Edit, Found, NewRule, PutBack, Table, TableName};
-pub use variant::{Variants, in_legacy, variants_with_rules};
+pub use variant::{Place, Variants, in_legacy, variants_with_rules};
 
 /// The words of a line as `iptables-restore` splits it, for [`crate::fuzzing`].
 pub(crate) fn words(line: &str) -> Vec<String> {

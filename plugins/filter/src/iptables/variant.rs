@@ -43,32 +43,52 @@ fn names(family: Family) -> &'static Names {
     if family == Family::Ip6 { &IPV6 } else { &IPV4 }
 }
 
-/// The table for new rules; `None` if neither the kernel nor a program can have them.
+/// Where the rules of a table go. Finding out reads the table of a program; a place is found once, and then is the table.
+#[derive(Debug)]
+pub struct Place(Where);
+
+#[derive(Debug)]
+enum Where {
+    Netlink(Family, TableName),
+    Program(Table<'static>),
+}
+
+impl Place {
+    /// The table there.
+    pub(crate) fn table(self, nft: &mut Nft) -> Table<'_> {
+        match self.0 {
+            Where::Netlink(family, name) => in_nftables(nft, family, name),
+            Where::Program(table) => table,
+        }
+    }
+}
+
+/// The place of the table for new rules; `None` if neither the kernel nor a program can have them.
 ///
 /// Legacy, if the node's `iptables` is the legacy variant by name, or if the kernel has no iptables extensions for
 /// nf_tables. If the name does not show the variant, it is legacy if its output says so and legacy rules exist.
 ///
 /// # Errors
 /// The refusal of the kernel or a program.
-pub(crate) fn for_new_rules<'a>(
-    nft: &'a mut Nft,
+pub(crate) fn for_new_rules(
+    nft: &mut Nft,
     asked: &mut Asked,
     search_path: &str,
     family: Family,
     name: TableName,
-) -> Result<Option<Table<'a>>> {
+) -> Result<Option<Place>> {
     let variant = asked.variant(search_path, family);
     let legacy = match variant {
         Some(Variant::Nft) => None,
         Some(Variant::Legacy) => legacy_by_name(search_path, family, name)?,
         None => legacy_by_its_rules(search_path, family, name)?,
     };
-    if legacy.is_some() {
-        return Ok(legacy);
+    if let Some(legacy) = legacy {
+        return Ok(Some(Place(Where::Program(legacy))));
     }
     if has_extensions(nft, asked, family, name)? {
         tracing::debug!(%family, "iptables rules over netlink");
-        return Ok(Some(Table::new(name, family, World::Netlink(nft))));
+        return Ok(Some(Place(Where::Netlink(family, name))));
     }
     // Programs of the nf_tables variant need the same extensions.
     let legacy = match variant {
@@ -78,7 +98,15 @@ pub(crate) fn for_new_rules<'a>(
     if legacy.is_none() {
         tracing::debug!(%family, "the kernel has no iptables extensions for nf_tables, and iptables is not the legacy variant");
     }
-    Ok(legacy)
+    Ok(legacy.map(|table| Place(Where::Program(table))))
+}
+
+/// [`by_program`] as a place.
+///
+/// # Errors
+/// The error of a program.
+pub(crate) fn place_of_programs(search_path: &str, family: Family, name: TableName) -> Result<Option<Place>> {
+    Ok(by_program(search_path, family, name)?.map(|table| Place(Where::Program(table))))
 }
 
 /// Whether new rules go to nf_tables if the kernel has the extensions: iptables is not the legacy variant, and no program need be run to

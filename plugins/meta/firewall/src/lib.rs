@@ -218,22 +218,15 @@ fn table(filter: &mut Filter, backend: Backend, family: Family) -> Result<Table<
     if backend == Backend::Nftables {
         return Ok(filter.native(rules::native(family)));
     }
-    match (has_iptables(filter, family)?, backend) {
-        (false, Backend::Iptables) => {
+    match (filter.place(family, TableName::Filter).map_err(failed)?, backend) {
+        (Some(place), _) => Ok(filter.table(place)),
+        (None, Backend::Iptables) => {
             let why = "the kernel has no extensions of iptables for nf_tables, and legacy iptables is not installed; load \
                        nft_compat, xt_comment and xt_conntrack, or use backend nftables";
             Err(failed(OpError::state("use", format!("backend iptables ({family})"), why)))
         }
-        (false, _) => Ok(filter.native_instead(rules::native(family))),
-        (true, _) => {
-            let lost = || failed(OpError::state("use", format!("iptables ({family})"), "it is gone"));
-            filter.iptables(family, TableName::Filter).map_err(failed)?.ok_or_else(lost)
-        }
+        (None, _) => Ok(filter.native_instead(rules::native(family))),
     }
-}
-
-fn has_iptables(filter: &mut Filter, family: Family) -> Result<bool, CniError> {
-    Ok(filter.iptables(family, TableName::Filter).map_err(failed)?.is_some())
 }
 
 /// Why a policy of this backend would keep nothing away: there are others of the other one, and the rules of a table know
@@ -245,9 +238,12 @@ fn policies_elsewhere(filter: &mut Filter, conf: &Conf) -> Result<Option<String>
     for family in FAMILIES {
         let other = match conf.backend {
             Backend::Nftables => filter.iptables(family, TableName::Filter).map_err(failed)?,
-            // The rules are in the native table then.
-            Backend::Found | Backend::Firewalld if !has_iptables(filter, family)? => None,
-            Backend::Iptables | Backend::Found | Backend::Firewalld => Some(filter.native(rules::native(family))),
+            Backend::Iptables => Some(filter.native(rules::native(family))),
+            // Without a place of iptables the rules are in the native table themselves.
+            Backend::Found | Backend::Firewalld => {
+                let place = filter.place(family, TableName::Filter).map_err(failed)?;
+                place.map(|_| filter.native(rules::native(family)))
+            }
         };
         let Some(mut table) = other else { continue };
         if let Some(bridge) = rules::isolated_bridge(&mut table).map_err(failed)? {

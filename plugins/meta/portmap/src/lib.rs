@@ -266,8 +266,8 @@ fn choose<'a>(filter: &'a mut Filter, conf: &Conf, family: Family) -> Result<(Ta
     }
     let is_for_programs = conf.conditions(family).need_programs();
     let found = match is_for_programs {
-        true => filter.iptables_by_program(family, TableName::Nat).map_err(failed)?.is_some(),
-        false => filter.iptables(family, TableName::Nat).map_err(failed)?.is_some(),
+        true => filter.place_of_programs(family, TableName::Nat),
+        false => filter.place(family, TableName::Nat),
     };
     let missing = || {
         let object = format!("backend iptables ({family})");
@@ -280,17 +280,10 @@ fn choose<'a>(filter: &'a mut Filter, conf: &Conf, family: Family) -> Result<(Ta
         };
         failed(OpError::state("use", object, why))
     };
-    match (found, conf.backend) {
-        (true, _) if is_for_programs => {
-            let table = filter.iptables_by_program(family, TableName::Nat).map_err(failed)?;
-            Ok((table.ok_or_else(missing)?, Backend::Iptables))
-        }
-        (true, _) => {
-            let table = filter.iptables(family, TableName::Nat).map_err(failed)?;
-            Ok((table.ok_or_else(missing)?, Backend::Iptables))
-        }
-        (false, Some(_)) => Err(missing()),
-        (false, None) => Ok((filter.native_instead(native::table(family)), Backend::Nftables)),
+    match (found.map_err(failed)?, conf.backend) {
+        (Some(place), _) => Ok((filter.table(place), Backend::Iptables)),
+        (None, Some(_)) => Err(missing()),
+        (None, None) => Ok((filter.native_instead(native::table(family)), Backend::Nftables)),
     }
 }
 
