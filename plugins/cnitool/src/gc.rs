@@ -173,7 +173,10 @@ fn report_left(settings: &Settings, network: &NetworkConf, cached: &[Cached], le
 /// Removes the cache's entry of an attachment for which no plugin's DEL succeeds, if the node has nothing of it.
 pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let mut attachment = settings.attachment(target)?;
-    let cached = settings.recall(&target.network, &mut attachment);
+    let cached = settings.cached(&target.network, &attachment);
+    if let Some(cached) = &cached {
+        settings.complete(&mut attachment, cached);
+    }
     let cached_conf = || cached.as_ref().and_then(|cached| cached.network_conf().ok());
     let network = settings.network(&target.network).ok().or_else(cached_conf);
     // No configuration is readable: any plugin may have left something.

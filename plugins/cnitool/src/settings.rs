@@ -149,18 +149,29 @@ impl Settings {
         Ok(if Path::new(&named).exists() || had(&named) { named } else { here })
     }
 
-    /// The cached data of an attachment. Parameters that the caller left out are taken from it: plugins need the
-    /// arguments of ADD again to undo it.
-    pub(crate) fn recall(&self, network: &str, attachment: &mut Attachment) -> Option<Cached> {
-        let network = NetworkName::parse(network).ok()?;
-        let cached = self.runtime.cache().find(&network, &attachment.id).ok().flatten()?;
+    /// The network, the attachment and the cached data of its ADD: all that a command line says which names one.
+    ///
+    /// # Errors
+    /// As [`Settings::network`] and [`Settings::attachment`].
+    pub(crate) fn target(&self, target: &Target) -> anyhow::Result<(NetworkConf, Attachment, Option<Cached>)> {
+        let (network, attachment) = (self.network(&target.network)?, self.attachment(target)?);
+        let cached = self.cached(&network.name, &attachment);
+        Ok((network, attachment, cached))
+    }
+
+    /// The cached data of an attachment.
+    pub(crate) fn cached(&self, network: &str, attachment: &Attachment) -> Option<Cached> {
+        self.runtime.cache().find(&NetworkName::parse(network).ok()?, &attachment.id).ok().flatten()
+    }
+
+    /// Takes parameters that the caller left out from the cached data: plugins need the arguments of ADD again to undo it.
+    pub(crate) fn complete(&self, attachment: &mut Attachment, cached: &Cached) {
         if self.args.is_none() {
             attachment.args = cached.attachment.args.clone();
         }
         if self.cap_args.is_none() {
             attachment.capability_args = cached.attachment.capability_args.clone();
         }
-        Some(cached)
     }
 
     /// The container, if one was given.

@@ -19,9 +19,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<()> {
-    let network = settings.network(&target.network)?;
-    let attachment = settings.attachment(target)?;
-    refuse_taken(settings, &network, &attachment)?;
+    let (network, attachment, cached) = settings.target(target)?;
+    if cached.is_none() {
+        refuse_taken(&network, &attachment)?;
+    }
     refuse_missing(settings, &network)?;
     warn_of_unused(&network, &attachment);
     let result = settings.runtime.add(&network, &attachment).await?;
@@ -49,9 +50,9 @@ pub(crate) fn warn_of_unused(network: &NetworkConf, attachment: &Attachment) {
     }
 }
 
-/// Refuses an ADD whose interface is there already. The plugin would refuse it as well, but then the DEL of the rollback would
+/// Refuses an ADD whose interface is there already, and not by an earlier ADD of the same. The plugin would refuse it as well, but then the DEL of the rollback would
 /// remove the interface, if it has no mark of another attachment: one that the reference has made has none.
-fn refuse_taken(settings: &Settings, network: &NetworkConf, attachment: &Attachment) -> anyhow::Result<()> {
+fn refuse_taken(network: &NetworkConf, attachment: &Attachment) -> anyhow::Result<()> {
     let makes_interface = |plugin: &PluginObject| {
         crate::keys::ALL.iter().any(|known| known.name == plugin.plugin_type.as_str() && known.role == Role::Interface)
     };
@@ -62,10 +63,6 @@ fn refuse_taken(settings: &Settings, network: &NetworkConf, attachment: &Attachm
     // The plugin reports best what is wrong with the namespace.
     let inside = Netns::open(Path::new(netns)).ok().and_then(|netns| Kernel::in_netns(&netns).ok());
     let Some(link) = inside.and_then(|inside| link::find(&inside, ifname).ok()).flatten() else { return Ok(()) };
-    // An earlier ADD of the same.
-    if settings.recall(&network.name, &mut attachment.clone()).is_some() {
-        return Ok(());
-    }
     let msg = format!("cannot add network {}: interface {ifname} is in {netns} already, a {}", network.name, link.kind);
     let details = "Nothing was changed. Use another --ifname, or call del for the network that has it.";
     Err(CniError::new(Code::EXISTS, msg).detail(details).into())
@@ -88,10 +85,10 @@ fn refuse_missing(settings: &Settings, network: &NetworkConf) -> anyhow::Result<
 }
 
 pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Result<()> {
-    let network = settings.network(&target.network)?;
-    let mut attachment = settings.attachment(target)?;
-    let cached = settings.recall(&network.name, &mut attachment);
-    if cached.is_none() && !network.disable_check {
+    let (network, mut attachment, cached) = settings.target(target)?;
+    if let Some(cached) = &cached {
+        settings.complete(&mut attachment, cached);
+    } else if !network.disable_check {
         // SPEC 2, CHECK: not for a container that was not added, or was deleted. Plugins would only report a missing
         // prevResult.
         let (id, name) = (&attachment.id, &network.name);
@@ -108,12 +105,12 @@ pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<
     let mut attachment = settings.attachment(target)?;
     let (network, cached) = match settings.network(&target.network) {
         Ok(network) => {
-            let cached = settings.recall(&network.name, &mut attachment);
+            let cached = settings.cached(&network.name, &attachment);
             (network, cached)
         }
         Err(error) => {
             let is_gone = matches!(error.downcast_ref(), Some(Error::NoConfig { .. } | Error::NoNetwork { .. }));
-            let cached = settings.recall(&target.network, &mut attachment).filter(|_| is_gone);
+            let cached = settings.cached(&target.network, &attachment).filter(|_| is_gone);
             let of_cache = cached.as_ref().and_then(|cached| cached.network_conf().ok());
             match of_cache {
                 Some(network) => {
@@ -125,7 +122,10 @@ pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<
         }
     };
     match &cached {
-        Some(cached) => warn_of_other_namespace(cached, &attachment),
+        Some(cached) => {
+            settings.complete(&mut attachment, cached);
+            warn_of_other_namespace(cached, &attachment);
+        }
         None if !Path::new(&attachment.netns).exists() => tracing::warn!(
             "neither the cache knows {}/{} in network {}, nor is there a namespace {}: DEL removes what the node has by these names",
             attachment.id.container_id,

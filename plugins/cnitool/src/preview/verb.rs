@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 
 pub(crate) async fn run(settings: &Settings, target: &Target, output: Output) -> anyhow::Result<ExitCode> {
-    let network = settings.network(&target.network)?;
-    let attachment = settings.attachment(target)?;
+    let (network, attachment, _) = settings.target(target)?;
     let version = network.version()?;
     verbs::warn_of_unused(&network, &attachment);
     let plan = super::plan(&settings.runtime, &network, &attachment).await?;
