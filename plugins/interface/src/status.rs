@@ -92,9 +92,7 @@ pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
 /// A pair for [`try_out`].
 #[must_use]
 pub fn trial_veth(mtu_bytes: Option<u32>) -> Veth<'static> {
-    let (name, peer_name) = ("veth-trial0", "veth-trial1");
-    let (master, mac, peer_mac, peer_netns) = (None, None, None, None);
-    Veth { name, master, alias: "", mtu_bytes, up: false, mac, peer_name, peer_mac, peer_netns }
+    Veth { mtu_bytes, ..Veth::new("veth-trial0", "veth-trial1") }
 }
 
 /// Whether the kernel has taps.

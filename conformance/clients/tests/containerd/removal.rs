@@ -37,9 +37,7 @@ fn stop_and_remove_leave_nothing() {
     cri.remove(&pod);
     daemon.assert_as_before_except(networks::is_counter);
     drop(held);
-    cri.stop(&stays);
-    cri.remove(&stays);
-    assert_nothing_of(&daemon, &stays);
+    assert_last_removed(&cri, &daemon, &stays);
 }
 
 /// A pod whose namespace was taken away under it is stopped and removed like any other.
@@ -57,12 +55,8 @@ fn a_pod_without_its_namespace_is_removed() {
     assert_eq!(netns.len(), 1);
     nix::mount::umount2(&netns[0], nix::mount::MntFlags::MNT_DETACH).unwrap();
     fs::remove_file(&netns[0]).unwrap();
-    cri.stop(&pod);
-    cri.remove(&pod);
-    daemon.assert_as_before_except(networks::is_counter);
-    cri.stop(&stays);
-    cri.remove(&stays);
-    assert_nothing_of(&daemon, &stays);
+    assert_removed(&cri, &daemon, &pod);
+    assert_last_removed(&cri, &daemon, &stays);
 }
 
 /// A pod that was made before its runtime crashed is removed by the runtime's successor.
@@ -78,12 +72,22 @@ fn a_pod_outlives_a_crash_of_its_runtime() {
     daemon.crash_and_start();
     let cri = Cri::connect(&daemon);
     assert_eq!(cri.addresses(&pod), addresses);
-    cri.stop(&pod);
-    cri.remove(&pod);
+    assert_removed(&cri, &daemon, &pod);
+    assert_last_removed(&cri, &daemon, &stays);
+}
+
+/// Removes a pod beside another that runs.
+fn assert_removed(cri: &Cri<'_>, daemon: &Daemon, pod: &Pod) {
+    cri.stop(pod);
+    cri.remove(pod);
     daemon.assert_as_before_except(networks::is_counter);
-    cri.stop(&stays);
-    cri.remove(&stays);
-    assert_nothing_of(&daemon, &stays);
+}
+
+/// Removes the last pod.
+fn assert_last_removed(cri: &Cri<'_>, daemon: &Daemon, pod: &Pod) {
+    cri.stop(pod);
+    cri.remove(pod);
+    assert_nothing_of(daemon, pod);
 }
 
 /// The upgrade: pods that the reference's plugins made are removed by ours, and new ones find them.

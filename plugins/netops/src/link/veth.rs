@@ -38,6 +38,15 @@ pub struct Veth<'a> {
     pub peer_netns: Option<&'a Netns>,
 }
 
+impl<'a> Veth<'a> {
+    /// A pair with these names and the kernel's defaults, both ends in the namespace of the request.
+    #[must_use]
+    pub fn new(name: &'a str, peer_name: &'a str) -> Self {
+        let (mac, peer_mac, peer_netns) = (None, None, None);
+        Self { name, master: None, alias: "", mtu_bytes: None, up: false, mac, peer_name, peer_mac, peer_netns }
+    }
+}
+
 /// Creates a pair, sets its alias and reads the end here, by one call to the kernel after the name was checked.
 ///
 /// # Errors

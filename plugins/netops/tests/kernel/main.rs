@@ -15,7 +15,7 @@ use netops::error::Cause;
 use netops::link::{self, Bridge, Link, Mac, Port, Settings, Target, Veth};
 use netops::route::{self, Route};
 use netops::watch::Watch;
-use netops::{Errno, Kernel, Netns, OpError, pair, unlink};
+use netops::{Errno, Family, Kernel, Netns, OpError, pair, unlink};
 
 /// A node namespace, and a container's namespace seen from it.
 fn on_node(test: impl FnOnce(&Kernel, &Netns) + Send) {
@@ -41,15 +41,12 @@ fn up(net: &Kernel, target: &Target) -> Link {
 
 fn veth(net: &Kernel, container: &Netns, master: &Link) -> Link {
     let veth = Veth {
-        name: "vethx",
         master: Some(master.index),
         alias: "cni:net/c1/eth0",
         mtu_bytes: Some(1400),
-        up: false,
-        mac: None,
-        peer_name: "eth0",
         peer_mac: Some(Mac([2, 0, 0, 0, 0, 5])),
         peer_netns: Some(container),
+        ..Veth::new("vethx", "eth0")
     };
     link::create_veth(net, &veth).unwrap()
 }
@@ -77,17 +74,7 @@ fn a_taken_name_leaves_nothing_and_the_error_names_both() {
     on_node(|net, container| {
         let br0 = bridge(net, "br0");
         veth(net, container, &br0);
-        let second = Veth {
-            name: "vethy",
-            master: None,
-            alias: "",
-            mtu_bytes: None,
-            up: false,
-            mac: None,
-            peer_name: "eth0",
-            peer_mac: None,
-            peer_netns: Some(container),
-        };
+        let second = Veth { peer_netns: Some(container), ..Veth::new("vethy", "eth0") };
         let error = link::create_veth(net, &second).unwrap_err();
         assert_eq!(error.os_errno(), Some(Errno::EEXIST));
         let start = "cannot create veth vethy with peer eth0 in /proc/";
@@ -101,17 +88,7 @@ fn a_taken_name_leaves_nothing_and_the_error_names_both() {
 fn another_link_with_the_name_does_not_get_the_alias() {
     on_node(|net, container| {
         net.run(link::create_bridge("vethx", &Bridge::default())).unwrap();
-        let taken = Veth {
-            name: "vethx",
-            master: None,
-            alias: "cni:net/c1/eth0",
-            mtu_bytes: None,
-            up: false,
-            mac: None,
-            peer_name: "eth0",
-            peer_mac: None,
-            peer_netns: Some(container),
-        };
+        let taken = Veth { alias: "cni:net/c1/eth0", peer_netns: Some(container), ..Veth::new("vethx", "eth0") };
         assert_eq!(link::create_veth(net, &taken).unwrap_err().os_errno(), Some(Errno::EEXIST));
         assert_eq!(link::get(net, &Target::named("vethx")).unwrap().alias, None);
     });
@@ -294,16 +271,16 @@ fn routes_keep_table_metric_mtu_and_equal_destinations() {
         rich.mtu_bytes = Some(1200);
         rich.advmss_bytes = Some(1160);
         inside.run(route::add(&rich)).unwrap();
-        let listed = route::list(&inside, Some(eth0.index), Some(1000), false).unwrap();
+        let listed = route::list(&inside, Some(eth0.index), Some(1000), Family::V4).unwrap();
         rich.scope = Some(0);
         assert_eq!(listed, [rich.clone()]);
-        assert_eq!(route::list(&inside, Some(eth0.index), Some(77), false).unwrap(), []);
+        assert_eq!(route::list(&inside, Some(eth0.index), Some(77), Family::V4).unwrap(), []);
 
         let default = |last| Route::new("0.0.0.0/0".parse().unwrap(), via(last), Some(eth0.index));
         inside.run_all(vec![route::add(&default(1)), route::add(&default(2))]).unwrap();
         let twice = inside.run(route::add(&default(1))).unwrap_err();
         assert_eq!(twice.os_errno(), Some(Errno::EEXIST));
-        let main = route::list(&inside, Some(eth0.index), Some(route::MAIN_TABLE), false).unwrap();
+        let main = route::list(&inside, Some(eth0.index), Some(route::MAIN_TABLE), Family::V4).unwrap();
         assert_eq!(main.iter().filter(|route| route.dst.prefix() == 0).count(), 2);
         let there = route::lookup(&inside, [192, 0, 2, 1].into()).unwrap();
         assert_eq!(there.link, Some(eth0.index));
