@@ -48,7 +48,7 @@ impl InterfacePlugin for Bridge {
             Verb::Check => Ok(State::of_result(call.conf.prev_result()?.as_ref(), &conf.bridge)),
             Verb::Add => {
                 let requested = keys::requested_mac(call.raw, conf.mac)?;
-                Ok(State::new(requested.or_else(|| conf.mac_spoof_check.then(Mac::random))))
+                Ok(State::new(&conf.bridge, requested.or_else(|| conf.mac_spoof_check.then(Mac::random))))
             }
         }
     }

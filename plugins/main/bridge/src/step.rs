@@ -1,6 +1,6 @@
 //! The bridge's own steps: made by ADD, compared by CHECK.
 
-use cni_spec::{AddResult, CniError, Interface};
+use cni_spec::{AddResult, CniError, Code, Interface};
 use interface::apply::UP_DEADLINE;
 use interface::check::{self, differs};
 use interface::plan::Turn;
@@ -20,6 +20,8 @@ use crate::vlan_gateway;
 /// The state of one call beside its plan.
 #[derive(Debug, Default)]
 pub struct State {
+    /// The bridge's name.
+    bridge: String,
     /// The container's Ethernet address, if one is asked for.
     pub(crate) mac: Option<Mac>,
     /// The bridge's Ethernet address, as an earlier ADD reported it.
@@ -31,15 +33,21 @@ pub struct State {
 
 impl State {
     /// The state of a call in which the container is to have this address.
-    pub(crate) fn new(mac: Option<Mac>) -> Self {
-        Self { mac, ..Self::default() }
+    pub(crate) fn new(bridge: &str, mac: Option<Mac>) -> Self {
+        Self { bridge: bridge.to_owned(), mac, ..Self::default() }
     }
 
     /// The state of a call about an attachment with this result.
     pub(crate) fn of_result(result: Option<&AddResult>, bridge: &str) -> Self {
         let is_bridge = |entry: &&Interface| entry.name == bridge && entry.sandbox.is_empty();
         let entry = result.and_then(|result| result.interfaces.iter().find(is_bridge));
-        Self { bridge_mac: entry.and_then(|entry| entry.mac.parse().ok()), ..Self::default() }
+        Self { bridge_mac: entry.and_then(|entry| entry.mac.parse().ok()), ..Self::new(bridge, None) }
+    }
+
+    /// The shared part, which a step before this one has made.
+    fn made(&mut self) -> Result<&mut Made, CniError> {
+        let Self { made, bridge, .. } = self;
+        made.as_mut().ok_or_else(|| not_found(format_args!("bridge {bridge}")))
     }
 
     /// The links of the result: the bridge, both ends, and the VLAN gateway.
@@ -86,30 +94,20 @@ impl OwnStep for Own {
                 state.made = Some(made);
                 Ok(())
             }
-            Self::AwaitPort { carrier } => match &mut state.made {
-                Some(made) => {
-                    await_port(stage, made, *carrier).await?;
-                    warn_of_lower_mtu(&made.bridge, state.mtu_before);
-                    Ok(())
-                }
-                None => Ok(()),
-            },
-            Self::Gateways(plan) => match &mut state.made {
-                Some(made) => gateways::ensure(stage, made, plan),
-                None => Ok(()),
-            },
-            Self::AwaitGateways => match &mut state.made {
-                Some(made) => made.settle().await.map_err(failed),
-                None => Ok(()),
-            },
-            Self::Reach(_, routes) => match &state.made {
-                Some(made) => {
-                    let router = made.router();
-                    stage.txn.push(Undo::Own(Box::new(Unreach(router.clone(), routes.clone()))));
-                    reach::add(&stage.pod.host, router, routes).map_err(failed)
-                }
-                None => Ok(()),
-            },
+            Self::AwaitPort { carrier } => {
+                let before = state.mtu_before;
+                let made = state.made()?;
+                await_port(stage, made, *carrier).await?;
+                warn_of_lower_mtu(&made.bridge, before);
+                Ok(())
+            }
+            Self::Gateways(plan) => gateways::ensure(stage, state.made()?, plan),
+            Self::AwaitGateways => state.made()?.settle().await.map_err(failed),
+            Self::Reach(_, routes) => {
+                let router = state.made()?.router();
+                stage.txn.push(Undo::Own(Box::new(Unreach(router.clone(), routes.clone()))));
+                reach::add(&stage.pod.host, router, routes).map_err(failed)
+            }
         }
     }
 
@@ -123,22 +121,21 @@ impl OwnStep for Own {
             state.made = Some(Made::of(bridge.clone()));
         }
         match self {
-            Self::Gateways(gateways) => match &mut state.made {
-                Some(made) => {
-                    made.has_gateways = false;
-                    if let Some(vlan) = gateways.vlan {
-                        let Gateways { holder, .. } = gateways;
-                        vlan_gateway::rejoin(&stage.pod.host, &made.bridge, holder, vlan).map_err(failed)?;
-                    }
-                    gateways::ensure(stage, made, &Gateways { force: false, ..gateways.clone() })?;
-                    made.settle().await.map_err(failed)
+            Self::Gateways(gateways) => {
+                let made = state.made()?;
+                made.has_gateways = false;
+                if let Some(vlan) = gateways.vlan {
+                    let Gateways { holder, .. } = gateways;
+                    vlan_gateway::rejoin(&stage.pod.host, &made.bridge, holder, vlan).map_err(failed)?;
                 }
-                None => Ok(()),
-            },
-            Self::Reach(router, routes) => match link::find(&stage.pod.host, router).map_err(failed)? {
-                Some(router) => reach::add(&stage.pod.host, &router, routes).map_err(failed),
-                None => Ok(()),
-            },
+                gateways::ensure(stage, made, &Gateways { force: false, ..gateways.clone() })?;
+                made.settle().await.map_err(failed)
+            }
+            Self::Reach(router, routes) => {
+                let found = link::find(&stage.pod.host, router).map_err(failed)?;
+                let router = found.ok_or_else(|| not_found(format_args!("link {router}")))?;
+                reach::add(&stage.pod.host, &router, routes).map_err(failed)
+            }
             Self::Shared(_) | Self::AwaitPort { .. } | Self::AwaitGateways => self.apply(stage, state).await,
         }
     }
@@ -175,6 +172,11 @@ impl OwnStep for Own {
             }
         }
     }
+}
+
+/// The error of a step whose object no step before it has made or found.
+fn not_found(object: impl std::fmt::Display) -> CniError {
+    CniError::new(Code::KERNEL, format!("cannot use {object}: it is not found"))
 }
 
 /// Reads the links as they are now, the host's end when it can carry packets: a bridge may have taken its new port's
@@ -246,5 +248,16 @@ fn check_gateways(gateways: &Gateways, look: &Look<'_>) -> Result<(), CniError> 
     match gateways.addresses.iter().find(|wanted| !found.iter().any(|address| address.net == wanted.net)) {
         None => Ok(()),
         Some(gateway) => Err(differs(format!("link {}", router.name), format!("gateway {} is not found", gateway.net))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_needs_the_bridge_fails_with_its_name_where_no_step_has_made_it() {
+        let error = State::new("cni0", None).made().unwrap_err();
+        assert_eq!((error.code, error.msg.as_str()), (Code::KERNEL, "cannot use bridge cni0: it is not found"));
     }
 }

@@ -138,7 +138,7 @@ impl OwnStep for Move {
         if !state.returned.is_empty() {
             *state = take_back(&state.returned, &self.conf, host)?;
         }
-        let Some(before) = &state.before else { return Ok(()) };
+        let before = state.before.as_ref().ok_or_else(|| device::absent(&self.conf, None))?;
         let name = LinkName::parse(&self.ifname).map_err(|error| invalid(error.to_string()))?;
         let own = Netns::current()
             .map_err(|error| failed(OpError::state("open", "the host's namespace", error.to_string())))?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use cni_spec::CniError;
+use cni_spec::{CniError, Code};
 use interface::announced::Announced;
 use interface::{Look, OwnStep, Side, Stage, failed};
 
@@ -36,7 +36,11 @@ impl OwnStep for Own {
             (Self::AwaitGateways(addresses), Some(announced)) => {
                 announced.settle(stage.link(Side::Host)?, addresses).await.map_err(failed)?;
             }
-            (Self::AwaitGateways(_), None) => (),
+            (Self::AwaitGateways(_), None) => {
+                let link = &stage.names.host;
+                let msg = format!("cannot wait for addresses of link {link}: no step before has begun to watch them");
+                return Err(CniError::new(Code::INTERNAL, msg));
+            }
         }
         Ok(())
     }
