@@ -17,7 +17,7 @@ pub struct Gate {
     /// The ruleset.
     pub maker: Maker,
     /// The family of its packets; `None`: IPv4 and IPv6.
-    pub is_ipv6: Option<bool>,
+    pub family: Option<netops::Family>,
     /// Forward or input.
     pub hook: Hook,
     /// Whether the base chain drops the packets that no rule decides on.
@@ -70,7 +70,7 @@ pub fn list(search_path: &str) -> Result<Vec<Gate>> {
                 let gate = Gate {
                     place: format!("chain {chain} of {program}{variant}"),
                     maker,
-                    is_ipv6: Some(family == Family::Ip6),
+                    family: of_packets(family),
                     hook,
                     drops: table.drops_by_policy(chain)?,
                     chain: chain.to_owned(),
@@ -105,7 +105,7 @@ fn of_others(nft: &mut Nft, family: Family, gates: &mut Vec<Gate>) -> Result<()>
         gates.push(Gate {
             place: format!("nft chain {name}"),
             maker: Maker::Nftables(name),
-            is_ipv6: (family != Family::Inet).then_some(family == Family::Ip6),
+            family: of_packets(family),
             hook,
             drops: base.drops,
             chains: chains(&mut Table::native(nft, NativeTable { table, base_chains: &[] }), &chain.name)?,
@@ -113,6 +113,15 @@ fn of_others(nft: &mut Nft, family: Family, gates: &mut Vec<Gate>) -> Result<()>
         });
     }
     Ok(())
+}
+
+/// The family of the packets that a table of nf_tables sees, if it is one alone.
+fn of_packets(family: Family) -> Option<netops::Family> {
+    match family {
+        Family::Ip => Some(netops::Family::V4),
+        Family::Ip6 => Some(netops::Family::V6),
+        Family::Inet | Family::Bridge => None,
+    }
 }
 
 /// The rules of a chain and of those that it leads to.

@@ -104,9 +104,7 @@ impl<'a> Stage<'a> {
         if let (Side::Container, None) = (side, &slot) {
             *slot = Some(link::get(&self.pod.container, &Target::named(&self.names.container)).map_err(failed)?);
         }
-        slot.as_ref().ok_or_else(|| {
-            CniError::new(Code::KERNEL, format!("cannot use link {}: no step has made it", self.names.host))
-        })
+        slot.as_ref().ok_or_else(|| no_link(&self.names.host))
     }
 
     /// A link of the host, if there is one of this name. By the same call the name of the host's end is looked up, which a
@@ -316,13 +314,18 @@ impl<'a> Stage<'a> {
     }
 }
 
+fn no_link(name: &str) -> CniError {
+    CniError::new(Code::KERNEL, format!("cannot use link {name}: no step has made or found it"))
+}
+
 impl Step<OwnIndex> {
     /// Makes the step, or queues it.
     pub(crate) async fn apply(&self, stage: &mut Stage<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
         let up = Settings { up: Some(true), ..Settings::default() };
         match self {
             Self::LeaveDefaultVlan => {
-                match stage.master.as_ref().and_then(|master| master.kind.bridge_vlans().default_pvid) {
+                let missing = || no_link(&format!("the bridge of {}", stage.names.host));
+                match stage.master.as_ref().ok_or_else(missing)?.kind.bridge_vlans().default_pvid {
                     Some(id @ 1..) => {
                         stage.push(Side::Host, |link| bridge_port::delete_vlans(link, Vlans::tagged(id, id)))
                     }
@@ -375,7 +378,7 @@ impl Step<OwnIndex> {
             Self::RefuseAdvertisements => "refuse router advertisements",
             Self::AwaitUp(_) => "wait for carrier",
             Self::AwaitAddresses(_) => "wait for addresses",
-            Self::Forward { .. } => "forward packets",
+            Self::Forward(_) => "forward packets",
             _ => "other step",
         }
     }
@@ -401,7 +404,11 @@ impl Step<OwnIndex> {
                 Ok(())
             }
             Self::Create(create) => stage.create(create),
-            Self::SpoofGuard(None) => Ok(()),
+            Self::SpoofGuard(None) => {
+                let msg =
+                    format!("cannot guard link {}: its container's Ethernet address is not known", stage.names.host);
+                Err(CniError::new(Code::KERNEL, msg))
+            }
             Self::SpoofGuard(Some(mac)) => {
                 let (attachment, veth) = (stage.attachment, stage.link(Side::Host)?.name.clone());
                 stage.filter()?.add_spoof_guard(attachment.into(), &veth, mac.0).map_err(failed)
@@ -418,9 +425,10 @@ impl Step<OwnIndex> {
                 let Pod { netns, container, .. } = stage.pod;
                 container::settle(container, netns, stage.link(Side::Container)?, addresses).await.map_err(failed)
             }
-            Self::Forward { ipv6: false } => sysctl::forward_ipv4().map_err(failed),
-            Self::Forward { ipv6: true } => sysctl::forward_ipv6().map_err(failed),
-            _ => Ok(()),
+            Self::Forward(family) => sysctl::forward(*family).map_err(failed),
+            queued => {
+                Err(CniError::new(Code::INTERNAL, format!("cannot make step {queued:?}: it is no step of its own")))
+            }
         }
     }
 }

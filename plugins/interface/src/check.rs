@@ -10,7 +10,7 @@ use netops::bridge_port::{self, Vlans};
 use netops::link::{self, Link, Mac, Port};
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::sysctl::{self, Key};
-use netops::{OpError, pair};
+use netops::{Family, OpError, pair};
 use skel::NetnsPath;
 
 use crate::attach::Attaching;
@@ -224,8 +224,8 @@ impl<'a> Look<'a> {
     }
 
     /// Whether the node forwards packets of a family. CHECK does not compare it, as it is the whole node's.
-    pub(crate) fn forwards(&self, ipv6: bool) -> Result<(), CniError> {
-        match forwarding(ipv6)? {
+    pub(crate) fn forwards(&self, family: Family) -> Result<(), CniError> {
+        match forwarding(family)? {
             (key, Some(value)) if value == "0" => Err(differs(key, "it is 0, so the node forwards nothing")),
             _ => Ok(()),
         }
@@ -281,17 +281,17 @@ impl<'a> Look<'a> {
     fn routes(&mut self, side: Side, wanted: &[Route]) -> Result<(), CniError> {
         let (index, name) = self.link(side).map(|link| (link.index, link.name.clone()))?;
         let others = self.gateways_of_others();
-        let on_host = |ipv6| route::list(&self.pod.host, Some(index), None, ipv6).map_err(failed);
+        let on_host = |family| route::list(&self.pod.host, Some(index), None, family).map_err(failed);
         let mut of_host: [Option<Vec<Route>>; 2] = Default::default();
         for wanted in wanted {
             let is_it = |found: &Route| same(wanted, &others, found);
-            let ipv6 = wanted.dst.is_ipv6();
+            let family = Family::from(wanted.dst);
             let is_there = match side {
-                Side::Container => self.has_route(ipv6, wanted.table, &is_it)?,
+                Side::Container => self.has_route(family, wanted.table, &is_it)?,
                 Side::Host => {
-                    let found = match &mut of_host[usize::from(ipv6)] {
+                    let found = match &mut of_host[family as usize] {
                         Some(found) => found,
-                        none @ None => none.insert(on_host(ipv6)?),
+                        none @ None => none.insert(on_host(family)?),
                     };
                     found.iter().any(|found| found.table == Some(wanted.table.unwrap_or(MAIN_TABLE)) && is_it(found))
                 }
@@ -319,7 +319,7 @@ impl<'a> Look<'a> {
         let name = self.container()?.name.clone();
         for prefix in wanted.into_iter().filter(|prefix| is_subnet(*prefix)) {
             let is_direct = |route: &Route| route.dst.ip() == prefix.network() && route.dst.prefix() == prefix.prefix();
-            if !self.has_route(prefix.is_ipv6(), None, &is_direct)? {
+            if !self.has_route(prefix.into(), None, &is_direct)? {
                 return Err(differs(format!("link {name}"), format!("route to {prefix} is not found")));
             }
         }
@@ -328,21 +328,26 @@ impl<'a> Look<'a> {
 
     /// Whether the container has a route: of the interface in any table, if none was asked for, as sbr and vrf move routes to
     /// tables of their own; or of another link, to which another plugin behind this one may have moved it.
-    fn has_route(&mut self, ipv6: bool, table: Option<u32>, is_it: &dyn Fn(&Route) -> bool) -> Result<bool, CniError> {
+    fn has_route(
+        &mut self,
+        family: Family,
+        table: Option<u32>,
+        is_it: &dyn Fn(&Route) -> bool,
+    ) -> Result<bool, CniError> {
         let link = self.container()?.index;
         let is_own = |route: &Route| table.is_none_or(|table| route.table == Some(table)) && is_it(route);
-        if self.container_routes(Some(link), ipv6)?.iter().any(is_own) {
+        if self.container_routes(Some(link), family)?.iter().any(is_own) {
             return Ok(true);
         }
         let is_there = |route: &Route| route.table == Some(table.unwrap_or(MAIN_TABLE)) && is_it(route);
-        Ok(self.container_routes(None, ipv6)?.iter().any(is_there))
+        Ok(self.container_routes(None, family)?.iter().any(is_there))
     }
 
     /// The container's routes of one link, which the kernel selects, or of all links.
-    fn container_routes(&mut self, link: Option<u32>, ipv6: bool) -> Result<&[Route], CniError> {
-        match &mut self.routes[usize::from(link.is_none())][usize::from(ipv6)] {
+    fn container_routes(&mut self, link: Option<u32>, family: Family) -> Result<&[Route], CniError> {
+        match &mut self.routes[usize::from(link.is_none())][family as usize] {
             Some(routes) => Ok(routes),
-            none @ None => Ok(none.insert(route::list(&self.pod.container, link, None, ipv6).map_err(failed)?)),
+            none @ None => Ok(none.insert(route::list(&self.pod.container, link, None, family).map_err(failed)?)),
         }
     }
 
@@ -380,7 +385,7 @@ impl<O> Step<O> {
                 | Self::StayDown
                 | Self::AwaitUp(_)
                 | Self::AwaitAddresses(_)
-                | Self::Forward { .. }
+                | Self::Forward(_)
         )
     }
 }
@@ -419,15 +424,14 @@ impl Step<OwnIndex> {
             | Self::StayDown
             | Self::AwaitUp(_)
             | Self::AwaitAddresses(_)
-            | Self::Forward { .. } => Ok(()),
+            | Self::Forward(_) => Ok(()),
         }
     }
 }
 
 /// The sysctl by which the node forwards packets of a family, and its value, if the kernel has it.
-pub(crate) fn forwarding(ipv6: bool) -> Result<(Key, Option<String>), CniError> {
-    let parts: &[&str] = if ipv6 { &["ipv6", "conf", "all", "forwarding"] } else { &["ipv4", "ip_forward"] };
-    let key = Key::new(parts).map_err(failed)?;
+pub(crate) fn forwarding(family: Family) -> Result<(Key, Option<String>), CniError> {
+    let key = sysctl::forwarding(family).map_err(failed)?;
     let value = sysctl::find(&key).map_err(failed)?;
     Ok((key, value))
 }

@@ -189,7 +189,7 @@ pub(crate) fn accept_ra(ifname: &str, routers: RouterAdvertisements) -> Option<S
     Some(Sysctl { family: "ipv6", link: ifname.to_owned(), name: "accept_ra", value, need })
 }
 
-fn address_sysctls(ifname: &str, options: Options, ipv6: bool) -> Vec<Sysctl> {
+fn address_sysctls(ifname: &str, options: Options, has_ipv6: bool) -> Vec<Sysctl> {
     let of = |name, value, need| Sysctl { family: "ipv6", link: ifname.to_owned(), name, value, need };
     let mut sysctls = Vec::new();
     match options.dad {
@@ -201,7 +201,7 @@ fn address_sysctls(ifname: &str, options: Options, ipv6: bool) -> Vec<Sysctl> {
             sysctls.push(of("accept_dad", "1", Need::WhereThere));
         }
     }
-    if ipv6 {
+    if has_ipv6 {
         sysctls.push(Sysctl { link: "lo".into(), ..of("disable_ipv6", "0", Need::WhereThere) });
         sysctls.push(of("disable_ipv6", "0", Need::WhereThere));
         sysctls.push(of("keep_addr_on_down", "1", Need::Always));

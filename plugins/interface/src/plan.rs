@@ -8,6 +8,7 @@ use std::fmt;
 use cni_filter::Backend;
 use cni_spec::{AddResult, Attachment, CniError, Dns};
 use ipnetwork::IpNetwork;
+use netops::Family;
 use netops::addr::Address;
 use netops::bridge_port::Vlans;
 use netops::link::{Kind, Link, Mac, Port};
@@ -117,11 +118,8 @@ pub enum Step<O> {
     AwaitUp(Side),
     /// The container's addresses answer; those with `nodad` whether the container looks for duplicates or not.
     AwaitAddresses(Vec<Address>),
-    /// The node forwards packets: IPv6, or IPv4. Last, as it is for the whole node and not taken back.
-    Forward {
-        /// The family.
-        ipv6: bool,
-    },
+    /// The node forwards packets of a family. Last, as it is for the whole node and not taken back.
+    Forward(Family),
 }
 
 /// A veth to be made.
@@ -337,7 +335,7 @@ impl<O: OwnStep> Step<O> {
             Self::DeleteRoutes(side, routes) => Step::DeleteRoutes(side, routes),
             Self::AwaitUp(side) => Step::AwaitUp(side),
             Self::AwaitAddresses(addresses) => Step::AwaitAddresses(addresses),
-            Self::Forward { ipv6 } => Step::Forward { ipv6 },
+            Self::Forward(family) => Step::Forward(family),
         }
     }
 }
@@ -410,8 +408,8 @@ impl<O: OwnStep> Step<O> {
             }
             Self::AwaitUp(side) => writeln!(f, "wait until {} can carry packets", names.on(*side)),
             Self::AwaitAddresses(_) => writeln!(f, "wait until no address of {container} is tentative"),
-            Self::Forward { ipv6: false } => writeln!(f, "sysctl net/ipv4/ip_forward=1"),
-            Self::Forward { ipv6: true } => writeln!(f, "sysctl net/ipv6/conf/all/forwarding=1"),
+            Self::Forward(Family::V4) => writeln!(f, "sysctl net/ipv4/ip_forward=1"),
+            Self::Forward(Family::V6) => writeln!(f, "sysctl net/ipv6/conf/all/forwarding=1"),
         }
     }
 }

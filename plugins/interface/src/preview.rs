@@ -71,7 +71,7 @@ pub fn preview<P: InterfacePlugin>(
             Step::Own(own) => steps.extend(own.preview(&mut look, &mut state)?),
             step => {
                 let is_so =
-                    matches!(step, Step::Forward { ipv6 } if check::forwarding(*ipv6)?.1.as_deref() == Some("1"));
+                    matches!(step, Step::Forward(family) if check::forwarding(*family)?.1.as_deref() == Some("1"));
                 let text = step.text(&plan.names);
                 let shown = |line: &str| Shown { text: line.to_owned(), is_so, is_compared: step.is_compared() };
                 steps.extend(text.lines().map(shown));

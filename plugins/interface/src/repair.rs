@@ -139,7 +139,7 @@ impl Mender<'_> {
 
     fn difference(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
         match step {
-            Step::Forward { ipv6 } => self.look.forwards(*ipv6),
+            Step::Forward(family) => self.look.forwards(*family),
             step => step.check(&mut self.look, plugin),
         }
     }
@@ -156,7 +156,7 @@ impl Mender<'_> {
             | Step::Up(Side::Host)
             | Step::Routes(Side::Host, _)
             | Step::OnlyRoutes(Side::Host, _) => self.look.host_link().is_ok(),
-            Step::Masquerade(..) | Step::Forward { .. } => true,
+            Step::Masquerade(..) | Step::Forward(_) => true,
             Step::Create(_)
             | Step::RefuseAdvertisements
             | Step::LeaveDefaultVlan

@@ -4,7 +4,7 @@ use std::fs;
 
 use cni_spec::{CniError, Code};
 use netops::link::{self, Kind, Link, LinkName, NameError, NewLink, Sight, ipvlan, macvlan};
-use netops::{Errno, Kernel, Netns, OpError, pair, route};
+use netops::{Errno, Family, Kernel, Netns, OpError, pair, route};
 
 use crate::conf::invalid;
 use crate::plan::{Create, Side};
@@ -180,8 +180,8 @@ fn named(net: &Kernel, name: &LinkName) -> Result<Link, CniError> {
 
 /// The link of the default route in the main table: of IPv4 if there is one, else of IPv6; the one with the lowest metric.
 fn by_default_route(net: &Kernel) -> Result<Link, CniError> {
-    for ipv6 in [false, true] {
-        let mut routes = route::list(net, None, Some(route::MAIN_TABLE), ipv6).map_err(failed)?;
+    for family in Family::BOTH {
+        let mut routes = route::list(net, None, Some(route::MAIN_TABLE), family).map_err(failed)?;
         routes.retain(|route| route.dst.prefix() == 0 && route.link.is_some());
         // The first of equals, as the kernel takes it.
         let best = routes.into_iter().min_by_key(|route| route.metric.unwrap_or_default());

@@ -1,6 +1,7 @@
 //! Addresses on links.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
@@ -12,6 +13,59 @@ use crate::error::{Cause, Result};
 use crate::kernel::{Kernel, Request};
 use crate::link::{Link, Mac};
 use crate::route;
+
+/// The family of an IP address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4: addresses of 32 bits.
+    V4,
+    /// IPv6: addresses of 128 bits.
+    V6,
+}
+
+impl Family {
+    /// Both, IPv4 first.
+    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    /// The address of no host (`0.0.0.0`, `::`).
+    #[must_use]
+    pub fn unspecified(self) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Self::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+impl From<IpAddr> for Family {
+    fn from(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+}
+
+impl From<IpNetwork> for Family {
+    fn from(net: IpNetwork) -> Self {
+        net.ip().into()
+    }
+}
+
+impl From<Family> for AddressFamily {
+    fn from(family: Family) -> Self {
+        match family {
+            Family::V4 => Self::Inet,
+            Family::V6 => Self::Inet6,
+        }
+    }
+}
 
 /// An address on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -319,8 +373,5 @@ pub(crate) fn read(answer: &RouteNetlinkMessage, index: u32) -> Option<Address> 
 }
 
 pub(crate) fn family(ip: IpAddr) -> AddressFamily {
-    match ip {
-        IpAddr::V4(_) => AddressFamily::Inet,
-        IpAddr::V6(_) => AddressFamily::Inet6,
-    }
+    Family::from(ip).into()
 }

@@ -79,6 +79,7 @@ pub mod txn;
 #[doc(hidden)]
 pub mod fuzzing;
 
+pub use addr::Family;
 pub use error::{Errno, OpError};
 pub use feature::Feature;
 pub use kernel::{Kernel, Request};

@@ -217,8 +217,7 @@ fn networks_behind(host: &Kernel, veth: &Link) -> Result<Vec<IpNetwork>> {
         let is_its = |(index, net): &(u32, IpNetwork)| *index == master && pair::is_of_one(net.ip());
         return Ok(found.filter(is_its).map(|(_, net)| net).collect());
     }
-    let mut routes = route::list(host, Some(veth.index), Some(route::MAIN_TABLE), false)?;
-    routes.extend(route::list(host, Some(veth.index), Some(route::MAIN_TABLE), true)?);
+    let routes = route::list_both(host, Some(veth.index), Some(route::MAIN_TABLE))?;
     Ok(routes.into_iter().map(|route| route.dst).filter(|dst| dst.prefix() > 0 && pair::is_of_one(dst.ip())).collect())
 }
 

@@ -13,7 +13,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 
-use crate::addr::family;
+use crate::addr::{Family, family};
 use crate::error::{OpError, Result};
 use crate::kernel::{Kernel, Request};
 use crate::link::{self, Link, Target};
@@ -195,9 +195,18 @@ pub fn replace(net: &Kernel, old: &[Route], new: &[Route]) -> Result<()> {
 /// `ENODEV`: no such link exists.
 pub fn list_default(net: &Kernel, link: &str) -> Result<Vec<Route>> {
     let link = link::get(net, &Target::named(link))?.index;
-    let mut routes = list(net, Some(link), Some(MAIN_TABLE), false)?;
-    routes.extend(list(net, Some(link), Some(MAIN_TABLE), true)?);
+    let mut routes = list_both(net, Some(link), Some(MAIN_TABLE))?;
     routes.retain(|route| route.dst.prefix() == 0);
+    Ok(routes)
+}
+
+/// The unicast routes of both families, those of IPv4 first.
+///
+/// # Errors
+/// As [`list`].
+pub fn list_both(net: &Kernel, link: Option<u32>, table: Option<u32>) -> Result<Vec<Route>> {
+    let mut routes = list(net, link, table, Family::V4)?;
+    routes.extend(list(net, link, table, Family::V6)?);
     Ok(routes)
 }
 
@@ -205,9 +214,9 @@ pub fn list_default(net: &Kernel, link: &str) -> Result<Vec<Route>> {
 ///
 /// # Errors
 /// As the kernel refuses.
-pub fn list(net: &Kernel, link: Option<u32>, table: Option<u32>, ipv6: bool) -> Result<Vec<Route>> {
+pub fn list(net: &Kernel, link: Option<u32>, table: Option<u32>, family: Family) -> Result<Vec<Route>> {
     let mut message = RouteMessage::default();
-    message.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.header.address_family = family.into();
     message.header.kind = RouteType::Unicast;
     message.attributes.extend(link.map(RouteAttribute::Oif));
     message.attributes.extend(table.map(RouteAttribute::Table));

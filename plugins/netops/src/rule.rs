@@ -2,10 +2,10 @@
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use crate::addr::family;
+use crate::addr::{Family, family};
 use crate::error::Result;
 use crate::kernel::{Kernel, Request};
 
@@ -80,13 +80,23 @@ pub fn delete(rule: &Rule) -> Request {
         .wire_name(format!("RTM_DELRULE {rule}"))
 }
 
+/// All rules of both families, those of IPv4 first.
+///
+/// # Errors
+/// As [`list`].
+pub fn list_both(net: &Kernel) -> Result<Vec<Listed>> {
+    let mut rules = list(net, Family::V4)?;
+    rules.extend(list(net, Family::V6)?);
+    Ok(rules)
+}
+
 /// All rules of one family, in the order of evaluation.
 ///
 /// # Errors
 /// As the kernel refuses.
-pub fn list(net: &Kernel, ipv6: bool) -> Result<Vec<Listed>> {
+pub fn list(net: &Kernel, family: Family) -> Result<Vec<Listed>> {
     let mut message = RuleMessage::default();
-    message.header.family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.header.family = family.into();
     let request = Request::new("list", "rules", RouteNetlinkMessage::GetRule(message))
         .flags(NLM_F_DUMP)
         .wire_name("RTM_GETRULE dump");
@@ -127,8 +137,8 @@ fn read(message: &RuleMessage) -> Listed {
 /// # Errors
 /// As [`list`] and [`crate::route::list`].
 pub fn free_table(net: &Kernel, first: u32) -> Result<Option<u32>> {
-    let rules = [list(net, false)?, list(net, true)?];
-    free_table_beside(net, first, &|table| rules.iter().flatten().any(|rule| rule.table == Some(table)))
+    let rules = list_both(net)?;
+    free_table_beside(net, first, &|table| rules.iter().any(|rule| rule.table == Some(table)))
 }
 
 /// As [`free_table`], where the rules are known: whether one names a table. Asks the kernel for the routes of the tables that
@@ -139,8 +149,7 @@ pub fn free_table(net: &Kernel, first: u32) -> Result<Option<u32>> {
 pub fn free_table_beside(net: &Kernel, first: u32, is_named: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
     // RT_TABLE_DEFAULT, MAIN and LOCAL have rules, unless an administrator deleted them.
     for table in (first.max(1)..=u32::MAX).filter(|table| !matches!(table, 253..=255) && !is_named(*table)) {
-        let mut routes = crate::route::list(net, None, Some(table), false)?;
-        routes.extend(crate::route::list(net, None, Some(table), true)?);
+        let routes = crate::route::list_both(net, None, Some(table))?;
         if !routes.iter().any(|route| route.table == Some(table)) {
             return Ok(Some(table));
         }

@@ -14,6 +14,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
+use crate::addr::Family;
 use crate::error::{OpError, Result};
 use crate::netns::Netns;
 use crate::text;
@@ -257,20 +258,23 @@ pub fn in_netns<T: Send>(netns: &Netns, work: impl FnOnce() -> T + Send) -> Resu
     netns.run(work)
 }
 
-/// Turns on forwarding between links for IPv4.
+/// The sysctl by which the node forwards packets of a family between links.
 ///
 /// # Errors
-/// As [`ensure`].
-pub fn forward_ipv4() -> Result<()> {
-    ensure(&Key::new(&["ipv4", "ip_forward"])?, "1")
+/// None for these keys.
+pub fn forwarding(family: Family) -> Result<Key> {
+    match family {
+        Family::V4 => Key::new(&["ipv4", "ip_forward"]),
+        Family::V6 => Key::new(&["ipv6", "conf", "all", "forwarding"]),
+    }
 }
 
-/// Turns on forwarding between links for IPv6.
+/// Turns on forwarding between links.
 ///
 /// # Errors
-/// As [`ensure`]; `ENOENT` on a kernel without IPv6.
-pub fn forward_ipv6() -> Result<()> {
-    ensure(&Key::new(&["ipv6", "conf", "all", "forwarding"])?, "1")
+/// As [`ensure`]; `ENOENT` for IPv6 on a kernel without it.
+pub fn forward(family: Family) -> Result<()> {
+    ensure(&forwarding(family)?, "1")
 }
 
 #[cfg(test)]
@@ -299,7 +303,7 @@ mod tests {
         in_netns(&netns, || write(&key, "1")).unwrap().unwrap();
         assert_eq!(in_netns(&netns, || read(&key)).unwrap().unwrap(), "1");
         assert_eq!(read(&key).unwrap(), "0");
-        netns.run(forward_ipv6).unwrap().unwrap();
+        netns.run(|| forward(Family::V6)).unwrap().unwrap();
     }
 
     #[test]

@@ -28,7 +28,7 @@ fn hundreds_of_addresses_and_routes_are_set_and_deleted_in_one_go() {
         assert_eq!(kept.iter().filter(|address| address.net.is_ipv4()).count(), COUNT as usize);
         let routes: Vec<Route> = networks(0x0c00_0000, 24).map(|to| Route::new(to, None, Some(br0.index))).collect();
         net.run_all(routes.iter().map(route::add).collect()).unwrap();
-        let found = || route::list(&net, Some(br0.index), Some(route::MAIN_TABLE), false).unwrap().len();
+        let found = || route::list(&net, Some(br0.index), Some(route::MAIN_TABLE), netops::Family::V4).unwrap().len();
         assert_eq!(found(), 2 * COUNT as usize);
         // The first refusal is reported, wherever it is.
         let last = routes.last().unwrap();

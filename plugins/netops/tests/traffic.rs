@@ -34,7 +34,7 @@ fn a_rule_is_added_once_listed_and_deleted() {
         for source in ["10.1.0.5/32", "fd00::5/128"] {
             let rule = Rule { source: source.parse().unwrap(), table: 1000, priority: None };
             net.run(rule::add(&rule)).unwrap();
-            let listed = rule::list(net, rule.source.is_ipv6()).unwrap();
+            let listed = rule::list(net, rule.source.into()).unwrap();
             let found = listed.iter().find(|listed| listed.source == Some(rule.source)).unwrap();
             assert_eq!((found.table, found.is_narrower), (Some(1000), false));
             let same = Rule { priority: Some(found.priority), ..rule };

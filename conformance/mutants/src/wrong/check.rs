@@ -196,7 +196,7 @@ fn addresses(scene: &Scene, link: &Link) -> String {
 }
 
 fn routes(scene: &Scene, link: &Link) -> String {
-    let found = route::list(&scene.container(), Some(link.index), Some(MAIN), false).unwrap_or_default();
+    let found = route::list(&scene.container(), Some(link.index), Some(MAIN), netops::Family::V4).unwrap_or_default();
     found.len().to_string()
 }
 

@@ -48,8 +48,7 @@ pub(crate) fn look(
     for (index, address) in addr::list_all(kernel, None)? {
         addresses.entry(index).or_default().push(address);
     }
-    let mut routes = route::list(kernel, None, Some(MAIN_TABLE), false)?;
-    routes.extend(route::list(kernel, None, Some(MAIN_TABLE), true)?);
+    let routes = route::list_both(kernel, None, Some(MAIN_TABLE))?;
     let node = Node { kernel, links, addresses, routes };
     for network in networks {
         for plugin in plugins(network).filter(is_router) {

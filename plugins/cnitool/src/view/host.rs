@@ -5,12 +5,13 @@ use std::net::IpAddr;
 
 use interface::host_veth;
 use ipnetwork::IpNetwork;
+use netops::Family;
 use netops::link::{self, Link};
 use netops::tc::{self, Qdisc};
 use netops::{Kernel, addr, route};
 use portmap::forwards::{self, Forward};
 
-use crate::view::reasons::routes::OUTSIDE;
+use crate::view::reasons::routes::outside;
 use crate::view::{HostLink, Shared};
 
 #[derive(Debug, Default)]
@@ -75,7 +76,7 @@ impl Host {
             let via = found.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
             Some(format!("{family}{via} on {}", link.name))
         };
-        OUTSIDE.iter().filter_map(way).collect()
+        Family::BOTH.map(outside).iter().filter_map(way).collect()
     }
 
     /// The addresses of the link of this name.

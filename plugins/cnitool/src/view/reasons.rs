@@ -18,6 +18,7 @@ use std::net::IpAddr;
 pub use crate::validate::Level;
 use cni_filter::gates::{self, Gate};
 use libcni::inventory::Life;
+use netops::Family;
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::sysctl;
 
@@ -187,9 +188,9 @@ impl<'a> Sight<'a> {
             Vec::new()
         });
         let mut routes = Vec::new();
-        for is_ipv6 in [false, true] {
+        for family in Family::BOTH {
             if let Some(kernel) = &host.kernel {
-                match route::list(kernel, None, Some(MAIN_TABLE), is_ipv6) {
+                match route::list(kernel, None, Some(MAIN_TABLE), family) {
                     Ok(found) => routes.extend(found),
                     Err(error) => unseen.push(format!("the node's routes: {error}")),
                 }
@@ -230,13 +231,13 @@ impl<'a> Sight<'a> {
         self.links_of(attachment, &carrier, &mut findings);
         self.inside(network, attachment, &carrier, &mut findings);
         self.masquerade(attachment, &mut findings);
-        for is_ipv6 in [false, true] {
-            if attachment.addresses.iter().any(|address| address.is_ipv6() == is_ipv6) {
+        for family in Family::BOTH {
+            if attachment.addresses.iter().any(|address| Family::from(*address) == family) {
                 if carrier.is_routed() {
-                    self.forwarding(is_ipv6, &carrier, &mut findings);
-                    self.way_out(is_ipv6, &mut findings);
+                    self.forwarding(family, &carrier, &mut findings);
+                    self.way_out(family, &mut findings);
                 }
-                self.filtered(is_ipv6, attachment, &carrier, &mut findings);
+                self.filtered(family, attachment, &carrier, &mut findings);
             }
         }
         self.duplicates(network, attachment, &carrier, &mut findings);

@@ -115,15 +115,15 @@ impl Decoding {
         }
         let mask = mask.as_deref();
         let negated = cmp == Cmp::Neq;
-        let is_ipv6 = self.family == Family::Ip6;
-        let (source_at, destination_at) = if is_ipv6 { (8, 24) } else { (12, 16) };
+        let family = self.family;
+        let (source_at, destination_at) = if family == Family::Ip6 { (8, 24) } else { (12, 16) };
         match what {
             What::Payload(Base::Network, _) if self.family == Family::Inet => None,
             What::Payload(Base::Network, at) if at == source_at => {
-                set(&mut self.rule.source, Is { value: network(value, mask, is_ipv6)?, negated })
+                set(&mut self.rule.source, Is { value: network(value, mask, family)?, negated })
             }
             What::Payload(Base::Network, at) if at == destination_at => {
-                set(&mut self.rule.destination, Is { value: network(value, mask, is_ipv6)?, negated })
+                set(&mut self.rule.destination, Is { value: network(value, mask, family)?, negated })
             }
             What::Meta(Meta::IifName) => set(&mut self.rule.input, Is { value: name(value, mask)?, negated }),
             What::Meta(Meta::OifName) => set(&mut self.rule.output, Is { value: name(value, mask)?, negated }),
@@ -260,7 +260,7 @@ fn verdict_target(verdict: &Verdict) -> Option<Target> {
 }
 
 /// An address with its prefix length: the number of bits that are compared.
-fn network(value: &[u8], mask: Option<&[u8]>, is_ipv6: bool) -> Option<IpNetwork> {
+fn network(value: &[u8], mask: Option<&[u8]>, family: Family) -> Option<IpNetwork> {
     let bits = u32::try_from(value.len()).ok()?.checked_mul(8)?;
     let ones = match mask {
         Some(mask) => prefix_length(mask)?,
@@ -269,7 +269,7 @@ fn network(value: &[u8], mask: Option<&[u8]>, is_ipv6: bool) -> Option<IpNetwork
     let prefix = u8::try_from(ones).ok()?;
     let mut octets = [0; 16];
     octets.get_mut(..value.len())?.copy_from_slice(value);
-    let address: IpAddr = if is_ipv6 {
+    let address: IpAddr = if family == Family::Ip6 {
         Ipv6Addr::from(octets).into()
     } else if value.len() <= 4 {
         Ipv4Addr::from(*octets.first_chunk::<4>()?).into()

@@ -3,14 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// IPv4 or IPv6.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// 32 bits.
-    V4,
-    /// 128 bits.
-    V6,
-}
+pub use netops::Family;
 
 /// An IP address: its family and its bits, low ones last.
 ///

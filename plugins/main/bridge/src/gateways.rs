@@ -16,7 +16,7 @@ use netops::error::Result;
 use netops::link::{self, Link};
 use netops::route::MAIN_TABLE;
 use netops::route::whole::{self, Whole};
-use netops::{Errno, Kernel};
+use netops::{Errno, Family, Kernel};
 
 use crate::plan::{self, AddressChanges, Gateways};
 use crate::shared::Made;
@@ -116,9 +116,9 @@ impl Before {
             replaced.retain(|kept| changes.delete.contains(&kept.net));
         }
         let mut routes = Vec::new();
-        for ipv6 in [false, true] {
-            if changes.add.iter().any(|gateway| gateway.net.is_ipv6() == ipv6) {
-                routes.extend(whole::list(host, router.index, MAIN_TABLE, ipv6)?);
+        for family in Family::BOTH {
+            if changes.add.iter().any(|gateway| Family::from(gateway.net) == family) {
+                routes.extend(whole::list(host, router.index, MAIN_TABLE, family)?);
             }
         }
         Ok(Self { router, bridge: 0, port: 0, mark: String::new(), replaced, routes, added: Vec::new() })

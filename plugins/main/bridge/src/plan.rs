@@ -10,6 +10,7 @@ use interface::container::{Announce, Options};
 use interface::plan::Veth;
 use interface::{Side, Step};
 use ipnetwork::IpNetwork;
+use netops::Family;
 use netops::addr::Address;
 use netops::link::{Mac, NAME_BYTES_MAX, Port};
 
@@ -92,7 +93,8 @@ pub fn plan(
     plan.refuse_mtu(conf.mtu_bytes)?;
     let shared = shared(conf, has_lease, &plan.lease.ips)?;
     let gateways = shared.gateways.clone();
-    let forwards = [false, true].map(|ipv6| gateways.addresses.iter().any(|gateway| gateway.net.is_ipv6() == ipv6));
+    let has_gateway = |family: &Family| gateways.addresses.iter().any(|gateway| Family::from(gateway.net) == *family);
+    let forwards: Vec<Family> = Family::BOTH.into_iter().filter(has_gateway).collect();
     let master = Some(conf.bridge.clone());
     plan.push(Step::Own(Own::Shared(shared)));
     // Up at once, unless a step below restricts the port: a process in the container may set its own end up as soon as it
@@ -125,11 +127,10 @@ pub fn plan(
     if conf.gateway != Gateway::None && !routes.is_empty() {
         plan.push(Step::Own(Own::Reach(router, routes)));
     }
-    if forwards[1] {
+    if forwards.contains(&Family::V6) {
         plan.push(Step::Own(Own::AwaitGateways));
     }
-    let families = [false, true].into_iter().zip(forwards).filter(|(_, forwards)| *forwards);
-    families.for_each(|(ipv6, _)| plan.push(Step::Forward { ipv6 }));
+    forwards.into_iter().for_each(|family| plan.push(Step::Forward(family)));
     Ok(plan)
 }
 
@@ -171,20 +172,20 @@ fn complete(gateway: Gateway, mut lease: AddResult) -> Result<AddResult, CniErro
         }
     }
     if gateway == Gateway::DefaultRoute {
-        let ipv6: Vec<bool> = lease.ips.iter().map(|ip| ip.address.is_ipv6()).collect();
-        ipv6.into_iter().for_each(|ipv6| add_default_route(&mut lease, ipv6));
+        let families: Vec<Family> = lease.ips.iter().map(|ip| ip.address.into()).collect();
+        families.into_iter().for_each(|family| add_default_route(&mut lease, family));
     }
     Ok(lease)
 }
 
 /// A default route by the first gateway of a family, unless the lease already has a default route for it. One without a
 /// next hop leads to that same gateway, so it gets it written down.
-fn add_default_route(lease: &mut AddResult, ipv6: bool) {
-    let of_family = |ip: &&Ip| ip.address.is_ipv6() == ipv6;
+fn add_default_route(lease: &mut AddResult, family: Family) {
+    let of_family = |ip: &&Ip| Family::from(ip.address) == family;
     let Some(gateway) = lease.ips.iter().find(of_family).and_then(|ip| ip.gateway) else {
         return;
     };
-    let is_default = |route: &&mut Route| route.dst.prefix() == 0 && route.dst.is_ipv6() == ipv6;
+    let is_default = |route: &&mut Route| route.dst.prefix() == 0 && Family::from(route.dst) == family;
     let mut found = false;
     for route in lease.routes.iter_mut().filter(is_default) {
         route.gw.get_or_insert(gateway);
@@ -193,10 +194,7 @@ fn add_default_route(lease: &mut AddResult, ipv6: bool) {
     if found {
         return;
     }
-    let any: IpAddr = match ipv6 {
-        true => std::net::Ipv6Addr::UNSPECIFIED.into(),
-        false => std::net::Ipv4Addr::UNSPECIFIED.into(),
-    };
+    let any = family.unspecified();
     let dst = IpNetwork::new(any, 0).unwrap_or_else(|_| any.into());
     let (mtu, advmss, priority, table, scope) = (0, 0, 0, None, None);
     lease.routes.push(Route { dst, gw: Some(gateway), mtu, advmss, priority, table, scope });

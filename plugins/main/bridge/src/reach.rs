@@ -15,7 +15,7 @@ use ipnetwork::IpNetwork;
 use netops::error::Result;
 use netops::link::{self, Link};
 use netops::route::{self, MAIN_TABLE, Route};
-use netops::{Errno, Kernel};
+use netops::{Errno, Family, Kernel};
 use sha2::{Digest, Sha512};
 
 use crate::conf::Removal;
@@ -58,12 +58,12 @@ pub(crate) fn add(host: &Kernel, router: &Link, routes: &[Route]) -> Result<()> 
 
 /// The first of the routes that the node does not have over the link.
 pub(crate) fn find_missing<'a>(host: &Kernel, router: &Link, routes: &'a [Route]) -> Result<Option<&'a Route>> {
-    for ipv6 in [false, true] {
-        let mut wanted = routes.iter().filter(|route| route.dst.is_ipv6() == ipv6).peekable();
+    for family in Family::BOTH {
+        let mut wanted = routes.iter().filter(|route| Family::from(route.dst) == family).peekable();
         if wanted.peek().is_none() {
             continue;
         }
-        let found = route::list(host, Some(router.index), Some(MAIN_TABLE), ipv6)?;
+        let found = route::list(host, Some(router.index), Some(MAIN_TABLE), family)?;
         let is_there =
             |wanted: &Route| found.iter().any(|found| (found.dst, found.metric) == (wanted.dst, wanted.metric));
         if let Some(missing) = wanted.find(|wanted| !is_there(wanted)) {
@@ -115,10 +115,8 @@ pub(crate) fn remove(attachment: &Attachment, removal: &Removal, prev: Option<&A
 
 /// The routes to containers over a link, of all attachments.
 fn list(host: &Kernel, router: &Link) -> Result<Vec<Route>> {
-    let mut routes = Vec::new();
-    for ipv6 in [false, true] {
-        routes.extend(route::list(host, Some(router.index), Some(MAIN_TABLE), ipv6)?.into_iter().filter(is_ours));
-    }
+    let mut routes = route::list_both(host, Some(router.index), Some(MAIN_TABLE))?;
+    routes.retain(is_ours);
     Ok(routes)
 }
 

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use cni_spec::{CniError, Code};
 use interface::{conf::invalid, failed};
-use netops::Kernel;
 use netops::error::Result as OpResult;
 use netops::link::{self, Before, Link};
 use netops::route::{self, Route};
+use netops::{Family, Kernel};
 
 use crate::conf::{Conf, Selector};
 use crate::home;
@@ -78,8 +78,8 @@ pub fn absent(conf: &Conf, holder: Option<&Record>) -> CniError {
 pub fn uses(host: &Kernel, before: &Before) -> OpResult<Vec<String>> {
     let index = before.link.index;
     let mut uses: Vec<String> = before.addresses.iter().map(|address| format!("address {}", address.net)).collect();
-    for ipv6 in [false, true] {
-        let routes = route::list(host, Some(index), Some(route::MAIN_TABLE), ipv6)?;
+    for family in Family::BOTH {
+        let routes = route::list(host, Some(index), Some(route::MAIN_TABLE), family)?;
         let is_kernels = |route: &Route| route.gateway.is_none() && covers_own_address(route, before);
         uses.extend(routes.iter().filter(|route| !is_kernels(route)).map(|route| format!("route {route}")));
     }

@@ -11,7 +11,7 @@ use interface::failed;
 use interface::pod::{find_netns, open_kernel};
 use ipnetwork::IpNetwork;
 use netops::link::{self, Link, Settings, Target};
-use netops::{Kernel, addr};
+use netops::{Family, Kernel, addr};
 use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, NetnsPath, Plugin, Preview, Shown};
 
 const LO: &str = "lo";
@@ -115,7 +115,7 @@ fn own_addresses(net: &Kernel, lo: &Link) -> Result<Vec<IpNetwork>, CniError> {
 
 /// `lo` with its first address of each family.
 fn result(netns: &NetnsPath, addresses: &[IpNetwork]) -> AddResult {
-    let first = |v4: bool| addresses.iter().find(|address| address.is_ipv4() == v4);
+    let first = |family| addresses.iter().find(|address| Family::from(**address) == family);
     let ip = |address: &IpNetwork| Ip { interface: Some(0), address: *address, gateway: None };
     let lo = Interface {
         name: LO.to_owned(),
@@ -125,7 +125,7 @@ fn result(netns: &NetnsPath, addresses: &[IpNetwork]) -> AddResult {
     };
     AddResult {
         interfaces: vec![lo],
-        ips: [first(true), first(false)].into_iter().flatten().map(ip).collect(),
+        ips: Family::BOTH.map(first).into_iter().flatten().map(ip).collect(),
         ..AddResult::default()
     }
 }

@@ -9,6 +9,7 @@ use interface::container::Options;
 use interface::plan::Veth;
 use interface::{Side, Step};
 use ipnetwork::IpNetwork;
+use netops::Family;
 use netops::addr::Address;
 use netops::route::{MAIN_TABLE, Route};
 
@@ -36,9 +37,9 @@ pub fn plan(conf: &Conf, attachment: &Attachment, lease: Option<AddResult>) -> R
     }
     push_host(&mut plan, &pairs);
     push_container(&mut plan, &pairs)?;
-    for ipv6 in [false, true] {
-        if pairs.iter().any(|pair| pair.gateway.is_ipv6() == ipv6) {
-            plan.push(Step::Forward { ipv6 });
+    for family in Family::BOTH {
+        if pairs.iter().any(|pair| Family::from(pair.gateway) == family) {
+            plan.push(Step::Forward(family));
         }
     }
     Ok(plan)

@@ -17,7 +17,7 @@ use netops::link::Link;
 use netops::route;
 use netops::route::whole::{self, Whole};
 use netops::rule::{self, Listed, Rule};
-use netops::{Errno, Kernel, OpError, addr};
+use netops::{Errno, Family, Kernel, OpError, addr};
 
 use crate::change::Change;
 use crate::conf::{Conf, Removal};
@@ -89,11 +89,11 @@ impl ChainedPlugin for Sbr {
             first = table.saturating_add(1);
         }
         if own.table.is_none() && !ips.is_empty() {
-            let has = |ipv6: bool| ips.iter().any(|ip| ip.address.is_ipv6() == ipv6);
-            let family = match (has(false), has(true)) {
-                (true, false) => "IPv4 ",
-                (false, true) => "IPv6 ",
-                (true, true) | (false, false) => "",
+            let has = |family| ips.iter().any(|ip| Family::from(ip.address) == family);
+            let family = match Family::BOTH.map(has) {
+                [true, false] => "IPv4 ",
+                [false, true] => "IPv6 ",
+                [true, true] | [false, false] => "",
             };
             let but = if own.add_source_hints { ", but those to its subnets" } else { "" };
             let taken = format!("take the {family}routes of {ifname} out of table main{but}");
@@ -158,9 +158,9 @@ fn ips<'a>(call: &Call<'a, Conf>) -> Vec<&'a Ip> {
 /// without an address stay where they are: there is no table that they could go to.
 fn routes_of(inside: &Kernel, link: &Link, ips: &[&Ip]) -> Result<Vec<Whole>, CniError> {
     let mut routes = Vec::new();
-    for ipv6 in [false, true] {
-        if ips.iter().any(|ip| ip.address.is_ipv6() == ipv6) {
-            routes.extend(whole::list(inside, link.index, route::MAIN_TABLE, ipv6).map_err(failed)?);
+    for family in Family::BOTH {
+        if ips.iter().any(|ip| Family::from(ip.address) == family) {
+            routes.extend(whole::list(inside, link.index, route::MAIN_TABLE, family).map_err(failed)?);
         }
     }
     routes.reverse();
@@ -188,9 +188,7 @@ struct Rules<'a> {
 
 impl<'a> Rules<'a> {
     fn read(inside: &'a Kernel) -> Result<Self, CniError> {
-        let mut all = rule::list(inside, false).map_err(failed)?;
-        all.extend(rule::list(inside, true).map_err(failed)?);
-        Ok(Self { inside, all })
+        Ok(Self { inside, all: rule::list_both(inside).map_err(failed)? })
     }
 
     /// The table that an earlier ADD chose for the address, or a free one from `first` on; and whether it is an earlier one's.
@@ -233,7 +231,7 @@ fn compare(pod: &Pod, link: &Link, own: &Conf, ip: &Ip) -> Result<(), CniError> 
     let gateway = gateway_of(&own.gateways, ip).filter(|_| own.table.is_none());
     let Some(gateway) = gateway else { return Ok(()) };
     for (_, table) in &rules {
-        let routes = route::list(inside, Some(link.index), Some(*table), address.is_ipv6()).map_err(failed)?;
+        let routes = route::list(inside, Some(link.index), Some(*table), address.into()).map_err(failed)?;
         if routes.iter().any(|route| route.dst.prefix() == 0 && route.gateway == Some(gateway)) {
             return Ok(());
         }
@@ -295,16 +293,13 @@ fn move_back(
         !rule.is_narrower
             && own.iter().any(|own| Some(own.source) == rule.source && own.priority == Some(rule.priority))
     };
-    let is_used = |ipv6| -> netops::error::Result<bool> {
-        Ok(rule::list(inside, ipv6)?.iter().any(|other| other.table == Some(table) && !is_own(other)))
-    };
-    if is_used(false)? || is_used(true)? {
+    if rule::list_both(inside)?.iter().any(|other| other.table == Some(table) && !is_own(other)) {
         return Ok(());
     }
-    for ipv6 in [false, true] {
-        let is_default_of_prev = |route: &ResultRoute| route.is_default() && route.dst.is_ipv6() == ipv6;
+    for family in Family::BOTH {
+        let is_default_of_prev = |route: &ResultRoute| route.is_default() && Family::from(route.dst) == family;
         let known = removing.attached.filter(|prev| prev.interface().is_some());
-        let routes = whole::list(inside, link.index, table, ipv6)?;
+        let routes = whole::list(inside, link.index, table, family)?;
         let is_beside = routes.iter().any(|route| route.protocol() == tables::MADE_BESIDE_COPIES);
         let had_default = is_beside || known.is_none_or(|prev| prev.result.routes.iter().any(is_default_of_prev));
         let is_moved = |route: &&Whole| {

@@ -19,7 +19,7 @@ pub(crate) const MADE_BESIDE_COPIES: u8 = 194;
 
 /// The rules that route packets from the address by a table, and that have no other selector, in the order of evaluation.
 pub(crate) fn rules_of(inside: &Kernel, ip: IpAddr) -> Result<Vec<(Listed, u32)>> {
-    let all = rule::list(inside, ip.is_ipv6())?;
+    let all = rule::list(inside, ip.into())?;
     Ok(of_source(&all, ip).collect())
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn is_own(
     if is_reserved(table) {
         return Ok(false);
     }
-    let routes = route::list(inside, None, Some(table), ip.is_ipv6())?;
+    let routes = route::list(inside, None, Some(table), ip.into())?;
     let is_here = |route: &route::Route| link.is_some() && route.link == link;
     Ok(routes.is_empty()
         || match gateway {
@@ -52,7 +52,7 @@ pub(crate) fn is_own(
 
 /// Whether the table has a default route by the gateway on the interface.
 pub(crate) fn has_default(inside: &Kernel, link: u32, table: u32, gateway: IpAddr) -> Result<bool> {
-    let routes = route::list(inside, Some(link), Some(table), gateway.is_ipv6())?;
+    let routes = route::list(inside, Some(link), Some(table), gateway.into())?;
     Ok(routes.iter().any(|route| route.dst.prefix() == 0 && route.gateway == Some(gateway)))
 }
 

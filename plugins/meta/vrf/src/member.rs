@@ -14,7 +14,7 @@ use netops::link::{self, Kind, Link, LinkName, Settings};
 use netops::route::MAIN_TABLE;
 use netops::route::whole::{self, Whole};
 use netops::watch::Watch;
-use netops::{Errno, Kernel, unlink};
+use netops::{Errno, Family, Kernel, unlink};
 
 /// How long the kernel may take to make the routes of new addresses; the reference's.
 const DEADLINE: Duration = Duration::from_millis(2500);
@@ -37,8 +37,8 @@ impl Member {
         let is_global = |address: &Address| matches!(address.net.ip(), IpAddr::V6(ip) if !ip.is_unicast_link_local());
         let mut addresses = addr::list(inside, &link).map_err(failed)?;
         addresses.retain(is_global);
-        let mut routes = whole::list(inside, link.index, MAIN_TABLE, false).map_err(failed)?;
-        routes.extend(whole::list(inside, link.index, MAIN_TABLE, true).map_err(failed)?);
+        let mut routes = whole::list(inside, link.index, MAIN_TABLE, Family::V4).map_err(failed)?;
+        routes.extend(whole::list(inside, link.index, MAIN_TABLE, Family::V6).map_err(failed)?);
         // The others are the kernel's own: of the link and its addresses.
         routes.retain(|route| route.hops().iter().all(|hop| hop.scope == Some(0)));
         Ok(Self { link, addresses, routes })

@@ -12,6 +12,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::{Route, list_like, read};
+use crate::addr::Family;
 use crate::error::Result;
 use crate::kernel::{Kernel, Request};
 
@@ -174,9 +175,9 @@ impl fmt::Display for Whole {
 ///
 /// # Errors
 /// As [`super::list`].
-pub fn list(net: &Kernel, link: u32, table: u32, ipv6: bool) -> Result<Vec<Whole>> {
+pub fn list(net: &Kernel, link: u32, table: u32, family: Family) -> Result<Vec<Whole>> {
     let mut message = RouteMessage::default();
-    message.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.header.address_family = family.into();
     message.header.kind = RouteType::Unicast;
     message.attributes.push(RouteAttribute::Oif(link));
     message.attributes.push(RouteAttribute::Table(table));

@@ -9,6 +9,7 @@ use cni_filter::gates::{Gate, Maker};
 use cni_filter::iptables::Rule;
 use cni_filter::iptables::rule::{Is, Target};
 use ipnetwork::IpNetwork;
+use netops::Family;
 use netops::nft::Hook;
 
 use super::carrier::Carrier;
@@ -16,8 +17,8 @@ use super::{Cause, Findings, Level, Reason, Sight};
 use crate::view::Attachment;
 
 impl Sight<'_> {
-    pub(super) fn filtered(&self, is_ipv6: bool, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
-        let filters_bridges = self.filters_bridges[usize::from(is_ipv6)];
+    pub(super) fn filtered(&self, family: Family, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
+        let filters_bridges = self.filters_bridges[family as usize];
         let hooks: &[Hook] = match carrier {
             Carrier::Routed(_) => &[Hook::Forward, Hook::Input],
             Carrier::Switched(_) if filters_bridges => &[Hook::Forward],
@@ -30,16 +31,16 @@ impl Sight<'_> {
         own.links.sort_unstable();
         own.links.dedup();
         for gate in self.gates.iter().filter(|gate| hooks.contains(&gate.hook)) {
-            if gate.is_ipv6.is_some_and(|family| family != is_ipv6) {
+            if gate.family.is_some_and(|of| of != family) {
                 continue;
             }
-            let passed = Passed::of(gate, &own, is_ipv6);
+            let passed = Passed::of(gate, &own, family);
             if gate.hook == Hook::Input {
                 findings.reasons.extend(passed.to_node(gate));
                 continue;
             }
             passed.tell(gate, findings);
-            let forwarded = passed.forwarded(gate, attachment, is_ipv6);
+            let forwarded = passed.forwarded(gate, attachment, family);
             let bridged = "frames between containers pass it, too, as net.bridge.bridge-nf-call-iptables is 1";
             findings.reasons.extend(forwarded.map(|reason| match carrier {
                 Carrier::Switched(_) => {
@@ -75,9 +76,9 @@ type Directions = [bool; 2];
 const DEPTH_MAX: usize = 16;
 
 impl<'a> Passed<'a> {
-    fn of(gate: &'a Gate, own: &Own<'_>, is_ipv6: bool) -> Self {
+    fn of(gate: &'a Gate, own: &Own<'_>, family: Family) -> Self {
         let mut passed = Self::default();
-        let walk = Walk { gate, own, is_ipv6 };
+        let walk = Walk { gate, own, family };
         passed.walk(&walk, &gate.chain, ([true; 2], true), 0);
         passed
     }
@@ -93,7 +94,7 @@ impl<'a> Passed<'a> {
                 }
                 continue;
             };
-            if walk.own.is_of_other_family(rule, walk.is_ipv6) {
+            if walk.own.is_of_other_family(rule, walk.family) {
                 continue;
             }
             let plain = without_any(rule);
@@ -153,7 +154,7 @@ impl<'a> Passed<'a> {
     }
 
     /// Why packets between the attachment and other networks are dropped.
-    fn forwarded(&self, gate: &Gate, attachment: &Attachment, is_ipv6: bool) -> impl Iterator<Item = Reason> {
+    fn forwarded(&self, gate: &Gate, attachment: &Attachment, family: Family) -> impl Iterator<Item = Reason> {
         let by_rule = self.drops.iter().map(|(chain, rule)| {
             let text = in_words(gate, chain, rule);
             let reason = Reason::new(Cause::Filtered, Level::Warning, format!("{text} may drop them"));
@@ -179,7 +180,7 @@ impl<'a> Passed<'a> {
             };
             let reason = Reason::new(Cause::Filtered, level, format!("{} it{unread}", text("it")));
             let what = format!("{} containers{unread}", text("them"));
-            reason.shared(what).mended_by(accept(gate, attachment, is_ipv6))
+            reason.shared(what).mended_by(accept(gate, attachment, family))
         });
         by_rule.into_iter().chain(by_policy)
     }
@@ -202,7 +203,7 @@ impl<'a> Passed<'a> {
 }
 
 fn in_words(gate: &Gate, chain: &str, rule: &Rule) -> String {
-    let program = program(gate.is_ipv6 == Some(true));
+    let program = program(gate.family);
     match &gate.maker {
         Maker::Iptables => format!("{program} -A {chain}{rule}"),
         Maker::LegacyIptables => format!("{program}-legacy -A {chain}{rule}"),
@@ -213,14 +214,14 @@ fn in_words(gate: &Gate, chain: &str, rule: &Rule) -> String {
     }
 }
 
-fn program(is_ipv6: bool) -> &'static str {
-    if is_ipv6 { "ip6tables" } else { "iptables" }
+fn program(family: Option<Family>) -> &'static str {
+    if family == Some(Family::V6) { "ip6tables" } else { "iptables" }
 }
 
 /// The command that shows the chain.
 fn show(gate: &Gate) -> String {
     let chain = if gate.hook == Hook::Input { "INPUT" } else { "FORWARD" };
-    let program = program(gate.is_ipv6 == Some(true));
+    let program = program(gate.family);
     match &gate.maker {
         Maker::Iptables => format!("{program} -S {chain}"),
         Maker::LegacyIptables => format!("{program}-legacy -S {chain}"),
@@ -229,15 +230,15 @@ fn show(gate: &Gate) -> String {
 }
 
 /// Commands that accept packets of the attachment's subnets at the beginning of the chain.
-fn accept(gate: &Gate, attachment: &Attachment, is_ipv6: bool) -> Vec<String> {
+fn accept(gate: &Gate, attachment: &Attachment, family: Family) -> Vec<String> {
     let of_result = attachment.result.ips.iter().map(|ip| ip.address);
     let single = attachment.addresses.iter().map(|address| IpNetwork::from(*address));
-    let mut nets: Vec<IpNetwork> = of_result.filter(|net| net.is_ipv6() == is_ipv6).collect();
+    let mut nets: Vec<IpNetwork> = of_result.filter(|net| Family::from(*net) == family).collect();
     if nets.is_empty() {
-        nets = single.filter(|net| net.is_ipv6() == is_ipv6).collect();
+        nets = single.filter(|net| Family::from(*net) == family).collect();
     }
-    let program = program(is_ipv6);
-    let family = if is_ipv6 { "ip6" } else { "ip" };
+    let program = program(Some(family));
+    let family = if family == Family::V6 { "ip6" } else { "ip" };
     let commands = nets.into_iter().flat_map(|net| {
         let net = format!("{}/{}", net.network(), net.prefix());
         match &gate.maker {
@@ -270,7 +271,7 @@ fn names_any(rule: &Rule) -> bool {
 struct Walk<'a, 'b> {
     gate: &'a Gate,
     own: &'b Own<'b>,
-    is_ipv6: bool,
+    family: Family,
 }
 
 /// What rules call an attachment.
@@ -304,8 +305,8 @@ impl Own<'_> {
     }
 
     /// Whether the rule of a table for both families is for the other one.
-    fn is_of_other_family(&self, rule: &Rule, is_ipv6: bool) -> bool {
+    fn is_of_other_family(&self, rule: &Rule, family: Family) -> bool {
         let nets = [&rule.source, &rule.destination];
-        nets.into_iter().flatten().any(|is| is.value.is_ipv6() != is_ipv6)
+        nets.into_iter().flatten().any(|is| Family::from(is.value) != family)
     }
 }

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use netops::Family;
 use netops::link::{self, Kind, Link};
 use netops::{Kernel, Netns, addr, route};
 
 use super::carrier::{Carrier, sets};
-use super::routes::OUTSIDE;
+use super::routes::outside;
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::view::{Attachment, Network};
 
@@ -81,7 +82,7 @@ impl Sight<'_> {
             missing(format!("{} in the container does not have {address}", link.name), remedy);
         }
         self.taken((network, attachment, carrier), &link, &addresses, findings);
-        for outside in OUTSIDE {
+        for outside in Family::BOTH.map(outside) {
             if !attachment.addresses.iter().any(|address| address.is_ipv4() == outside.is_ipv4()) {
                 continue;
             }

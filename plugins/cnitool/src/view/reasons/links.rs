@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use netops::Family;
 use netops::link::Mac;
 
 use super::carrier::{Bridge, Carrier};
@@ -112,9 +113,9 @@ impl Sight<'_> {
     fn width(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
         let links = attachment.links.iter().filter_map(|link| self.host.find(&link.name));
         let Some(own) = links.map(|link| link.mtu_bytes).max() else { return };
-        let family = |is_ipv6| attachment.addresses.iter().any(|address| address.is_ipv6() == is_ipv6);
-        let ways = [false, true].into_iter().filter(|is_ipv6| family(*is_ipv6));
-        let narrowest = ways.filter_map(|is_ipv6| self.link_out(is_ipv6)).min_by_key(|(_, mtu)| *mtu);
+        let has = |family: &Family| attachment.addresses.iter().any(|address| Family::from(*address) == *family);
+        let ways = Family::BOTH.into_iter().filter(has);
+        let narrowest = ways.filter_map(|family| self.link_out(family)).min_by_key(|(_, mtu)| *mtu);
         let netns = &attachment.netns;
         let narrowed = |mtu: u32| {
             let inside = format!("nsenter --net={netns} ip link set {} mtu {mtu}", attachment.id.ifname);

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use netops::Family;
 use netops::link::Link;
 use netops::route::{self, Route};
 use netops::sysctl;
@@ -10,9 +11,13 @@ use super::carrier::{Bridge, Carrier, is_by_design};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::view::{Attachment, Network};
 
-/// Addresses that no network has, so the route to them is the way out: RFC 5737, RFC 3849.
-pub(crate) const OUTSIDE: [IpAddr; 2] =
-    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
+/// An address that no network has, so the route to it is the way out: RFC 5737, RFC 3849.
+pub(crate) fn outside(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(192, 0, 2, 1).into(),
+        Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    }
+}
 
 /// A route in the words of `ip route`, as far as they tell it from others.
 fn words(route: &Route) -> String {
@@ -156,11 +161,14 @@ impl Sight<'_> {
         index.and_then(|index| self.host.at(index)).map_or("an unknown link", |link| &link.name)
     }
 
-    pub(super) fn forwarding(&self, is_ipv6: bool, carrier: &Carrier, findings: &mut Findings) {
-        let mut keys =
-            vec![if is_ipv6 { vec!["ipv6", "conf", "all", "forwarding"] } else { vec!["ipv4", "ip_forward"] }];
+    pub(super) fn forwarding(&self, family: Family, carrier: &Carrier, findings: &mut Findings) {
+        let mut keys = vec![if family == Family::V6 {
+            vec!["ipv6", "conf", "all", "forwarding"]
+        } else {
+            vec!["ipv4", "ip_forward"]
+        }];
         // In IPv6 the setting of all links alone counts.
-        let router = carrier.bridge().map(|bridge| bridge.router.as_str()).filter(|_| !is_ipv6);
+        let router = carrier.bridge().map(|bridge| bridge.router.as_str()).filter(|_| family == Family::V4);
         keys.extend(router.map(|router| vec!["ipv4", "conf", router, "forwarding"]));
         let off = keys.iter().find(|key| self.setting(key).is_some_and(|value| value == "0"));
         if let Some(key) = off {
@@ -172,16 +180,15 @@ impl Sight<'_> {
     }
 
     /// The link that packets leave the node by, and the largest packet that its route takes.
-    pub(super) fn link_out(&self, is_ipv6: bool) -> Option<(&Link, u32)> {
-        let found = route::lookup(self.host.kernel.as_ref()?, OUTSIDE[usize::from(is_ipv6)]).ok()?;
+    pub(super) fn link_out(&self, family: Family) -> Option<(&Link, u32)> {
+        let found = route::lookup(self.host.kernel.as_ref()?, outside(family)).ok()?;
         let link = self.host.at(found.link?)?;
         Some((link, found.mtu_bytes.map_or(link.mtu_bytes, |mtu| mtu.min(link.mtu_bytes))))
     }
 
-    pub(super) fn way_out(&self, is_ipv6: bool, findings: &mut Findings) {
+    pub(super) fn way_out(&self, family: Family, findings: &mut Findings) {
         let Some(kernel) = &self.host.kernel else { return };
-        let family = if is_ipv6 { "IPv6" } else { "IPv4" };
-        match route::lookup(kernel, OUTSIDE[usize::from(is_ipv6)]) {
+        match route::lookup(kernel, outside(family)) {
             Ok(found) => {
                 let link = self.name_of(found.link);
                 let via = found.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
