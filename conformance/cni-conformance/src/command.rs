@@ -91,7 +91,7 @@ fn unread(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
 }
 
-/// What is told of a rule, whomever it binds.
+/// A rule as it is explained, whomever it binds.
 struct Explained {
     rule: Asked,
     sentences: Vec<&'static Sentence>,

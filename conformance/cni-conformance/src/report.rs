@@ -32,7 +32,7 @@ pub enum Format {
     Json,
     /// A line for each finding, for `--expect`
     Findings,
-    /// One page with a table of plugins by rules, for a browser
+    /// A page with a table of plugins by rules, for a browser
     Html,
 }
 
@@ -107,6 +107,6 @@ pub fn again(trial: &Trial, run: &Run) -> String {
 pub(crate) fn program() -> String {
     const NAME: &str = "cni-conformance";
     let called = std::env::args().next().unwrap_or_default();
-    let is_kit = std::path::Path::new(&called).file_name().is_some_and(|name| name == NAME);
+    let is_kit = std::path::Path::new(&called).file_name().is_some_and(|name| name.to_string_lossy().starts_with(NAME));
     if is_kit { crate::finding::quoted(&called) } else { NAME.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! What becomes of prevResult.
+//! The fate of prevResult.
 
 use super::put;
 use crate::{Mutant, Scene};
