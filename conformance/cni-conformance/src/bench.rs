@@ -143,9 +143,9 @@ impl Bench {
     #[must_use]
     pub fn config_with_kit_ipam(&self) -> Option<Value> {
         let mut config = self.config();
-        let delegates = config.pointer("/ipam/type").is_some() && self.profile.role == crate::Role::Interface;
-        config["ipam"] = kit_ipam::in_place_of(&config["ipam"]);
-        delegates.then_some(config)
+        let delegate = self.profile.delegate_of(&mut config).filter(|_| self.profile.role == crate::Role::Interface)?;
+        *delegate = kit_ipam::in_place_of(delegate);
+        Some(config)
     }
 
     /// The config of the tested plugin as a runtime would send it in the first call with a verb: on ADD a chained

@@ -19,6 +19,9 @@ pub use pool::Pool;
 /// Name of the network in each config.
 pub const NETWORK: &str = "conformance";
 
+/// Where a config names its delegate, unless its profile says otherwise.
+const IPAM: &str = "/ipam";
+
 /// What kind of plugin it is, which decides the rules that bind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -79,6 +82,9 @@ pub struct Profile {
     /// Keys of the prevResult of a chained plugin, in place of those of what the kit lays, in the newest form.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub prev_result: Map<String, Value>,
+    /// JSON pointer of the object in the config that names its delegate, where that is not `/ipam`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegate: Option<String>,
     /// Rules, starts of their names, or `RULE/CASE`, that do not bind it, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unbound: BTreeMap<String, String>,
@@ -164,13 +170,19 @@ impl Profile {
     #[must_use]
     pub fn for_subject(mut self, subject: &Subject) -> Self {
         for plugin in &mut self.plugins {
-            let ipam = plugin.pointer("/ipam/type").and_then(Value::as_str).unwrap_or_default();
-            let is_missing = !ipam.is_empty() && ipam != self.executable && subject.find(ipam).is_none();
-            if is_missing {
-                plugin["ipam"] = crate::kit_ipam::in_place_of(&plugin["ipam"]);
+            let Some(delegate) = plugin.pointer_mut(self.delegate.as_deref().unwrap_or(IPAM)) else { continue };
+            let name = delegate.get("type").and_then(Value::as_str).unwrap_or_default();
+            if !name.is_empty() && name != self.executable && subject.find(name).is_none() {
+                *delegate = crate::kit_ipam::in_place_of(delegate);
             }
         }
         self
+    }
+
+    /// The object of a config that names its delegate, if it has one.
+    #[must_use]
+    pub fn delegate_of<'a>(&self, config: &'a mut Value) -> Option<&'a mut Value> {
+        config.pointer_mut(self.delegate.as_deref().unwrap_or(IPAM)).filter(|delegate| delegate.get("type").is_some())
     }
 
     /// Returns whether the profile makes sense with a version.

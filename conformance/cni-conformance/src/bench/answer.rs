@@ -147,6 +147,21 @@ impl Answer {
         self.record.exit == Some(0) && !self.is_error_object()
     }
 
+    /// Checks that the plugin failed, with an error object or without: that it prints one is a should.
+    ///
+    /// # Errors
+    /// A finding if it succeeded, or was ended by a signal.
+    pub fn refuses(&self) -> Result<(), Stop> {
+        match self.fails() {
+            Err(Stop::Fails(finding))
+                if finding.basis.as_ref().is_some_and(|basis| basis.rule == self.error_object) =>
+            {
+                Ok(())
+            }
+            other => other.map(drop),
+        }
+    }
+
     /// The signal that ended it, if one did. Scripts that end with a status of their own above 192 were ended by none.
     #[must_use]
     pub fn signal(&self) -> Option<i32> {

@@ -48,6 +48,7 @@ fn profile(name: &str, executable: &str, role: Role, object: Value) -> Profile {
         pool: None,
         samples: serde_json::Map::new(),
         prev_result: serde_json::Map::new(),
+        delegate: None,
         unbound: BTreeMap::new(),
     }
 }

@@ -23,6 +23,7 @@ struct Written {
     stage: Option<Vec<Stage>>,
     #[serde(default)]
     prev_result: Map<String, Value>,
+    delegate: Option<String>,
     daemon: Option<Daemon>,
     pool: Option<Pool>,
     #[serde(default)]
@@ -96,6 +97,16 @@ impl ProfileFile {
         }
         if let Some(path) = written.files.keys().find(|path| !path.is_absolute()) {
             return Err(at("files", format!("{} is no absolute path", path.display())));
+        }
+        if let Some(pointer) = written.delegate {
+            if !profile.plugins.iter().any(|plugin| plugin.pointer(&pointer).is_some_and(|one| one["type"].is_string()))
+            {
+                return Err(at(
+                    "delegate",
+                    format!("the config has no object with a type at {pointer:?}, a JSON pointer as \"/ipam\""),
+                ));
+            }
+            profile.delegate = Some(pointer);
         }
         if let Some(stage) = written.stage {
             profile.stage = stage;

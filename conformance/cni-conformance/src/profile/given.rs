@@ -48,6 +48,7 @@ pub(super) fn of_config(name: &str, config: &Value, role: Option<Role>) -> Resul
         pool: None,
         samples,
         prev_result,
+        delegate: None,
         unbound: std::collections::BTreeMap::new(),
     })
 }

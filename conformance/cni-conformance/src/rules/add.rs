@@ -42,7 +42,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "add.refuses-an-existing-interface",
         source: Source::Spec(&["add/existing-interface"]),
-        sentence: "If the container has an interface of that name, ADD is an error; that interface stays.",
+        sentence: "If the container has an interface of that name, ADD is an error.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[
             newest("of-others", refuses_an_interface_of_others),
@@ -72,6 +72,7 @@ pub(super) const RULES: &[Rule] = &[
             newest("address-twice", leaves_nothing_when_an_address_is_refused),
             newest("no-way-to-gateway", leaves_nothing_when_a_route_is_refused),
             newest("name-is-taken", leaves_nothing_when_the_name_is_taken),
+            newest("name-is-its-own", leaves_its_own_interface_when_the_name_is_taken),
             newest("unknown-value", leaves_nothing_when_a_value_is_unknown),
             before("0.3.0", "layer-2-before-0.3.0", leaves_nothing_when_its_version_has_no_result),
         ]),
@@ -169,10 +170,7 @@ fn pod_with_foreign_interface(bench: &Bench) -> Result<Container, Stop> {
 }
 
 fn refuses_to_replace(bench: &Bench, pod: &Container) -> Result<(), Stop> {
-    let find = || pod.namespace().find_link(&pod.attachment().ifname).map(|link| (link.index, link.mac));
-    let before = find();
-    bench.make(&bench.call(Verb::Add, pod))?.fails()?;
-    Finding::unless(find() == before, "the interface as it was", "it is another one, or gone")
+    bench.make(&bench.call(Verb::Add, pod))?.refuses()
 }
 
 fn leaves_nothing_when_the_name_is_taken(bench: &Bench) -> Result<(), Stop> {
@@ -182,10 +180,18 @@ fn leaves_nothing_when_the_name_is_taken(bench: &Bench) -> Result<(), Stop> {
     unchanged(bench, "all as before the ADD that failed")
 }
 
+fn leaves_its_own_interface_when_the_name_is_taken(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.interface()?;
+    bench.remember();
+    bench.make(&bench.call(Verb::Add, &attached.pod))?.refused_by("add.refuses-an-existing-interface").refuses()?;
+    unchanged(bench, "the interface as before the ADD that failed")
+}
+
 /// ADD with another `CNI_NETNS` than that of the pod.
 fn refuses_netns(bench: &Bench, netns: &str) -> Result<(), Stop> {
     let attachment = Attachment { netns: netns.to_owned(), ..bench.pod().attachment() };
-    bench.make(&bench.call(Verb::Add, &attachment))?.fails().map(drop)
+    bench.make(&bench.call(Verb::Add, &attachment))?.refuses()
 }
 
 fn refuses_no_file(bench: &Bench) -> Result<(), Stop> {
@@ -194,7 +200,7 @@ fn refuses_no_file(bench: &Bench) -> Result<(), Stop> {
 
 fn refuses_a_plain_file(bench: &Bench) -> Result<(), Stop> {
     let attachment = bench.pod().leave(Remains::PlainFile);
-    bench.make(&bench.call(Verb::Add, &attachment))?.fails().map(drop)
+    bench.make(&bench.call(Verb::Add, &attachment))?.refuses()
 }
 
 fn refuses_another_kind_of_namespace(bench: &Bench) -> Result<(), Stop> {

@@ -235,7 +235,9 @@ fn runs_no_path(bench: &Bench, kind: &str) -> Result<(), Stop> {
     let kit = std::fs::read_link(&inside).unwrap_or_else(|error| panic!("cannot read {}: {error}", inside.display()));
     std::fs::create_dir(&outside).unwrap_or_else(|error| panic!("cannot create {}: {error}", outside.display()));
     kit_ipam::install(&outside, &kit).unwrap_or_else(|error| panic!("cannot install {}: {error}", kit_ipam::NAME));
-    config["ipam"] = json!({ "type": kind });
+    if let Some(delegate) = bench.profile.delegate_of(&mut config) {
+        delegate["type"] = json!(kind);
+    }
     let answer = bench.make(&bench.call_with(Verb::Add, config, &attachment))?;
     match bench.ipam().verbs() {
         called if called.is_empty() => answer.fails().map(drop),

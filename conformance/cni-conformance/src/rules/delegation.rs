@@ -150,11 +150,28 @@ struct Upper<'a> {
 
 impl<'a> Upper<'a> {
     fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        let kit = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
+        bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
         let pod = bench.pod();
         let mut config = bench.config_for(Verb::Add, &pod.attachment());
-        config["ipam"] = kit["ipam"].clone();
+        if let Some(delegate) = bench.profile.delegate_of(&mut config) {
+            *delegate = kit_ipam::in_place_of(delegate);
+        }
         Ok(Self { bench, pod, config })
+    }
+
+    /// The same, skipped where the delegate is asked for more than addresses.
+    fn of_ipam(bench: &'a Bench) -> Result<Self, Stop> {
+        match bench.profile.delegate {
+            Some(_) => Err(Stop::skip("its delegate is no IPAM plugin")),
+            None => Self::new(bench),
+        }
+    }
+
+    /// Sets a key of the object that names the delegate.
+    fn set(&mut self, key: &str, value: Value) {
+        if let Some(delegate) = self.bench.profile.delegate_of(&mut self.config) {
+            delegate[key] = value;
+        }
     }
 
     /// A call, of a verb about containers about the pod.
@@ -319,7 +336,7 @@ fn without_container(bench: &Bench, verb: Verb) -> Result<(Upper<'_>, Answer), S
 
 fn complete_config(bench: &Bench) -> Result<(), Stop> {
     let mut upper = Upper::new(bench)?;
-    upper.config["ipam"]["ofTheDelegate"] = json!(["<&>", 12_345_678_901_234_567_890_u64, 1.5, null]);
+    upper.set("ofTheDelegate", json!(["<&>", 12_345_678_901_234_567_890_u64, 1.5, null]));
     upper.config["args"] = json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] } });
     let answer = upper.make(Verb::Add)?;
     let result = answer.succeeds()?;
@@ -367,7 +384,7 @@ fn joins_stderr(bench: &Bench) -> Result<(), Stop> {
         &bench.node.bin_dir().join("loud-ipam"),
         &format!("echo a word of the delegate >&2\nexec {}", kit.display()),
     )?;
-    upper.config["ipam"]["type"] = json!("loud-ipam");
+    upper.set("type", json!("loud-ipam"));
     let answer = upper.make(Verb::Add)?;
     answer.succeeds()?;
     let stderr = &answer.record().stderr;
@@ -397,7 +414,7 @@ fn error_of_check(bench: &Bench) -> Result<(), Stop> {
 
 fn error_of_a_missing_one(bench: &Bench) -> Result<(), Stop> {
     let mut upper = Upper::new(bench)?;
-    upper.config["ipam"]["type"] = json!("no-such-plugin");
+    upper.set("type", json!("no-such-plugin"));
     upper.make(Verb::Add)?.fails().map(drop)
 }
 
@@ -427,7 +444,7 @@ fn del_after_garbage(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn result_is_used(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
+    let upper = Upper::of_ipam(bench)?;
     let result = upper.add()?;
     let address = "10.88.0.2/16"; // the delegate's first
     let has = upper.pod.namespace().global_addresses(&upper.pod.attachment().ifname);
@@ -450,9 +467,9 @@ fn result_is_used(bench: &Bench) -> Result<(), Stop> {
 
 /// What a caller has a dns of its own for is asked elsewhere.
 fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
-    let mut upper = Upper::new(bench)?;
+    let mut upper = Upper::of_ipam(bench)?;
     let dns = json!({ "nameservers": ["10.88.0.1", "192.0.2.53"], "domain": "a.test", "search": ["a.test"] });
-    upper.config["ipam"]["dns"] = dns.clone();
+    upper.set("dns", dns.clone());
     let result = upper.add()?;
     let ips = result["ips"].as_array().into_iter().flatten();
     let gateways: Vec<_> = ips.filter_map(|ip| ip["gateway"].as_str()).collect();
@@ -470,12 +487,12 @@ fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn route_attributes(bench: &Bench) -> Result<(), Stop> {
-    let mut upper = Upper::new(bench)?;
+    let mut upper = Upper::of_ipam(bench)?;
     let wanted = [
         json!({ "dst": "198.51.100.0/25", "gw": "10.88.0.1", "mtu": 1300, "advmss": 1200, "priority": 77 }),
         json!({ "dst": "198.51.100.128/25", "gw": "10.88.0.1", "table": 4711 }),
     ];
-    upper.config["ipam"]["routes"] = json!(wanted);
+    upper.set("routes", json!(wanted));
     let result = upper.add()?;
     let routes = upper.pod.namespace().routes();
     for route in &wanted {

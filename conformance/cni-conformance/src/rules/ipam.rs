@@ -314,5 +314,5 @@ fn exhausted(bench: &Bench) -> Result<(), Stop> {
     let config = of_one_address(bench)?;
     let (first, second) = (bench.pod(), bench.pod());
     bench.make(&bench.call_with(Verb::Add, &config, &first))?.succeeds()?;
-    bench.make(&bench.call_with(Verb::Add, &config, &second))?.fails().map(drop)
+    bench.make(&bench.call_with(Verb::Add, &config, &second))?.refuses()
 }

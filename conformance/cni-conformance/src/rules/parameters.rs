@@ -176,7 +176,7 @@ fn later_needs(bench: &Bench, verb: Verb, variable: &str) -> Result<(), Stop> {
 }
 
 fn needs_no_path(bench: &Bench) -> Result<(), Stop> {
-    if bench.profile.role != Role::Ipam && bench.config().pointer("/ipam/type").is_some() {
+    if bench.profile.role != Role::Ipam && bench.profile.delegate_of(&mut bench.config()).is_some() {
         return Err(skip("it delegates to an IPAM plugin, which it has to find"));
     }
     let pod = bench.pod();
@@ -216,7 +216,7 @@ fn uses_ifname(bench: &Bench, ifname: &str) -> Result<(), Stop> {
     let before: Vec<_> = pod.namespace().links().into_iter().map(|link| link.name).collect();
     let answer = bench.make(&bench.call(Verb::Add, pod.attachment_as(ifname)))?;
     if !answer.is_success() {
-        return answer.fails().map(drop);
+        return answer.refuses();
     }
     let after = pod.namespace().links().into_iter().map(|link| link.name);
     let made: Vec<_> = after.filter(|name| !before.contains(name)).collect();
@@ -228,7 +228,7 @@ fn uses_ifname(bench: &Bench, ifname: &str) -> Result<(), Stop> {
 }
 
 fn refuses_ifname(bench: &Bench, ifname: &str) -> Result<(), Stop> {
-    bench.make(&bench.call(Verb::Add, bench.pod().attachment_as(ifname)))?.fails().map(drop)
+    bench.make(&bench.call(Verb::Add, bench.pod().attachment_as(ifname)))?.refuses()
 }
 
 /// ADD and DEL with another path to the namespace of a new container.

@@ -174,6 +174,9 @@ fn dns_is_right(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn dns_of_the_delegate_is_right(bench: &Bench) -> Result<(), Stop> {
+    if bench.profile.delegate.is_some() {
+        return Err(Stop::skip("its delegate is no IPAM plugin"));
+    }
     let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
     let pod = bench.pod();
     for (key, value) in bench.config_for(testns::Verb::Add, &pod.attachment()).as_object().into_iter().flatten() {

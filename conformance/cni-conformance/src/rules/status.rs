@@ -163,7 +163,9 @@ fn with_ipam(bench: &Bench, ipam: Value) -> Result<Value, Stop> {
         return Err(Stop::skip("it delegates to no plugin"));
     }
     let mut config = config(bench);
-    config["ipam"] = ipam;
+    if let Some(delegate) = bench.profile.delegate_of(&mut config) {
+        *delegate = ipam;
+    }
     Ok(config)
 }
 
@@ -222,8 +224,9 @@ fn forwards(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn kit_ipam(bench: &Bench) -> Result<Value, Stop> {
-    let kit = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
-    with_ipam(bench, kit["ipam"].clone())
+    let mut kit = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
+    let delegate = bench.profile.delegate_of(&mut kit).cloned();
+    with_ipam(bench, delegate.unwrap_or_default())
 }
 
 fn out_of_order(bench: &Bench, code: u64) {

@@ -216,13 +216,21 @@ fn failing_system_calls_of_an_interpreter_are_not_the_plugins() {
 /// they do not keep.
 #[test]
 fn other_minds_break_no_must() {
-    for profile in ["viasix/profile", "resolver/profile", "slow-pool/profile", "slow-pool/of-one"] {
+    for profile in
+        ["viasix/profile", "resolver/profile", "slow-pool/profile", "slow-pool/of-one", "flannel-shape/profile"]
+    {
         let file = format!("{EXAMPLES}/{profile}.json");
         let said = say(kit(&["plugin", "--profile", &file, "--level", "must", "--report", "terminal"]));
         said.has(0, &[" 0 fail, ", " 0 not tried"]);
         said.has_not(": 0 pass,");
     }
-    for expected in ["viasix/expected", "resolver/expected", "slow-pool/expected", "slow-pool/expected-of-one"] {
+    for expected in [
+        "viasix/expected",
+        "resolver/expected",
+        "slow-pool/expected",
+        "slow-pool/expected-of-one",
+        "flannel-shape/expected",
+    ] {
         let text = std::fs::read_to_string(format!("{EXAMPLES}/{expected}")).unwrap();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let rule = cni_conformance::rules::rule(line.split(' ').nth(1).unwrap()).unwrap();
