@@ -14,6 +14,7 @@ use crate::repair::PluginRepair;
 use crate::{AbsenceErrors, DelErrors, Runtime};
 use cni_spec::exec::CallEnv;
 use cni_spec::{AddResult, CniError, Code, Command, Repair, Repaired, SpecVersion};
+use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access};
 use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
@@ -253,8 +254,10 @@ fn start(stdout: &[u8]) -> String {
 pub(crate) fn find_executable(runtime: &Runtime, plugin: &PluginObject) -> Result<PathBuf, CniError> {
     let path = runtime.settings.path.find_executable(&plugin.plugin_type)?;
     access(&path, AccessFlags::X_OK).map_err(|errno| {
+        let is_noexec = statvfs(&path).is_ok_and(|about| about.flags().contains(FsFlags::ST_NOEXEC));
+        let remedy = if is_noexec { " Its file system is mounted noexec: mount it with exec." } else { "" };
         CniError::new(Code::DELEGATE, format!("cannot run plugin {}: {}: {errno}", plugin.plugin_type, path.display()))
-            .detail("Nothing was run.")
+            .detail(format!("Nothing was run.{remedy}"))
     })?;
     Ok(path)
 }

@@ -255,6 +255,16 @@ fn a_script_that_cannot_start_names_its_interpreter() {
     }
 }
 
+/// `/sys` and `/proc` are mounted so on every node.
+#[test]
+fn a_file_system_without_programs_is_named() {
+    let denied = std::io::Error::from_raw_os_error(nix::errno::Errno::EACCES as i32);
+    let found = super::unstartable::Unstartable::find(std::path::Path::new("/proc/version"), &denied);
+    assert_eq!(found.cause, "permission denied: its file system is mounted noexec");
+    let found = super::unstartable::Unstartable::find(std::path::Path::new("/etc/passwd"), &denied);
+    assert_eq!(found.cause, "Permission denied (os error 13)");
+}
+
 /// An ELF file of 64 bits, little endian, for a machine; with the loader's path as its only segment.
 fn elf(machine: u16, loader: &str) -> Vec<u8> {
     let mut head = vec![0; 64 + 56];

@@ -43,7 +43,7 @@ impl Unstartable {
         let shown = read.ok().zip(errno).and_then(|(_, errno)| match errno {
             Errno::ENOEXEC => Some(of_format(&head)),
             Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR | Errno::ELOOP => {
-                of_interpreter(&head, errno).or_else(|| of_loader(&head, errno))
+                of_mount(executable, errno).or_else(|| of_interpreter(&head, errno)).or_else(|| of_loader(&head, errno))
             }
             _ => None,
         });
@@ -67,6 +67,17 @@ fn of_format(head: &[u8]) -> (String, String) {
             "Let the first line of a script name its interpreter, such as #!/bin/sh.".to_owned(),
         ),
     }
+}
+
+/// The file system is mounted so that nothing on it is executed.
+fn of_mount(executable: &Path, errno: Errno) -> Option<(String, String)> {
+    let flags = nix::sys::statvfs::statvfs(executable).ok().filter(|_| errno == Errno::EACCES)?.flags();
+    flags.contains(nix::sys::statvfs::FsFlags::ST_NOEXEC).then(|| {
+        (
+            "permission denied: its file system is mounted noexec".to_owned(),
+            "Mount it with exec, or install the plugins elsewhere and let the runtime look there.".to_owned(),
+        )
+    })
 }
 
 /// The file that the kernel does not find, or may not execute, is another: the interpreter of a script.
