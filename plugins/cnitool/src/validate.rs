@@ -14,6 +14,7 @@
 //! | `folder` | networks of one node that do not fit together |
 //! | `order` | the default network of a folder, and files that hide it |
 //! | [`executables`] | whether this node has the plugins, and the versions they speak |
+//! | `syntax` | files that are no JSON: what happened to them |
 //! | [`render`] | findings as text, with the line and a caret |
 
 pub mod executables;
@@ -27,6 +28,7 @@ mod folder;
 mod gateway;
 mod network;
 mod order;
+mod syntax;
 pub(crate) mod verb;
 mod warned;
 

@@ -1,7 +1,7 @@
 //! Plugins of one list that do not fit together.
 
 use cni_spec::json;
-use libcni::NetworkConf;
+use libcni::{NetworkConf, PluginObject};
 use serde_json::Value;
 
 use crate::validate::finding::{Level, Notes, join};
@@ -28,6 +28,21 @@ const CAPABILITIES: [&str; 11] = [
 const USELESS_WITHOUT: [(&str, &str, &[&str]); 2] =
     [("portmap", "portMappings", &[]), ("bandwidth", "bandwidth", &["ingressRate", "egressRate"])];
 
+/// Keys that a plugin ignores, and an operator may have taken from another: the plugin, the path of the key, what to do.
+const IGNORED: [(&str, &str, &str); 5] = [
+    ("bridge", "master", "Put the link of the node into the bridge: ip link set LINK master BRIDGE; or use macvlan."),
+    ("host-local", "ipam.exclude", "It is whereabouts' key: write ranges that leave the addresses out."),
+    ("host-local", "ipam.range", "It is whereabouts' key: write subnet."),
+    ("host-local", "ipam.range_start", "It is whereabouts' key: write rangeStart."),
+    ("host-local", "ipam.range_end", "It is whereabouts' key: write rangeEnd."),
+];
+
+/// Keys that stand among the capabilities by mistake: the plugin, and the key.
+const OWN_KEYS: [(&str, &str); 1] = [("portmap", "snat")];
+
+/// Plugins whose rules or limits are once for an attachment.
+const ONCE: [&str; 3] = ["bandwidth", "firewall", "portmap"];
+
 pub(crate) fn compare(source: &Source, network: &NetworkConf, known: &[Known], notes: &mut Notes<'_>) {
     let mut maker: Option<&str> = None;
     for (index, plugin) in network.plugins.iter().enumerate() {
@@ -53,13 +68,48 @@ pub(crate) fn compare(source: &Source, network: &NetworkConf, known: &[Known], n
             },
             Some(Role::Interface | Role::Chained | Role::Any) | None => (),
         }
+        let is_earlier = |earlier: &PluginObject| earlier.plugin_type.as_str() == name;
+        if ONCE.contains(&name) && network.plugins.iter().take(index).any(is_earlier) {
+            notes.value(Level::Warning, &key, format!("{name} is in the list twice")).help =
+                "Remove one of both.".to_owned();
+        }
         let value = network.plugin_conf(index).and_then(|bytes| json::parse(&bytes).ok()).unwrap_or_default();
-        capabilities(&base, &value, &plugin.capabilities, notes);
+        ignored(&base, name, &value, notes);
+        capabilities(&base, (name, &value), &plugin.capabilities, notes);
         useless(&base, name, &value, &plugin.capabilities, notes);
     }
 }
 
-fn capabilities(base: &str, value: &Value, wanted: &[String], notes: &mut Notes<'_>) {
+/// Keys that a plugin of this list does not have, or that do nothing there.
+fn ignored(base: &str, name: &str, value: &Value, notes: &mut Notes<'_>) {
+    let ipam = json::find::<String>(value, &["ipam", "type"]).ok().flatten().unwrap_or_default();
+    for (plugin, path, help) in IGNORED.iter().filter(|(plugin, ..)| *plugin == name || *plugin == ipam) {
+        let found = path.split('.').try_fold(value, json::member);
+        let key = path.rsplit('.').next().unwrap_or_default();
+        if found.is_some() {
+            let text = format!("key {path} is none of {plugin}'s, and is ignored");
+            // A parser says the same of a key that resembles one of its own.
+            if json::resembling(key, ["ranges", "rangeStart", "rangeEnd"]).is_none() {
+                notes.key(Level::Warning, &join(base, path), text).help = (*help).to_owned();
+            }
+        }
+    }
+    let is_set = |key| json::member(value, key).and_then(Value::as_bool) == Some(true);
+    let gateway = ["isGateway", "isDefaultGateway"].into_iter().find(|key| is_set(key));
+    if let Some(key) = gateway.filter(|_| name == "bridge" && ipam.is_empty()) {
+        let text = format!("key {key} does nothing without ipam: the bridge gets no address, and containers none");
+        notes.value(Level::Warning, &join(base, key), text).help =
+            "Name an address plugin by ipam.type, such as host-local.".to_owned();
+    }
+}
+
+fn capabilities(base: &str, (plugin, value): (&str, &Value), wanted: &[String], notes: &mut Notes<'_>) {
+    for name in wanted.iter().filter(|name| OWN_KEYS.contains(&(plugin, name.as_str()))) {
+        let key = join(base, &format!("capabilities.{name}"));
+        // kube-router writes snat so.
+        notes.key(Level::Note, &key, format!("no runtime knows capability {name}")).help =
+            format!("It is a key of {plugin} itself: write it beside capabilities.");
+    }
     for name in wanted.iter().filter(|name| !CAPABILITIES.contains(&name.as_str())) {
         if let Some(meant) = json::resembling(name, CAPABILITIES) {
             let key = join(base, &format!("capabilities.{name}"));

@@ -95,6 +95,8 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {
                 let base = base(&report.sources[*file], *index);
                 refused(&base, "", (answer.error, &answer.misspelt), has_more, notes);
             }
+            // A version that there is not has its finding.
+            Ok(_) if network.version().is_err() => {}
             Ok(info) => {
                 let version = if version.is_empty() { "0.1.0" } else { version };
                 let text = format!("plugin {plugin} does not speak cniVersion {version}");

@@ -7,6 +7,7 @@ use cni_spec::CniError;
 use cni_spec::json::resembling;
 
 use crate::validate::source::{Part, Source, Tree};
+use crate::validate::syntax::is_placeholder;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +112,8 @@ impl<'a> Notes<'a> {
         finding.help.clone_from(&error.details);
         if let Some((span, help)) = misspelt {
             (finding.span, finding.help) = (span, help);
+        } else if let Some(help) = text.split('"').nth(1).and_then(of_value) {
+            help.clone_into(&mut finding.help);
         }
         finding
     }
@@ -129,6 +132,18 @@ impl<'a> Notes<'a> {
 
     pub(crate) fn into_findings(self) -> Vec<Finding> {
         self.found
+    }
+}
+
+/// The remedy for a value that a plugin refuses, where the value itself shows what was meant.
+fn of_value(value: &str) -> Option<&'static str> {
+    match value {
+        "usePodCidr" => Some("calico and flannel replace this word, and other plugins do not: write the subnet."),
+        "default" => Some("Write 0.0.0.0/0 for all of IPv4, ::/0 for all of IPv6."),
+        _ if is_placeholder(value) => {
+            Some("Nothing has filled in this placeholder: see the program that writes the file.")
+        }
+        _ => None,
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) fn check(base: &str, plugin: &str, value: &Value, notes: &mut Notes<'
         _ => return,
     };
     let routes = list(ipam, "routes");
+    edges(base, value, notes);
     for pool in &pools {
         gateway(base, plugin, value, (pool, &pools, routes), notes);
     }
@@ -36,6 +37,25 @@ pub(crate) fn check(base: &str, plugin: &str, value: &Value, notes: &mut Notes<'
         let key = join(base, &format!("ipam.routes[{index}].gw"));
         let Ok(hop) = parse_ip(text(route, "gw")) else { continue };
         next_hop(&key, hop, &pools, routes, notes);
+    }
+}
+
+/// Addresses that no host can have: the subnet's own, and that of all hosts of it.
+fn edges(base: &str, value: &Value, notes: &mut Notes<'_>) {
+    for (path, range) in ranges(value) {
+        let Some(IpNetwork::V4(net)) = subnet(range).filter(|net| net.prefix() < 31) else { continue };
+        for (key, edge, whose) in [
+            ("rangeStart", net.network(), "subnet's own"),
+            ("rangeEnd", net.broadcast(), "subnet's broadcast"),
+            ("gateway", net.network(), "subnet's own"),
+            ("gateway", net.broadcast(), "subnet's broadcast"),
+        ] {
+            if parse_ip(text(range, key)) == Ok(IpAddr::V4(edge)) {
+                let key = join(base, &join(&path, key));
+                notes.value(Level::Warning, &key, format!("{edge} is the {whose} address, and no host's")).help =
+                    format!("Write an address between {} and {}.", net.network(), net.broadcast());
+            }
+        }
     }
 }
 

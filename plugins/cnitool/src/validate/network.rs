@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::validate::finding::{Finding, Level, Notes, join};
 use crate::validate::known::{self, Known, Role};
 use crate::validate::source::{Form, Source, Unreadable};
+use crate::validate::syntax::Fault;
 use crate::validate::warned::{self, Warning};
 use crate::validate::{chain, gateway};
 
@@ -37,14 +38,17 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
         return None;
     }
     if let Err(error) = serde_json::from_str::<IgnoredAny>(&source.text) {
-        let at = if error.is_eof() { source.text.len() } else { source.offset(error.line(), error.column()) };
-        let text = error.to_string();
-        let text = text.split(" at line ").next().unwrap_or_default();
-        let end = source.text[at..].chars().next().map_or(at, |c| at + c.len_utf8());
-        notes.at(Level::Error, at..end, "", text).help = hint_for_syntax(&source.text[at..]).to_owned();
+        let Fault { span, message, help } = Fault::of(source, &error);
+        notes.at(Level::Error, span, "", message).help = help.to_owned();
         return None;
     }
     repeated(notes);
+    let has = |notes: &Notes<'_>, key: &str| notes.tree().keys().iter().any(|(have, _)| *have == key);
+    if has(notes, "version") && !has(notes, "cniVersion") && !has(notes, "cniVersions") {
+        notes
+            .key(Level::Warning, "version", "key version is unknown and is ignored: the network is of version 0.1.0")
+            .help = "Did you mean cniVersion?".to_owned();
+    }
     let bytes = source.text.as_bytes();
     let parsed = if source.is_single() { NetworkConf::parse_single(bytes) } else { NetworkConf::parse(bytes) };
     if !source.is_single() {
@@ -57,11 +61,15 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
         Ok(network) => network,
         Err(error) => {
             let part = if error.msg.ends_with(NO_PLUGINS) { "plugins" } else { "" };
-            notes.error("", part, &error);
+            let is_object_of_cluster = ["apiVersion", "kind", "spec"].iter().all(|key| has(notes, key));
+            let finding = notes.error("", part, &error);
+            if is_object_of_cluster {
+                "This is an object of a cluster, for kubectl. A runtime's file has what is the text of its spec.config."
+                    .clone_into(&mut finding.help);
+            }
             return None;
         }
     };
-    let has = |notes: &Notes<'_>, key: &str| notes.tree().keys().iter().any(|(have, _)| *have == key);
     if source.form == Form::List && !has(notes, "plugins") && has(notes, "type") {
         notes.value(Level::Error, "", "key plugins is missing").help =
             "Call the file *.conf if it is a single plugin's.".to_owned();
@@ -102,7 +110,10 @@ fn name(source: &Source, network: &NetworkConf, notes: &mut Notes<'_>) {
         _ if is_nameless => {
             "Add key name: CRI-O takes the file's name in its place, other runtimes refuse the network.".to_owned()
         }
-        _ => error.details,
+        _ => format!(
+            "{:?} is no name: write letters, digits and _ . -, of which the first is a letter or digit.",
+            network.name
+        ),
     };
 }
 
@@ -119,16 +130,6 @@ fn repeated(notes: &mut Notes<'_>) {
         let text =
             format!("key {key} is in this object twice: the last value counts, and the one before it is ignored");
         notes.at(Level::Warning, span, &path, text).help = "Remove one of both.".to_owned();
-    }
-}
-
-fn hint_for_syntax(rest: &str) -> &'static str {
-    match rest.chars().next() {
-        Some('\u{feff}') => "The file begins with a byte order mark: save it as UTF-8 without one.",
-        Some('}' | ']') => "JSON allows no comma after the last entry.",
-        Some('/' | '#') => "JSON has no comments.",
-        Some('\'') => "JSON has double quotes only.",
-        _ => "",
     }
 }
 

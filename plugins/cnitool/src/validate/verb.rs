@@ -103,6 +103,11 @@ fn source(settings: &Settings, word: &str) -> anyhow::Result<Source> {
             return Ok(source);
         }
     }
+    // The name of a file, in the folder of networks or where the caller is.
+    let file = settings.conf_dir.join(word);
+    if let Some(file) = [file.as_path(), Path::new(word)].into_iter().find(|file| file.is_file()) {
+        return read(file);
+    }
     settings.network(word).map(|_| ())?;
     bail!("network {word} has no file")
 }

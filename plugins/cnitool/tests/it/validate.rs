@@ -128,6 +128,8 @@ fn all_files_of_the_folder_count_and_a_broken_one_hides_none() {
           |
         1 | {
           |  ^
+          |
+        help: The end is missing: a bracket is not closed, or the file was cut off while it was written.
 
         error: containerd has no network: of a folder it reads the first file by name alone, and this one cannot be used
          --> $DIR/net.d/10-broken.conflist:1:2
@@ -258,4 +260,24 @@ fn each_plugin_is_asked_once_for_its_versions_and_once_whether_it_answers_questi
     tool.write("net.d/many.conflist", &format!(r#"{{"cniVersion":"1.1.0","name":"many","plugins":[{plugins}]}}"#));
     tool.run(&["validate", "many"]).ok();
     assert_eq!(tool.log().matches("VERSION").count(), 2);
+}
+
+/// An operator in the folder names a file by its name alone. A network's name comes first.
+#[test]
+fn a_file_of_the_folder_is_found_by_its_name() {
+    let tool = Tool::new();
+    tool.write("net.d/10-cut.conflist", "{\"name\": \"pods\"");
+    let shown = tool.run(&["validate", "10-cut.conflist"]).shown();
+    assert!(shown.contains("net.d/10-cut.conflist:1:16") && shown.contains("a bracket is not closed"), "{shown}");
+    let shown = tool.run(&["validate", "11-absent.conflist"]).shown();
+    assert!(shown.contains("no net configuration with name \"11-absent.conflist\""), "{shown}");
+}
+
+/// A version that there is not is one fault, and not one of each plugin, too.
+#[test]
+fn an_unknown_version_is_one_finding() {
+    let tool = Tool::new();
+    tool.write("net.d/new.conflist", r#"{"cniVersion":"1.0.1","name":"new","plugins":[{"type":"good"}]}"#);
+    let shown = tool.run(&["validate", "new"]).shown();
+    assert!(shown.contains("network new has cniVersion \"1.0.1\"") && shown.contains("1 error and"), "{shown}");
 }

@@ -71,3 +71,23 @@ fn gateways_that_are_meant_to_be_outside() {
         plugins(&[object], &expect![""]);
     }
 }
+
+#[test]
+fn addresses_that_no_host_can_have() {
+    plugins(
+        &[
+            r#"{"type": "macvlan", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": «"10.1.0.0"», "rangeEnd": «"10.1.0.255"», "gateway": "10.1.0.1"}}"#,
+            r#"{"type": "bridge", "isGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24", "gateway": «"10.1.0.255"»}]]}}"#,
+        ],
+        &expect![[r#"
+            warning: 10.1.0.0 is the subnet's own address, and no host's [Write an address between 10.1.0.0 and 10.1.0.255.]
+            warning: 10.1.0.255 is the subnet's broadcast address, and no host's [Write an address between 10.1.0.0 and 10.1.0.255.]
+            warning: 10.1.0.255 is the subnet's broadcast address, and no host's [Write an address between 10.1.0.0 and 10.1.0.255.]"#]],
+    );
+    for object in [
+        r#"{"type": "macvlan", "ipam": {"type": "host-local", "subnet": "10.1.0.0/31", "rangeStart": "10.1.0.0", "rangeEnd": "10.1.0.1", "gateway": "10.1.0.0"}}"#,
+        r#"{"type": "macvlan", "ipam": {"type": "host-local", "subnet": "fd00::/64", "rangeStart": "fd00::"}}"#,
+    ] {
+        plugins(&[object], &expect![""]);
+    }
+}

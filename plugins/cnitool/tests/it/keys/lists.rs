@@ -16,16 +16,34 @@ fn syntax() {
             "«»",
             "{} «x»",
             "«\u{feff}»{}",
+            "{\"name\": \"a«»",
+            "{\"name\": «\u{201c}»a\u{201d}}",
+            "{«\u{a0}»\"name\": \"a\"}",
+            "{\"a\": «T»rue}",
+            "{\"a\": \"10.1.0.0\\«2»4\"}",
+            "«<»<<<<<< HEAD\n{}\n=======\n>>>>>>> b\n",
+            "«c»niVersion: 1.0.0\nname: pods\n",
+            "«\0»\0\0",
+            "«\u{fffd}»\u{fffd}{\0\"\0",
         ],
         &expect![[r#"
             error: key must be a string [JSON allows no comma after the last entry.]
             error: key must be a string [JSON has no comments.]
             error: expected value [JSON has double quotes only.]
-            error: expected `,` or `}`
-            error: EOF while parsing an object
+            error: expected `,` or `}` [A comma is missing before this place, or a bracket.]
+            error: EOF while parsing an object [The end is missing: a bracket is not closed, or the file was cut off while it was written.]
             error: the file is empty [Remove it, or write a network into it.]
-            error: trailing characters
-            error: expected value [The file begins with a byte order mark: save it as UTF-8 without one.]"#]],
+            error: trailing characters [A file has one network: remove what comes behind it, or give it a file of its own.]
+            error: expected value [The file begins with a byte order mark: save it as UTF-8 without one.]
+            error: EOF while parsing a string [The " that ends a text is missing.]
+            error: expected value [These quotation marks are typographic: write " in their place.]
+            error: key must be a string [An invisible character is here that is no blank, as from a web page: replace it by a blank.]
+            error: expected value [JSON has true, false and null, in small letters.]
+            error: invalid escape [Write \\ for a backslash; before a prefix length stands /.]
+            error: expected value [Lines of a merge that was not finished begin with <<<<<<<, ======= and >>>>>>>: resolve it.]
+            error: expected value [The file looks like YAML, and runtimes read JSON only.]
+            error: expected value [The file has zero bytes only, as after a loss of power: write it anew.]
+            error: expected value [The file is UTF-16: save it as UTF-8 without a byte order mark.]"#]],
     );
 }
 
@@ -52,7 +70,7 @@ fn keys_of_the_list() {
         &expect![[r#"
             error: cannot parse network config: invalid type: sequence, expected a JSON object
             error: missing network name
-            error: invalid characters found in network name [a b]
+            error: invalid characters found in network name ["a b" is no name: write letters, digits and _ . -, of which the first is a letter or digit.]
             error: incompatible CNI versions: network a has cniVersion "1.2.0" [Known are 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0.]
             error: key cniVersion = 1: invalid type: integer `1`, expected a string
             warning: key plugins is missing: only plugins of a folder beside the file, of the network's name, are called
@@ -70,11 +88,15 @@ fn keys_of_the_list() {
         "x.conf",
         &[
             r#"{"cniVersion": "1.0.0", "name": "a", "plugins": «[»{"type": "loopback"}]}"#,
+            r#"«{»"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "spec": {"config": "{}"}}"#,
+            r#"{«"version"»: "0.3.0", "name": "a", "type": "dummy", "ipam": {"type": "dhcp"}}"#,
             r#"«{»"cniVersion": "1.0.0", "type": "loopback"}"#,
             r#"«{»"cniVersion": "1.0.0", "type": "vlan", "master": "eth0", "vlanId": 5}"#,
         ],
         &expect![[r#"
             error: key plugins has a list, and this file is read as one plugin's [Files with a list of plugins are called *.conflist: rename it.]
+            error: key type is missing: the file name of an executable in CNI_PATH [This is an object of a cluster, for kubectl. A runtime's file has what is the text of its spec.config.]
+            warning: key version is unknown and is ignored: the network is of version 0.1.0 [Did you mean cniVersion?]
             note: missing network name [Remove the file: runtimes set lo up without it. CRI-O calls such a network by its file's name.]
             error: missing network name [Add key name: CRI-O takes the file's name in its place, other runtimes refuse the network.]
             error: plugin vlan needs key ipam [Name an address plugin by ipam.type, such as host-local.]"#]],
@@ -105,11 +127,11 @@ fn what_a_plugin_only_warns_of() {
     check(
         "x.conflist",
         &[
-            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"}, {"type": "firewall", "backend": "iptables"}, {"type": "firewall", "backend": «"ipfw"»}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"}, {"type": "firewall", "backend": "iptables"}, {"type": «"firewall"», "backend": «"ipfw"»}]}"#,
         ],
-        &expect![[
-            r#"warning: key backend = "ipfw": the backend is unknown: firewalld is used if it runs, else iptables"#
-        ]],
+        &expect![[r#"
+            warning: firewall is in the list twice [Remove one of both.]
+            warning: key backend = "ipfw": the backend is unknown: firewalld is used if it runs, else iptables"#]],
     );
 }
 
@@ -125,6 +147,10 @@ fn plugins_that_do_not_fit_together() {
             r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"}, {"type": «"portmap"», "capabilities": {«"portMapping"»: true}}]}"#,
             r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"}, {"type": «"bandwidth"»}]}"#,
             r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge", "capabilities": {"mac": true}, «"runtimeConfig"»: {}}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"}, {"type": "portmap", "capabilities": {"portMappings": true, «"snat"»: true}}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"}, {"type": "firewall"}, {"type": «"firewall"»}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge", "isGateway": «true»}]}"#,
+            r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge", «"master"»: "eth0", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", «"exclude"»: ["10.1.0.1/32"]}}]}"#,
             r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": «"calico"»}]}"#,
             r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": «"brigde"»}]}"#,
         ],
@@ -137,6 +163,11 @@ fn plugins_that_do_not_fit_together() {
             warning: no runtime knows capability portMapping [Did you mean portMappings?]
             warning: without capability bandwidth no runtime gives bandwidth anything to do [Add "capabilities": {"bandwidth": true}.]
             warning: a runtime replaces key runtimeConfig by what the capabilities ask for
+            note: no runtime knows capability snat [It is a key of portmap itself: write it beside capabilities.]
+            warning: firewall is in the list twice [Remove one of both.]
+            warning: key isGateway does nothing without ipam: the bridge gets no address, and containers none [Name an address plugin by ipam.type, such as host-local.]
+            warning: key master is none of bridge's, and is ignored [Put the link of the node into the bridge: ip link set LINK master BRIDGE; or use macvlan.]
+            warning: key ipam.exclude is none of host-local's, and is ignored [It is whereabouts' key: write ranges that leave the addresses out.]
             note: plugin calico is not part of this suite: its keys are not checked
             warning: plugin brigde is unknown [Did you mean bridge?]"#]],
     );

@@ -55,6 +55,9 @@ fn host_local() {
             r#"{"type": "bridge", "ipam": {"type": "host-local", "ranges": [«[»{"subnet": "10.1.0.0/32"}]]}}"#,
             r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "gateway": «"ten"»}}"#,
             r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": «"0.0.0.0"»}]}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": «"default"»}]}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": «"{{.PodCIDR}}"»}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": «"usePodCidr"»}}"#,
         ],
         &expect![[r#"
             error: key ipam.subnet = "10.1.0.0/33": "10.1.0.0/33" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64
@@ -64,7 +67,10 @@ fn host_local() {
             error: invalid range set 0: subnets 10.1.0.1-10.1.0.254 and 10.1.0.1-10.1.255.254 overlap [It is key ipam.ranges[0].]
             error: invalid range set 0: Network 10.1.0.0/32 too small to allocate from: its only address is the gateway, unless key gateway names another [It is key ipam.ranges[0].]
             error: key ipam.gateway = "ten": "ten" is no IP address (invalid IP address syntax)
-            error: key ipam.routes[0].dst = "0.0.0.0": "0.0.0.0" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64"#]],
+            error: key ipam.routes[0].dst = "0.0.0.0": "0.0.0.0" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64
+            error: key ipam.routes[0].dst = "default": "default" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64 [Write 0.0.0.0/0 for all of IPv4, ::/0 for all of IPv6.]
+            error: key ipam.subnet = "{{.PodCIDR}}": "{{.PodCIDR}}" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64 [Nothing has filled in this placeholder: see the program that writes the file.]
+            error: key ipam.subnet = "usePodCidr": "usePodCidr" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64 [calico and flannel replace this word, and other plugins do not: write the subnet.]"#]],
     );
 }
 
