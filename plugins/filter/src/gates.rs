@@ -130,7 +130,11 @@ fn chains(table: &mut Table<'_>, start: &str) -> Result<BTreeMap<String, Vec<Ste
     // A chain is noted once: what is noted is not read yet.
     while let Some(chain) = next.pop() {
         let mut steps = Vec::new();
+        let mut rules = Vec::new();
         for found in table.list(&chain)?.unwrap_or_default() {
+            rules.extend(table.without_sets(found)?);
+        }
+        for found in rules {
             let to = match found.goes_to() {
                 Some(to) if read.contains_key(to) || next.iter().any(|next| next == to) || *to == *chain => Some(to),
                 // In the legacy variant a verdict has the form of a jump.

@@ -227,6 +227,37 @@ pub fn list(net: &Kernel, link: Option<u32>, table: Option<u32>, family: Family)
 /// The unicast routes of one table or (`None`) all, as a request for them gets: a kernel without strict checking lists those
 /// of all tables and kinds, and some copies that it has made for single destinations.
 fn list_like(net: &Kernel, message: RouteMessage, table: Option<u32>) -> Result<Vec<RouteMessage>> {
+    let is_wanted = |message: &RouteMessage| {
+        message.header.kind == RouteType::Unicast
+            && !message.header.flags.contains(RouteFlags::Cloned)
+            && (table.is_none() || read_common(message).and_then(|route| route.table) == table)
+    };
+    Ok(dump(net, message)?.into_iter().filter(is_wanted).collect())
+}
+
+/// The routes of the main table and one family by which the kernel refuses packets, as `ip route` writes their kind and
+/// destination: `blackhole 10.1.0.0/24`.
+///
+/// # Errors
+/// As the kernel refuses.
+pub fn list_refusing(net: &Kernel, ipv6: bool) -> Result<Vec<(&'static str, IpNetwork)>> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.attributes.push(RouteAttribute::Table(MAIN_TABLE));
+    let refusing = |message: RouteMessage| {
+        let kind = match message.header.kind {
+            RouteType::BlackHole => "blackhole",
+            RouteType::Unreachable => "unreachable",
+            RouteType::Prohibit => "prohibit",
+            _ => return None,
+        };
+        let route = read_common(&message)?;
+        (route.table == Some(MAIN_TABLE)).then_some((kind, route.dst))
+    };
+    Ok(dump(net, message)?.into_iter().filter_map(refusing).collect())
+}
+
+fn dump(net: &Kernel, message: RouteMessage) -> Result<Vec<RouteMessage>> {
     let request = Request::new("list", "routes", RouteNetlinkMessage::GetRoute(message))
         .flags(NLM_F_DUMP)
         .wire_name("RTM_GETROUTE dump");
@@ -239,12 +270,7 @@ fn list_like(net: &Kernel, message: RouteMessage, table: Option<u32>) -> Result<
         RouteNetlinkMessage::NewRoute(message) => Some(message),
         _ => None,
     };
-    let is_wanted = |message: &RouteMessage| {
-        message.header.kind == RouteType::Unicast
-            && !message.header.flags.contains(RouteFlags::Cloned)
-            && (table.is_none() || read_common(message).and_then(|route| route.table) == table)
-    };
-    Ok(answers.into_iter().filter_map(route).filter(is_wanted).collect())
+    Ok(answers.into_iter().filter_map(route).collect())
 }
 
 /// The route the kernel would use to reach `to`.
@@ -260,6 +286,32 @@ pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
     route.ok_or_else(|| {
         OpError::state("look up", format!("route to {to}"), "the kernel answered without one").at(net.place())
     })
+}
+
+/// The route of packets that the host gets by a link from one IPv4 address, and that it is to forward to another: rules of
+/// routing, the filter of ways back and refusing routes count.
+///
+/// # Errors
+/// `EXDEV`: the way back is another link. `EHOSTUNREACH`: the host forwards nothing from the link, or a route refuses it.
+/// `EINVAL`, `EACCES`: a rule or a route refuses it. `ENETUNREACH`: no route leads there.
+pub fn lookup_forwarded(net: &Kernel, from: IpAddr, link: &Link, to: IpAddr) -> Result<Route> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(to);
+    (message.header.source_prefix_length, message.header.destination_prefix_length) = (32, 32);
+    message.attributes.extend([
+        RouteAttribute::Source(from.into()),
+        RouteAttribute::Destination(to.into()),
+        RouteAttribute::Iif(link.index),
+    ]);
+    let object = format!("route from {from} by {} to {to}", link.name);
+    let request = Request::new("look up", object.clone(), RouteNetlinkMessage::GetRoute(message))
+        .wire_name(format!("RTM_GETROUTE {from} iif={} {to}", link.name));
+    let answers = net.call(request)?;
+    let route = answers.iter().find_map(|answer| match answer {
+        RouteNetlinkMessage::NewRoute(message) => read(message).into_iter().next(),
+        _ => None,
+    });
+    route.ok_or_else(|| OpError::state("look up", object, "the kernel answered without one").at(net.place()))
 }
 
 /// Whether packets to this address are for the host itself, as the type `LOCAL` of iptables' addrtype.

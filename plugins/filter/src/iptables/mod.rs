@@ -58,6 +58,7 @@
 //! `tests/iptables/portmap.rs` does all of it against the reference's portmap.
 
 pub mod rule;
+mod sets;
 
 mod decode;
 mod encode;

@@ -21,7 +21,7 @@ use netops::{Errno, OpError};
 use super::executable::{self, Program};
 use super::native::{self, NativeTable, NotNative};
 use super::rule::Rule;
-use super::{encode, parse, variant, xt};
+use super::{encode, parse, sets, variant, xt};
 use crate::{base, race};
 use edit::{line, missing_base_chains, nft_changes};
 use found::Id;
@@ -166,6 +166,34 @@ impl<'a> Table<'a> {
                 rules.into_iter().map(|(words, rule)| Found { rule, note: None, id: Id::Words(words) }).collect()
             })),
         }
+    }
+
+    /// The rules that do what this one does without sets and maps, as far as these are short and of a kind that can be
+    /// spelled out; none if it looks into an empty set.
+    ///
+    /// # Errors
+    /// The refusal of the kernel.
+    pub(crate) fn without_sets(&mut self, found: Found) -> Result<Vec<Found>> {
+        let (World::Netlink(nft), Id::Handle(rule)) = (&mut self.world, &found.id) else { return Ok(vec![found]) };
+        let (mut done, mut next) = (Vec::new(), vec![(rule.exprs.clone(), 0)]);
+        while let Some((exprs, from)) = next.pop() {
+            let Some((at, set)) = sets::first(&exprs, from) else {
+                done.push(exprs);
+                continue;
+            };
+            let elements = nft.list_any_elements(&rule.table, set)?;
+            let is_short = elements.len() + next.len() + done.len() <= sets::ELEMENTS_MAX;
+            let Some(spelled) = is_short.then(|| sets::spelled(&exprs, at, &elements)).flatten() else {
+                next.push((exprs, at + 1));
+                continue;
+            };
+            next.extend(spelled.into_iter().map(|instead| {
+                let behind = at + instead.len();
+                let whole = exprs[..at].iter().cloned().chain(instead).chain(exprs[at + 1..].iter().cloned());
+                (whole.collect(), behind)
+            }));
+        }
+        Ok(done.into_iter().map(|exprs| Found::from_nft(nft::Rule { exprs, ..rule.clone() })).collect())
     }
 
     /// Lists the rules of a chain that jump to `target`, or have one of these ports in a list of ports. All other rules with

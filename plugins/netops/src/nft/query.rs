@@ -3,8 +3,8 @@
 use nix::errno::Errno;
 
 use super::extension::ExtensionKind;
-use super::object::{Chain, Element, Family, Rule, Set, Table};
-use super::reply::{Body, ChainInfo, TableInfo, Undecoded, comment_of};
+use super::object::{Chain, Element, Family, Name, Rule, Set, Table};
+use super::reply::{Body, ChainInfo, ElementInfo, TableInfo, Undecoded, comment_of};
 use super::socket::Nft;
 use super::transaction::{GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, NEWRULE, encode_key};
 use super::wire::{RawMessage, Writer};
@@ -215,16 +215,25 @@ impl Nft {
     /// # Errors
     /// Any error except absence; a timeout if other processes kept changing the ruleset.
     pub fn list_elements(&mut self, set: &Set) -> Result<Vec<Element>> {
-        let object = format_args!("elements of nft set {} {}", set.table, set.name);
+        let elements = self.list_any_elements(&set.table, &set.name)?;
+        Ok(elements.into_iter().filter_map(|element| element.of(set)).collect())
+    }
+
+    /// Lists the elements of a set or map of any type, as the kernel reports them; empty if it does not exist.
+    ///
+    /// # Errors
+    /// As [`Nft::list_elements`].
+    pub fn list_any_elements(&mut self, table: &Table, name: &Name) -> Result<Vec<ElementInfo>> {
+        let object = format_args!("elements of nft set {table} {name}");
         let ask = |w: &mut Writer| {
-            w.text(1, &set.table.name);
-            w.text(2, &set.name);
+            w.text(1, &table.name);
+            w.text(2, name);
         };
-        let parts = self.list(GETSETELEM, set.table.family, &object, ask, |body| match body {
+        let parts = self.list(GETSETELEM, table.family, &object, ask, |body| match body {
             Body::Elements(elements) => Some(elements),
             _ => None,
         })?;
-        Ok(parts.into_iter().flatten().filter_map(|element| element.of(set)).collect())
+        Ok(parts.into_iter().flatten().collect())
     }
 
     /// Lists the chains of a table; empty if the table does not exist.

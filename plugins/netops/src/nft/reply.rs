@@ -126,7 +126,12 @@ pub struct ElementInfo {
     pub verdict: Option<Verdict>,
     /// The element's comment.
     pub comment: Option<String>,
+    /// Whether the key is the one behind the last of an interval.
+    pub is_interval_end: bool,
 }
+
+/// `NFT_SET_ELEM_INTERVAL_END`.
+const INTERVAL_END: u32 = 1;
 
 /// `NFT_TABLE_F_DORMANT`.
 const TABLE_DORMANT: u32 = 1;
@@ -282,6 +287,7 @@ fn parse_element((_, element): (u16, &[u8])) -> ElementInfo {
         key: attrs.nested(1).get(1).unwrap_or_default().to_vec(),
         verdict: Verdict::parse(attrs.nested(2)),
         comment: attrs.get(6).and_then(parse_comment),
+        is_interval_end: attrs.be32(3).is_some_and(|flags| flags & INTERVAL_END != 0),
     }
 }
 

@@ -1,0 +1,148 @@
+//! Rules of nf_tables that look a value up in a set or map, as rules that compare: one for each element.
+
+use netops::nft::{Base, Cmp, ElementInfo, Expr, Meta, Name, Register, Verdict};
+
+use super::xt;
+
+/// Elements of one set that are spelled out; a rule with a longer set stays as it is.
+pub(super) const ELEMENTS_MAX: usize = 256;
+
+/// `IFNAMSIZ` of linux/if.h.
+const NAME_BYTES: usize = 16;
+
+/// The set or map of the first look-up at or behind a place among a rule's expressions, and its place.
+pub(super) fn first(exprs: &[Expr], from: usize) -> Option<(usize, &Name)> {
+    exprs.iter().enumerate().skip(from).find_map(|(at, expr)| match expr {
+        Expr::InSet(set, _) | Expr::VerdictMap(set, _) => Some((at, set)),
+        _ => None,
+    })
+}
+
+/// The expressions in place of the look-up at `at`, for each element. Of a verdict map, a rule with conditions that cannot
+/// be spelled keeps the look-up. `None`: the elements are of a kind that cannot be spelled at all.
+pub(super) fn spelled(exprs: &[Expr], at: usize, elements: &[ElementInfo]) -> Option<Vec<Vec<Expr>>> {
+    let (Expr::InSet(set, from) | Expr::VerdictMap(set, from)) = exprs.get(at)? else { return None };
+    let loads = |expr: &&Expr| match expr {
+        Expr::Meta(_, to) | Expr::Payload { to, .. } | Expr::CtState(to) => to == from,
+        _ => false,
+    };
+    let is_map = matches!(exprs.get(at), Some(Expr::VerdictMap(..)));
+    let unread = || Expr::InSet(set.clone(), *from);
+    match exprs.get(..at)?.iter().rev().find(loads)? {
+        Expr::CtState(_) => states(*from, elements, is_map, &unread),
+        Expr::Meta(Meta::IifName | Meta::OifName, _) => each(elements, NAME_BYTES, is_map, |key| equal(*from, key)),
+        &Expr::Payload { base: Base::Network, length, .. }
+            if elements.iter().any(|element| element.is_interval_end) =>
+        {
+            let bytes = usize::try_from(length).ok().filter(|bytes| matches!(bytes, 4 | 16))?;
+            intervals(*from, elements, bytes).filter(|_| !is_map)
+        }
+        &Expr::Payload { base: Base::Network, length, .. } => {
+            each(elements, usize::try_from(length).ok()?, is_map, |key| equal(*from, key))
+        }
+        _ => None,
+    }
+}
+
+fn equal(register: Register, key: &[u8]) -> Vec<Expr> {
+    vec![Expr::Cmp(Cmp::Eq, register, key.to_vec())]
+}
+
+/// One rule for each element, which has a key of this length.
+fn each(
+    elements: &[ElementInfo],
+    bytes: usize,
+    is_map: bool,
+    compare: impl Fn(&[u8]) -> Vec<Expr>,
+) -> Option<Vec<Vec<Expr>>> {
+    let rule = |element: &ElementInfo| {
+        let verdict = element.verdict.clone().map(Expr::Verdict);
+        let is_whole = element.key.len() == bytes && !element.is_interval_end && verdict.is_some() == is_map;
+        is_whole.then(|| compare(&element.key).into_iter().chain(verdict).collect())
+    };
+    elements.iter().map(rule).collect()
+}
+
+/// States of connections: that which established and related ones have in common is spelled.
+fn states(
+    register: Register,
+    elements: &[ElementInfo],
+    is_map: bool,
+    unread: &dyn Fn() -> Expr,
+) -> Option<Vec<Vec<Expr>>> {
+    let answers = u32::from(xt::ESTABLISHED_OR_RELATED);
+    let bits = |element: &ElementInfo| Some(u32::from_ne_bytes(element.key.as_slice().try_into().ok()?));
+    let is_answer = |element: &&ElementInfo| bits(element).is_some_and(|bits| bits & answers != 0);
+    let mask = Expr::Mask(register, answers.to_ne_bytes().to_vec());
+    let of_answers = vec![mask, Expr::Cmp(Cmp::Neq, register, vec![0; 4])];
+    if !is_map {
+        let is_all = elements.iter().filter(is_answer).count() == 2 && elements.len() == 2;
+        return is_all.then(|| vec![of_answers]);
+    }
+    let accepts = |element: &&ElementInfo| element.verdict == Some(Verdict::Accept);
+    let answered = elements.iter().filter(is_answer).filter(accepts).count() == 2;
+    let rule = of_answers.into_iter().chain([Expr::Verdict(Verdict::Accept)]).collect();
+    let others = elements.iter().filter(|element| !(answered && is_answer(element)));
+    let others = others.filter_map(|element| Some(vec![unread(), Expr::Verdict(element.verdict.clone()?)]));
+    Some(answered.then_some(rule).into_iter().chain(others).collect())
+}
+
+/// Ranges of addresses as prefixes. The kernel has the first address of each, and that behind its last.
+fn intervals(register: Register, elements: &[ElementInfo], bytes: usize) -> Option<Vec<Vec<Expr>>> {
+    let width = u32::try_from(bytes * 8).ok()?;
+    let number =
+        |key: &[u8]| (key.len() == bytes).then(|| key.iter().fold(0, |all, byte| all << 8 | u128::from(*byte)));
+    let mut bounds: Vec<(u128, bool)> = elements
+        .iter()
+        .map(|element| Some((number(&element.key)?, !element.is_interval_end)))
+        .collect::<Option<_>>()?;
+    // An end comes before a beginning at the same address.
+    bounds.sort_unstable();
+    let highest = u128::MAX >> (128 - width);
+    let (mut rules, mut open) = (Vec::new(), None);
+    for (bound, begins) in bounds {
+        match (open.take(), begins) {
+            (None, true) => open = Some(bound),
+            (Some(first), false) => rules.extend(prefixes(first, bound.checked_sub(1)?, width)),
+            (Some(first), true) => {
+                rules.extend(prefixes(first, bound.checked_sub(1)?, width));
+                open = Some(bound);
+            }
+            (None, false) => {}
+        }
+    }
+    rules.extend(open.into_iter().flat_map(|first| prefixes(first, highest, width)));
+    let key = |number: u128| number.to_be_bytes().into_iter().skip(16 - bytes).collect::<Vec<u8>>();
+    let rule = |(network, length): (u128, u32)| {
+        let mask = highest.checked_shl(width - length).unwrap_or(0) & highest;
+        let compare = Expr::Cmp(Cmp::Eq, register, key(network));
+        if length == width { vec![compare] } else { vec![Expr::Mask(register, key(mask)), compare] }
+    };
+    (rules.len() <= ELEMENTS_MAX).then(|| rules.into_iter().map(rule).collect())
+}
+
+/// The prefixes, as network and length, that a range of addresses is made of.
+fn prefixes(first: u128, last: u128, width: u32) -> Vec<(u128, u32)> {
+    let (mut found, mut next) = (Vec::new(), Some(first));
+    while let Some(from) = next.filter(|from| *from <= last && found.len() <= ELEMENTS_MAX) {
+        let aligned = from.trailing_zeros().min(width);
+        let fits = |bits: &u32| 1_u128.checked_shl(*bits).is_none_or(|size| last - from >= size - 1);
+        let bits = (0..=aligned).rev().find(fits).unwrap_or(0);
+        found.push((from, width - bits));
+        next = 1_u128.checked_shl(bits).and_then(|size| from.checked_add(size));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_the_prefixes_that_it_is_made_of() {
+        let of = |first: u128, last: u128| prefixes(first, last, 32);
+        assert_eq!(of(0x0a50_0000, 0x0a50_00ff), [(0x0a50_0000, 24)]);
+        assert_eq!(of(0x0a50_0001, 0x0a50_0004), [(0x0a50_0001, 32), (0x0a50_0002, 31), (0x0a50_0004, 32)]);
+        assert_eq!(of(0, 0xffff_ffff), [(0, 0)]);
+    }
+}
