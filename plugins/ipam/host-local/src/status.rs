@@ -11,7 +11,7 @@ use cni_spec::{CniError, Code};
 use netops::OpError;
 use netops::boot::Boot;
 
-use crate::add::next_free;
+use crate::add::{self, next_free};
 use crate::address::Address;
 use crate::conf::{Conf, Reclaim};
 use crate::fault::fault;
@@ -25,6 +25,8 @@ use crate::store::{released, room};
 pub(crate) async fn status(conf: &Conf) -> Result<(), CniError> {
     let unavailable = |error: &OpError| CniError { code: Code::NOT_AVAILABLE, ..fault(error) };
     let folder = &conf.place.folder;
+    // ADD reads the file for its result.
+    add::dns(conf).map_err(|error| CniError { code: Code::NOT_AVAILABLE, ..error })?;
     room::require(folder, conf.sets.len()).map_err(|error| unavailable(&error))?;
     match full_set(conf).map_err(|error| unavailable(&error))? {
         None => Ok(()),
