@@ -255,14 +255,20 @@ fn a_script_that_cannot_start_names_its_interpreter() {
     }
 }
 
-/// `/sys` and `/proc` are mounted so on every node.
 #[test]
 fn a_file_system_without_programs_is_named() {
-    let denied = std::io::Error::from_raw_os_error(nix::errno::Errno::EACCES as i32);
-    let found = super::unstartable::Unstartable::find(std::path::Path::new("/proc/version"), &denied);
-    assert_eq!(found.cause, "permission denied: its file system is mounted noexec");
-    let found = super::unstartable::Unstartable::find(std::path::Path::new("/etc/passwd"), &denied);
-    assert_eq!(found.cause, "Permission denied (os error 13)");
+    use nix::mount::{MsFlags, mount, umount};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plugin");
+    let find = || {
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        let denied = std::io::Error::from_raw_os_error(nix::errno::Errno::EACCES as i32);
+        super::unstartable::Unstartable::find(&path, &denied).cause
+    };
+    assert_eq!(find(), "Permission denied (os error 13)");
+    mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::MS_NOEXEC, None::<&str>).unwrap();
+    assert_eq!(find(), "permission denied: its file system is mounted noexec");
+    umount(dir.path()).unwrap();
 }
 
 /// An ELF file of 64 bits, little endian, for a machine; with the loader's path as its only segment.
