@@ -240,9 +240,9 @@ fn list_like(net: &Kernel, message: RouteMessage, table: Option<u32>) -> Result<
 ///
 /// # Errors
 /// As the kernel refuses.
-pub fn list_refusing(net: &Kernel, ipv6: bool) -> Result<Vec<(&'static str, IpNetwork)>> {
+pub fn list_refusing(net: &Kernel, family: Family) -> Result<Vec<(&'static str, IpNetwork)>> {
     let mut message = RouteMessage::default();
-    message.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.header.address_family = family.into();
     message.attributes.push(RouteAttribute::Table(MAIN_TABLE));
     let refusing = |message: RouteMessage| {
         let kind = match message.header.kind {

@@ -16,6 +16,14 @@ pub(crate) struct Damage {
     pub(crate) text: &'static str,
 }
 
+/// Faults that undo others, so that nothing of these is left to be found: the place of those, and the name of the one.
+pub(crate) const UNDOING: [(&str, &str); 3] = [
+    ("policy", "flushed rules of all tables"),
+    ("table", "flushed rules of all tables"),
+    // The setting of all links covers that of one.
+    ("forwarding", "no forwarding of the bridge"),
+];
+
 const fn damage(
     place: &'static str,
     name: &'static str,
@@ -27,7 +35,7 @@ const fn damage(
 }
 
 /// In the order in which they happen: a bridge that is gone takes settings and routes with it.
-pub(crate) const DAMAGES: [Damage; 24] = [
+pub(crate) const DAMAGES: [Damage; 28] = [
     damage(
         "leftover",
         "a pod that is gone without DEL",
@@ -88,6 +96,36 @@ pub(crate) const DAMAGES: [Damage; 24] = [
          ip route add 10.209.7.0/25 via 10.250.0.9 dev vpn onlink",
         "route-elsewhere",
         "vpn",
+    ),
+    damage(
+        "refusing",
+        "a blackhole in the subnet",
+        "ip route add blackhole 10.209.7.0/26",
+        "route-elsewhere",
+        "route blackhole 10.209.7.0/26 refuses packets",
+    ),
+    damage(
+        "forwarding",
+        "no forwarding of the way out",
+        "sysctl -qw net.ipv4.conf.ens3.forwarding=0",
+        "forwarding-off",
+        "net.ipv4.conf.ens3.forwarding is 0",
+    ),
+    damage(
+        "nat",
+        "ports that do not answer at 127.0.0.1",
+        "sysctl -qw net.ipv4.conf.cni0.route_localnet=0",
+        "port-gone",
+        "net.ipv4.conf.cni0.route_localnet is 0",
+    ),
+    damage(
+        "table",
+        "a firewall whose set has other subnets",
+        "nft add table inet known; nft 'add set inet known pods { type ipv4_addr; flags interval; elements = { 10.1.0.0/16 } ; }'
+         nft 'add chain inet known pass { type filter hook forward priority 5; policy drop; }'
+         nft add rule inet known pass ip saddr @pods accept; nft add rule inet known pass ip daddr @pods accept",
+        "firewall-drops",
+        "nft chain inet known pass drops by policy",
     ),
     damage("mtu", "a narrow way out", "ip link set ens3 mtu 1400", "mtu", "that of ens3, the way out, 1400"),
     damage(

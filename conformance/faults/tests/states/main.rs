@@ -20,7 +20,7 @@ use faults::subjects;
 use serde_json::{Value, json};
 use testns::{Container, Namespace, Node, Transport, exchange};
 
-use damage::{DAMAGES, Damage, SUBNET};
+use damage::{DAMAGES, Damage, SUBNET, UNDOING};
 
 /// As in the lane of each change.
 const COUNT: u64 = 20;
@@ -160,12 +160,17 @@ fn draw(numbers: &mut Numbers) -> Vec<&'static Damage> {
     let mut drawn: Vec<usize> = Vec::new();
     while drawn.len() < count {
         let next = numbers.below(DAMAGES.len());
-        if drawn.iter().all(|one| DAMAGES[*one].place != DAMAGES[next].place) {
+        if drawn.iter().all(|one| go_together(&DAMAGES[*one], &DAMAGES[next])) {
             drawn.push(next);
         }
     }
     drawn.sort_unstable();
     drawn.into_iter().map(|place| &DAMAGES[place]).collect()
+}
+
+fn go_together(one: &Damage, other: &Damage) -> bool {
+    let undoes = |one: &Damage, other: &Damage| UNDOING.contains(&(one.place, other.name));
+    one.place != other.place && !undoes(one, other) && !undoes(other, one)
 }
 
 /// Damages the node, asks doctor and obeys it until it has no finding, and compares what it named.

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::validate::{Report, executables, validate_folder};
+use cni_spec::{PluginType, SpecVersion, json};
 use futures::future::join_all;
 use libcni::NetworkConf;
+use serde_json::Value;
 
 use crate::doctor::removal::word;
-use crate::doctor::{Finding, Kind, Level, Node, folders};
+use crate::doctor::{Finding, Kind, Level, Node, folders, plugins, runtimes};
 
 /// How long STATUS may take, and VERSION: plugins wait longer for a lock that is held.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -34,18 +36,69 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
         }
     }
     let runtime = node.runtime.until(Instant::now() + ANSWERS_WITHIN);
-    let states = join_all(networks.iter().map(|network| runtime.status(network))).await;
+    let makes_of = Makes::look(node, &networks);
+    let asked: Vec<NetworkConf> = networks.iter().map(|network| makes_of.with_status(network)).collect();
+    let states = join_all(asked.iter().map(|network| runtime.status(network))).await;
     for (network, state) in networks.iter().zip(states) {
         if let Err(error) = state {
             let what = format!("network {} cannot take containers", network.name);
             let mut finding = Kind::NotReady.finding(Level::Error, Some(&network.name), what);
             finding.evidence = error.with_causes().lines().map(str::to_owned).collect();
-            finding.remedy = format!("cnitool status {}", network.name);
+            finding.remedy = match network.version().is_ok_and(SpecVersion::has_gc) {
+                true => format!("cnitool status {}", network.name),
+                // There STATUS, which came with GC, asks no plugin.
+                false => "Mend what the plugin says.".to_owned(),
+            };
             findings.push(finding);
         }
     }
-    makes(node, &networks, findings);
+    runtimes::look(node.conf_dir, &networks, findings);
+    makes_of.tell(findings);
     networks
+}
+
+/// The plugins in use, with the path of each, and whether it is of this suite.
+struct Makes(BTreeMap<PluginType, (PathBuf, bool)>);
+
+impl Makes {
+    fn look(node: Node<'_>, networks: &[NetworkConf]) -> Self {
+        let types = networks.iter().flat_map(|network| network.plugins.iter().map(|plugin| plugin.plugin_type.clone()));
+        let ipams = networks.iter().flat_map(plugins).filter_map(|plugin| ipam(&plugin));
+        let names: BTreeSet<PluginType> = types.chain(ipams).collect();
+        let found = names.into_iter().filter_map(|name| {
+            let path = node.runtime.plugin_path().find_executable(&name).ok()?;
+            let is_own = executables::is_of_this_suite(&path).unwrap_or(false);
+            Some((name, (path, is_own)))
+        });
+        Self(found.collect())
+    }
+
+    fn is_own(&self, name: &PluginType) -> bool {
+        self.0.get(name).is_some_and(|(_, is_own)| *is_own)
+    }
+
+    /// The network as STATUS can be asked of it: below version 1.1.0 there is none, and this suite's plugins answer it all the
+    /// same if they are asked in that version.
+    fn with_status(&self, network: &NetworkConf) -> NetworkConf {
+        let mut network = network.clone();
+        if !network.version().is_ok_and(|version| !version.has_gc()) {
+            return network;
+        }
+        let objects: Vec<Value> = plugins(&network).collect();
+        let mut objects = objects.iter();
+        network.plugins.retain(|plugin| {
+            let ipam = objects.next().and_then(ipam);
+            self.is_own(&plugin.plugin_type) && ipam.is_none_or(|ipam| self.is_own(&ipam))
+        });
+        SpecVersion::LATEST.as_str().clone_into(&mut network.cni_version);
+        network
+    }
+}
+
+/// The address plugin that a plugin's object names.
+fn ipam(plugin: &Value) -> Option<PluginType> {
+    let name = json::find::<String>(plugin, &["ipam", "type"]).ok().flatten()?;
+    PluginType::parse(&name).ok()
 }
 
 /// Adds a finding for each file with errors or warnings.
@@ -70,19 +123,17 @@ fn faults(report: &Report, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the executables of the networks' plugins are all of one make.
-fn makes(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<Finding>) {
-    let names = networks.iter().flat_map(|network| network.plugins.iter().map(|plugin| plugin.plugin_type.clone()));
-    let names = names.collect::<BTreeSet<_>>();
-    let found = names.iter().filter_map(|name| node.runtime.plugin_path().find_executable(name).ok());
-    let mut by_make: BTreeMap<bool, Vec<PathBuf>> = BTreeMap::new();
-    for path in found {
-        by_make.entry(executables::is_of_this_suite(&path).unwrap_or(false)).or_default().push(path);
-    }
-    if let (Some(ours), Some(others)) = (by_make.get(&true), by_make.get(&false)) {
-        let what = format!("{} of {} plugins in use are not of this suite", others.len(), ours.len() + others.len());
+impl Makes {
+    /// Adds a finding if the executables are of several makes.
+    fn tell(&self, findings: &mut Vec<Finding>) {
+        let of = |make: bool| self.0.values().filter(move |(_, is_own)| *is_own == make);
+        let (ours, others) = (of(true).count(), of(false).count());
+        if ours == 0 || others == 0 {
+            return;
+        }
+        let what = format!("{others} of {} plugins in use are not of this suite", ours + others);
         let mut finding = Kind::MixedMakes.finding(Level::Note, None, what);
-        finding.evidence = others.iter().map(|path| path.display().to_string()).collect();
+        finding.evidence = of(false).map(|(path, _)| path.display().to_string()).collect();
         "Leave them if they are meant; cnitool install with --replace-foreign puts those of this suite in their place."
             .clone_into(&mut finding.remedy);
         findings.push(finding);

@@ -206,9 +206,7 @@ impl Kind {
             Self::Mtu => "Large packets are dropped or fragmented on their way out.",
             Self::BridgeFull => "ADD fails when the bridge takes no port more.",
             Self::LinkDown => "No packet passes it.",
-            Self::LinkGone => {
-                "Containers on it reach nothing, and none reaches them; a new container's ADD makes a bridge without them."
-            }
+            Self::LinkGone => "Containers on it reach nothing, and the next ADD fails, or makes a bridge without them.",
             Self::GatewayAddress => "Containers have no way out of their own network, or the next ADD fails.",
             Self::FirewallDrops => "Packets of these containers are dropped.",
             Self::RouteElsewhere => "Packets to these containers leave by another link and are lost, answers too.",

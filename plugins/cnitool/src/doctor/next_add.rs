@@ -26,6 +26,8 @@ struct Node<'a> {
     links: &'a [Link],
     addresses: BTreeMap<u32, Vec<IpNetwork>>,
     routes: Vec<Route>,
+    /// Routes that refuse packets: kind and destination.
+    refusing: Vec<(&'static str, IpNetwork)>,
 }
 
 /// A plugin that routes packets of its containers.
@@ -49,7 +51,9 @@ pub(crate) fn look(
         addresses.entry(index).or_default().push(address);
     }
     let routes = route::list_both(kernel, None, Some(MAIN_TABLE))?;
-    let node = Node { kernel, links, addresses, routes };
+    let [of_ipv4, of_ipv6] = netops::Family::BOTH.map(|family| route::list_refusing(kernel, family));
+    let refusing = [of_ipv4?, of_ipv6?].concat();
+    let node = Node { kernel, links, addresses, routes, refusing };
     for network in networks {
         for plugin in plugins(network).filter(is_router) {
             let router = Router { plugin: &plugin, link: router_of(&plugin), gateways: gateways(&plugin) };
@@ -129,14 +133,18 @@ impl Node<'_> {
             let is_bridge = router.link.as_deref().is_some_and(|name| name == link.name);
             is_bridge || link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:"))
         };
-        let in_way = |route: &&Route| {
-            route.dst.prefix() > 0
-                && subnets.iter().any(|net| {
-                    net.is_ipv4() == route.dst.is_ipv4()
-                        && route.dst.prefix() >= net.prefix()
-                        && net.contains(route.dst.network())
-                })
+        let is_within = |dst: &IpNetwork| {
+            subnets.iter().any(|net| {
+                net.is_ipv4() == dst.is_ipv4() && dst.prefix() >= net.prefix() && net.contains(dst.network())
+            })
         };
+        let in_way = |route: &&Route| route.dst.prefix() > 0 && is_within(&route.dst);
+        for (kind, dst) in self.refusing.iter().filter(|(_, dst)| is_within(dst)) {
+            let what = format!("route {kind} {dst} refuses packets to addresses that the network gives to containers");
+            let mut finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
+            finding.remedy = format!("ip route del {kind} {dst}");
+            findings.push(finding);
+        }
         for route in self.routes.iter().filter(in_way) {
             let link = route.link.and_then(|index| self.links.iter().find(|link| link.index == index));
             let Some(link) = link.filter(|link| !is_of_containers(link)) else { continue };

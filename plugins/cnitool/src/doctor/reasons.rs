@@ -17,7 +17,7 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) {
     let of = |found: &Found<'_>| (found.network.name.clone(), found.attachment.id.clone());
     let broken: BTreeSet<_> = found.iter().filter(|found| is_of_links(found.reason.cause)).map(of).collect();
     let is_consequence = |found: &Found<'_>| {
-        matches!(found.reason.cause, Cause::Route | Cause::ReversePath) && broken.contains(&of(found))
+        matches!(found.reason.cause, Cause::Route | Cause::Refused | Cause::ReversePath) && broken.contains(&of(found))
     };
     let mut gathered: BTreeMap<(Kind, String, String), Vec<Found<'_>>> = BTreeMap::new();
     for found in found {
@@ -68,6 +68,7 @@ fn kind(cause: Cause) -> Option<Kind> {
         Cause::LinkGone => Kind::LinkGone,
         Cause::Gateway => Kind::GatewayAddress,
         Cause::Route => Kind::RouteElsewhere,
+        Cause::Refused => Kind::RouteElsewhere,
         Cause::ReversePath => Kind::ReversePath,
         Cause::Forwarding => Kind::ForwardingOff,
         Cause::Filtered | Cause::FilteredToNode => Kind::FirewallDrops,

@@ -25,6 +25,7 @@ use netops::sysctl;
 use crate::view::host::Host;
 use crate::view::{Attachment, Network, Node, View, look_by};
 use carrier::Carrier;
+use ipnetwork::IpNetwork;
 use ports::Ports;
 
 /// The kind of a reason.
@@ -42,6 +43,8 @@ pub enum Cause {
     Gateway,
     /// The node's route to the container leads elsewhere.
     Route,
+    /// A rule of the node's routing refuses packets of the container.
+    Refused,
     /// The node takes packets of the container for forged ones.
     ReversePath,
     /// The node forwards no packets.
@@ -169,6 +172,8 @@ pub(crate) struct Sight<'a> {
     gates: Vec<Gate>,
     /// The main table's routes.
     routes: Vec<Route>,
+    /// Those of its routes that refuse packets: kind and destination.
+    refusing: Vec<(&'static str, IpNetwork)>,
     ports: Ports<'a>,
     view: &'a View,
     /// The living attachments that have an address.
@@ -187,13 +192,14 @@ impl<'a> Sight<'a> {
             unseen.push(format!("the packet filter: {error}"));
             Vec::new()
         });
-        let mut routes = Vec::new();
+        let (mut routes, mut refusing) = (Vec::new(), Vec::new());
         for family in Family::BOTH {
             if let Some(kernel) = &host.kernel {
                 match route::list(kernel, None, Some(MAIN_TABLE), family) {
                     Ok(found) => routes.extend(found),
                     Err(error) => unseen.push(format!("the node's routes: {error}")),
                 }
+                refusing.extend(route::list_refusing(kernel, family).unwrap_or_default());
             }
         }
         let listeners = netops::listen::list().unwrap_or_else(|error| {
@@ -212,7 +218,18 @@ impl<'a> Sight<'a> {
                 }
             }
         }
-        Self { host, gates, routes, ports, view, holders, filters_bridges, settings: RefCell::default(), unseen }
+        Self {
+            host,
+            gates,
+            routes,
+            refusing,
+            ports,
+            view,
+            holders,
+            filters_bridges,
+            settings: RefCell::default(),
+            unseen,
+        }
     }
 
     /// The reasons of one attachment, and what carries its packets.
@@ -233,6 +250,10 @@ impl<'a> Sight<'a> {
         self.masquerade(attachment, &mut findings);
         for family in Family::BOTH {
             if attachment.addresses.iter().any(|address| Family::from(*address) == family) {
+                if carrier.is_routed() && family == Family::V4 {
+                    self.localnet(attachment, &carrier, &mut findings);
+                    self.other_ways_in(attachment, &mut findings);
+                }
                 if carrier.is_routed() {
                     self.forwarding(family, &carrier, &mut findings);
                     self.way_out(family, &mut findings);

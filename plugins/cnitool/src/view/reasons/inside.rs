@@ -113,6 +113,12 @@ impl Sight<'_> {
     }
 }
 
+/// The index, among the node's links, of the link that the container's own is stacked on.
+pub(super) fn parent(attachment: &Attachment) -> Option<u32> {
+    let (_, link, _) = look(attachment).ok()?;
+    link.peer.filter(|_| link.peer_netns_id.is_some())
+}
+
 fn look(attachment: &Attachment) -> Result<(Kernel, Link, Vec<IpAddr>), Inside> {
     let unseen = |error: &dyn fmt::Display| Inside::Unseen(error.to_string());
     if attachment.netns.is_empty() {

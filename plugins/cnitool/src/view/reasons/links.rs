@@ -34,11 +34,13 @@ impl Sight<'_> {
             Carrier::Stacked { master: Some(master), kind } if kind != "vlan" || attachment.links.is_empty() => {
                 match self.host.find(master) {
                     Some(link) if !link.up => findings.reasons.push(down(master)),
-                    Some(_) => {}
-                    None => {
-                        let what = format!("link {master}, which the container's {kind} is stacked on, is gone");
-                        findings.reasons.push(Reason::new(Cause::LinkGone, Level::Error, what));
+                    Some(link) if !link.carrier => {
+                        let what = format!("link {master} has no carrier: its other end is down, or no cable is in it");
+                        let remedy = ["Connect it, or set its other end up.".to_owned()];
+                        findings.reasons.push(Reason::new(Cause::LinkDown, Level::Warning, what).mended_by(remedy));
                     }
+                    Some(_) => {}
+                    None => findings.reasons.push(self.without_master(attachment, master, kind)),
                 }
             }
             Carrier::Stacked { .. } | Carrier::Unknown => {}
@@ -48,11 +50,27 @@ impl Sight<'_> {
         }
     }
 
+    /// No link has the master's name: it is gone, or it was renamed, and the container's link is still on it.
+    fn without_master(&self, attachment: &Attachment, master: &str, kind: &str) -> Reason {
+        let renamed = super::inside::parent(attachment).and_then(|index| self.host.at(index));
+        if let Some(renamed) = renamed.filter(|link| link.name != master) {
+            let what =
+                format!("link {master}, which the container's {kind} is stacked on, is called {} now", renamed.name);
+            let remedy = format!(
+                "Set key master to {}, or give the link its old name: the next ADD looks for {master}.",
+                renamed.name
+            );
+            return Reason::new(Cause::LinkGone, Level::Warning, what).mended_by([remedy]);
+        }
+        let what = format!("link {master}, which the container's {kind} is stacked on, is gone");
+        Reason::new(Cause::LinkGone, Level::Error, what)
+    }
+
     fn bridge(&self, attachment: &Attachment, bridge: &Bridge, gateways: &[IpNetwork], findings: &mut Findings) {
         let name = &bridge.name;
         let enslave = |link: &HostLink| {
             let hairpin = if bridge.has_hairpin {
-                format!("; bridge link set dev {} hairpin on", link.name)
+                format!("; ip link set {} type bridge_slave hairpin on", link.name)
             } else {
                 String::new()
             };
@@ -78,10 +96,12 @@ impl Sight<'_> {
         self.gateways(gateways, &bridge.router, findings);
     }
 
-    /// The Ethernet address that a link of the node had when an attachment was added, which its CHECK compares.
+    /// The Ethernet address that a link of the node had when the latest attachment was added: CHECK compares it, and
+    /// containers know it.
     fn mac_at_add(&self, name: &str) -> Option<Mac> {
-        let all = self.view.networks.iter().flat_map(|network| &network.attachments);
-        let mut links = all.flat_map(|attachment| &attachment.result.interfaces);
+        let mut all: Vec<&Attachment> = self.view.networks.iter().flat_map(|network| &network.attachments).collect();
+        all.sort_by_key(|attachment| attachment.since);
+        let mut links = all.into_iter().rev().flat_map(|attachment| &attachment.result.interfaces);
         links.find(|link| link.name == name && link.sandbox.is_empty()).and_then(|link| link.mac.parse().ok())
     }
 

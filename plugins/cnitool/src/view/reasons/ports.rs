@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use libcni::NetworkConf;
 use libcni::inventory::Life;
 use netops::listen::{self, Listener};
 
-use super::carrier::sets;
+use super::carrier::{Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
-use crate::view::{Asked, Attachment, Network, Protocol, View};
+use crate::view::{Asked, Attachment, Forward, Maker, Network, Protocol, View};
 
 /// An attachment that has a port, with the node's address that packets are sent to; `None`: any.
 type Wanted<'a> = (&'a Network, &'a Attachment, Option<IpAddr>);
@@ -114,6 +115,33 @@ impl Sight<'_> {
         ports.dedup();
         for port in ports {
             self.contested(attachment, &port, findings);
+        }
+    }
+
+    /// Packets to 127.0.0.1 leave the node's loopback link only if the link to the container lets them.
+    pub(super) fn localnet(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
+        let sets_snat_off = |conf: &NetworkConf| {
+            conf.plugins
+                .iter()
+                .any(|plugin| plugin.plugin_type.as_str() == "portmap" && plugin.find("snat") == Some("false"))
+        };
+        let is_v4 =
+            |forward: &Forward| forward.to.is_ipv4() && forward.address.is_none_or(|address| address.is_loopback());
+        let Some(port) = attachment.ports.iter().find(|forward| is_v4(forward)) else { return };
+        let own = attachment.links.first().map(|link| link.name.as_str());
+        let Some(link) = carrier.bridge().map(|bridge| bridge.router.as_str()).or(own) else { return };
+        // A plugin of another make may forward such packets otherwise.
+        if attachment.maker != Maker::ThisSuite || attachment.conf.as_ref().is_none_or(sets_snat_off) {
+            return;
+        }
+        if self.setting(&["ipv4", "conf", "all", "route_localnet"]).as_deref() != Some("1")
+            && self.setting(&["ipv4", "conf", link, "route_localnet"]).as_deref() == Some("0")
+        {
+            let key = format!("net.ipv4.conf.{}.route_localnet", link.replace('.', "/"));
+            let why = format!("{key} is 0: {} does not answer at 127.0.0.1", port.host_port());
+            let what = format!("{key} is 0: ports of the node do not lead to containers from 127.0.0.1");
+            let remedy = [format!("sysctl -w {key}=1")];
+            findings.reasons.push(Reason::new(Cause::PortGone, Level::Warning, why).shared(what).mended_by(remedy));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netops::Family;
+use netops::error::OpError;
 use netops::link::Link;
 use netops::route::{self, Route};
 use netops::sysctl;
@@ -28,7 +29,7 @@ fn words(route: &Route) -> String {
 
 impl Sight<'_> {
     /// The value of a setting, read once; `None`: it cannot be read, or the kernel does not have it.
-    fn setting(&self, parts: &[&str]) -> Option<String> {
+    pub(super) fn setting(&self, parts: &[&str]) -> Option<String> {
         let read = || sysctl::Key::new(parts).and_then(|key| sysctl::find(&key)).ok().flatten();
         self.settings.borrow_mut().entry(parts.join("/")).or_insert_with(read).clone()
     }
@@ -89,10 +90,7 @@ impl Sight<'_> {
         let found = match route::lookup(kernel, address) {
             Ok(found) => found,
             Err(error) => {
-                let remedy = self.new_route(address, attachment, entry);
-                let why = format!("the node has no route to {address}: {error}");
-                let what = format!("the node has no route to containers of {}", network.name);
-                findings.reasons.push(Reason::new(Cause::Route, Level::Error, why).shared(what).mended_by(remedy));
+                findings.reasons.push(self.without_route(address, network, (attachment, entry), &error));
                 return;
             }
         };
@@ -100,6 +98,7 @@ impl Sight<'_> {
         let via = found.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
         findings.to.push(format!("the node's route to {address} leads{via} to {link}"));
         if links.contains(&link) {
+            self.refused(address, entry, findings);
             return;
         }
         let in_table = self.in_main_table(address).filter(|route| route.link == found.link);
@@ -120,6 +119,75 @@ impl Sight<'_> {
         let what = format!("the node's route to containers of {} leads to {link} and not to {entry}{by}", network.name);
         findings.reasons.push(Reason::new(Cause::Route, Level::Error, why).shared(what).mended_by(remedy));
         self.reverse_path(address, entry, link, findings);
+    }
+
+    /// The kernel finds no route: a route refuses the address, or there is none.
+    fn without_route(
+        &self,
+        address: IpAddr,
+        network: &Network,
+        (attachment, entry): (&Attachment, &str),
+        error: &OpError,
+    ) -> Reason {
+        let refusing =
+            self.refusing.iter().filter(|(_, dst)| dst.contains(address)).max_by_key(|(_, dst)| dst.prefix());
+        if let Some((kind, dst)) = refusing {
+            let why = format!("the node's route {kind} {dst} refuses packets to {address}");
+            let what = format!("the node's route {kind} {dst} refuses packets to containers of {}", network.name);
+            let remedy = [format!("ip route del {kind} {dst}")];
+            return Reason::new(Cause::Route, Level::Error, why).shared(what).mended_by(remedy);
+        }
+        let why = format!("the node has no route to {address}: {error}");
+        let what = format!("the node has no route to containers of {}", network.name);
+        Reason::new(Cause::Route, Level::Error, why).shared(what).mended_by(self.new_route(address, attachment, entry))
+    }
+
+    /// A rule of routing or a filter refuses what the container sends, though the node itself has a route out.
+    fn refused(&self, address: IpAddr, entry: &str, findings: &mut Findings) {
+        let outside = outside(Family::V4);
+        let (Some(kernel), Some(link)) = (&self.host.kernel, self.host.find(entry).filter(|link| link.up)) else {
+            return;
+        };
+        if address.is_ipv6() || route::lookup(kernel, outside).is_err() || self.forwards_nothing(entry) {
+            return;
+        }
+        if let Err(error) = route::lookup_forwarded(kernel, address, link, outside) {
+            let why = format!("the node's routing refuses packets from {address} to other networks: {error}");
+            let what = format!("the node's routing refuses packets of containers by {entry} to other networks");
+            let remedy = [format!(
+                "Remove the rule that refuses them: see ip rule, and ip route get {outside} from {address} iif {entry}."
+            )];
+            findings.reasons.push(Reason::new(Cause::Refused, Level::Error, why).shared(what).mended_by(remedy));
+        }
+    }
+
+    /// Whether a setting, which is a reason by itself, keeps the node from forwarding what comes by a link.
+    fn forwards_nothing(&self, link: &str) -> bool {
+        let is_off = |key: &[&str]| self.setting(key).is_some_and(|value| value == "0");
+        is_off(&["ipv4", "ip_forward"]) || is_off(&["ipv4", "conf", link, "forwarding"])
+    }
+
+    /// Packets of other hosts to ports of the node come by any link that has a default route of its own; the answers leave by
+    /// the best of them, so a strict filter drops the packets of the others.
+    pub(super) fn other_ways_in(&self, attachment: &Attachment, findings: &mut Findings) {
+        let Some((best, _)) = self.link_out(Family::V4) else { return };
+        if attachment.ports.is_empty() {
+            return;
+        }
+        let defaults = self.routes.iter().filter(|route| route.dst.prefix() == 0 && route.dst.is_ipv4());
+        for link in defaults.filter_map(|route| self.host.at(route.link?)).filter(|link| link.index != best.index) {
+            let value =
+                ["all", &link.name].iter().filter_map(|name| self.setting(&["ipv4", "conf", name, "rp_filter"])).max();
+            if value.as_deref() == Some("1") {
+                let key = format!("net.ipv4.conf.{}.rp_filter", link.name.replace('.', "/"));
+                let what = format!(
+                    "{key} is 1 (strict), and the way back to other networks is {}: packets from there to ports of the node that come by {} are dropped as forged",
+                    best.name, link.name
+                );
+                let remedy = [format!("sysctl -w {key}=2")];
+                findings.reasons.push(Reason::new(Cause::ReversePath, Level::Warning, what).mended_by(remedy));
+            }
+        }
     }
 
     /// The kernel drops packets whose way back is another link than the one that they come by (RFC 3704).
@@ -170,6 +238,8 @@ impl Sight<'_> {
         // In IPv6 the setting of all links alone counts.
         let router = carrier.bridge().map(|bridge| bridge.router.as_str()).filter(|_| family == Family::V4);
         keys.extend(router.map(|router| vec!["ipv4", "conf", router, "forwarding"]));
+        let out = self.link_out(family).filter(|_| family == Family::V4);
+        keys.extend(out.map(|(link, _)| vec!["ipv4", "conf", &link.name, "forwarding"]));
         let off = keys.iter().find(|key| self.setting(key).is_some_and(|value| value == "0"));
         if let Some(key) = off {
             let name = format!("net.{}", key.iter().map(|part| part.replace('.', "/")).collect::<Vec<_>>().join("."));
