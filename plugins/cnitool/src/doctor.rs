@@ -9,7 +9,6 @@
 //! | `configs` | files of networks, executables of plugins, STATUS |
 //! | `folders` | whether there is a network at all, and folders that other runtimes read |
 //! | `attachments` | what is on the node or in the cache, and whose container is gone |
-//! | `runtimes` | the folders in which runtimes look for plugins |
 //! | `stores` | host-local's folders: damaged files, ranges, locks |
 //! | `checks` | on demand, what CHECK says of each attachment |
 //! | `reasons` | why packets of living attachments are dropped, as `cnitool explain` finds it |
@@ -25,7 +24,6 @@ mod host;
 mod next_add;
 mod reasons;
 mod removal;
-mod runtimes;
 mod stores;
 pub(crate) mod verb;
 

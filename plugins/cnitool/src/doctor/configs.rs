@@ -11,7 +11,7 @@ use libcni::NetworkConf;
 use serde_json::Value;
 
 use crate::doctor::removal::word;
-use crate::doctor::{Finding, Kind, Level, Node, folders, plugins, runtimes};
+use crate::doctor::{Finding, Kind, Level, Node, folders, plugins};
 
 /// How long STATUS may take, and VERSION: plugins wait longer for a lock that is held.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -52,7 +52,6 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
             findings.push(finding);
         }
     }
-    runtimes::look(node.conf_dir, &networks, findings);
     makes_of.tell(findings);
     networks
 }
