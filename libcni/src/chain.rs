@@ -255,9 +255,13 @@ pub(crate) fn find_executable(runtime: &Runtime, plugin: &PluginObject) -> Resul
     let path = runtime.settings.path.find_executable(&plugin.plugin_type)?;
     access(&path, AccessFlags::X_OK).map_err(|errno| {
         let is_noexec = statvfs(&path).is_ok_and(|about| about.flags().contains(FsFlags::ST_NOEXEC));
-        let remedy = if is_noexec { " Its file system is mounted noexec: mount it with exec." } else { "" };
         CniError::new(Code::DELEGATE, format!("cannot run plugin {}: {}: {errno}", plugin.plugin_type, path.display()))
-            .detail(format!("Nothing was run.{remedy}"))
+            .detail(match () {
+                () if is_noexec => "Its file system is mounted noexec: mount it with exec.",
+                () if errno == nix::errno::Errno::EACCES => "Make it executable, by chmod 755.",
+                () => "",
+            })
+            .detail("Nothing was run.")
     })?;
     Ok(path)
 }

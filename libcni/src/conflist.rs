@@ -5,7 +5,7 @@
 
 use crate::Attachment;
 use crate::derive::{Added, stdin};
-use crate::error::Error;
+use crate::error::{Error, why_unread};
 use crate::plain_file;
 use crate::plugin_object::PluginObject;
 use crate::raw::{ObjectWriter, RawObject, decode, shown};
@@ -87,6 +87,7 @@ pub fn find(dir: &Path, name: &str) -> Result<Found, Error> {
                 // The path is reported beside the reason.
                 let reason = match error {
                     Error::Config { error, .. } => error.to_string(),
+                    Error::ReadConfig { path: read, source } if read == path => why_unread(&path, &source),
                     other => other.with_causes(),
                 };
                 passed_over.push(PassedOver { path, reason });

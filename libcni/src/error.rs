@@ -216,7 +216,18 @@ fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::FileTooLarge => "The limit of a file's size is reached: raise RLIMIT_FSIZE (ulimit -f).",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "The file system of the cache is full: make room.",
         io::ErrorKind::ReadOnlyFilesystem => "The file system of the cache is read-only: mount it writable.",
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            "A file, or a link that leads nowhere, has the place of a folder of the cache: remove it, or use another folder."
+        }
         _ => "",
+    }
+}
+
+/// Why a file cannot be read.
+pub(crate) fn why_unread(path: &Path, source: &io::Error) -> String {
+    match path.read_link().ok().filter(|_| source.kind() == io::ErrorKind::NotFound) {
+        Some(target) => format!("it is a link to {}, which does not exist", target.display()),
+        None => source.to_string(),
     }
 }
 
@@ -298,7 +309,12 @@ impl Error {
         let of = |prefix: String, error: &CniError| CniError { msg: format!("{prefix}{}", error.msg), ..error.clone() };
         match self {
             // A configuration that does not exist counts as an invalid one.
-            Error::NoConfig { .. } => new(Code::INVALID_CONFIG, self.to_string()),
+            Error::NoConfig { dir } => new(Code::INVALID_CONFIG, self.to_string()).detail(match dir.exists() {
+                true => {
+                    "The folder has no *.conflist, *.conf or *.json: put a network's file there, or use another folder."
+                }
+                false => "There is no such folder: make it, or use another one.",
+            }),
             Error::NoNetwork { dir, name, names, passed_over } => {
                 let others = there_are(name, names, "");
                 let (first, rest) = others.split_at(others.len().min(1));
@@ -306,10 +322,16 @@ impl Error {
                     "" => String::new(),
                     first => format!("{}{rest}.", first.to_uppercase()),
                 };
-                let error = new(Code::INVALID_CONFIG, no_network(dir, name)).detail(others);
+                let file = dir.join(name);
+                let file = if file.is_file() {
+                    format!("{} is a file: name the network in it.", file.display())
+                } else {
+                    String::new()
+                };
+                let error = new(Code::INVALID_CONFIG, no_network(dir, name)).detail(file).detail(others);
                 passed_over.iter().fold(error, |error, file| error.detail(format!("{file}.")))
             }
-            Error::ReadConfig { source, .. } => new(Code::IO, format!("{self}: {source}")),
+            Error::ReadConfig { path, source } => new(Code::IO, format!("{self}: {}", why_unread(path, source))),
             Error::Config { path, error } => of(prefix(path.as_deref()), error),
             Error::Invalid(error) | Error::Orphans { error } | Error::Locked { error } => error.clone(),
             Error::NoCheck { .. } => new(Code::INCOMPATIBLE_VERSION, self.to_string()),

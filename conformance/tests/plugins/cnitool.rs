@@ -2,6 +2,7 @@
 
 mod again;
 mod doctor;
+mod examples;
 mod explain;
 mod gc;
 mod healthy;
@@ -13,6 +14,7 @@ mod show;
 mod sick;
 mod tour;
 mod unexplained;
+mod wrong;
 
 use crate::subjects::ours;
 use serde_json::{Value, json};

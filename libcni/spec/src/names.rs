@@ -163,10 +163,34 @@ impl PluginPath {
         self.0.iter().map(|dir| dir.join(plugin.as_str())).find(is_file).ok_or_else(|| {
             let dirs: Vec<_> = self.0.iter().map(|dir| dir.to_string_lossy()).collect();
             let msg = format!("failed to find plugin {:?} in path [{}]", plugin.as_str(), dirs.join(" "));
-            CniError::new(Code::DELEGATE, msg)
+            let in_its_place = self.0.iter().filter_map(|dir| no_file(&dir.join(plugin.as_str())));
+            let error = in_its_place.fold(CniError::new(Code::DELEGATE, msg), CniError::detail);
+            let meant = self.find_resembling(plugin).map(|meant| format!("Did you mean {meant}?"));
+            error
+                .detail(meant.unwrap_or_default())
                 .detail(format!("Install {plugin} into one of these folders, or correct the type."))
         })
     }
+
+    /// The file in these folders that was most likely meant.
+    fn find_resembling(&self, plugin: &PluginType) -> Option<String> {
+        let entries = self.0.iter().filter_map(|dir| dir.read_dir().ok()).flatten().flatten();
+        let files = entries.filter(|entry| entry.path().is_file());
+        let names: Vec<String> = files.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        crate::json::resembling(plugin.as_str(), names.iter().map(String::as_str)).map(str::to_owned)
+    }
+}
+
+/// A sentence about what is at a path, if that is no file.
+fn no_file(path: &Path) -> Option<String> {
+    let about = path.symlink_metadata().ok()?;
+    let shown = path.display();
+    Some(match path.read_link() {
+        Ok(target) if !path.exists() => format!("{shown} is a link to {}, which does not exist.", target.display()),
+        _ if path.is_dir() => format!("{shown} is a folder."),
+        _ if !about.is_file() => format!("{shown} is no regular file."),
+        _ => return None,
+    })
 }
 
 impl fmt::Display for PluginPath {

@@ -92,7 +92,7 @@ fn nothing_runs_when_an_executable_is_missing_or_none() {
     .assert_eq(&folder.stable(&error.to_string()));
     folder.write("data", "no program");
     let error = fail(&folder, "1.0.0", &["a", "data"]);
-    expect![[r#"plugin type="data" failed (add): cannot run plugin data: $DIR/data: EACCES: Permission denied; Nothing was run."#]]
+    expect![[r#"plugin type="data" failed (add): cannot run plugin data: $DIR/data: EACCES: Permission denied; Make it executable, by chmod 755. Nothing was run."#]]
     .assert_eq(&folder.stable(&error.to_string()));
     expect![""].assert_eq(&folder.log());
 }

@@ -19,11 +19,12 @@ fn a_missing_network_is_an_invalid_configuration() {
         &folder,
         &conflist::find(folder.path(), "net").unwrap_err(),
         &expect![[r#"
-        {
-            "cniVersion": "1.1.0",
-            "code": 7,
-            "msg": "no net configurations found in $DIR"
-        }"#]],
+            {
+                "cniVersion": "1.1.0",
+                "code": 7,
+                "msg": "no net configurations found in $DIR",
+                "details": "The folder has no *.conflist, *.conf or *.json: put a network's file there, or use another folder."
+            }"#]],
     );
     folder.write("broken.conflist", "{");
     check(
@@ -59,11 +60,12 @@ fn what_cannot_be_read_or_written_is_io() {
         &folder,
         &error,
         &expect![[r#"
-        {
-            "cniVersion": "1.1.0",
-            "code": 5,
-            "msg": "cannot write cache $DIR/cache/results: Not a directory (os error 20)"
-        }"#]],
+            {
+                "cniVersion": "1.1.0",
+                "code": 5,
+                "msg": "cannot write cache $DIR/cache/results: Not a directory (os error 20)",
+                "details": "A file, or a link that leads nowhere, has the place of a folder of the cache: remove it, or use another folder."
+            }"#]],
     );
 }
 

@@ -47,7 +47,7 @@ fn validation_finds_every_fault() {
     expect![[r#"
         plugin type="a" failed (version): plugin a does not support config version "1.1.0"; It speaks 0.1.0, 1.0.0.
         plugin type="absent" failed (version): failed to find plugin "absent" in path [$DIR]; Install absent into one of these folders, or correct the type.
-        plugin type="data" failed (version): cannot run plugin data: $DIR/data: EACCES: Permission denied; Nothing was run."#]]
+        plugin type="data" failed (version): cannot run plugin data: $DIR/data: EACCES: Permission denied; Make it executable, by chmod 755. Nothing was run."#]]
     .assert_eq(&folder.stable(&error.to_string()));
     assert_eq!(error.code(), Some(Code::INCOMPATIBLE_VERSION));
 }

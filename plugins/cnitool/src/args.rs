@@ -1,5 +1,7 @@
 //! The command line's arguments.
 
+mod values;
+
 use crate::doctor::word;
 use crate::install::platforms;
 use crate::{completing, help};
@@ -112,7 +114,7 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_name = "JSON", env = "CAP_ARGS", hide_env = true)]
     pub(crate) cap_args: Option<String>,
     /// Time for one plugin; then as long again, 5 seconds at most, to end
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = libcni::DEFAULT_DEADLINE.as_secs(), value_parser = seconds)]
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = libcni::DEFAULT_DEADLINE.as_secs(), value_parser = values::seconds)]
     pub(crate) timeout: u64,
     /// Print JSON: tables as arrays, errors as error objects
     #[arg(long, global = true)]
@@ -190,11 +192,11 @@ pub(crate) enum Verb {
     /// Print the node's state and counts of calls for Prometheus
     Metrics(Metrics),
     /// Show, reserve and release addresses of host-local
-    #[command(subcommand)]
+    #[command(subcommand, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
     Ipam(Ipam),
     /// Put plugins and cnitool into a folder, all or none
     Install(Install),
-    /// Compare the files of a folder of plugins with a release: as released, changed, foreign, missing
+    /// Compare the plugins' files with those of a release
     Verify(Verify),
     /// Print a JSON Schema, for editors and other validators
     Schema {
@@ -207,9 +209,9 @@ pub(crate) enum Verb {
         /// For which shell
         shell: Shell,
     },
-    /// Write man pages
+    /// Write man pages of the verbs, of network files and of plugins
     Man {
-        /// An existing folder
+        /// An existing folder, such as /usr/local/share/man; the pages are put into man1, man5 and man8 in it
         dir: PathBuf,
     },
     /// Print the mark of this suite's executables
@@ -311,19 +313,19 @@ pub(crate) enum Format {
 /// Verbs about addresses.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ipam {
-    /// List the addresses that are held: by which container, since when, and whether it lives
+    /// List the addresses that are reserved: for which container, since when, and whether it lives
     List(Shown),
-    /// Count the addresses that are held and free, by range
+    /// Count the addresses that are reserved and free, by range
     Free(Shown),
-    /// Hold an address for no container, until it is released
+    /// Reserve an address for no container, until it is released
     Reserve(OneAddress),
-    /// Release an address that is held by hand, or by a container that is gone
+    /// Release an address that is reserved by hand, or for a container that is gone
     Release {
         /// Network, by name, or the path of its file (with a /)
         #[arg(add = ArgValueCompleter::new(completing::networks))]
         network: String,
         /// The address, without prefix length
-        #[arg(value_parser = cni_spec::json::parse_ip, add = ArgValueCompleter::new(completing::held))]
+        #[arg(value_parser = values::address, add = ArgValueCompleter::new(completing::held))]
         address: IpAddr,
         /// Release it even if its container lives, which goes on using it, or if the file names no valid owner
         #[arg(long)]
@@ -338,7 +340,7 @@ pub(crate) struct OneAddress {
     #[arg(add = ArgValueCompleter::new(completing::networks))]
     pub(crate) network: String,
     /// The address, without prefix length
-    #[arg(value_parser = cni_spec::json::parse_ip)]
+    #[arg(value_parser = values::address)]
     pub(crate) address: IpAddr,
 }
 
@@ -366,7 +368,7 @@ pub(crate) struct Log {
     #[arg(long)]
     pub(crate) slowest: bool,
     /// How many, at most
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20, value_parser = values::count)]
     pub(crate) lines: usize,
     /// Which log: journal, file, or a path [default: the one that CNI_LOG or /etc/cni/log names]
     #[arg(long, value_name = "LOG")]
@@ -380,29 +382,11 @@ pub(crate) struct Metrics {
     #[arg(long, value_name = "FILE", conflicts_with = "listen")]
     pub(crate) output: Option<PathBuf>,
     /// Answer HTTP requests for /metrics on this address of the loopback, until SIGINT or SIGTERM
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = values::loopback)]
     pub(crate) listen: Option<SocketAddr>,
     /// Which log: journal, file, or a path [default: the one that CNI_LOG or /etc/cni/log names]
     #[arg(long, value_name = "LOG")]
     pub(crate) from: Option<String>,
-}
-
-/// In no time a plugin does nothing, nor does a rollback.
-fn seconds(word: &str) -> Result<u64, String> {
-    match word.parse::<u64>() {
-        Ok(0) => Err("a plugin needs at least a second".to_owned()),
-        parsed => parsed.map_err(|error| error.to_string()),
-    }
-}
-
-/// Parses an address of the loopback: other hosts are not to see the page.
-fn loopback(word: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr =
-        word.parse().map_err(|_err| "want an address and a port, such as 127.0.0.1:9990".to_owned())?;
-    match address.ip().is_loopback() {
-        true => Ok(address),
-        false => Err("it is no loopback address; use a proxy that knows its clients".to_owned()),
-    }
 }
 
 /// What GC keeps.

@@ -4,11 +4,14 @@ mod nested;
 pub(crate) mod reading;
 
 use crate::args::Log;
+use crate::causes::refused;
 use crate::output::{Output, Table};
 use crate::settings::Settings;
+use crate::show::similar;
 use crate::validate::render::visible;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use call_log::{By, NODE_FILE, Record, Sink, Step};
+use libcni::cni_spec::Code;
 use nested::Last;
 use on_node::names::Names;
 use reading::{Counts, Filter, Place};
@@ -30,7 +33,9 @@ pub(crate) async fn run(settings: &Settings, words: &Log, output: Output) -> any
     reading::read_back(&log, &filter, |record| last.add(record, &filter)).await?;
     let last = nested::flat(last.into_calls());
     if let Some(word) = words.container.as_deref().filter(|_| last.is_empty()) {
-        output.note(&format!("the log has no call of container {word} that is asked for"));
+        let meant = similar(settings, word);
+        let which = if words.errors { "failed call" } else { "call" };
+        output.note(format!("{log} has no {which} of container {word}. {meant}", log = shown(&log)).trim_end());
     }
     match output.is_json {
         true => output.json(&last.iter().map(|(_, record)| to_json(record)).collect()),
@@ -100,15 +105,23 @@ pub(crate) fn find(named: Option<&str>) -> anyhow::Result<Sink> {
     let is_readable = |sink: &Sink| matches!(sink, Sink::Journal | Sink::File(_));
     if let Some(named) = named {
         let sink = Sink::of_variable(named).filter(is_readable);
-        return sink.with_context(|| format!("cannot read log {named}: want journal, file, or an absolute path"));
+        return sink
+            .with_context(|| format!("cannot read log {named}: it is named by journal, file, or an absolute path"));
     }
     #[expect(clippy::disallowed_methods, reason = "this program is no plugin, and has an option besides")]
     let variable = std::env::var("CNI_LOG").ok().and_then(|value| Sink::of_variable(&value));
     variable.or_else(Sink::of_node).filter(is_readable).ok_or_else(|| {
-        anyhow!(
-            "calls are not logged to the journal or a file: write journal into {NODE_FILE}, or name a log with --from"
-        )
+        let help =
+            format!("Write the word journal into {NODE_FILE} to have later calls logged, or name a log by --from.");
+        refused(Code::INVALID_ENVIRONMENT, "calls of this node are not logged to the journal or a file", help)
     })
+}
+
+fn shown(log: &Sink) -> String {
+    match log {
+        Sink::File(path) => format!("log {}", path.display()),
+        _ => "the journal".to_owned(),
+    }
 }
 
 /// The time of a call, to the millisecond, in UTC.

@@ -1,11 +1,12 @@
 //! `cnitool gc`: decides from the cache and the node's objects which attachments are valid, and removes the rest.
 
 use crate::args::{Gc, Target};
+use crate::causes::refused;
 use crate::doctor::{command_lines, removal, unmounted};
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
-use libcni::cni_spec::{CniError, NetworkName, SpecVersion};
+use libcni::cni_spec::{CniError, Code, NetworkName, SpecVersion};
 use libcni::inventory::{Inventory, Life, OnNode, Survey};
 use libcni::{Attachment, AttachmentId, Cache, Cached, Namespace, NetworkConf};
 use netops::{Kernel, Netns, link};
@@ -187,7 +188,9 @@ pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Resu
         true => Ok(()),
         false => {
             let (container, ifname) = (&id.container_id, &id.ifname);
-            bail!("cannot forget {container}/{ifname} in network {}: the cache does not have it", network.name)
+            let msg =
+                format!("cannot forget {container}/{ifname} in network {}: the cache does not have it", network.name);
+            Err(refused(Code::UNKNOWN_CONTAINER, msg, "cnitool attachments shows what the cache has."))
         }
     }
 }

@@ -1,10 +1,7 @@
-//! Examples at the end of each verb's `--help` and man page, and the pages themselves.
+//! Examples at the end of each verb's `--help` and man page.
 
-use crate::args;
-use anyhow::Context;
 use clap::Command;
 use clap::builder::StyledStr;
-use std::path::Path;
 
 /// Of the whole program, and of each verb: what it does, and the command line.
 #[rustfmt::skip]
@@ -14,11 +11,11 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ]),
     ("add", &[
         ("A second interface, with a given address", "cnitool add pods /run/netns/c1 -i eth1 --args 'IgnoreUnknown=1;IP=10.1.0.7'"),
-        ("A host port", "cnitool add pods /run/netns/c1 --cap-args '{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"}]}'"),
+        ("A host port", "cnitool add pods /run/netns/c1 --cap-args \\\n'{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"}]}'"),
     ]),
     ("plan", &[
         ("Before it happens", "cnitool plan pods /run/netns/c1"),
-        ("With a host port", "cnitool plan pods /run/netns/c1 --cap-args '{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"}]}'"),
+        ("With a host port", "cnitool plan pods /run/netns/c1 --cap-args \\\n'{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"}]}'"),
     ]),
     ("check", &[("", "cnitool check pods /run/netns/c1")]),
     ("del", &[
@@ -46,6 +43,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("For node_exporter, from a timer", "cnitool metrics --output /var/lib/prometheus/node-exporter/cni.prom"),
         ("For Prometheus on this node", "cnitool metrics --listen 127.0.0.1:9990"),
     ]),
+    ("explain", &[
+        ("A pod, whose port does not answer", "cnitool explain shop/web-0"),
+        ("Who has this address?", "cnitool explain 10.1.0.7"),
+    ]),
     ("show", &[
         ("One network of the node", "cnitool show pods"),
         ("What changes, as it changes", "cnitool show --watch"),
@@ -53,13 +54,14 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ]),
     ("ipam", &[
         ("How full are the ranges?", "cnitool ipam free"),
-        ("Hold an address for no container", "cnitool ipam reserve pods 10.1.0.7"),
+        ("Reserve an address for no container", "cnitool ipam reserve pods 10.1.0.9"),
+        ("Give it back", "cnitool ipam release pods 10.1.0.9"),
     ]),
     ("attachments", &[("For programs", "cnitool attachments pods --json")]),
     ("install", &[
         ("", "cnitool install --bin-dir /opt/cni/bin"),
         ("Where k3s looks; its own links are kept in .replaced", "cnitool install --platform k3s --replace-foreign"),
-        ("Two plugins, in place of other executables of their names", "cnitool install --bin-dir /opt/cni/bin --plugin bridge --plugin host-local --replace-foreign"),
+        ("Two plugins, in place of other executables of their names", "cnitool install --bin-dir /opt/cni/bin --plugin bridge \\\n  --plugin host-local --replace-foreign"),
     ]),
     ("verify", &[
         ("What this node's package has installed", "cnitool verify"),
@@ -67,7 +69,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ]),
     ("schema", &[("For an editor", "cnitool schema conflist"), ("", "cnitool schema bridge")]),
     ("completions", &[("For bash, in ~/.bashrc: source <(cnitool completions bash)", "cnitool completions bash")]),
-    ("man", &[("", "cnitool man /usr/local/share/man/man1")]),
+    ("man", &[("", "cnitool man /usr/local/share/man")]),
 ];
 
 /// The verbs as the help of the whole program shows them.
@@ -152,81 +154,18 @@ pub(crate) fn with_examples(command: Command) -> Command {
 
 fn add(command: Command, lines: &[(&str, &str)]) -> Command {
     let before = command.get_after_help().map(StyledStr::to_string);
-    let line = |(what, line): &(&str, &str)| match *what {
-        "" => format!("  {line}\n"),
-        what => format!("  # {what}\n  {line}\n"),
+    let line = |(what, line): &(&str, &str)| {
+        let what = if what.is_empty() { String::new() } else { format!("  # {what}\n") };
+        format!("{what}  {}\n", line.replace('\n', "\n  "))
     };
     let examples = format!("Examples:\n{}", lines.iter().map(line).collect::<String>());
     command.after_help(before.into_iter().chain([examples.trim_end().to_owned()]).collect::<Vec<_>>().join("\n\n"))
 }
 
-/// The sections at the end of each man page, in the language of man(7).
-const COMMON_SECTIONS: &str = r#".SH "EXIT STATUS"
-0: done. 1: the operation failed; stderr says why. 2: the command line is wrong. doctor: 3 after warnings, 4 after errors. 128 and a signal's
-number after that signal; an ADD was rolled back then.
-.SH ENVIRONMENT
-.TP
-NETCONFPATH
-As \-\-conf\-dir.
-.TP
-CNI_PATH
-As \-\-cni\-path.
-.TP
-CNI_IFNAME, CNI_ARGS, CAP_ARGS
-As \-\-ifname, \-\-args and \-\-cap\-args.
-.TP
-CNI_LOG
-Where calls are logged to: off, stderr, journal, file or an absolute path.
-.TP
-NO_COLOR
-No colours, if it is not empty.
-.SH FILES
-.TP
-/etc/cni/net.d
-Configurations of networks, .conflist and .conf, in the order of their names.
-.TP
-/opt/cni/bin
-Plugins.
-.TP
-/var/lib/cni
-The cache (results), and host\-local's addresses (networks).
-.TP
-/etc/cni/log
-One word: where calls of this node are logged to.
-.SH "SEE ALSO"
-https://www.cni.dev/docs/spec/
-"#;
-
-/// Writes a man page of the program and of each verb into a folder.
-pub(crate) fn write_pages(dir: &Path) -> anyhow::Result<()> {
-    let made = || -> std::io::Result<()> {
-        // A page in the place of a link, not in what that leads to.
-        for entry in std::fs::read_dir(dir)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let is_page = name.to_str().is_some_and(|name| name.starts_with("cnitool") && name.ends_with(".1"));
-            if is_page && entry.file_type()?.is_symlink() {
-                std::fs::remove_file(entry.path())?;
-            }
-        }
-        clap_mangen::generate_to(args::grammar(), dir)?;
-        for entry in std::fs::read_dir(dir)? {
-            let path = entry?.path();
-            let is_page =
-                path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("cnitool"));
-            if is_page && path.extension().is_some_and(|extension| extension == "1") {
-                let page = std::fs::read_to_string(&path)?.replace(".SH EXTRA\n", ".SH EXAMPLES\n");
-                std::fs::write(&path, format!("{}\n{COMMON_SECTIONS}", page.trim_end()))?;
-            }
-        }
-        Ok(())
-    };
-    made().with_context(|| format!("cannot write man pages into {}", dir.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args;
     use std::collections::BTreeSet;
     use std::ffi::OsString;
 
@@ -258,13 +197,13 @@ mod tests {
         assert!(found.is_empty(), "{found:?}");
     }
 
+    /// A line that is cut off at the screen's end cannot be copied.
     #[test]
-    fn examples_are_command_lines() {
+    fn examples_are_of_their_verb_and_fit_a_screen() {
         for (verb, lines) in EXAMPLES {
-            for (_, line) in *lines {
-                let words: Vec<OsString> = line.split(' ').map(|word| word.trim_matches('\'').into()).collect();
-                assert!(args::parse(&words).is_ok(), "{line}");
-                assert!(verb.is_empty() || line.starts_with(&format!("cnitool {verb}")), "{line}");
+            for (what, line) in *lines {
+                assert!(line.starts_with(format!("cnitool {verb}").trim_end()), "{line}");
+                assert!(line.lines().chain([*what]).all(|line| line.chars().count() <= 76), "{line}");
             }
         }
     }

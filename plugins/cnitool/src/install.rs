@@ -12,10 +12,12 @@ mod stage;
 mod watch;
 
 use crate::args::Install;
+use crate::causes::{Remedy, refused};
 use crate::output::{Output, Table};
 use anyhow::bail;
 use folder::{Folder, REPLACED, Standing};
 use libcni::Cancellation;
+use libcni::cni_spec::Code;
 use platforms::Platform;
 use serde_json::json;
 use source::Source;
@@ -103,9 +105,12 @@ async fn put(
     if removes_for_tests {
         items.extend(folder.list_for_tests()?);
     }
-    let stage = Stage::fill(&folder, source, &items, install.link)?;
+    let stage = Stage::fill(&folder, source, &items, install.link).remedy(|| "Nothing was changed.".to_owned())?;
     stage.check(&items).await?;
     stage.swap(&items)?;
+    if folder.is_new() {
+        tracing::warn!("{} did not exist and was made", folder.dir().display());
+    }
     Ok(items)
 }
 
@@ -115,11 +120,12 @@ fn refuse_foreign(folder: &Folder, items: &[Item]) -> anyhow::Result<()> {
     if foreign.is_empty() {
         return Ok(());
     }
-    bail!(
-        "cannot install into {}: {} there are not ours; nothing was changed. Choose others with --plugin, or have them \
-         replaced with --replace-foreign, which keeps them in {}",
-        folder.dir().display(),
-        foreign.join(", "),
-        folder.path(REPLACED).display(),
-    )
+    let (dir, kept) = (folder.dir().display(), folder.path(REPLACED));
+    let msg =
+        format!("cannot install into {dir}: files that are not of this suite are in the way: {}", foreign.join(", "));
+    let help = format!(
+        "Nothing was changed. --plugin chooses others; --replace-foreign replaces them and keeps them in {}.",
+        kept.display()
+    );
+    Err(refused(Code::EXISTS, msg, help))
 }

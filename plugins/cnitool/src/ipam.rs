@@ -1,10 +1,11 @@
 //! `cnitool ipam`: the addresses of networks that use host-local.
 
 use crate::args::{Ipam, OneAddress, Shown};
+use crate::causes::{Remedy, refused};
 use crate::gc;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use host_local::by_hand;
 use host_local::inventory::{Held, Holder, Owner, list_held, usage};
 use libcni::cni_spec::{Code, ContainerId, IfName};
@@ -84,7 +85,7 @@ fn list(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Ta
             let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
             output.note(&match folders.is_empty() {
                 true => format!("network {} has no addresses of host-local", network.name),
-                false => format!("network {}: no address is held in {}", network.name, folders.join(", ")),
+                false => format!("network {}: no address is reserved in {}", network.name, folders.join(", ")),
             });
         }
     }
@@ -147,44 +148,56 @@ fn free(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Ta
 
 async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
     let network = settings.network(&one.network)?;
-    let mut refused = anyhow!("no plugin of network {} names host-local, so its ranges are unknown", network.name);
+    let mut last = anyhow!("no plugin of network {} names host-local, so its ranges are unknown", network.name);
     // Of several plugins, the one that has the address in a range.
     for object in host_locals(&network) {
         match by_hand::reserve(&object, one.address, settings.timeout).await {
             Ok(()) => return Ok(()),
-            Err(error) if error.code == Code::INVALID_CONFIG => refused = error.into(),
+            Err(error) if error.code == Code::INVALID_CONFIG => last = error.into(),
             Err(error) => {
-                refused = error.into();
+                last = error.into();
                 break;
             }
         }
     }
-    Err(refused).with_context(|| format!("cannot reserve {} in network {}", one.address, network.name))
+    let refused = Err(last).with_context(|| format!("cannot reserve {} in network {}", one.address, network.name));
+    refused.remedy(|| {
+        format!("cnitool ipam free {0} shows the ranges, cnitool ipam list {0} who has which address.", network.name)
+    })
 }
 
 /// Only what belongs to no container that lives, unless forced: the container would go on with an address that another one gets.
 async fn release(settings: &Settings, network: &str, address: IpAddr, is_forced: bool) -> anyhow::Result<()> {
     let Known { conf: network, cached, .. } = settings.known(network)?;
     let failed = || format!("cannot release {address} in network {}", network.name);
+    let no = |reason: String, help: &str| refused(Code::STATE, format!("{}: {reason}", failed()), help);
     for object in on_node::holders(&network) {
         let folder = on_node::store(&object);
         let held = list_held(&folder).with_context(failed)?.into_iter().find(|held| held.address == address);
         let Some(held) = held else { continue };
         let file = || folder.join(address.to_string()).display().to_string();
         match &held.owner {
-            Owner::Unreadable => bail!("{}: {} cannot be read, so its owner is unknown", failed(), file()),
+            Owner::Unreadable => {
+                return Err(no(
+                    format!("{} cannot be read, so its owner is unknown", file()),
+                    "Make the file readable.",
+                ));
+            }
             Owner::Invalid if !is_forced => {
-                bail!("{}: {} names no valid owner, so it is unknown; --force releases it", failed(), file())
+                return Err(no(format!("{} names no valid owner", file()), "--force releases it."));
             }
             Owner::Container(holder) if !is_forced => {
                 let life = life(&gc::node().list(&network, &[])?, &cached, holder);
                 if life != GONE {
-                    bail!("{}: container {} holds it ({life}); DEL releases it, or --force", failed(), holder.0);
+                    let what = format!("it is reserved for container {}, whose state is: {life}", holder.0);
+                    let help =
+                        "DEL of the container releases it. --force does so at once, also while the container uses it.";
+                    return Err(no(what, help));
                 }
             }
             Owner::Container(_) | Owner::Operator | Owner::Invalid => (),
         }
         return by_hand::release(&object, &held, settings.timeout).await.with_context(failed);
     }
-    bail!("{}: it is not held", failed())
+    Err(no("it is not reserved".to_owned(), "cnitool ipam list shows the addresses that are."))
 }

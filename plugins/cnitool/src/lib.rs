@@ -8,6 +8,7 @@ mod args;
 mod asked;
 mod attachments;
 mod calls;
+mod causes;
 mod changes;
 mod completing;
 pub mod doctor;
@@ -17,6 +18,7 @@ mod install;
 mod ipam;
 pub mod keys;
 mod log;
+mod man;
 mod metrics;
 mod output;
 mod preview;
@@ -26,6 +28,7 @@ mod reserved;
 mod schema;
 mod settings;
 mod show;
+mod usage;
 pub mod validate;
 mod verbs;
 mod verify;
@@ -59,17 +62,12 @@ pub fn main() -> ExitCode {
     let cli = match parsed {
         Ok(Some(cli)) => cli,
         Ok(None) => return ExitCode::SUCCESS,
-        Err(error) => {
-            // Help goes to stdout with status 0, a usage error to stderr with 2. If that fails, the error cannot be
-            // reported.
-            drop(error.print());
-            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
-        }
+        Err(error) => return usage::report(&error, &words),
     };
     let output = Output { is_json: cli.common.json };
     log::start(cli.common.verbose, output.is_json);
-    if needs_root(&cli.verb) && !nix::unistd::geteuid().is_root() {
-        tracing::warn!("this is not root: what an ordinary user cannot read or change is missing from what follows");
+    if shows_less_to_users(&cli.verb) {
+        causes::tell_to_be_root();
     }
     let progress = working(&cli.verb).and_then(progress::begin);
     let outcome = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
@@ -114,19 +112,14 @@ fn working(verb: &Verb) -> Option<&'static str> {
     })
 }
 
-/// Whether the verb looks at the node or changes it.
-fn needs_root(verb: &Verb) -> bool {
-    !matches!(
-        verb,
-        Verb::Validate(_)
-            | Verb::Version { .. }
-            | Verb::Install(_)
-            | Verb::Log(_)
-            | Verb::Schema { .. }
-            | Verb::Mark
-            | Verb::Completions { .. }
-            | Verb::Man { .. }
-    )
+/// Whether the verb shows of the node what it can read. Other verbs fail if they cannot read or change something.
+fn shows_less_to_users(verb: &Verb) -> bool {
+    match verb {
+        Verb::Plan(_) | Verb::Repair(_) | Verb::Gc(_) | Verb::Status(_) | Verb::Doctor(_) => true,
+        Verb::Show(_) | Verb::Explain { .. } | Verb::Attachments { .. } | Verb::Metrics(_) => true,
+        Verb::Ipam(words) => matches!(words, args::Ipam::List(_) | args::Ipam::Free(_)),
+        _ => false,
+    }
 }
 
 fn only_reads(verb: &Verb) -> bool {
@@ -203,7 +196,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Schema { name } => schema::print(name),
         Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),
         Verb::Completions { shell } => say(&completing::script(*shell)?),
-        Verb::Man { dir } => help::write_pages(dir),
+        Verb::Man { dir } => man::write(dir),
     }
     .map(|()| ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! `libcni`'s log on stderr: a line for each event, with the fields of its spans.
 
+use crate::causes::without_numbers;
 use crate::output::escaped;
 use crate::progress;
 use libcni::Origin;
@@ -63,8 +64,30 @@ impl Line {
             Level::WARN => "warning: ",
             _ => "",
         };
-        let fields: String = self.fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-        format!("{label}{}\n", visible_lines(&format!("{}{fields}", self.message)))
+        let text = self.as_call().unwrap_or_else(|| {
+            let (causes, others): (Vec<_>, Vec<_>) =
+                self.fields.iter().partition(|(name, _)| ["error", "reason"].contains(name));
+            let others: String = others.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+            let causes = causes.iter().filter_map(|(_, value)| value.as_str()).map(|cause| format!(": {cause}"));
+            format!("{}{others}{}", self.message, causes.collect::<String>())
+        });
+        format!("{label}{}\n", visible_lines(&without_numbers(&text)))
+    }
+
+    /// The end of a plugin's call or of an operation: what ran, on what, how it ended, and for how long it ran.
+    fn as_call(&self) -> Option<String> {
+        let field = |name: &str| self.fields.iter().find(|(have, _)| *have == name).map(|(_, value)| value);
+        let text = |name: &str| field(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let ran = match self.message.as_str() {
+            "plugin ended" => format!("plugin {} {}", text("plugin")?, text("command")?),
+            "operation ended" => text("operation")?.to_owned(),
+            _ => return None,
+        };
+        let attachment = text("container").zip(text("ifname")).map(|(id, ifname)| format!(" of {id}/{ifname}"));
+        let network = text("network").map(|network| format!(" in network {network}"));
+        let us = field("duration_us").and_then(Value::as_u64)?;
+        let (attachment, network) = (attachment.unwrap_or_default(), network.unwrap_or_default());
+        Some(format!("{ran}{attachment}{network}: {}, {}.{} ms", text("outcome")?, us / 1000, us / 100 % 10))
     }
 
     /// In the form of the error object: a line for each object.

@@ -5,6 +5,7 @@ mod serve;
 
 use crate::args::Metrics;
 use crate::calls::reading::{Counts, Place};
+use crate::causes::Remedy;
 use crate::output::say;
 use crate::settings::Settings;
 use crate::view::{Node, look};
@@ -12,7 +13,9 @@ use crate::{RELEASE, calls, doctor, gc};
 use anyhow::{Context, bail};
 use call_log::Record;
 use libcni::Cancellation;
+use netops::error::{Cause, OpError};
 use page::{Calls, Page};
+use std::path::Path;
 use std::time::Instant;
 use tokio::sync::Mutex;
 
@@ -32,9 +35,21 @@ pub(crate) async fn run(settings: &Settings, words: &Metrics, cancellation: &Can
             )
         }
         // World-readable: node_exporter runs as a user of its own.
-        Some(path) => Ok(netops::file::replace(path, text.as_bytes(), 0o644)?),
+        Some(path) => netops::file::replace(path, text.as_bytes(), 0o644).map_err(|error| unwritable(path, error)),
         None => say(text.as_bytes()),
     }
+}
+
+/// The error of a file that could not be written, by the name that the caller knows.
+fn unwritable(path: &Path, error: OpError) -> anyhow::Error {
+    let cause = match error.cause {
+        Cause::Kernel { errno, .. } => anyhow::Error::from(std::io::Error::from(errno)),
+        other => anyhow::anyhow!("{other}"),
+    };
+    let failed = Err(cause).with_context(|| format!("cannot write metrics to {}", path.display()));
+    let folder = path.parent().unwrap_or(path).display().to_string();
+    let failed: anyhow::Result<()> = failed.if_absent(|| format!("Make folder {folder} first, or correct the path."));
+    failed.err().unwrap_or_else(|| anyhow::anyhow!("cannot write metrics"))
 }
 
 async fn page(settings: &Settings, words: &Metrics, log: &mut Log) -> anyhow::Result<String> {

@@ -1,5 +1,6 @@
 //! Output: results on stdout, everything else on stderr.
 
+use crate::causes::{with_remedy, without_numbers};
 use crate::progress;
 use anyhow::Context;
 use libcni::Error;
@@ -157,7 +158,7 @@ impl Output {
     /// one line: code, message and details apart.
     pub(crate) fn error(self, error: &anyhow::Error) {
         let object = to_cni_error(error);
-        let text = if self.is_json { one_line(&object) } else { for_people(&object) };
+        let text = if self.is_json { one_line(&object) } else { without_numbers(&for_people(&object)) };
         let text = if self.is_json { escaped(&text) } else { visible_lines(&text) };
         progress::clear();
         // If stderr is closed, the error cannot be reported.
@@ -165,13 +166,21 @@ impl Output {
     }
 }
 
-/// The error object of an error, with the context added to its message; 999 where no table has a code.
-fn to_cni_error(error: &anyhow::Error) -> CniError {
-    let object = error.downcast_ref::<Error>().map(Error::to_cni_error).or_else(|| error.downcast_ref().cloned());
-    let Some(inner) = object else { return CniError::new(Code::INTERNAL, format!("{error:#}")) };
+/// The error object of an error, with the context added to its message, and with what is to be done; 999 where no table has a code.
+pub(crate) fn to_cni_error(error: &anyhow::Error) -> CniError {
+    let object = error.downcast_ref::<Error>().map(of_runtime).or_else(|| error.downcast_ref().cloned());
+    let Some(inner) = object else {
+        return with_remedy(CniError::new(Code::INTERNAL, format!("{error:#}")), error);
+    };
     let is_inner = |cause: &(dyn std::error::Error + 'static)| cause.is::<Error>() || cause.is::<CniError>();
     let before = error.chain().take_while(|cause| !is_inner(*cause)).map(|cause| format!("{cause}: "));
-    CniError { msg: before.chain([inner.msg]).collect(), ..inner }
+    with_remedy(CniError { msg: before.chain([inner.msg]).collect(), ..inner }, error)
+}
+
+fn of_runtime(error: &Error) -> CniError {
+    let has_ignored = matches!(error, Error::NoNetwork { passed_over, .. } if !passed_over.is_empty());
+    let help = if has_ignored { "cnitool validate shows the place of each fault." } else { "" };
+    error.to_cni_error().detail(help)
 }
 
 /// As `validate` and `doctor` write theirs.

@@ -1,10 +1,11 @@
 //! Converts options and variables for `libcni`.
 
 use crate::args::{Common, Target};
+use crate::causes::{Remedy, refused};
 use crate::{gc, log};
 use anyhow::{Context, bail};
 use libcni::cni_spec::exec::GRACE;
-use libcni::cni_spec::{CniArgs, CniError, ContainerId, NetworkName, PluginPath, PluginType};
+use libcni::cni_spec::{CniArgs, CniError, Code, ContainerId, IfName, NetworkName, PluginPath, PluginType};
 use libcni::{Attachment, Cached, CallLog, Cancellation, CapabilityArgs, Error, NetworkConf, Runtime, conflist};
 use on_node::names::Names;
 use on_node::networks::{Known, Origin, conf_for_del, conf_of};
@@ -61,13 +62,22 @@ impl Settings {
     /// The network of this name in the folder, or of the file at this path: names have no `/`.
     pub(crate) fn network(&self, name: &str) -> anyhow::Result<NetworkConf> {
         if name.contains('/') {
-            return Ok(NetworkConf::read(Path::new(name))?);
+            if Path::new(name).is_dir() {
+                let help = "Name a file in it, or a network by its name.";
+                return Err(refused(Code::IO, format!("cannot read network config {name}: it is a folder"), help));
+            }
+            let read = NetworkConf::read(Path::new(name));
+            let dir = self.conf_dir.display();
+            let network = read.if_absent(|| {
+                format!("A word with a / is the path of a file; a network of {dir} is named without one.")
+            })?;
+            return with_usable_name(network);
         }
         let found = conflist::find(&self.conf_dir, name)?;
         for file in &found.passed_over {
             tracing::warn!("{file}");
         }
-        Ok(found.network)
+        with_usable_name(found.network)
     }
 
     /// As [`Settings::network`]; where the folder does not have the network, by the configuration of its last ADD in the
@@ -129,6 +139,8 @@ impl Settings {
     pub(crate) fn attachment(&self, target: &Target) -> anyhow::Result<Attachment> {
         let netns = self.namespace(&target.netns)?;
         let id = self.container_id.clone().unwrap_or_else(|| derived_id(&netns));
+        parse_id(&id)?;
+        parse_ifname(&self.ifname)?;
         let mut attachment = Attachment::new(&id, &self.ifname)?.netns(netns);
         attachment.args = parse_args(self.args.as_deref().unwrap_or_default())?;
         attachment.capability_args = parse_cap_args(self.cap_args.as_deref().unwrap_or_default())?;
@@ -176,7 +188,7 @@ impl Settings {
 
     /// The container, if one was given.
     pub(crate) fn container(&self) -> anyhow::Result<Option<ContainerId>> {
-        Ok(self.container_id.as_deref().map(ContainerId::parse).transpose()?)
+        Ok(self.container_id.as_deref().map(parse_id).transpose()?)
     }
 }
 
@@ -193,11 +205,37 @@ fn call_log_setting() -> CallLog {
     CallLog::from_variables(variable("CNI_LOG").as_deref(), variable("TRACEPARENT").as_deref())
 }
 
+/// The network, whose name becomes part of paths.
+fn with_usable_name(network: NetworkConf) -> anyhow::Result<NetworkConf> {
+    let Err(error) = network.network_name() else { return Ok(network) };
+    let file = network.path().map(|path| path.display().to_string()).unwrap_or_default();
+    let msg = format!("cannot use network config {file}: key name = {:?}: {}", network.name, error.msg);
+    Err(refused(error.code, msg, "A name begins with a letter or a digit, and has letters, digits, _ . and - only."))
+}
+
+fn parse_id(id: &str) -> Result<ContainerId, CniError> {
+    ContainerId::parse(id).map_err(|error| {
+        let msg = format!("cannot use --container-id {id}: {}", error.msg);
+        CniError::new(error.code, msg)
+            .detail("An ID begins with a letter or a digit, and has letters, digits, _ . and - only.")
+    })
+}
+
+fn parse_ifname(ifname: &str) -> Result<IfName, CniError> {
+    IfName::parse(ifname).map_err(|error| {
+        CniError::new(error.code, format!("cannot use --ifname {ifname}: {}", error.msg))
+            .detail("An interface's name has 1 to 15 bytes, and no / : or white space.")
+    })
+}
+
 /// `CNI_ARGS`, of which every pair needs a key and a value.
 fn parse_args(text: &str) -> anyhow::Result<CniArgs> {
-    let args = CniArgs::parse(text)?;
+    let args = CniArgs::parse(text).map_err(|error| CniError {
+        msg: error.msg.replacen("cannot parse CNI_ARGS", "cannot use CNI_ARGS (--args)", 1),
+        ..error
+    })?;
     match args.pairs().iter().find(|(key, value)| key.is_empty() || value.is_empty()) {
-        Some((key, value)) => bail!("cannot use CNI_ARGS: {key}={value} lacks a key or a value"),
+        Some((key, value)) => bail!("cannot use CNI_ARGS (--args): {key}={value} lacks a key or a value"),
         None => Ok(args),
     }
 }
@@ -214,7 +252,8 @@ fn parse_cap_args(text: &str) -> Result<CapabilityArgs, CniError> {
 /// to the reference's.
 fn absolute(path: &str) -> anyhow::Result<String> {
     if path.is_empty() {
-        bail!("the path of the network namespace is empty");
+        let help = "Name it by its path, such as /run/netns/web, or by its name of ip netns.";
+        return Err(refused(Code::INVALID_ENVIRONMENT, "the word for the network namespace is empty", help));
     }
     let whole = std::path::absolute(path).with_context(|| format!("cannot use {path}"))?;
     let mut clean = PathBuf::from("/");

@@ -1,6 +1,7 @@
 //! `cnitool show`: the node's networks as a tree or a picture. `cnitool explain`: what becomes of packets.
 
 use crate::args::{Format, Show, State};
+use crate::causes::{is_told_to_be_root, refused};
 use crate::gc;
 use crate::output::{Output, say};
 use crate::settings::Settings;
@@ -8,9 +9,10 @@ use crate::view::drawing::plan::plan;
 use crate::view::drawing::{dot, html, svg};
 use crate::view::explain::Answer;
 use crate::view::{Attachment, Node, View, json, look, tree};
-use anyhow::bail;
 use libcni::cni_spec::json::resembling;
+use libcni::cni_spec::{CniError, Code};
 use libcni::inventory::Life;
+use on_node::names::Pod;
 use std::io;
 
 pub(crate) mod watch;
@@ -44,10 +46,10 @@ fn seen(settings: &Settings, words: &Show) -> anyhow::Result<View> {
         let others = look(Node { runtime, conf_dir, inventory: &gc::node() }, None).networks;
         let others: Vec<&str> = others.iter().map(|network| network.name.as_str()).collect();
         let meant = resembling(name, others.iter().copied());
-        let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-        let there = if others.is_empty() { String::new() } else { format!("; the node has {}", others.join(", ")) };
-        let dir = conf_dir.display();
-        bail!("no network {name}: neither a file in {dir}, nor the cache or the node knows it{meant}{there}");
+        let meant = meant.map(|meant| format!("Did you mean {meant}?")).unwrap_or_default();
+        let there = if others.is_empty() { String::new() } else { format!("The node has {}.", others.join(", ")) };
+        let msg = format!("no network {name}: no file in {} has it, nor the cache, nor the node", conf_dir.display());
+        return Err(CniError::new(Code::INVALID_CONFIG, msg).detail(meant).detail(there).into());
     }
     if !words.state.is_empty() {
         for network in &mut view.networks {
@@ -70,16 +72,34 @@ fn is_in(attachment: &Attachment, state: State) -> bool {
 pub(crate) fn explain(settings: &Settings, name: &str, output: Output) -> anyhow::Result<()> {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     let (answers, view) = crate::view::explain::explain(Node { runtime, conf_dir, inventory: &gc::node() }, name);
-    for what in &view.unseen {
+    for what in view.unseen.iter().filter(|_| !is_told_to_be_root()) {
         tracing::warn!("could not be looked at: {what}");
     }
     if answers.is_empty() {
-        bail!("nothing on this node is called {name}: no address, container, link or forwarded port");
+        let msg = format!("nothing on this node is called {name}: no address, pod, container, link or forwarded port");
+        let help = format!("{}cnitool show lists what there is.", similar(settings, name));
+        return Err(refused(Code::INVALID_ENVIRONMENT, msg, help));
     }
     if output.is_json {
         return output.json(&answers.iter().map(Answer::json).collect());
     }
     print(&answers.iter().map(Answer::tree).collect::<Vec<_>>())
+}
+
+/// A question about the pod or container that was most likely meant.
+pub(crate) fn similar(settings: &Settings, word: &str) -> String {
+    let listing = settings.runtime.cache().list(None).unwrap_or_default();
+    let names: Vec<String> = listing
+        .cached
+        .iter()
+        .flat_map(|cached| {
+            let pod = Pod::find(&cached.attachment.args);
+            let of_pod = pod.into_iter().flat_map(|pod| [pod.full_name(), pod.name.to_string()]);
+            of_pod.chain([cached.attachment.id.container_id.to_string()]).collect::<Vec<_>>()
+        })
+        .collect();
+    let meant = resembling(word, names.iter().map(String::as_str));
+    meant.map(|meant| format!("Did you mean {meant}? ")).unwrap_or_default()
 }
 
 pub(crate) fn print(trees: &[tree::Branch]) -> anyhow::Result<()> {

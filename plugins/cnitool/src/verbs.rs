@@ -3,6 +3,7 @@
 use crate::about;
 use crate::args::Target;
 use crate::attachments;
+use crate::causes::refused;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use crate::validate::Role;
@@ -25,7 +26,8 @@ pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<
     }
     refuse_missing(settings, &network)?;
     warn_of_unused(&network, &attachment);
-    let result = settings.runtime.add(&network, &attachment).await?;
+    let added = settings.runtime.add(&network, &attachment).await;
+    let result = added.map_err(|error| with_place(&network, error))?;
     let text = result.to_json(network.version()?)?;
     let Err(error) = say(format!("{text}\n").as_bytes()) else { return Ok(()) };
     // For the caller ADD has failed.
@@ -48,6 +50,14 @@ pub(crate) fn warn_of_unused(network: &NetworkConf, attachment: &Attachment) {
             network.name
         );
     }
+}
+
+/// A plugin's error about a key, with the file that has the key.
+fn with_place(network: &NetworkConf, error: Error) -> anyhow::Error {
+    let is_about_a_key = error.to_cni_error().msg.contains("cannot use network config: key ");
+    let Some(path) = network.path().filter(|_| is_about_a_key) else { return error.into() };
+    let place = format!("cnitool validate shows the place in {}.", path.display());
+    error.to_cni_error().detail(place).into()
 }
 
 /// Refuses an ADD whose interface is there already, and not by an earlier ADD of the same. The plugin would refuse it as well, but then the DEL of the rollback would
@@ -94,9 +104,9 @@ pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Resul
         let (id, name) = (&attachment.id, &network.name);
         let target = format!("{}/{} in network {name}", id.container_id, id.ifname);
         let msg = format!("cannot check {target}: it was not added, or was deleted");
-        return Err(CniError::new(Code::CHECK_FAILED, msg).into());
+        return Err(refused(Code::CHECK_FAILED, msg, "cnitool attachments shows what the cache has."));
     }
-    Ok(settings.runtime.check(&network, &attachment).await?)
+    settings.runtime.check(&network, &attachment).await.map_err(|error| with_place(&network, error))
 }
 
 /// DEL with the file's configuration, or, if that is gone, with the one that ADD left in the cache; of a network that has only
@@ -127,7 +137,8 @@ pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<
             warn_of_other_namespace(cached, &attachment);
         }
         None if !Path::new(&attachment.netns).exists() => tracing::warn!(
-            "neither the cache knows {}/{} in network {}, nor is there a namespace {}: DEL removes what the node has by these names",
+            "the cache has no attachment {}/{} in network {}, and there is no namespace {}: DEL only removes what the node has by \
+             these names",
             attachment.id.container_id,
             attachment.id.ifname,
             network.name,
@@ -158,7 +169,7 @@ fn warn_of_other_namespace(cached: &Cached, attachment: &Attachment) {
 pub(crate) async fn status(settings: &Settings, network: &str, output: Output) -> anyhow::Result<()> {
     let network = settings.network(network)?;
     let version = network.version()?;
-    settings.runtime.status(&network).await?;
+    settings.runtime.status(&network).await.map_err(|error| with_place(&network, error))?;
     if !version.has_gc() {
         let name = &network.name;
         tracing::warn!("network {name} is of version {version}, which has no STATUS: no plugin was asked");
@@ -173,10 +184,17 @@ pub(crate) async fn status(settings: &Settings, network: &str, output: Output) -
 /// Asks plugins for their versions. A failure is reported in the plugin's line, and at the end.
 pub(crate) async fn version(settings: &Settings, plugins: &[String], output: Output) -> anyhow::Result<()> {
     let names = if plugins.is_empty() { executables(settings)? } else { plugins.iter().cloned().collect() };
+    if names.is_empty() {
+        let folders = settings.runtime.plugin_path();
+        output.note(&format!("no executable is in {folders}: cnitool install puts the plugins there"));
+    }
     let mut table = Table::new(&["plugin", "path", "release", "versions"]);
     let mut errors = Vec::new();
     for name in names {
-        let plugin = PluginType::parse(&name)?;
+        let plugin = PluginType::parse(&name).map_err(|error| {
+            let msg = format!("cannot ask {name} for its version: {}", error.msg);
+            CniError::new(error.code, msg).detail("Name its folder by --cni-path, and the plugin by its file's name.")
+        })?;
         let path = settings.runtime.plugin_path().find_executable(&plugin);
         match settings.runtime.version(&plugin).await {
             Ok(info) => {
@@ -212,7 +230,8 @@ fn executables(settings: &Settings) -> anyhow::Result<BTreeSet<String>> {
         }
     }
     if failed.len() == dirs.len() {
-        return Err(CniError::new(Code::INVALID_ENVIRONMENT, failed.join("; ")).into());
+        let help = "Name the folder of the plugins by --cni-path (CNI_PATH).";
+        return Err(refused(Code::INVALID_ENVIRONMENT, failed.join("; "), help));
     }
     failed.iter().for_each(|reason| tracing::warn!("{reason}"));
     let names = paths

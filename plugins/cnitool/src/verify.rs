@@ -2,9 +2,11 @@
 
 use crate::args::Verify;
 use crate::attachments::OWN_NAME;
+use crate::causes::{Remedy, refused};
 use crate::output::{Output, Table};
 use crate::validate::executables::is_of_this_suite;
-use anyhow::{Context, bail};
+use anyhow::Context;
+use libcni::cni_spec::Code;
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -16,6 +18,8 @@ use std::path::{Path, PathBuf};
 /// Where packages of this suite have the manifest of their files.
 const INSTALLED: [&str; 2] =
     ["/usr/share/kubernetes-cni-rust/manifest.json", "/usr/share/cni-plugins-rust/manifest.json"];
+
+const NAMED: &str = "Each release has one: manifest-linux-ARCH-vVERSION.json.";
 
 /// A manifest's file, as `plugins/packages/manifest` writes it.
 #[derive(Debug, Deserialize)]
@@ -31,11 +35,12 @@ struct Manifest {
 impl Manifest {
     fn read(path: &Path) -> anyhow::Result<Self> {
         let failed = || format!("cannot read manifest {}", path.display());
-        let manifest: Self = serde_json::from_slice(&fs::read(path).with_context(failed)?).with_context(failed)?;
-        if manifest.files.is_empty() {
-            bail!("{}: it names no file", failed());
+        let bytes = fs::read(path).with_context(failed).if_absent(|| NAMED.to_owned())?;
+        let manifest: Self = serde_json::from_slice(&bytes).with_context(failed).remedy(|| NAMED.to_owned())?;
+        match manifest.files.is_empty() {
+            true => Err(refused(Code::INVALID_ENVIRONMENT, format!("{}: it names no file", failed()), NAMED)),
+            false => Ok(manifest),
         }
-        Ok(manifest)
     }
 
     fn digest(&self, name: &str) -> Option<&String> {
@@ -59,9 +64,9 @@ enum Finding<'a> {
 pub(crate) fn run(words: &Verify, output: Output) -> anyhow::Result<()> {
     let manifests = manifests(&words.manifests)?;
     let newest = manifests.first().context("no manifest")?;
-    let failed = || format!("cannot read {}", words.dir.display());
-    let entries =
-        fs::read_dir(&words.dir).with_context(failed)?.collect::<io::Result<Vec<_>>>().with_context(failed)?;
+    let failed = || format!("cannot list {}", words.dir.display());
+    let entries = fs::read_dir(&words.dir).with_context(failed).if_absent(|| "Name the plugins' folder.".to_owned())?;
+    let entries = entries.collect::<io::Result<Vec<_>>>().with_context(failed)?;
     // What begins with a dot is an installation's, and no runtime calls it.
     let is_called = |name: &String| !name.starts_with('.');
     let names: BTreeSet<String> =
@@ -87,13 +92,13 @@ pub(crate) fn run(words: &Verify, output: Output) -> anyhow::Result<()> {
     if faults == 0 {
         return Ok(());
     }
-    bail!(
-        "{faults} files in {} are not as release {} has them. Its package puts them back, or `{OWN_NAME} install --bin-dir {}`, \
-         with --replace-foreign also over foreign files",
-        words.dir.display(),
-        newest.release,
-        words.dir.display(),
-    )
+    let (dir, release) = (words.dir.display(), &newest.release);
+    let (files, are) = if faults == 1 { ("file", "is") } else { ("files", "are") };
+    let msg = format!("{dir} is not as release {release} has it: {faults} {files} {are} missing, changed or foreign");
+    let help = format!(
+        "Its package puts them back, or `{OWN_NAME} install --bin-dir {dir}`, with --replace-foreign also over foreign files."
+    );
+    Err(refused(Code::STATE, msg, help))
 }
 
 /// The requested manifests, or those of the packages on this node.
@@ -101,18 +106,16 @@ fn manifests(named: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
     let installed = INSTALLED.iter().map(PathBuf::from).filter(|path| path.exists());
     let paths: Vec<PathBuf> = if named.is_empty() { installed.collect() } else { named.to_vec() };
     if paths.is_empty() {
-        bail!(
-            "no package of this suite has left a manifest in {}. Name that of a release with --manifest: each release has a file \
-             manifest-linux-ARCH-vVERSION.json",
-            INSTALLED.join(" or "),
-        );
+        let msg = format!("no package of this suite is on this node: there is no {}", INSTALLED.join(", nor "));
+        return Err(refused(Code::INVALID_ENVIRONMENT, msg, format!("Name a manifest by --manifest. {NAMED}")));
     }
     paths.iter().map(|path| Manifest::read(path)).collect()
 }
 
 fn examine<'a>(path: &Path, name: &str, manifests: &'a [Manifest]) -> anyhow::Result<Finding<'a>> {
     let failed = || format!("cannot read {}", path.display());
-    if path.is_dir() {
+    // Also of a link that leads nowhere.
+    if !path.is_file() {
         return Ok(Finding::Foreign);
     }
     let digest = Sha256::digest(fs::read(path).with_context(failed)?);

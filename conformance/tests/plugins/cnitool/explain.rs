@@ -80,7 +80,7 @@ fn every_name_of_an_attachment_explains_it() {
     }
     tour.cnitool(&["ipam", "reserve", "office", &tour.address(9)]);
     for (name, what) in [
-        (tour.address(9), "is held by hand in network office"),
+        (tour.address(9), "is reserved by hand in network office"),
         (tour.address(5), "of network office, and nothing holds it"),
         (tour.address(1), "is an address of the node, on link cni0"),
         ("192.0.2.77".to_owned(), "belongs to no network of this node"),

@@ -172,7 +172,7 @@ fn a_marked_link_in_a_pod_keeps_its_address_wherever_that_is() {
     assert!(dry.contains("would be kept"), "{dry}");
     tour.gc(&[]);
     let release = tour.run(&tour.bin_dir.join("cnitool"), &["ipam", "release", "office", &tour.address(11)]);
-    assert!(stderr(&release).contains("holds it (lives)"), "{release:?}");
+    assert!(stderr(&release).contains("whose state is: lives"), "{release:?}");
     // By the plugin's own look.
     let forced = tour.gc(&["--force"]);
     assert!(reservations().len() == 1 && stderr(&forced).contains("the plugins have kept"), "{forced:?}");
@@ -198,7 +198,7 @@ fn without_the_right_to_enter_namespaces_no_address_counts_as_free() {
         "{done:?}"
     );
     let release = without(&["ipam", "release", "office", &tour.address(11)]);
-    assert!(reservations().len() == 1 && stderr(&release).contains("holds it (unknown)"), "{release:?}");
+    assert!(reservations().len() == 1 && stderr(&release).contains("whose state is: unknown"), "{release:?}");
     tour.unlink(&pod);
     tour.gc(&[]);
     assert_eq!(reservations().len(), 0);

@@ -85,7 +85,7 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
         network: first by name)
         ├─ bridge cni0  up  10.7.0.1/28, mtu 1500, 2 ports
         ├─ 10.7.0.1 - 10.7.0.14  ██████░░░░░░░░░░░░░░  4 used, 9 free
-        ├─ 10.7.0.9 held by hand
+        ├─ 10.7.0.9 reserved by hand
         ├─ gone  eth0  10.7.0.4  gone  2h
         │  ├─ namespace GONE
         │  ├─ iptables masquerade of 10.7.0.4
@@ -109,7 +109,7 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
         network: first by name)
         ├─ bridge cni0  up  10.7.0.1/28, mtu 1500, 2 ports
         ├─ 10.7.0.1 - 10.7.0.14  ██████░░░░░░░░░░░░░░  4 used, 9 free
-        ├─ 10.7.0.9 held by hand
+        ├─ 10.7.0.9 reserved by hand
         ├─ gone  eth0  10.7.0.4  gone  2h
         │  ├─ namespace /run/netns/pod3
         │  ├─ iptables masquerade of 10.7.0.4
@@ -128,7 +128,7 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
         network: first by name)
         ├─ bridge cni0  up  10.7.0.1/28, mtu 1500, 2 ports
         ├─ 10.7.0.1 - 10.7.0.14  ██████░░░░░░░░░░░░░░  4 used, 9 free
-        ├─ 10.7.0.9 held by hand
+        ├─ 10.7.0.9 reserved by hand
         └─ gone  eth0  10.7.0.4  gone  2h
            ├─ namespace GONE
            ├─ iptables masquerade of 10.7.0.4
@@ -216,7 +216,7 @@ fn a_watched_node_is_shown_again_after_each_change() {
     until(&mut lines, "0 used");
     // No link changes: only a file of the store.
     tour.cnitool(&["ipam", "reserve", "office", &format!("{}.9", tour.subnet)]);
-    until(&mut lines, "held by hand");
+    until(&mut lines, "reserved by hand");
     tour.add("web", &web, &[]);
     until(&mut lines, &format!("web  eth0  {address}  lives"));
     tour.cnitool(&["del", "office", &netns(&web), "--container-id", "web"]);

@@ -134,12 +134,12 @@ fn an_address_of_a_called_plugin_is_released_by_hand() {
     let tour = Tour::of_caller();
     let pod = tour.pod_on("cbr0", "one");
     let release = ["ipam", "release", "cbr0", &tour.address(2)];
-    assert!(tour.said(&release).contains("container one holds it (lives)"));
+    assert!(tour.said(&release).contains("it is reserved for container one, whose state is: lives"));
     tour.lose(&pod);
     forget_all();
     tour.cnitool(&release);
     assert_eq!(held("cbr0"), [""; 0]);
-    assert!(tour.said(&["ipam", "list", "cbr0"]).contains("no address is held in /var/lib/cni/networks/cbr0"));
+    assert!(tour.said(&["ipam", "list", "cbr0"]).contains("no address is reserved in /var/lib/cni/networks/cbr0"));
 }
 
 /// The file of the network was removed, and the cache with it: another CNI came in its place.
@@ -210,7 +210,7 @@ fn a_verb_that_did_nothing_says_why() {
         );
     }
     let said = tour.said(&["--json", "ipam", "list", "office"]);
-    assert!(said.contains(r#"{"level":"info","msg":"network office: no address is held in "#), "{said}");
+    assert!(said.contains(r#"{"level":"info","msg":"network office: no address is reserved in "#), "{said}");
     let lo = json!({"cniVersion": "1.1.0", "name": "lo", "plugins": [{"type": "loopback"}]});
     fs::write("/etc/cni/net.d/20-lo.conflist", lo.to_string()).unwrap();
     assert_eq!(tour.said(&["ipam", "list", "lo"]), "note: network lo has no addresses of host-local\n");
@@ -244,7 +244,10 @@ fn what_a_namespace_mounted_elsewhere_has_is_kept() {
     let gc = away("gc alone");
     assert!(String::from_utf8_lossy(&gc.stderr).contains("kept m/eth0 in network alone"), "{gc:?}");
     let release = away(&format!("ipam release alone {}", tour.address(2)));
-    assert!(String::from_utf8_lossy(&release.stderr).contains("container m holds it (unknown)"), "{release:?}");
+    assert!(
+        String::from_utf8_lossy(&release.stderr).contains("it is reserved for container m, whose state is: unknown"),
+        "{release:?}"
+    );
     assert_eq!(held("alone"), [tour.address(2)]);
     tour.cnitool(&["check", "alone", &netns, "--container-id", "m"]);
 

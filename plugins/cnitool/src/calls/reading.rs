@@ -3,8 +3,9 @@
 //! A log may have gigabytes, so each way yields now and then: a signal, or another client of `metrics --listen`, does not
 //! wait for the end of the file.
 
+use crate::causes::Remedy;
 use anyhow::{Context, bail};
-use call_log::{DEFAULT_FILE, Record, Sink};
+use call_log::{DEFAULT_FILE, NODE_FILE, Record, Sink};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
@@ -157,7 +158,10 @@ pub(crate) async fn read_back(
             journal.end().await
         }
         Sink::File(path) => {
-            file_back(path, filter, each).await.with_context(|| format!("cannot read log {}", path.display()))
+            let read = file_back(path, filter, each).await;
+            read.with_context(|| format!("cannot read log {}", path.display())).if_absent(|| {
+                format!("The first call that is logged makes it. {NODE_FILE} names the log of this node.")
+            })
         }
         Sink::Off | Sink::Stderr => Err(unreadable()),
     }

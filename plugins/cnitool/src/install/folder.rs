@@ -2,8 +2,11 @@
 
 use super::source::FOR_TESTS;
 use super::{Action, Item};
+use crate::causes::refused;
 use crate::validate::executables::is_of_this_suite;
 use anyhow::{Context, bail};
+use libcni::cni_spec::Code;
+use netops::error::Cause;
 use netops::lock::{Lock, find_holder};
 use std::fs::{File, Metadata};
 use std::io;
@@ -39,17 +42,38 @@ const LOCK_TRIES: usize = 10;
 pub(super) struct Folder {
     dir: PathBuf,
     lock: Lock,
+    /// The folders that were made, the deepest first.
+    made: Made,
+}
+
+/// Folders that were made: without an installation they go again.
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Makes the folder and those above it that do not exist.
+    fn make(dir: &Path) -> io::Result<Self> {
+        let absent = dir.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists());
+        let made = Self(absent.map(Path::to_owned).collect());
+        std::fs::create_dir_all(dir)?;
+        Ok(made)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // A folder with an installation in it stays.
+        self.0.iter().take_while(|dir| std::fs::remove_dir(dir).is_ok()).for_each(drop);
+    }
 }
 
 impl Folder {
     /// Makes the folder if it does not exist, locks it, and removes what an interrupted `install` left.
     pub(super) fn lock(dir: &Path) -> anyhow::Result<Self> {
         let failed = |verb| format!("cannot {verb} {}", dir.display());
-        if !dir.exists() {
-            std::fs::create_dir_all(dir).with_context(|| failed("make"))?;
-            tracing::warn!("{} did not exist and was made", dir.display());
-        }
-        let folder = Self { lock: lock(&dir.join(LOCK)).with_context(|| failed("lock"))?, dir: dir.to_owned() };
+        refuse_other(dir)?;
+        let made = Made::make(dir).with_context(|| failed("make folder"))?;
+        let lock = lock(&dir.join(LOCK)).with_context(|| failed("install into"))?;
+        let folder = Self { lock, dir: dir.to_owned(), made };
         for entry in std::fs::read_dir(dir).with_context(|| failed("list"))? {
             let entry = entry.with_context(|| failed("list"))?;
             if entry.file_name().to_string_lossy().starts_with(STAGE) {
@@ -58,6 +82,11 @@ impl Folder {
             }
         }
         Ok(folder)
+    }
+
+    /// Whether it was made.
+    pub(super) fn is_new(&self) -> bool {
+        !self.made.0.is_empty()
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -118,10 +147,25 @@ impl Drop for Folder {
     }
 }
 
+/// Refuses what is there and is no folder.
+fn refuse_other(dir: &Path) -> anyhow::Result<()> {
+    let what = match dir.read_link() {
+        Ok(target) if !dir.exists() => format!("it is a link to {}, which does not exist", target.display()),
+        _ if dir.exists() && !dir.is_dir() => "it is no folder".to_owned(),
+        _ => return Ok(()),
+    };
+    let msg = format!("cannot install into {}: {what}", dir.display());
+    Err(refused(Code::EXISTS, msg, "Name a folder by --bin-dir; one that does not exist is made."))
+}
+
 /// Locks a file that the install before may be removing: the lock counts if the file still has its name.
 fn lock(path: &Path) -> anyhow::Result<Lock> {
     for _ in 0..LOCK_TRIES {
-        let Some(lock) = Lock::try_take(path, 0o600)? else {
+        let taken = Lock::try_take(path, 0o600).map_err(|error| match error.cause {
+            Cause::Kernel { errno, .. } => anyhow::Error::from(io::Error::from(errno)),
+            _ => error.into(),
+        });
+        let Some(lock) = taken? else {
             let holder = find_holder(path).map_or(String::new(), |holder| format!(": {holder}"));
             bail!("another install is under way{holder}");
         };

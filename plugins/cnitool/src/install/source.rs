@@ -1,8 +1,10 @@
 //! The source of the executables.
 
+use crate::causes::refused;
 use crate::validate::executables::is_of_this_suite;
 use anyhow::{Context, bail};
-use libcni::cni_spec::PluginType;
+use libcni::cni_spec::json::resembling;
+use libcni::cni_spec::{Code, PluginType};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -60,7 +62,14 @@ impl Source {
     /// The requested plugins; by default all except those for tests.
     pub(super) fn choose(&self, wanted: &[String]) -> anyhow::Result<Vec<String>> {
         if let Some(absent) = wanted.iter().find(|name| !self.names.contains(name)) {
-            bail!("cannot install plugin {absent}: {} contains {}", self.plugins.display(), self.names.join(", "));
+            let msg = format!("cannot install plugin {absent}: {} does not contain it", self.plugins.display());
+            let meant = resembling(absent, self.names.iter().map(String::as_str));
+            let meant = meant.map(|meant| format!("Did you mean {meant}? ")).unwrap_or_default();
+            return Err(refused(
+                Code::INVALID_ENVIRONMENT,
+                msg,
+                format!("{meant}It contains {}.", self.names.join(", ")),
+            ));
         }
         let is_wanted = |name: &&String| match wanted.is_empty() {
             true => !FOR_TESTS.contains(&name.as_str()),
@@ -87,11 +96,15 @@ fn beside(cnitool: &Path) -> PathBuf {
 fn check_ours(file: &Path) -> anyhow::Result<()> {
     match is_of_this_suite(file) {
         Ok(true) => Ok(()),
-        Ok(false) => bail!("cannot install {}: it is no executable of this suite", file.display()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-            "cannot install: {} not found. Build it with `cargo build --release -p cni-plugins`, or name it with --from",
-            file.display()
-        ),
+        Ok(false) => {
+            let msg = format!("cannot install from {}: it is no executable of this suite", file.display());
+            Err(refused(Code::INVALID_ENVIRONMENT, msg, "Name the executable cni-plugins of a release by --from."))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let msg = format!("cannot install from {}: it does not exist", file.display());
+            let help = "Name the executable cni-plugins by --from. cargo build --release -p cni-plugins makes it.";
+            Err(refused(Code::INVALID_ENVIRONMENT, msg, help))
+        }
         Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
     }
 }

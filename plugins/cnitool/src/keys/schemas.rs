@@ -115,7 +115,7 @@ fn plugin(plugin: &Known) -> Value {
     let mut properties = own["properties"].take().as_object().cloned().unwrap_or_default();
     // Of every plugin (`NetConf`), whether its own keys name it or not.
     let ipam = properties.entry("ipam").or_insert_with(|| json!({"type": ["object", "null"]}));
-    let ipam_type = json!({"type": ["string", "null"]});
+    let ipam_type = json!({"description": "The address plugin.", "type": ["string", "null"]});
     merge(&mut ipam["properties"], json!({"type": ipam_type}));
     let required: Vec<&str> = ["ipam", "master", "vrfname"].into_iter().filter(|key| asker.requires(key)).collect();
     for key in &required {
@@ -176,7 +176,7 @@ fn any_plugin() -> Value {
                 "not": {"enum": [".", ".."]},
                 "anyOf": [{"enum": others}, {}],
             },
-            "name": {"type": ["string", "null"]},
+            "name": {"description": "The network's name, in a file of one plugin.", "type": ["string", "null"]},
             "log": log("Where the plugin records its calls, if neither environment nor node decide."),
             "capabilities": {
                 "description": "What the runtime adds to runtimeConfig, such as \"portMappings\": true.",

@@ -83,7 +83,7 @@ impl Path<'_> {
         for network in &self.view.networks {
             let of = format!("network {}", network.name);
             if network.by_hand.contains(&address) {
-                answers.push(Answer::only(format!("{address} is held by hand in {of}: no container gets it")));
+                answers.push(Answer::only(format!("{address} is reserved by hand in {of}: no container gets it")));
             }
             if network.unreadable.contains(&address) {
                 answers.push(Answer::only(format!("{address} is reserved in {of}, and its owner is unknown")));

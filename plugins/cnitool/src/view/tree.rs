@@ -179,7 +179,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub(crate) fn of(network: &Network, at: SystemTime) -> Self {
-        let by_hand = network.by_hand.iter().map(|address| Branch::plain(format!("{address}  held by hand")));
+        let by_hand = network.by_hand.iter().map(|address| Branch::plain(format!("{address}  reserved by hand")));
         let unreadable = |address| Branch::plain(format!("{address}  reserved")).and(Tone::Warning, "owner unknown");
         let unreadable = network.unreadable.iter().map(unreadable);
         let unnamed = |object| Branch::new(Tone::Warning, "unnamed").and(Tone::Plain, object);

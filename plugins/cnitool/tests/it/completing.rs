@@ -1,7 +1,9 @@
 //! Completion, as bash asks for it; man pages.
 
+use crate::monitoring::run;
 use crate::tool::{NETNS, Tool};
-use std::path::Path;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 
 /// Sources the script, and completes the last word.
 const COMPLETE: &str = r#"
@@ -55,22 +57,85 @@ fn containers_and_attachments_are_completed() {
 #[test]
 fn each_verb_has_a_man_page_with_its_options_and_examples() {
     let tool = Tool::new();
-    let dir = tool.path("man1");
+    let dir = tool.path("man");
     let write = || tool.run(&["man", dir.to_str().unwrap()]);
     assert_eq!(write().code, 1, "there is no such folder");
     assert!(!dir.exists());
-    std::fs::create_dir(&dir).unwrap();
     let elsewhere = tool.write("elsewhere", "another's");
-    std::os::unix::fs::symlink(&elsewhere, dir.join("cnitool.1")).unwrap();
+    std::fs::create_dir_all(dir.join("man1")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, dir.join("man1/cnitool.1")).unwrap();
     write().ok();
     assert_eq!(tool.read("elsewhere"), "another's");
     for (page, words) in [("cnitool", ["doctor", "cnitool add pods"]), ("cnitool-gc", ["keep", "cnitool gc pods"])] {
-        let text = tool.read(&format!("man1/{page}.1"));
+        let text = tool.read(&format!("man/man1/{page}.1"));
         for section in ["EXAMPLES", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES"] {
             assert_eq!(text.matches(&format!(".SH {section}\n")).count(), 1, "{section}: {text}");
         }
         assert!(text.contains(".SH OPTIONS") && words.iter().all(|word| text.contains(word)), "{text}");
     }
-    let pages = tool.files("man1");
+    let pages = tool.files("man/man1");
     assert!(pages.contains(&"cnitool-ipam-list.1".to_owned()) && !pages.contains(&"cnitool-mark.1".to_owned()));
+}
+
+/// The keys of a schema, as its page names them.
+fn keys(before: &str, schema: &Value) -> Vec<String> {
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    let key = |(name, property): (&String, &Value)| {
+        let (mut below, mut path) = (property, format!("{before}{name}"));
+        let own = path.clone();
+        while below["items"].is_object() {
+            below = &below["items"];
+            path += "[]";
+        }
+        [vec![own], keys(&format!("{path}."), below)].concat()
+    };
+    properties.flat_map(key).collect()
+}
+
+#[test]
+fn each_plugin_and_the_files_of_networks_have_a_man_page_with_each_key() {
+    let tool = Tool::new();
+    let dir = tool.path("man");
+    std::fs::create_dir(&dir).unwrap();
+    tool.run(&["man", dir.to_str().unwrap()]).ok();
+    let pages = cnitool::keys::ALL.iter().map(|plugin| (format!("man8/cni-{}.8", plugin.name), plugin.name));
+    for (page, schema) in pages.chain([("man5/cni-conflist.5".to_owned(), "conflist")]) {
+        let text = tool.read(&format!("man/{page}"));
+        let schema: Value = serde_json::from_str(&tool.run(&["schema", schema]).ok()).unwrap();
+        for key in keys("", &schema) {
+            assert!(text.contains(&format!("\\fB{}\\fR", key.replace('-', "\\-"))), "{page}: {key}: {text}");
+        }
+        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXAMPLES", "\"SEE ALSO\""] {
+            assert_eq!(text.matches(&format!(".SH {section}\n")).count(), 1, "{page}: {section}");
+        }
+        let example = text.split_once(".SH EXAMPLES\n").unwrap().1.split_once(".RS 2\n").unwrap().1;
+        let example = example.split_once("\n.RE\n").unwrap().0.replace("\\-", "-");
+        serde_json::from_str::<Value>(&example).unwrap_or_else(|error| panic!("{page}: {error}: {example}"));
+        for left in ["`", "](", "**"] {
+            assert!(!text.contains(left), "{page} has Markdown: {left}");
+        }
+    }
+}
+
+/// Every page, by the programs that people read it with.
+#[test]
+fn the_readers_of_man_pages_have_no_complaint() {
+    let tool = Tool::new();
+    let dir = tool.path("man");
+    std::fs::create_dir(&dir).unwrap();
+    tool.run(&["man", dir.to_str().unwrap()]).ok();
+    for section in ["man1", "man5", "man8"] {
+        let pages: Vec<_> =
+            tool.files(&format!("man/{section}")).iter().map(|page| dir.join(section).join(page)).collect();
+        assert!(!pages.is_empty(), "{section}");
+        let words = |options: &[&str]| options.iter().map(PathBuf::from).chain(pages.clone()).collect::<Vec<_>>();
+        let run = |program, options: &[&str]| {
+            let words = words(options);
+            run(program, &words.iter().map(PathBuf::as_path).collect::<Vec<_>>())
+        };
+        if let Some(said) = run("groff", &["-k", "-man", "-Tutf8", "-ww", "-z"]) {
+            assert_eq!(said, "", "{section}");
+        }
+        run("mandoc", &["-T", "lint", "-W", "error"]);
+    }
 }

@@ -174,7 +174,8 @@ fn foreign_files_are_replaced_only_on_request() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot install into $DIR/target: bridge, host-local there are not ours; nothing was changed. Choose others with --plugin, or have them replaced with --replace-foreign, which keeps them in $DIR/target/.replaced
+        stderr: error: cannot install into $DIR/target: files that are not of this suite are in the way: bridge, host-local
+          Nothing was changed. --plugin chooses others; --replace-foreign replaces them and keeps them in $DIR/target/.replaced.
     "#]].assert_eq(&install(&tool, &[]).shown());
     assert_eq!((tool.files("target").len(), tool.read("target/bridge").as_str()), (2, "theirs"));
     expect![[r#"
@@ -203,7 +204,8 @@ fn some_plugins_leave_the_others_alone() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot install plugin vlan: $DIR/from/cni-plugins contains bridge, host-local, noop
+        stderr: error: cannot install plugin vlan: $DIR/from/cni-plugins does not contain it
+          It contains bridge, host-local, noop.
     "#]]
     .assert_eq(&install(&tool, &["--plugin", "vlan"]).shown());
 }
@@ -232,15 +234,18 @@ fn what_is_no_executable_of_ours_is_not_installed() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot install $DIR/from/cni-plugins: it is no executable of this suite
+        stderr: error: cannot install from $DIR/from/cni-plugins: it is no executable of this suite
+          Name the executable cni-plugins of a release by --from.
     "#]]
     .assert_eq(&install(&tool, &[]).shown());
     std::fs::remove_file(tool.path("from/cni-plugins")).unwrap();
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot install: $DIR/from/cni-plugins not found. Build it with `cargo build --release -p cni-plugins`, or name it with --from
-    "#]].assert_eq(&install(&tool, &[]).shown());
+        stderr: error: cannot install from $DIR/from/cni-plugins: it does not exist
+          Name the executable cni-plugins by --from. cargo build --release -p cni-plugins makes it.
+    "#]]
+    .assert_eq(&install(&tool, &[]).shown());
     assert!(!tool.path("target").exists());
 }
 
@@ -267,7 +272,7 @@ fn only_one_install_at_a_time() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot lock $DIR/target: another install is under way: process PID (it)
+        stderr: error: cannot install into $DIR/target: another install is under way: process PID (it)
     "#]]
     .assert_eq(&without_pid(&install(&tool, &[]).shown()));
     // A killed install leaves the lock file, unlocked.

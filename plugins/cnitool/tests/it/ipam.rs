@@ -105,10 +105,10 @@ fn a_reserved_address_is_held_until_it_is_released() {
     let tool = tool();
     for (words, shown) in [
         (&["ipam", "reserve", "pods", "10.1.0.5"][..], "0"),
-        (&["ipam", "reserve", "pods", "10.1.0.5"], "cannot reserve 10.1.0.5 in network pods: 10.1.0.5 is held already"),
+        (&["ipam", "reserve", "pods", "10.1.0.5"], "cannot reserve 10.1.0.5 in network pods: it is reserved already"),
         (
             &["ipam", "reserve", "pods", "10.9.0.5"],
-            "cannot reserve 10.9.0.5 in network pods: 10.9.0.5 is in no range of this network",
+            "cannot reserve 10.9.0.5 in network pods: it is in no range of the network",
         ),
         (&["ipam", "reserve", "pods", "fd00::5"], "0"),
     ] {
@@ -119,7 +119,7 @@ fn a_reserved_address_is_held_until_it_is_released() {
     assert!(listed.contains("pods,10.1.0.5,,,") && listed.contains("pods,fd00::5,,,"), "{listed}");
     assert!(tool.run(&["ipam", "release", "pods", "10.1.0.5"]).shown().starts_with('0'));
     let again = tool.run(&["ipam", "release", "pods", "10.1.0.5"]).shown();
-    assert!(again.contains("cannot release 10.1.0.5 in network pods: it is not held"), "{again}");
+    assert!(again.contains("cannot release 10.1.0.5 in network pods: it is not reserved"), "{again}");
 }
 
 /// A reservation younger than a minute may belong to an ADD under way.
@@ -130,7 +130,7 @@ fn an_address_of_a_container_that_may_live_is_released_by_force_only() {
     let listed = tool.run(&["ipam", "list", "--csv"]).ok();
     assert!(listed.contains("Z,this,young") && listed.contains("Z,earlier,gone"), "{listed}");
     let refused = tool.run(&["ipam", "release", "pods", "10.1.0.3"]).shown();
-    assert!(refused.contains("container c3 holds it (young); DEL releases it, or --force"), "{refused}");
+    assert!(refused.contains("it is reserved for container c3, whose state is: young"), "{refused}");
     assert!(tool.path("data/pods/10.1.0.3").exists());
     assert!(tool.run(&["ipam", "release", "pods", "10.1.0.3", "--force"]).shown().starts_with('0'));
     assert!(!tool.path("data/pods/10.1.0.3").exists());
@@ -166,7 +166,8 @@ fn an_address_whose_owner_is_no_valid_name_is_released_by_force_only() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot release 10.1.0.3 in network pods: $DIR/data/pods/10.1.0.3 names no valid owner, so it is unknown; --force releases it
+        stderr: error: cannot release 10.1.0.3 in network pods: $DIR/data/pods/10.1.0.3 names no valid owner
+          --force releases it.
     "#]]
     .assert_eq(&tool.run(&["ipam", "release", "pods", "10.1.0.3"]).shown());
     assert!(tool.path("data/pods/10.1.0.3").exists());

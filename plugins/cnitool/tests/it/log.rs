@@ -178,12 +178,14 @@ fn without_a_log_it_says_how_to_have_one() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: calls are not logged to the journal or a file: write journal into /etc/cni/log, or name a log with --from
-    "#]].assert_eq(&says("off"));
+        stderr: error: calls of this node are not logged to the journal or a file
+          Write the word journal into /etc/cni/log to have later calls logged, or name a log by --from.
+    "#]]
+    .assert_eq(&says("off"));
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot read log nowhere: want journal, file, or an absolute path
+        stderr: error: cannot read log nowhere: it is named by journal, file, or an absolute path
     "#]]
     .assert_eq(&tool.run(&["log", "--from", "nowhere"]).shown());
     let set = says(tool.path("calls.log").to_str().unwrap());

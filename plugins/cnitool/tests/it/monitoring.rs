@@ -12,11 +12,11 @@ fn folder() -> PathBuf {
 }
 
 /// Runs a program of the machine; `None` if it is not installed.
-fn run(program: &str, words: &[&Path]) -> Option<String> {
+pub(crate) fn run(program: &str, words: &[&Path]) -> Option<String> {
     let output = match Command::new(program).args(words).output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            testns::skip("monitoring", &format!("{program} is not installed"));
+            testns::skip(program, &format!("{program} is not installed"));
             return None;
         }
         Err(error) => panic!("{program}: {error}"),

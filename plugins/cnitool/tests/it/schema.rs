@@ -33,7 +33,8 @@ fn an_unknown_schema_is_an_error_that_lists_the_known_ones() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot print schema brigde: there is none of this name. "#]]
+        stderr: error: cannot print schema brigde: there is none of this name
+          Did you mean bridge? "#]]
     .assert_eq(before);
     assert!(known.trim().split(", ").any(|name| name == "bridge"), "{known}");
 }

@@ -184,7 +184,7 @@ fn what_cannot_be_read_is_named() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot read ./absent.conflist: No such file or directory (os error 2)
+        stderr: error: cannot read ./absent.conflist: No such file or directory
     "#]]
     .assert_eq(&tool.run(&["validate", "./absent.conflist"]).shown());
     expect![[r#"

@@ -78,7 +78,10 @@ fn check_takes_a_cached_result_of_the_oldest_format() {
 #[test]
 fn check_is_for_what_was_added() {
     let tool = Tool::new();
-    let refused = format!("error: cannot check {ID}/eth0 in network net: it was not added, or was deleted\n");
+    let refused = format!(
+        "error: cannot check {ID}/eth0 in network net: it was not added, or was deleted\n  \
+         cnitool attachments shows what the cache has.\n"
+    );
     assert_eq!(tool.run(&["check", "net", NETNS]).stderr, refused);
     tool.run(&["add", "net", NETNS]).ok();
     tool.run(&["check", "net", NETNS]).ok();
@@ -137,6 +140,7 @@ fn del_works_when_the_configuration_is_gone() {
         1
         stdout: 
         stderr: error: no net configurations found in $DIR/net.d
+          The folder has no *.conflist, *.conf or *.json: put a network's file there, or use another folder.
     "#]]
     .assert_eq(&tool.run(&["del", "net", NETNS]).shown());
 }
@@ -187,7 +191,7 @@ fn errors_go_to_stderr_with_1() {
 
         1
         stdout: 
-        stderr: error: cannot parse CNI_ARGS: "" is no KEY=VALUE
+        stderr: error: cannot use CNI_ARGS (--args): "" is no KEY=VALUE
           Pairs are separated by ; and have one = each.
 
         1
@@ -197,7 +201,7 @@ fn errors_go_to_stderr_with_1() {
 
         1
         stdout: 
-        stderr: {"cniVersion":"1.1.0","code":4,"msg":"interface name contains / or :","details":"a/b"}
+        stderr: {"cniVersion":"1.1.0","code":4,"msg":"cannot use --ifname a/b: interface name contains / or :","details":"An interface's name has 1 to 15 bytes, and no / : or white space."}
     "#]].assert_eq(&texts.join("\n"));
 }
 
@@ -212,7 +216,7 @@ fn a_wrong_command_line_is_2_and_help_is_0() {
     assert!(help.contains("Exit codes:") && help.contains("--cap-args"), "{help}");
     // Only the options that a verb uses.
     assert!(!tool.run(&["show", "--help"]).ok().contains("--cap-args"));
-    assert!(tool.run(&["shwo"]).stderr.contains("'show'"));
+    assert!(tool.run(&["shwo"]).stderr.contains("Did you mean show?"));
 }
 
 #[test]
@@ -249,7 +253,7 @@ fn del_of_what_never_was_says_so() {
     let ended = tool.run(&["del", "net", "/run/netns/never", "--container-id", "c9"]);
     assert_eq!(ended.code, 0);
     assert!(
-        ended.stderr.contains("neither the cache knows c9/eth0 in network net, nor is there a namespace"),
+        ended.stderr.contains("the cache has no attachment c9/eth0 in network net, and there is no namespace"),
         "{}",
         ended.stderr
     );
@@ -347,11 +351,21 @@ fn versions_of_all_plugins_or_of_some() {
 fn verbose_reports_each_call() {
     let tool = Tool::new();
     let ended = tool.run(&["-v", "add", "net", NETNS]);
-    let line = ended.stderr.lines().find(|line| line.starts_with("plugin ended duration_us="));
+    let line = ended.stderr.lines().find(|line| line.starts_with("plugin good ADD of "));
     let line = line.unwrap_or_else(|| panic!("{}", ended.stderr));
-    for field in [r#"outcome="ok""#, r#"plugin="good""#, r#"command="ADD""#, r#"network="net""#, r#"ifname="eth0""#] {
-        assert!(line.contains(field), "{line}");
+    let (what, took) = line.split_once(": ok, ").unwrap_or_else(|| panic!("{line}"));
+    assert_eq!(what, format!("plugin good ADD of {ID}/eth0 in network net"));
+    assert!(took.strip_suffix(" ms").is_some_and(|ms| ms.parse::<f64>().is_ok()), "{line}");
+    // For programs as fields.
+    let ended = tool.run(&["-v", "--json", "check", "net", NETNS]);
+    let line = ended.stderr.lines().find(|line| line.contains("plugin ended"));
+    let line: serde_json::Value = serde_json::from_str(line.unwrap_or_else(|| panic!("{}", ended.stderr))).unwrap();
+    for (field, value) in
+        [("outcome", "ok"), ("plugin", "good"), ("command", "CHECK"), ("network", "net"), ("ifname", "eth0")]
+    {
+        assert_eq!(line[field], value, "{line}");
     }
+    assert!(line["duration_us"].is_u64(), "{line}");
 }
 
 #[test]
@@ -416,7 +430,8 @@ fn misspelt_names_are_errors() {
 
         1
         stdout: 
-        stderr: error: cannot list plugins in /nope: No such file or directory (os error 2)
+        stderr: error: cannot list plugins in /nope: No such file or directory
+          Name the folder of the plugins by --cni-path (CNI_PATH).
 
         1
         stdout: 
@@ -429,7 +444,7 @@ fn misspelt_names_are_errors() {
         stdout: PLUGIN  PATH                      RELEASE  VERSIONS
         good    $DIR/bin/good  -        1.0.0 1.1.0
 
-        stderr: warning: cannot list plugins in /nope: No such file or directory (os error 2)
+        stderr: warning: cannot list plugins in /nope: No such file or directory
     "#]]
     .assert_eq(&tool.run(&["--cni-path", &both, "version"]).shown());
 }
@@ -467,6 +482,7 @@ fn an_entry_without_anything_on_the_node_can_be_forgotten() {
         1
         stdout: 
         stderr: error: cannot forget half/eth0 in network net: the cache does not have it
+          cnitool attachments shows what the cache has.
     "#]]
     .assert_eq(&run("forget").shown());
 }
@@ -481,7 +497,7 @@ fn a_limit_of_file_sizes_is_an_error() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot write cache $DIR/cache/results/net-cnitool-cd2667f4483f699b01b0-eth0: File too large (os error 27)
+        stderr: error: cannot write cache $DIR/cache/results/net-cnitool-cd2667f4483f699b01b0-eth0: File too large
           The limit of a file's size is reached: raise RLIMIT_FSIZE (ulimit -f).
     "#]]
     .assert_eq(&tool.ended(command.args(["add", "net", NETNS])).shown());

@@ -79,7 +79,8 @@ fn a_changed_a_foreign_and_a_missing_file_are_named() {
         host-local  foreign  -
         vlan        missing  -
 
-        stderr: error: 3 files in $DIR/target are not as release 1.9.1+rust.1.0.0 has them. Its package puts them back, or `cnitool install --bin-dir $DIR/target`, with --replace-foreign also over foreign files
+        stderr: error: $DIR/target is not as release 1.9.1+rust.1.0.0 has it: 3 files are missing, changed or foreign
+          Its package puts them back, or `cnitool install --bin-dir $DIR/target`, with --replace-foreign also over foreign files.
     "#]]
     .assert_eq(&verify(&tool, &["1.json"]).shown());
 }
@@ -114,7 +115,8 @@ fn a_manifest_or_folder_that_cannot_be_read_is_an_error() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: cannot read $DIR/target: No such file or directory (os error 2)
+        stderr: error: cannot list $DIR/target: No such file or directory
+          Name the plugins' folder.
     "#]]
     .assert_eq(&verify(&tool, &["1.json"]).shown());
     place(&tool, &["bridge"]);
@@ -123,8 +125,11 @@ fn a_manifest_or_folder_that_cannot_be_read_is_an_error() {
     let errors: Vec<_> = ["cut.json", "empty.json", "absent.json"].map(|name| verify(&tool, &[name]).stderr).into();
     expect![[r#"
         error: cannot read manifest $DIR/cut.json: EOF while parsing a string at line 1 column 40
+          Each release has one: manifest-linux-ARCH-vVERSION.json.
         error: cannot read manifest $DIR/empty.json: it names no file
-        error: cannot read manifest $DIR/absent.json: No such file or directory (os error 2)
+          Each release has one: manifest-linux-ARCH-vVERSION.json.
+        error: cannot read manifest $DIR/absent.json: No such file or directory
+          Each release has one: manifest-linux-ARCH-vVERSION.json.
     "#]]
     .assert_eq(&errors.concat());
 }

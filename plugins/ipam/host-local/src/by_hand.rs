@@ -18,37 +18,33 @@ const NOTE: &str = "reserved by an operator\n";
 /// no longer than `patience`.
 ///
 /// # Errors
-/// Code 7: ADD refuses the config, or the address is in no range; code 106: the address is held; code 11, with file and
+/// Code 7: ADD refuses the config, or the address is in no range; code 106: the address is reserved; code 11, with file and
 /// holder of the lock; codes of files, as ADD.
 pub async fn reserve(object: &ConfObject, address: IpAddr, patience: Duration) -> Result<(), CniError> {
     let conf = Conf::from_conf(object)?;
     let address = Address::from(address);
     if conf.sets.iter().all(|set| set.find(address).is_none()) {
-        return Err(CniError::new(Code::INVALID_CONFIG, format!("{address} is in no range of this network")));
+        return Err(CniError::new(Code::INVALID_CONFIG, "it is in no range of the network"));
     }
     let mut store = Store::create(&within(patience, conf.place)).await.map_err(|error| fault(&error))?;
     let outcome = store.occupy(address, NOTE, None);
     store.finish();
     match outcome.map_err(|error| fault(&error))? {
         Reserved::Done => Ok(()),
-        Reserved::Taken => Err(CniError::new(Code::STATE, format!("{address} is held already"))),
+        Reserved::Taken => Err(CniError::new(Code::STATE, "it is reserved already")),
     }
 }
 
 /// Releases an address as it was listed: an address that another container has reserved since is kept. Waits as [`reserve`].
 ///
 /// # Errors
-/// Code 106: the address is not held, or held by another one than was listed; code 11, with file and holder of the lock;
+/// Code 106: the address is not reserved, or for another one than was listed; code 11, with file and holder of the lock;
 /// codes of files, as DEL.
 pub async fn release(object: &ConfObject, held: &Held, patience: Duration) -> Result<(), CniError> {
     let place = within(patience, Removal::from_any_conf(object).place);
     let address = Address::from(held.address);
-    let changed = || {
-        CniError::new(
-            Code::STATE,
-            format!("{address} has been reserved or released by another process meanwhile: run the command again"),
-        )
-    };
+    let changed =
+        || CniError::new(Code::STATE, "another process has reserved or released it meanwhile: run the command again");
     let mut store = Store::find(&place).await.map_err(|error| fault(&error))?.ok_or_else(changed)?;
     let outcome = match read(&place.folder.join(address.to_string())) {
         Some(Content::Held(text)) if Owner::of(&Content::Held(text.clone())) == held.owner => {

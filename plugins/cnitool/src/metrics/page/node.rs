@@ -68,7 +68,7 @@ impl Ranges {
                 "cni_range_addresses",
                 "Addresses of a range of host-local that containers may get: without gateways.",
             )?,
-            used: of("cni_range_addresses_used", "Addresses of a range of host-local that are held.")?,
+            used: of("cni_range_addresses_used", "Addresses of a range of host-local that are reserved.")?,
             free: of("cni_range_addresses_free", "Addresses of a range of host-local that are free.")?,
         })
     }

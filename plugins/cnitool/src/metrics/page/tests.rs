@@ -158,7 +158,7 @@ fn a_page_has_state_findings_and_calls() {
         # TYPE cni_range_addresses_free gauge
         cni_range_addresses_free{network="pods",range="10.1.0.1-10.1.0.254"} 250
         cni_range_addresses_free{network="pods",range="fd00::1-fd00:fd00:fd00:fd00:fd00:fd00:fd00:fd00"} 18446744073709552000
-        # HELP cni_range_addresses_used Addresses of a range of host-local that are held.
+        # HELP cni_range_addresses_used Addresses of a range of host-local that are reserved.
         # TYPE cni_range_addresses_used gauge
         cni_range_addresses_used{network="pods",range="10.1.0.1-10.1.0.254"} 3
         cni_range_addresses_used{network="pods",range="fd00::1-fd00:fd00:fd00:fd00:fd00:fd00:fd00:fd00"} 3

@@ -74,7 +74,7 @@ fn write_network(network: &Network, at: SystemTime, text: &mut String) {
     let plugins = network.plugins.join(", ");
     let _infallible =
         write!(text, "<h2>{}</h2>\n<p>{}</p>\n<p>{}</p>\n", shown(&network.name), shown(&plugins), shown(&origin));
-    let mut ranges = Table::new(&["range", "held", "free", ""]);
+    let mut ranges = Table::new(&["range", "reserved", "free", ""]);
     for range in &network.ranges {
         let free = range.total.saturating_sub(range.used);
         let meter = format!("<meter max=\"{}\" value=\"{}\"></meter>", range.total, range.used);
@@ -96,7 +96,7 @@ fn write_network(network: &Network, at: SystemTime, text: &mut String) {
     network.attachments.iter().for_each(|attachment| attachments.row(cells(attachment, at)));
     attachments.write(text);
     let mut rest = Table::new(&["without an attachment"]);
-    network.by_hand.iter().for_each(|address| rest.row([format!("{address} is held by hand")]));
+    network.by_hand.iter().for_each(|address| rest.row([format!("{address} is reserved by hand")]));
     network.unreadable.iter().for_each(|address| rest.row([format!("{address} is reserved, its owner unknown")]));
     network.nameless.iter().for_each(|object| rest.row([shown(object)]));
     rest.write(text);

@@ -108,7 +108,7 @@ fn graphviz_gets_a_box_for_each() {
           rankdir=LR;
           node [shape=box, fontname=monospace];
           n0 [label="node-1  1 network, 2 attachments  1 live  1\lgone\lIPv4 by 192.168.1.1 on ens3\l", color=gray40];
-          n1 [label="office  bridge, portmap\l/etc/cni/net.d/10-office.conflist\l10.7.0.1 - 10.7.0.254  ▏░░░░░░░░░░░░░░░░░░░\l2 used, 251 free\lfd00::1 - fd00::a  ██████████████████░░  9\lused, 1 free\l10.8.0.1 - 10.8.0.2  ████████████████████  2\lused, 0 free\l10.7.0.9 held by hand\l", color=gray40];
+          n1 [label="office  bridge, portmap\l/etc/cni/net.d/10-office.conflist\l10.7.0.1 - 10.7.0.254  ▏░░░░░░░░░░░░░░░░░░░\l2 used, 251 free\lfd00::1 - fd00::a  ██████████████████░░  9\lused, 1 free\l10.8.0.1 - 10.8.0.2  ████████████████████  2\lused, 0 free\l10.7.0.9 reserved by hand\l", color=gray40];
           n0 -- n1;
           n2 [label="bridge cni0  up  10.7.0.1/24, mtu 1500, 2\lports\l", color=green4];
           n1 -- n2;

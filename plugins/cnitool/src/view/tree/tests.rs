@@ -23,7 +23,7 @@ fn a_network_with_all_that_it_can_have() {
         ├─ 10.7.0.1 - 10.7.0.254  ▏░░░░░░░░░░░░░░░░░░░  2 used, 251 free
         ├─ fd00::1 - fd00::a  ██████████████████░░  9 used, 1 free
         ├─ 10.8.0.1 - 10.8.0.2  ████████████████████  2 used, 0 free
-        ├─ 10.7.0.9 held by hand
+        ├─ 10.7.0.9 reserved by hand
         ├─ cnitool-82e215debf7df4651d36  eth0  10.7.0.3
         │  │ fd00:1234:5678:9abc:def0:1234:5678:9abc  gone
         │  ├─ not in this cache: another runtime's

@@ -92,6 +92,7 @@ fn a_schema_has_the_keys_that_the_parser_has_fields_for() {
               "type": "object",
               "properties": {
                 "type": {
+                  "description": "The address plugin.",
                   "type": [
                     "string",
                     "null"
@@ -144,6 +145,7 @@ fn a_schema_has_the_keys_that_the_parser_has_fields_for() {
               ],
               "properties": {
                 "type": {
+                  "description": "The address plugin.",
                   "type": [
                     "string",
                     "null"

@@ -1,0 +1,104 @@
+//! Errors of the system, and what an operator can do about them.
+
+use libcni::cni_spec::{CniError, Code};
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether an ordinary user was told to be root.
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Tells an ordinary user that more is shown to root.
+pub(crate) fn tell_to_be_root() {
+    if !nix::unistd::geteuid().is_root() {
+        IS_TOLD.store(true, Ordering::Relaxed);
+        tracing::warn!("run this as root: what an ordinary user cannot read is missing from what follows");
+    }
+}
+
+/// Whether an ordinary user was told to be root: what cannot be read is explained by that.
+pub(crate) fn is_told_to_be_root() -> bool {
+    IS_TOLD.load(Ordering::Relaxed)
+}
+
+/// The error with what is to be done, where its cause alone says that.
+pub(crate) fn with_remedy(mut object: CniError, error: &anyhow::Error) -> CniError {
+    let system = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
+    if system.is_some() && object.code == Code::INTERNAL {
+        object.code = Code::IO;
+    }
+    let is_denied = system.is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)
+        || object.code == Code::PERMISSION
+        || [&object.msg, &object.details].iter().any(|text| text.to_lowercase().contains("permission denied"));
+    if is_denied && !nix::unistd::geteuid().is_root() && !is_told_to_be_root() {
+        return object.detail("You are an ordinary user: run this as root.");
+    }
+    let of_kind = system.and_then(|error| by_kind(error.kind())).filter(|_| object.details.is_empty());
+    object.detail(of_kind.unwrap_or_default())
+}
+
+fn by_kind(kind: ErrorKind) -> Option<&'static str> {
+    Some(match kind {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "The file system is full: make room there.",
+        ErrorKind::ReadOnlyFilesystem => "The file system is read-only: mount it writable, or choose another folder.",
+        ErrorKind::NotADirectory => "A part of the path is a file, and no folder: correct the path.",
+        ErrorKind::AddrInUse => "Another process listens there: end that, or choose another port.",
+        _ => return None,
+    })
+}
+
+/// The text without the numbers that the standard library writes behind the system's words: ` (os error 2)`.
+pub(crate) fn without_numbers(text: &str) -> String {
+    const BEFORE: &str = " (os error ";
+    let mut parts = text.split(BEFORE);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |whole, part| match part.split_once(')') {
+        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => whole + rest,
+        _ => whole + BEFORE + part,
+    })
+}
+
+/// Adds what is to be done to an error.
+pub(crate) trait Remedy<T> {
+    /// Adds a sentence.
+    fn remedy(self, text: impl FnOnce() -> String) -> anyhow::Result<T>;
+    /// Adds a sentence where the cause is that a file or folder does not exist.
+    fn if_absent(self, text: impl FnOnce() -> String) -> anyhow::Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> Remedy<T> for Result<T, E> {
+    fn remedy(self, text: impl FnOnce() -> String) -> anyhow::Result<T> {
+        self.map_err(|error| crate::output::to_cni_error(&error.into()).detail(text()).into())
+    }
+
+    fn if_absent(self, text: impl FnOnce() -> String) -> anyhow::Result<T> {
+        let error = match self {
+            Ok(value) => return Ok(value),
+            Err(error) => error.into(),
+        };
+        let is_absent = |cause: &(dyn std::error::Error + 'static)| {
+            cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        if error.chain().any(is_absent) { Err(error).remedy(text) } else { Err(error) }
+    }
+}
+
+/// An error that is not the system's: what is wrong, and what is to be done.
+pub(crate) fn refused(code: Code, msg: impl Into<String>, help: impl AsRef<str>) -> anyhow::Error {
+    CniError::new(code, msg.into()).detail(help).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_system_are_left_out() {
+        for (text, shown) in [
+            ("cannot read a: No such file or directory (os error 2)", "cannot read a: No such file or directory"),
+            ("a (os error 2); b (os error 13).", "a; b."),
+            ("a (os error x)", "a (os error x)"),
+        ] {
+            assert_eq!(without_numbers(text), shown);
+        }
+    }
+}

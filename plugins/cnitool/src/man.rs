@@ -1,0 +1,107 @@
+//! Man pages: of the program and its verbs (section 1), of network files (5), and of each plugin (8).
+//!
+//! The pages of verbs have the words of `--help`. Those of files and plugins are made from the schemas and the plugins' pages, so no
+//! key is listed by hand.
+
+mod keys;
+
+use crate::args;
+use crate::causes::Remedy;
+use anyhow::Context;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// The sections at the end of each page of a verb, in the language of man(7).
+const COMMON_SECTIONS: &str = r#".SH "EXIT STATUS"
+0: done. 1: the operation failed; stderr says why. 2: the command line is wrong. doctor: 3 after warnings, 4 after errors. 128 and a signal's
+number after that signal; an ADD was rolled back then.
+.SH ENVIRONMENT
+.TP
+NETCONFPATH
+As \-\-conf\-dir.
+.TP
+CNI_PATH
+As \-\-cni\-path.
+.TP
+CNI_IFNAME, CNI_ARGS, CAP_ARGS
+As \-\-ifname, \-\-args and \-\-cap\-args.
+.TP
+CNI_LOG
+Where calls are logged to: off, stderr, journal, file or an absolute path.
+.TP
+NO_COLOR
+No colours, if it is not empty.
+.SH FILES
+.TP
+/etc/cni/net.d
+Configurations of networks, .conflist and .conf, in the order of their names.
+.TP
+/opt/cni/bin
+Plugins.
+.TP
+/var/lib/cni
+The cache (results), and host\-local's addresses (networks).
+.TP
+/etc/cni/log
+One word: where calls of this node are logged to.
+.SH "SEE ALSO"
+cni\-conflist(5), and a page of each plugin, such as cni\-bridge(8); https://www.cni.dev/docs/spec/
+"#;
+
+/// A page: its file's name, whose extension is the section, and its text.
+type Page = (String, String);
+
+/// Writes all pages into folders of a folder, one for each section. Each page is whole, old or new.
+pub(crate) fn write(dir: &Path) -> anyhow::Result<()> {
+    let failed = || format!("cannot write man pages into {}", dir.display());
+    let written = fs::read_dir(dir).and_then(|_| stage(dir, &pages()?));
+    written.with_context(failed).if_absent(|| format!("Make the folder first: mkdir -p {}", dir.display()))
+}
+
+fn pages() -> io::Result<Vec<Page>> {
+    let mut pages = Vec::new();
+    verb_pages(args::grammar(), "cnitool", &mut pages)?;
+    pages.push(("cni-conflist.5".to_owned(), keys::conflist_page()));
+    pages.extend(crate::keys::ALL.iter().map(|plugin| (format!("cni-{}.8", plugin.name), keys::plugin_page(plugin))));
+    Ok(pages)
+}
+
+/// The page of a verb, and of the verbs that it has.
+fn verb_pages(verb: clap::Command, name: &str, pages: &mut Vec<Page>) -> io::Result<()> {
+    for below in verb.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+        verb_pages(below.clone(), &format!("{name}-{}", below.get_name()), pages)?;
+    }
+    let mut text = Vec::new();
+    clap_mangen::Man::new(verb.display_name(name.to_owned())).title(name.to_owned()).render(&mut text)?;
+    // Lines as they are, so that a command can be copied.
+    let text = String::from_utf8_lossy(&text).replace(".SH EXTRA\n", ".SH EXAMPLES\n.nf\n");
+    pages.push((format!("{name}.1"), format!("{}\n.fi\n{COMMON_SECTIONS}", text.trim_end())));
+    Ok(())
+}
+
+/// Writes all pages beside their places first, so a full disk leaves the old ones.
+fn stage(dir: &Path, pages: &[Page]) -> io::Result<()> {
+    let place = |name: &str| {
+        let section = name.rsplit('.').next().unwrap_or_default();
+        dir.join(format!("man{section}")).join(name)
+    };
+    let beside = |name: &str| netops::file::unfinished(&place(name));
+    let written = pages.iter().try_for_each(|(name, text)| {
+        place(name).parent().map_or(Ok(()), fs::create_dir_all)?;
+        // In the place of what a killed writer left, and not in what a link there leads to.
+        fs::remove_file(beside(name))
+            .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+        fs::write(beside(name), text)
+    });
+    let placed = written.and_then(|()| pages.iter().try_for_each(|(name, _)| fs::rename(beside(name), place(name))));
+    if placed.is_err() {
+        // What cannot be removed only takes space; a folder with pages stays.
+        pages.iter().for_each(|(name, _)| drop(fs::remove_file(beside(name))));
+        pages
+            .iter()
+            .filter_map(|(name, _)| place(name).parent().map(Path::to_owned))
+            .for_each(|made| drop(fs::remove_dir(made)));
+    }
+    placed
+}
