@@ -117,7 +117,7 @@ fn rows(plugins: &[PluginRepair], how: Repair) -> Vec<Row> {
                 left.iter().for_each(|difference| row(LEFT, difference));
             }
             Ok(None) => {
-                row("not known", "the plugin is not of this suite and repairs nothing; its CHECK finds no difference")
+                row("not known", "the plugin is of another project and repairs nothing; its CHECK finds no difference")
             }
             Err(error) => row(LEFT, &text(error)),
         }

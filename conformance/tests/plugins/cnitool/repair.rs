@@ -353,7 +353,7 @@ fn a_plugin_of_another_make_compares_only() {
     plugins.as_array_mut().unwrap().push(json!({"type": "theirs"}));
     let site = Site::new(&plugins);
     let (code, rows) = site.run(&["office"]);
-    let known = json!("the plugin is not of this suite and repairs nothing; its CHECK finds no difference");
+    let known = json!("the plugin is of another project and repairs nothing; its CHECK finds no difference");
     assert_eq!((code, rows.len()), (Some(0), 1), "{rows:?}");
     assert_eq!((&rows[0]["plugin"], &rows[0]["difference"]), (&json!("theirs"), &known));
     std::fs::write("/run/broken", "").unwrap();
