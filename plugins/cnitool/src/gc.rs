@@ -47,6 +47,12 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
     if let Some(output) = output.filter(|_| looked.is_some() && plan.is_empty() && nameless.is_empty()) {
         output.note(&format!("network {} has nothing on the node or in the cache: nothing to remove", network.name));
     }
+    let Some(collection) = collection else {
+        if let Some(output) = output {
+            output.table(&plan.table(&valid, ["would be kept", "would be deleted"]).named(names))?;
+        }
+        return keep.map(drop);
+    };
     let missing: Vec<&AttachmentId> = unknown(&named, &cached, &survey).collect();
     if !gc.force
         && let Some(mistake) = missing.first()
@@ -60,12 +66,6 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
             living.ifname
         );
     }
-    let Some(collection) = collection else {
-        if let Some(output) = output {
-            output.table(&plan.table(&valid, ["would be kept", "would be deleted"]).named(names))?;
-        }
-        return keep.map(drop);
-    };
     let all_valid = [valid.clone(), keep?].concat();
     report_kept(settings, &network, &cached, &survey, &nameless);
     report_unmounted(settings, &network, &cached, &valid, &survey);

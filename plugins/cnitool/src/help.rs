@@ -29,7 +29,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ]),
     ("gc", &[
         ("What would go, and what stays", "cnitool gc pods --dry-run"),
-        ("Keep two containers, and remove all others of the cache", "cnitool gc pods --keep 4f5e6d7c --keep 7c8b9a0d/eth1"),
+        ("Of the cache, all but two containers", "cnitool gc pods --keep 4f5e6d7c --keep 7c8b9a0d/eth1 --dry-run"),
     ]),
     ("status", &[("", "cnitool status pods")]),
     ("version", &[("", "cnitool version bridge host-local")]),

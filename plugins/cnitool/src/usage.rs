@@ -42,7 +42,7 @@ fn explained(error: &clap::Error, words: &[OsString]) -> Option<CniError> {
     Some(CniError { details: below.join("\n"), ..CniError::new(Code::INVALID_ENVIRONMENT, msg) })
 }
 
-/// What is wrong, and the lines below it.
+/// The fault of a command line, and the lines below it.
 type Explained = (String, Vec<String>);
 
 /// The verb that the words name, as far as they name one.

@@ -48,6 +48,7 @@ before() {
     "cnitool forget "*) free; cnitool add pods c1 --container-id 4f5e6d7c > /dev/null; umount /run/netns/c1
       while grep -q veth /proc/net/dev; do :; done; rm -f /var/lib/cni/networks/pods/10.*
       nft flush ruleset 2> /dev/null || true; namespace c1 ;;
+    "cnitool install "*k3s*) mkdir -p /var/lib/rancher/k3s/data/cni ;;
     "cnitool repair"*) free; cnitool add pods c1 > /dev/null ;;
     # By the package, whose files are in another folder than a runtime's.
     "cnitool verify") rm -r /opt/cni/bin; cp -r /usr/libexec/cni /opt/cni/bin ;;

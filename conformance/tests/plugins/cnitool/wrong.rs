@@ -44,7 +44,7 @@ echo "status $status"
 diff /mnt/before /mnt/after | sed -n 's/^> \([^ ]*\).*/changed: \1/p; s/^< \([^ ]*\).*/changed: \1/p' | sort -u
 "#;
 
-/// What stands for a command line in the table.
+/// The table's entry of a command line.
 struct Entry {
     title: String,
     state: Vec<String>,

@@ -99,7 +99,7 @@ fn missing_ipam_executable() {
             "cniVersion": "1.0.0",
             "code": 108,
             "msg": "failed to find plugin \"host-locale\" in path [/run/testns/bin]",
-            "details": "Install host-locale into one of these folders, or correct the type."
+            "details": "Did you mean host-local? Install host-locale into one of these folders, or correct the type."
         }
     "#]],
     );

@@ -84,7 +84,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Whether it was made.
+    /// Whether the folder was made by this call.
     pub(super) fn is_new(&self) -> bool {
         !self.made.0.is_empty()
     }

@@ -172,7 +172,7 @@ pub(crate) struct Sight<'a> {
     gates: Vec<Gate>,
     /// The main table's routes.
     routes: Vec<Route>,
-    /// Those of its routes that refuse packets: kind and destination.
+    /// The routes that refuse packets: kind and destination.
     refusing: Vec<(&'static str, IpNetwork)>,
     ports: Ports<'a>,
     view: &'a View,

@@ -101,6 +101,6 @@ fn the_page_of_platforms_has_the_folders_that_install_knows() {
     let listed: Vec<&str> = rows.iter().map(|cells| cells[0]).collect();
     let known = tool.run(&["install", "--platform", "?"]).stderr;
     let known =
-        known.split_once("[possible values: ").unwrap().1.split_once(']').unwrap().0.split(", ").collect::<Vec<_>>();
+        known.split_once("It is one of ").unwrap().1.split_once(".\n").unwrap().0.split(", ").collect::<Vec<_>>();
     assert_eq!(listed, known);
 }

@@ -48,7 +48,7 @@ fn equal(register: Register, key: &[u8]) -> Vec<Expr> {
     vec![Expr::Cmp(Cmp::Eq, register, key.to_vec())]
 }
 
-/// One rule for each element, which has a key of this length.
+/// A rule for each element, which has a key of this length.
 fn each(
     elements: &[ElementInfo],
     bytes: usize,

@@ -1,4 +1,4 @@
-//! One change for the tables of several families: one look and one transaction for all of them.
+//! A change to the tables of several families: one look and one transaction for all of them.
 
 use std::time::Instant;
 
