@@ -13,6 +13,7 @@ use crate::must::Must;
 pub struct Container {
     id: String,
     namespace: Namespace,
+    host: Namespace,
 }
 
 /// The state of a container's namespace when the runtime calls the plugin.
@@ -45,9 +46,9 @@ pub struct Attachment {
 }
 
 impl Container {
-    pub(crate) fn create(id: &str, sysctls: &[(&str, &str)]) -> Self {
+    pub(crate) fn create(id: &str, host: &Namespace, sysctls: &[(&str, &str)]) -> Self {
         let path = PathBuf::from("/run/netns").join(id);
-        Self { id: id.to_owned(), namespace: Namespace::create(&path, sysctls) }
+        Self { id: id.to_owned(), namespace: Namespace::create(&path, sysctls), host: host.clone() }
     }
 
     /// The container ID.
@@ -94,6 +95,28 @@ impl Container {
             Remains::EmptyPath => attachment.netns.clear(),
         }
         attachment
+    }
+
+    /// As [`Container::leave`] with [`Remains::Gone`], and waits until the kernel has removed its veth pairs with the node:
+    /// for tests of what does not count any more once a container has ended.
+    ///
+    /// # Panics
+    /// When it ended before, or something else keeps the namespace.
+    #[track_caller]
+    pub fn end(&self) {
+        let ends = self.ends_on_the_node();
+        self.leave(Remains::Gone);
+        self.host.wait_for("the veth pairs of an ended namespace to go", |host| {
+            !host.links().iter().any(|link| ends.contains(&(link.index, link.peer)))
+        });
+    }
+
+    /// Index, and index of the peer, of the node's ends of the container's veth pairs.
+    fn ends_on_the_node(&self) -> Vec<(u32, Option<u32>)> {
+        let inside = self.namespace.links();
+        let pairs: Vec<_> = inside.iter().filter_map(|link| Some((link.peer?, Some(link.index)))).collect();
+        let links = self.host.links().into_iter().filter(|link| link.kind == "veth");
+        links.map(|link| (link.index, link.peer)).filter(|end| pairs.contains(end)).collect()
     }
 
     #[track_caller]

@@ -142,7 +142,7 @@ impl Node {
     #[must_use]
     #[track_caller]
     pub fn container_named(&self, id: &str) -> Container {
-        Container::create(id, &[])
+        Container::create(id, self.host(), &[])
     }
 
     /// As [`Node::container`], but its kernel does not look for duplicates of IPv6 addresses, which takes 1 to 2 s: for calls
@@ -155,7 +155,7 @@ impl Node {
     pub fn container_without_probes(&self) -> Container {
         // Duplicate address detection sends no probe, and ends at once.
         let keys = ["dad_transmits", "router_solicitation_delay"].map(|key| format!("net/ipv6/conf/default/{key}"));
-        Container::create(&self.next_id(), &keys.each_ref().map(|key| (key.as_str(), "0")))
+        Container::create(&self.next_id(), self.host(), &keys.each_ref().map(|key| (key.as_str(), "0")))
     }
 
     fn next_id(&self) -> String {

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
-use testns::{Node, Remains, Subject};
+use testns::{Node, Subject};
 
 /// An installation of one file with many names. Copies of unoptimised executables take a second.
 const LINKED: &[&str] = &["--link", "hard"];
@@ -179,7 +179,7 @@ fn gc_removes_what_has_no_namespace_any_more() {
     for pod in [&gone, &stays] {
         tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
     }
-    drop(gone.leave(Remains::Gone));
+    gone.end();
     tour.node.settle(Duration::from_secs(60));
     let reservation = |last: u8| Path::new("/var/lib/cni/networks/office").join(tour.address(last)).exists();
     assert!(tour.cnitool(&["gc", "office", "--dry-run"]).contains("would be deleted"));

@@ -238,7 +238,7 @@ fn status_reports_a_device_that_nothing_has() {
     Attached::add(&node, &config(json!({})), &pod);
     status().ok();
     // The device has ended with the container's namespace, and no DEL has come yet.
-    pod.leave(Remains::Gone);
+    pod.end();
     node.host().wait_for("the kernel to end the namespace", |host| host.links().len() == 1);
     let error = status().fails_with(50);
     let gone = "network net is not available: cannot find device dev1 on the host: container ";

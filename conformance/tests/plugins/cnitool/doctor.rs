@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
-use testns::{Container, Remains};
+use testns::Container;
 
 /// A node with a container that lives, and whatever damage.
 pub(super) struct Ward {
@@ -62,7 +62,7 @@ impl Ward {
         let pod = self.tour.node.container();
         self.tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
         make_old(&store().join(self.tour.address(3)));
-        drop(pod.leave(Remains::Gone));
+        pod.end();
         self.tour.node.settle(Duration::from_secs(60));
     }
 
@@ -302,7 +302,7 @@ fn a_thousand_left_attachments_of_both_makes_are_removed_while_packets_flow() {
     }
     // The end of more at once would overflow the socket that reports links.
     for some in left.chunks(50) {
-        some.iter().for_each(|pod| drop(pod.leave(Remains::Gone)));
+        some.iter().for_each(|pod| pod.end());
         tour.node.settle(Duration::from_secs(120));
     }
     for number in (0..1000).step_by(8) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
-use testns::{Container, Remains};
+use testns::Container;
 
 /// The name of the attachment's veth.
 const VETH: &str = "vethd9f55780";
@@ -164,7 +164,7 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
         let drops = tour.drops();
         assert!(drops.iter().any(|why| why.contains(phrase)), "{phrase}: {drops:?}");
     }
-    drop(web.leave(Remains::Gone));
+    web.end();
     tour.node.settle(Duration::from_secs(60));
     fs::remove_dir_all("/var/lib/cni/networks/office").unwrap();
     let drops = tour.drops();

@@ -217,7 +217,7 @@ fn an_attachment_whose_interface_is_there_is_not_forgotten() {
     let refused = forget();
     assert!(stderr(&refused).contains(&format!("interface lo in its namespace, {netns}")), "{refused:?}");
     tour.cnitool(&["check", "lo", &netns, "--ifname", "lo"]);
-    drop(pod.leave(Remains::Gone));
+    pod.end();
     assert!(forget().status.success());
 }
 
@@ -242,9 +242,7 @@ fn what_is_younger_than_a_minute_is_kept() {
 fn a_dead_pod_of_another_cache_is_removed() {
     let tour = Tour::installed_set();
     let pod = tour.pod_of_another();
-    drop(pod.leave(Remains::Gone));
-    let has_veth = |host: &Namespace| host.links().iter().any(|link| link.name.starts_with("veth"));
-    tour.node.host().wait_for("the namespace to end", |host| !has_veth(host));
+    pod.end();
     tour.gc(&[]);
     assert_eq!(reservations().len(), 0);
 }
@@ -259,7 +257,7 @@ fn a_network_without_gc_is_collected_by_del() {
     let (living, dead) = (tour.pod_of_another(), tour.pod_of_another());
     let own = tour.node.container();
     tour.cnitool(&["add", "office", &own.namespace().path().display().to_string()]);
-    drop(dead.leave(Remains::Gone));
+    dead.end();
     tour.node.settle(Duration::from_secs(60));
     let rules = || tour.node.host().nft().into_iter().filter(|line| line.contains("office")).count();
     let before = rules();

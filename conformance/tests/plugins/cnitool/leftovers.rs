@@ -170,7 +170,7 @@ impl Scene {
 
     /// The pod's namespace ends without DEL.
     fn lose(&self) {
-        drop(self.pod.leave(Remains::Gone));
+        self.pod.end();
         self.tour.node.settle(Duration::from_secs(60));
     }
 }

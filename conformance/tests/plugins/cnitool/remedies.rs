@@ -9,7 +9,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use testns::Remains;
 
 /// Kinds whose remedies only show more, or whose cause is elsewhere.
 const SHOWING: [&str; 3] = ["config", "not-ready", "range-full"];
@@ -67,7 +66,7 @@ fn remedies_name_the_folders_that_the_caller_has_named() {
     };
     let pod = tour.node.container();
     assert!(run(&["add", "office", &pod.namespace().path().display().to_string()]).status.success());
-    drop(pod.leave(Remains::Gone));
+    pod.end();
     tour.node.settle(Duration::from_secs(60));
     make_old(&Path::new("/var/lib/cni/networks/office").join(tour.address(2)));
     let doctor = || -> Vec<Value> { serde_json::from_slice(&run(&["doctor", "--json"]).stdout).unwrap() };

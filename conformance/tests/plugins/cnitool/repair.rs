@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
-use testns::{Container, Namespace, Remains, Transport, exchange};
+use testns::{Container, Namespace, Transport, exchange};
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
@@ -263,7 +263,7 @@ fn on_a_node_that_has_lost_nothing_nothing_changes() {
         let site = Site::new(&plugins);
         let gone = site.tour.node.container();
         site.tour.cnitool(&["add", "office", &gone.namespace().path().display().to_string()]);
-        drop(gone.leave(Remains::Gone));
+        gone.end();
         site.tour.node.settle(Duration::from_secs(60));
         site.tour.node.remember();
         let (code, rows) = site.run(&[]);
@@ -281,7 +281,7 @@ fn on_a_node_that_has_lost_nothing_nothing_changes() {
 fn a_container_that_is_gone_is_left_alone() {
     let site = Site::new(&bridge());
     let Site { tour, remote, pod } = site;
-    drop(pod.leave(Remains::Gone));
+    pod.end();
     tour.node.settle(Duration::from_secs(60));
     tour.node.host().flush_nft();
     let site = Site { pod: tour.node.container(), tour, remote };

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
-use testns::{Container, Remains, Subject};
+use testns::{Container, Subject};
 
 fn netns(pod: &Container) -> String {
     pod.namespace().path().display().to_string()
@@ -66,7 +66,7 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     tour.add(other.0, &other.1, &["--cache-dir", "/run/other"]);
     tour.add(gone.0, &gone.1, &[]);
     let at_gone = netns(&gone.1);
-    drop(gone.1.leave(Remains::Gone));
+    gone.1.end();
     tour.node.settle(Duration::from_secs(60));
     tour.cnitool(&["ipam", "reserve", "office", &tour.address(9)]);
     let store = "/var/lib/cni/networks/old";

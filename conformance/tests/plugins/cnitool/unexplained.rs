@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, SystemTime};
-use testns::{Container, Remains};
+use testns::Container;
 
 /// Calls `bridge` with addresses that no file names, as flannel does. DEL goes by a record of its own, which may be gone.
 const CALLER: &str = r#"#!/bin/sh
@@ -64,7 +64,7 @@ impl Tour {
     }
 
     fn lose(&self, pod: &Container) {
-        drop(pod.leave(Remains::Gone));
+        pod.end();
         self.node.settle(Duration::from_secs(60));
     }
 

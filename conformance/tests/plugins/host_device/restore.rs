@@ -103,7 +103,7 @@ fn further_names_that_come_back_do_not_keep_the_device_away() {
         }
         reply.ok();
         assert_home(&node, "after DEL");
-        pod.leave(testns::Remains::Gone);
+        pod.end();
     }
 }
 
@@ -358,7 +358,7 @@ fn a_record_that_the_references_del_left_keeps_no_device_away() {
     let attached = Attached::add(&node, &config(json!({})), &first);
     node.install(&theirs);
     attached.del().ok();
-    drop(first.leave(testns::Remains::Gone));
+    first.end();
     let next = Attached::add(&node, &config(json!({})), &second);
     node.install(&ours());
     next.del().ok();

@@ -4,7 +4,7 @@ use super::{assert_home, config, device, ip, records};
 use crate::configs::{Attached, unshared};
 use crate::subjects::{node, ours, reference_or_skip};
 use serde_json::json;
-use testns::{Attachment, Container, Node, Remains, Verb};
+use testns::{Attachment, Container, Node, Verb};
 
 /// By its index and address; and a pair with its other end on the host, by that, whatever its address.
 #[test]
@@ -96,7 +96,7 @@ fn assert_stays(attached: &Attached<'_>, node: &Node, pod: &Container) {
         assert!(pod.namespace().find_link("eth0").is_some());
         assert_eq!(records().len(), 1);
     }
-    drop(pod.leave(Remains::Gone));
+    pod.end();
     attached.del().ok();
     assert_eq!(records(), Vec::<String>::new());
 }
@@ -222,7 +222,7 @@ fn a_device_that_the_container_moved_on_is_named_in_a_warning() {
     reply.ok();
     let said = &reply.output.stderr;
     assert!(said.contains("WARN the device does not come home") && said.contains(r#"device="dev1""#), "{reply}");
-    drop(pod.leave(Remains::Gone));
+    pod.end();
     let repeated = attached.del();
     repeated.ok();
     assert!(!repeated.output.stderr.contains("come home"), "{repeated}");

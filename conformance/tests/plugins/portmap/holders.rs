@@ -140,7 +140,7 @@ fn rules_of_a_container_that_is_gone_do_not_count() {
         let unshared = unshared();
         let network = routed(&unshared.dual());
         let mapped = mapped_in(&node, &network, &ports(own.clone()), &one);
-        one.leave(testns::Remains::Gone);
+        one.end();
         let again = mapped_in(&node, &network, &ports(own), &two);
         assert!(tcp(node.host(), at(&unshared.address(1), 8080), two.namespace(), 80, LONG).is_some(), "{backend}");
         again.check().ok();
@@ -181,9 +181,7 @@ fn a_machine_behind_a_veth_keeps_its_port() {
         assert!(log.contains("host port 8080/tcp is held by") && log.contains("c1"), "{backend} {is_marked}: {log}");
         node.call(Verb::Del, &config, &two).ok();
         // When the machine has ended, the port is free.
-        drop(machine.leave(testns::Remains::Gone));
-        node.host()
-            .wait_for("the veth to end", |host| host.links().iter().filter(|link| link.kind == "veth").count() == 1);
+        machine.end();
         let reply = node.call(Verb::Add, &config, &two);
         reply.ok();
         assert!(!reply.output.stderr.contains("is held by"), "{backend} {is_marked}: {reply}");

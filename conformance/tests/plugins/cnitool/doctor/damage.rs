@@ -3,7 +3,6 @@
 use super::{Ward, run, store, write_old};
 use serde_json::json;
 use std::fs;
-use testns::Remains;
 
 /// What happened to the node, the kind of the finding, the exit code of doctor, and what of the finding names it.
 pub(crate) type Damage = (&'static str, fn(&Ward), &'static str, i32, &'static str);
@@ -54,7 +53,7 @@ pub(crate) const LEFT_OVER: [Damage; 6] = [
             let entry = ward.cached_entry_of(&pod);
             let backup = fs::read(&entry).unwrap();
             ward.tour.cnitool(&["del", "office", &netns]);
-            drop(pod.leave(Remains::Gone));
+            pod.end();
             fs::write(entry, backup).unwrap();
         },
         "leftover",
