@@ -9,6 +9,7 @@
 //! | no mark, the Ethernet address or an address of the result | the attachment's |
 //! | no mark, a result with others | another's |
 //! | no mark, no result, a namespace found by a process, whose number may be another container's | another's |
+//! | no mark, no result, no address and down, of a kind that ADD makes in the container: ADD was killed before it set the mark | the attachment's |
 //! | no mark, no result, no reservation of the attachment where the network has host-local | another's |
 //! | no mark, no result, a mounted namespace | the attachment's |
 
@@ -104,6 +105,7 @@ impl Evidence<'_> {
             () if !matches!(self.netns.is_by_process(), Ok(false)) => {
                 Whose::Anothers("nothing shows that it is this container's")
             }
+            () if found.is_unfinished => Whose::Own,
             () if self.holds_none => Whose::Anothers("this attachment has no address, and no result shows its link"),
             () => Whose::Own,
         };
@@ -120,11 +122,14 @@ impl Evidence<'_> {
         // All links on one master have its Ethernet address.
         let is_shared = matches!(link.kind, Kind::Ipvlan(_) | Kind::Vlan(_));
         let has_other_mac = !has_same_mac && veth::mac_of_result(attachment, prev).is_some();
+        let is_made_inside = matches!(link.kind, Kind::Macvlan(_) | Kind::Ipvlan(_) | Kind::Vlan(_) | Kind::Dummy)
+            && link.alias.is_none();
         let has_others = !listed.is_empty() && !addresses.is_empty() && !has_address;
         Ok(Found {
             has_mac: has_same_mac && (!is_shared || has_address),
             has_address,
             is_another: has_other_mac || has_others,
+            is_unfinished: is_made_inside && !link.up && addresses.is_empty(),
             holders: addresses.iter().filter_map(|ip| reserved.holder(attachment, *ip)).collect(),
         })
     }
@@ -138,6 +143,8 @@ struct Found {
     has_address: bool,
     /// The result shows another Ethernet address, or other addresses.
     is_another: bool,
+    /// The link is as ADD makes it, before it has mark and addresses.
+    is_unfinished: bool,
     /// The owners of the link's addresses.
     holders: Vec<Holder>,
 }

@@ -136,6 +136,30 @@ fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: Kind) {
     assert_eq!(held(), Vec::<String>::new());
 }
 
+/// ADD was killed after it made the link and before it set the mark. GC frees the address, which speaks for nothing yet, and DEL
+/// removes the link all the same.
+fn del_after_gc_removes_the_link_of_a_killed_add(kind: Kind) {
+    // The tap of a killed process ends with it.
+    if !matches!(kind.place, Place::Upon | Place::Inside) || kind.name == "tap" {
+        return;
+    }
+    let (node, _outside) = kind.node(0);
+    let pod = node.container();
+    let config = kind.config(0, json!({"ipam": unshared().dual()}));
+    let attached = Attached::add(&node, &config, &pod);
+    let inside = pod.namespace();
+    inside.set_down("eth0");
+    inside.set_alias("eth0", "");
+    for address in inside.global_addresses("eth0") {
+        inside.delete_address("eth0", &address);
+    }
+    collect(&node, &config, &[], None);
+    assert_eq!(held(), Vec::<String>::new());
+    testns::Call::new(Verb::Del, &attached.config, &pod).run(&node).ok();
+    assert!(inside.find_link("eth0").is_none());
+    Attached::add(&node, &config, &pod).del().ok();
+}
+
 /// The path of a namespace is another container's by now, whose link has no mark or, as far as a container cannot write it, its
 /// own one. A result with the living one's Ethernet address is that of a config that sets one.
 fn a_late_del_leaves_the_link_of_the_paths_next_container(kind: Kind) {
@@ -276,6 +300,7 @@ each_kind! {
         of_two_adds_at_once_the_one_that_succeeds_keeps_all
         del_of_another_attachment_in_the_namespace_leaves_the_living_one
         del_of_a_container_without_address_leaves_a_link_without_mark
+        del_after_gc_removes_the_link_of_a_killed_add
         a_late_del_leaves_the_link_of_the_paths_next_container
         gc_keeps_the_address_of_a_link_that_it_leaves
         gc_with_any_list_keeps_the_addresses_of_links_without_mark
