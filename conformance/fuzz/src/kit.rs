@@ -42,14 +42,3 @@ pub fn kit_mounts(data: &[u8]) {
     assert_eq!(behind.first().map(|place| place.as_os_str().as_encoded_bytes()), Some(&b"/"[..]));
     assert_eq!(behind.get(1..), Some(&alone[..]));
 }
-
-/// Messages of the kernel about links, addresses, routes and filter rules.
-pub fn kit_netlink(data: &[u8]) {
-    let read = testns::fuzzing::messages(data);
-    let total: usize = read.iter().map(|(_, body)| body.len()).sum();
-    assert!(total <= data.len(), "more than there was");
-    for (_, body) in read {
-        let attributes = testns::fuzzing::attributes(&body);
-        assert!(attributes.iter().map(Vec::len).sum::<usize>() <= body.len(), "more than there was");
-    }
-}

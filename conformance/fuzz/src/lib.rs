@@ -226,6 +226,5 @@ targets! {
     kit::kit_answer CONFIG;
     kit::kit_config NETWORK;
     kit::kit_mounts &[" ", "\n", "\\040", "\\777", "\\", "rw", "nosuid", ",", "/", " - "];
-    kit::kit_netlink &["\0", "\u{10}\0\0\0", "\u{4}\0", "\u{3}\0", "\u{2}\0", "\u{1}\0\0\0", "\u{7f}"];
     values::error_object &["\"code\":", "\"msg\":", "\"details\":", "null", "0", "999", "4294967296", "\"\"", "\\n"];
 }

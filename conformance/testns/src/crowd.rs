@@ -2,31 +2,21 @@
 
 use std::net::Ipv4Addr;
 
-use nix::libc;
+use netlink_packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo};
 use nix::sys::socket::SockProtocol;
 
 use crate::Namespace;
+use crate::cable::link_message;
 use crate::must::Must;
-use crate::netlink::{Body, Socket};
-
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MASTER: u16 = 10;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_GROUP: u16 = 27;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
-const VETH_INFO_PEER: u16 = 1;
-const IFINFOMSG: usize = 16;
+use crate::netlink::{NEW, Socket, nest, netfilter_body, text};
 
 const NFT: u16 = 10 << 8;
 const NFT_MSG_NEWTABLE: u16 = NFT;
 const NFT_MSG_NEWCHAIN: u16 = NFT | 3;
 const NFT_MSG_NEWRULE: u16 = NFT | 6;
-const OF_IPV4: [u8; 4] = [2, 0, 0, 0]; // struct nfgenmsg
-
-const NEW: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+const IPV4: u8 = 2;
 
 impl Namespace {
     /// Gives a bridge ports until it has `count`, in one request.
@@ -35,15 +25,15 @@ impl Namespace {
     /// When there is no such bridge, or it takes no more.
     #[track_caller]
     pub fn crowd_bridge(&self, bridge: &str, count: usize) {
-        let master = self.link(bridge).index.to_ne_bytes();
+        let master = self.link(bridge).index;
         let there = self.links().iter().filter(|link| link.master.as_deref() == Some(bridge)).count();
         self.enter(|| {
             let mut socket = Socket::route();
             for number in there..count {
                 let name = format!("crowd{number}");
-                let body = Body(vec![0; IFINFOMSG]).string(IFLA_IFNAME, &name).attribute(IFLA_MASTER, &master);
-                let body = body.nest(IFLA_LINKINFO, |info| info.string(IFLA_INFO_KIND, "ifb"));
-                let made = socket.request(RTM_NEWLINK, NEW, &body.0);
+                let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Ifb)]);
+                let attributes = vec![LinkAttribute::IfName(name.clone()), LinkAttribute::Controller(master), kind];
+                let made = socket.request(NEW, &RouteNetlinkMessage::NewLink(link_message(0, attributes)));
                 made.must(format_args!("make {name} a port of {bridge}"));
             }
         });
@@ -72,8 +62,8 @@ impl Namespace {
         self.enter(|| {
             let mut socket = Socket::route();
             (0..count / 2).for_each(|number| add_pair(&mut socket, &format!("pass{number}"), GROUP));
-            let body = Body(vec![0; IFINFOMSG]).attribute(IFLA_GROUP, &GROUP.to_ne_bytes());
-            socket.request(RTM_DELLINK, 0, &body.0).must("remove a group of links");
+            let group = link_message(0, vec![LinkAttribute::Group(GROUP)]);
+            socket.request(0, &RouteNetlinkMessage::DelLink(group)).must("remove a group of links");
         });
         count / 2 * 2
     }
@@ -88,19 +78,17 @@ impl Namespace {
         const AT_ONCE: usize = 200; // as much as fits into a socket's buffer
         let there = self.nft().iter().filter(|line| line.starts_with("nft rule ip 1=\"crowd\"")).count();
         let rules: Vec<_> = (there..count).map(rule).collect();
-        let table = Body(OF_IPV4.to_vec()).string(1, "crowd").0;
-        let hook = |hook: Body| hook.attribute(1, &2_u32.to_be_bytes()).attribute(2, &0_u32.to_be_bytes());
-        let chain = Body(OF_IPV4.to_vec()).string(1, "crowd").string(3, "forward").nest(4, hook).string(7, "filter").0;
+        let table = netfilter_body(IPV4, &[text(1, "crowd")]);
+        let hook = nest(4, &[word(1, 2), word(2, 0)]);
+        let chain = netfilter_body(IPV4, &[text(1, "crowd"), text(3, "forward"), hook, text(7, "filter")]);
         self.enter(|| {
             let mut socket = Socket::open(SockProtocol::NetlinkNetFilter)?;
             for rules in rules.chunks(AT_ONCE) {
-                let mut changes: Vec<(u16, i32, &[u8])> = vec![
-                    (NFT_MSG_NEWTABLE, libc::NLM_F_CREATE, &table),
-                    (NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, &chain),
-                ];
-                let flags = libc::NLM_F_CREATE | libc::NLM_F_APPEND;
+                let mut changes: Vec<(u16, u16, &[u8])> =
+                    vec![(NFT_MSG_NEWTABLE, NLM_F_CREATE, &table), (NFT_MSG_NEWCHAIN, NLM_F_CREATE, &chain)];
+                let flags = NLM_F_CREATE | NLM_F_APPEND;
                 changes.extend(rules.iter().map(|rule| (NFT_MSG_NEWRULE, flags, rule.as_slice())));
-                socket.change_netfilter_at_once(&changes)?;
+                socket.change_netfilter(&changes)?;
             }
             nix::Result::Ok(())
         })
@@ -111,32 +99,28 @@ impl Namespace {
 /// A veth from `name` to a peer beside it, the near end in a group.
 #[track_caller]
 fn add_pair(socket: &mut Socket, name: &str, group: u32) {
-    let peer = Body(vec![0; IFINFOMSG]).string(IFLA_IFNAME, &format!("{name}p"));
-    let data = |data: Body| data.attribute(VETH_INFO_PEER, &peer.0);
-    let body = Body(vec![0; IFINFOMSG]).string(IFLA_IFNAME, name).attribute(IFLA_GROUP, &group.to_ne_bytes());
-    let body = body.nest(IFLA_LINKINFO, |info| info.string(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, data));
-    socket.request(RTM_NEWLINK, NEW, &body.0).must(format_args!("make the veth {name}"));
+    let peer = link_message(0, vec![LinkAttribute::IfName(format!("{name}p"))]);
+    let info = vec![LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer)))];
+    let name_and_group = [LinkAttribute::IfName(name.to_owned()), LinkAttribute::Group(group)];
+    let link = link_message(0, name_and_group.into_iter().chain([LinkAttribute::LinkInfo(info)]).collect());
+    socket.request(NEW, &RouteNetlinkMessage::NewLink(link)).must(format_args!("make the veth {name}"));
 }
 
 /// `ip saddr ADDRESS counter accept`, with attributes as nf_tables.h numbers them.
 fn rule(number: usize) -> Vec<u8> {
     let address = Ipv4Addr::from_bits(0x0b00_0000 | u32::try_from(number).must("number a rule"));
-    let word = |number: u32| number.to_be_bytes();
-    let expression = |list: Body, name: &str, data: &dyn Fn(Body) -> Body| {
-        list.nest(1, |element| element.string(1, name).nest(2, data))
-    };
-    let source =
-        |load: Body| load.attribute(1, &word(1)).attribute(2, &word(1)).attribute(3, &word(12)).attribute(4, &word(4));
-    let is_address = |compare: Body| {
-        compare.attribute(1, &word(1)).attribute(2, &word(0)).nest(3, |data| data.attribute(1, &address.octets()))
-    };
-    let accept =
-        |verdict: Body| verdict.attribute(1, &word(0)).nest(2, |data| data.nest(2, |code| code.attribute(1, &word(1))));
-    let expressions = |list: Body| {
-        let list = expression(list, "payload", &source);
-        let list = expression(list, "cmp", &is_address);
-        let list = expression(list, "counter", &|none| none);
-        expression(list, "immediate", &accept)
-    };
-    Body(OF_IPV4.to_vec()).string(1, "crowd").string(2, "forward").nest(4, expressions).0
+    let address = DefaultNla::new(1, address.octets().to_vec());
+    let expression = |name: &str, data: &[DefaultNla]| nest(1, &[text(1, name), nest(2, data)]);
+    let expressions = [
+        expression("payload", &[word(1, 1), word(2, 1), word(3, 12), word(4, 4)]),
+        expression("cmp", &[word(1, 1), word(2, 0), nest(3, &[address])]),
+        expression("counter", &[]),
+        expression("immediate", &[word(1, 0), nest(2, &[nest(2, &[word(1, 1)])])]),
+    ];
+    netfilter_body(IPV4, &[text(1, "crowd"), text(2, "forward"), nest(4, &expressions)])
+}
+
+/// An attribute of 32 bits in network byte order.
+fn word(kind: u16, value: u32) -> DefaultNla {
+    DefaultNla::new(kind, value.to_be_bytes().to_vec())
 }

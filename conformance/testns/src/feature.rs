@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::{Once, OnceLock};
 use std::thread;
 
+use netlink_packet_route::link::{InfoBridge, InfoData, InfoKind, InfoVlan, InfoVrf};
 use nix::sched::CloneFlags;
 
 use crate::cable::try_link;
@@ -85,18 +86,17 @@ impl Feature {
     }
 
     fn try_here(self) -> bool {
-        let one_u8: &[u8] = &[1];
-        let one_u16: &[u8] = &1_u16.to_ne_bytes();
-        let one_u32: &[u8] = &1_u32.to_ne_bytes();
-        let parent = || try_link("veth", None, &[]).then_some("t-veth");
+        let veth = || try_link(InfoKind::Veth, None, None).then_some("t-veth");
+        let with_parent = |kind, data| veth().is_some_and(|veth| try_link(kind, Some(veth), data));
+        let filtering = InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]);
         match self {
-            Self::Vlan => parent().is_some_and(|veth| try_link("vlan", Some(veth), &[(1, one_u16)])),
-            Self::BridgeVlanFiltering => try_link("bridge", None, &[(7, one_u8)]),
-            Self::Ipvlan => parent().is_some_and(|veth| try_link("ipvlan", Some(veth), &[])),
-            Self::Macvlan => parent().is_some_and(|veth| try_link("macvlan", Some(veth), &[])),
-            Self::Dummy => try_link("dummy", None, &[]),
-            Self::Vrf => try_link("vrf", None, &[(1, one_u32)]),
-            Self::Ifb => try_link("ifb", None, &[]),
+            Self::Vlan => with_parent(InfoKind::Vlan, Some(InfoData::Vlan(vec![InfoVlan::Id(1)]))),
+            Self::BridgeVlanFiltering => try_link(InfoKind::Bridge, None, Some(filtering)),
+            Self::Ipvlan => with_parent(InfoKind::IpVlan, None),
+            Self::Macvlan => with_parent(InfoKind::MacVlan, None),
+            Self::Dummy => try_link(InfoKind::Dummy, None, None),
+            Self::Vrf => try_link(InfoKind::Vrf, None, Some(InfoData::Vrf(vec![InfoVrf::TableId(1)]))),
+            Self::Ifb => try_link(InfoKind::Ifb, None, None),
             Self::Tun => File::options().read(true).write(true).open("/dev/net/tun").is_ok(),
             Self::FqCodel => try_qdisc("fq_codel"),
             Self::Selinux => fs::read_to_string("/proc/filesystems").is_ok_and(|text| text.contains("selinuxfs")),

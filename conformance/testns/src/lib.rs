@@ -54,9 +54,6 @@ mod traffic;
 
 mod feature;
 
-#[doc(hidden)]
-pub mod fuzzing;
-
 pub use address::{Address, Neighbour};
 pub use built::{cnitool, plugins};
 pub use call::{Call, Failure, Reply, Verb};

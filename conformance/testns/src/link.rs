@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask};
+
 use crate::Namespace;
+use crate::cable::link_message;
 use crate::must::Must;
-use crate::netlink::{Attributes, Message, Socket, i32_at, u16_at, u32_at};
+use crate::netlink::{Attributes, Message, Socket, emitted, u16_at, u32_at};
 
 const RTM_GETLINK: u16 = 18;
 /// The size of `struct ifinfomsg`, after which a link's attributes begin.
 pub(crate) const IFINFOMSG: usize = 16;
 const IFLA_IFNAME: u16 = 3;
-const AF_BRIDGE: u8 = 7;
 
 /// A link, with what plugins set on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,19 +156,17 @@ pub(crate) fn links_of(messages: &[Message], names: &Names) -> Vec<Link> {
 
 /// VLANs of the bridge ports in the thread's namespace.
 pub(crate) fn port_vlans(names: &Names) -> Vec<PortVlan> {
-    const IFLA_EXT_MASK: u16 = 29;
     const IFLA_AF_SPEC: u16 = 26;
     const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
-    let mut body = vec![0; IFINFOMSG];
-    body[0] = AF_BRIDGE;
-    let body = crate::netlink::Body(body).attribute(IFLA_EXT_MASK, &2_u32.to_ne_bytes());
+    let mut request = link_message(0, vec![LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan])]);
+    request.header.interface_family = AddressFamily::Bridge;
     // A kernel without bridges says EOPNOTSUPP; it has no VLANs of theirs either.
-    let dump = Socket::route().dump(RTM_GETLINK, &body.0).unwrap_or_default();
+    let dump = Socket::route().dump(RTM_GETLINK, &emitted(&request)).unwrap_or_default();
     let mut vlans = Vec::new();
     for message in dump {
         let link = names.get(u32_at(&message.body, 4));
         let infos = Attributes::after(&message.body, IFINFOMSG).nested(IFLA_AF_SPEC);
-        for (_, info) in infos.filter(|(kind, _)| *kind == IFLA_BRIDGE_VLAN_INFO) {
+        for (_, info) in infos.iter().filter(|(kind, _)| *kind == IFLA_BRIDGE_VLAN_INFO) {
             let flags = u16_at(info, 0);
             let (pvid, untagged) = (flags & 2 != 0, flags & 4 != 0);
             vlans.push(PortVlan { link: link.clone(), id: u16_at(info, 2), pvid, untagged });
@@ -186,7 +187,7 @@ impl Link {
         let is_port = info.string(4).as_deref() == Some("bridge");
         let flag = |number| port.u8(number) == Some(1);
         Self {
-            index: i32_at(body, 4).cast_unsigned(),
+            index: u32_at(body, 4),
             name: all.string(IFLA_IFNAME).unwrap_or_default(),
             mac: mac(all.get(1).unwrap_or_default()),
             mtu_bytes: all.u32(4).unwrap_or_default(),

@@ -1,18 +1,21 @@
-//! The netlink that is needed to read a namespace and to make links, written by hand.
+//! Netlink as this crate needs it: messages of `netlink-packet-route` to make objects, attributes by their numbers to read them.
 //!
-//! A plugin under test may have an error in its netlink library; this crate must not have the same one.
+//! Reading takes no types of others: the kernel allows names that are not UTF-8, and a snapshot shows attributes that no crate knows.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use netlink_packet_core::{
+    DefaultNla, Emitable, ErrorBuffer, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL, NLM_F_REQUEST,
+    NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader, NlasIterator,
+};
+use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
-use nix::libc;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
 use crate::must::Must;
 
-const HEADER: usize = 16; // struct nlmsghdr
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
+/// Flags of a request that makes an object which must not be there yet.
+pub(crate) const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
 /// A netlink socket of the thread's namespace.
 pub(crate) struct Socket {
@@ -20,7 +23,7 @@ pub(crate) struct Socket {
     sequence: u32,
 }
 
-/// A message of a dump: its type and what follows the netlink header.
+/// A message of a dump, without the netlink header.
 pub(crate) struct Message {
     pub(crate) body: Vec<u8>,
 }
@@ -36,8 +39,9 @@ impl Socket {
     }
 
     /// Sends a request and waits for the kernel's acknowledgement or error.
-    pub(crate) fn request(&mut self, kind: u16, flags: i32, body: &[u8]) -> nix::Result<()> {
-        self.send(kind, flags | libc::NLM_F_ACK, body)?;
+    pub(crate) fn request(&mut self, flags: u16, message: &RouteNetlinkMessage) -> nix::Result<()> {
+        let message = self.message(message.message_type(), flags | NLM_F_ACK, &emitted(message))?;
+        send(self.fd.as_raw_fd(), &message, MsgFlags::empty())?;
         self.receive()?;
         Ok(())
     }
@@ -45,7 +49,8 @@ impl Socket {
     /// All objects of a kind in the kernel; repeats the request if a change tore the answer.
     pub(crate) fn dump(&mut self, kind: u16, body: &[u8]) -> nix::Result<Vec<Message>> {
         loop {
-            self.send(kind, libc::NLM_F_DUMP, body)?;
+            let message = self.message(kind, NLM_F_DUMP, body)?;
+            send(self.fd.as_raw_fd(), &message, MsgFlags::empty())?;
             let (messages, torn) = self.receive()?;
             if !torn {
                 return Ok(messages);
@@ -53,13 +58,8 @@ impl Socket {
         }
     }
 
-    /// Sends a change of a netfilter subsystem, which takes changes in batches only, and waits for the kernel's answer.
-    pub(crate) fn change_netfilter(&mut self, kind: u16, body: &[u8]) -> nix::Result<()> {
-        self.change_netfilter_at_once(&[(kind, 0, body)])
-    }
-
     /// Sends changes of a netfilter subsystem that all happen or none does, and waits for the kernel's answer.
-    pub(crate) fn change_netfilter_at_once(&mut self, changes: &[(u16, i32, &[u8])]) -> nix::Result<()> {
+    pub(crate) fn change_netfilter(&mut self, changes: &[(u16, u16, &[u8])]) -> nix::Result<()> {
         const BATCH_BEGIN: u16 = 16;
         const BATCH_END: u16 = 17;
         let Some((last, (kind, ..))) = changes.len().checked_sub(1).zip(changes.first()) else {
@@ -69,7 +69,7 @@ impl Socket {
         let of_subsystem = [0, 0, 0, subsystem]; // struct nfgenmsg, the last field in network byte order
         let mut batch = self.message(BATCH_BEGIN, 0, &of_subsystem)?;
         for (place, (kind, flags, body)) in changes.iter().enumerate() {
-            let ack = if place == last { libc::NLM_F_ACK } else { 0 };
+            let ack = if place == last { NLM_F_ACK } else { 0 };
             batch.extend(self.message(*kind, flags | ack, body)?);
         }
         batch.extend(self.message(BATCH_END, 0, &of_subsystem)?);
@@ -78,22 +78,14 @@ impl Socket {
         Ok(())
     }
 
-    fn send(&mut self, kind: u16, flags: i32, body: &[u8]) -> nix::Result<()> {
-        let message = self.message(kind, flags, body)?;
-        send(self.fd.as_raw_fd(), &message, MsgFlags::empty())?;
-        Ok(())
-    }
-
-    fn message(&mut self, kind: u16, flags: i32, body: &[u8]) -> nix::Result<Vec<u8>> {
+    fn message(&mut self, kind: u16, flags: u16, body: &[u8]) -> nix::Result<Vec<u8>> {
         self.sequence += 1;
-        let length = u32::try_from(HEADER + body.len()).map_err(|_too_long| Errno::EMSGSIZE)?;
-        let flags = u16::try_from(flags | libc::NLM_F_REQUEST).map_err(|_unknown| Errno::EINVAL)?;
-        let mut message = length.to_ne_bytes().to_vec();
-        message.extend(kind.to_ne_bytes());
-        message.extend(flags.to_ne_bytes());
-        message.extend(self.sequence.to_ne_bytes());
-        message.extend(0_u32.to_ne_bytes());
-        message.extend(body);
+        let mut header = NetlinkHeader::default();
+        header.length = u32::try_from(header.buffer_len() + body.len()).map_err(|_too_long| Errno::EMSGSIZE)?;
+        header.message_type = kind;
+        header.flags = flags | NLM_F_REQUEST;
+        header.sequence_number = self.sequence;
+        let mut message = [&emitted(&header), body].concat();
         message.resize(message.len().next_multiple_of(4), 0);
         Ok(message)
     }
@@ -108,54 +100,48 @@ impl Socket {
             // Of a message that does not fit, MSG_TRUNC returns the whole length, which is more than there is to take.
             let length = recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC)?;
             let mut rest = buffer.get(..length).ok_or(Errno::EMSGSIZE)?;
-            while let Some((header, message)) = split_message(&mut rest) {
-                torn |= i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0;
-                match header.kind {
+            while let Ok(message) = NetlinkBuffer::new_checked(rest) {
+                torn |= message.flags() & NLM_F_DUMP_INTR != 0;
+                match message.message_type() {
                     NLMSG_DONE => return Ok((messages, torn)),
-                    NLMSG_ERROR => match i32_at(message, 0) {
-                        0 => return Ok((messages, torn)),
-                        errno => return Err(Errno::from_raw(-errno)),
-                    },
-                    _ => messages.push(Message { body: message.to_vec() }),
+                    NLMSG_ERROR => {
+                        let error = ErrorBuffer::new_checked(message.payload()).map_err(|_short| Errno::EBADMSG)?;
+                        return error.code().map_or(Ok((messages, torn)), |code| Err(Errno::from_raw(-code.get())));
+                    }
+                    _ => messages.push(Message { body: message.payload().to_vec() }),
                 }
+                let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             }
         }
     }
 }
 
-struct Header {
-    kind: u16,
-    flags: u16,
+/// The bytes of a header, a message or attributes.
+pub(crate) fn emitted(value: &impl Emitable) -> Vec<u8> {
+    let mut bytes = vec![0; value.buffer_len()];
+    value.emit(&mut bytes);
+    bytes
 }
 
-fn split_message<'a>(rest: &mut &'a [u8]) -> Option<(Header, &'a [u8])> {
-    let length = usize::try_from(u32_at(rest, 0)).ok()?;
-    let body = rest.get(HEADER..length)?;
-    let header = Header { kind: u16_at(rest, 4), flags: u16_at(rest, 6) };
-    *rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some((header, body))
+/// The body of a netfilter request: `struct nfgenmsg` of a family, then attributes.
+pub(crate) fn netfilter_body(family: u8, attributes: &[DefaultNla]) -> Vec<u8> {
+    [&[family, 0, 0, 0], emitted(&attributes).as_slice()].concat()
 }
 
-/// The type and body of the first message.
-pub(crate) fn split<'a>(rest: &mut &'a [u8]) -> Option<(u16, &'a [u8])> {
-    split_message(rest).map(|(header, body)| (header.kind, body))
+/// An attribute of text, which ends with a zero byte.
+pub(crate) fn text(kind: u16, value: impl AsRef<[u8]>) -> DefaultNla {
+    DefaultNla::new(kind, [value.as_ref(), &[0]].concat())
 }
 
-/// A run of attributes: 16 bits length, 16 bits type, the value, padded to four bytes.
+/// An attribute of attributes.
+pub(crate) fn nest(kind: u16, inner: &[DefaultNla]) -> DefaultNla {
+    DefaultNla::new(kind, emitted(&inner))
+}
+
+/// A run of attributes, up to the first that is broken; types are without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
-
-impl<'a> Iterator for Attributes<'a> {
-    type Item = (u16, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let length = usize::from(u16_at(self.0, 0));
-        let value = self.0.get(4..length)?;
-        let kind = u16_at(self.0, 2) & 0x3fff; // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
-        self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, value))
-    }
-}
 
 impl<'a> Attributes<'a> {
     /// The attributes behind a fixed header of `header` bytes.
@@ -163,8 +149,16 @@ impl<'a> Attributes<'a> {
         Self(body.get(header..).unwrap_or_default())
     }
 
-    pub(crate) fn get(mut self, kind: u16) -> Option<&'a [u8]> {
-        self.find(|(found, _)| *found == kind).map(|(_, value)| value)
+    /// Type and value of each.
+    pub(crate) fn iter(self) -> impl Iterator<Item = (u16, &'a [u8])> {
+        NlasIterator::new(self.0).map_while(Result::ok).map_while(|attribute| {
+            let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
+            Some((kind, attribute.into_inner().get(4..length)?))
+        })
+    }
+
+    pub(crate) fn get(self, kind: u16) -> Option<&'a [u8]> {
+        self.iter().find(|(found, _)| *found == kind).map(|(_, value)| value)
     }
 
     pub(crate) fn nested(self, kind: u16) -> Attributes<'a> {
@@ -172,9 +166,8 @@ impl<'a> Attributes<'a> {
     }
 
     pub(crate) fn string(self, kind: u16) -> Option<String> {
-        let value = self.get(kind)?;
-        let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-        Some(String::from_utf8_lossy(value.get(..end)?).into_owned())
+        let value = self.get(kind)?.split(|byte| *byte == 0).next()?;
+        Some(String::from_utf8_lossy(value).into_owned())
     }
 
     pub(crate) fn u32(self, kind: u16) -> Option<u32> {
@@ -183,35 +176,6 @@ impl<'a> Attributes<'a> {
 
     pub(crate) fn u8(self, kind: u16) -> Option<u8> {
         self.get(kind)?.first().copied()
-    }
-}
-
-/// The body of a request: a fixed header, then attributes.
-pub(crate) struct Body(pub(crate) Vec<u8>);
-
-impl Body {
-    pub(crate) fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
-        self.push(kind, value);
-        self
-    }
-
-    pub(crate) fn string(self, kind: u16, value: &str) -> Self {
-        let mut value = value.as_bytes().to_vec();
-        value.push(0);
-        self.attribute(kind, &value)
-    }
-
-    pub(crate) fn nest(self, kind: u16, inner: impl FnOnce(Body) -> Body) -> Self {
-        let inner = inner(Body(Vec::new()));
-        self.attribute(kind, &inner.0)
-    }
-
-    fn push(&mut self, kind: u16, value: &[u8]) {
-        let length = u16::try_from(4 + value.len()).must("fit a netlink attribute into 64 KiB");
-        self.0.extend(length.to_ne_bytes());
-        self.0.extend(kind.to_ne_bytes());
-        self.0.extend(value);
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 }
 

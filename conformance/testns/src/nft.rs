@@ -5,11 +5,12 @@
 
 use std::fmt::Write;
 
+use netlink_packet_core::{NlaBuffer, NlasIterator};
 use nix::sys::socket::SockProtocol;
 
 use crate::Namespace;
 use crate::must::Must;
-use crate::netlink::{Attributes, Body, Message, Socket};
+use crate::netlink::{Attributes, Message, Socket, netfilter_body, text};
 
 const NFNL_SUBSYS_NFTABLES: u16 = 10 << 8;
 const NFT_MSG_GETTABLE: u16 = 1;
@@ -59,7 +60,7 @@ impl Namespace {
         let flush = || {
             let mut socket = Socket::open(SockProtocol::NetlinkNetFilter)?;
             // Of no family and without a name: each table of each family.
-            socket.change_netfilter(NFNL_SUBSYS_NFTABLES | NFT_MSG_DELTABLE, &[0; NFGENMSG])
+            socket.change_netfilter(&[(NFNL_SUBSYS_NFTABLES | NFT_MSG_DELTABLE, 0, &[0; NFGENMSG])])
         };
         self.enter(flush).must(format_args!("flush the nftables ruleset in {}", self.path().display()));
     }
@@ -87,7 +88,7 @@ fn dump(socket: &mut Socket, get: u16) -> Vec<Message> {
 
 fn object(kind: &Kind, body: &[u8]) -> String {
     let mut line = format!("nft {} {}", kind.name, family(body));
-    for (number, value) in Attributes::after(body, NFGENMSG) {
+    for (number, value) in Attributes::after(body, NFGENMSG).iter() {
         if kind.expressions == Some(number) {
             line.push_str(&expressions(value));
         } else if !kind.skip.contains(&number) {
@@ -102,18 +103,17 @@ fn set_lines(socket: &mut Socket, body: &[u8]) -> Vec<String> {
     let set = Attributes::after(body, NFGENMSG);
     let (table, name) = (set.string(1).unwrap_or_default(), set.string(2).unwrap_or_default());
     let mut lines = vec![format!("nft set {} {table} {name}", family(body))];
-    for (number, value) in set.filter(|(number, _)| ![1, 2, 10, 16, 19, 20].contains(number)) {
+    for (number, value) in set.iter().filter(|(number, _)| ![1, 2, 10, 16, 19, 20].contains(number)) {
         push(&mut lines[0], number, value);
     }
-    let header = vec![body.first().copied().unwrap_or_default(), 0, 0, 0];
-    let request = Body(header).string(1, &table).string(2, &name);
+    let request = netfilter_body(body.first().copied().unwrap_or_default(), &[text(1, &table), text(2, &name)]);
     let get = NFNL_SUBSYS_NFTABLES | NFT_MSG_GETSETELEM;
-    for message in socket.dump(get, &request.0).unwrap_or_default() {
+    for message in socket.dump(get, &request).unwrap_or_default() {
         let elements = Attributes::after(&message.body, NFGENMSG).nested(3);
-        for (_, element) in elements {
+        for (_, element) in elements.iter() {
             let mut line = format!("nft element {} {table} {name}", family(body));
             // 5 is the time left.
-            for (number, value) in Attributes(element).filter(|(number, _)| *number != 5) {
+            for (number, value) in Attributes(element).iter().filter(|(number, _)| *number != 5) {
                 push(&mut line, number, value);
             }
             lines.push(line);
@@ -125,12 +125,12 @@ fn set_lines(socket: &mut Socket, body: &[u8]) -> Vec<String> {
 /// Expressions of a rule by name, without what counters have counted.
 fn expressions(list: &[u8]) -> String {
     let mut text = String::new();
-    for (_, expression) in Attributes(list) {
+    for (_, expression) in Attributes(list).iter() {
         let expression = Attributes(expression);
         let name = expression.string(1).unwrap_or_default();
         let mut data = String::new();
         if name != "counter" {
-            for (number, value) in expression.nested(2) {
+            for (number, value) in expression.nested(2).iter() {
                 push(&mut data, number, value);
             }
         }
@@ -155,7 +155,7 @@ fn render(value: &[u8]) -> String {
     }
     if is_nested(value) {
         let mut inner = String::new();
-        for (number, value) in Attributes(value) {
+        for (number, value) in Attributes(value).iter() {
             push(&mut inner, number, value);
         }
         return format!("{{{}}}", inner.trim_start());
@@ -181,15 +181,8 @@ fn without_zeros(value: &[u8], shown: impl Fn(u8) -> String) -> String {
 
 /// Whether the bytes are attributes to the last one: the kernel does not mark nests here.
 fn is_nested(value: &[u8]) -> bool {
-    let mut attributes = Attributes(value);
-    let mut found = false;
-    for (number, _) in attributes.by_ref() {
-        found = true;
-        if number == 0 || number > 64 {
-            return false;
-        }
-    }
-    found && attributes.0.is_empty()
+    let is_numbered = |attribute: NlaBuffer<&[u8]>| (1..=64).contains(&attribute.kind());
+    !value.is_empty() && NlasIterator::new(value).all(|attribute| attribute.is_ok_and(is_numbered))
 }
 
 fn family(body: &[u8]) -> &'static str {
