@@ -5,6 +5,7 @@
 //! is a complete, working executable, old or new, and a running plugin keeps the file from which it was started. If a
 //! step fails, the renames are reverted.
 
+mod busy;
 mod folder;
 pub(crate) mod platforms;
 mod source;
@@ -15,7 +16,8 @@ use crate::args::Install;
 use crate::causes::{Remedy, refused};
 use crate::output::{Output, Table};
 use anyhow::bail;
-use folder::{Folder, REPLACED, Standing};
+use busy::Busy;
+use folder::{Folder, Identity, REPLACED, Standing};
 use libcni::Cancellation;
 use libcni::cni_spec::Code;
 use platforms::Platform;
@@ -31,6 +33,8 @@ const STAGE_DIR: &str = "/stage";
 struct Item {
     name: String,
     standing: Standing,
+    /// The file that is there.
+    found: Option<Identity>,
     action: Action,
 }
 
@@ -48,7 +52,7 @@ impl Item {
             (Action::Remove, _) => "removed",
             (Action::Install, Standing::Absent) => "",
             (Action::Install, Standing::Ours) => "ours",
-            (Action::Install, Standing::Foreign) => "foreign",
+            (Action::Install, Standing::Foreign | Standing::Written) => "foreign",
         }
     }
 }
@@ -65,8 +69,9 @@ pub(crate) async fn run(install: &Install, output: Output, cancellation: &Cancel
             dir.display(),
         );
     }
+    let Some(items) = put(install, &dir, &source, &names, cancellation).await? else { return Ok(()) };
     let mut table = Table::new(&["name", "path", "replaced"]);
-    for item in put(install, &dir, &source, &names, install.plugins.is_empty()).await? {
+    for item in items {
         table.row([json!(item.name), json!(dir.join(&item.name).display().to_string()), json!(item.before())]);
     }
     output.table(&table)?;
@@ -88,30 +93,62 @@ fn target(install: &Install, source: &Source, output: Output) -> anyhow::Result<
     Ok(named.map_or_else(|| STAGE_DIR.into(), PathBuf::from))
 }
 
-/// Installs these names, all or none of them; and removes plugins for tests, if asked to.
+/// Installs these names, all or none of them; `None`: cancelled. Who watches the folder waits for others that work in it.
 async fn put(
     install: &Install,
     dir: &Path,
     source: &Source,
     names: &[String],
-    removes_for_tests: bool,
-) -> anyhow::Result<Vec<Item>> {
-    let folder = Folder::lock(dir)?;
-    let examine = |name: &String| folder.examine(name.clone(), Action::Install, Some(source.of(name)));
-    let mut items = names.iter().map(examine).collect::<anyhow::Result<Vec<_>>>()?;
-    if !install.replace_foreign {
-        refuse_foreign(&folder, &items)?;
+    cancellation: &Cancellation,
+) -> anyhow::Result<Option<Vec<Item>>> {
+    loop {
+        let done = match Folder::lock(dir) {
+            Ok(folder) => put_all(install, &folder, source, names).await,
+            Err(error) => Err(error),
+        };
+        let error = match done {
+            Err(error) if install.watch && Busy::is(&error) => error,
+            done => return done.map(Some),
+        };
+        if busy::wait(&error, dir, cancellation).await.is_none() {
+            return Ok(None);
+        }
     }
-    if removes_for_tests {
+}
+
+/// Installs these names, and removes plugins for tests unless the names were chosen.
+async fn put_all(install: &Install, folder: &Folder, source: &Source, names: &[String]) -> anyhow::Result<Vec<Item>> {
+    let mut items = examine(folder, source, names)?;
+    refuse_written(folder, &items)?;
+    if !install.replace_foreign {
+        refuse_foreign(folder, &items)?;
+    }
+    if install.plugins.is_empty() {
         items.extend(folder.list_for_tests()?);
     }
-    let stage = Stage::fill(&folder, source, &items, install.link).remedy(|| "Nothing was changed.".to_owned())?;
-    stage.check(&items).await?;
-    stage.swap(&items)?;
+    swap(install, folder, source, &items).await?;
+    Ok(items)
+}
+
+fn examine(folder: &Folder, source: &Source, names: &[String]) -> anyhow::Result<Vec<Item>> {
+    names.iter().map(|name| folder.examine(name.clone(), Action::Install, Some(source.of(name)))).collect()
+}
+
+async fn swap(install: &Install, folder: &Folder, source: &Source, items: &[Item]) -> anyhow::Result<()> {
+    let stage = Stage::fill(folder, source, items, install.link).remedy(|| "Nothing was changed.".to_owned())?;
+    stage.check(items).await?;
+    folder.refuse_changed(items)?;
+    stage.swap(items)?;
     if folder.is_new() {
         tracing::warn!("{} did not exist and was made", folder.dir().display());
     }
-    Ok(items)
+    Ok(())
+}
+
+/// Refuses files that another program is just writing: what they will be is not known yet.
+fn refuse_written(folder: &Folder, items: &[Item]) -> anyhow::Result<()> {
+    let written = items.iter().find(|item| item.standing == Standing::Written);
+    written.map_or(Ok(()), |item| Err(Busy::writer(&folder.path(&item.name))))
 }
 
 fn refuse_foreign(folder: &Folder, items: &[Item]) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@
 //! deadline names the holder.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -16,6 +16,7 @@ use nix::libc::{self, O_NOFOLLOW, O_NONBLOCK};
 
 use crate::error::{Cause, Held, OpError, Result};
 use crate::netns::Netns;
+use crate::raw;
 
 const REQUEST: &str = "flock LOCK_EX";
 
@@ -138,6 +139,23 @@ pub fn find_holder(path: &Path) -> Option<String> {
     processes::find_holder(&path.metadata().ok()?)
 }
 
+/// Reads a file while nobody has it open for writing; `None`: somebody has. Who opens it so meanwhile waits until it is read.
+///
+/// Where the kernel does not tell, for a file of another user or on a file system without leases, the file is read as it is.
+///
+/// # Errors
+/// As `open(2)` and `read(2)`.
+pub fn read_unless_written(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    // The end of the open file gives the lease back.
+    if raw::take_read_lease(&file) == Err(Errno::EAGAIN) {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
 /// The path of a lock of the node; its folder exists then.
 fn node_path(name: &str) -> Result<PathBuf> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(FOLDER);
@@ -146,7 +164,7 @@ fn node_path(name: &str) -> Result<PathBuf> {
 }
 
 fn open(path: &Path, bits: u32) -> Result<File> {
-    let failed = |error: &std::io::Error| OpError::io("open", object(path), error).request("open O_CREAT");
+    let failed = |error: &io::Error| OpError::io("open", object(path), error).request("open O_CREAT");
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(bits).custom_flags(O_NOFOLLOW | O_NONBLOCK);
     let file = options.open(path).map_err(|error| failed(&error))?;
@@ -160,7 +178,7 @@ fn open(path: &Path, bits: u32) -> Result<File> {
 
 /// Removes the permissions of other users from a lock file; a copy of its folder may have added them. A process that
 /// can open the file could block every call.
-fn close_to_others(file: &File, mode: u32) -> std::io::Result<()> {
+fn close_to_others(file: &File, mode: u32) -> io::Result<()> {
     if mode & OTHERS == 0 {
         return Ok(());
     }
@@ -191,10 +209,10 @@ fn wait(
     file: &File,
     path: &Path,
     deadline: Duration,
-    take: impl FnOnce(&File) -> std::io::Result<()> + Send + 'static,
+    take: impl FnOnce(&File) -> io::Result<()> + Send + 'static,
     attempt: &dyn Fn() -> Result<bool>,
 ) -> Result<()> {
-    let failed = |error: &std::io::Error| OpError::io("take", object(path), error).request(REQUEST);
+    let failed = |error: &io::Error| OpError::io("take", object(path), error).request(REQUEST);
     let waiter = file.try_clone().map_err(|error| failed(&error))?;
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::Builder::new().name("flock".into()).stack_size(128 * 1024).spawn(move || {
@@ -290,6 +308,20 @@ mod tests {
         drop(first);
         // The thread that gave up waiting now gets the lock and releases it at once.
         Lock::take(&path, 0o600, Duration::from_secs(20)).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_read_only_while_nobody_writes_it() {
+        let path = scratch("written");
+        let writer = File::create(&path).unwrap();
+        assert_eq!(read_unless_written(&path).unwrap(), None);
+        drop(writer);
+        assert_eq!(read_unless_written(&path).unwrap(), Some(Vec::new()));
+        // A reader, and a lease that was given back, are in nobody's way.
+        let reader = File::open(&path).unwrap();
+        std::fs::write(&path, "whole").unwrap();
+        assert_eq!(read_unless_written(&path).unwrap(), Some(b"whole".to_vec()));
+        drop(reader);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The one file with `unsafe`: handing a system call to a child process, the requests of `/dev/net/tun`, the kind of a
-//! namespace, the address of a packet socket.
+//! namespace, the address of a packet socket, leases of files.
 
 #![expect(unsafe_code, reason = "fork and ioctl have no safe form; see each SAFETY")]
 
@@ -208,6 +208,22 @@ pub(crate) fn namespace_kind(file: &File) -> Result<libc::c_int, Errno> {
     let number = nix::request_code_none!(0xb7, 3);
     // SAFETY: this request has no argument and accesses no memory of the caller.
     Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), number) })
+}
+
+/// Takes a read lease of `file`, which is open for reading only: nobody has the file open for writing, and who opens it so waits until
+/// the lease is given back (`F_SETLEASE`).
+///
+/// # Errors
+/// `EAGAIN`: it is open for writing. `EACCES`: it is another user's. `EINVAL`: its file system has no leases.
+pub(crate) fn take_read_lease(file: &File) -> Result<(), Errno> {
+    /// Chooses the signal that tells the holder of somebody who waits (asm-generic/fcntl.h).
+    const F_SETSIG: libc::c_int = 10;
+    // This signal does nothing by default; the usual one would end the process.
+    // SAFETY: these requests have a number as argument and access no memory of the caller.
+    unsafe {
+        Errno::result(libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG))?;
+        Errno::result(libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK)).map(drop)
+    }
 }
 
 /// Sets a property of the tun or tap that is attached to `file`.

@@ -1,5 +1,6 @@
 //! The target folder of an installation.
 
+use super::busy::{Busy, LOCK};
 use super::source::FOR_TESTS;
 use super::{Action, Item};
 use crate::causes::refused;
@@ -7,7 +8,7 @@ use crate::validate::executables::is_of_this_suite;
 use anyhow::{Context, bail};
 use libcni::cni_spec::Code;
 use netops::error::Cause;
-use netops::lock::{Lock, find_holder};
+use netops::lock::{Lock, find_holder, read_unless_written};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -23,14 +24,20 @@ const STAGE: &str = ".cni-install-";
 pub(super) enum Standing {
     /// Nothing.
     Absent,
-    /// An executable of this suite.
+    /// An executable of this suite, or what another installer has left of one.
     Ours,
     /// Anything else, also a symbolic link: `install` makes none.
     Foreign,
+    /// A file that another program has open for writing.
+    Written,
 }
 
-/// The lock, which is there while an `install` runs, or was killed.
-const LOCK: &str = ".cni-install.lock";
+/// Device, inode and time of change, by which a file is known to be as it was: nothing can set the last one.
+pub(super) type Identity = (u64, u64, i64, i64);
+
+pub(super) fn identity(meta: &Metadata) -> Identity {
+    (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec())
+}
 
 /// Each one meets an install that is just ending.
 const LOCK_TRIES: usize = 10;
@@ -114,16 +121,26 @@ impl Folder {
     pub(super) fn examine(&self, name: String, action: Action, new: Option<&Path>) -> anyhow::Result<Item> {
         let path = self.path(&name);
         let failed = || format!("cannot look at {}", path.display());
-        let standing = match path.symlink_metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Standing::Absent,
-            Err(error) => return Err(error).with_context(failed),
-            Ok(meta) if meta.is_dir() => bail!("cannot install {}: a folder is in its place", path.display()),
-            Ok(meta) if meta.is_file() && is_of_this_suite(&path).with_context(failed)? => Standing::Ours,
-            // What another installer cut short is no plugin of anybody.
-            Ok(meta) if meta.is_file() && is_cut(&path, new).with_context(failed)? => Standing::Ours,
-            Ok(_) => Standing::Foreign,
+        let found = find(&path).with_context(failed)?;
+        let standing = match &found {
+            None => Standing::Absent,
+            Some(meta) if meta.is_dir() => bail!("cannot install {}: a folder is in its place", path.display()),
+            Some(meta) if meta.is_file() => standing(&path, new).with_context(failed)?,
+            Some(_) => Standing::Foreign,
         };
-        Ok(Item { name, standing, action })
+        Ok(Item { name, standing, action, found: found.as_ref().map(identity) })
+    }
+
+    /// Refuses files that another program has changed since they were examined.
+    pub(super) fn refuse_changed(&self, items: &[Item]) -> anyhow::Result<()> {
+        for item in items {
+            let path = self.path(&item.name);
+            let now = find(&path).with_context(|| format!("cannot look at {}", path.display()))?;
+            if now.as_ref().map(identity) != item.found {
+                return Err(Busy::writer(&path));
+            }
+        }
+        Ok(())
     }
 
     /// Flushes the folder's entries to the disk.
@@ -132,11 +149,23 @@ impl Folder {
     }
 }
 
-/// Whether a file has only the beginning of another one.
-fn is_cut(path: &Path, whole: Option<&Path>) -> io::Result<bool> {
-    let Some(whole) = whole else { return Ok(false) };
-    let (part, whole) = (std::fs::read(path)?, std::fs::read(whole)?);
-    Ok(part.len() < whole.len() && whole.starts_with(&part))
+/// What is at a path, itself if it is a symbolic link.
+pub(super) fn find(path: &Path) -> io::Result<Option<Metadata>> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// What a file is. One that has only the beginning of the new one is no plugin of anybody, unless more is just being written.
+fn standing(path: &Path, new: Option<&Path>) -> io::Result<Standing> {
+    if is_of_this_suite(path)? {
+        return Ok(Standing::Ours);
+    }
+    let Some(bytes) = read_unless_written(path)? else { return Ok(Standing::Written) };
+    let whole = new.map(std::fs::read).transpose()?.unwrap_or_default();
+    let is_cut = bytes.len() < whole.len() && whole.starts_with(&bytes);
+    Ok(if is_cut { Standing::Ours } else { Standing::Foreign })
 }
 
 impl Drop for Folder {
@@ -167,12 +196,12 @@ fn lock(path: &Path) -> anyhow::Result<Lock> {
         });
         let Some(lock) = taken? else {
             let holder = find_holder(path).map_or(String::new(), |holder| format!(": {holder}"));
-            bail!("another install is under way{holder}");
+            return Err(Busy::error(format!("another install is under way{holder}")));
         };
         let identity = |meta: io::Result<Metadata>| meta.ok().map(|meta| (meta.dev(), meta.ino()));
         if identity(lock.file().metadata()) == identity(path.symlink_metadata()) {
             return Ok(lock);
         }
     }
-    bail!("other installs come and go: try again")
+    Err(Busy::error("other installs come and go: try again"))
 }

@@ -113,7 +113,9 @@ impl<'a> Stage<'a> {
             let path = self.folder.path(&item.name);
             let outcome = match item.standing {
                 Standing::Absent => fs::remove_file(&path),
-                Standing::Ours | Standing::Foreign => fs::rename(self.old_dir().join(&item.name), &path),
+                Standing::Ours | Standing::Foreign | Standing::Written => {
+                    fs::rename(self.old_dir().join(&item.name), &path)
+                }
             };
             outcome.with_context(|| format!("cannot put {} back; each file is a working one", path.display()))?;
         }

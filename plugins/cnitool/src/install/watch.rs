@@ -3,13 +3,16 @@
 //! The kernel reports changes of the folder, so nothing is polled. An executable of another release stays, so that no two
 //! releases fight for a name; so does a foreign one, unless it is to be replaced.
 
+use super::busy::{self, Busy};
+use super::folder::{Folder, Identity, find, identity};
 use super::source::Source;
-use super::{Install, put};
+use super::{Install, Standing, examine, swap};
 use crate::changes::Folders;
 use crate::output::Output;
 use crate::validate::executables::has_mark;
 use anyhow::Context;
 use libcni::Cancellation;
+use netops::lock::read_unless_written;
 use nix::errno::Errno;
 use nix::sys::inotify::AddWatchFlags;
 use std::collections::HashMap;
@@ -37,16 +40,21 @@ enum State {
     AsInstalled,
     /// Nothing, only the beginning of what was installed, or a file that cannot be executed.
     Lost,
+    /// A file that another program is writing.
+    Written,
     /// An executable of another release of this suite.
     OtherRelease,
     Foreign,
 }
 
-/// Device, inode and time of change, by which a file is known to be as it was: nothing can set the last one.
-type Identity = (u64, u64, i64, i64);
-
-fn identity(meta: &Metadata) -> Identity {
-    (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec())
+/// A folder that is watched.
+struct Watch<'a> {
+    install: &'a Install,
+    dir: &'a Path,
+    source: &'a Source,
+    names: &'a [String],
+    /// Files that stay as they are.
+    known: HashMap<String, Identity>,
 }
 
 /// Watches until a signal.
@@ -62,22 +70,32 @@ pub(super) async fn run(
     cancellation: &Cancellation,
 ) -> anyhow::Result<()> {
     let mut changes = Folders::new()?;
-    let mut known = HashMap::new();
+    let mut watch = Watch { install, dir, source, names, known: HashMap::new() };
     loop {
         // Before the look, so that no change after it is missed. A folder that is gone is made by the installation.
         match changes.add(dir, CHANGES) {
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(errno).with_context(|| format!("cannot watch {}", dir.display())),
         }
-        let lost = lost(install, dir, source, names, &mut known)?;
-        if !lost.is_empty() {
-            put(install, dir, source, &lost, false).await?;
-            output.note(&format!("put back in {}: {}", dir.display(), lost.join(", ")));
+        let seen = watch.look()?;
+        if !seen.lost.is_empty() {
+            match watch.put_back().await {
+                Ok(back) if back.is_empty() => {}
+                Ok(back) => output.note(&format!("put back in {}: {}", dir.display(), back.join(", "))),
+                Err(error) if Busy::is(&error) => {
+                    if busy::wait(&error, dir, cancellation).await.is_none() {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
             continue;
         }
+        // A writer counts as one until just after the kernel has reported its end.
+        let again = if seen.is_written { busy::AGAIN } else { Duration::MAX };
         tokio::select! {
             () = cancellation.cancelled() => return Ok(()),
-            changed = changes.changed() => changed?,
+            changed = timeout(again, changes.changed()) => changed.unwrap_or(Ok(()))?,
         }
         if timeout(PAUSE, cancellation.cancelled()).await.is_ok() {
             return Ok(());
@@ -86,51 +104,80 @@ pub(super) async fn run(
     }
 }
 
-/// The names that have to be put back. A file that is left as it is is reported once.
-fn lost(
-    install: &Install,
-    dir: &Path,
-    source: &Source,
-    names: &[String],
-    known: &mut HashMap<String, Identity>,
-) -> anyhow::Result<Vec<String>> {
-    let mut lost = Vec::new();
-    for name in names {
-        let path = dir.join(name);
-        let failed = || format!("cannot look at {}", path.display());
-        let found = match path.symlink_metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            found => Some(found.with_context(failed)?),
-        };
-        let now = found.as_ref().map(identity);
-        if now.is_some() && now.as_ref() == known.get(name) {
-            continue;
-        }
-        let state = found.map_or(Ok(State::Lost), |meta| look(&path, &meta, source.of(name))).with_context(failed)?;
-        match state {
-            State::Lost => lost.push(name.clone()),
-            State::Foreign if install.replace_foreign => lost.push(name.clone()),
-            State::Foreign => tracing::warn!("{} was replaced, and is not ours: it stays", path.display()),
-            State::OtherRelease => tracing::warn!("{} is of another release: it stays", path.display()),
-            State::AsInstalled => {}
-        }
-        if let Some(now) = now {
-            known.insert(name.clone(), now);
-        }
-    }
-    Ok(lost)
+/// What a look has found.
+#[derive(Default)]
+struct Seen {
+    /// The names that have to be put back.
+    lost: Vec<String>,
+    /// Whether another program is writing a file.
+    is_written: bool,
 }
 
-fn look(path: &Path, meta: &Metadata, installed: &Path) -> io::Result<State> {
+impl Watch<'_> {
+    /// Looks at each name. A file that is left as it is is reported once.
+    fn look(&mut self) -> anyhow::Result<Seen> {
+        let mut seen = Seen::default();
+        for name in self.names {
+            let path = self.dir.join(name);
+            let failed = || format!("cannot look at {}", path.display());
+            let found = find(&path).with_context(failed)?;
+            let now = found.as_ref().map(identity);
+            if now.is_some() && now.as_ref() == self.known.get(name) {
+                continue;
+            }
+            let state = found.map_or(Ok(State::Lost), |meta| state(&path, &meta, self.source.of(name)));
+            match state.with_context(failed)? {
+                State::Lost => seen.lost.push(name.clone()),
+                State::Foreign if self.install.replace_foreign => seen.lost.push(name.clone()),
+                State::Written => seen.is_written = true,
+                stays => {
+                    report(&path, stays);
+                    self.known.extend(now.map(|now| (name.clone(), now)));
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Puts back what is lost, by a look under the folder's lock: another installation may just have ended.
+    async fn put_back(&mut self) -> anyhow::Result<Vec<String>> {
+        let folder = Folder::lock(self.dir)?;
+        let mut items = examine(&folder, self.source, &self.look()?.lost)?;
+        // What another installer has begun since the look.
+        items.retain(|item| match item.standing {
+            Standing::Absent | Standing::Ours => true,
+            Standing::Foreign => self.install.replace_foreign,
+            Standing::Written => false,
+        });
+        if !items.is_empty() {
+            swap(self.install, &folder, self.source, &items).await?;
+        }
+        Ok(items.into_iter().map(|item| item.name).collect())
+    }
+}
+
+fn report(path: &Path, state: State) {
+    match state {
+        State::Foreign => tracing::warn!("{} was replaced, and is not ours: it stays", path.display()),
+        State::OtherRelease => tracing::warn!("{} is of another release: it stays", path.display()),
+        State::AsInstalled | State::Lost | State::Written => {}
+    }
+}
+
+fn state(path: &Path, meta: &Metadata, installed: &Path) -> io::Result<State> {
     if !meta.is_file() {
         return Ok(State::Foreign);
     }
     let (now, installed) = (fs::read(path)?, fs::read(installed)?);
-    let is_whole = now.len() >= installed.len() && meta.mode() & 0o111 == 0o111;
-    Ok(match () {
-        () if installed.starts_with(&now) && is_whole => State::AsInstalled,
-        () if installed.starts_with(&now) => State::Lost,
-        () if has_mark(&now) => State::OtherRelease,
-        () => State::Foreign,
+    if installed.starts_with(&now) && now.len() == installed.len() {
+        return Ok(if meta.mode() & 0o111 == 0o111 { State::AsInstalled } else { State::Lost });
+    }
+    if has_mark(&now) && !installed.starts_with(&now) {
+        return Ok(State::OtherRelease);
+    }
+    Ok(match read_unless_written(path)? {
+        None => State::Written,
+        Some(now) if installed.starts_with(&now) => State::Lost,
+        Some(_) => State::Foreign,
     })
 }

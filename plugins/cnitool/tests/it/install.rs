@@ -3,6 +3,7 @@
 use crate::tool::{Ended, Tool};
 use expect_test::expect;
 use libcni::cni_spec::SUITE_MARK;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -279,6 +280,48 @@ fn only_one_install_at_a_time() {
     lock.unlock().unwrap();
     install(&tool, &[]).ok();
     assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
+}
+
+#[test]
+fn a_file_that_another_program_is_writing_is_not_replaced() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    let mut cp = std::fs::File::create(tool.path("target/bridge")).unwrap();
+    let want = expect![[r#"
+        1
+        stdout: 
+        stderr: error: cannot replace $DIR/target/bridge: another program is writing it; nothing was changed, try again
+    "#]];
+    for words in [&[][..], &["--replace-foreign"]] {
+        want.assert_eq(&install(&tool, words).shown());
+    }
+    cp.write_all(b"theirs").unwrap();
+    drop(cp);
+    assert!(install(&tool, &[]).stderr.contains("not of this suite are in the way: bridge"));
+    // Nobody writes what is only the beginning of ours: that is an installer's that was killed.
+    std::fs::File::create(tool.path("target/bridge")).unwrap();
+    install(&tool, &[]).ok();
+    assert_eq!(tool.read("target/bridge"), tool.read("from/cni-plugins"));
+}
+
+/// The time between the look at a file and its replacement is that of copying and trying all others.
+#[test]
+fn a_file_that_is_changed_during_an_installation_is_not_replaced() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    // Another installer's copy comes while the new files are tried.
+    let script =
+        tool.read("from/cni-plugins").replace("*' VERSION')", "*' VERSION') echo theirs >\"${0%/*}/../../bridge\";");
+    tool.executable("from/cni-plugins", &script);
+    let ended = install(&tool, &[]);
+    assert!(
+        ended.stderr.contains("cannot replace $DIR/target/bridge: another program is writing it"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!((tool.read("target/bridge"), tool.files("target").len()), ("theirs\n".to_owned(), 3));
 }
 
 fn without_pid(text: &str) -> String {

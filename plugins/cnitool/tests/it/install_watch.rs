@@ -5,7 +5,7 @@ use crate::tool::Tool;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStderr, Stdio};
 
@@ -17,15 +17,23 @@ struct Watching {
 
 impl Watching {
     fn begin(tool: &Tool, words: &[&str]) -> Self {
+        Self::start(tool, words).installed()
+    }
+
+    fn start(tool: &Tool, words: &[&str]) -> Self {
         let mut command = tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref());
         command.args(["install", "--watch", "--bin-dir"]).arg(tool.path("target"));
         command.arg("--from").arg(tool.path("from/cni-plugins")).args(words);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // The table is printed when all names are there.
-        let first = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
-        assert!(first.starts_with("NAME"), "{first}");
         let lines = BufReader::new(child.stderr.take().unwrap());
         Self { child, lines }
+    }
+
+    /// Waits until all names are there.
+    fn installed(mut self) -> Self {
+        let first = BufReader::new(self.child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        assert!(first.starts_with("NAME"), "{first}");
+        self
     }
 
     /// The next line of stderr, without the path of the test's folder.
@@ -105,6 +113,66 @@ fn another_release_and_a_foreign_plugin_stay() {
     assert_eq!(watching.line(&tool), "warning: $DIR/target/host-local was replaced, and is not ours: it stays");
     watching.end();
     assert_eq!((tool.read("target/bridge"), tool.read("target/host-local")), (newer, "theirs".to_owned()));
+}
+
+/// `cp` empties the file, and writes into it for a while.
+#[test]
+fn what_another_installer_is_writing_is_left_to_it() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    for words in [&[][..], &["--replace-foreign"]] {
+        let mut watching = Watching::begin(&tool, words);
+        let mut cp = fs::File::create(tool.path("target/bridge")).unwrap();
+        // The watch has looked at the empty file when it has put this one back.
+        fs::remove_file(tool.path("target/host-local")).unwrap();
+        assert_eq!(watching.line(&tool), "note: put back in $DIR/target: host-local");
+        assert_eq!(tool.read("target/bridge"), "", "{words:?}");
+        cp.write_all(b"theirs").unwrap();
+        drop(cp);
+        let end = if words.is_empty() {
+            "warning: $DIR/target/bridge was replaced, and is not ours: it stays"
+        } else {
+            "note: put back in $DIR/target: bridge"
+        };
+        assert_eq!(watching.line(&tool), end);
+        watching.end();
+        let theirs = if words.is_empty() { "target/bridge" } else { "target/.replaced/bridge" };
+        assert_eq!(tool.read(theirs), "theirs");
+    }
+}
+
+#[test]
+fn another_install_is_waited_for() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    let hold = || {
+        let lock = fs::File::create(tool.path("target/.cni-install.lock")).unwrap();
+        lock.lock().unwrap();
+        lock
+    };
+    // Before its own first installation, and afterwards.
+    let first = hold();
+    let mut watching = Watching::start(&tool, &[]);
+    let waits = |line: String| {
+        let wanted = "warning: cannot install into $DIR/target: another install is under way: process ";
+        assert!(line.starts_with(wanted), "{line}");
+    };
+    waits(watching.line(&tool));
+    drop(first);
+    let mut watching = watching.installed();
+    let second = hold();
+    fs::remove_file(tool.path("target/bridge")).unwrap();
+    waits(watching.line(&tool));
+    // It ends, and has installed another release meanwhile: that one stays.
+    let newer = tool.read("target/host-local").replace("release 1", "release 2");
+    tool.executable("newer", &newer);
+    fs::rename(tool.path("newer"), tool.path("target/bridge")).unwrap();
+    drop(second);
+    while watching.line(&tool) != "warning: $DIR/target/bridge is of another release: it stays" {}
+    watching.end();
+    assert_eq!(tool.read("target/bridge"), newer);
 }
 
 #[test]
