@@ -14,14 +14,19 @@ const DHCP_SOCKET: &str = "/run/cni/dhcp.sock";
 const SYSCTLS_STAY: &str = "sysctls end with the container's namespace: DEL of the reference's tuning leaves them, and a \
                             plugin in its place does as it does";
 
-/// Why plugins of the reference set may use the codes of 1.0.0 in every version, which SPEC 0.4.0 says that they must not.
-const ONE_SET_OF_CODES: &str = "the reference's library has one set of codes for all versions, and a plugin in the place of one \
-                                of its plugins has the same";
+/// Why plugins of the reference set use the codes of 1.0.0 in every version, which SPEC 0.4.0 says that they must not.
+const ONE_SET_OF_CODES: &str = "by codes 4 to 8 a runtime knows, in each version, that ADD was refused before it did anything, \
+                                so that taking it back would harm the attachment that is there; the reference has them in \
+                                each version, too";
 
 /// Plugins of the reference set that drop the dns of their IPAM plugin, and why that is no finding here.
-const OWN_DNS: [&str; 6] = ["macvlan", "ipvlan", "vlan", "host-device", "dummy", "tap"];
+const OWN_DNS: [&str; 5] = ["macvlan", "ipvlan", "vlan", "host-device", "tap"];
 const OWN_DNS_ALONE: &str = "the reference's plugin reports the dns of its own configuration alone, and a plugin in its place \
-                             does as it does";
+                             must not give containers other name servers than it does";
+
+/// Why DEL of `host-device` leaves its record of a device that was deleted, until the container's namespace ends.
+const RECORD_STAYS: &str = "the record of a device that was deleted stays until the container's namespace ends: without it the \
+                            next DEL would take home what the container puts in the device's place";
 
 pub(super) fn profiles() -> Vec<Profile> {
     let all = [interfaces(), address_plugins(), chained()].concat();
@@ -110,7 +115,8 @@ fn interfaces() -> Vec<Profile> {
             .on(cable())
             .needs("8021q"),
         interface("host-device", json!({ "type": "host-device", "device": "dev{n}", "ipam": range() }))
-            .on(Stage::Device { name: "dev{n}".to_owned() }),
+            .on(Stage::Device { name: "dev{n}".to_owned() })
+            .unbound("del.bears-what-is-missing/interface", RECORD_STAYS),
         interface("dummy", json!({ "type": "dummy", "ipam": range() })).needs("dummy"),
         interface("tap", json!({ "type": "tap", "ipam": range() })).needs("tun"),
         profile(
