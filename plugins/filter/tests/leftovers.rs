@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod node;
-
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
+use crate::node::{ETH0, Pod, has, in_netns, remove, remove_known, sh};
 use cni_filter::{Backend, Filter, Known, Names, gc};
 use ipnetwork::IpNetwork;
-use node::{ETH0, Pod, has, in_netns, remove, remove_known, sh};
 use std::io::Write;
 
 const NET1: Names<'static> = Names { ifname: "net1", ..ETH0 };

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod node;
 #[path = "masquerade_rules/probe.rs"]
 mod probe;
 
@@ -13,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::node::{ETH0, Pod, has, in_netns, in_pod, remove, remove_known, sh};
 use cni_filter::{Backend, Filter, Known, Names, gc};
 use ipnetwork::IpNetwork;
 use netops::nft::{Change, Cmp, Expr, Family, Nft, Register, Rule, Side, Table, Transaction, load_address};
-use node::{ETH0, Pod, has, in_netns, in_pod, remove, remove_known, sh};
 
 const TABLE: Table = Table::new(Family::Inet, "cni_plugins_masquerade");
 
@@ -434,7 +433,7 @@ fn a_masqueraded_packet_has_the_hosts_address() {
     });
 }
 
-/// Prints what calls cost; `cargo test -p cni-filter --test masquerade -- --ignored --nocapture`.
+/// Prints what calls cost; `cargo test -p cni-filter --test it -- masquerade:: --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn measure() {

@@ -2,16 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod node;
 #[path = "spoof_guard/reference.rs"]
 mod reference;
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
+use crate::node::{ETH0, Pod, has, in_netns, in_pod, remove, sh};
 use cni_filter::{Filter, Mac, Names, gc_spoof_guards};
 use netops::nft::{Change, Family, Nft, Rule, Table, Transaction};
-use node::{ETH0, Pod, has, in_netns, in_pod, remove, sh};
 
 const TABLE: Table = Table::new(Family::Bridge, "nat");
 const MAC: Mac = [2, 0, 0, 0, 0, 5];
@@ -324,7 +323,7 @@ fn a_dormant_table_is_woken() {
     }
 }
 
-/// Prints what calls cost; `cargo test -p cni-filter --test spoof -- --ignored --nocapture`.
+/// Prints what calls cost; `cargo test -p cni-filter --test it -- spoof:: --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn measure() {

@@ -263,7 +263,7 @@ fn a_dump_of_many_elements_is_complete() {
     });
 }
 
-/// Prints what the calls cost; `cargo test -p netops --test nft -- --ignored --nocapture`.
+/// Prints what the calls cost; `cargo test -p netops --test it -- nft:: --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn measure() {

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../node/mod.rs"]
-mod node;
-
 mod native;
 mod native_port;
 mod portmap;
@@ -15,11 +12,11 @@ mod shapes;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::node::{ETH0, has, in_netns, sh};
 use cni_filter::iptables::rule::{Rule, Target};
 use cni_filter::iptables::{NewRule, TableName};
 use cni_filter::{Backend, Filter, Known, Names, gc, remove_all};
 use netops::nft::{Change, Expr, Family, Nft, Table, Transaction, Verdict};
-use node::{ETH0, has, in_netns, sh};
 
 fn network(text: &str) -> Vec<ipnetwork::IpNetwork> {
     vec![text.parse().unwrap()]
@@ -151,7 +148,7 @@ fn check_names_a_dormant_table() {
     });
 }
 
-/// Prints what calls cost; `cargo test -p filter --test iptables -- --ignored --nocapture measure`.
+/// Prints what calls cost; `cargo test -p cni-filter --test it -- iptables:: --ignored --nocapture measure`.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn measure() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cni_filter::iptables::rule::{Protocol, Rule, Target, is};
 use netops::nft::Family;
 
-use crate::native::{common, jump, rule, table, write};
+use super::native::{common, jump, rule, table, write};
 use crate::node::{Pod, has, in_netns, in_pod, sh};
 
 const WITHIN: Duration = Duration::from_secs(5);

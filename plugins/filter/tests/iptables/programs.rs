@@ -8,8 +8,8 @@ use cni_filter::iptables::{Edit, NewRule, TableName};
 use cni_filter::{Backend, Filter, Known, Names, gc, remove_all};
 use netops::nft::{ExtensionKind, Family, Nft, Table};
 
+use super::{add, check, network};
 use crate::node::{ETH0, has, in_netns};
-use crate::{add, check, network};
 
 /// Runs a test with folders of the system that have no programs in them, but for one that PATH has.
 #[expect(clippy::disallowed_methods, reason = "a mount namespace of the test's own, on a thread that ends there")]

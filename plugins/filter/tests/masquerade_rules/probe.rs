@@ -5,8 +5,8 @@ use std::process::Command;
 use cni_filter::{Backend, Filter};
 use netops::nft::Nft;
 
+use super::{TABLE, add};
 use crate::node::{ETH0, in_netns};
-use crate::{TABLE, add};
 
 #[test]
 fn a_probe_changes_nothing() {

@@ -1,6 +1,6 @@
 //! A network namespace for one test, and what other programs say about it.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 
 use cni_filter::{Mac, Names, gc_spoof_guards};
 
+use super::{MAC, add, chains, check, delete_port, jumps, make_port, of};
 use crate::node::{ETH0, Pod, has, in_netns, remove, sh};
-use crate::{MAC, add, chains, check, delete_port, jumps, make_port, of};
 
 /// The reference's bridge plugin with macspoofchk, which runs nft(8).
 fn reference(command: &str, container: &str, netns: &str) {

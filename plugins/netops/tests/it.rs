@@ -1,0 +1,11 @@
+//! Kernel objects in throwaway namespaces: one executable, as each takes seconds to link.
+
+mod conntrack;
+#[path = "kernel/main.rs"]
+mod kernel;
+mod links;
+mod many;
+mod nft;
+mod packet;
+mod places;
+mod traffic;
