@@ -32,6 +32,15 @@ impl Image {
     /// When there is no busybox or `tar`, or no space.
     #[must_use]
     pub fn busybox(machine: &Machine, name: &str, command: &[&str]) -> Self {
+        Self::filled(machine, name, command, fill)
+    }
+
+    /// What `fill` puts into the folder `/`; executables are looked for in `/bin`.
+    ///
+    /// # Panics
+    /// When there is no `tar`, or no space.
+    #[must_use]
+    pub fn filled(machine: &Machine, name: &str, command: &[&str], fill: impl FnOnce(&Path)) -> Self {
         let folder = machine.work_dir().join(name.replace(['/', ':'], "_"));
         let (root, content) = (folder.join("root"), folder.join("content"));
         let layer = content.join("layer.tar");

@@ -95,11 +95,18 @@ impl Daemon {
     /// When `ctr` cannot import them.
     pub fn import_images(&self, namespace: &str) {
         for (name, command) in [(IMAGE, ["sh"].as_slice()), (PAUSE, &["sleep", "1000000"])] {
-            let image = Image::busybox(&self.machine, name, command);
-            let archive = image.archive.display().to_string();
-            let output = self.run_ctr(&["--namespace", namespace, "image", "import", &archive]);
-            assert_eq!(output.code(), 0, "{}{}", output.stdout, output.stderr);
+            self.import(namespace, &Image::busybox(&self.machine, name, command));
         }
+    }
+
+    /// Gives one of containerd's namespaces an image.
+    ///
+    /// # Panics
+    /// When `ctr` cannot import it.
+    pub fn import(&self, namespace: &str, image: &Image) {
+        let archive = image.archive.display().to_string();
+        let output = self.run_ctr(&["--namespace", namespace, "image", "import", &archive]);
+        assert_eq!(output.code(), 0, "{}{}", output.stdout, output.stderr);
     }
 }
 

@@ -8,6 +8,7 @@ mod cri;
 mod ctr;
 mod dhcp;
 mod failures;
+mod installer;
 mod removal;
 mod times;
 mod types;
