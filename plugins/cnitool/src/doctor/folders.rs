@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::install::platforms;
 use crate::validate::Report;
 use libcni::{Namespace, conflist};
 
@@ -10,16 +11,6 @@ use crate::doctor::{Finding, Kind, Level, Node};
 
 /// The folder of containerd, CRI-O and kubelets, if their settings name no other.
 const USUAL: &str = "/etc/cni/net.d";
-
-/// Folders of other distributions and runtimes.
-const OTHERS: [(&str, &str); 6] = [
-    ("k3s", "/var/lib/rancher/k3s/agent/etc/cni/net.d"),
-    ("RKE2", "/var/lib/rancher/rke2/agent/etc/cni/net.d"),
-    ("MicroK8s", "/var/snap/microk8s/current/args/cni-network"),
-    ("nomad", "/opt/cni/config"),
-    ("OpenShift", "/etc/kubernetes/cni/net.d"),
-    ("containerd, CRI-O and kubelets", USUAL),
-];
 
 /// Settings that name a folder: the runtime, the file, the key.
 const SETTINGS: [(&str, &str, &str); 4] = [
@@ -137,7 +128,8 @@ struct Folder {
 fn others(own: &Path, asked: &[Folder]) -> Vec<Folder> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut seen = vec![real(own)];
-    let usual = OTHERS.iter().map(|(runtime, path)| Folder { runtime, path: path.into() });
+    let usual = platforms::networks().chain([("containerd, CRI-O and kubelets", USUAL)]);
+    let usual = usual.map(|(runtime, path)| Folder { runtime, path: path.into() });
     let mut found: Vec<Folder> = asked.iter().cloned().chain(usual).collect();
     found.retain(|folder| {
         let path = real(&folder.path);
@@ -201,6 +193,22 @@ mod tests {
         assert_eq!(finding.evidence, ["k3s reads /srv/k3s, which has networks"]);
         assert_eq!(finding.remedy, "cnitool doctor --conf-dir /srv/k3s");
         std::fs::remove_dir_all(base).unwrap();
+    }
+
+    /// RKE2's containerd has the usual folder, for which `install --platform rke2` also installs.
+    #[test]
+    fn the_folders_are_those_that_install_knows() {
+        let found = others(Path::new(USUAL), &[]);
+        let found: Vec<_> = found.iter().map(|folder| (folder.runtime, folder.path.to_str().unwrap())).collect();
+        assert_eq!(
+            found,
+            [
+                ("k3s", "/var/lib/rancher/k3s/agent/etc/cni/net.d"),
+                ("microk8s", "/var/snap/microk8s/current/args/cni-network"),
+                ("nomad", "/opt/cni/config"),
+                ("openshift", "/etc/kubernetes/cni/net.d"),
+            ]
+        );
     }
 
     #[test]

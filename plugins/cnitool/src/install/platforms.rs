@@ -113,6 +113,12 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     PLATFORMS.iter().map(|platform| platform.name)
 }
 
+/// The platforms that have a folder of networks of their own, with that folder.
+pub(crate) fn networks() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let own = PLATFORMS.iter().filter(|platform| platform.networks != ETC && !platform.networks.starts_with("~/"));
+    own.map(|platform| (platform.name, platform.networks))
+}
+
 impl Platform {
     pub(super) fn find(name: &str) -> Option<&'static Self> {
         PLATFORMS.iter().find(|platform| platform.name == name)
