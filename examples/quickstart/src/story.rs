@@ -57,7 +57,7 @@ fn outside(node: &Node) -> Namespace {
 }
 
 async fn run_on(out: &mut impl Write, node: &Node, outside: &Namespace) -> Result<()> {
-    writeln!(out, "A node in a throwaway namespace, with the network of examples/quickstart/10-pods.conflist.\n")?;
+    writeln!(out, "A throwaway node, with the network of examples/quickstart/10-pods.conflist.\n")?;
     let network = NetworkConf::parse(CONFLIST.as_bytes())?;
     let cni = Runtime::builder().plugin_dirs([node.bin_dir()]).build();
     let mut pods = Vec::new();
@@ -111,9 +111,9 @@ fn reach(out: &mut impl Write, from: &Pod, pods: &[Pod], outside: &Namespace) ->
         let source = exchange(Transport::Udp, from.container.namespace(), (outside, far), WITHIN)
             .with_context(|| format!("{} got no answer from outside ({far})", from.name))?;
         ensure!(source.ip() == near, "outside saw {}, not the node's {near}", source.ip());
-        seen.push(format!("{far} sees the node's {near}"));
+        seen.push(format!("{far} sees {near}"));
     }
-    Ok(writeln!(out, "{} asks a machine outside: {}", from.name, seen.join(", "))?)
+    Ok(writeln!(out, "{} asks outside:      {}", from.name, seen.join(", "))?)
 }
 
 fn pings(from: &Pod, targets: impl Iterator<Item = IpAddr>) -> Result<String> {
@@ -141,11 +141,8 @@ fn leftovers(out: &mut impl Write, node: &Node) -> Result<()> {
     let changes = node.changes();
     let left: Vec<&str> = changes.lines().filter(|line| !is_the_networks(line)).collect();
     ensure!(left.is_empty(), "the pods left something on the node:\n  {}", left.join("\n  "));
-    writeln!(
-        out,
-        "\nLeft of the pods: nothing. Kept for the network's next pods: the bridge with its gateway addresses,"
-    )?;
-    writeln!(out, "host-local's folders, and iptables' empty POSTROUTING chains.")?;
+    writeln!(out, "\nLeft of the pods: nothing. Kept for the network's next pods: the bridge with its")?;
+    writeln!(out, "gateway addresses, host-local's folders, iptables' empty POSTROUTING chains.")?;
     Ok(())
 }
 
