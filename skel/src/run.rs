@@ -38,7 +38,7 @@ pub fn main(plugin: &'static Entry, release: &str) -> ExitCode {
 /// Returns the exit status.
 #[must_use]
 pub fn run(mut words: impl Iterator<Item = String>, entries: &'static [Entry], release: &str) -> u8 {
-    let called = words.next().unwrap_or_default();
+    let called = words.next().filter(|word| !word.is_empty()).or_else(own_file).unwrap_or_default();
     let name = Path::new(&called).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let call = Call::of_process(entries);
     let word = words.next();
@@ -58,6 +58,11 @@ pub fn run(mut words: impl Iterator<Item = String>, entries: &'static [Entry], r
             Reply::failure(&error, SpecVersion::LATEST).send()
         }
     }
+}
+
+/// The file of this process, for a caller of `execve` that gives no arguments.
+fn own_file() -> Option<String> {
+    Some(std::env::current_exe().ok()?.to_string_lossy().into_owned())
 }
 
 fn list(entries: &[Entry]) -> u8 {

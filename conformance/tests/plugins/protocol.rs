@@ -195,6 +195,18 @@ fn the_versions_of_each_plugin_are_the_references() {
     }
 }
 
+/// As the reference's, which are a file each and do not read their own name.
+#[test]
+fn a_caller_that_gives_no_name_gets_the_plugin_of_the_file() {
+    // A name of the file that is there: a new one could be busy.
+    let folder = tempfile::tempdir_in(testns::plugins().parent().unwrap()).unwrap();
+    let file = folder.path().join("loopback");
+    std::fs::hard_link(testns::plugins(), &file).unwrap();
+    let output = Command::new(&file).arg0("").env_clear().output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.starts_with("CNI loopback plugin "), "{text}");
+}
+
 /// SPEC 2, version considerations: the version has to be one of the plugin's; CHECK, GC and STATUS exist from a version
 /// on.
 #[test]
