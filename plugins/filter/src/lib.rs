@@ -186,7 +186,16 @@ impl Filter {
     /// for the kernel for 10 to 25 ms: close it after other work, or let a helper process hold it ([`AsFd`]).
     pub fn remove_masquerade(&mut self, attachment: Names<'_>, known: Known<'_>) -> Vec<OpError> {
         let nft = &mut self.nft;
-        let steps = [masquerade::remove(nft, attachment), iptables::masquerade::remove(nft, attachment, known)];
+        // Most attachments have rules of one backend or none, which one send shows.
+        let ([both, each_ip, each_ip6], [ip, ip6]) = (masquerade::places(), iptables::masquerade::places(attachment));
+        let (own, has_chain) = match nft.find_chains([&both, &each_ip, &each_ip6, &ip, &ip6]) {
+            Ok([both, each_ip, each_ip6, ip, ip6]) => (
+                masquerade::remove(nft, attachment, &masquerade::Places::of([both, each_ip, each_ip6])),
+                [ip, ip6].map(|chain| chain.is_some()),
+            ),
+            Err(error) => (Err(error), [true; 2]),
+        };
+        let steps = [own, iptables::masquerade::remove(nft, attachment, known, has_chain)];
         steps.into_iter().filter_map(Result::err).collect()
     }
 

@@ -190,24 +190,42 @@ fn source(exprs: &[Expr]) -> Option<IpAddr> {
 }
 
 /// Removes an attachment's rules. The table stays, as in the reference.
-pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>) -> Result<()> {
+pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>, places: &Places) -> Result<()> {
     let owner = attachment.owner();
-    delete(nft, |comment| owner.owns(Some(comment)))
+    delete(nft, places, |comment| owner.owns(Some(comment)))
 }
 
 /// Removes the rules of a network's attachments that are no longer valid.
 pub(crate) fn gc(nft: &mut Nft, stale: &Stale) -> Result<()> {
-    delete(nft, |comment| stale.has(Some(comment)))
+    let places = Places::of(nft.find_chains(places().each_ref())?);
+    delete(nft, &places, |comment| stale.has(Some(comment)))
 }
 
-fn delete(nft: &mut Nft, is_to_go: impl Fn(&str) -> bool) -> Result<()> {
+fn tables() -> [&'static Table; 3] {
     let [both] = &BOTH;
     let [ipv4, ipv6] = &EACH;
-    let tables = [both, ipv4, ipv6];
-    let found = nft.find_chains(tables.map(checks).each_ref())?;
-    // A single use is the `goto` to it, so it has no rules. That is usual if another backend is in use.
-    let has_rules = |found: &Option<ChainInfo>| found.as_ref().is_some_and(|chain| chain.uses > 1);
-    for (table, _) in tables.into_iter().zip(found).filter(|(_, found)| has_rules(found)) {
+    [both, ipv4, ipv6]
+}
+
+/// The chains that may have rules of attachments.
+pub(crate) fn places() -> [Chain; 3] {
+    tables().map(checks)
+}
+
+/// The tables whose chain of [`places`] has rules.
+pub(crate) struct Places(Vec<&'static Table>);
+
+impl Places {
+    /// `found`: the chains of [`places`].
+    pub(crate) fn of(found: [Option<ChainInfo>; 3]) -> Self {
+        // A single use is the `goto` to it, so it has no rules. That is usual if another backend is in use.
+        let has_rules = |found: Option<ChainInfo>| found.is_some_and(|chain| chain.uses > 1);
+        Self(tables().into_iter().zip(found).filter_map(|(table, found)| has_rules(found).then_some(table)).collect())
+    }
+}
+
+fn delete(nft: &mut Nft, places: &Places, is_to_go: impl Fn(&str) -> bool) -> Result<()> {
+    for table in &places.0 {
         race::retry(|| {
             let rules = rules_with(nft, table, &is_to_go)?;
             nft.commit_in_parts(Transaction::new(rules.into_iter().map(Change::DeleteRule).collect()))
@@ -365,7 +383,8 @@ mod tests {
             super::check(&mut nft, POD, &addresses).unwrap_err();
             assert_eq!(nft.list_rules(&checks(&EACH[0])).unwrap().len(), 1);
             assert_eq!(nft.list_rules(&postrouting(&EACH[1])).unwrap().len(), 2);
-            remove(&mut nft, POD).unwrap();
+            let found = nft.find_chains(places().each_ref()).unwrap();
+            remove(&mut nft, POD, &Places::of(found)).unwrap();
             assert_eq!(nft.list_rules(&checks(&EACH[0])).unwrap(), []);
         };
         std::thread::spawn(test).join().unwrap();

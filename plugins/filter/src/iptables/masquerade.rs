@@ -10,7 +10,7 @@ use cni_spec::collection::{Sweep, SweptKeys};
 use ipnetwork::IpNetwork;
 use netops::OpError;
 use netops::error::Result;
-use netops::nft::{Family, Nft};
+use netops::nft::{self, Chain, Family, Nft};
 
 use super::rule::{self, Is, Rule, Target, is, is_not};
 use super::table::at_once::{self, Chains};
@@ -149,12 +149,22 @@ fn additions(attachment: Names<'_>, addresses: &[IpNetwork], family: Family, see
 
 /// Removes the rules of an attachment, whether this program or the reference plugin made them. The chain stays while
 /// another attachment of the container uses it. It also stays, without effect, while a rule outside POSTROUTING jumps
-/// to it, which only an administrator can have added.
-pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>, known: Known<'_>) -> Result<()> {
+/// to it, which only an administrator can have added. `has_chain`: nf_tables may have the chain of [`places`], by family.
+pub(crate) fn remove(
+    nft: &mut Nft,
+    attachment: Names<'_>,
+    known: Known<'_>,
+    has_chain: [bool; FAMILIES.len()],
+) -> Result<()> {
     let mut outcome = Ok(());
-    for family in FAMILIES {
-        let mut removed = take_out(&mut variant::in_nftables(nft, family, TableName::Nat), attachment, known);
-        if let Some(mut legacy) = variant::in_legacy(known.search_path, family, TableName::Nat)? {
+    for (family, has_chain) in FAMILIES.into_iter().zip(has_chain) {
+        let mut removed = match has_chain {
+            true => take_out(&mut variant::in_nftables(nft, family, TableName::Nat), attachment, known),
+            false => Ok(()),
+        };
+        if let Some(mut legacy) = variant::in_legacy(known.search_path, family, TableName::Nat)?
+            && legacy.has_chain(&attachment.iptables_chain())?
+        {
             removed = removed.and(take_out(&mut legacy, attachment, known));
         }
         outcome = outcome.and(removed);
@@ -162,12 +172,13 @@ pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>, known: Known<'_>) -> 
     outcome
 }
 
+/// The container's chain in each family's table of nf_tables.
+pub(crate) fn places(attachment: Names<'_>) -> [Chain; FAMILIES.len()] {
+    FAMILIES.map(|family| nft::Table::new(family, TableName::Nat.as_str()).chain(attachment.iptables_chain()))
+}
+
 fn take_out(table: &mut Table<'_>, attachment: Names<'_>, known: Known<'_>) -> Result<()> {
     let chain = attachment.iptables_chain();
-    // Most attachments have none, which one request shows.
-    if !table.has_chain(&chain)? {
-        return Ok(());
-    }
     let Err(error) = table.change(|table| removals(table, attachment, known, false)) else { return Ok(()) };
     match observe(table, &chain)? {
         Some(seen) if is_used_elsewhere(table, &chain, &seen)? => {
