@@ -28,7 +28,7 @@ pub fn device(node: &Node) -> Namespace {
 /// Checks that the device is on the host with all that it had, and that no record is left.
 ///
 /// # Panics
-/// It is not, or not as it was.
+/// Panics where the device is not home, or not as before.
 #[track_caller]
 pub fn assert_home(node: &Node, point: &str) {
     let changes = node.changes();
@@ -37,7 +37,7 @@ pub fn assert_home(node: &Node, point: &str) {
     assert_eq!(records(), Vec::<String>::new(), "{point}");
 }
 
-/// Whether DEL leaves this line of a snapshot.
+/// Returns whether DEL leaves this line of a snapshot.
 pub fn may_stay(line: &str) -> bool {
     // The kernel's own addresses and routes come with the carrier; the store's own files and the folder of records stay.
     line.contains("/var/lib/cni")

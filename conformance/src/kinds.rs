@@ -11,7 +11,7 @@ use testns::{Feature, Namespace, Node};
 pub struct Kind {
     /// The plugin's name.
     pub name: &'static str,
-    /// What the kernel needs for it, if not all have that.
+    /// The kernel's feature that the kind needs, if not all kernels have it.
     feature: Option<Feature>,
     /// Where its link is.
     pub place: Place,

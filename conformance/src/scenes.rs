@@ -20,7 +20,7 @@ pub struct Scene {
     pub peer: Peer,
 }
 
-/// What the reference of Debian 12 has of a scene.
+/// The part of a scene that Debian 12's reference has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// The reference makes the same objects.
@@ -75,7 +75,7 @@ pub fn behind(earlier: &Attached<'_>, own: Value) -> Value {
     with(own, json!({"prevResult": earlier.result}))
 }
 
-/// What comes and goes with other calls than the tested one.
+/// Lines of a snapshot that come and go with other calls than the tested one.
 pub fn comes_and_goes(line: &str) -> bool {
     let settles = crate::shared::stays(line) || line.contains(" fe80::") || line.contains(" route ff00::/8 ");
     settles || line.contains("/run/cni") || rules::are_shared(line)
@@ -124,7 +124,7 @@ fn is_route(line: &str) -> bool {
     line.contains(" route ")
 }
 
-/// What DEL of vrf leaves, as in the reference: the interface is about to go, with what it lost.
+/// Changes that DEL of vrf leaves, as in the reference: the interface is about to go, with what it lost.
 fn is_of_a_vrf(line: &str) -> bool {
     line.contains(" route ") || is_vrf_rule(line)
 }

@@ -20,7 +20,7 @@ pub(crate) struct Add<'a> {
     attachment: &'a Attachment,
 }
 
-/// What earlier ADDs of the attachment have left when this one begins.
+/// The remains of earlier ADDs of the attachment when this one begins.
 enum Before {
     Nothing,
     /// A finished ADD for a namespace that may exist: DEL could reach a container that lives.

@@ -33,7 +33,7 @@ impl Cancellation {
         self.0.changed.notify_waiters();
     }
 
-    /// Whether [`Cancellation::cancel`] was called.
+    /// Returns whether [`Cancellation::cancel`] was called.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::SeqCst)

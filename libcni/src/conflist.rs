@@ -279,7 +279,7 @@ impl NetworkConf {
         Some(stdin(self, self.plugins.get(index)?, &Added::default()))
     }
 
-    /// What ADD of the plugin at `index` gets on stdin: the network's keys, the attachment's capability arguments and the result
+    /// The stdin of ADD of the plugin at `index`: the network's keys, the attachment's capability arguments and the result
     /// of the plugins before it, as JSON of the network's version. `None`: there is no such plugin.
     #[must_use]
     pub fn add_request(&self, index: usize, attachment: &Attachment, prev_result: Option<&str>) -> Option<Vec<u8>> {

@@ -26,7 +26,7 @@ pub struct OnNode {
     pub id: Option<AttachmentId>,
     /// Links, addresses and rules, as text for people.
     pub objects: Vec<String>,
-    /// Whether its container lives.
+    /// Whether the object's container lives.
     pub life: Life,
 }
 

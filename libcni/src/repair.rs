@@ -11,7 +11,7 @@ use crate::limits::Limits;
 use crate::{Cached, Namespace, Runtime, spans};
 use cni_spec::{Command, Repair, Repaired};
 
-/// What one plugin of the list has repaired.
+/// The repairs of one plugin of the list.
 #[derive(Debug)]
 pub struct PluginRepair {
     /// The plugin's type.

@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     pub(crate) call_log: Option<CallLog>,
 }
 
-/// What DEL does after a plugin's error.
+/// The way DEL goes on after a plugin's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DelErrors {
     /// Stops, as the specification says: an address must not be released while, for example, port mappings still lead

@@ -31,7 +31,7 @@ pub(crate) fn scenes() -> [(&'static str, Scene); 3] {
     [("burst", scene::bridge()), ("burst-masq", scene::bridge_masq()), ("burst-chain", scene::chain_without_ports())]
 }
 
-/// What some rounds have come to.
+/// The outcome of some rounds.
 #[derive(Default)]
 struct Tally {
     costs: Vec<Cost>,

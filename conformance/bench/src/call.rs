@@ -37,7 +37,7 @@ pub(crate) struct Call {
     pub(crate) expect: Expect,
 }
 
-/// What stdout has to be.
+/// The expected stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Expect {
     /// Nothing.
@@ -61,7 +61,7 @@ pub(crate) struct Ended {
     stderr: Vec<u8>,
 }
 
-/// What a call cost, alone on the machine.
+/// The cost of a call, alone on the machine.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Cost {
     /// Until a runtime knows the answer.

@@ -21,7 +21,7 @@ use crate::call::{Call, Cost, DEADLINE, Ended, spent};
 /// The option that makes this program the callers.
 pub(crate) const OPTION: &str = "--callers";
 
-/// What PID 1 does with orphans that have ended.
+/// The way PID 1 treats orphans that have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Init {
@@ -50,7 +50,7 @@ pub(crate) struct Job {
     pub(crate) calls: Vec<Call>,
 }
 
-/// What a job has come to.
+/// The outcome of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     /// Of all calls, the first ones included.

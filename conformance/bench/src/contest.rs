@@ -25,14 +25,14 @@ pub(crate) struct Contest {
     turn: u64,
 }
 
-/// What a contest has come to, for one on new nodes to go on with.
+/// The outcome of a contest, for one on new nodes to go on with.
 #[derive(Default)]
 pub(crate) struct Memory {
     turn: Option<u64>,
     records: BTreeMap<String, Record>,
 }
 
-/// What a subject's calls have cost, by verb.
+/// The cost of a subject's calls, by verb.
 #[derive(Default)]
 struct Record {
     costs: BTreeMap<&'static str, Vec<Cost>>,

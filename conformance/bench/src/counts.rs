@@ -1,4 +1,4 @@
-//! What a trace has shown, counted.
+//! Counts of a trace: system calls, messages, processes.
 
 use testns::trace::Seen;
 

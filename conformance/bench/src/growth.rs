@@ -1,4 +1,4 @@
-//! What calls cost while something on the node grows.
+//! The cost of calls while something on the node grows.
 
 mod links;
 mod rules;
@@ -14,7 +14,7 @@ use crate::scene::{self, Scene, Verb};
 use crate::station::settle;
 use crate::subject::{Subject, Who};
 
-/// What grows.
+/// The objects that grow in number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dimension {
     /// Reservations in host-local's store.

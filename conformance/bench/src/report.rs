@@ -76,7 +76,7 @@ pub(crate) struct Burst {
     pub(crate) verb: String,
     pub(crate) subject: String,
     pub(crate) at_once: usize,
-    /// What PID 1 does with orphans. The runs before there was a choice had none that waited before a round's end.
+    /// The way PID 1 treats orphans. The runs before there was a choice had none that waited before a round's end.
     #[serde(default = "leaves")]
     pub(crate) init: Init,
     /// Calls that came to their end per second; 0 when one failed.
@@ -105,11 +105,11 @@ pub(crate) struct Growth {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
     Measured(Box<Figures>),
-    /// What the first call that failed said: a failure is not timed.
+    /// The error of the first call that failed: a failure is not timed.
     Failed(String),
 }
 
-/// What calls cost.
+/// The cost of calls.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
     /// Until a runtime knows the answer, in ms.

@@ -49,7 +49,7 @@ pub(crate) const MASTER: &str = "uplink";
 const FIRST_PORT: u32 = 20_000;
 /// Noops behind the bridge of [`CHAIN`].
 pub(crate) const NOOPS: usize = 4;
-/// What a chain costs by itself.
+/// The chain that shows what chaining costs by itself.
 pub(crate) const CHAIN: &str = "chain";
 /// The chain of most nodes, with a mapped port.
 const PORTS: &str = "full-chain-ports";
@@ -199,7 +199,7 @@ impl Scene {
         plugins.filter_map(|plugin| plugin["type"].as_str())
     }
 
-    /// What a runtime gives the chain for one pod: ports of the node that no other pod has.
+    /// The runtime's arguments to the chain for one pod: ports of the node that no other pod has.
     pub(crate) fn capabilities(&self, pod: u32) -> Option<Value> {
         let port = 20_000 + pod % 40_000;
         (self.name == PORTS)

@@ -129,7 +129,7 @@ impl Staging {
         folder.map(Self).map_err(|error| format!("cannot make a folder for executables: {error}"))
     }
 
-    /// What `cargo bench` has built, with the names that an installation gives it.
+    /// The executables that `cargo bench` has built, with the names that an installation gives it.
     ///
     /// # Errors
     /// A file cannot be copied.
@@ -243,7 +243,7 @@ impl Subject {
         differs && self.takes_part(scene, verb)
     }
 
-    /// What its calls find on the node: files that are not the network's own, a master.
+    /// Objects that the subject's calls find on the node: files that are not the network's own, a master.
     ///
     /// # Errors
     /// A file cannot be written.

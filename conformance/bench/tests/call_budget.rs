@@ -1,4 +1,4 @@
-//! What unoptimised executables ask of the kernel, against the limits; `.ci/run` also counts the release build.
+//! Requests of unoptimised executables to the kernel, against the limits; `.ci/run` also counts the release build.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
 use testns::{Call, Container, Namespace, Node, Subject, Verb, changes};
 
-/// What a pod is given; both subjects get the same.
+/// The arguments for a pod; both subjects get the same.
 #[derive(Debug, Clone)]
 struct Lease {
     id: &'static str,
@@ -89,7 +89,7 @@ fn floor(scene: &Scene, leases: &[Lease]) -> Story {
 }
 
 impl Scene {
-    /// What the node has before.
+    /// Makes what the node has before the calls.
     fn lay(&self, node: &Node) {
         if self.plugin == "macvlan" {
             node.host().set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
@@ -184,7 +184,7 @@ fn masked(line: &str) -> String {
     line.split(' ').map(mask).collect::<Vec<_>>().join(" ")
 }
 
-/// What only one has; of sysctls only those that both have, as a kernel module that is loaded meanwhile brings some.
+/// The lines that only one has; of sysctls only those that both have, as a kernel module that is loaded meanwhile brings some.
 fn differences(ours: &BTreeSet<String>, floor: &BTreeSet<String>) -> Vec<String> {
     let key = |line: &str| line.contains(": sysctl ").then(|| line.split(" = ").next().unwrap_or_default().to_owned());
     let keys = |lines: &BTreeSet<String>| lines.iter().filter_map(|line| key(line)).collect::<BTreeSet<_>>();

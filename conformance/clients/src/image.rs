@@ -13,7 +13,7 @@ use crate::{DEADLINE, Machine};
 
 const BUSYBOX: &str = "/bin/busybox";
 
-/// What the tests run in a container.
+/// Programs that the tests run in a container.
 const APPLETS: [&str; 9] = ["cat", "echo", "hostname", "ip", "nc", "ping", "sh", "sleep", "wget"];
 
 /// An image archive in the layout of `docker save`, which every runtime reads.

@@ -1,4 +1,4 @@
-//! What the tests of container runtimes share: a machine to install one on, and an image without a registry.
+//! Helpers that the tests of container runtimes share: a machine to install one on, and an image without a registry.
 //!
 //! A runtime mounts file systems, makes devices and cgroups, which the kernel grants only to the machine's own root.
 //! `conformance/clients/run` therefore starts the tests in namespaces and in a cgroup of their own, and [`Machine`] puts a

@@ -32,7 +32,7 @@ pub struct Machine {
     node: Node,
 }
 
-/// What a cache entry in `/var/lib/cni/results` says.
+/// The content of a cache entry in `/var/lib/cni/results`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cached {
     /// The file.

@@ -1,4 +1,4 @@
-//! What dhcp reads: frames and answers of a network that anybody may send to, and the lines on the daemon's socket.
+//! Input of dhcp: frames and answers of a network that anybody may send to, and the lines on the daemon's socket.
 
 use dhcp::ipv6::{self, Identity, message};
 use dhcp::lease::{INFINITE, Lease};

@@ -1,4 +1,4 @@
-//! What several targets ask of what a decoder gave.
+//! Checks of decoded values that several targets share.
 
 use cni_spec::{CniError, Code, SpecVersion};
 use std::path::{Component, Path};

@@ -1,4 +1,4 @@
-//! What host-local reads: its keys, its files, resolv.conf.
+//! Input of host-local: its keys, its files, resolv.conf.
 
 use crate::draw::Draw;
 use crate::hold;

@@ -1,9 +1,9 @@
-//! What the kit of conformance reads of those that it tests, and of the kernel.
+//! Input of the conformance kit: answers of its subjects, and files of the kernel.
 
 use crate::hold;
 use cni_conformance::{Profile, form, fuzzing, shape};
 
-/// What a plugin printed, behind a byte for its exit status.
+/// The output of a plugin, behind a byte for its exit status.
 pub fn kit_answer(data: &[u8]) {
     let (exit, stdout) = data.split_first().map_or((0, data), |(first, rest)| (i32::from(*first), rest));
     let answer = fuzzing::answer(exit, &hold::text(stdout));

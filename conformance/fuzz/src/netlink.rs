@@ -1,4 +1,4 @@
-//! What the kernel says over routing netlink, and what is asked of it there.
+//! Answers of the kernel over routing netlink, and requests to it.
 
 use crate::draw::Draw;
 use crate::hold;

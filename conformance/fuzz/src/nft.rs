@@ -1,4 +1,4 @@
-//! What the kernel says of the ruleset, and the same written again.
+//! The kernel's answers about the ruleset, and the same written again.
 
 use netops::fuzzing::nft_encoded;
 use netops::nft::{

@@ -1,4 +1,4 @@
-//! What the other plugins read: bridge's keys, noop's control file, variables, rules that iptables saved.
+//! Input of the other plugins: bridge's keys, noop's control file, variables, rules that iptables saved.
 
 use crate::hold;
 use bridge::conf::{Conf, Removal};
@@ -93,7 +93,7 @@ pub fn environment(data: &[u8]) {
     assert!(!env.overrides_netns() || ["1", "true"].contains(&&*env.netns_override.to_ascii_lowercase()));
 }
 
-/// What `iptables-save` prints, after a line with the comment of a rule of ours.
+/// The output of `iptables-save`, after a line with the comment of a rule of ours.
 pub fn iptables_save(data: &[u8]) {
     let text = &*hold::text(data);
     let comment = text.lines().next().unwrap_or_default();

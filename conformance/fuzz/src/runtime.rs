@@ -1,4 +1,4 @@
-//! What a runtime reads: network configurations, its own cache, answers to VERSION.
+//! Input of a runtime: network configurations, its own cache, answers to VERSION.
 
 use crate::{hold, result};
 use cni_spec::{CniError, Code, ConfObject, NetworkName, SpecVersion, json};

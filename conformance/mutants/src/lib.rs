@@ -25,7 +25,7 @@ use skel::Reply;
 /// A plugin that breaks a rule.
 #[derive(Debug, Clone, Copy)]
 pub struct Mutant {
-    /// What the mutant does, and the name of its folder.
+    /// The mutant's fault, and the name of its folder.
     pub name: &'static str,
     /// The built-in profile of the kit with which it is tried. Its executable is the one that is wrong.
     pub profile: &'static str,
@@ -43,7 +43,7 @@ pub struct Mutant {
     pub versions: &'static [&'static str],
     /// Folders that its profile names, as it writes to them.
     pub writes: &'static [&'static str],
-    /// What the mutant does.
+    /// The mutant's fault.
     pub act: fn(&Scene) -> Reply,
     /// Whether the mutant's daemon starts, by the words of its command line.
     pub starts: fn(&[String]) -> bool,

@@ -1,4 +1,4 @@
-//! What a mutant remembers from call to call, where no rule looks: a bench's own folder is in no snapshot.
+//! The memory of a mutant from call to call, where no rule looks: a bench's own folder is in no snapshot.
 
 use std::fs;
 use std::path::PathBuf;

@@ -65,14 +65,14 @@ impl Scene {
         self.has_netns() && self.config().get("prevResult").is_some()
     }
 
-    /// What the kit's IPAM plugin is ordered to do with a verb in place of its work; `null` for nothing.
+    /// The order to the kit's IPAM plugin: what to do with a verb in place of its work; `null` for nothing.
     #[must_use]
     pub fn order(&self, verb: Command) -> Value {
         let ledger = std::fs::read("/run/testns/kit-ipam/ledger").unwrap_or_default();
         serde_json::from_slice::<Value>(&ledger).unwrap_or_default()["orders"][verb.as_str()].clone()
     }
 
-    /// What the honest plugin replies, and does.
+    /// The honest plugin's reply and effect.
     #[must_use]
     pub fn honest(&self) -> Reply {
         if self.env.command.is_empty() {

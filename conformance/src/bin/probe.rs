@@ -96,7 +96,7 @@ async fn wait(file: &str) -> Result<AddResult, CniError> {
     Err(CniError::new(Code::INTERRUPTED, "interrupted by a signal"))
 }
 
-/// What panics without an event loop: a timer, a socket, a task.
+/// Calls that panic without an event loop: a timer, a socket, a task.
 async fn use_tokio() -> Result<AddResult, CniError> {
     let timer = tokio::time::timeout(Duration::from_millis(1), std::future::pending::<()>());
     timer.await.expect_err("nothing ends it but the timer");

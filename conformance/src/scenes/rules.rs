@@ -3,7 +3,7 @@
 use crate::configs::with;
 use serde_json::{Value, json};
 
-/// What containers share: where their own rules are, and what leads there.
+/// Rules that containers share: where their own rules are, and what leads there.
 const SHARED: [&str; 9] = [
     "CNI-HOSTPORT-DNAT",
     "CNI-HOSTPORT-SETMARK",

@@ -122,7 +122,7 @@ fn of_neighbours(names: &Names, lines: &mut Vec<String>) {
         // Of a kernel without IPv6 this is an empty list.
         for message in socket.dump(RTM_GETNEIGHTBL, &[family, 0, 0, 0]).must("list settings of neighbours") {
             let all = Attributes::after(&message.body, NDTMSG).nested(NDTA_PARMS);
-            // What new links get has no index, and a file in the machine's first namespace only.
+            // The settings for new links have no index, and a file in the machine's first namespace only.
             let Some(index) = all.u32(NDTPA_IFINDEX) else {
                 continue;
             };

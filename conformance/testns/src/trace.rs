@@ -42,7 +42,7 @@ pub use program::{Process, Program, Seen};
 pub use syscall::Syscall;
 use tracer::Tracer;
 
-/// What happens at one system call.
+/// The fate of one system call.
 #[derive(Debug, Clone, Copy)]
 pub enum Fate {
     /// All processes are killed before a state-changing one is made.

@@ -91,7 +91,7 @@ fn failed_add_releases_the_address_after_the_link() {
         add(&node, &config(plugin, own), &pod).fails();
         assert_eq!(log(&node), "ADD 1\nDEL 0\n", "{plugin}");
         assert!(pod.namespace().find_link("eth0").is_none(), "{plugin}");
-        // What attachments share stays: the bridge, forwarding, and the base chains of the packet filter. A device that
+        // Objects that attachments share stay: the bridge, forwarding, and the base chains of the packet filter. A device that
         // was in the container gets its link-local address from the kernel again, in its own time.
         let stays = ["br0", "/run/cni", "ip_forward", "nft chain", "nft table", "dev uplink", "on uplink"];
         node.assert_as_before_except(|line| stays.iter().any(|part| line.contains(part)));

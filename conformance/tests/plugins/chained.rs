@@ -156,7 +156,7 @@ fn what_one_added_the_other_checks_and_deletes() {
     }
 }
 
-/// What both make is the same, but for values that change from one ADD to the next.
+/// Both make the same objects, but for values that change from one ADD to the next.
 #[test]
 fn what_both_make_is_the_same() {
     let Some(theirs) = reference_or_skip() else { return };

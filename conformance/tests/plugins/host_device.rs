@@ -90,7 +90,7 @@ fn a_device_that_one_gave_the_other_checks_and_takes_back() {
     }
 }
 
-/// What DEL takes is what the kernel takes to move the device: each wait is for a netlink answer, no process is started.
+/// DEL takes as long as the kernel needs to move the device: each wait is for a netlink answer, no process is started.
 #[test]
 fn del_waits_for_the_kernel_alone() {
     let node = node();

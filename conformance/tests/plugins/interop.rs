@@ -106,7 +106,7 @@ fn all_that_they_added_is_deleted_by_ours() {
     }
 }
 
-/// What ours made, the reference's CHECK finds and its DEL removes: the link, the addresses, the rules.
+/// The reference's CHECK finds, and its DEL removes, all that ours made: the link, the addresses, the rules.
 #[test]
 fn what_ours_added_is_deleted_by_theirs() {
     let Some(theirs) = reference_or_skip() else { return };

@@ -1,4 +1,4 @@
-//! What calls leave to PID 1.
+//! Processes that calls leave to PID 1.
 
 use crate::bridge::stays;
 use crate::chained::{SCENES, behind, bridged, scenes};

@@ -26,7 +26,7 @@ fn file(node: &Node) -> PathBuf {
     node.work_dir().join("calls.log")
 }
 
-/// What steps a record names, without their times.
+/// The steps that a record names, without their times.
 fn steps(record: &Value) -> Vec<&str> {
     let lines = record["CNI_STEPS"].as_str().unwrap_or_default().lines();
     lines.map(|line| line.split_once(' ').unwrap().1).collect()

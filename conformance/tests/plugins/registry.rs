@@ -52,7 +52,7 @@ fn tests_by_kind_have_all_interface_plugins_and_all_chained_ones() {
     assert_eq!(scenes::SCENES.iter().map(|scene| scene.plugin).collect::<BTreeSet<_>>(), of_kind("chained"));
 }
 
-/// What README.md calls the kinds.
+/// The names of the kinds in README.md.
 fn in_words(kind: &str) -> &str {
     match kind {
         "address" => "addresses",
@@ -102,7 +102,7 @@ fn fields(text: &str) -> Vec<&str> {
     fields
 }
 
-/// Whether code reads a field of this name: `.name`, but no call of a method.
+/// Returns whether code reads a field of this name: `.name`, but no call of a method.
 fn reads(text: &str, field: &str) -> bool {
     text.match_indices(&format!(".{field}")).any(|(at, found)| {
         let next = text[at + found.len()..].chars().next().unwrap_or(' ');

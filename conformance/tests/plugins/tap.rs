@@ -17,7 +17,7 @@ fn config(own: Value) -> Value {
     with(base, own)
 }
 
-/// What other plugins keep for the next container.
+/// Objects that other plugins keep for the next container.
 fn stays(line: &str) -> bool {
     line.contains("/var/lib/cni") || line.contains("/run/cni")
 }

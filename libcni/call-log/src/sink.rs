@@ -31,7 +31,7 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// Whether records are wanted.
+    /// Returns whether records are wanted.
     #[must_use]
     pub fn is_on(&self) -> bool {
         *self != Self::Off

@@ -1,4 +1,4 @@
-//! What `/proc` says of processes: the identity of one, as its pid alone may be in use again; the boot in which that is valid;
+//! Facts of `/proc` about processes: the identity of one, as its pid alone may be in use again; the boot in which that is valid;
 //! and the holder of a lock.
 
 mod lock;

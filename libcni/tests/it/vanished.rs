@@ -28,7 +28,7 @@ fn del_says_with_an_empty_variable_that_the_namespace_is_gone() {
     expect!["ADD [/run/netns/no-such-namespace], DEL [], DEL [], DEL [/proc/self/ns/net]"].assert_eq(&folder.log());
 }
 
-/// What plugins print with the namespace gone, and whether that counts as done where the caller wants it to.
+/// The output of plugins whose namespace is gone, and whether that counts as done where the caller wants it to.
 #[test]
 fn a_printed_error_about_an_absent_thing_may_count_as_done() {
     let folder = Folder::with(&[("a", SAYING)]);

@@ -38,12 +38,12 @@ pub(crate) struct Add {
     pub(crate) returns_early: bool,
 }
 
-/// What an attachment's iptables rules are called and say; it has none without a chain.
+/// Names and text of an attachment's iptables rules; there are none without a chain.
 #[derive(Default)]
 pub(crate) struct Masquerade {
     pub(crate) chain: String,
     pub(crate) comment: String,
-    /// What our plugins keep in the rules' user data.
+    /// The user data that our plugins give the rules.
     pub(crate) note: String,
 }
 

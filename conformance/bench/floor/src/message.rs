@@ -82,7 +82,7 @@ impl Batch {
     }
 }
 
-/// What the kernel says.
+/// The kernel's answer.
 pub(crate) enum Answer<'a> {
     /// The request of this number is done.
     Done { number: u32 },

@@ -15,12 +15,12 @@ const VALGRIND: &str = "/usr/bin/valgrind";
 /// Says its process ID first, as the profile's name has it: children that stay the same program write one, too.
 const SAY_PID: &str = "echo $$ >\"$0\"; exec \"$@\"";
 
-/// Whether instructions can be counted here.
+/// Returns whether instructions can be counted here.
 pub(crate) fn is_installed() -> bool {
     Path::new(VALGRIND).exists()
 }
 
-/// What valgrind saw of a call's process, all threads together.
+/// Valgrind's counts of a call's process, all threads together.
 pub(crate) struct Profile {
     /// How many instructions it executed.
     pub(crate) instructions: u64,

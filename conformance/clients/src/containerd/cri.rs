@@ -1,4 +1,4 @@
-//! What a kubelet asks a runtime for.
+//! A kubelet's requests to a runtime.
 
 use std::collections::HashMap;
 use std::fs;
@@ -90,7 +90,7 @@ impl<'daemon> Cri<'daemon> {
     /// Starts a pod.
     ///
     /// # Errors
-    /// What the runtime said.
+    /// The runtime's answer.
     pub fn try_run_pod(&self, config: PodSandboxConfig) -> Result<Pod, Refusal> {
         let question = RunPodSandboxRequest { config: Some(config.clone()) };
         let answer: SandboxId = self.runtime("RunPodSandbox", &question)?;
@@ -107,7 +107,7 @@ impl<'daemon> Cri<'daemon> {
         self.try_run_pod(config).unwrap_or_else(|refusal| panic!("RunPodSandbox: {refusal}"))
     }
 
-    /// What the runtime says of a pod.
+    /// The runtime's report on a pod.
     ///
     /// # Panics
     /// When it does not know the pod.
@@ -133,7 +133,7 @@ impl<'daemon> Cri<'daemon> {
     /// Ends a pod's processes and takes its network down.
     ///
     /// # Errors
-    /// What the runtime said.
+    /// The runtime's answer.
     pub fn try_stop(&self, pod: &Pod) -> Result<(), Refusal> {
         let _: Nothing = self.runtime("StopPodSandbox", &SandboxId { id: pod.id.clone() })?;
         Ok(())

@@ -22,7 +22,7 @@ pub struct Channel {
     requests: SendRequest<Bytes>,
 }
 
-/// What the server said instead of an answer.
+/// The server's error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// gRPC status code; 2 is unknown, 5 not found.
@@ -57,7 +57,7 @@ impl Channel {
     /// Calls a method, `runtime.v1.RuntimeService/Status`, and waits for its answer.
     ///
     /// # Errors
-    /// What the server said.
+    /// The server's message.
     ///
     /// # Panics
     /// When the connection breaks, or there is no answer within [`DEADLINE`].

@@ -1,4 +1,4 @@
-//! What a pod asks of its network arrives at the plugins, and does what it should.
+//! A pod's wishes for its network arrive at the plugins, and does what it should.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -51,14 +51,14 @@ fn ports_bandwidth_and_dns_arrive() {
     }
 }
 
-/// What a plugin's stdin said under `runtimeConfig`.
+/// The `runtimeConfig` of a plugin's stdin.
 fn runtime_config(call: &Value) -> Value {
     let stdin = BASE64_STANDARD.decode(call["CmdArgs"]["StdinData"].as_str().unwrap()).unwrap();
     let conf: Value = serde_json::from_slice(&stdin).unwrap();
     conf["runtimeConfig"].clone()
 }
 
-/// What the pod asks for, under containerd's keys, which begin with capitals.
+/// The pod's wishes, under containerd's keys, which begin with capitals.
 fn expected_runtime_config() -> Value {
     let burst_bits = u32::MAX;
     json!({
@@ -69,7 +69,7 @@ fn expected_runtime_config() -> Value {
     })
 }
 
-/// What a pod is annotated with for 10 Mbit/s into it and 20 out of it.
+/// Annotations of a pod for 10 Mbit/s into it and 20 out of it.
 pub(crate) fn bandwidth_limits() -> HashMap<String, String> {
     let limits = [("kubernetes.io/ingress-bandwidth", "10M"), ("kubernetes.io/egress-bandwidth", "20M")];
     HashMap::from(limits.map(|(key, value)| (key.to_owned(), value.to_owned())))

@@ -36,7 +36,7 @@ impl<'daemon> Running<'daemon> {
         Self { daemon, name, ctr }
     }
 
-    /// What plugins get as `CNI_CONTAINERID`.
+    /// The `CNI_CONTAINERID` that plugins get.
     fn container_id(&self) -> String {
         format!("default-{}", self.name)
     }

@@ -11,7 +11,7 @@ pub(crate) const NAME: &str = "pods";
 /// Gateways of containers, the bridge's addresses.
 pub(crate) const GATEWAYS: [&str; 2] = ["10.88.0.1", "fd00:88::1"];
 
-/// What nodes have: a bridge with addresses of both families, and the plugins behind it.
+/// The usual network of nodes: a bridge with addresses of both families, and the plugins behind it.
 pub(crate) fn pods() -> Value {
     json!({"cniVersion": "1.0.0", "name": NAME, "plugins": [
         {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,

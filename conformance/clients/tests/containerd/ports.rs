@@ -31,7 +31,7 @@ pub(crate) fn outside(daemon: &Daemon) -> Namespace {
     outside
 }
 
-/// What a server at `address` sends first, asked from a namespace. It may still be about to listen.
+/// The first bytes of a server at `address`, asked from a namespace. It may still be about to listen.
 pub(crate) fn heard_from(namespace: &Namespace, address: &str) -> String {
     let address: SocketAddr = address.parse().unwrap();
     until(&format!("an answer from {address}"), || {

@@ -91,7 +91,7 @@ impl Podman {
         [&["run"], &OPTIONS[..], options, &["localhost/box", "busybox", "sleep", "600"]].concat()
     }
 
-    /// What `podman inspect` says of a container.
+    /// The output of `podman inspect` for a container.
     #[track_caller]
     pub(crate) fn inspect(&self, container: &str) -> Value {
         let text = self.ok(&["inspect", "--type", "container", container]);

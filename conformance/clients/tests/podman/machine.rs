@@ -13,7 +13,7 @@ use testns::run;
 /// Where podman, its helpers and tar are.
 pub(crate) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What the tests need, and the package of Debian 12 that has it.
+/// Programs that the tests need, each with its package of Debian 12.
 const PROGRAMS: [(&str, &str); 5] = [
     ("/usr/bin/podman", "podman"),
     ("/usr/bin/crun", "crun"),

@@ -9,7 +9,7 @@ use testns::Namespace;
 use crate::engine::Podman;
 use crate::left::assert_nothing_left;
 
-/// What httpd in the container serves.
+/// The page that httpd in the container serves.
 pub(crate) const PAGE: &str = "a page of the container\n";
 
 /// The node at its own addresses and a machine elsewhere reach the container's port through the node's.

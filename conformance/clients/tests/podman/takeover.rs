@@ -9,7 +9,7 @@ use crate::executables::{Maker, install};
 use crate::left::assert_nothing_left;
 use crate::networks;
 
-/// What the reference attached, ours detaches, all that its plugins made included.
+/// Ours detaches a container that the reference attached, all that its plugins made included.
 #[test]
 fn after_an_upgrade_containers_of_the_reference_are_removed_without_a_trace() {
     let Some(podman) = Podman::or_skip() else { return };
@@ -24,7 +24,7 @@ fn after_an_upgrade_containers_of_the_reference_are_removed_without_a_trace() {
     });
 }
 
-/// What ours attached, the reference detaches: the masquerade is the reference's, whatever `ipMasqBackend` says.
+/// The reference detaches a container that ours attached: the masquerade is the reference's, whatever `ipMasqBackend` says.
 #[test]
 fn after_a_downgrade_our_containers_are_removed_without_a_trace() {
     let Some(podman) = Podman::or_skip() else { return };

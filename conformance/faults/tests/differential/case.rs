@@ -97,7 +97,7 @@ impl Case {
         self.0["args"].as_str().unwrap_or_default()
     }
 
-    /// Whether DEL gets no prevResult.
+    /// Returns whether DEL gets no prevResult.
     pub(crate) fn is_blind(&self) -> bool {
         self.0["blind"] == true
     }

@@ -29,7 +29,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What a tolerance looks at.
+/// A case and a difference of its nodes, for a tolerance to judge.
 pub(crate) struct Seen<'a> {
     pub(crate) case: &'a Case,
     pub(crate) difference: &'a Difference,

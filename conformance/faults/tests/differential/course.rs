@@ -12,7 +12,7 @@ use faults::subjects::{Who, by, is_the_kernels, node};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a node can give away: in use, each with an address and an MTU of its own.
+/// Devices that a node can give away: in use, each with an address and an MTU of its own.
 const DEVICES: &[&str] = &[
     "sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
     "for n in 1 2; do ip link add dev$n mtu 1450 address 0a:00:00:00:00:d$n type veth peer name dev$n-peer; done",
@@ -78,7 +78,7 @@ pub(crate) fn run(case: &Case, who: Who) -> Vec<Line> {
     course.lines
 }
 
-/// What links can be on, `up0` and `up1`: one has the default route.
+/// Masters that links can be on, `up0` and `up1`: one has the default route.
 fn make_masters(host: &Namespace) {
     for master in ["up0", "up1"] {
         host.add_veth(master, host, &format!("{master}-peer"));

@@ -118,7 +118,7 @@ fn chain() -> Vec<Key> {
     ]
 }
 
-/// What each chain has: addresses on the bridge, and a version that the reference's firewall knows.
+/// The parts of each chain: addresses on the bridge, and a version that the reference's firewall knows.
 pub(crate) fn make_chain(config: &mut Value, version: &str) {
     config["cniVersion"] = version.into();
     config["bridge"] = "br0".into();

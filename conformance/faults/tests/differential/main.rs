@@ -48,7 +48,7 @@ const SETTLED: &[&str] = &["bridge", "ptp", "macvlan", "host-local", "host-devic
 /// The plugins that the long run compares.
 const ALL: &[&str] =
     &["bridge", "ptp", "macvlan", "ipvlan", "vlan", "host-local", "host-device", "static", keys::CHAIN];
-/// What the kernel needs for some.
+/// Plugins that need a feature of the kernel.
 const FEATURES: [(&str, Feature); 3] =
     [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];
 

@@ -1,4 +1,4 @@
-//! What a node has after calls that failed, were killed or came all at once.
+//! The state of a node after calls that failed, were killed or came all at once.
 
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]

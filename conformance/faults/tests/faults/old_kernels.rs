@@ -14,7 +14,7 @@ use std::time::Duration;
 use testns::trace::{Program, Syscall};
 use testns::{Attachment, Call, Node, Verb};
 
-/// What a kernel does not have.
+/// System calls and options that an old kernel lacks.
 #[derive(Clone, Copy)]
 struct Lack {
     what: &'static str,

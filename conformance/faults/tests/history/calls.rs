@@ -162,7 +162,7 @@ fn collect_one(
     }
     let call = Call::new(Verb::Gc, config, Attachment::none()).deadline(DEADLINE).without("PATH");
     let call = plugin.map_or(call.clone(), |plugin| call.plugin(plugin));
-    // What cannot be removed yet is reported; the next call removes it.
+    // An object that cannot be removed yet is reported; the next call removes it.
     drop(call.run(node));
 }
 

@@ -81,7 +81,7 @@ fn on_fresh_node(history: &History, has_reference: bool) -> Result<(), Fault> {
     course.end(&lanes).map_err(|words| fault(end, words))
 }
 
-/// What pods of a network share is made by its first one, and stays.
+/// Objects that pods of a network share are made by the first one, and stay.
 fn warm_up(node: &Node, lanes: &[usize], has_reference: bool) -> Outcome {
     let makers = if has_reference { &[By::Theirs, By::Ours][..] } else { &[By::Ours] };
     for lane in lanes {

@@ -27,7 +27,7 @@ impl Lane {
         ["hbridge", "hptp", "hmacvlan"][self.0]
     }
 
-    /// Whether packets of its pods pass the node's routing and rules.
+    /// Whether packets of the lane's pods pass the node's routing and rules.
     pub(crate) fn is_routed(self) -> bool {
         self.0 < 2
     }

@@ -25,7 +25,7 @@ impl Pod {
         Self { container, result, by, is_renamed: false, machine: None }
     }
 
-    /// Whether its interface is no more as ADD left it: CHECK reports that, and the reference's DEL does not find it.
+    /// Whether the pod's interface is no more as ADD left it: CHECK reports that, and the reference's DEL does not find it.
     pub(crate) fn is_changed(&self) -> bool {
         self.is_renamed || self.machine.is_some()
     }

@@ -95,7 +95,7 @@ pub(crate) fn nothing_is_left(node: &Node) -> Outcome {
     testns::orphans::wait(Duration::from_secs(10)).map(drop)
 }
 
-/// What calls may change for good, and state that the kernel changes by itself.
+/// Objects that calls may change for good, and state that the kernel changes by itself.
 fn is_expected(line: &str) -> bool {
     const NOTES: [&str; 4] = ["/last_reserved_ip.", " /run/cni", "/var/lib/cni/results", "/var/lib/cni/locks"];
     const KERNELS: [&str; 4] = ["fe80::", " ff00::/8 ", "neighbour ", " table 255 "];

@@ -1,4 +1,4 @@
-//! What a history consists of: steps, each complete in itself, so that any of them can be left out.
+//! The steps of a history, each complete in itself, so that any of them can be left out.
 
 use crate::lane::{LANES, SLOTS};
 use faults::numbers::Numbers;

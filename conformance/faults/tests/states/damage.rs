@@ -9,7 +9,7 @@ pub(crate) struct Damage {
     pub(crate) name: &'static str,
     /// Of several with one place, a node gets one.
     pub(crate) place: &'static str,
-    /// What happened, as lines for a shell.
+    /// The damage, as lines for a shell.
     pub(crate) script: &'static str,
     /// The kind of the finding, and a text of it.
     pub(crate) kind: &'static str,

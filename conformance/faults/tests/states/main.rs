@@ -114,7 +114,7 @@ impl Sick {
         }
     }
 
-    /// What each pod has now: a container that was started anew has another address.
+    /// Returns the pod's first address now: a container that was started anew has another address.
     fn address(&self, pod: &Container) -> IpAddr {
         let all = pod.namespace().global_addresses("eth0");
         all.first().and_then(|net| net.split('/').next()?.parse().ok()).expect("an address")

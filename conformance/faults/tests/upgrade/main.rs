@@ -20,7 +20,7 @@ use testns::{Container, Node, note};
 
 const WORKERS: usize = 2;
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What the network calls.
+/// The plugins of the network.
 const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
 
 /// A node's folder of plugins, and a network whose plugins are all in it.

@@ -1,4 +1,4 @@
-//! What the result of ADD promises.
+//! Promises of ADD's result, broken.
 
 use super::{push, put};
 use crate::{Mutant, side_effect};

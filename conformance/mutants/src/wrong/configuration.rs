@@ -1,4 +1,4 @@
-//! What a plugin makes of its configuration.
+//! Faults in the reading of the configuration.
 
 use crate::{Mutant, Scene};
 use serde_json::{Value, json};

@@ -402,7 +402,7 @@ fn host_end(link: &Link) -> Option<Link> {
     link::find_index(&side_effect::node(), link.peer?).ok().flatten()
 }
 
-/// Whether host-local has an address for a container, in any network.
+/// Returns whether host-local has an address for a container, in any network.
 fn has_file_of(container_id: &str) -> bool {
     let folders = fs::read_dir("/var/lib/cni/networks").into_iter().flatten().flatten();
     let mut files = folders.flat_map(|folder| fs::read_dir(folder.path())).flatten().flatten();

@@ -1,4 +1,4 @@
-//! What a plugin reads from its environment.
+//! Faults in the reading of the environment.
 
 use crate::{Mutant, Scene};
 use serde_json::Value;

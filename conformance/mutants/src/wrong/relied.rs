@@ -1,4 +1,4 @@
-//! What runtimes rely on without any document.
+//! Faults in what runtimes rely on without any document.
 
 use crate::{Mutant, Scene};
 use serde_json::{Value, json};
@@ -179,7 +179,7 @@ fn without_gateway(scene: &Scene) -> Reply {
     scene.with_env(|env| env.args = others.join(";")).honest()
 }
 
-/// Whether prevResult has the first address of the config.
+/// Returns whether prevResult has the first address of the config.
 fn has_address(config: &Value) -> bool {
     let mut ips = config["prevResult"]["ips"].as_array().into_iter().flatten();
     ips.any(|ip| ip["address"] == config["ipam"]["addresses"][0]["address"])

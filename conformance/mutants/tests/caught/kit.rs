@@ -29,7 +29,7 @@ pub(crate) struct Kit {
     machine: &'static Machine,
 }
 
-/// What came of the trials of one subject, by rule.
+/// Outcomes of the trials of one subject, by rule.
 type ByRule = BTreeMap<String, Vec<Report>>;
 
 impl Kit {

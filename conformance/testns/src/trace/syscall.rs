@@ -87,7 +87,7 @@ fn creates(flags: u64) -> bool {
     i32::try_from(flags & 0xffff_ffff).is_ok_and(|flags| flags & (libc::O_CREAT | libc::O_TRUNC) != 0)
 }
 
-/// Whether socket options of this level reach beyond their socket: iptables sets its tables by them.
+/// Returns whether socket options of this level reach beyond their socket: iptables sets its tables by them.
 fn replaces_tables(level: u64) -> bool {
     i32::try_from(level & 0xffff_ffff).is_ok_and(|level| matches!(level, libc::SOL_IP | libc::SOL_IPV6))
 }

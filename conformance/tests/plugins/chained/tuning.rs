@@ -106,7 +106,7 @@ fn a_failing_sysctl_restores_those_before_it_and_the_interface() {
     }
 }
 
-/// What some sysctls do is not undone by their old value: IPv6 comes back without addresses and routes.
+/// The effect of some sysctls is not undone by their old value: IPv6 comes back without addresses and routes.
 #[test]
 fn a_missing_sysctl_changes_nothing() {
     let node = node();

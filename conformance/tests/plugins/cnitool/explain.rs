@@ -32,7 +32,7 @@ impl Tour {
         serde_json::from_str(&self.cnitool(&["explain", "--json", name])).unwrap()
     }
 
-    /// What drops packets of the only attachment of that name.
+    /// The reasons that drop packets of the only attachment of that name.
     fn drops(&self) -> Vec<String> {
         let [answer] = <[Value; 1]>::try_from(self.explain("web")).unwrap();
         answer["drops"].as_array().unwrap().iter().map(|why| why.as_str().unwrap().to_owned()).collect()
@@ -139,7 +139,7 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
         repair.iter().for_each(|words| run(words));
         assert_eq!(tour.drops(), healthy, "{repair:?}");
     }
-    // What only reaches the node itself accepts nothing for the container; a chain that FORWARD leads to does.
+    // A rule for packets to the node itself accepts nothing for the container; a chain that FORWARD leads to does.
     run("iptables -w -F FORWARD");
     run(&format!("iptables -w -A INPUT -s {address} -j ACCEPT"));
     assert_ne!(tour.drops(), healthy);

@@ -57,7 +57,7 @@ impl Tour {
         output
     }
 
-    /// What GC removed, or would remove.
+    /// The objects that GC removed, or would remove.
     fn verdicts(&self, more: &[&str]) -> String {
         String::from_utf8(self.gc(more).stdout).unwrap()
     }
@@ -181,7 +181,7 @@ fn a_marked_link_in_a_pod_keeps_its_address_wherever_that_is() {
     assert_eq!(reservations().len(), 0);
 }
 
-/// What cannot be looked at is unknown.
+/// An object that cannot be read is unknown.
 #[test]
 fn without_the_right_to_enter_namespaces_no_address_counts_as_free() {
     let tour = Tour::installed_set();

@@ -20,7 +20,7 @@ pub(super) struct Sick {
 /// The kind of a finding, with the exit code of doctor, a text of the finding, and whether its remedy is commands that mend it.
 type Expected = (&'static str, i32, &'static str, bool);
 
-/// What happened, as lines for a shell in which `A` begins the addresses of the network.
+/// The damage, as lines for a shell in which `A` begins the addresses of the network.
 type Damage = (&'static str, &'static [Expected]);
 
 pub(super) fn sh(script: &str) {

@@ -171,7 +171,7 @@ fn what_a_network_without_file_left_is_found_and_removed_and_the_living_stay() {
     assert_eq!((held("office"), tour.rules_of("office") * 2), (vec![tour.address(2)], rules), "{done:?}");
     assert_eq!(living.namespace().global_addresses("eth0"), [tour.address(2) + "/24"]);
     assert_eq!(tour.leftover("office"), None);
-    // What gc named for the one that it kept, once its container is gone.
+    // The attachment that gc named as kept, once its container is gone.
     tour.lose(&living);
     let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
     let (_, command) = stderr.split_once("this removes it: ").unwrap();

@@ -5,7 +5,7 @@ use crate::configs::Attached;
 use serde_json::json;
 use testns::{Container, Reply};
 
-/// Whether such a link has an Ethernet address of its own, not its master's.
+/// Returns whether such a link has an Ethernet address of its own, not its master's.
 fn has_own_mac(kind: Kind) -> bool {
     matches!(kind.name, "macvlan" | "tap" | "dummy")
 }

@@ -14,7 +14,7 @@ fn both(node: &Node, rule: &str) {
     sh(node, &format!("for tables in iptables ip6tables; do $tables {rule}; done"));
 }
 
-/// What docker does when it starts, and when it starts again.
+/// The rules that docker makes when it starts, and when it starts again.
 fn docker(node: &Node) {
     sh(
         node,

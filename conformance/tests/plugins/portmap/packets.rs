@@ -166,7 +166,7 @@ impl Client {
         Self { what: format!("{whose} at {to}"), socket, to }
     }
 
-    /// What happens to the packet does not matter here.
+    /// The packet's fate does not matter here.
     fn send(&self) {
         self.socket.send_to(self.what.as_bytes(), self.to).ok();
     }

@@ -104,7 +104,7 @@ impl Watches {
         }
     }
 
-    /// Whether another object is at a path now, as when something was mounted over it, or unmounted.
+    /// Returns whether another object is at a path now, as when something was mounted over it, or unmounted.
     pub(super) fn are_misplaced(&self) -> bool {
         self.places.iter().any(|(path, before)| place(path) != *before)
     }

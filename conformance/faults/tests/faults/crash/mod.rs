@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::sync::OnceLock;
 use testns::{Attachment, Call, Container, Node, Remains, Snapshot, Verb};
 
-/// What an attachment has.
+/// The parts of an attachment.
 #[derive(Debug, Clone, Copy)]
 struct Scenario {
     /// The name in messages.

@@ -62,7 +62,7 @@ fn assert_limited_between(what: &str, from: &Namespace, to: &Namespace, address:
     let target = receiver.local_addr().expect("its address");
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // What waits in the shaper fills the socket's buffer, so sending waits, too.
+        // Packets that wait in the shaper fill the socket's buffer, so sending waits, too.
         let send = || {
             while !is_done.load(Ordering::Relaxed) {
                 sender.send_to(&PAYLOAD, target).ok();

@@ -4,13 +4,13 @@ use super::{Ward, run, store, write_old};
 use serde_json::json;
 use std::fs;
 
-/// What happened to the node, the kind of the finding, the exit code of doctor, and what of the finding names it.
+/// The damage of the node, the kind of the finding, the exit code of doctor, and what of the finding names it.
 pub(crate) type Damage = (&'static str, fn(&Ward), &'static str, i32, &'static str);
 
 pub(super) const WARNING: i32 = 3;
 pub(super) const ERROR: i32 = 4;
 
-/// What `--fix` mends.
+/// The findings that `--fix` mends.
 pub(crate) const LEFT_OVER: [Damage; 6] = [
     ("a container is gone without DEL", Ward::lose_a_container, "leftover", WARNING, "address 10."),
     (
