@@ -14,7 +14,6 @@ mod delegation;
 mod errors;
 mod gc;
 mod ipam;
-mod named;
 mod parameters;
 mod prev_result;
 mod relied;
@@ -49,7 +48,6 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         concurrency::RULES,
         conventions::RULES,
         relied::RULES,
-        named::RULES,
     ]
     .into_iter()
     .flatten()

@@ -55,16 +55,6 @@ pub const FAULTS: &[Fault] = &[
         &["gives-whatever-is-requested"],
     ),
     fault(
-        "static: GATEWAY of CNI_ARGS for addresses of CNI_ARGS alone",
-        ("relied.static-gateway", "of-the-config"),
-        &["has-gateways-of-cni-args-for-their-addresses-alone"],
-    ),
-    fault(
-        "static: CHECK passes without its address",
-        ("relied.static-check", "missing-address"),
-        &["misses-no-address"],
-    ),
-    fault(
         "firewall: an unknown policy is refused when its rules are in",
         ("add.failed-leaves-nothing", "unknown-value"),
         &["lets-in-before-it-knows-the-policy"],

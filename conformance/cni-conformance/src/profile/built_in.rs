@@ -14,11 +14,6 @@ const DHCP_SOCKET: &str = "/run/cni/dhcp.sock";
 const SYSCTLS_STAY: &str = "sysctls end with the container's namespace: DEL of the reference's tuning leaves them, and a \
                             plugin in its place does as it does";
 
-/// Why plugins of the reference set use the codes of 1.0.0 in every version, which SPEC 0.4.0 says that they must not.
-const ONE_SET_OF_CODES: &str = "by codes 4 to 8 a runtime knows, in each version, that ADD was refused before it did anything, \
-                                so that taking it back would harm the attachment that is there; the reference has them in \
-                                each version, too";
-
 /// Plugins of the reference set that drop the dns of their IPAM plugin, and why that is no finding here.
 const OWN_DNS: [&str; 5] = ["macvlan", "ipvlan", "vlan", "host-device", "tap"];
 const OWN_DNS_ALONE: &str = "the reference's plugin reports the dns of its own configuration alone, and a plugin in its place \
@@ -31,7 +26,6 @@ const RECORD_STAYS: &str = "the record of a device that was deleted stays until 
 pub(super) fn profiles() -> Vec<Profile> {
     let all = [interfaces(), address_plugins(), chained()].concat();
     all.into_iter()
-        .map(|profile| profile.unbound("errors.reserved-codes-in-0.4.0/codes-of-1.0.0", ONE_SET_OF_CODES))
         .map(|profile| match OWN_DNS.contains(&profile.executable.as_str()) {
             true => profile
                 .unbound("delegation.ips-and-dns-in-0.4.0", OWN_DNS_ALONE)

@@ -2,6 +2,7 @@
 
 use super::attached::{Attached, Interface, Ip, skip};
 use super::cases::{each, newest, since};
+use super::prev_result::own_addresses_are_set;
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
@@ -51,7 +52,7 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["results/ips"]),
         sentence: "Each address of the result is on the interface that its index names, with that prefix.",
         roles: NOT_IPAM,
-        proof: Proof::Cases(&[each("", addresses_are_set)]),
+        proof: Proof::Cases(&[each("alone", addresses_are_set), since("0.3.0", "after-others", own_addresses_are_set)]),
     },
     Rule {
         id: "add.result-has-all-addresses",

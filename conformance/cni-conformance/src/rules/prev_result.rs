@@ -32,7 +32,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "add.echoes-prev-result",
         source: Source::Spec(&["add/prev-result-echo-0.4.0"]),
         sentence: "From 0.3.0 to 0.4.0 a plugin echoes prevResult: what others made is in its result.",
-        roles: &[Role::Interface, Role::Chained],
+        roles: &[Role::Chained],
         proof: Proof::Cases(&[since("0.3.0", "", passes_ips_on)]),
     },
     Rule {
@@ -109,6 +109,27 @@ impl Later {
         }
         Ok(())
     }
+}
+
+/// Checks the indexes of addresses that the plugin adds to those of prevResult.
+pub(super) fn own_addresses_are_set(bench: &Bench) -> Result<(), Stop> {
+    if bench.profile.role == Role::List {
+        return Err(skip("a runtime gives a list no prevResult"));
+    }
+    let later = Later::add(bench, &[])?;
+    let given: Vec<_> = entries(&later.given, "ips").iter().map(|ip| ip["address"].clone()).collect();
+    for ip in entries(&later.result, "ips").iter().filter(|ip| !given.contains(&ip["address"])) {
+        let Some(index) = ip["interface"].as_u64().and_then(|index| usize::try_from(index).ok()) else { continue };
+        let entry = &later.result["interfaces"][index];
+        let is_inside = entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty());
+        let namespace = if is_inside { later.pod.namespace() } else { bench.node.host() };
+        let is_it = |found: &testns::Address| {
+            entry["name"] == json!(found.link) && ip["address"] == json!(format!("{}/{}", found.ip, found.prefix))
+        };
+        let expected = format!("the address {} on {}, which its index names", ip["address"], entry["name"]);
+        Finding::unless(namespace.addresses().iter().any(is_it), expected, format!("it printed {}", later.result))?;
+    }
+    Ok(())
 }
 
 /// What plugins before it made, in the newest form: of a chained plugin what its profile has, else an interface of the kit's.

@@ -239,7 +239,25 @@ fn other_minds_break_no_must() {
     }
 }
 
-/// SPEC 0.4.0 has codes 1, 2, 3 and 11, and says that no other below 100 must be used.
+/// The leases of all networks are lines of one file.
+#[test]
+fn gc_of_a_network_that_takes_lines_of_another_is_found() {
+    let line = r#"name=$(printf %s "$stdin" | sed 's/.*"name":"\([^"]*\)".*/\1/')
+    line="$name $CNI_CONTAINERID""#;
+    let script = pool(line, "true").replace("1.0.0", "1.1.0").replace(
+        "CHECK)\n",
+        "GC) case $stdin in *'\"name\":\"another\"'*) name=another ;; *) name=conformance ;; esac
+            sed -i \"/^ONLY /d\" /run/pool/lines ;;\nCHECK)\n    grep -qx \"$line\" /run/pool/lines || exit 1\n",
+    );
+    let script = script.replace("    number=2\n", "    number=2; echo \"$line\" >>/run/pool/lines\n");
+    let rule = ["--rule", "gc.keeps-other-networks"];
+    is_not_accused(&of_pool(&script.replace("ONLY", "$name"), 200, &rule));
+    let wrong = script.replace("ONLY", "[a-z]*");
+    of_pool(&wrong, 200, &rule).has(0, &["FAILED gc.keeps-other-networks", "CHECK of the other network's attachment"]);
+}
+
+/// SPEC 0.4.0 has codes 1, 2, 3 and 11, and says that no other below 100 must be used. A plugin that speaks 1.0.0, too, has one
+/// set of codes.
 #[test]
 fn a_code_of_1_0_0_is_none_of_0_4_0() {
     let old = |code: u32| {
@@ -250,4 +268,19 @@ fn a_code_of_1_0_0_is_none_of_0_4_0() {
     let rule = ["--rule", "errors.reserved-codes-in-0.4.0", "--case", "codes-of-1.0.0"];
     of_pool(&old(4), 20, &rule).has(1, &["FAILED errors.reserved-codes-in-0.4.0", "code 1, 2, 3, 11"]);
     is_not_accused(&of_pool(&old(100), 20, &rule));
+    let newer = old(4).replace(r#"["0.4.0"]"#, r#"["0.4.0","1.0.0"]"#);
+    assert_ne!(newer, old(4));
+    of_pool(&newer, 20, &rule).has(0, &["it speaks 1.0.0, too", &sum(0, 0, 1, 0)]);
+}
+
+/// Which names a network may have is not said to plugins, and a failure without an error object is another rule's.
+#[test]
+fn versions_and_codes_are_asked_of_error_objects_alone() {
+    let rules =
+        ["--rule", "errors.version", "--rule", "errors.reserved", "--rule", "errors.4-names", "--rule", "errors.2"];
+    let silent = pool("case $stdin in *a/b*|*'[[-1]]'*) exit 1 ;; esac", "");
+    for script in [pool("", ""), silent.clone(), silent.replace("1.0.0", "0.4.0")] {
+        let said = of_pool(&script, 20, &rules);
+        said.has(0, &[" 0 fail, "]);
+    }
 }

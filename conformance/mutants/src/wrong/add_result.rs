@@ -41,6 +41,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     })
     .also(&["add.result-has-all-addresses"]),
+    Mutant::new("bridge", "add.result-addresses-are-set", "counts-no-interfaces-of-others", |scene| {
+        let earlier = scene.config()["prevResult"]["interfaces"].as_array().map_or(0, Vec::len);
+        scene.reports(|result| {
+            let last = result["ips"].as_array_mut().and_then(|ips| ips.last_mut());
+            if let Some(ip) = last.filter(|_| earlier > 0) {
+                ip["interface"] = json!(ip["interface"].as_u64().unwrap_or_default().saturating_sub(earlier as u64));
+            }
+        })
+    })
+    .with(&["after-others"]),
     Mutant::new("bridge", "add.result-has-all-addresses", "sets-one-address-more", |scene| {
         scene.after(Add, || {
             let network = IpNetwork::from(IpAddr::from([198, 51, 100, 7]));

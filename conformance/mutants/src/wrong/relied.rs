@@ -3,9 +3,7 @@
 use crate::{Mutant, Scene};
 use serde_json::{Value, json};
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Check, Gc, Version};
-use std::fs;
-use std::path::Path;
+use skel::cni_spec::Command::{Add, Gc, Version};
 
 const VALID: &str = "cni.dev/valid-attachments";
 
@@ -18,28 +16,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         let without = |config: &mut Value| drop(config.as_object_mut().map(|config| config.shift_remove("mtu")));
         if has_owner { scene.with_config(without).honest() } else { scene.honest() }
     }),
-    Mutant::new("static", "relied.static-gateway", "knows-no-gateway-in-cni-args", |scene| {
-        if scene.env.args.contains("IP=") { without_gateway(scene) } else { scene.honest() }
-    })
-    .with(&["of-args"]),
-    Mutant::new("static", "relied.static-gateway", "has-gateways-of-cni-args-for-their-addresses-alone", |scene| {
-        if scene.env.args.contains("IP=") { scene.honest() } else { without_gateway(scene) }
-    })
-    .with(&["of-the-config"]),
-    Mutant::new("static", "relied.static-check", "misses-no-address", |scene| {
-        match scene.is(Check) && !has_address(&scene.config()) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
-    })
-    .with(&["missing-address"]),
-    Mutant::new("static", "relied.static-check", "misses-no-gateway", |scene| {
-        match scene.is(Check) && has_address(&scene.config()) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
-    })
-    .with(&["other-gateway"]),
     Mutant::new("bridge", "relied.unknown-command-text", "has-its-own-words-for-a-command", |scene| {
         says_instead(scene, "unknown CNI_COMMAND: ", "no such CNI_COMMAND: ")
     }),
@@ -155,14 +131,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("host-local", "relied.host-local-files", "writes-files-with-line-feeds", |scene| {
-        // The honest plugin finds them as it writes them.
-        let networks = Path::new("/var/lib/cni/networks");
-        rewrite(networks, "\n", "\r\n");
-        let reply = scene.honest();
-        rewrite(networks, "\r\n", "\n");
-        reply
-    }),
     Mutant::new("bridge", "relied.unknown-keys", "refuses-unknown-keys", |scene| {
         let config = scene.config();
         let is_unknown =
@@ -174,36 +142,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
 ];
 
-fn without_gateway(scene: &Scene) -> Reply {
-    let others: Vec<_> = scene.env.args.split(';').filter(|pair| !pair.starts_with("GATEWAY=")).collect();
-    scene.with_env(|env| env.args = others.join(";")).honest()
-}
-
-/// Returns whether prevResult has the first address of the config.
-fn has_address(config: &Value) -> bool {
-    let mut ips = config["prevResult"]["ips"].as_array().into_iter().flatten();
-    ips.any(|ip| ip["address"] == config["ipam"]["addresses"][0]["address"])
-}
-
 /// An error with other words, wherever they are.
 fn says_instead(scene: &Scene, words: &str, other: &str) -> Reply {
     let reply = scene.honest();
     match reply.exit {
         0 => reply,
         _ => Reply { stdout: String::from_utf8_lossy(&reply.stdout).replace(words, other).into_bytes(), ..reply },
-    }
-}
-
-/// Ends the lines of files of all networks otherwise.
-fn rewrite(folder: &Path, from: &str, to: &str) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            rewrite(&path, from, to);
-        } else if let Ok(text) = fs::read_to_string(&path)
-            && text.contains(from)
-        {
-            fs::write(&path, text.replace(from, to)).unwrap_or_else(|error| panic!("{error}"));
-        }
     }
 }
