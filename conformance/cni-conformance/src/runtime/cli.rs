@@ -26,7 +26,7 @@ pub struct Options {
     /// The runtime, and arguments that come before those of its driver
     #[arg(last = true, value_name = "COMMAND", required_unless_present = "list_rules")]
     command: Vec<String>,
-    /// The driver, as JSON; else by the name of the command: cnitool, podman, ctr
+    /// The driver, as JSON; else the command is cnitool
     #[arg(long, value_name = "FILE")]
     driver: Option<PathBuf>,
     /// What reports call it; by default the driver's name

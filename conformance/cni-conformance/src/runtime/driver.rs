@@ -85,26 +85,15 @@ fn newest() -> String {
     crate::form::VERSIONS[crate::form::VERSIONS.len() - 1].to_owned()
 }
 
-/// podman 4 with `network_backend = "cni"`.
-const PODMAN: &str = include_str!("driver/podman.json");
-/// `ctr run --cni` of containerd 1, with crun in place of runc: that one does not do without cgroups.
-const CTR: &str = include_str!("driver/ctr.json");
-
 /// Rules that cnitool leaves to its caller.
 const CALLERS_DUTIES: [&str; 3] = ["lifecycle.one-at-a-time", "lifecycle.gc-alone", "lifecycle.no-second-add"];
 
 impl Driver {
-    /// The built-in driver for a command of that name: `cnitool`, with the GC of the suite's or of the reference's,
-    /// `podman` or `ctr`.
+    /// The built-in driver for a command of that name, `cnitool`, with the GC of the suite's or of the reference's.
     #[must_use]
     pub fn built_in(command: &str, gc_keeps: bool) -> Option<Self> {
         let name = Path::new(command).file_name()?.to_str()?;
-        match name {
-            "cnitool" => Some(Self::cnitool(gc_keeps)),
-            "podman" => Self::parse(PODMAN).ok(),
-            "ctr" => Self::parse(CTR).ok(),
-            _ => None,
-        }
+        (name == "cnitool").then(|| Self::cnitool(gc_keeps))
     }
 
     fn cnitool(gc_keeps: bool) -> Self {
@@ -251,12 +240,10 @@ mod tests {
     fn a_driver_is_chosen_by_the_name_of_the_command() {
         let known = |command| Driver::built_in(command, true).map(|driver| driver.name);
         assert_eq!(known("/opt/bin/cnitool"), Some("cnitool".to_owned()));
-        assert_eq!(known("/usr/bin/podman"), Some("podman".to_owned()));
-        assert_eq!(known("/usr/bin/ctr"), Some("ctr".to_owned()));
         assert_eq!(known("/opt/bin/other"), None);
         let reference = Driver::built_in("cnitool", false).unwrap();
         assert!(!reference.gives("keep") && reference.unbound("lifecycle.gc-alone", "").is_some());
-        let ctr = Driver::built_in("ctr", true).unwrap();
+        let ctr = Driver::parse(include_str!("../../examples/runtimes/ctr-1.json")).unwrap();
         let binds = |rule| ctr.unbound(rule, "").is_none();
         assert!(binds("call.netns") && !binds("call.netns-of-del"));
         assert_eq!(Driver::parse(&serde_json::to_string(&reference).unwrap()), Ok(reference));

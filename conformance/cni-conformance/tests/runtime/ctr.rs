@@ -4,6 +4,8 @@ use crate::kit::run;
 use serde_json::Value;
 use std::path::Path;
 
+const DRIVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/runtimes/ctr-1.json");
+
 /// The trials of these rules, or `None` where it is not installed.
 fn trials(test: &str, rules: &[&str]) -> Option<Vec<Value>> {
     let programs =
@@ -13,7 +15,7 @@ fn trials(test: &str, rules: &[&str]) -> Option<Vec<Value>> {
         return None;
     }
     let rules = rules.iter().flat_map(|rule| ["--rule", rule]);
-    let words: Vec<_> = rules.chain(["--report", "json", "--", "ctr"]).collect();
+    let words: Vec<_> = rules.chain(["--report", "json", "--driver", DRIVER, "--", "ctr"]).collect();
     let mut document: Value = serde_json::from_slice(&run(&words).stdout).unwrap();
     let Value::Array(trials) = document["trials"].take() else { panic!("no trials: {document}") };
     Some(trials)

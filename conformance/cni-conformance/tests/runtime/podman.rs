@@ -3,6 +3,8 @@
 use crate::kit::run;
 use serde_json::Value;
 
+const DRIVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/runtimes/podman-4.json");
+
 #[test]
 fn podman_is_driven() {
     if !["/usr/bin/podman", "/usr/bin/crun", "/usr/bin/conmon"]
@@ -11,7 +13,20 @@ fn podman_is_driven() {
     {
         return testns::skip("podman_is_driven", "not installed: podman, crun, conmon");
     }
-    let words = ["--rule", "call.", "--rule", "chain.add", "--rule", "chain.del", "--report", "json", "--", "podman"];
+    let words = [
+        "--rule",
+        "call.",
+        "--rule",
+        "chain.add",
+        "--rule",
+        "chain.del",
+        "--report",
+        "json",
+        "--driver",
+        DRIVER,
+        "--",
+        "podman",
+    ];
     let output = run(&words);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let trials = document["trials"].as_array().unwrap();
