@@ -6,6 +6,8 @@
 //!
 //! Time never decides a test here. What is exact (system calls, messages, processes, bytes) has its limits in [`call_budget`].
 
+#![cfg(feature = "measures")]
+
 mod call;
 pub mod call_budget;
 mod callers;

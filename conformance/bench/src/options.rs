@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,6 +26,9 @@ pub(crate) struct Options {
     /// Pods that each row is measured on
     #[arg(long, value_name = "N", default_value_t = 100)]
     pods: usize,
+    /// So many callers at a time in the rows back to back, 1, 8 and 64 otherwise; may be repeated
+    #[arg(long, value_name = "N")]
+    at_once: Vec<NonZeroUsize>,
     /// Few pods and small sizes: shows that everything works, and little else
     #[arg(long)]
     quick: bool,
@@ -41,14 +45,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Measures nothing, but shows what `--json` has written
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "subject", "without", "json", "quick"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "subject", "without", "json", "quick", "at_once"])]
     from: Option<PathBuf>,
     /// Writes the two charts into this folder: latency.svg, growth.svg
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
-    /// Puts the tables and the charts into this crate's README.md
-    #[arg(long)]
-    write_readme: bool,
     /// Makes the calls that come on stdin
     #[arg(long, hide = true)]
     callers: bool,
@@ -92,9 +93,6 @@ impl Options {
         if let Some(folder) = &self.svg {
             report::write_charts(&report, folder)?;
         }
-        if self.write_readme {
-            report::rewrite(&report)?;
-        }
         Ok(report.failures().count() == 0)
     }
 
@@ -120,7 +118,7 @@ impl Options {
         let scenes: Vec<_> = scene::all().into_iter().filter(|scene| self.is_wanted(scene.name)).collect();
         report.rows = latency::measure(&scenes, &subjects, self.amount())?;
         for (_, scene) in burst::scenes().iter().filter(|(row, _)| self.is_wanted(row)) {
-            for (at_once, init) in [1, 8, 64].into_iter().flat_map(|at_once| Init::ALL.map(|init| (at_once, init))) {
+            for (at_once, init) in self.at_once().flat_map(|at_once| Init::ALL.map(|init| (at_once, init))) {
                 progress(&format!("{}, {at_once} at a time, PID 1 {} ...", scene.name, init.name()));
                 report.bursts.extend(burst::measure(scene, &subjects, at_once, init, self.burst(scene, at_once))?);
             }
@@ -130,6 +128,11 @@ impl Options {
             report.growth.extend(growth::measure(dimension, &subjects, pods, self.quick)?);
         }
         Ok(report)
+    }
+
+    fn at_once(&self) -> impl Iterator<Item = usize> {
+        let asked = self.at_once.iter().map(|count| count.get());
+        asked.chain([1, 8, 64].into_iter().filter(|_| self.at_once.is_empty()))
     }
 
     /// With 100 pods, two hundred calls in a row; fewer of a chain and of many at a time, which take longer.

@@ -3,7 +3,6 @@
 mod json;
 #[cfg(test)]
 pub(crate) mod made_up;
-mod readme;
 mod svg;
 mod table;
 
@@ -13,7 +12,6 @@ use crate::call::Cost;
 use crate::callers::Init;
 
 pub(crate) use json::{read, write};
-pub(crate) use readme::rewrite;
 pub(crate) use svg::write_charts;
 pub(crate) use table::tables;
 

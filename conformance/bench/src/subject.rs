@@ -65,57 +65,56 @@ pub(crate) struct Pod {
 pub(crate) struct Staging(TempDir);
 
 impl Built {
-    /// Beside the running executable or in the folder above, where cargo puts them. An optimised benchmark has the
-    /// plugins built as users get them: a profile of its own would give their functions other names, and the linker
-    /// another order.
+    /// Of an unoptimised benchmark, beside its own executable; otherwise what is handed out, as `conformance/bench/release` builds
+    /// it, and floor and `empty` linked in the same way.
     ///
     /// # Errors
     /// An executable is missing or cannot be built.
     pub(crate) fn find() -> Result<Self, String> {
         let here =
             std::env::current_exe().map_err(|error| format!("cannot find the benchmark's own executable: {error}"))?;
-        let folders: Vec<_> = here.ancestors().skip(1).take(2).collect();
-        let find = |name: &str| {
-            let mut paths = folders.iter().map(|folder| folder.join(name));
-            paths
-                .find(|path| path.is_file())
-                .ok_or_else(|| format!("no {name} near {}: start this by `cargo bench`", here.display()))
-        };
-        let [plugins, cnitool] = match cfg!(debug_assertions) {
-            true => [testns::plugins().to_owned(), testns::cnitool().to_owned()],
-            false => {
-                build()?;
-                [find("cni-plugins")?, find(CNITOOL)?]
-            }
-        };
-        Ok(Self { plugins, cnitool, floor: find("bench-floor")?, empty: find("bench-empty")? })
+        if cfg!(debug_assertions) {
+            let beside = |name| find(name, here.ancestors().skip(1).take(2));
+            let [plugins, cnitool] = [testns::plugins(), testns::cnitool()].map(Path::to_owned);
+            return Ok(Self { plugins, cnitool, floor: beside("bench-floor")?, empty: beside("bench-empty")? });
+        }
+        // A folder of one target has such a file, too.
+        let target = here.ancestors().filter(|folder| folder.join("CACHEDIR.TAG").is_file()).last();
+        let target = target.ok_or_else(|| format!("{} is in no folder of cargo's", here.display()))?;
+        build(target)?;
+        let [ours, yardsticks] = ["releases", "yardsticks"].map(|folder| target.join(folder).join(ARCH));
+        let [ours, yardsticks] = [ours.as_path(), yardsticks.as_path()];
+        Ok(Self {
+            plugins: find("cni-plugins", [ours])?,
+            cnitool: find(CNITOOL, [ours])?,
+            floor: find("bench-floor", [yardsticks])?,
+            empty: find("bench-empty", [yardsticks])?,
+        })
     }
 }
 
-/// `cargo build --release` of what is measured, for the target of this program, so that all are linked with the same libc.
-/// Offline: cargo has just built this program, with the same dependencies.
+/// The name of this machine's processors in the folders of releases.
+const ARCH: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+
+fn find<'a>(name: &str, folders: impl IntoIterator<Item = &'a Path>) -> Result<PathBuf, String> {
+    let mut paths = folders.into_iter().map(|folder| folder.join(name));
+    let found = paths.find(|path| path.is_file());
+    found.ok_or_else(|| format!("there is no {name}: start this by `cargo bench`"))
+}
+
+/// Builds what is measured, if cargo has started this program.
 #[expect(clippy::disallowed_methods, reason = "cargo sets a variable when it starts this program")]
-fn build() -> Result<(), String> {
-    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
-    let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
-    let target = format!("{}-unknown-linux-{libc}", std::env::consts::ARCH);
-    for package in ["cni-plugins", CNITOOL] {
-        let mut build = Command::new(&cargo);
-        build.args([
-            "build",
-            "--quiet",
-            "--locked",
-            "--offline",
-            "--release",
-            "--package",
-            package,
-            "--target",
-            &target,
-        ]);
-        match build.status() {
+fn build(target: &Path) -> Result<(), String> {
+    if std::env::var_os("CARGO").is_none() {
+        return Ok(());
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("release");
+    for task in ["build", "floor"] {
+        let built = Command::new(&script).arg(task).env("CARGO_TARGET_DIR", target).stdout(std::io::stderr()).status();
+        match built {
             Ok(status) if status.success() => (),
-            Ok(status) => return Err(format!("cannot build {package}: cargo ended with {status}")),
-            Err(error) => return Err(format!("cannot start cargo to build {package}: {error}")),
+            Ok(status) => return Err(format!("{} {task} ended with {status}", script.display())),
+            Err(error) => return Err(format!("cannot start {}: {error}", script.display())),
         }
     }
     Ok(())

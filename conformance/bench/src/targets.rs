@@ -8,8 +8,6 @@ use crate::report::{Burst, Counts, Figures, Report};
 /// The subject that the targets are about: what `cargo bench` has built.
 pub(crate) const OURS: &str = "ours";
 const FLOOR: &str = "floor";
-/// Whether all that is measured is linked with musl: an empty program then takes an eighth of glibc's time on a virtual machine.
-const MUSL: bool = cfg!(target_env = "musl");
 
 /// A line of the table of targets.
 pub(crate) struct Target {
@@ -52,13 +50,10 @@ pub(crate) const TARGETS: &[Target] = &[
     at_most("ipMasq: programs that DEL starts", 0.0, "", |report, who| {
         Some(counts(report, who, "bridge-masq", "DEL")?.execs as f64)
     }),
-    with_floor(at_most(
-        "loopback ADD, p50, against an empty program",
-        if MUSL { 2.5 } else { 1.5 },
-        "x",
-        |report, who| ratio(p50(report, "loopback", "ADD", who), p50(report, "loopback", "ADD", "empty")),
-    )),
-    at_most("VERSION, p50, against an empty program", if MUSL { 2.0 } else { 1.5 }, "x", |report, who| {
+    with_floor(at_most("loopback ADD, p50, against an empty program", 2.5, "x", |report, who| {
+        ratio(p50(report, "loopback", "ADD", who), p50(report, "loopback", "ADD", "empty"))
+    })),
+    at_most("VERSION, p50, against an empty program", 2.0, "x", |report, who| {
         ratio(p50(report, "version", "VERSION", who), p50(report, "version", "VERSION", "empty"))
     }),
     with_floor(at_most("CPU time of a bridge ADD, p50", 2.0, " ms", |report, who| cpu(report, "bridge", "ADD", who))),
@@ -113,7 +108,7 @@ pub(crate) const TARGETS: &[Target] = &[
     at_most("growth of others' host ports, p50", 1.3, "x", |report, who| growth(report, who, "mappings")),
     with_floor(at_most("growth of links on the host, p50", 1.15, "x", |report, who| growth(report, who, "links"))),
     with_floor(at_most("links that come and go beside it, p99 against none", 2.0, "x", churn)),
-    with_floor(at_most("peak memory of one call, any of them", if MUSL { 2.5 } else { 3.0 }, " MB", |report, who| {
+    with_floor(at_most("peak memory of one call, any of them", 2.5, " MB", |report, who| {
         let plugins = report.rows.iter().filter(|row| row.subject == who && !row.scene.contains("chain"));
         let peaks = plugins.filter_map(|row| Some(row.outcome.figures()?.counts?.peak_kib));
         peaks.max().map(|kib| kib as f64 * 1024.0 / 1e6)
