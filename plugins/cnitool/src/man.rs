@@ -5,6 +5,7 @@
 
 mod keys;
 
+use crate::RELEASE;
 use crate::args;
 use crate::causes::Remedy;
 use anyhow::Context;
@@ -12,10 +13,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+/// The exit status of verbs whose help has none.
+const EXIT_STATUS: &str = "  0    done\n  1    the operation failed; stderr says why\n  2    the command line is wrong";
+
 /// The sections at the end of each page of a verb, in the language of man(7).
-const COMMON_SECTIONS: &str = r#".SH "EXIT STATUS"
-0: done. 1: the operation failed; stderr says why. 2: the command line is wrong. doctor: 3 after warnings, 4 after errors. 128 and a signal's
-number after that signal; an ADD was rolled back then.
+const COMMON_SECTIONS: &str = r#"After a signal the status is 128 and its number; an ADD was rolled back then.
 .SH ENVIRONMENT
 .TP
 NETCONFPATH
@@ -74,10 +76,25 @@ fn verb_pages(verb: clap::Command, name: &str, pages: &mut Vec<Page>) -> io::Res
     }
     let mut text = Vec::new();
     clap_mangen::Man::new(verb.display_name(name.to_owned())).title(name.to_owned()).render(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    let (before, extra) = text.split_once(".SH EXTRA\n").unwrap_or((&text, ""));
+    let (codes, examples) = extra.split_once("Examples:\n").unwrap_or((extra, ""));
+    let codes = codes.trim().strip_prefix("Exit codes:\n").unwrap_or(EXIT_STATUS);
     // Lines as they are, so that a command can be copied.
-    let text = String::from_utf8_lossy(&text).replace(".SH EXTRA\n", ".SH EXAMPLES\n.nf\n");
-    pages.push((format!("{name}.1"), format!("{}\n.fi\n{COMMON_SECTIONS}", text.trim_end())));
+    let text = format!(
+        "{}\n.SH EXAMPLES\n.nf\n{}\n.fi\n.SH \"EXIT STATUS\"\n.nf\n{codes}\n.fi\n.PP\n{COMMON_SECTIONS}",
+        before.trim_end(),
+        examples.trim_end()
+    );
+    pages.push((format!("{name}.1"), titled(&text, name, "1")));
     Ok(())
+}
+
+/// The page with its title: `roff` writes no empty argument, such as the date, so the next one would be the date.
+fn titled(page: &str, name: &str, section: &str) -> String {
+    let title = format!(".TH {name} {section} \"\" \"cni-plugins {RELEASE}\" \"Container networking\"");
+    let line = |line: &str| if line.starts_with(".TH ") { title.clone() } else { line.to_owned() };
+    page.lines().map(|text| line(text) + "\n").collect()
 }
 
 /// Writes all pages beside their places first, so a full disk leaves the old ones.

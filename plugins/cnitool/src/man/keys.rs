@@ -1,6 +1,6 @@
 //! Pages of network files and of plugins, from the schemas and the plugins' pages in Markdown.
 
-use crate::RELEASE;
+use super::titled;
 use crate::keys::{ALL, schemas};
 use crate::validate::{Known, Role};
 use roff::{Inline, Roff, bold, italic, roman};
@@ -28,7 +28,7 @@ pub(super) fn plugin_page(plugin: &Known) -> String {
     page.control("SH", ["EXAMPLES"]);
     code(&mut page, example(plugin.readme));
     see_also(&mut page, &["cni-conflist(5)", "cnitool-validate(1)", "cnitool-plan(1)", "cnitool-schema(1)"]);
-    page.render()
+    titled(&page.render(), &format!("cni-{}", plugin.name), "8")
 }
 
 /// The page of network files.
@@ -68,12 +68,12 @@ pub(super) fn conflist_page() -> String {
     page.text([roman("/opt/cni/bin")]);
     page.text([roman("The plugins, likewise: a file for each, whose name is its type.")]);
     see_also(&mut page, &["cnitool-validate(1)", "cnitool-plan(1)", "cnitool-schema(1)"]);
-    page.render()
+    titled(&page.render(), "cni-conflist", "5")
 }
 
 fn begin(name: &str, section: &str, summary: &str) -> Roff {
     let mut page = Roff::new();
-    page.control("TH", [name, section, "", &format!("cni-plugins {RELEASE}"), "Container networking"]);
+    page.control("TH", [name, section]);
     page.control("SH", ["NAME"]);
     page.text([roman(format!("{name} - {}", summary.trim_end_matches('.')))]);
     page

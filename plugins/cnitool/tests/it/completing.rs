@@ -71,6 +71,10 @@ fn each_verb_has_a_man_page_with_its_options_and_examples() {
         for section in ["EXAMPLES", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES"] {
             assert_eq!(text.matches(&format!(".SH {section}\n")).count(), 1, "{section}: {text}");
         }
+        // Without a date the next word would be the date.
+        assert!(text.contains(&format!(".TH {page} 1 \"\" \"cni-plugins 1.9.1")), "{text}");
+        let examples = text.split_once(".SH EXAMPLES\n").unwrap().1.split_once(".SH").unwrap().0;
+        assert!(!examples.contains("Exit codes"), "{examples}");
         assert!(text.contains(".SH OPTIONS") && words.iter().all(|word| text.contains(word)), "{text}");
     }
     let pages = tool.files("man/man1");
@@ -105,6 +109,7 @@ fn each_plugin_and_the_files_of_networks_have_a_man_page_with_each_key() {
         for key in keys("", &schema) {
             assert!(text.contains(&format!("\\fB{}\\fR", key.replace('-', "\\-"))), "{page}: {key}: {text}");
         }
+        assert!(text.contains(" \"\" \"cni-plugins 1.9.1"), "{page}: {text}");
         for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXAMPLES", "\"SEE ALSO\""] {
             assert_eq!(text.matches(&format!(".SH {section}\n")).count(), 1, "{page}: {section}");
         }
