@@ -160,7 +160,7 @@ impl<'a> Add<'a> {
             details.push(format!("Rolled back: {}.", undone.join(", ")));
         }
         if failed.made_nothing == Some(Reason::Taken) {
-            details.push("What is there already may be in use: no plugin was called to delete it.".into());
+            details.push("What was there before may be in use, so its DEL was not called.".into());
         }
         details.extend(left.iter().map(|error| left_behind(error, &failed.error)));
         if is_clean {

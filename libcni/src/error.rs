@@ -2,6 +2,7 @@
 
 use crate::attachment::AttachmentId;
 use crate::conflist::PassedOver;
+use cni_spec::text::without_numbers;
 use cni_spec::{CniError, Code, Command, NetworkName, json};
 use std::fmt;
 use std::io;
@@ -393,10 +394,11 @@ impl Error {
     /// The error, its causes and its details on one line.
     #[must_use]
     pub fn with_causes(&self) -> String {
-        match self {
+        let text = match self {
             Error::ReadConfig { .. } | Error::Cache { .. } => self.to_cni_error().to_string(),
             whole => whole.to_string(),
-        }
+        };
+        without_numbers(&text)
     }
 
     fn lines(errors: &[Error]) -> String {

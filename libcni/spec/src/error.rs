@@ -145,10 +145,11 @@ impl CniError {
         self.key.as_deref()
     }
 
-    /// Appends a sentence to the details.
+    /// Appends a sentence to the details. Of one that ends with another error's sentence, the second full stop is left out.
     #[must_use]
     pub fn detail(mut self, text: impl AsRef<str>) -> Self {
         let text = text.as_ref();
+        let text = text.strip_suffix('.').filter(|rest| rest.ends_with('.') && !rest.ends_with("..")).unwrap_or(text);
         if !text.is_empty() {
             if !self.details.is_empty() {
                 self.details.push(' ');
@@ -214,6 +215,13 @@ mod tests {
     fn an_error_object_survives_the_wire() {
         let error = CniError::new(Code::INVALID_CONFIG, "missing network name").detail("one").detail("two");
         assert_eq!(CniError::find_in(error.to_json(SpecVersion::V1_1_0).as_bytes()), Some(error));
+    }
+
+    #[test]
+    fn a_sentence_in_a_sentence_ends_with_one_full_stop() {
+        let left = CniError::new(Code::IO, "b").detail("Make room.");
+        let error = CniError::new(Code::KERNEL, "a").detail(format!("Left: {left}.")).detail("It goes on...");
+        assert_eq!(error.details, "Left: b; Make room. It goes on...");
     }
 
     #[test]

@@ -258,12 +258,12 @@ fn what_a_plugin_finds_taken_is_not_deleted() {
     let taken = format!("code=103\n{}", failing("ADD"));
     let folder = Folder::with(&[("a", &taken), ("b", GOOD)]);
     let error = wait(folder.runtime().add(&network("1.0.0", &["a", "b"]), &eth0())).unwrap_err();
-    expect![[r#"plugin type="a" failed (add): a cannot; more words. What is there already may be in use: no plugin was called to delete it."#]].assert_eq(&error.to_string());
+    expect![[r#"plugin type="a" failed (add): a cannot; more words. What was there before may be in use, so its DEL was not called."#]].assert_eq(&error.to_string());
     expect!["ADD a"].assert_eq(&folder.log());
     assert_eq!(folder.cache_files(), [""; 0]);
     folder.clear_log();
     let error = wait(folder.runtime().add(&network("1.0.0", &["b", "a"]), &eth0())).unwrap_err();
-    expect![[r#"plugin type="a" failed (add): a cannot; more words. Rolled back: b. What is there already may be in use: no plugin was called to delete it."#]].assert_eq(&error.to_string());
+    expect![[r#"plugin type="a" failed (add): a cannot; more words. Rolled back: b. What was there before may be in use, so its DEL was not called."#]].assert_eq(&error.to_string());
     assert_eq!(folder.cache_files(), [""; 0]);
     expect!["ADD b, ADD a, DEL b"].assert_eq(&folder.log());
 }

@@ -5,7 +5,7 @@ mod values;
 use crate::doctor::word;
 use crate::install::platforms;
 use crate::{completing, help};
-use clap::builder::PossibleValuesParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::parser::ValueSource;
 use clap::{ArgGroup, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -93,7 +93,7 @@ const NODE_OPTIONS: [&str; 3] = ["conf_dir", "cni_path", "cache_dir"];
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
     /// Folder of network configurations [default: /etc/cni/net.d]
-    #[arg(long, global = true, value_name = "DIR", env = "NETCONFPATH", hide_env = true)]
+    #[arg(long, global = true, value_name = "DIR", env = "NETCONFPATH", hide_env = true, value_parser = values::maybe_empty())]
     pub(crate) conf_dir: Option<PathBuf>,
     /// Folders of plugins, separated by colons [default: /opt/cni/bin]
     #[arg(long, global = true, value_name = "DIRS", env = "CNI_PATH", hide_env = true)]
@@ -176,9 +176,9 @@ pub(crate) enum Verb {
     Show(Show),
     /// Explain who has an address or port, and what becomes of packets
     Explain {
-        /// An address, a pod (NAMESPACE/NAME, or its name), a container's ID or how it begins, CONTAINER/IFNAME, a link of the
-        /// host, or a port of the node
-        #[arg(value_name = "NAME", add = ArgValueCompleter::new(completing::named))]
+        /// An address, a pod (NAMESPACE/NAME, or its name), a container's ID or how it begins, CONTAINER/IFNAME, a network namespace,
+        /// a link of the host, or a port of the node (8080, 8080/tcp)
+        #[arg(value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), add = ArgValueCompleter::new(completing::named))]
         name: String,
     },
     /// List the attachments in the cache
@@ -477,42 +477,4 @@ pub(crate) enum Link {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(line: &str) -> Vec<OsString> {
-        line.split(' ').map(OsString::from).collect()
-    }
-
-    #[test]
-    fn few_verbs_read_as_all_do() {
-        for line in [
-            "cnitool add pods /ns",
-            "cnitool --json -i del add del /ns",
-            "cnitool gc pods --keep add --timeout 3",
-            "cnitool install --bin-dir check --plugin noop -v",
-            "cnitool install --platform k3s --root /host --watch",
-            "cnitool version add del",
-        ] {
-            let by_all = parse_by(grammar(), &words(line)).unwrap();
-            assert_eq!(format!("{:?}", parse(&words(line)).unwrap()), format!("{by_all:?}"), "{line}");
-        }
-    }
-
-    #[test]
-    fn errors_and_help_cover_all_verbs() {
-        for line in
-            ["cnitool", "cnitool ad pods /ns", "cnitool add", "cnitool --help", "cnitool help del", "cnitool -V"]
-        {
-            let by_all = parse_by(help::in_groups(grammar()), &words(line)).unwrap_err();
-            assert_eq!(parse(&words(line)).unwrap_err().to_string(), by_all.to_string(), "{line}");
-        }
-    }
-
-    #[test]
-    fn plugins_need_some_time() {
-        let error = parse(&words("cnitool add pods /ns --timeout 0")).unwrap_err().to_string();
-        assert!(error.contains("--timeout") && error.contains("a plugin needs at least a second"), "{error}");
-        assert_eq!(parse(&words("cnitool add pods /ns --timeout 1")).unwrap().common.timeout, 1);
-    }
-}
+mod tests;

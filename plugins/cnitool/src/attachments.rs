@@ -8,6 +8,7 @@ use serde_json::json;
 
 /// The name of this program where plugins are.
 pub(crate) const OWN_NAME: &str = "cnitool";
+
 /// Prints the attachments, of one network or container if requested.
 pub(crate) fn print(settings: &Settings, network: Option<&str>, output: Output) -> anyhow::Result<()> {
     let listing = settings.runtime.cache().list(settings.container()?.as_ref())?;
@@ -18,6 +19,9 @@ pub(crate) fn print(settings: &Settings, network: Option<&str>, output: Output) 
     if let Some(name) = network.filter(|name| !is_of(name)) {
         // A network without attachments is no error, a misspelt name is.
         settings.network(name).context("the cache has no attachment of this network")?;
+    }
+    if let Some(id) = settings.container_id.as_ref().filter(|_| listing.cached.is_empty()) {
+        output.note(&format!("the cache has no attachment of container {id}"));
     }
     let mut table =
         Table::new(&["network", "container", "ifname", "netns", "state", "add", "addresses"]).named(settings.names());

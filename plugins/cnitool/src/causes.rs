@@ -20,6 +20,14 @@ pub(crate) fn is_told_to_be_root() -> bool {
     IS_TOLD.load(Ordering::Relaxed)
 }
 
+/// What an ordinary user has to do.
+const BE_ROOT: &str = "You are an ordinary user: run this as root.";
+
+/// What is to be done about something that cannot be read: by root as given.
+pub(crate) fn or_be_root(by_root: impl Into<String>) -> String {
+    if nix::unistd::geteuid().is_root() { by_root.into() } else { BE_ROOT.to_owned() }
+}
+
 /// The error with what is to be done, where its cause alone says that.
 pub(crate) fn with_remedy(mut object: CniError, error: &anyhow::Error) -> CniError {
     let system = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
@@ -30,7 +38,7 @@ pub(crate) fn with_remedy(mut object: CniError, error: &anyhow::Error) -> CniErr
         || object.code == Code::PERMISSION
         || [&object.msg, &object.details].iter().any(|text| text.to_lowercase().contains("permission denied"));
     if is_denied && !nix::unistd::geteuid().is_root() && !is_told_to_be_root() {
-        return object.detail("You are an ordinary user: run this as root.");
+        return if object.details.contains(BE_ROOT) { object } else { object.detail(BE_ROOT) };
     }
     let of_kind = system.and_then(|error| by_kind(error.kind())).filter(|_| object.details.is_empty());
     object.detail(of_kind.unwrap_or_default())
@@ -41,19 +49,11 @@ fn by_kind(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "The file system is full: make room there.",
         ErrorKind::ReadOnlyFilesystem => "The file system is read-only: mount it writable, or choose another folder.",
         ErrorKind::NotADirectory => "A part of the path is a file, and no folder: correct the path.",
+        ErrorKind::InvalidFilename => {
+            "A name has no room in a file system, which has 255 bytes for it: use a shorter one."
+        }
         ErrorKind::AddrInUse => "Another process listens there: end that, or choose another port.",
         _ => return None,
-    })
-}
-
-/// The text without the numbers that the standard library writes behind the system's words: ` (os error 2)`.
-pub(crate) fn without_numbers(text: &str) -> String {
-    const BEFORE: &str = " (os error ";
-    let mut parts = text.split(BEFORE);
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |whole, part| match part.split_once(')') {
-        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => whole + rest,
-        _ => whole + BEFORE + part,
     })
 }
 
@@ -85,20 +85,4 @@ impl<T, E: Into<anyhow::Error>> Remedy<T> for Result<T, E> {
 /// An error that is not the system's: what is wrong, and what is to be done.
 pub(crate) fn refused(code: Code, msg: impl Into<String>, help: impl AsRef<str>) -> anyhow::Error {
     CniError::new(code, msg.into()).detail(help).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_of_the_system_are_left_out() {
-        for (text, shown) in [
-            ("cannot read a: No such file or directory (os error 2)", "cannot read a: No such file or directory"),
-            ("a (os error 2); b (os error 13).", "a; b."),
-            ("a (os error x)", "a (os error x)"),
-        ] {
-            assert_eq!(without_numbers(text), shown);
-        }
-    }
 }

@@ -20,7 +20,7 @@ impl Folders {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let made = || -> io::Result<Self> {
             let queue = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-            let readable = watched(queue.as_fd().try_clone_to_owned()?)?;
+            let readable = watched(queue.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
             Ok(Self { queue, readable })
         };
         made().context("cannot watch folders")
@@ -46,7 +46,8 @@ impl Folders {
     }
 }
 
+/// A descriptor whose events tokio reports.
 #[expect(deprecated, reason = "its replacement is unsafe; the descriptor is owned, so it is open all the time")]
-fn watched(queue: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(queue, Interest::READABLE)
+pub(crate) fn watched(queue: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(queue, interest)
 }

@@ -187,6 +187,7 @@ pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Resu
     match settings.runtime.forget(&network, id).with_inventory(&AlsoInside { cache: settings.runtime.cache() }).await? {
         true => Ok(()),
         false => {
+            settings.find_cached(&network.name, &attachment)?;
             let (container, ifname) = (&id.container_id, &id.ifname);
             let msg =
                 format!("cannot forget {container}/{ifname} in network {}: the cache does not have it", network.name);

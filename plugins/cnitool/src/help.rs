@@ -102,6 +102,15 @@ fn used_options(verb: &str) -> &'static [&'static str] {
     }
 }
 
+/// What a common option means to a verb that names no single attachment.
+fn other_words(verb: &str, option: &str) -> Option<&'static str> {
+    match (verb, option) {
+        ("repair" | "attachments", "container_id") => Some("Only attachments of this container [default: all]"),
+        ("gc", "ifname") => Some("The interface that --keep means where it names none [default: eth0]"),
+        _ => None,
+    }
+}
+
 /// The names of all common options.
 const COMMON: [&str; 10] =
     ["conf_dir", "cni_path", "cache_dir", "ifname", "container_id", "args", "cap_args", "timeout", "json", "verbose"];
@@ -120,7 +129,11 @@ fn hidden(command: Command, unused: &[&str]) -> Command {
 
 fn only(verb: Command, used: &[&str]) -> Command {
     let unused: Vec<&str> = COMMON.into_iter().filter(|option| !used.contains(option)).collect();
-    let verb = hidden(verb, &unused);
+    let name = verb.get_name().to_owned();
+    let verb = hidden(verb, &unused).mut_args(|arg| match other_words(&name, arg.get_id().as_str()) {
+        Some(words) => arg.help(words),
+        None => arg,
+    });
     let parts: Vec<String> = verb.get_subcommands().map(|part| part.get_name().to_owned()).collect();
     parts.iter().fold(verb, |verb, name| verb.mut_subcommand(name, |part| only(part, used)))
 }

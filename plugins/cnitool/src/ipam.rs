@@ -1,7 +1,7 @@
 //! `cnitool ipam`: the addresses of networks that use host-local.
 
 use crate::args::{Ipam, OneAddress, Shown};
-use crate::causes::{Remedy, refused};
+use crate::causes::{Remedy, or_be_root, refused};
 use crate::gc;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
@@ -180,7 +180,7 @@ async fn release(settings: &Settings, network: &str, address: IpAddr, is_forced:
             Owner::Unreadable => {
                 return Err(no(
                     format!("{} cannot be read, so its owner is unknown", file()),
-                    "Make the file readable.",
+                    &or_be_root("Make it a file that can be read, or remove it."),
                 ));
             }
             Owner::Invalid if !is_forced => {

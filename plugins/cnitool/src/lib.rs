@@ -75,10 +75,15 @@ pub fn main() -> ExitCode {
         Err(error) => Err(error.into()),
     };
     drop(progress);
+    ended(outcome, output, matches!(cli.verb, Verb::Add(_)))
+}
+
+/// The status of a program that has ended, after a report of its error.
+fn ended(outcome: anyhow::Result<ExitCode>, output: Output, has_to_be_read: bool) -> ExitCode {
     match outcome {
         Ok(code) => code,
         // As other programs at the end of a pipe that reads no further; but a result that nothing has read is a failure.
-        Err(error) if output::is_pipe_closed(&error) && !matches!(cli.verb, Verb::Add(_)) => {
+        Err(error) if output::is_pipe_closed(&error) && !has_to_be_read => {
             ExitCode::from(SIGNALLED + u8::try_from(SIGPIPE).unwrap_or_default())
         }
         Err(error) => {

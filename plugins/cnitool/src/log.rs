@@ -1,10 +1,9 @@
 //! `libcni`'s log on stderr: a line for each event, with the fields of its spans.
 
-use crate::causes::without_numbers;
 use crate::output::escaped;
 use crate::progress;
 use libcni::Origin;
-use libcni::cni_spec::text::visible_lines;
+use libcni::cni_spec::text::{visible_lines, without_numbers};
 use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::io::{self, Write};
@@ -17,19 +16,24 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Shows warnings and errors; of `verbose`, 1 shows each call of a plugin as well, and 2 all else; with `is_json` each as an object.
 pub(crate) fn start(verbose: u8, is_json: bool) {
-    let most = match verbose {
-        0 => Level::WARN,
-        1 => Level::DEBUG,
-        2.. => Level::TRACE,
+    let (most, requests) = match verbose {
+        0 => (Level::WARN, Level::WARN),
+        1 => (Level::DEBUG, Level::WARN),
+        2.. => (Level::TRACE, Level::TRACE),
     };
-    if let Err(error) = tracing::subscriber::set_global_default(Registry::default().with(Stderr { most, is_json })) {
+    if let Err(error) =
+        tracing::subscriber::set_global_default(Registry::default().with(Stderr { most, requests, is_json }))
+    {
         // If stderr is closed, the error cannot be reported.
         drop(writeln!(io::stderr(), "warning: nothing will be logged: {error}"));
     }
 }
 
 struct Stderr {
+    /// Of the calls of plugins and operations.
     most: Level,
+    /// Of this program's requests to the kernel.
+    requests: Level,
     is_json: bool,
 }
 
@@ -104,7 +108,8 @@ struct SpanFields(Vec<(&'static str, Value)>);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        metadata.level() <= &self.most
+        let is_trace = *metadata.level() > Level::INFO && !metadata.target().starts_with("libcni");
+        metadata.level() <= if is_trace { &self.requests } else { &self.most }
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {

@@ -1,10 +1,11 @@
 //! Output: results on stdout, everything else on stderr.
 
-use crate::causes::{with_remedy, without_numbers};
+use crate::causes::with_remedy;
 use crate::progress;
+use crate::view::tree::COLUMNS;
 use anyhow::Context;
 use libcni::Error;
-use libcni::cni_spec::text::{self, visible, visible_lines};
+use libcni::cni_spec::text::{self, visible, visible_lines, without_numbers};
 use libcni::cni_spec::{CniError, Code, ContainerId, SpecVersion, json as cni_json};
 use on_node::names::Names;
 use serde_json::{Map, Value};
@@ -22,6 +23,17 @@ pub(crate) fn say(bytes: &[u8]) -> anyhow::Result<()> {
     progress::clear();
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).context("cannot write to stdout")
+}
+
+/// Whether what reads stdout takes colours.
+pub(crate) fn has_colour() -> bool {
+    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
+}
+
+/// Columns for text: a terminal's, but no more than what is read well, and no fewer than what a name needs.
+pub(crate) fn columns() -> usize {
+    let terminal = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    if terminal == 0 { COLUMNS } else { terminal.clamp(20, COLUMNS) }
 }
 
 /// Whether stdout is a pipe that nothing reads any more.

@@ -23,7 +23,9 @@ pub(crate) async fn run(settings: &Settings, words: &Words, output: Output) -> a
     cached.retain(|cached| named.as_ref().is_none_or(|network| cached.network.as_str() == network.name));
     cached.sort_by_key(Cached::written);
     if cached.is_empty() {
-        let of = named.map_or(String::new(), |network| format!(" of network {}", network.name));
+        let container = settings.container_id.as_ref().map(|id| format!(" of container {id}"));
+        let network = named.map(|network| format!(" in network {}", network.name));
+        let of: String = container.into_iter().chain(network).collect();
         tracing::warn!("the cache has no attachment{of}: there is nothing to repair");
     }
     let how = if words.dry_run { Repair::Show } else { Repair::Write };

@@ -5,6 +5,7 @@ use crate::causes::{Remedy, refused};
 use crate::{gc, log};
 use anyhow::{Context, bail};
 use libcni::cni_spec::exec::GRACE;
+use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{CniArgs, CniError, Code, ContainerId, IfName, NetworkName, PluginPath, PluginType};
 use libcni::{Attachment, Cached, CallLog, Cancellation, CapabilityArgs, Error, NetworkConf, Runtime, conflist};
 use on_node::names::Names;
@@ -161,6 +162,24 @@ impl Settings {
         Ok(if Path::new(&named).exists() || had(&named) { named } else { here })
     }
 
+    /// Refuses a word that names no namespace, neither as a file here nor in the folder of `ip netns`. What is wrong with a path the
+    /// plugin reports.
+    pub(crate) fn refuse_unnamed(&self, verb: &str, target: &Target, attachment: &Attachment) -> anyhow::Result<()> {
+        let (word, here) = (target.netns.as_str(), attachment.netns.as_str());
+        if word.contains('/') || Path::new(here).exists() {
+            return Ok(());
+        }
+        let entries = std::fs::read_dir(NAMED).into_iter().flatten().flatten();
+        let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let meant = resembling(word, names.iter().map(String::as_str));
+        let help = match meant {
+            Some(meant) => format!("Did you mean {meant}?"),
+            None => "Name a namespace by its path, or by its name of ip netns.".to_owned(),
+        };
+        let msg = format!("cannot {verb} {word}: there is no network namespace {NAMED}/{word}, nor {here}");
+        Err(refused(Code::INVALID_ENVIRONMENT, msg, help))
+    }
+
     /// The network, the attachment and the cached data of its ADD: all that a command line says which names one.
     ///
     /// # Errors
@@ -173,7 +192,12 @@ impl Settings {
 
     /// The cached data of an attachment.
     pub(crate) fn cached(&self, network: &str, attachment: &Attachment) -> Option<Cached> {
-        self.runtime.cache().find(&NetworkName::parse(network).ok()?, &attachment.id).ok().flatten()
+        self.find_cached(network, attachment).ok().flatten()
+    }
+
+    /// The same; what cannot be read is an error.
+    pub(crate) fn find_cached(&self, network: &str, attachment: &Attachment) -> Result<Option<Cached>, Error> {
+        self.runtime.cache().find(&NetworkName::parse(network)?, &attachment.id)
     }
 
     /// Takes parameters that the caller left out from the cached data: plugins need the arguments of ADD again to undo it.

@@ -3,7 +3,7 @@
 use crate::args::{Format, Show, State};
 use crate::causes::{is_told_to_be_root, refused};
 use crate::gc;
-use crate::output::{Output, say};
+use crate::output::{Output, columns, has_colour, say};
 use crate::settings::Settings;
 use crate::view::drawing::plan::plan;
 use crate::view::drawing::{dot, html, svg};
@@ -13,7 +13,6 @@ use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{CniError, Code};
 use libcni::inventory::Life;
 use on_node::names::Pod;
-use std::io;
 
 pub(crate) mod watch;
 
@@ -103,10 +102,6 @@ pub(crate) fn similar(settings: &Settings, word: &str) -> String {
 }
 
 pub(crate) fn print(trees: &[tree::Branch]) -> anyhow::Result<()> {
-    let text = tree::text(trees);
+    let text = tree::text_within(columns(), trees);
     say(if has_colour() { text } else { anstream::adapter::strip_str(&text).to_string() }.as_bytes())
-}
-
-fn has_colour() -> bool {
-    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
 }

@@ -1,7 +1,7 @@
 //! Errors of the command line in the form of all others: the word that is wrong, and below it what is right.
 
 use crate::args;
-use crate::output::Output;
+use crate::output::{Output, say};
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use libcni::cni_spec::json::resembling;
@@ -14,10 +14,14 @@ pub(crate) fn report(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let is_json = words.iter().any(|word| word == "--json");
     match explained(error, words) {
         Some(object) => Output { is_json }.error(&object.into()),
-        // If it cannot be printed, the error cannot be reported.
-        None => drop(error.print()),
+        None => return printed(error, is_json),
     }
     u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// Prints help or the version, which is a result like any other.
+fn printed(error: &clap::Error, is_json: bool) -> ExitCode {
+    crate::ended(say(error.render().to_string().as_bytes()).map(|()| ExitCode::SUCCESS), Output { is_json }, false)
 }
 
 /// An error as an object; none of help, the version, and errors that clap alone can explain.
@@ -37,7 +41,10 @@ fn explained(error: &clap::Error, words: &[OsString]) -> Option<CniError> {
             let (option, value) = (option_name(error)?, text(error, ContextKind::InvalidValue)?);
             (format!("{option} takes no value, and {value} is one"), vec![verb.help()])
         }
-        _ => return None,
+        ErrorKind::InvalidUtf8 => verb.has_bytes(words),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return None,
+        // No verb has them; what is left of an error of clap is its first sentence.
+        _ => (error.kind().to_string(), vec![verb.help()]),
     };
     Some(CniError { details: below.join("\n"), ..CniError::new(Code::INVALID_ENVIRONMENT, msg) })
 }
@@ -129,6 +136,13 @@ impl Verb {
         };
         let below = missing.iter().filter_map(about).chain([self.usage(), self.help()]);
         (format!("{} needs {}", self.name, missing.join(" and ")), below.collect())
+    }
+
+    /// Words are paths or text; text is UTF-8.
+    fn has_bytes(&self, words: &[OsString]) -> Explained {
+        let word = words.iter().find(|word| word.to_str().is_none());
+        let word = word.map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        (format!("{} cannot use the word {word}: it is not UTF-8", self.name), vec![self.help()])
     }
 
     fn has_other_values(&self, error: &clap::Error) -> Option<Explained> {

@@ -21,6 +21,7 @@ use std::path::Path;
 
 pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let (network, attachment, cached) = settings.target(target)?;
+    settings.refuse_unnamed("add", target, &attachment)?;
     if cached.is_none() {
         refuse_taken(&network, &attachment)?;
     }
@@ -99,6 +100,7 @@ pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Resul
     if let Some(cached) = &cached {
         settings.complete(&mut attachment, cached);
     } else if !network.disable_check {
+        settings.find_cached(&network.name, &attachment)?;
         // SPEC 2, CHECK: not for a container that was not added, or was deleted. Plugins would only report a missing
         // prevResult.
         let (id, name) = (&attachment.id, &network.name);

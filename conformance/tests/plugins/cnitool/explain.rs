@@ -69,7 +69,8 @@ fn every_name_of_an_attachment_explains_it() {
            └─ what is beyond the node, and what the container itself filters
     "#]]
     .assert_eq(&shown);
-    for name in ["we", "web/eth0", VETH, "8080", &tour.address(2)] {
+    let (path, prefixed) = (web.namespace().path().display().to_string(), format!("{}/28", tour.address(2)));
+    for name in ["we", "web/eth0", VETH, "8080", "8080/tcp", &path, &tour.address(2), &prefixed] {
         let answers = tour.explain(name);
         let [answer] = &answers[..] else { panic!("{name}: {answers:?}") };
         assert_eq!(
@@ -89,7 +90,7 @@ fn every_name_of_an_attachment_explains_it() {
         let answers = tour.explain(&name);
         assert!(answers.len() == 1 && answers[0]["what"].as_str().unwrap().contains(what), "{name}: {answers:?}");
     }
-    for name in ["absent", "", "9999"] {
+    for name in ["absent", "9999", "8080/udp"] {
         let output = tour.run(&tour.bin_dir.join("cnitool"), &["explain", name]);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{name}");
     }

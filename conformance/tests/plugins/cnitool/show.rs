@@ -114,7 +114,7 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
         │  ├─ namespace /run/netns/pod3
         │  ├─ iptables masquerade of 10.7.0.4
         │  └─ its interface was not found, so its maker is unknown
-        └─ 2 well
+        └─ 2 without a fault
         could not be looked at
         ├─ /var/lib/cni/results/broken ignored: EOF while parsing an object at line 1
         │    column 1
@@ -207,7 +207,13 @@ fn until(lines: &mut impl Iterator<Item = std::io::Result<String>>, words: &str)
 #[test]
 fn a_watched_node_is_shown_again_after_each_change() {
     let tour = installed();
-    let (web, address) = (tour.node.container(), format!("{}.2", tour.subnet));
+    // Only what ran, and for how long: requests to the kernel are for -vv.
+    let first = tour.node.container();
+    let said = tour.run(&tour.bin_dir.join("cnitool"), &["-v", "add", "office", &netns(&first)]).stderr;
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.lines().all(|line| line.contains(": ok, ")) && said.lines().count() == 4, "{said}");
+    tour.cnitool(&["del", "office", &netns(&first)]);
+    let (web, address) = (tour.node.container(), format!("{}.3", tour.subnet));
     // A change that is not seen ends the output after a minute. The signal below is passed on.
     let mut command = Command::new("/usr/bin/timeout");
     command.args(["--signal=KILL", "60"]).arg(tour.bin_dir.join("cnitool"));

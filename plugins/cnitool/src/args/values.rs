@@ -1,6 +1,13 @@
 //! Values of options and words, with errors that say what is wanted.
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// Parses a path that may be empty, as a variable can be: it counts as absent then, as with the reference.
+pub(super) fn maybe_empty() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
 
 /// Parses a time. In no time a plugin does nothing, nor does a rollback.
 pub(super) fn seconds(word: &str) -> Result<u64, String> {

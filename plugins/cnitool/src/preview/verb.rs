@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 pub(crate) async fn run(settings: &Settings, target: &Target, output: Output) -> anyhow::Result<ExitCode> {
     let (network, attachment, _) = settings.target(target)?;
+    settings.refuse_unnamed("plan", target, &attachment)?;
     let version = network.version()?;
     verbs::warn_of_unused(&network, &attachment);
     let plan = super::plan(&settings.runtime, &network, &attachment).await?;

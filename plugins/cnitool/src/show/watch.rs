@@ -2,11 +2,12 @@
 //!
 //! The kernel reports changes of links and of folders, so nothing is polled. Ages are those of the last change.
 
-use super::{has_colour, seen, shown};
+use super::{seen, shown};
 use crate::args::Show;
-use crate::changes::Folders;
+use crate::causes::is_told_to_be_root;
+use crate::changes::{Folders, watched};
 use crate::gc;
-use crate::output::{Output, say};
+use crate::output::{Output, columns, has_colour, say};
 use crate::settings::Settings;
 use crate::view::{Node, folders, json, tree};
 use libcni::Cancellation;
@@ -14,7 +15,9 @@ use netops::watch::Watch;
 use nix::errno::Errno;
 use nix::sys::inotify::AddWatchFlags;
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::time::Duration;
+use tokio::io::Interest;
 use tokio::time::timeout;
 
 /// From one tree to the next: an ADD makes some dozen changes.
@@ -44,7 +47,7 @@ pub(crate) async fn run(
         let view = seen(settings, words)?;
         let text = match output.is_json {
             true => format!("{}\n", json::value(&view)),
-            false => tree::text(&tree::tree(&view, shown(words))),
+            false => tree::text_within(columns(), &tree::tree(&view, shown(words))),
         };
         if text != last {
             show(&text, !last.is_empty(), &mut screen, output)?;
@@ -52,6 +55,7 @@ pub(crate) async fn run(
         }
         tokio::select! {
             () = cancellation.cancelled() => return Ok(()),
+            () = closed() => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
             changed = changes.next() => changed?,
         }
         if timeout(PAUSE, cancellation.cancelled()).await.is_ok() {
@@ -59,6 +63,16 @@ pub(crate) async fn run(
         }
         changes.pass_over();
     }
+}
+
+/// Waits until nothing reads the pipe any more that stdout is: the next change may be hours away.
+async fn closed() {
+    if let Ok(stdout) = io::stdout().as_fd().try_clone_to_owned().and_then(|fd| watched(fd, Interest::ERROR))
+        && stdout.ready(Interest::ERROR).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// On a terminal in place of the last one; in a pipe below it, after an empty line.
@@ -123,7 +137,9 @@ impl Changes {
         let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
         for folder in folders(Node { runtime, conf_dir, inventory: &gc::node() }) {
             let watched = self.folders.add(&folder, EVENTS);
-            if let Err(errno @ (Errno::ENOSPC | Errno::ENOMEM | Errno::EACCES)) = watched {
+            if let Err(errno @ (Errno::ENOSPC | Errno::ENOMEM | Errno::EACCES)) = watched
+                && !is_told_to_be_root()
+            {
                 tracing::warn!("cannot watch {}: {errno}", folder.display());
             }
         }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::view::host::Host;
 use crate::view::reasons::{Findings, Sight};
 use crate::view::tree::{Branch, Tone};
-use crate::view::{Attachment, Maker, Network, Node, Origin, View, leads_to, look_by, word};
+use crate::view::{Attachment, Maker, Network, Node, Origin, Protocol, View, leads_to, look_by, word};
 
 /// Objects that are never examined.
 pub const BEYOND: [&str; 3] = [
@@ -46,12 +46,16 @@ pub fn explain(node: Node<'_>, word: &str) -> (Vec<Answer>, View) {
     let host = Host::look(&node.inventory.search_path, &mut unseen);
     let view = look_by(node, &host, None, unseen);
     let path = Path { host: &host, sight: Sight::new(&host, &node.inventory.search_path, &view), view: &view };
-    let mut answers = match word.parse::<IpAddr>() {
+    // As files and results write it: an address with its prefix length.
+    let bare =
+        word.split_once('/').filter(|(_, length)| length.parse::<u8>().is_ok()).map_or(word, |(address, _)| address);
+    let mut answers = match bare.parse::<IpAddr>() {
         Ok(address) => path.of_address(address),
         Err(_) => path.of_name(word),
     };
-    if let Ok(port) = word.parse::<u16>() {
-        answers.extend(path.of_port(port));
+    let (port, protocol) = word.split_once('/').map_or((word, None), |(port, protocol)| (port, Some(protocol)));
+    if let Ok(port) = port.parse::<u16>() {
+        answers.extend(path.of_port(port, protocol));
     }
     (answers, view)
 }
@@ -114,6 +118,12 @@ impl Path<'_> {
                 answers.push(self.of_attachment(format!("{} is the host's end of", link.name), network, attachment));
             } else if self.is_named(attachment, name) {
                 answers.push(self.of_attachment(format!("{name} is"), network, attachment));
+            } else if [name, &format!("/run/netns/{name}")].contains(&attachment.netns.as_str()) {
+                answers.push(self.of_attachment(
+                    format!("{} is the namespace of", attachment.netns),
+                    network,
+                    attachment,
+                ));
             }
         }
         for network in &self.view.networks {
@@ -128,9 +138,10 @@ impl Path<'_> {
         answers
     }
 
-    /// The first rule of a port gets its packets.
-    fn of_port(&self, port: u16) -> Vec<Answer> {
-        let rules = self.host.forwards.iter().filter(|forward| forward.port == port);
+    /// The first rule of a port gets its packets. Without a protocol, of all.
+    fn of_port(&self, port: u16, protocol: Option<&str>) -> Vec<Answer> {
+        let is_it = |of: Protocol| protocol.is_none_or(|protocol| protocol == of.name());
+        let rules = self.host.forwards.iter().filter(|forward| forward.port == port && is_it(forward.protocol));
         let mut answers = Vec::new();
         for (place, forward) in rules.clone().enumerate() {
             let is_before = |earlier: &&crate::view::Forward| {
@@ -157,7 +168,7 @@ impl Path<'_> {
         }
         if answers.is_empty() {
             for (network, attachment) in self.attachments() {
-                for asked in attachment.asked.iter().filter(|asked| asked.port == port) {
+                for asked in attachment.asked.iter().filter(|asked| asked.port == port && is_it(asked.protocol)) {
                     answers.push(self.of_attachment(
                         format!("{} of the node was asked for by", asked.name()),
                         network,

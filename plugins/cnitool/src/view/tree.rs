@@ -158,7 +158,8 @@ pub(crate) fn summary(view: &View) -> Branch {
 
 fn of_network(network: &Network, at: SystemTime, shown: Shown) -> Branch {
     let Parts { head, links, own, sick, well } = Parts::of(network, at);
-    let count = (shown.is_brief && !well.is_empty()).then(|| Branch::new(Tone::Good, format!("{} well", well.len())));
+    let count = (shown.is_brief && !well.is_empty())
+        .then(|| Branch::new(Tone::Good, format!("{} without a fault", well.len())));
     let well = if shown.is_brief { Vec::new() } else { well };
     head.with(links).with(own).with(sick).with(well).with(count)
 }
@@ -398,27 +399,33 @@ pub(crate) fn rate(bytes: u64) -> String {
 /// The trees as lines, with the escapes of colours; a stream that wants none removes them.
 #[must_use]
 pub fn text(trees: &[Branch]) -> String {
+    text_within(COLUMNS, trees)
+}
+
+/// The same, for a terminal of so many columns.
+#[must_use]
+pub fn text_within(columns: usize, trees: &[Branch]) -> String {
     let mut text = String::new();
     for tree in trees {
-        write_lines(&tree.line, "", "", &mut text);
-        write_below(tree, "", &mut text);
+        write_lines(columns, &tree.line, ["", ""], &mut text);
+        write_below(columns, tree, "", &mut text);
     }
     text
 }
 
-fn write_below(tree: &Branch, before: &str, text: &mut String) {
+fn write_below(columns: usize, tree: &Branch, before: &str, text: &mut String) {
     for (place, branch) in tree.below.iter().enumerate() {
         let is_last = place + 1 == tree.below.len();
         let (here, then) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
         let below = if branch.below.is_empty() { "  " } else { "│ " };
-        write_lines(&branch.line, &format!("{before}{here}"), &format!("{before}{then}{below}"), text);
-        write_below(branch, &format!("{before}{then}"), text);
+        write_lines(columns, &branch.line, [&format!("{before}{here}"), &format!("{before}{then}{below}")], text);
+        write_below(columns, branch, &format!("{before}{then}"), text);
     }
 }
 
 /// Writes a line between words into as many as it takes.
-fn write_lines(line: &[Part], first: &str, next: &str, text: &mut String) {
-    let room = |before: &str| COLUMNS.saturating_sub(before.width());
+fn write_lines(columns: usize, line: &[Part], [first, next]: [&str; 2], text: &mut String) {
+    let room = |before: &str| columns.saturating_sub(before.width());
     for (place, parts) in wrapped(line, room(first), room(next)).iter().enumerate() {
         text.push_str(if place == 0 { first } else { next });
         parts.iter().for_each(|part| styled(part.tone.style(), &part.text, text));

@@ -2,7 +2,8 @@
 
 use crate::tool::Tool;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::pty::openpty;
+use nix::pty::{Winsize, openpty};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -49,7 +50,7 @@ fn a_closed_pipe_ends_a_verb_quietly() {
 #[test]
 fn a_result_that_cannot_be_written_is_a_failure() {
     let tool = tool();
-    for words in &[&["add", "net", crate::tool::NETNS, "-i", "eth1"][..], &["show"]] {
+    for words in &[&["add", "net", crate::tool::NETNS, "-i", "eth1"][..], &["show"], &["--help"], &["--version"]] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = tool.command().args(*words).stdout(Stdio::from(full)).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -63,6 +64,40 @@ fn a_result_that_cannot_be_written_is_a_failure() {
     let output =
         tool.command().args(["add", "net", crate::tool::NETNS, "-i", "eth2"]).stdout(Stdio::from(writer)).output();
     assert_eq!(output.unwrap().status.code(), Some(1));
+}
+
+/// The next change may be hours away.
+#[test]
+fn a_watch_whose_reader_ends_ends_without_a_change() {
+    let tool = tool();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let mut command = tool.command();
+    let mut watching = command.args(["show", "--watch"]).stdout(Stdio::from(writer)).spawn().unwrap();
+    drop(command);
+    reader.read_exact(&mut [0]).unwrap();
+    drop(reader);
+    let fd = pidfd_open(Pid::from_child(&watching), PidfdFlags::empty()).unwrap();
+    let mut waiting = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    let ended = poll(&mut waiting, PollTimeout::from(30_000_u16));
+    watching.kill().unwrap();
+    assert_eq!((ended, watching.wait().unwrap().code()), (Ok(1), Some(141)));
+}
+
+/// No line is wrapped by the terminal, which `--watch` would not know of.
+#[test]
+fn lines_fit_a_narrow_terminal() {
+    let tool = tool();
+    let size = Winsize { ws_row: 50, ws_col: 30, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(Some(&size), None).unwrap();
+    let mut command = tool.command();
+    let status = command.args(["show"]).env("NO_COLOR", "1").stdout(Stdio::from(pty.slave)).status().unwrap();
+    drop(command);
+    let (mut terminal, mut seen) = (File::from(pty.master), Vec::new());
+    // The end of a terminal is an error, after all that was written.
+    drop(terminal.read_to_end(&mut seen));
+    let seen = String::from_utf8(seen).unwrap();
+    let widest = seen.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(status.success() && seen.contains("10.7.0.254") && widest <= 30, "{widest}: {seen}");
 }
 
 /// The terminal shows that something happens, and in the end only what was asked for.

@@ -18,13 +18,18 @@ const NOTE: &str = "reserved by an operator\n";
 /// no longer than `patience`.
 ///
 /// # Errors
-/// Code 7: ADD refuses the config, or the address is in no range; code 106: the address is reserved; code 11, with file and
+/// Code 7: ADD refuses the config, or the address is in no range, a gateway, or excluded; code 106: the address is reserved; code 11, with file and
 /// holder of the lock; codes of files, as ADD.
 pub async fn reserve(object: &ConfObject, address: IpAddr, patience: Duration) -> Result<(), CniError> {
     let conf = Conf::from_conf(object)?;
     let address = Address::from(address);
     if conf.sets.iter().all(|set| set.find(address).is_none()) {
         return Err(CniError::new(Code::INVALID_CONFIG, "it is in no range of the network"));
+    }
+    if conf.barred.end(address).is_some() {
+        let is_gateway = conf.barred.is_gateway(address);
+        let why = if is_gateway { "it is the gateway of a range" } else { "the network's file excludes it" };
+        return Err(CniError::new(Code::INVALID_CONFIG, format!("{why}, so no container gets it")));
     }
     let mut store = Store::create(&within(patience, conf.place)).await.map_err(|error| fault(&error))?;
     let outcome = store.occupy(address, NOTE, None);

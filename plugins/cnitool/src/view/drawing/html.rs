@@ -23,7 +23,8 @@ input{font:inherit;width:100%;max-width:24em;box-sizing:border-box;padding:6px 1
 border-radius:6px;background:var(--paper);color:var(--ink)}tr[hidden]{display:none!important}\
 table{border-collapse:collapse;width:100%;margin:12px 0;font-size:.93em}\
 th,td{text-align:left;vertical-align:top;padding:6px 10px;border-bottom:1px solid var(--line)}\
-th{color:var(--faint);font-weight:600}td:empty::after{content:'-';color:var(--faint)}\
+th{color:var(--faint);font-weight:600;white-space:nowrap}td{overflow-wrap:break-word}\
+td:first-child,td:last-child{overflow-wrap:anywhere}td:last-child{min-width:9em}td:empty::after{content:'-';color:var(--faint)}\
 td div+div{margin-top:2px}meter{width:8em}\
 .lives,.young{color:var(--good)}.unknown{color:var(--warning)}.gone{color:var(--bad);font-weight:600}\
 @media(max-width:700px){thead{display:none}table,tbody,tr,td{display:block}tr{padding:8px 0;border-bottom:1px solid var(--line)}\
