@@ -256,6 +256,18 @@ fn a_script_that_cannot_start_names_its_interpreter() {
 }
 
 #[test]
+fn a_file_that_nobody_may_execute_names_the_command_that_allows_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plugin");
+    std::fs::write(&path, b"").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = std::io::Error::from_raw_os_error(nix::errno::Errno::EACCES as i32);
+    let remedy = format!("Make it executable: chmod 755 {}", path.display());
+    assert_eq!(super::cannot_start(&path, &refused).details, remedy);
+}
+
+#[test]
 fn a_file_system_without_programs_is_named() {
     use nix::mount::{MsFlags, mount, umount};
     let dir = tempfile::tempdir().unwrap();

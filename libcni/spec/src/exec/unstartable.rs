@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -47,7 +48,7 @@ impl Unstartable {
             }
             _ => None,
         });
-        let (cause, remedy) = shown.unwrap_or_else(|| (error.to_string(), String::new()));
+        let (cause, remedy) = shown.unwrap_or_else(|| (error.to_string(), of_mode(executable, errno)));
         Self { cause, remedy }
     }
 }
@@ -66,6 +67,17 @@ fn of_format(head: &[u8]) -> (String, String) {
             "exec format error: it is no ELF file, and no script that begins with #!".to_owned(),
             "Let the first line of a script name its interpreter, such as #!/bin/sh.".to_owned(),
         ),
+    }
+}
+
+/// The remedy for a file that no user may execute; empty: it is another file's fault.
+fn of_mode(executable: &Path, errno: Option<Errno>) -> String {
+    let mode = std::fs::metadata(executable).map(|file| file.permissions().mode());
+    match (errno, mode) {
+        (Some(Errno::EACCES), Ok(mode)) if mode & 0o111 == 0 => {
+            format!("Make it executable: chmod 755 {}", executable.display())
+        }
+        _ => String::new(),
     }
 }
 
