@@ -186,6 +186,8 @@ pub(crate) trait Attaching {
     fn apply<'f>(&'f mut self, step: OwnIndex, stage: &'f mut Stage<'_>) -> Work<'f, Result<(), CniError>>;
     /// [`OwnStep::mend`].
     fn mend<'f>(&'f mut self, step: OwnIndex, stage: &'f mut Stage<'_>) -> Work<'f, Result<(), CniError>>;
+    /// [`OwnStep::may_mend`].
+    fn may_mend(&self, step: OwnIndex, look: &Look<'_>) -> bool;
     /// [`OwnStep::check`].
     fn check(&mut self, step: OwnIndex, look: &mut Look<'_>) -> Result<(), CniError>;
 }
@@ -286,6 +288,10 @@ impl<P: InterfacePlugin> Attaching for Observed<'_, P> {
             Some(step) => Box::pin(step.mend(stage, &mut self.state)),
             None => Box::pin(async move { Err(no_such_step(step)) }),
         }
+    }
+
+    fn may_mend(&self, step: OwnIndex, look: &Look<'_>) -> bool {
+        self.steps.get(step.place).is_some_and(|step| step.may_mend(look))
     }
 
     fn check(&mut self, step: OwnIndex, look: &mut Look<'_>) -> Result<(), CniError> {

@@ -61,6 +61,14 @@ pub trait InterfacePlugin: Sized + 'static {
     /// Why ADD cannot be done, or CHECK has found a difference.
     fn observe(call: &Call<'_, Self::Conf>) -> Result<Self::State, CniError>;
 
+    /// Checks that the keys have what ADD needs, for programs that look at a configuration before a runtime adds to it.
+    ///
+    /// # Errors
+    /// Code 7.
+    fn require(_: &Self::Conf) -> Result<(), CniError> {
+        Ok(())
+    }
+
     /// The plan for a lease (`None`: a network without IPAM). ADD and CHECK ask with the same keys; CHECK with the lease that
     /// prevResult shows.
     ///
@@ -233,6 +241,11 @@ pub trait OwnStep: fmt::Display {
     /// Whether a repair may make the step again ([`OwnStep::mend`]): all that it makes is on the node.
     fn is_on_node(&self) -> bool {
         false
+    }
+
+    /// Whether [`OwnStep::mend`] would make what [`OwnStep::check`] has found to differ: it replaces nothing.
+    fn may_mend(&self, _: &Look<'_>) -> bool {
+        true
     }
 
     /// Makes the step again for an attachment that lives, and replaces nothing.

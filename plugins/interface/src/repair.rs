@@ -86,7 +86,7 @@ impl Mender<'_> {
     fn show(&mut self, plugin: &mut dyn Attaching) {
         for step in &self.plan.steps {
             let Err(difference) = self.difference(step, plugin) else { continue };
-            match self.may_make(step) {
+            match self.may_make(step, plugin) {
                 true => self.report.repaired.push(difference.to_string()),
                 false => self.report.left.push(difference.to_string()),
             }
@@ -99,7 +99,7 @@ impl Mender<'_> {
         for step in &self.plan.steps {
             let Err(difference) = self.difference(step, plugin) else { continue };
             let stays = is_open && matches!(step, Step::Up(Side::Host));
-            if stays || !self.may_make(step) {
+            if stays || !self.may_make(step, plugin) {
                 self.report.left.push(difference.to_string());
                 continue;
             }
@@ -145,9 +145,9 @@ impl Mender<'_> {
     }
 
     /// Whether the step is on the node, and the links that it needs are there.
-    fn may_make(&mut self, step: &Step<OwnIndex>) -> bool {
+    fn may_make(&mut self, step: &Step<OwnIndex>, plugin: &dyn Attaching) -> bool {
         match step {
-            Step::Own(own) => own.is_on_node,
+            Step::Own(own) => own.is_on_node && plugin.may_mend(*own, &self.look),
             Step::Veth(_) => self.look.kind("veth").is_ok() && !self.is_elsewhere(),
             Step::SpoofGuard(_)
             | Step::JoinVlans(_)

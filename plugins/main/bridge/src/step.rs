@@ -115,6 +115,14 @@ impl OwnStep for Own {
         true
     }
 
+    /// The Ethernet address of a bridge that is there stays: other containers may know it.
+    fn may_mend(&self, look: &Look<'_>) -> bool {
+        match (self, &look.master) {
+            (Self::Shared(shared), Some(bridge)) => !bridge.up || shared.bridge.promisc && !bridge.promisc,
+            _ => true,
+        }
+    }
+
     /// A bridge that is missing gets the Ethernet address that its containers know; no address is replaced.
     async fn mend(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
         if let (None, Some(bridge)) = (&state.made, &stage.master) {

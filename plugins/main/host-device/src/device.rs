@@ -13,6 +13,11 @@ use crate::conf::{Conf, Selector};
 use crate::home;
 use crate::record::Record;
 
+/// The error of a config that selects no device.
+pub fn selects_nothing() -> CniError {
+    invalid("none of the keys device, hwaddr, kernelpath, pciBusID and runtimeConfig.deviceID is set")
+}
+
 /// The device that the config selects, if it is on the host. With several on one PCI device the first by name, as the reference
 /// takes it.
 ///
@@ -26,9 +31,7 @@ pub fn find(conf: &Conf, host: &Kernel) -> Result<Option<Link>, CniError> {
             let links = link::list(host, None).map_err(failed)?;
             Ok(links.into_iter().find(|link| link.mac == Some(*mac)))
         }
-        Selector::None => {
-            Err(invalid("none of the keys device, hwaddr, kernelpath, pciBusID and runtimeConfig.deviceID is set"))
-        }
+        Selector::None => Err(selects_nothing()),
         Selector::Unknown(id) => Err(invalid(format_args!(
             "key runtimeConfig.deviceID = {id:?}: neither the PCI bus nor the auxiliary bus has such a device"
         ))),

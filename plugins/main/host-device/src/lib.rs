@@ -44,6 +44,10 @@ impl InterfacePlugin for HostDevice {
         }
     }
 
+    fn require(conf: &Conf) -> Result<(), CniError> {
+        if conf.selects() { Ok(()) } else { Err(device::selects_nothing()) }
+    }
+
     fn plan(call: &Call<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan<Move>, CniError> {
         let conf = call.keys;
         // IPAM's dns never counts, as in the reference; without IPAM neither does the config's.
