@@ -44,8 +44,9 @@ const fn interface<P: InterfacePlugin>(readme: &'static str) -> Known {
 }
 
 fn parse_interface<P: InterfacePlugin>(object: &Rc<ConfObject>, version: SpecVersion) -> Result<(), CniError> {
-    let (conf, _) = NetConf::checked(object, version, P::Conf::from_conf)?;
-    require_ipam::<P>(conf.ipam.is_some())
+    let (conf, keys) = NetConf::checked(object, version, P::Conf::from_conf)?;
+    require_ipam::<P>(conf.ipam.is_some())?;
+    P::require(&keys)
 }
 
 fn parse<C: FromConf>(object: &Rc<ConfObject>, version: SpecVersion) -> Result<(), CniError> {
