@@ -1,6 +1,7 @@
 //! `cnitool` as a process, with scripts as plugins.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod asking;
 mod completing;
 mod features;
 mod folders;
