@@ -7,6 +7,7 @@ mod explain;
 mod gc;
 mod healthy;
 mod leftovers;
+mod others;
 mod plan;
 mod remedies;
 mod repair;

@@ -7,6 +7,7 @@
 //! | Module | What it looks at |
 //! |---|---|
 //! | `configs` | files of networks, executables of plugins, STATUS |
+//! | `needed` | files of other programs without which plugins refuse ADD |
 //! | `folders` | whether there is a network at all, and folders that other runtimes read |
 //! | `attachments` | what is on the node or in the cache, and whose container is gone |
 //! | `stores` | host-local's folders: damaged files, ranges, locks |
@@ -17,11 +18,13 @@
 
 mod attachments;
 mod checks;
-mod configs;
+pub(crate) mod configs;
 mod finding;
 pub(crate) mod folders;
 mod host;
+mod needed;
 mod next_add;
+mod plugins;
 mod reasons;
 mod removal;
 mod stores;
@@ -31,7 +34,7 @@ use std::path::Path;
 
 use crate::validate::Known;
 use crate::view::reasons::Survey;
-use libcni::{NetworkConf, Runtime};
+use libcni::Runtime;
 
 pub use finding::{Finding, Fix, Kind, Level};
 pub(crate) use removal::{command_lines, word};
@@ -56,6 +59,7 @@ pub struct Node<'a> {
 pub async fn examine(node: Node<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let networks = configs::look(node, &mut findings).await;
+    needed::look(&networks, &mut findings);
     let known = attachments::look(node, &networks, &mut findings);
     stores::look(&known, &mut findings).await;
     let Node { runtime, conf_dir, inventory, .. } = node;
@@ -65,19 +69,19 @@ pub async fn examine(node: Node<'_>) -> Vec<Finding> {
     if node.checks {
         checks::look(node, &mut findings).await;
     }
-    // Stable: findings of one level stay in the order above. A repair succeeds when nothing else is wrong with the containers.
-    let is_repair = |finding: &Finding| finding.remedy.starts_with("cnitool repair");
-    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.level), is_repair(finding)));
+    // Stable: findings of one level stay in the order above. A link takes IPv6 addresses when IPv6 is on, and a repair
+    // succeeds when nothing else is wrong with the containers.
+    let turn = |finding: &Finding| match finding.kind {
+        Kind::Ipv6Disabled => 0,
+        _ if finding.remedy.starts_with("cnitool repair") => 2,
+        _ => 1,
+    };
+    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.level), turn(finding)));
     findings
 }
 
 /// The objects that [`examine`] never looks at.
 pub const BEYOND: &[&str] = &crate::view::explain::BEYOND;
-
-/// The objects of a network's plugins, as JSON.
-fn plugins(network: &NetworkConf) -> impl Iterator<Item = serde_json::Value> + '_ {
-    (0..network.plugins.len()).filter_map(|index| cni_spec::json::parse(&network.plugin_conf(index)?).ok())
-}
 
 /// The example of `DOCTOR.md`.
 #[cfg(doctest)]

@@ -4,6 +4,7 @@ use crate::about;
 use crate::args::Target;
 use crate::attachments;
 use crate::causes::refused;
+use crate::doctor::configs::Makes;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use crate::validate::Role;
@@ -171,13 +172,23 @@ fn warn_of_other_namespace(cached: &Cached, attachment: &Attachment) {
 pub(crate) async fn status(settings: &Settings, network: &str, output: Output) -> anyhow::Result<()> {
     let network = settings.network(network)?;
     let version = network.version()?;
-    settings.runtime.status(&network).await.map_err(|error| with_place(&network, error))?;
-    if !version.has_gc() {
+    // Below 1.1.0 there is no STATUS, and this suite's plugins answer it all the same.
+    let asking = match version.has_gc() {
+        true => network.clone(),
+        false => Makes::look(&settings.runtime, std::slice::from_ref(&network)).with_status(&network),
+    };
+    settings.runtime.status(&asking).await.map_err(|error| with_place(&network, error))?;
+    let asked = asking.plugins.len();
+    if asked < network.plugins.len() {
         let name = &network.name;
-        tracing::warn!("network {name} is of version {version}, which has no STATUS: no plugin was asked");
+        let whom = match asked {
+            0 => "no plugin was asked".to_owned(),
+            _ => format!("of its {} plugins only those of this suite were asked, {asked}", network.plugins.len()),
+        };
+        tracing::warn!("network {name} is of version {version}, which has no STATUS: {whom}");
     }
     if output.is_json {
-        let asked = version.has_gc();
+        let asked = asked > 0;
         return output.json(&json!({ "network": network.name, "cniVersion": network.cni_version, "asked": asked }));
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! `cnitool repair`: what a node has lost of a container that lives comes back, and its traffic with it; what is right stays.
 
+mod helps;
+
 use super::{LINKED, Tour, UNSHARE};
 use crate::configs::ip;
 use serde_json::{Value, json};
@@ -406,51 +408,6 @@ fn a_port_of_another_bridge_stays_there() {
     assert_eq!((code, host.link(&veth).master.as_deref()), (Some(1), Some("other0")), "{rows:?}");
 }
 
-/// Doctor's help is a command, and mends what it is about.
-#[test]
-fn the_help_of_a_check_that_fails_mends_it() {
-    let site = Site::new(&bridge());
-    site.tour.node.host().flush_nft();
-    let finding = site.find("check-fails").expect("a finding about CHECK");
-    let help = finding["remedy"].as_str().unwrap();
-    assert_eq!(help, "cnitool repair office");
-    site.tour.cnitool(&help.split(' ').skip(1).collect::<Vec<_>>());
-    assert_eq!(site.find("check-fails"), None);
-}
-
-/// A repair changes nothing in the container.
-#[test]
-fn the_help_of_a_check_that_fails_in_the_container_is_no_repair() {
-    let site = Site::new(&bridge());
-    sh(site.pod.namespace(), "ip link set eth0 address 02:00:00:00:00:09");
-    assert_eq!(site.find("check-fails").unwrap()["remedy"], "Start the container anew.");
-}
-
-#[test]
-fn a_version_without_check_is_no_fault_of_containers() {
-    let mut plugins = bridge();
-    plugins.as_array_mut().unwrap().retain(|plugin| plugin["type"] != "firewall");
-    let site = Site::of("0.3.1", &plugins);
-    assert_eq!(site.find("check-fails"), None);
-    let note = site.find("unseen").expect("a note about CHECK");
-    assert_eq!(note["what"], "CHECK is not called: there is none in version 0.3.1 of network office");
-    assert_eq!((&note["level"], &note["remedy"]), (&json!("note"), &json!("cnitool repair office --dry-run")));
-    assert_eq!(site.run(&["office", "--dry-run"]).0, Some(0));
-}
-
-/// The port works from the node, and not from other hosts.
-#[test]
-fn a_port_that_lost_its_way_from_outside_is_found_and_repaired() {
-    let site = Site::new(&bridge());
-    let jump = "PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT";
-    sh(site.tour.node.host(), &format!("iptables -w -t nat -D {jump}; ip6tables -w -t nat -D {jump}"));
-    assert!(!site.gets_in(SHORT));
-    assert_eq!(site.find("port-gone").expect("a finding about the port")["remedy"], "cnitool repair office");
-    assert_eq!(site.run(&["office"]).0, Some(0));
-    assert!(site.gets_in(LONG));
-    assert_eq!(site.find("port-gone"), None);
-}
-
 /// Rules for the address, and the node's port, would lead to the other container.
 #[test]
 fn an_attachment_whose_address_another_one_has_is_left() {
@@ -477,23 +434,6 @@ fn a_network_whose_bridge_another_one_uses_gets_another_bridge() {
     // The network of the containers is known from the cache.
     std::fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
     assert_eq!(finding()["remedy"], remedy);
-}
-
-/// CHECK names all that a plugin misses, the first as before.
-#[test]
-fn check_names_all_differences() {
-    let site = Site::new(&bridge());
-    let veth = site.veth();
-    sh(site.tour.node.host(), "ip link del office0");
-    let output = site.check();
-    let said = String::from_utf8(output.stderr).unwrap();
-    for part in [
-        "bridge office0 is not as ADD left it: it is not found",
-        &format!("link {veth} is not as ADD left it: it is no port of bridge office0"),
-        "interface office0 is not as ADD left it: it is not found",
-    ] {
-        assert!(said.contains(part), "{part} is not in {said}");
-    }
 }
 
 /// DEL has freed the address and failed afterwards, as a killed one: the next ADD may get it.

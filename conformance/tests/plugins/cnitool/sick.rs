@@ -8,8 +8,8 @@ use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 use testns::{Container, Namespace};
 
-const WARNING: i32 = 3;
-const ERROR: i32 = 4;
+pub(super) const WARNING: i32 = 3;
+pub(super) const ERROR: i32 = 4;
 
 /// A node with a way out, and a network whose containers have a way out and ports of the node.
 pub(super) struct Sick {
@@ -18,7 +18,7 @@ pub(super) struct Sick {
 }
 
 /// The kind of a finding, with the exit code of doctor, a text of the finding, and whether its remedy is commands that mend it.
-type Expected = (&'static str, i32, &'static str, bool);
+pub(super) type Expected = (&'static str, i32, &'static str, bool);
 
 /// The damage, as lines for a shell in which `A` begins the addresses of the network.
 type Damage = (&'static str, &'static [Expected]);
@@ -50,12 +50,12 @@ impl Sick {
         sick
     }
 
-    fn network(&self, file: &str, mut network: Value) {
+    pub(super) fn network(&self, file: &str, mut network: Value) {
         network["cniVersion"] = json!("1.1.0");
         fs::write(format!("/etc/cni/net.d/{file}.conflist"), network.to_string()).unwrap();
     }
 
-    fn add(&self, network: &str, name: &str, pod: &Container, port: Option<u16>) {
+    pub(super) fn add(&self, network: &str, name: &str, pod: &Container, port: Option<u16>) {
         let netns = pod.namespace().path().display().to_string();
         let mapped =
             port.map(|port| json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]}));
@@ -84,7 +84,7 @@ impl Sick {
     }
 
     #[track_caller]
-    fn expect(&self, what: &str, expected: &[Expected]) {
+    pub(super) fn expect(&self, what: &str, expected: &[Expected]) {
         let (exit, findings) = self.doctor();
         for (kind, code, text, _) in expected {
             let is_it = |finding: &&Value| finding["kind"] == *kind && finding.to_string().contains(text);
@@ -100,9 +100,16 @@ impl Sick {
     }
 }
 
-const DAMAGES: [Damage; 30] = [
+const DAMAGES: [Damage; 31] = [
+    (
+        "ip link set cni0 address 02:11:22:33:44:55",
+        &[("gateway-address", WARNING, "bridge cni0 has Ethernet address 02:11:22:33:44:55, and containers know it", true)],
+    ),
+    (
+        "ip route del default; ip -6 route del default",
+        &[("no-way-out", 0, "Give the node a default route by ens3, if containers have to reach", false)],
+    ),
     ("iptables -w -P FORWARD DROP", &[("firewall-drops", ERROR, "chain FORWARD of iptables drops by policy", true)]),
-    ("iptables -w -A FORWARD -j REJECT", &[("firewall-drops", WARNING, "iptables -A FORWARD -j DROP may drop", false)]),
     (
         "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'",
         &[("firewall-drops", ERROR, "nft chain inet guard pass drops by policy", true)],
@@ -242,7 +249,7 @@ fn each_cause_of_lost_packets_is_found_and_its_remedy_mends_it() {
     }
 }
 
-fn leak(text: &str) -> &'static str {
+pub(super) fn leak(text: &str) -> &'static str {
     Box::leak(text.to_owned().into_boxed_str())
 }
 

@@ -143,7 +143,7 @@ fn remedy(
     let has_gc = network.version().is_ok_and(SpecVersion::has_gc);
     match (network.disable_gc, named.peek().is_some()) {
         (false, is_named) if is_named || has_gc => (format!("cnitool gc {name}"), Some(Fix::Collect { network: name })),
-        (true, true) => (listed(&named.map(command).collect::<Vec<_>>()), None),
+        (true, true) => (named.map(command).collect::<Vec<_>>().join("; "), None),
         (_, _) => {
             ("Set cniVersion to 1.1.0 or later, without disableGC; cnitool gc removes them then.".to_owned(), None)
         }

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use crate::validate::{Report, executables, validate_folder};
 use cni_spec::{PluginType, SpecVersion, json};
 use futures::future::join_all;
-use libcni::NetworkConf;
+use libcni::{NetworkConf, Runtime};
 use serde_json::Value;
 
+use crate::doctor::plugins::written;
 use crate::doctor::removal::word;
-use crate::doctor::{Finding, Kind, Level, Node, folders, plugins};
+use crate::doctor::{Finding, Kind, Level, Node, folders};
 
 /// How long STATUS may take, and VERSION: plugins wait longer for a lock that is held.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -36,7 +37,7 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
         }
     }
     let runtime = node.runtime.until(Instant::now() + ANSWERS_WITHIN);
-    let makes_of = Makes::look(node, &networks);
+    let makes_of = Makes::look(node.runtime, &networks);
     let asked: Vec<NetworkConf> = networks.iter().map(|network| makes_of.with_status(network)).collect();
     let states = join_all(asked.iter().map(|network| runtime.status(network))).await;
     for (network, state) in networks.iter().zip(states) {
@@ -44,11 +45,7 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
             let what = format!("network {} cannot take containers", network.name);
             let mut finding = Kind::NotReady.finding(Level::Error, Some(&network.name), what);
             finding.evidence = error.with_causes().lines().map(str::to_owned).collect();
-            finding.remedy = match network.version().is_ok_and(SpecVersion::has_gc) {
-                true => format!("cnitool status {}", network.name),
-                // There STATUS, which came with GC, asks no plugin.
-                false => "Mend what the plugin says.".to_owned(),
-            };
+            finding.remedy = format!("cnitool status {}", network.name);
             findings.push(finding);
         }
     }
@@ -57,15 +54,15 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
 }
 
 /// The plugins in use, with the path of each, and whether it is of this suite.
-struct Makes(BTreeMap<PluginType, (PathBuf, bool)>);
+pub(crate) struct Makes(BTreeMap<PluginType, (PathBuf, bool)>);
 
 impl Makes {
-    fn look(node: Node<'_>, networks: &[NetworkConf]) -> Self {
+    pub(crate) fn look(runtime: &Runtime, networks: &[NetworkConf]) -> Self {
         let types = networks.iter().flat_map(|network| network.plugins.iter().map(|plugin| plugin.plugin_type.clone()));
-        let ipams = networks.iter().flat_map(plugins).filter_map(|plugin| ipam(&plugin));
+        let ipams = networks.iter().flat_map(written).filter_map(|plugin| ipam(&plugin));
         let names: BTreeSet<PluginType> = types.chain(ipams).collect();
         let found = names.into_iter().filter_map(|name| {
-            let path = node.runtime.plugin_path().find_executable(&name).ok()?;
+            let path = runtime.plugin_path().find_executable(&name).ok()?;
             let is_own = executables::is_of_this_suite(&path).unwrap_or(false);
             Some((name, (path, is_own)))
         });
@@ -78,12 +75,12 @@ impl Makes {
 
     /// The network as STATUS can be asked of it: below version 1.1.0 there is none, and this suite's plugins answer it all the
     /// same if they are asked in that version.
-    fn with_status(&self, network: &NetworkConf) -> NetworkConf {
+    pub(crate) fn with_status(&self, network: &NetworkConf) -> NetworkConf {
         let mut network = network.clone();
         if !network.version().is_ok_and(|version| !version.has_gc()) {
             return network;
         }
-        let objects: Vec<Value> = plugins(&network).collect();
+        let objects: Vec<Value> = written(&network).collect();
         let mut objects = objects.iter();
         network.plugins.retain(|plugin| {
             let ipam = objects.next().and_then(ipam);

@@ -66,6 +66,8 @@ pub enum Kind {
     Mtu,
     /// A bridge has as many ports as the kernel allows, or nearly.
     BridgeFull,
+    /// The kernel's table of connections is full, or nearly.
+    ConnectionsFull,
     /// A network's bridge or a container's link on the node is down, or no port of the bridge.
     LinkDown,
     /// The bridge of living containers, or the link that theirs are stacked on, is gone.
@@ -74,6 +76,8 @@ pub enum Kind {
     GatewayAddress,
     /// The packet filter drops packets of containers.
     FirewallDrops,
+    /// The node has no way to other networks.
+    NoWayOut,
     /// The node's route to a network's containers leads elsewhere.
     RouteElsewhere,
     /// The kernel takes packets of containers for forged ones.
@@ -104,7 +108,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of the enum.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 34] = [
         Self::Config,
         Self::NoNetwork,
         Self::NotReady,
@@ -120,10 +124,12 @@ impl Kind {
         Self::TwoRulesets,
         Self::Mtu,
         Self::BridgeFull,
+        Self::ConnectionsFull,
         Self::LinkDown,
         Self::LinkGone,
         Self::GatewayAddress,
         Self::FirewallDrops,
+        Self::NoWayOut,
         Self::RouteElsewhere,
         Self::ReversePath,
         Self::BridgeNetfilter,
@@ -158,10 +164,12 @@ impl Kind {
             Self::TwoRulesets => "two-rulesets",
             Self::Mtu => "mtu",
             Self::BridgeFull => "bridge-full",
+            Self::ConnectionsFull => "connections-full",
             Self::LinkDown => "link-down",
             Self::LinkGone => "link-gone",
             Self::GatewayAddress => "gateway-address",
             Self::FirewallDrops => "firewall-drops",
+            Self::NoWayOut => "no-way-out",
             Self::RouteElsewhere => "route-elsewhere",
             Self::ReversePath => "reverse-path",
             Self::BridgeNetfilter => "bridge-netfilter",
@@ -205,10 +213,12 @@ impl Kind {
             }
             Self::Mtu => "Large packets are dropped or fragmented on their way out.",
             Self::BridgeFull => "ADD fails when the bridge takes no port more.",
+            Self::ConnectionsFull => "The kernel drops the packets of new connections, of containers and the node.",
             Self::LinkDown => "No packet passes it.",
             Self::LinkGone => "Containers on it reach nothing, and the next ADD fails, or makes a bridge without them.",
             Self::GatewayAddress => "Containers have no way out of their own network, or the next ADD fails.",
             Self::FirewallDrops => "Packets of these containers are dropped.",
+            Self::NoWayOut => "Containers reach no other network.",
             Self::RouteElsewhere => "Packets to these containers leave by another link and are lost, answers too.",
             Self::ReversePath => "The kernel drops what these containers send.",
             Self::BridgeNetfilter => {

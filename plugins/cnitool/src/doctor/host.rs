@@ -12,7 +12,8 @@ use netops::nft::Family;
 use netops::{Kernel, sysctl};
 use serde_json::Value;
 
-use crate::doctor::{Finding, Kind, Level, Node, next_add, plugins};
+use crate::doctor::plugins::{plugins, text};
+use crate::doctor::{Finding, Kind, Level, Node, next_add};
 
 /// Ports of a bridge: numbers below `BR_MAX_PORTS` of net/bridge/br_private.h, without 0.
 const BRIDGE_PORTS_MAX: usize = (1 << 10) - 1;
@@ -26,6 +27,7 @@ pub(crate) const OUTSIDE: [IpAddr; 2] =
 
 pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], view: &View, findings: &mut Vec<Finding>) {
     forwarding(networks, view, findings);
+    connections(findings);
     match cni_filter::iptables::variants_with_rules(&node.inventory.search_path) {
         Ok(Variants { nft: true, legacy: true }) => {
             let what = "both variants of iptables, nf_tables and legacy, have rules";
@@ -60,10 +62,6 @@ pub(crate) fn is_router(plugin: &Value) -> bool {
     }
 }
 
-pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    json::member(value, key).and_then(Value::as_str).unwrap_or_default()
-}
-
 /// An ADD turns it on, so it matters only once a container is attached: then something has turned it off again. Each family
 /// is a matter of the networks that route it: an address of a network without a gateway needs no forwarding.
 fn forwarding(networks: &[NetworkConf], view: &View, findings: &mut Vec<Finding>) {
@@ -89,6 +87,34 @@ fn forwarding(networks: &[NetworkConf], view: &View, findings: &mut Vec<Finding>
             Err(error) => findings.push(Kind::unseen(None, &name, &error)),
         }
     }
+}
+
+/// The table of connections: a new one is dropped where it is full.
+fn connections(findings: &mut Vec<Finding>) {
+    let number = |name: &str| -> netops::error::Result<Option<u64>> {
+        let value = sysctl::find(&sysctl::Key::new(&["netfilter", name])?)?;
+        Ok(value.and_then(|value| value.parse().ok()))
+    };
+    let (count, most) = match (number("nf_conntrack_count"), number("nf_conntrack_max")) {
+        (Ok(Some(count)), Ok(Some(most))) => (count, most),
+        (Ok(_), Ok(_)) => return,
+        (Err(error), _) | (_, Err(error)) => {
+            return findings.push(Kind::unseen(None, "the table of connections", &error));
+        }
+    };
+    findings.extend(crowded(count, most));
+}
+
+/// The finding about so many connections, of at most so many; 0: no limit.
+fn crowded(count: u64, most: u64) -> Option<Finding> {
+    if most == 0 || count < most / 10 * 9 {
+        return None;
+    }
+    let level = if count >= most { Level::Error } else { Level::Warning };
+    let what = format!("the table of connections has {count} of at most {most} (net.netfilter.nf_conntrack_max)");
+    let mut finding = Kind::ConnectionsFull.finding(level, None, what);
+    finding.remedy = format!("sysctl -w net.netfilter.nf_conntrack_max={}", most.saturating_mul(2));
+    Some(finding)
 }
 
 /// Whether attachments of a network have addresses of the family.
@@ -150,5 +176,20 @@ fn ports(network: &NetworkConf, links: &[Link], findings: &mut Vec<Finding>) {
             "Give further containers a network with a bridge of its own.".clone_into(&mut finding.remedy);
             findings.push(finding);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_connections_that_is_nearly_full_is_a_warning_and_a_full_one_an_error() {
+        let of = |count, most| crowded(count, most).map(|finding| (finding.level, finding.remedy));
+        let remedy = || "sysctl -w net.netfilter.nf_conntrack_max=200".to_owned();
+        assert_eq!(of(89, 100), None);
+        assert_eq!(of(90, 100), Some((Level::Warning, remedy())));
+        assert_eq!(of(100, 100), Some((Level::Error, remedy())));
+        assert_eq!(of(100, 0), None);
     }
 }

@@ -14,8 +14,9 @@ use netops::sysctl::{self, NoIpv6};
 use netops::{Kernel, addr};
 use serde_json::Value;
 
-use crate::doctor::host::{OUTSIDE, is_router, text};
-use crate::doctor::{Finding, Kind, Level, plugins};
+use crate::doctor::host::{OUTSIDE, is_router};
+use crate::doctor::plugins::{plugins, text};
+use crate::doctor::{Finding, Kind, Level};
 
 /// The MTU of a new veth or bridge whose network names none: `ETH_DATA_LEN` of linux/if_ether.h.
 const MTU_BYTES: u64 = 1500;

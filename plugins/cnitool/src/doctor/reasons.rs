@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::view::reasons::{Cause, Found, Survey};
+use crate::view::reasons::{Cause, Found, Reason, Survey};
 
-use crate::doctor::removal::listed;
+use crate::doctor::removal::COMMANDS_MAX;
 use crate::doctor::{Finding, Kind};
 
 /// Looks at all attachments that live.
@@ -21,7 +21,7 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) {
     };
     let mut gathered: BTreeMap<(Kind, String, String), Vec<Found<'_>>> = BTreeMap::new();
     for found in found {
-        let Some(kind) = kind(found.reason.cause).filter(|_| !is_consequence(&found)) else { continue };
+        let Some(kind) = kind(&found.reason).filter(|_| !is_consequence(&found)) else { continue };
         let key = (kind, found.network.name.clone(), found.reason.what.clone());
         gathered.entry(key).or_default().push(found);
     }
@@ -37,7 +37,8 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) {
         }
         finding.remedy = match commands.is_empty() {
             true => kind.advice(&network),
-            false => listed(&commands),
+            false if commands.len() > COMMANDS_MAX && may_repair(kind, &found) => format!("cnitool repair {network}"),
+            false => commands.join("; "),
         };
         Some(finding)
     }));
@@ -48,6 +49,12 @@ fn is_expected(what: &str) -> bool {
     what.ends_with("that have further conditions")
         || what.contains("it has no link on the host")
         || what.contains("which may have its addresses")
+}
+
+/// Whether a repair makes what these attachments have lost: the cache has all of them.
+fn may_repair(kind: Kind, found: &[Found<'_>]) -> bool {
+    let is_made = matches!(kind, Kind::LinkGone | Kind::LinkDown | Kind::GatewayAddress);
+    is_made && found.iter().all(|found| found.attachment.is_complete == Some(true))
 }
 
 fn is_of_links(cause: Cause) -> bool {
@@ -61,8 +68,10 @@ fn evidence(found: &Found<'_>) -> String {
 }
 
 /// `None`: no fault by itself, or a finding of another module.
-fn kind(cause: Cause) -> Option<Kind> {
-    Some(match cause {
+fn kind(reason: &Reason) -> Option<Kind> {
+    Some(match reason.cause {
+        // A node without a link to other networks is meant to have no way there.
+        Cause::WayOut if !reason.remedy.is_empty() => Kind::NoWayOut,
         Cause::Gone | Cause::Unfinished | Cause::WayOut => return None,
         Cause::LinkDown => Kind::LinkDown,
         Cause::LinkGone => Kind::LinkGone,

@@ -6,7 +6,7 @@ use libcni::AttachmentId;
 const NOWHERE: &str = "/run/netns/gone";
 
 /// Commands shown at most.
-const COMMANDS_MAX: usize = 5;
+pub(crate) const COMMANDS_MAX: usize = 5;
 
 /// `cnitool del` of an attachment, as a line for a shell. `netns` is the path of its namespace; empty: none is known.
 #[must_use]
@@ -23,7 +23,7 @@ pub fn unmounted(netns: &str) -> String {
     format!("{netns} is an empty file, so its namespace is gone, or is mounted in another mount namespace")
 }
 
-/// The commands, one after the other; of many the first ones.
+/// The commands of a sentence, one after the other; of many the first ones.
 pub(crate) fn listed(commands: &[String]) -> String {
     let shown = commands.iter().take(COMMANDS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
     match commands.len().checked_sub(COMMANDS_MAX) {

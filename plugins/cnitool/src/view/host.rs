@@ -26,6 +26,8 @@ pub(crate) struct Host {
     /// The index of the link that has an address; of several the first.
     owners: BTreeMap<IpAddr, u32>,
     pub(crate) forwards: Vec<Forward>,
+    /// Those of other programs that come before.
+    pub(crate) other_forwards: Vec<Forward>,
 }
 
 impl Host {
@@ -43,6 +45,12 @@ impl Host {
         match forwards::list(search_path) {
             Ok(forwards) => host.forwards = forwards,
             Err(error) => unseen.push(format!("forwarded ports: {error}")),
+        }
+        if !host.forwards.is_empty() {
+            match forwards::list_of_others(search_path) {
+                Ok(forwards) => host.other_forwards = forwards,
+                Err(error) => unseen.push(format!("forwarded ports of other programs: {error}")),
+            }
         }
         for (place, link) in host.links.iter().enumerate() {
             host.by_name.insert(link.name.clone(), place);

@@ -178,6 +178,8 @@ pub(crate) struct Sight<'a> {
     view: &'a View,
     /// The living attachments that have an address.
     holders: BTreeMap<IpAddr, Vec<(&'a Network, &'a Attachment)>>,
+    /// The living attachments by the Ethernet address of their interface.
+    macs: BTreeMap<&'a str, Vec<(&'a Network, &'a Attachment)>>,
     /// Whether frames that a bridge forwards pass the filter of IPv4, and of IPv6.
     filters_bridges: [bool; 2],
     /// Settings of the kernel that attachments share, by path.
@@ -210,9 +212,12 @@ impl<'a> Sight<'a> {
             .map(|key| sysctl::Key::new(&["bridge", key]).and_then(|key| sysctl::find(&key)))
             .map(|value| value.ok().flatten().is_some_and(|value| value != "0"));
         let ports = Ports::of(view, &listeners);
-        let mut holders: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let (mut holders, mut macs): (BTreeMap<_, Vec<_>>, BTreeMap<_, Vec<_>>) = Default::default();
         for network in &view.networks {
             for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
+                if let Some(mac) = links::mac_of(attachment) {
+                    macs.entry(mac).or_default().push((network, attachment));
+                }
                 for address in &attachment.addresses {
                     holders.entry(*address).or_default().push((network, attachment));
                 }
@@ -226,6 +231,7 @@ impl<'a> Sight<'a> {
             ports,
             view,
             holders,
+            macs,
             filters_bridges,
             settings: RefCell::default(),
             unseen,
@@ -262,6 +268,7 @@ impl<'a> Sight<'a> {
             }
         }
         self.duplicates(network, attachment, &carrier, &mut findings);
+        self.same_mac(attachment, &carrier, &mut findings);
         findings
     }
 }

@@ -64,6 +64,52 @@ pub fn list(search_path: &str) -> Result<Vec<Forward>> {
     Ok(found)
 }
 
+/// The forwards of other programs that packets from other hosts meet before those of `portmap`, such as docker's. Changes
+/// nothing.
+///
+/// # Errors
+/// As [`list`].
+pub fn list_of_others(search_path: &str) -> Result<Vec<Forward>> {
+    let Some(filter) = Filter::find()? else { return Ok(Vec::new()) };
+    let mut filter = filter.searching(search_path);
+    let mut found = Vec::new();
+    for family in FAMILIES {
+        filter.each_iptables(family, TableName::Nat, &mut |table| {
+            for entry in table.list("PREROUTING")?.unwrap_or_default() {
+                match entry.goes_to() {
+                    Some(iptables::DNAT) => break,
+                    Some(chain) => of_others(table, chain, 0, &mut found)?,
+                    None => found.extend(other(&entry)),
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(found)
+}
+
+/// Takes the rules of a chain, and of those that it jumps to: netavark has a chain for each container.
+fn of_others(table: &mut Table<'_>, chain: &str, depth: usize, found: &mut Vec<Forward>) -> Result<()> {
+    // Those of kube-proxy and calico have a rule for each service of the cluster, and are for addresses of services.
+    if depth > 1 || ["KUBE-", "cali-"].iter().any(|start| chain.starts_with(start)) {
+        return Ok(());
+    }
+    for entry in table.list(chain)?.unwrap_or_default() {
+        match entry.goes_to() {
+            Some(next) => of_others(table, next, depth + 1, found)?,
+            None => found.extend(other(&entry)),
+        }
+    }
+    Ok(())
+}
+
+/// The forward of a rule for packets of all links, or of all but one.
+fn other(found: &Found) -> Option<Forward> {
+    let rule = found.rule.as_ref()?;
+    let is_of_all = rule.source.is_none() && rule.input.as_ref().is_none_or(|is| is.negated);
+    forward(found, false).filter(|_| is_of_all)
+}
+
 /// Takes the rules of these chains, and of those that they jump to.
 fn read(table: &mut Table<'_>, chains: &[&str], forwards: &mut Vec<Forward>) -> Result<()> {
     let mut read = BTreeSet::new();

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netops::Family;
-use netops::link::Mac;
+use netops::link::{Link, Mac};
 
 use super::carrier::{Bridge, Carrier};
 use super::{Cause, Findings, Level, Reason, Sight};
@@ -82,6 +82,12 @@ impl Sight<'_> {
             let mut remedy = vec![format!("ip link add {name}{mac} type bridge"), format!("ip link set {name} up")];
             remedy.extend(gateways.map(|net| format!("ip address add {net} dev {name}")));
             remedy.extend(attachment.links.iter().map(enslave));
+            if bridge.router == *name
+                && attachment.addresses.iter().any(IpAddr::is_ipv4)
+                && !attachment.asked.is_empty()
+            {
+                remedy.push(format!("sysctl -w net.ipv4.conf.{}.route_localnet=1", bridge.router.replace('.', "/")));
+            }
             let what = format!("bridge {name} is gone");
             findings.reasons.push(Reason::new(Cause::LinkGone, Level::Error, what).mended_by(remedy));
             return;
@@ -90,10 +96,31 @@ impl Sight<'_> {
             findings.reasons.push(down(name));
         }
         for link in attachment.links.iter().filter(|link| link.master.as_ref() != Some(name)) {
-            let what = format!("link {} is no port of bridge {name}", link.name);
-            findings.reasons.push(Reason::new(Cause::LinkDown, Level::Error, what).mended_by([enslave(link)]));
+            let why = format!("link {} is no port of bridge {name}", link.name);
+            let reason = Reason::new(Cause::LinkDown, Level::Error, why);
+            let what = format!("links of living containers are no ports of bridge {name}");
+            findings.reasons.push(reason.shared(what).mended_by([enslave(link)]));
+        }
+        if !gateways.is_empty() && bridge.router == *name {
+            findings.reasons.extend(self.other_mac(found));
         }
         self.gateways(gateways, &bridge.router, findings);
+    }
+
+    /// A bridge with another Ethernet address than each living container knows: they find it anew after a minute or so.
+    fn other_mac(&self, bridge: &Link) -> Option<Reason> {
+        let all = self.view.networks.iter().flat_map(|network| &network.attachments);
+        let is_of_it =
+            |attachment: &&Attachment| attachment.links.iter().any(|link| link.master.as_ref() == Some(&bridge.name));
+        let known = |attachment: &Attachment| mac_of_host(attachment, &bridge.name);
+        let mut of_it = all.filter(is_of_it).peekable();
+        let has_other = of_it.peek().is_some()
+            && of_it.all(|attachment| known(attachment).is_some_and(|mac| Some(mac) != bridge.mac));
+        let (wanted, found) = (self.mac_at_add(&bridge.name).filter(|_| has_other)?, bridge.mac?);
+        let name = &bridge.name;
+        let what = format!("bridge {name} has Ethernet address {found}, and containers know it by {wanted}");
+        let remedy = [format!("ip link set {name} address {wanted}")];
+        Some(Reason::new(Cause::Gateway, Level::Warning, what).mended_by(remedy))
     }
 
     /// The Ethernet address that a link of the node had when the latest attachment was added: CHECK compares it, and
@@ -101,8 +128,7 @@ impl Sight<'_> {
     fn mac_at_add(&self, name: &str) -> Option<Mac> {
         let mut all: Vec<&Attachment> = self.view.networks.iter().flat_map(|network| &network.attachments).collect();
         all.sort_by_key(|attachment| attachment.since);
-        let mut links = all.into_iter().rev().flat_map(|attachment| &attachment.result.interfaces);
-        links.find(|link| link.name == name && link.sandbox.is_empty()).and_then(|link| link.mac.parse().ok())
+        all.into_iter().rev().find_map(|attachment| mac_of_host(attachment, name))
     }
 
     /// The link that has the gateways has each of them.
@@ -158,6 +184,21 @@ impl Sight<'_> {
         }
     }
 
+    /// Living containers on one bridge with one Ethernet address: the bridge sends their packets to either.
+    pub(super) fn same_mac(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
+        let (Some(bridge), Some(mac)) = (carrier.bridge(), mac_of(attachment)) else { return };
+        for (of, other) in self.macs.get(mac).into_iter().flatten().filter(|(_, other)| other.id != attachment.id) {
+            if Carrier::of(self.host, of, other).bridge().is_some_and(|its| its.name == bridge.name) {
+                let why = format!("{} on bridge {} has Ethernet address {mac}, too", other.full_name(), bridge.name);
+                let what = format!("several living containers on bridge {} have Ethernet address {mac}", bridge.name);
+                let remedy =
+                    ["Start all but one of the containers anew with an Ethernet address of its own.".to_owned()];
+                let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
+                findings.reasons.push(reason.mended_by(remedy));
+            }
+        }
+    }
+
     /// The node or another attachment with an address of this one, where both are in one network of links.
     pub(super) fn duplicates(
         &self,
@@ -199,6 +240,12 @@ impl<'a> Sight<'a> {
     }
 }
 
+/// The Ethernet address of a link of the node at the ADD of an attachment.
+fn mac_of_host(attachment: &Attachment, name: &str) -> Option<Mac> {
+    let mut links = attachment.result.interfaces.iter();
+    links.find(|link| link.name == name && link.sandbox.is_empty()).and_then(|link| link.mac.parse().ok())
+}
+
 fn down(link: &str) -> Reason {
     let remedy = [format!("ip link set {link} up")];
     Reason::new(Cause::LinkDown, Level::Error, format!("link {link} is down")).mended_by(remedy)
@@ -211,4 +258,12 @@ fn gateways(attachment: &Attachment) -> impl Iterator<Item = IpNetwork> + '_ {
         IpNetwork::new(gateway, ip.address.prefix()).ok()
     };
     attachment.result.ips.iter().filter_map(of)
+}
+
+/// The Ethernet address of the container's interface, by the result of ADD.
+pub(super) fn mac_of(attachment: &Attachment) -> Option<&str> {
+    let is_own = |link: &&libcni::cni_spec::Interface| {
+        !link.sandbox.is_empty() && link.name == attachment.id.ifname.as_str() && !link.mac.is_empty()
+    };
+    attachment.result.interfaces.iter().find(is_own).map(|link| link.mac.as_str())
 }

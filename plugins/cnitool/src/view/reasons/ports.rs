@@ -157,6 +157,15 @@ impl Sight<'_> {
             let what = format!("several living containers asked for {name} of the node");
             findings.reasons.push(Reason::new(Cause::PortTwice, Level::Error, why).shared(what));
         }
+        let is_before = |other: &&Forward| {
+            other.protocol == port.protocol && other.port == port.port && meet(other.address, port.address)
+        };
+        let mut others = self.host.other_forwards.iter().filter(is_before);
+        if let Some(other) = others.find(|other| !attachment.addresses.contains(&other.to.ip())) {
+            let (name, to) = (port.name(), other.to);
+            let why = format!("an earlier rule of another program forwards {name} of the node to {to}");
+            findings.reasons.push(Reason::new(Cause::PortTwice, Level::Error, why));
+        }
         for (address, process) in self.ports.taken.get(&key).into_iter().flatten() {
             let address = Some(*address).filter(|address| !address.is_unspecified());
             if meet(address, port.address) {

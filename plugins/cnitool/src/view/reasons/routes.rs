@@ -256,6 +256,24 @@ impl Sight<'_> {
         Some((link, found.mtu_bytes.map_or(link.mtu_bytes, |mtu| mtu.min(link.mtu_bytes))))
     }
 
+    /// What gives a node that has a link to other networks, and no default route of either family, its way there.
+    fn without_any_way(&self) -> Option<String> {
+        if Family::BOTH.iter().any(|family| self.link_out(*family).is_some()) {
+            return None;
+        }
+        let mut attachments = self.view.networks.iter().flat_map(|network| &network.attachments);
+        let is_of_containers = |link: &Link| {
+            let is_marked = link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:"));
+            is_marked || attachments.any(|attachment| attachment.links.iter().any(|own| own.name == link.name))
+        };
+        let may_lead_out = |link: &&Link| link.name != "lo" && link.master.is_none() && !link.kind.is_bridge();
+        let mut links = self.host.links.iter().filter(may_lead_out);
+        let mut is_of_containers = is_of_containers;
+        let Link { name, up, .. } = links.find(|link| !is_of_containers(link))?;
+        let first = if *up { "Give" } else { &*format!("Set link {name} up, and give") };
+        Some(format!("{first} the node a default route by {name}, if containers have to reach other networks."))
+    }
+
     pub(super) fn way_out(&self, family: Family, findings: &mut Findings) {
         let Some(kernel) = &self.host.kernel else { return };
         match route::lookup(kernel, outside(family)) {
@@ -266,7 +284,9 @@ impl Sight<'_> {
             }
             Err(_) => {
                 let why = format!("the node has no {family} route out: packets reach its own networks only");
-                findings.reasons.push(Reason::new(Cause::WayOut, Level::Note, why));
+                let what = "the node has no route out";
+                let reason = Reason::new(Cause::WayOut, Level::Note, why).shared(what);
+                findings.reasons.push(reason.mended_by(self.without_any_way()));
             }
         }
     }

@@ -1,0 +1,211 @@
+//! `cnitool doctor` and what other programs of a node do, or do not: daemons that have not run, and containers beside
+//! each other.
+
+use super::sick::{ERROR, Sick, leak, sh};
+use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(10);
+
+fn plugin_of_others(sick: &Sick, name: &str) {
+    testns::write_executable(
+        sick.tour.bin_dir.join(name),
+        "#!/bin/sh\necho '{\"supportedVersions\": [\"1.0.0\", \"1.1.0\"]}'\n",
+    )
+    .unwrap();
+}
+
+/// The finding of a kind, with the exit code of doctor.
+fn find(sick: &Sick, kind: &str) -> (i32, Option<Value>) {
+    let (exit, findings) = sick.doctor();
+    (exit, findings.into_iter().find(|finding| finding["kind"] == kind))
+}
+
+/// After `kubeadm reset` the bridge has the subnet of the former cluster, and flannel's file another one.
+#[test]
+fn what_flannel_needs_is_found_before_a_container_meets_it() {
+    let sick = Sick::new();
+    plugin_of_others(&sick, "flannel");
+    fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
+    sick.network(
+        "10-flannel",
+        json!({"name": "cbr0", "plugins": [{"type": "flannel", "subnetFile": "/run/subnet.env",
+        "delegate": {"hairpinMode": true, "isDefaultGateway": true}}]}),
+    );
+    let (exit, finding) = find(&sick, "not-ready");
+    let finding = finding.unwrap();
+    assert_eq!(exit, ERROR);
+    assert_eq!(finding["what"], "/run/subnet.env, which plugin flannel needs, is missing");
+    assert!(finding["remedy"].as_str().unwrap().contains("kube-flannel-ds"), "{finding}");
+    let subnet = &sick.tour.subnet;
+    fs::write("/run/subnet.env", format!("FLANNEL_SUBNET={subnet}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"))
+        .unwrap();
+    assert_eq!(find(&sick, "not-ready").1, None);
+    sh("ip link add cni0 type bridge; ip address add 10.244.2.1/24 dev cni0; ip link set cni0 up");
+    let (exit, finding) = find(&sick, "gateway-address");
+    let finding = finding.unwrap();
+    assert_eq!(exit, ERROR);
+    assert!(finding["what"].as_str().unwrap().starts_with("bridge cni0 has address 10.244.2.1/24"), "{finding}");
+    assert!(sick.tour.shell(finding["remedy"].as_str().unwrap()).status.success());
+    assert_eq!(find(&sick, "gateway-address").1, None);
+}
+
+#[test]
+fn files_that_plugins_of_others_need_are_looked_for() {
+    let sick = Sick::new();
+    plugin_of_others(&sick, "calico");
+    sick.network(
+        "20-calico",
+        json!({"name": "calico", "plugins": [{"type": "calico", "nodename_file": "/run/nodename",
+        "kubernetes": {"kubeconfig": "/run/calico-kubeconfig"}}]}),
+    );
+    let (exit, findings) = sick.doctor();
+    let missing: Vec<&Value> =
+        findings.iter().filter(|finding| finding["kind"] == "not-ready").map(|finding| &finding["what"]).collect();
+    assert_eq!(exit, ERROR);
+    assert_eq!(
+        missing,
+        [
+            "/run/nodename, which plugin calico needs, is missing",
+            "/run/calico-kubeconfig, which plugin calico needs, is missing"
+        ]
+    );
+    sh("touch /run/nodename /run/calico-kubeconfig");
+    assert_eq!(find(&sick, "not-ready").1, None);
+}
+
+#[test]
+fn containers_with_one_ethernet_address_are_found() {
+    let sick = Sick::new();
+    sick.network(
+        "20-fixed",
+        json!({"name": "fixed", "plugins": [{"type": "bridge", "bridge": "br5", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": format!("{}.128/27", sick.tour.subnet)}},
+        {"type": "tuning", "mac": "02:00:00:00:00:05"}]}),
+    );
+    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("fixed", "web", &web, None);
+    assert_eq!(find(&sick, "duplicate-address").1, None);
+    sick.add("fixed", "other", &other, None);
+    let text = "several living containers on bridge br5 have Ethernet address 02:00:00:00:00:05";
+    let (exit, finding) = find(&sick, "duplicate-address");
+    assert_eq!((exit, finding.unwrap()["what"].clone()), (ERROR, json!(text)));
+}
+
+/// docker's rule for a port comes before those of `portmap`.
+#[test]
+fn a_port_that_another_program_forwards_first_is_found() {
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, Some(8080));
+    sh("iptables -w -t nat -N DOCKER; iptables -w -t nat -I PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+        iptables -w -t nat -A DOCKER ! -i docker0 -p tcp -m tcp --dport 8081 -j DNAT --to-destination 172.17.0.2:80");
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    sh("iptables -w -t nat -A DOCKER ! -i docker0 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 172.17.0.3:80");
+    let text = "an earlier rule of another program forwards port 8080/tcp of the node to 172.17.0.3:80";
+    sick.expect("docker has the port", &[("port-twice", ERROR, text, false)]);
+}
+
+/// IPv6 that is turned off takes the gateway's address with it: what turns it on again comes first.
+#[test]
+fn the_remedies_of_ipv6_that_was_turned_off_work_in_their_order() {
+    let sick = Sick::new();
+    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "bridge", "isDefaultGateway": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]}}]}));
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    sh("sysctl -qw net.ipv6.conf.cni0.disable_ipv6=1");
+    let kinds: Vec<Value> = sick.doctor().1.iter().map(|finding| finding["kind"].clone()).collect();
+    assert_eq!(kinds, ["ipv6-disabled", "gateway-address"]);
+    sick.expect(
+        "IPv6 is off",
+        &[("ipv6-disabled", ERROR, "is 1", true), ("gateway-address", ERROR, "fd00:207:1::1", true)],
+    );
+}
+
+/// A remedy for many containers is one that a shell takes, too.
+#[test]
+fn a_bridge_of_many_containers_comes_back_by_the_remedy_as_printed() {
+    for damage in
+        ["ip link delete cni0", "for link in $(ls /sys/class/net | grep ^veth); do ip link set $link nomaster; done"]
+    {
+        let sick = Sick::new();
+        let pods: Vec<_> = (0..7).map(|_| sick.tour.node.container()).collect();
+        for (number, pod) in pods.iter().enumerate() {
+            sick.add("office", &format!("web{number}"), pod, (number == 0).then_some(8080));
+        }
+        sh(damage);
+        let (kind, text) = if damage.contains("delete") {
+            ("link-gone", "bridge cni0 is gone")
+        } else {
+            ("link-down", "links of living containers are no ports of bridge cni0")
+        };
+        sick.expect(damage, &[(kind, ERROR, leak(text), true)]);
+        let outside = "192.168.1.1".parse::<std::net::IpAddr>().unwrap();
+        assert!(pods.iter().all(|pod| pod.namespace().pings(outside, LONG)), "{damage}");
+    }
+}
+
+/// A bridge has one address, and containers that were added before and after it was made anew know two.
+#[test]
+fn a_repair_says_before_what_it_leaves_of_a_bridge_with_another_ethernet_address() {
+    let sick = Sick::new();
+    let [web, new] = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("office", "web", &web, None);
+    sh("ip link delete cni0");
+    sick.add("office", "new", &new, None);
+    let repaired = |words: &[&str]| -> Vec<String> {
+        let output =
+            sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &[&["--json", "repair", "office"], words].concat());
+        let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        let of = |row: &Value| (row["container"] == "web").then(|| row["verdict"].as_str().unwrap().to_owned());
+        rows.iter().filter_map(of).collect()
+    };
+    let mut shown = repaired(&["--dry-run"]);
+    shown.sort();
+    shown.dedup();
+    assert_eq!(shown, ["left", "would be repaired"]);
+    let mut done = repaired(&[]);
+    done.sort();
+    done.dedup();
+    assert_eq!(done, ["left", "repaired"]);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    let output = sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &["doctor", "--check", "--json"]);
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    assert_eq!(findings[0]["remedy"], "Start the container anew.");
+}
+
+/// Below version 1.1.0 there is no STATUS, and plugins of this suite answer all the same.
+#[test]
+fn status_of_an_old_version_asks_the_plugins_of_this_suite() {
+    let sick = Sick::new();
+    let list = json!({"cniVersion": "0.4.0", "name": "old", "plugins": [{"type": "macvlan", "master": "absent",
+        "ipam": {"type": "host-local", "subnet": "10.250.0.0/24"}}]});
+    fs::write("/etc/cni/net.d/20-old.conflist", list.to_string()).unwrap();
+    let output = sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &["status", "old"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("there is no interface of that name"), "{said}");
+    sh("sed -i s/absent/ens3/ /etc/cni/net.d/20-old.conflist");
+    let output = sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &["--json", "status", "old"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("\"asked\": true"), "{output:?}");
+    assert_eq!(output.stderr, b"", "{output:?}");
+}
+
+/// ADD refuses it whatever the node has.
+#[test]
+fn a_host_device_without_a_device_is_a_fault_of_the_configuration() {
+    let sick = Sick::new();
+    sick.network("20-nic", json!({"name": "nic", "plugins": [{"type": "host-device"}]}));
+    let (exit, finding) = find(&sick, "config");
+    assert_eq!(exit, ERROR);
+    assert!(finding.unwrap()["evidence"].to_string().contains("none of the keys device"));
+    // A runtime adds the device that the capability asks for.
+    sick.network(
+        "20-nic",
+        json!({"name": "nic", "plugins": [{"type": "host-device", "capabilities": {"deviceID": true}}]}),
+    );
+    assert_eq!(find(&sick, "config").1, None);
+}
