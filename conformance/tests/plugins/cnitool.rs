@@ -4,6 +4,7 @@ mod again;
 mod doctor;
 mod examples;
 mod explain;
+mod filters;
 mod gc;
 mod healthy;
 mod leftovers;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use netops::error::Result;
-use netops::nft::{self, Family, Hook, Nft};
+use netops::nft::{self, ChainInfo, Family, Hook, Nft};
 
 use crate::Filter;
 use crate::iptables::{NativeTable, Rule, Table, TableName};
@@ -18,8 +18,12 @@ pub struct Gate {
     pub maker: Maker,
     /// The family of its packets; `None`: IPv4 and IPv6.
     pub family: Option<netops::Family>,
-    /// Forward or input.
-    pub hook: Hook,
+    /// Where packets meet it.
+    pub at: At,
+    /// Whether it sees frames of bridges.
+    pub is_of_frames: bool,
+    /// Whether only the process that has made the table can change it.
+    pub is_owned: bool,
     /// Whether the base chain drops the packets that no rule decides on.
     pub drops: bool,
     /// The base chain's name.
@@ -28,11 +32,22 @@ pub struct Gate {
     pub chains: BTreeMap<String, Vec<Step>>,
 }
 
+/// Where packets meet a base chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum At {
+    /// A hook that packets of all links pass.
+    Hook(Hook),
+    /// What one of these links receives.
+    Ingress(Vec<String>),
+    /// What one of these links sends.
+    Egress(Vec<String>),
+}
+
 /// The ruleset that a chain belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Maker {
-    /// iptables, in nf_tables.
-    Iptables,
+    /// iptables, in nf_tables: the table's name.
+    Iptables(String),
     /// iptables, the legacy variant.
     LegacyIptables,
     /// A program that writes nf_tables itself: its table and chain as nft(8) names them.
@@ -48,6 +63,8 @@ pub struct Step {
     pub to: Option<String>,
     /// Whether the rule may accept packets.
     pub may_accept: bool,
+    /// Whether the rule may lead packets back to the chain before.
+    pub may_return: bool,
 }
 
 const BUILT_IN: [(&str, Hook); 2] = [("FORWARD", Hook::Forward), ("INPUT", Hook::Input)];
@@ -65,13 +82,18 @@ pub fn list(search_path: &str) -> Result<Vec<Gate>> {
         filter.each_iptables(family, TableName::Filter, &mut |table| {
             let is_legacy = table.is_of_legacy();
             for (chain, hook) in BUILT_IN {
-                let maker = if is_legacy { Maker::LegacyIptables } else { Maker::Iptables };
                 let variant = if is_legacy { " (legacy)" } else { "" };
                 let gate = Gate {
                     place: format!("chain {chain} of {program}{variant}"),
-                    maker,
+                    maker: if is_legacy {
+                        Maker::LegacyIptables
+                    } else {
+                        Maker::Iptables(TableName::Filter.as_str().to_owned())
+                    },
                     family: of_packets(family),
-                    hook,
+                    at: At::Hook(hook),
+                    is_of_frames: false,
+                    is_owned: false,
                     drops: table.drops_by_policy(chain)?,
                     chain: chain.to_owned(),
                     chains: chains(table, chain)?,
@@ -81,7 +103,7 @@ pub fn list(search_path: &str) -> Result<Vec<Gate>> {
             Ok(())
         })?;
     }
-    for family in [Family::Inet, Family::Ip, Family::Ip6] {
+    for family in [Family::Inet, Family::Ip, Family::Ip6, Family::Bridge, Family::Netdev] {
         of_others(&mut filter.nft, family, &mut gates)?;
     }
     Ok(gates)
@@ -91,22 +113,35 @@ pub fn list(search_path: &str) -> Result<Vec<Gate>> {
 fn of_others(nft: &mut Nft, family: Family, gates: &mut Vec<Gate>) -> Result<()> {
     for chain in nft.list_base_chains(family)? {
         let Some(base) = &chain.base else { continue };
-        let Some(hook) = Hook::of(base.hook).filter(|hook| matches!(hook, Hook::Forward | Hook::Input)) else {
-            continue;
-        };
-        let is_iptables = family != Family::Inet
+        let Some(at) = At::of(family, base.hook, &base.links) else { continue };
+        let is_of_iptables = is_of_iptables(family, &chain);
+        let is_read = is_of_iptables
             && chain.table == TableName::Filter.as_str()
             && BUILT_IN.iter().any(|(name, _)| *name == chain.name);
         let table = nft::Table { family, name: chain.table.clone().into() };
-        if base.kind != "filter" || is_iptables || nft.find_table(&table)?.is_some_and(|table| table.is_dormant) {
+        // A chain of kind `nat` sees the first packet of a connection alone.
+        if !["filter", "route"].contains(&base.kind.as_str()) || is_read {
+            continue;
+        }
+        let found = nft.find_table(&table)?;
+        if found.as_ref().is_some_and(|found| found.is_dormant) {
             continue;
         }
         let name = format!("{table} {}", chain.name);
+        let program = if family == Family::Ip6 { "ip6tables" } else { "iptables" };
+        let (place, maker) = match is_of_iptables {
+            true => {
+                (format!("chain {} of {program} -t {}", chain.name, chain.table), Maker::Iptables(chain.table.clone()))
+            }
+            false => (format!("nft chain {name}"), Maker::Nftables(name)),
+        };
         gates.push(Gate {
-            place: format!("nft chain {name}"),
-            maker: Maker::Nftables(name),
+            place,
+            maker,
             family: of_packets(family),
-            hook,
+            at,
+            is_of_frames: family == Family::Bridge,
+            is_owned: found.is_some_and(|found| found.is_owned),
             drops: base.drops,
             chains: chains(&mut Table::native(nft, NativeTable { table, base_chains: &[] }), &chain.name)?,
             chain: chain.name,
@@ -115,12 +150,33 @@ fn of_others(nft: &mut Nft, family: Family, gates: &mut Vec<Gate>) -> Result<()>
     Ok(())
 }
 
+impl At {
+    /// The place of a hook by its number in a family.
+    fn of(family: Family, hook: u32, links: &[String]) -> Option<Self> {
+        // enum nf_dev_hooks, and NF_INET_INGRESS, of linux/netfilter.h.
+        match (family, hook) {
+            (Family::Netdev, 0) | (Family::Inet, 5) => Some(Self::Ingress(links.to_vec())),
+            (Family::Netdev, 1) => Some(Self::Egress(links.to_vec())),
+            (Family::Netdev, _) => None,
+            (_, hook) => Hook::of(hook).map(Self::Hook),
+        }
+    }
+}
+
+/// Whether iptables shows a chain, by the names of its tables.
+fn is_of_iptables(family: Family, chain: &ChainInfo) -> bool {
+    let built_in = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+    matches!(family, Family::Ip | Family::Ip6)
+        && ["filter", "mangle", "raw", "security"].contains(&chain.table.as_str())
+        && built_in.contains(&chain.name.as_str())
+}
+
 /// The family of the packets that a table of nf_tables sees, if it is one alone.
 fn of_packets(family: Family) -> Option<netops::Family> {
     match family {
         Family::Ip => Some(netops::Family::V4),
         Family::Ip6 => Some(netops::Family::V6),
-        Family::Inet | Family::Bridge => None,
+        Family::Inet | Family::Netdev | Family::Bridge => None,
     }
 }
 
@@ -144,9 +200,10 @@ fn chains(table: &mut Table<'_>, start: &str) -> Result<BTreeMap<String, Vec<Ste
                 }
                 _ => None,
             };
-            if to.is_some() || found.may_decide() {
+            let may_return = found.may_return();
+            if to.is_some() || found.may_decide() || may_return {
                 let (rule, to) = (found.refusing(), to.map(str::to_owned));
-                steps.push(Step { rule, to, may_accept: found.may_accept() });
+                steps.push(Step { rule, to, may_accept: found.may_accept(), may_return });
             }
         }
         read.insert(chain, steps);

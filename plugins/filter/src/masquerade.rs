@@ -73,7 +73,7 @@ fn sees(table: &Table, address: IpNetwork) -> bool {
     match table.family {
         Family::Ip => address.is_ipv4(),
         Family::Ip6 => address.is_ipv6(),
-        Family::Inet | Family::Bridge => true,
+        Family::Inet | Family::Netdev | Family::Bridge => true,
     }
 }
 

@@ -63,8 +63,7 @@ fn every_name_of_an_attachment_explains_it() {
         ├─ why packets are dropped
         │  └─ the node has no IPv4 route out: packets reach its own networks only
         └─ not looked at
-           ├─ chains of nf_tables and iptables at other hooks than forward and input,
-           │    eBPF programs, and neighbours
+           ├─ tables raw and mangle of legacy iptables, eBPF programs, and neighbours
            ├─ rules of routing (ip rule), and routes of other tables
            └─ what is beyond the node, and what the container itself filters
     "#]]
@@ -148,7 +147,7 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
     run("iptables -w -A OWN -j ACCEPT");
     run("iptables -w -A FORWARD -j OWN");
     assert_eq!(tour.drops(), healthy);
-    run(&format!("iptables -w -A FORWARD -o cni0 -d {address} -j DROP"));
+    run(&format!("iptables -w -I FORWARD -o cni0 -d {address} -j DROP"));
     let drops = tour.drops();
     assert!(drops.iter().any(|why| why.ends_with("-o cni0 -j DROP may drop them")), "{drops:?}");
     run("iptables -w -F FORWARD");

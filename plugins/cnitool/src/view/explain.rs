@@ -13,7 +13,7 @@ use crate::view::{Attachment, Maker, Network, Node, Origin, Protocol, View, lead
 
 /// Objects that are never examined.
 pub const BEYOND: [&str; 3] = [
-    "chains of nf_tables and iptables at other hooks than forward and input, eBPF programs, and neighbours",
+    "tables raw and mangle of legacy iptables, eBPF programs, and neighbours",
     "rules of routing (ip rule), and routes of other tables",
     "what is beyond the node, and what the container itself filters",
 ];

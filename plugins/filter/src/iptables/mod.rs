@@ -57,6 +57,7 @@
 //!
 //! `tests/iptables/portmap.rs` does all of it against the reference's portmap.
 
+mod concatenated;
 pub mod rule;
 mod sets;
 

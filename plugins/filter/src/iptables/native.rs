@@ -194,7 +194,7 @@ fn has_one_family(rule: &Rule, family: Family) -> bool {
         Family::Ip => are_ipv4.iter().all(|is_ipv4| *is_ipv4),
         Family::Ip6 => are_ipv4.iter().all(|is_ipv4| !is_ipv4),
         Family::Inet => are_ipv4.windows(2).all(|pair| pair[0] == pair[1]),
-        Family::Bridge => false,
+        Family::Netdev | Family::Bridge => false,
     }
 }
 

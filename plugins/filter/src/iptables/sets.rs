@@ -2,7 +2,7 @@
 
 use netops::nft::{Base, Cmp, ElementInfo, Expr, Meta, Name, Register, Verdict};
 
-use super::xt;
+use super::{concatenated, xt};
 
 /// Elements of one set that are spelled out; a rule with a longer set stays as it is.
 pub(super) const ELEMENTS_MAX: usize = 256;
@@ -27,6 +27,9 @@ pub(super) fn spelled(exprs: &[Expr], at: usize, elements: &[ElementInfo]) -> Op
         _ => false,
     };
     let is_map = matches!(exprs.get(at), Some(Expr::VerdictMap(..)));
+    if let Some(spelled) = concatenated::spelled(exprs.get(..at)?, *from, elements, is_map) {
+        return Some(spelled);
+    }
     let unread = || Expr::InSet(set.clone(), *from);
     match exprs.get(..at)?.iter().rev().find(loads)? {
         Expr::CtState(_) => states(*from, elements, is_map, &unread),
@@ -122,7 +125,7 @@ fn intervals(register: Register, elements: &[ElementInfo], bytes: usize) -> Opti
 }
 
 /// The prefixes, as network and length, that a range of addresses is made of.
-fn prefixes(first: u128, last: u128, width: u32) -> Vec<(u128, u32)> {
+pub(super) fn prefixes(first: u128, last: u128, width: u32) -> Vec<(u128, u32)> {
     let (mut found, mut next) = (Vec::new(), Some(first));
     while let Some(from) = next.filter(|from| *from <= last && found.len() <= ELEMENTS_MAX) {
         let aligned = from.trailing_zeros().min(width);

@@ -17,6 +17,8 @@ pub enum Family {
     Inet = 1,
     /// IPv4 alone; iptables uses it.
     Ip = 2,
+    /// What arrives by a link, or leaves by it.
+    Netdev = 5,
     /// Frames that a bridge forwards.
     Bridge = 7,
     /// IPv6 alone; ip6tables uses it.
@@ -344,6 +346,7 @@ impl fmt::Display for Family {
         f.write_str(match self {
             Self::Inet => "inet",
             Self::Ip => "ip",
+            Self::Netdev => "netdev",
             Self::Bridge => "bridge",
             Self::Ip6 => "ip6",
         })

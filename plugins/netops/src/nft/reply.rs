@@ -62,6 +62,8 @@ pub struct TableInfo {
     pub objects: u32,
     /// Whether the table is `dormant`: the kernel sends no packets to its base chains.
     pub is_dormant: bool,
+    /// Whether the table has an owner: the kernel refuses changes by all other processes.
+    pub is_owned: bool,
 }
 
 /// A chain as the kernel reports it.
@@ -88,6 +90,8 @@ pub struct BaseInfo {
     pub hook: u32,
     /// Whether the chain drops the packets that no rule decides on.
     pub drops: bool,
+    /// The links of a chain that hangs at links.
+    pub links: Vec<String>,
 }
 
 impl BaseInfo {
@@ -120,8 +124,10 @@ pub struct RuleInfo {
 /// An element as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementInfo {
-    /// The bytes of its key.
+    /// The bytes of its key; of a range in a concatenation, those of its first.
     pub key: Vec<u8>,
+    /// The last key of a range in a concatenation.
+    pub key_end: Option<Vec<u8>>,
     /// The verdict, in a map.
     pub verdict: Option<Verdict>,
     /// The element's comment.
@@ -135,6 +141,9 @@ const INTERVAL_END: u32 = 1;
 
 /// `NFT_TABLE_F_DORMANT`.
 const TABLE_DORMANT: u32 = 1;
+
+/// `NFT_TABLE_F_OWNER`.
+const TABLE_OWNER: u32 = 2;
 
 /// The headers of the messages in one part of a dump.
 #[derive(Debug, Default)]
@@ -249,6 +258,7 @@ fn parse_table(attrs: Attrs<'_>) -> TableInfo {
         name: attrs.text(1).unwrap_or_default(),
         objects: attrs.be32(3).unwrap_or_default(),
         is_dormant: attrs.be32(2).unwrap_or_default() & TABLE_DORMANT != 0,
+        is_owned: attrs.be32(2).unwrap_or_default() & TABLE_OWNER != 0,
     }
 }
 
@@ -264,8 +274,15 @@ fn parse_chain(attrs: Attrs<'_>) -> ChainInfo {
             kind: attrs.text(7).unwrap_or_default(),
             hook: Attrs(hook).be32(1).unwrap_or_default(),
             drops: attrs.be32(5) == Some(NF_DROP),
+            links: links_of(Attrs(hook)),
         }),
     }
+}
+
+/// The one link of a chain, or its several (`NFTA_HOOK_DEV`, `NFTA_HOOK_DEVS`).
+fn links_of(hook: Attrs<'_>) -> Vec<String> {
+    let several = hook.nested(4).filter(|(kind, _)| *kind == 1).map(|(_, name)| c_text(name));
+    hook.text(3).into_iter().filter(|_| hook.get(4).is_none()).chain(several).collect()
 }
 
 fn parse_rule(message: RawMessage<'_>) -> RuleInfo {
@@ -285,6 +302,7 @@ fn parse_element((_, element): (u16, &[u8])) -> ElementInfo {
     let attrs = Attrs(element);
     ElementInfo {
         key: attrs.nested(1).get(1).unwrap_or_default().to_vec(),
+        key_end: attrs.nested(10).get(1).map(<[u8]>::to_vec),
         verdict: Verdict::parse(attrs.nested(2)),
         comment: attrs.get(6).and_then(parse_comment),
         is_interval_end: attrs.be32(3).is_some_and(|flags| flags & INTERVAL_END != 0),

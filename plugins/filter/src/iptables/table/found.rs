@@ -76,6 +76,14 @@ impl Found {
         }
     }
 
+    /// Whether the rule may lead packets back to the chain before.
+    pub(crate) fn may_return(&self) -> bool {
+        match &self.id {
+            Id::Handle(rule) => rule.exprs.last() == Some(&Expr::Verdict(Verdict::Return)),
+            Id::Words(words) => parse::jump(words) == Some("RETURN"),
+        }
+    }
+
     /// Whether the rule may accept packets.
     pub(crate) fn may_accept(&self) -> bool {
         let accepts = |expr: &Expr| matches!(expr, Expr::Verdict(Verdict::Accept) | Expr::VerdictMap(..));

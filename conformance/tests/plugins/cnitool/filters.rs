@@ -1,0 +1,141 @@
+//! `cnitool doctor` and packet filters as other programs write them: what drops the packets of containers is named at each
+//! hook, with commands that open it, and a filter that lets them pass is no fault.
+
+use super::sick::{ERROR, Sick, WARNING, leak, sh};
+use std::net::IpAddr;
+use std::time::Duration;
+use testns::Container;
+
+const OUTSIDE: &str = "192.168.1.1";
+
+const SHORT: Duration = Duration::from_millis(300);
+
+const LONG: Duration = Duration::from_secs(10);
+
+/// A program's rules, with `A` for the network's subnet, and what doctor says: exit code, text, and whether its remedy mends it.
+type Filter = (&'static str, i32, &'static str);
+
+fn with_pod() -> (Sick, Container) {
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    (sick, pod)
+}
+
+fn gets_out(pod: &Container, within: Duration) -> bool {
+    pod.namespace().pings(OUTSIDE.parse::<IpAddr>().unwrap(), within)
+}
+
+const DROPPING: [Filter; 12] = [
+    (
+        "iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+         iptables -w -A FORWARD -i lxcbr0 -j ACCEPT; iptables -w -A FORWARD -j REJECT --reject-with icmp-host-prohibited",
+        ERROR,
+        "iptables -A FORWARD -j DROP drops what no rule before it accepts, and no rule for them accepts packets from containers",
+    ),
+    // docker's: its own bridge, and an empty chain for the administrator.
+    (
+        "iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A DOCKER-USER -j RETURN
+         iptables -w -A FORWARD -j DOCKER-USER; iptables -w -A FORWARD -i docker0 -j ACCEPT
+         iptables -w -A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        ERROR,
+        "chain FORWARD of iptables drops by policy what it does not accept, and no rule for them accepts packets to and from",
+    ),
+    ("iptables -w -P FORWARD DROP; iptables -w -A FORWARD -i cni0 -o cni0 -j ACCEPT", ERROR, "packets to and from"),
+    (
+        "iptables -w -P FORWARD DROP; iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+         iptables -w -A FORWARD -i cni0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        ERROR,
+        "accepts packets from containers",
+    ),
+    ("iptables -w -t raw -A PREROUTING -i cni0 -j DROP", WARNING, "iptables -t raw -A PREROUTING -i cni0 -j DROP may drop"),
+    ("iptables -w -t mangle -A FORWARD -s A -j DROP", WARNING, "iptables -t mangle -A FORWARD -s A -j DROP may drop"),
+    (
+        "nft add table inet guard; nft 'add chain inet guard early { type filter hook prerouting priority -300; policy drop; }'",
+        ERROR,
+        "nft chain inet guard early drops by policy",
+    ),
+    (
+        "nft add table ip guard; nft 'add chain ip guard late { type filter hook postrouting priority 0; }'
+         nft add rule ip guard late ip saddr A drop",
+        WARNING,
+        "nft chain ip guard late that iptables would write as -s A -j DROP may drop",
+    ),
+    (
+        "nft add table bridge guard; nft 'add chain bridge guard frames { type filter hook input priority 0; policy drop; }'",
+        ERROR,
+        "nft chain bridge guard frames drops by policy",
+    ),
+    (
+        "nft add table netdev guard; nft 'add chain netdev guard first { type filter hook ingress device cni0 priority 0; policy drop; }'",
+        ERROR,
+        "nft chain netdev guard first drops by policy",
+    ),
+    (
+        "nft add table inet guard; nft 'add set inet guard pods { type ifname . ipv4_addr; flags interval; elements = { cni0 . 10.250.0.0/24 } ; }'
+         nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
+         nft add rule inet guard pass ct state established,related accept; nft add rule inet guard pass iifname . ip saddr @pods accept",
+        ERROR,
+        "accepts packets from containers",
+    ),
+    (
+        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
+         nft 'add chain inet guard zones'; nft add rule inet guard pass ct state established,related accept
+         nft add rule inet guard zones iifname ens3 return; nft add rule inet guard zones reject
+         nft add rule inet guard pass jump zones",
+        ERROR,
+        "nft chain inet guard zones that iptables would write as -j DROP drops what no rule before it accepts",
+    ),
+];
+
+#[test]
+fn a_filter_that_drops_packets_is_named_at_each_hook_and_opened_by_its_remedy() {
+    for (script, exit, text) in DROPPING {
+        let (sick, pod) = with_pod();
+        let subnet = format!("{}.0/24", sick.tour.subnet);
+        assert!(gets_out(&pod, LONG), "before {script}");
+        sh(&replace(script, &subnet));
+        assert!(!gets_out(&pod, SHORT), "{script} drops nothing");
+        sick.expect(script, &[("firewall-drops", exit, leak(&replace(text, &subnet)), true)]);
+        assert!(gets_out(&pod, LONG), "after the remedy of {script}");
+    }
+}
+
+/// The subnet in place of ` A`, as a word.
+fn replace(text: &str, subnet: &str) -> String {
+    text.replace(" A ", &format!(" {subnet} "))
+}
+
+/// Chains of other programs by which packets of containers pass though a policy drops others.
+const PASSING: [&str; 7] = [
+    "iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A FORWARD -j DOCKER-USER
+     iptables -w -A DOCKER-USER -j ACCEPT",
+    "iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A FORWARD -j DOCKER-USER
+     iptables -w -A DOCKER-USER -i cni0 -j ACCEPT
+     iptables -w -A DOCKER-USER -o cni0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+    "iptables -w -P FORWARD DROP; iptables -w -A FORWARD -i cni0 ! -o cni0 -j ACCEPT
+     iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+    // An administrator's list of what passes a chain that drops all else.
+    "iptables -w -N GUARD; iptables -w -A FORWARD -j GUARD; iptables -w -A GUARD -s A -j RETURN
+     iptables -w -A GUARD -d A -j RETURN; iptables -w -A GUARD -j DROP",
+    "nft add table inet guard; nft 'add set inet guard bad { type ipv4_addr . inet_service; elements = { 172.30.0.1 . 80 } ; }'
+     nft 'add chain inet guard pass { type filter hook forward priority 0; }'
+     nft add rule inet guard pass ip saddr . tcp dport @bad drop",
+    "nft add table inet guard; nft 'add set inet guard pods { type ifname . ipv4_addr; flags interval; elements = { cni0 . A } ; }'
+     nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
+     nft add rule inet guard pass ct state established,related accept; nft add rule inet guard pass iifname . ip saddr @pods accept",
+    "nft add table netdev guard; nft 'add chain netdev guard first { type filter hook ingress device ens3 priority 0; }'
+     nft add rule netdev guard first tcp dport 1 drop; nft add table inet guard
+     nft 'add chain inet guard early { type filter hook prerouting priority -150; }'
+     nft add rule inet guard early meta nfproto ipv6 fib saddr . mark . iif oif missing drop",
+];
+
+#[test]
+fn a_filter_that_lets_packets_pass_is_no_fault() {
+    for script in PASSING {
+        let (sick, pod) = with_pod();
+        sh(&replace(script, &format!("{}.0/24", sick.tour.subnet)));
+        assert!(gets_out(&pod, LONG), "{script} drops packets");
+        assert_eq!(sick.doctor(), (0, Vec::new()), "{script}");
+    }
+}

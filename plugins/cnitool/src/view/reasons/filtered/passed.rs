@@ -1,0 +1,162 @@
+//! A walk through a gate's chains, in the order in which packets of an attachment meet the rules.
+
+use cni_filter::gates::{Gate, Step};
+use cni_filter::iptables::Rule;
+use cni_filter::iptables::rule::{Is, Target};
+use ipnetwork::IpNetwork;
+use netops::Family;
+
+use super::Own;
+
+/// Packets to the attachment, and from it.
+pub(super) type Directions = [bool; 2];
+
+/// Chains that a packet can be in, one in the other: `NFT_JUMP_STACK_SIZE` of the kernel.
+const DEPTH_MAX: usize = 16;
+
+/// What the rules of a gate say of an attachment, in the order in which its packets meet them.
+#[derive(Default)]
+pub(super) struct Passed<'a> {
+    /// Which packets meet the gate.
+    pub(super) meant: Directions,
+    /// The rules that name it, with their chains: to it, from it.
+    pub(super) named: [Vec<(&'a str, &'a Rule)>; 2],
+    /// Rules that may drop its packets, and whether each is met by all its packets in a direction.
+    pub(super) drops: Vec<(&'a str, &'a Rule, bool)>,
+    /// The first rule that drops all its packets that were not accepted before, and which those are.
+    pub(super) barrier: Option<(&'a str, &'a Rule, Directions)>,
+    /// Whether a rule accepts packets to it, and from it.
+    pub(super) accepts: Directions,
+    /// Whether all packets to it, and from it, are accepted.
+    is_done: Directions,
+    /// Whether a rule accepts packets of connections that exist.
+    pub(super) accepts_answers: bool,
+    /// How many rules have further conditions, and how many of them may accept packets.
+    pub(super) unread: usize,
+    pub(super) may_accept: usize,
+}
+
+/// The state that all rules of a walk share.
+struct Walk<'a, 'b> {
+    gate: &'a Gate,
+    own: &'b Own<'b>,
+    family: Family,
+}
+
+/// The packets in a chain.
+#[derive(Clone, Copy)]
+struct In<'a> {
+    chain: &'a str,
+    meant: Directions,
+    /// Whether all packets in these directions are in it: behind conditions that are not read nothing is certain.
+    is_certain: bool,
+    depth: usize,
+}
+
+impl<'a> Passed<'a> {
+    pub(super) fn of(gate: &'a Gate, own: &Own<'_>, family: Family, meant: Directions) -> Self {
+        let mut passed = Self { meant, ..Self::default() };
+        let walk = Walk { gate, own, family };
+        passed.walk(&walk, In { chain: &gate.chain, meant, is_certain: true, depth: 0 });
+        passed
+    }
+
+    /// Whether packets in each direction are accepted: answers reach it by the rule for connections that exist.
+    pub(super) fn is_accepted(&self) -> Directions {
+        [self.accepts[0] || self.accepts_answers, self.accepts[1]]
+    }
+
+    fn walk(&mut self, walk: &Walk<'a, '_>, mut place: In<'a>) {
+        if place.depth >= DEPTH_MAX {
+            return;
+        }
+        for step in walk.gate.chains.get(place.chain).into_iter().flatten() {
+            let Some(rule) = &step.rule else {
+                self.unread += 1;
+                self.may_accept += usize::from(step.may_accept);
+                if let Some(to) = &step.to {
+                    self.walk(walk, In { chain: to, is_certain: false, depth: place.depth + 1, ..place });
+                }
+                place.is_certain &= !step.may_return;
+                continue;
+            };
+            if !Own::is_of_other_family(rule, walk.family) {
+                self.step(walk, &mut place, step, rule);
+            }
+        }
+    }
+
+    fn step(&mut self, walk: &Walk<'a, '_>, place: &mut In<'a>, step: &'a Step, rule: &'a Rule) {
+        let plain = without_any(rule);
+        let bare = Rule { comment: rule.comment.clone(), target: rule.target.clone(), ..Rule::default() };
+        let is_for_all = plain == bare;
+        let is_for_answers = plain == Rule { established: true, ..bare };
+        let named = walk.own.names(rule);
+        // A jump for packets of some ports or marks names no attachment, and may be for any.
+        let may_be_its = is_for_all || step.to.is_some() && !names_any(&plain);
+        let directions = [0, 1].map(|way| place.meant[way] && (named[way] || may_be_its));
+        if !is_for_all && step.to.is_none() && rule.target != Target::Return {
+            for (list, _) in self.named.iter_mut().zip(named).filter(|(_, is_named)| *is_named) {
+                list.push((place.chain, rule));
+            }
+        }
+        if let Some(to) = &step.to {
+            if directions.contains(&true) {
+                let is_certain = place.is_certain && (is_for_all || named.contains(&true));
+                self.walk(walk, In { chain: to, meant: directions, is_certain, depth: place.depth + 1 });
+            }
+            return;
+        }
+        let whole = [0, 1].map(|way| directions[way] && walk.own.is_for_whole(&plain, way));
+        let is_met = [0, 1].map(|way| directions[way] && !self.is_done[way]).contains(&true);
+        match rule.target {
+            Target::Drop if is_for_all => self.drop_all(walk, *place, rule),
+            // Rules that this suite writes drop what the network's configuration says.
+            Target::Drop if is_met && !place.chain.starts_with("CNI-") => {
+                self.drops.push((place.chain, rule, place.is_certain && whole.contains(&true)));
+            }
+            Target::Accept if place.is_certain && !walk.own.is_among_own(rule) => {
+                // What the container answers is not what it sends first.
+                let accepts = [directions[0], directions[1] && !rule.established];
+                self.is_done = [0, 1].map(|way| self.is_done[way] || whole[way]);
+                self.accepts = [0, 1].map(|way| self.accepts[way] || accepts[way]);
+                self.accepts_answers |= is_for_answers || is_for_all && place.meant == self.meant;
+            }
+            Target::Accept if walk.own.is_among_own(rule) => {}
+            Target::Accept => self.may_accept += usize::from(directions.contains(&true) || is_for_answers),
+            Target::Return => {
+                place.meant = [0, 1].map(|way| place.meant[way] && !whole[way]);
+                place.is_certain &= is_for_all || !directions.contains(&true) || whole == directions;
+            }
+            _ => {}
+        }
+    }
+
+    /// Behind a rule that accepts, one for all packets decides on others.
+    fn drop_all(&mut self, walk: &Walk<'a, '_>, place: In<'a>, rule: &'a Rule) {
+        let is_open = [0, 1].map(|way| place.meant[way] && !self.is_accepted()[way]);
+        if !is_open.contains(&true) {
+            return;
+        }
+        match place.is_certain {
+            true if self.barrier.is_none() => self.barrier = Some((place.chain, rule, is_open)),
+            true => {}
+            // A guard of a port first lets pass the frames that it knows, by conditions that are not read.
+            false if walk.gate.is_of_frames => {}
+            false => self.drops.push((place.chain, rule, false)),
+        }
+    }
+}
+
+/// The rule without conditions that any packet of its family meets.
+fn without_any(rule: &Rule) -> Rule {
+    let is_any = |is: &Is<IpNetwork>| is.value.prefix() == 0 && !is.negated;
+    let source = rule.source.clone().filter(|is| !is_any(is));
+    let destination = rule.destination.clone().filter(|is| !is_any(is));
+    Rule { source, destination, ..rule.clone() }
+}
+
+/// Whether a rule has a condition on addresses or links.
+fn names_any(rule: &Rule) -> bool {
+    rule.source.is_some() || rule.destination.is_some() || rule.input.is_some() || rule.output.is_some()
+}
