@@ -102,6 +102,11 @@ pub fn accepted(plugin: &Known) -> Value {
         "vrfname": "blue",
         "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": ""}]},
     });
+    if plugin.name == "host-device" {
+        // Two keys select the device, so that either may be left out.
+        base["device"] = json!("eth0");
+        base["hwaddr"] = json!("02:00:00:00:00:01");
+    }
     if plugin.name == "static" {
         base["ipam"] = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24"}]});
     }
