@@ -14,7 +14,12 @@ use crate::source::Shelf;
 use crate::store::released::{self, Released};
 use crate::store::{Reserved, Store, content_of};
 
-pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError> {
+/// ADD: an address of each range set for `owner`, or none at all.
+///
+/// # Errors
+/// Why a set has no address to give (code 105; code 11 while some cool down), or what is wrong with the store. Nothing is
+/// reserved then.
+pub async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError> {
     let dns = dns(conf)?;
     let mut store = Store::create(&conf.place).await.map_err(|error| fault(&error))?;
     let ips = begin(&mut store, conf, owner).and_then(Leasing::all);

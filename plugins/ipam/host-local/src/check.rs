@@ -6,7 +6,11 @@ use crate::conf::Conf;
 use crate::fault::fault;
 use crate::store::Store;
 
-pub(crate) async fn check(conf: &Conf, owner: &Attachment) -> Result<(), CniError> {
+/// CHECK: `owner` holds an address.
+///
+/// # Errors
+/// Code 107: it holds none. Codes of files.
+pub async fn check(conf: &Conf, owner: &Attachment) -> Result<(), CniError> {
     let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else {
         return Err(missing(conf, owner));
     };

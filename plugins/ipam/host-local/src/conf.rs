@@ -291,9 +291,20 @@ impl FromConf for Conf {
 }
 
 impl Conf {
+    /// The keys, with the address that `CNI_ARGS` asks for.
+    ///
+    /// # Errors
+    /// Code 4: `CNI_ARGS` has an unknown key without `IgnoreUnknown`, or a malformed address.
+    pub fn asking(mut self, args: &CniArgs) -> Result<Self, CniError> {
+        if let Some(address) = requested_by(args)? {
+            self.request_by_cni_args(address);
+        }
+        Ok(self)
+    }
+
     /// Adds the address that `CNI_ARGS` requests, unless `args` or `runtimeConfig` request one of the same range set
     /// (CONVENTIONS, "CNI_ARGS": a plugin ignores the field whose equivalent is in `args`).
-    pub(crate) fn request_by_cni_args(&mut self, address: Address) {
+    fn request_by_cni_args(&mut self, address: Address) {
         let has_both = |set: &RangeSet| {
             set.find(address).is_some() && self.requested.iter().any(|other| set.find(*other).is_some())
         };

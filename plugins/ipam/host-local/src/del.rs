@@ -6,7 +6,11 @@ use crate::conf::Removal;
 use crate::fault::fault;
 use crate::store::{Store, released};
 
-pub(crate) async fn del(conf: &Removal, owner: &Attachment) -> Result<(), CniError> {
+/// DEL: releases all that `owner` holds.
+///
+/// # Errors
+/// The first file that could not be deleted, after all others were.
+pub async fn del(conf: &Removal, owner: &Attachment) -> Result<(), CniError> {
     let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else { return Ok(()) };
     let outcome = store.release_all(owner);
     if let Ok(addresses) = &outcome

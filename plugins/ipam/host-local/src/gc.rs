@@ -16,7 +16,11 @@ use crate::fault::fault;
 use crate::inventory::list_held;
 use crate::store::{Content, Store};
 
-pub(crate) async fn gc(conf: &Removal, sweep: &Sweep<&Attachment>) -> Result<(), CniError> {
+/// GC: releases what is held by attachments that the sweep removes, unless a namespace has the address.
+///
+/// # Errors
+/// All reservations that could not be deleted.
+pub async fn gc(conf: &Removal, sweep: &Sweep<&Attachment>) -> Result<(), CniError> {
     let stale = Stale::new(sweep);
     let free = find_free(conf, &stale)?;
     let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else { return Ok(()) };

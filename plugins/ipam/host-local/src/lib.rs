@@ -32,6 +32,13 @@ use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, GcRequest, Plugin, S
 
 use conf::{Conf, Removal};
 
+// The verbs on given keys, for a plugin that chooses the ranges itself.
+pub use add::add;
+pub use check::check;
+pub use del::del;
+pub use gc::gc;
+pub use status::{find_full, status};
+
 /// The plugin.
 #[derive(Debug)]
 pub struct HostLocal;
@@ -68,11 +75,7 @@ impl Plugin for HostLocal {
 
 /// The keys, with the address that `CNI_ARGS` asks for.
 fn asked(request: &AddRequest, keys: &Conf) -> Result<Conf, CniError> {
-    let mut conf = keys.clone();
-    if let Some(address) = conf::requested_by(&request.raw.parse_args()?)? {
-        conf.request_by_cni_args(address);
-    }
-    Ok(conf)
+    keys.clone().asking(&request.raw.parse_args()?)
 }
 
 /// What ADD would give now, for programs that show it; `None` if only ADD can know. Changes nothing and takes no lock, so

@@ -22,7 +22,11 @@ use crate::source::first_not_in;
 use crate::store::notes::Notes;
 use crate::store::{released, room};
 
-pub(crate) async fn status(conf: &Conf) -> Result<(), CniError> {
+/// STATUS: whether ADD could write its files; with `reportExhausted`, whether each set has an address to give.
+///
+/// # Errors
+/// Code 50 with the reason.
+pub async fn status(conf: &Conf) -> Result<(), CniError> {
     let unavailable = |error: &OpError| CniError { code: Code::NOT_AVAILABLE, ..fault(error) };
     let folder = &conf.place.folder;
     // ADD reads the file for its result.
@@ -39,6 +43,16 @@ pub(crate) async fn status(conf: &Conf) -> Result<(), CniError> {
             Ok(())
         }
     }
+}
+
+/// The place of the first set that has no address to give now: all are held or cool down.
+///
+/// # Errors
+/// The store cannot be read.
+pub fn find_full(conf: &Conf) -> Result<Option<usize>, CniError> {
+    let conf = Conf { report_exhausted: true, ..conf.clone() };
+    let full = full_set(&conf).map_err(|error| fault(&error))?;
+    Ok(full.and_then(|full| conf.sets.iter().position(|set| set == full)))
 }
 
 /// A set that has no address to give. Where the index cannot tell, only a config that asks for it pays for reading the folder.

@@ -1,0 +1,112 @@
+//! The steps and their output.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use testns::{Namespace, Node};
+
+use crate::machine::Handle;
+
+const NAMES: [&str; 3] = ["node1", "node2", "node3"];
+const PODS: usize = 4;
+
+/// Runs all steps and prints them on `out`.
+pub(crate) fn run(out: &mut impl Write) -> Result<()> {
+    let executable = std::env::current_exe().context("cannot find this program's own file")?;
+    let folder = tempfile::tempdir()?;
+    let store = folder.path().join("store");
+    std::fs::create_dir(&store)?;
+    // A switch that all nodes are plugged into.
+    let switch = Node::new();
+    switch.host().add_link("lan", "bridge");
+    let nodes = NAMES.map(|name| Handle::start(name, store.clone(), executable.clone()));
+    for node in &nodes {
+        plug(switch.host(), node)?;
+    }
+    writeln!(out, "Three nodes on one network, and a folder as their store: examples/cluster/10-lan.conflist.\n")?;
+    let given = add(out, &nodes)?;
+    reach(out, &nodes, &given)?;
+    writeln!(out, "\n{}", nodes[0].run(|machine| machine.operate("show", &[]))?)?;
+    without_store(out, &nodes[0], &store)?;
+    forget(out, &nodes)?;
+    for node in &nodes[..2] {
+        node.run(|machine| machine.delete())?;
+    }
+    let left = nodes[0].run(|machine| machine.operate("check", &[]))?;
+    writeln!(out, "DEL    all pods of the others: {}", left.trim_end())?;
+    Ok(())
+}
+
+fn plug(switch: &Namespace, node: &Handle) -> Result<()> {
+    let path = node.run(|machine| Ok(machine.host().path().to_owned()))?;
+    switch.add_veth(node.name, &Namespace::at(path), "eth0");
+    switch.set_master(node.name, "lan");
+    Ok(())
+}
+
+/// All nodes add pods at once.
+fn add(out: &mut impl Write, nodes: &[Handle]) -> Result<Vec<IpAddr>> {
+    let start = Instant::now();
+    let all =
+        nodes.iter().map(|node| node.begin(|machine| (0..PODS).map(|_| machine.add()).collect::<Result<Vec<_>>>()));
+    let all: Vec<_> = all.collect();
+    let mut given = Vec::new();
+    for (node, answer) in nodes.iter().zip(all) {
+        let own = answer.recv()??;
+        let shown: Vec<String> = own.iter().map(ToString::to_string).collect();
+        writeln!(out, "ADD    {}: {}", node.name, shown.join(" "))?;
+        given.extend(own);
+    }
+    let distinct: BTreeSet<_> = given.iter().collect();
+    ensure!(distinct.len() == given.len(), "an address was given twice: {given:?}");
+    writeln!(out, "       {} pods, none twice, {} ms", given.len(), start.elapsed().as_millis())?;
+    Ok(given)
+}
+
+fn reach(out: &mut impl Write, nodes: &[Handle], given: &[IpAddr]) -> Result<()> {
+    let ask = |node: &Handle| {
+        let targets = given.to_owned();
+        node.begin(move |machine| machine.ping(&targets))
+    };
+    let mut answers = 0;
+    for answer in nodes.iter().map(ask).collect::<Vec<_>>() {
+        answers += answer.recv()??;
+    }
+    writeln!(out, "ping   {answers} of {answers} answers: every pod reaches every other one, on all nodes")?;
+    Ok(())
+}
+
+/// The store is away: a node gives what is left of its runs, and says what it lacks.
+fn without_store(out: &mut impl Write, node: &Handle, store: &Path) -> Result<()> {
+    let away = store.with_extension("away");
+    std::fs::rename(store, &away)?;
+    let (mut count, mut last) = (0, None);
+    while last.is_none() {
+        match node.run(|machine| machine.add()) {
+            Ok(_) => count += 1,
+            Err(error) => last = Some(error),
+        }
+        ensure!(count < 64, "a node without its store gives addresses without end");
+    }
+    std::fs::rename(&away, store)?;
+    let error = last.map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(error.contains("addresses are reserved"), "another error: {error}");
+    writeln!(
+        out,
+        "Without the store: {count} more pods on {}, then ADD says which store is away (code 11).",
+        node.name
+    )?;
+    Ok(())
+}
+
+/// A node is lost: its addresses stay its own until the operator says that it is off.
+fn forget(out: &mut impl Write, nodes: &[Handle]) -> Result<()> {
+    let said = nodes[0].run(|machine| machine.operate("forget", &["node3", "--fenced"]))?;
+    let address = nodes[1].run(|machine| machine.add())?;
+    writeln!(out, "A lost node, when the operator says so: {}; node2 gets {address}.", said.trim_end())?;
+    Ok(())
+}

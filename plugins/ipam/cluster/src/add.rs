@@ -1,0 +1,189 @@
+//! ADD: host-local's, inside the node's runs; a run is claimed before where that is needed, and after where it soon will be.
+
+use std::time::Duration;
+
+use cni_spec::{AddResult, Attachment, CniError, Code};
+use host_local::address::Address;
+use host_local::range::{RangeSet, Span};
+
+use crate::conf::Conf;
+use crate::keeper::{self, Keeper};
+use crate::protocol::{self, State};
+use crate::view::{self, View};
+
+/// How often ADD begins anew: each time, other calls have used up what was claimed.
+const ATTEMPTS_MAX: usize = 16;
+
+pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let view = ready(conf).await?;
+        let Some(within) = conf.within(&view) else { continue };
+        match host_local::add(&within, owner).await {
+            Ok(result) => {
+                if is_still_owned(conf, &result)? {
+                    upkeep(conf).await;
+                    return Ok(result);
+                }
+                tracing::info!("the run of the address was given back meanwhile: ADD begins anew");
+                host_local::del(&removal(conf), owner).await?;
+            }
+            Err(error) if [Code::NO_ADDRESS, Code::TRY_AGAIN].contains(&error.code) => {
+                match host_local::find_full(&within)? {
+                    Some(set) => claim_for(conf, set, &error).await?,
+                    None => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(CniError::new(Code::TRY_AGAIN, "other calls took each address that this ADD found"))
+}
+
+fn removal(conf: &Conf) -> host_local::conf::Removal {
+    host_local::conf::Removal { place: conf.local.place.clone(), cool_down: Duration::ZERO }
+}
+
+/// The view, if host-local can work with it.
+fn usable(conf: &Conf) -> Result<Option<View>, CniError> {
+    let Some(view) = View::read(conf.folder())? else { return Ok(None) };
+    let has_all = conf.local.sets.iter().all(|set| !Conf::owned(set, &view).is_empty());
+    let is_usable = has_all && wanted(conf).all(|address| view.owns(address)) && view.is_trusted_now()?;
+    Ok(is_usable.then_some(view))
+}
+
+/// The requested addresses that a run must have: host-local refuses the others.
+fn wanted(conf: &Conf) -> impl Iterator<Item = Address> {
+    let asked = conf.local.requested.iter().copied();
+    asked.filter(|address| conf.is_in_a_set(*address) && conf.local.barred.end(*address).is_none())
+}
+
+/// A trusted view with a run of each set and all requested addresses.
+async fn ready(conf: &Conf) -> Result<View, CniError> {
+    if let Some(view) = usable(conf)? {
+        return Ok(view);
+    }
+    let keeper = Keeper::wait(conf)?;
+    if let Some(view) = usable(conf)? {
+        return Ok(view);
+    }
+    let name = crate::node::name(conf)?;
+    let before = View::read(conf.folder())?.unwrap_or_default();
+    keeper
+        .transact(|state| {
+            let mut next = state.clone();
+            for address in wanted(conf) {
+                next = match protocol::take(&next, &name, Span { first: address, last: address }) {
+                    Ok(next) => next,
+                    Err(run) if run.node == name => next,
+                    Err(run) => {
+                        let text = format!("requested IP address {address} belongs to node {}", run.node);
+                        return Err(CniError::new(Code::EXISTS, text)
+                            .detail(format!("It is in the node's run {}, and is given there only.", run.span())));
+                    }
+                };
+            }
+            for (index, set) in conf.local.sets.iter().enumerate() {
+                if !has_run(&next, &name, set) {
+                    next = claim(conf, &next, &name, index).ok_or_else(|| keeper::exhausted(conf, index, &before))?;
+                }
+            }
+            Ok(next)
+        })
+        .await
+}
+
+fn has_run(state: &State, name: &str, set: &RangeSet) -> bool {
+    let overlaps = |run: Span| set.ranges().iter().any(|range| range.first <= run.last && run.first <= range.last);
+    state.runs.iter().any(|run| run.node == name && overlaps(run.span()))
+}
+
+fn claim(conf: &Conf, state: &State, name: &str, index: usize) -> Option<State> {
+    let set = conf.local.sets.get(index)?;
+    let (next, run) = protocol::claim(state, name, &Conf::spans(set), conf.claim_size, &conf.local.barred)?;
+    tracing::info!(%run, "claiming a run");
+    Some(next)
+}
+
+/// Claims a run of a set that was found full; `full` is host-local's word about it.
+async fn claim_for(conf: &Conf, index: usize, full: &CniError) -> Result<(), CniError> {
+    let keeper = Keeper::wait(conf)?;
+    // Another ADD may have claimed while this one waited.
+    let before = View::read(conf.folder())?.unwrap_or_default();
+    let Some(within) = conf.within(&before) else { return Ok(()) };
+    if host_local::find_full(&within)? != Some(index) {
+        return Ok(());
+    }
+    let name = crate::node::name(conf)?;
+    let none = || match full.code {
+        Code::TRY_AGAIN => full.clone(),
+        _ => keeper::exhausted(conf, index, &before),
+    };
+    let claimed = keeper.transact(|state| claim(conf, state, &name, index).ok_or_else(none)).await;
+    let (held, all) = keeper::room(conf, index, &before);
+    claimed.map(drop).map_err(|error| match error.code {
+        Code::TRY_AGAIN => error.detail(format!("Of this node's runs {held} of {all} addresses are reserved.")),
+        _ => error,
+    })
+}
+
+/// Whether the addresses of the result are in trusted runs after they were reserved.
+fn is_still_owned(conf: &Conf, result: &AddResult) -> Result<bool, CniError> {
+    let Some(view) = View::read(conf.folder())? else { return Ok(false) };
+    Ok(view.is_trusted_now()? && result.ips.iter().all(|ip| view.owns(ip.address.ip().into())))
+}
+
+/// What the next ADDs will need, if it is time: a run while a quarter of one is left, and a new reading before the last is
+/// distrusted. The container has its address; an error here is none of this ADD.
+async fn upkeep(conf: &Conf) {
+    if let Err(error) = keep_up(conf).await {
+        tracing::warn!(%error, "the store is asked again later");
+    }
+}
+
+async fn keep_up(conf: &Conf) -> Result<(), CniError> {
+    let is_due = |view: &View| -> Result<bool, CniError> {
+        let quarter = Duration::from_secs(u64::from(view.trust_seconds) / 4);
+        let is_low = view.quiet_until_ms <= view::now_ms()? && !low(conf, view).is_empty();
+        Ok(view.may_ask()? && (is_low || view.age()?.is_none_or(|age| age > quarter)))
+    };
+    let Some(view) = View::read(conf.folder())? else { return Ok(()) };
+    if !is_due(&view)? {
+        return Ok(());
+    }
+    let Some(keeper) = Keeper::find(conf)? else { return Ok(()) };
+    let Some(view) = View::read(conf.folder())? else { return Ok(()) };
+    if !is_due(&view)? {
+        return Ok(());
+    }
+    let name = crate::node::name(conf)?;
+    let low_sets = low(conf, &view);
+    let outcome = keeper
+        .transact(|state| {
+            let mut next = state.clone();
+            for index in &low_sets {
+                // What is claimed ahead may stay unused: not while addresses are few.
+                let set = conf.local.sets.get(*index).map(Conf::spans).unwrap_or_default();
+                let share = protocol::share(&next, &set, conf.claim_size, &conf.local.barred);
+                if share >= conf.claim_size.into() {
+                    next = claim(conf, &next, &name, *index).unwrap_or(next);
+                }
+            }
+            Ok(next)
+        })
+        .await;
+    match &outcome {
+        Ok(view) if low(conf, view).is_empty() => {}
+        Ok(_) => View::note_quiet(conf.folder(), false)?,
+        Err(_) => View::note_quiet(conf.folder(), true)?,
+    }
+    outcome.map(drop)
+}
+
+/// The sets of which at most a quarter of a run is left.
+fn low(conf: &Conf, view: &View) -> Vec<usize> {
+    let is_low = |index: &usize| {
+        let (held, all) = keeper::room(conf, *index, view);
+        all.saturating_sub(held) <= u128::from(conf.claim_size / 4)
+    };
+    (0..conf.local.sets.len()).filter(is_low).collect()
+}

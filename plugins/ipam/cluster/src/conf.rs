@@ -1,0 +1,232 @@
+//! The keys: host-local's, and those of the cluster. Every rule about the latter is here.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cni_spec::{CniError, Code, ConfObject, ContainerId, FromAnyConf, FromConf};
+use host_local::address::Address;
+use host_local::conf as local;
+use host_local::range::{Range, RangeSet, Span};
+use serde::Deserialize;
+
+use crate::view::View;
+
+/// The default length of a run.
+const CLAIM_SIZE: u32 = 32;
+/// The default time for which a node trusts what it has read: an hour.
+const TRUST_SECONDS: u32 = 3600;
+/// The shortest one: a call that takes longer than this is not expected to end well.
+const TRUST_SECONDS_MIN: u32 = 60;
+/// The default time to wait for the store.
+const TIMEOUT_SECONDS: u32 = 2;
+
+/// The keys, checked.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    /// The keys of host-local.
+    pub local: local::Conf,
+    /// The network's name.
+    pub network: String,
+    /// The node's name; `None`: the machine-id.
+    pub node: Option<String>,
+    /// The folder that all nodes share.
+    pub store: PathBuf,
+    /// How long to wait for the store.
+    pub timeout: Duration,
+    /// The length of a run.
+    pub claim_size: u32,
+    /// How long the node trusts what it has read.
+    pub trust_seconds: u32,
+}
+
+/// The keys that removal needs.
+#[derive(Debug, Clone)]
+pub struct Removal {
+    /// Where the reservations are.
+    pub local: local::Removal,
+    /// All keys, to give runs back; `None` if ADD would refuse them.
+    pub whole: Option<Box<Conf>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Net {
+    ipam: Ipam,
+    args: Args,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Ipam {
+    store: Option<StoreKeys>,
+    node: String,
+    claim_size: Option<u32>,
+    trust_seconds: Option<u32>,
+    release_cooldown_seconds: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct StoreKeys {
+    path: String,
+    timeout_seconds: Option<u32>,
+    endpoints: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Args {
+    cni: CniKeys,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CniKeys {
+    claim: Option<serde_json::Value>,
+}
+
+impl FromConf for Conf {
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        let local = local::Conf::from_conf(object)?;
+        let net: Net = object.decode()?;
+        let store = store(&net)?;
+        let at_least = |key: &str, value: Option<u32>, default: u32, least: u32| match value.unwrap_or(default) {
+            small if small < least => Err(CniError::invalid_key(key, small, &format!("it must be at least {least}"))),
+            value => Ok(value),
+        };
+        let node = Some(net.ipam.node).filter(|node| !node.is_empty());
+        if let Some(node) = &node {
+            ContainerId::parse(node).map_err(|_invalid| {
+                CniError::invalid_key("ipam.node", node, "a node's name has letters, digits, '_', '.' and '-'")
+            })?;
+        }
+        let timeout = at_least("ipam.store.timeoutSeconds", store.timeout_seconds, TIMEOUT_SECONDS, 1)?;
+        Ok(Self {
+            local,
+            network: object.name().to_string(),
+            node,
+            store: store.path.into(),
+            timeout: Duration::from_secs(timeout.into()),
+            claim_size: at_least("ipam.claimSize", net.ipam.claim_size, CLAIM_SIZE, 1)?,
+            trust_seconds: at_least("ipam.trustSeconds", net.ipam.trust_seconds, TRUST_SECONDS, TRUST_SECONDS_MIN)?,
+        })
+    }
+}
+
+/// The store's keys, without those that this version does not have.
+fn store(net: &Net) -> Result<StoreKeys, CniError> {
+    let unsupported = |key: &str, why: &str| {
+        Err(CniError::new(Code::UNSUPPORTED_FIELD, format!("plugin cluster does not support key {key}: {why}"))
+            .at_key(key))
+    };
+    let missing = |key: &str| {
+        CniError::new(Code::INVALID_CONFIG, format!("key {key} is missing"))
+            .detail("Name a folder that all nodes share: \"store\": {\"path\": \"/shared/cni\"}.")
+            .at_key(key)
+    };
+    if net.ipam.release_cooldown_seconds.is_some() {
+        return unsupported("ipam.releaseCooldownSeconds", "write coolDownSeconds, as for host-local");
+    }
+    if net.args.cni.claim.is_some() {
+        return unsupported("args.cni.claim", "an address belongs to one container and interface");
+    }
+    let Some(store) = &net.ipam.store else { return Err(missing("ipam.store")) };
+    if store.endpoints.is_some() {
+        return unsupported("ipam.store.endpoints", "the store is a folder, key ipam.store.path");
+    }
+    if store.path.is_empty() {
+        return Err(missing("ipam.store.path"));
+    }
+    if !Path::new(&store.path).is_absolute() {
+        return Err(CniError::invalid_key("ipam.store.path", &store.path, "the path must begin with /"));
+    }
+    Ok(StoreKeys {
+        path: store.path.clone(),
+        ..StoreKeys { timeout_seconds: store.timeout_seconds, ..StoreKeys::default() }
+    })
+}
+
+impl FromAnyConf for Removal {
+    fn from_any_conf(object: &ConfObject) -> Self {
+        let whole = Conf::from_conf(object).ok().map(Box::new);
+        Self { local: local::Removal::from_any_conf(object), whole }
+    }
+}
+
+impl Conf {
+    /// The network's data folder on the node.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.local.place.folder
+    }
+
+    /// Whether a range set has the address.
+    #[must_use]
+    pub fn is_in_a_set(&self, address: Address) -> bool {
+        self.local.sets.iter().any(|set| set.find(address).is_some())
+    }
+
+    /// The addresses of a range set.
+    #[must_use]
+    pub fn spans(set: &RangeSet) -> Vec<Span> {
+        set.ranges().iter().map(Range::span).collect()
+    }
+
+    /// The part of a set that the node owns.
+    #[must_use]
+    pub fn owned(set: &RangeSet, view: &View) -> Vec<Range> {
+        let cut =
+            |range: &Range, run: Span| {
+                let (first, last) = (range.first.max(run.first), range.last.min(run.last));
+                (first.family == range.first.family && first <= last && run.first.family == first.family)
+                    .then_some(Range { first, last, ..*range })
+            };
+        let of_range = |range: &Range| view.spans().filter_map(|run| cut(range, run)).collect::<Vec<_>>();
+        set.ranges().iter().flat_map(of_range).collect()
+    }
+
+    /// Host-local's keys with the node's runs in place of the ranges; `None` if the node has none of a set.
+    #[must_use]
+    pub fn within(&self, view: &View) -> Option<local::Conf> {
+        let sets = self.local.sets.iter().map(|set| RangeSet::new(Self::owned(set, view)).ok());
+        Some(local::Conf { sets: sets.collect::<Option<_>>()?, ..self.local.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(ipam: &str) -> Result<Conf, CniError> {
+        let text =
+            format!(r#"{{"cniVersion":"1.1.0","name":"n","ipam":{{"type":"cluster","subnet":"10.0.0.0/24",{ipam}}}}}"#);
+        Conf::from_conf(&ConfObject::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn keys_that_cannot_be_obeyed_are_refused_by_name() {
+        for (ipam, code, word) in [
+            (r#""store":{}"#, Code::INVALID_CONFIG, "ipam.store.path is missing"),
+            (r#""routes":[]"#, Code::INVALID_CONFIG, "ipam.store is missing"),
+            (r#""store":{"path":"shared"}"#, Code::INVALID_CONFIG, "must begin with /"),
+            (r#""store":{"endpoints":["https://e:2379"]}"#, Code::UNSUPPORTED_FIELD, "ipam.store.endpoints"),
+            (r#""store":{"path":"/s"},"claimSize":0"#, Code::INVALID_CONFIG, "ipam.claimSize = 0"),
+            (r#""store":{"path":"/s"},"trustSeconds":5"#, Code::INVALID_CONFIG, "at least 60"),
+            (r#""store":{"path":"/s"},"node":"a/b""#, Code::INVALID_CONFIG, "ipam.node"),
+            (r#""store":{"path":"/s"},"releaseCooldownSeconds":5"#, Code::UNSUPPORTED_FIELD, "coolDownSeconds"),
+        ] {
+            let error = parse(ipam).unwrap_err();
+            assert!(error.code == code && error.msg.contains(word), "{ipam}: {error}");
+        }
+        let conf = parse(r#""store":{"path":"/s"}"#).unwrap();
+        assert_eq!((conf.claim_size, conf.trust_seconds, conf.timeout.as_secs()), (32, 3600, 2));
+    }
+
+    #[test]
+    fn a_claim_in_args_is_refused() {
+        let text = r#"{"cniVersion":"1.1.0","name":"n","args":{"cni":{"claim":"db-0"}},
+            "ipam":{"type":"cluster","subnet":"10.0.0.0/24","store":{"path":"/s"}}}"#;
+        let error = Conf::from_conf(&ConfObject::parse(text.as_bytes()).unwrap()).unwrap_err();
+        assert!(error.msg.contains("args.cni.claim"), "{error}");
+    }
+}

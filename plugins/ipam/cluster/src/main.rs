@@ -1,0 +1,5 @@
+//! See the library.
+
+fn main() -> std::process::ExitCode {
+    cluster::main()
+}

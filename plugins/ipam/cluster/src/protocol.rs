@@ -1,0 +1,293 @@
+//! The records of a network's cluster, and every change of them, as pure functions: a state in, the next state out.
+//!
+//! PROTOCOL.md says who may write which record and when; `tests/it/model.rs` tries these very functions in every
+//! interleaving of three machines. Nothing here reads a clock, a file or a socket.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use host_local::address::Address;
+use host_local::conf::Barred;
+use host_local::range::Span;
+use serde::{Deserialize, Serialize};
+
+/// All records of one network.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    /// The number of writes so far. Each write adds one, so that no two states of a store are equal.
+    pub writes: u64,
+    /// The nodes by name.
+    pub nodes: BTreeMap<String, Member>,
+    /// The runs of addresses, in order; none overlaps another.
+    pub runs: Vec<Run>,
+}
+
+/// A node that may own runs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Member {
+    /// The number of the node's data folder.
+    pub store_id: String,
+    /// The kernel's number of the node's boot.
+    pub boot: String,
+    /// The Ethernet addresses of the machine's own interfaces.
+    pub macs: BTreeSet<String>,
+    /// How long the node trusts what it has read, in seconds.
+    pub trust_seconds: u32,
+    /// Whether an operator has begun to forget the node: nothing is confirmed to it any more.
+    pub leaving: bool,
+}
+
+/// Addresses that one node gives to its containers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Run {
+    /// The first address.
+    pub first: IpAddr,
+    /// The last address.
+    pub last: IpAddr,
+    /// The name of the node.
+    pub node: String,
+}
+
+impl Run {
+    /// The run's addresses.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        Span { first: self.first.into(), last: self.last.into() }
+    }
+}
+
+/// The caller of a change: this machine, as it is now.
+#[derive(Debug, Clone)]
+pub struct Me {
+    /// The node's name.
+    pub name: String,
+    /// The number in the data folder.
+    pub store_id: String,
+    /// Whether the data folder had that number before this call.
+    pub is_known: bool,
+    /// The kernel's number of the boot.
+    pub boot: String,
+    /// The Ethernet addresses of the machine's own interfaces.
+    pub macs: BTreeSet<String>,
+    /// How long the node trusts what it has read, in seconds.
+    pub trust_seconds: u32,
+}
+
+/// Why a machine gets nothing under its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The records have the name, and the data folder has no number: it was emptied, or another machine has the name.
+    Emptied,
+    /// The records have another number for the name: another machine has it, or the folder is an old copy.
+    OtherFolder,
+    /// The number is the recorded one, and the machine is not: a clone.
+    Clone,
+    /// An operator is forgetting the node.
+    Leaving,
+}
+
+/// The machine's place in the records; the next state if that is to be written.
+///
+/// # Errors
+/// Why the machine may not use the records of its name.
+pub fn enter(state: &State, me: &Me) -> Result<Option<State>, Refusal> {
+    let member = Member {
+        store_id: me.store_id.clone(),
+        boot: me.boot.clone(),
+        macs: me.macs.clone(),
+        trust_seconds: me.trust_seconds,
+        leaving: false,
+    };
+    if let Some(recorded) = state.nodes.get(&me.name) {
+        if !me.is_known {
+            return Err(Refusal::Emptied);
+        }
+        if recorded.store_id != me.store_id {
+            return Err(Refusal::OtherFolder);
+        }
+        // Two machines of one layer-2 network cannot have the same Ethernet address. A boot that is over needs that
+        // proof; within a boot only addresses that contradict it count.
+        let is_same = match recorded.boot == me.boot {
+            true => recorded.macs.is_empty() || me.macs.is_empty() || !recorded.macs.is_disjoint(&me.macs),
+            false => !recorded.macs.is_disjoint(&me.macs),
+        };
+        if !is_same {
+            return Err(Refusal::Clone);
+        }
+        if recorded.leaving {
+            return Err(Refusal::Leaving);
+        }
+        if *recorded == member {
+            return Ok(None);
+        }
+    }
+    let mut next = state.clone();
+    next.nodes.insert(me.name.clone(), member);
+    Ok(Some(next))
+}
+
+/// The addresses of `within` that are in no run, in order.
+fn gaps(state: &State, within: Span) -> Vec<Span> {
+    let mut gaps = Vec::new();
+    let mut from = Some(within.first);
+    for run in state.runs.iter().map(Run::span).filter(|run| run.first <= within.last && within.first <= run.last) {
+        let Some(first) = from else { return gaps };
+        if first < run.first {
+            gaps.push(Span { first, last: Address { bits: run.first.bits - 1, ..run.first } });
+        }
+        from = run.last.next();
+    }
+    let rest = from.map(|first| Span { first, last: within.last }).filter(|rest| rest.first <= rest.last);
+    gaps.extend(rest.filter(|rest| rest.first >= within.first));
+    gaps
+}
+
+/// The first part of `gap` with `size` addresses that may be given, or all of it. It begins and ends with such an address;
+/// `None` if the gap has none.
+fn cut(gap: Span, size: u128, barred: &Barred) -> Option<Span> {
+    let mut first = gap.first;
+    while let Some(end) = barred.end(first) {
+        first = end.next().filter(|next| gap.contains(*next))?;
+    }
+    let (mut at, mut last, mut count) = (first, first, 0);
+    loop {
+        match barred.end(at) {
+            Some(end) => match end.next().filter(|next| gap.contains(*next)) {
+                Some(next) => at = next,
+                None => break,
+            },
+            None => {
+                (last, count) = (at, count + 1);
+                match at.next().filter(|next| count < size && gap.contains(*next)) {
+                    Some(next) => at = next,
+                    None => break,
+                }
+            }
+        }
+    }
+    Some(Span { first, last })
+}
+
+/// How many addresses of a range set a node claims at once: `size`, and less when they become few, so that half of what is left
+/// stays for the other nodes. The last ones are claimed one by one.
+#[must_use]
+pub fn share(state: &State, set: &[Span], size: u32, barred: &Barred) -> u128 {
+    let gaps = set.iter().flat_map(|span| gaps(state, *span));
+    let left = gaps.fold(0_u128, |left, gap| left.saturating_add(barred.count_allowed(gap)));
+    let others = state.nodes.len().saturating_sub(1) as u128;
+    let share = if others == 0 { left } else { left / (2 * others) };
+    share.clamp(1, size.max(1).into())
+}
+
+/// Claims the next free addresses of a range set for a node: the first [`share`] in a row; where no row is that long, the
+/// longest. `None` if the set has no free address.
+#[must_use]
+pub fn claim(state: &State, node: &str, set: &[Span], size: u32, barred: &Barred) -> Option<(State, Span)> {
+    let size = share(state, set, size, barred);
+    let mut best: Option<(u128, Span)> = None;
+    for gap in set.iter().flat_map(|span| gaps(state, *span)) {
+        let Some(found) = cut(gap, size, barred) else { continue };
+        let count = barred.count_allowed(found);
+        if best.is_none_or(|(most, _)| count > most) {
+            best = Some((count, found));
+        }
+        if count >= size {
+            break;
+        }
+    }
+    let (_, found) = best?;
+    Some((take(state, node, found).ok()?, found))
+}
+
+/// Claims exactly these addresses for a node.
+///
+/// # Errors
+/// A run that has one of them.
+pub fn take(state: &State, node: &str, span: Span) -> Result<State, Run> {
+    let overlaps = |run: &&Run| run.span().first <= span.last && span.first <= run.span().last;
+    if let Some(run) = state.runs.iter().find(overlaps) {
+        return Err(run.clone());
+    }
+    let mut next = state.clone();
+    let run = Run { first: span.first.ip(), last: span.last.ip(), node: node.to_owned() };
+    let at = next.runs.partition_point(|other| other.span().first < span.first);
+    next.runs.insert(at, run);
+    Ok(next)
+}
+
+/// Claims the addresses that a node's folder holds already, rows of them as one run. Addresses that another node owns are
+/// returned with that node.
+#[must_use]
+pub fn adopt(state: &State, node: &str, held: &[Address]) -> (State, Vec<(Address, String)>) {
+    let mut sorted = held.to_vec();
+    sorted.sort_unstable();
+    let (mut next, mut conflicts, mut rows) = (state.clone(), Vec::new(), Vec::<Span>::new());
+    for address in sorted {
+        match state.runs.iter().find(|run| run.span().contains(address)) {
+            Some(run) if run.node == node => {}
+            Some(run) => conflicts.push((address, run.node.clone())),
+            None => match rows.last_mut() {
+                Some(row) if row.last.next() == Some(address) => row.last = address,
+                _ => rows.push(Span { first: address, last: address }),
+            },
+        }
+    }
+    for row in rows {
+        next = take(&next, node, row).unwrap_or(next);
+    }
+    (next, conflicts)
+}
+
+/// Gives a node's run back, by its first address.
+#[must_use]
+pub fn give_back(state: &State, node: &str, first: IpAddr) -> State {
+    let mut next = state.clone();
+    next.runs.retain(|run| run.node != node || run.first != first);
+    next
+}
+
+/// Begins to forget a node: from now on nothing is confirmed to it. `None` if there is no such node.
+#[must_use]
+pub fn begin_to_forget(state: &State, name: &str) -> Option<State> {
+    let mut next = state.clone();
+    next.nodes.get_mut(name)?.leaving = true;
+    Some(next)
+}
+
+/// Ends what [`begin_to_forget`] has begun: the node's runs are free. `None` if the node is not being forgotten. The caller has
+/// waited until the node trusts nothing any more, or knows that it is off.
+#[must_use]
+pub fn end_forgetting(state: &State, name: &str) -> Option<State> {
+    state.nodes.get(name).filter(|member| member.leaving)?;
+    let mut next = state.clone();
+    next.nodes.remove(name);
+    next.runs.retain(|run| run.node != name);
+    Some(next)
+}
+
+/// The faults of a state, a sentence each: no change here makes any.
+#[must_use]
+pub fn faults(state: &State) -> Vec<String> {
+    let mut faults = Vec::new();
+    for pair in state.runs.windows(2) {
+        if let [one, two] = pair
+            && two.span().first <= one.span().last
+        {
+            faults.push(format!("{} of node {} and {} of node {} overlap", one.span(), one.node, two.span(), two.node));
+        }
+    }
+    for run in &state.runs {
+        if !state.nodes.contains_key(&run.node) {
+            faults.push(format!("{} belongs to node {}, which is not recorded", run.span(), run.node));
+        }
+        if run.span().first > run.span().last {
+            faults.push(format!("the run {} of node {} ends before it begins", run.span(), run.node));
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests;

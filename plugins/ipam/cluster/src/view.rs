@@ -1,0 +1,177 @@
+//! What a node keeps of the store: `cluster/view` in its data folder.
+//!
+//! The file is in a folder of its own, so that its replacement does not break the seal of host-local's index.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cni_spec::{CniError, Code};
+use host_local::address::Address;
+use host_local::range::Span;
+use interface::error::{On, failed_on};
+use netops::OpError;
+use netops::boot::{Boot, uptime};
+use serde::{Deserialize, Serialize};
+
+/// A node's folder for the plugin's own files, in the network's data folder.
+const FOLDER: &str = "cluster";
+const BYTES_MAX: u64 = 16 << 20;
+
+/// What the node keeps.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct View {
+    /// The node's name.
+    pub node: String,
+    /// The number of this data folder.
+    pub store_id: String,
+    /// Whether the store has ever recorded the number.
+    pub is_recorded: bool,
+    /// The boot in which the store was read last.
+    pub boot: String,
+    /// When that reading began, in milliseconds since the machine's start; `None`: it confirmed nothing.
+    pub read_at_ms: Option<u64>,
+    /// How long that is trusted.
+    pub trust_seconds: u32,
+    /// The number of writes that the store had then.
+    pub writes: u64,
+    /// Whether the outcome of a write is unknown.
+    pub pending: bool,
+    /// The node's runs: first and last address.
+    pub runs: Vec<(IpAddr, IpAddr)>,
+    /// The first addresses of runs that were seen without a reservation.
+    pub empty: Vec<IpAddr>,
+    /// Until when no run is claimed ahead, as none was left; in milliseconds since the machine's start.
+    pub quiet_until_ms: u64,
+    /// Until when the store is not asked for what can wait, as it was away; in milliseconds since the machine's start.
+    pub away_until_ms: u64,
+}
+
+impl View {
+    /// The file.
+    #[must_use]
+    pub fn path(folder: &Path) -> PathBuf {
+        folder.join(FOLDER).join("view")
+    }
+
+    /// The lock of all that speak with the store.
+    #[must_use]
+    pub fn lock(folder: &Path) -> PathBuf {
+        folder.join(FOLDER).join("lock")
+    }
+
+    /// Reads the file; `None` if there is none.
+    ///
+    /// # Errors
+    /// Code 106: it cannot be read, or is damaged.
+    pub fn read(folder: &Path) -> Result<Option<Self>, CniError> {
+        let path = Self::path(folder);
+        let bytes = match netops::file::read_plain(&path, BYTES_MAX) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(fault(&OpError::io("read", path.display().to_string(), &error))),
+            Ok(bytes) => bytes,
+        };
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+            let text = format!("cannot read {}: {error}", path.display());
+            CniError::new(Code::STATE, text).detail(
+                "The file is damaged. End the node's containers of this network, remove the network's data folder, and \
+                 run: cluster forget NODE.",
+            )
+        })
+    }
+
+    /// Writes the file, whole or not at all.
+    ///
+    /// # Errors
+    /// Code 106: it cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), CniError> {
+        netops::file::replace(&Self::path(folder), cni_spec::json::to_text(self).as_bytes(), 0o600)
+            .map_err(|error| fault(&error))
+    }
+
+    /// Makes the folder for the file and its lock.
+    ///
+    /// # Errors
+    /// Code 106: it cannot be made.
+    pub fn make_folder(folder: &Path) -> Result<(), CniError> {
+        let path = folder.join(FOLDER);
+        fs::create_dir_all(&path).map_err(|error| fault(&OpError::io("create", path.display().to_string(), &error)))
+    }
+
+    /// The runs.
+    pub fn spans(&self) -> impl Iterator<Item = Span> {
+        self.runs.iter().map(|(first, last)| Span { first: (*first).into(), last: (*last).into() })
+    }
+
+    /// Whether a run has the address.
+    #[must_use]
+    pub fn owns(&self, address: Address) -> bool {
+        self.spans().any(|run| run.contains(address))
+    }
+
+    /// Whether what was read is trusted now: in this boot, and for a bounded time.
+    ///
+    /// # Errors
+    /// Code 106: the boot cannot be known, as without `/proc`.
+    pub fn is_trusted_now(&self) -> Result<bool, CniError> {
+        Ok(self.boot == boot()? && self.age()?.is_some_and(|age| age < Duration::from_secs(self.trust_seconds.into())))
+    }
+
+    /// The time since the store was read; `None` if that confirmed nothing.
+    ///
+    /// # Errors
+    /// As [`now_ms`].
+    pub fn age(&self) -> Result<Option<Duration>, CniError> {
+        let now = now_ms()?;
+        Ok(self.read_at_ms.map(|read| Duration::from_millis(now.saturating_sub(read))))
+    }
+}
+
+/// How long a store that was away is not asked for what can wait, and one that had nothing not for more.
+const QUIET_MS: u64 = 10_000;
+
+impl View {
+    /// Whether the store may be asked for what can wait.
+    ///
+    /// # Errors
+    /// As [`now_ms`].
+    pub fn may_ask(&self) -> Result<bool, CniError> {
+        Ok(self.away_until_ms <= now_ms()?)
+    }
+
+    /// Notes that the store was away, or had no run to claim ahead.
+    ///
+    /// # Errors
+    /// Code 106: the file cannot be written.
+    pub fn note_quiet(folder: &Path, is_away: bool) -> Result<(), CniError> {
+        let Some(mut view) = Self::read(folder)? else { return Ok(()) };
+        let until = if is_away { &mut view.away_until_ms } else { &mut view.quiet_until_ms };
+        *until = now_ms()? + QUIET_MS;
+        view.write(folder)
+    }
+}
+
+/// The kernel's number of this boot.
+///
+/// # Errors
+/// Code 106: no `/proc` is mounted.
+pub fn boot() -> Result<String, CniError> {
+    Boot::read().map(|boot| boot.id).map_err(|error| fault(&error))
+}
+
+/// Milliseconds since the machine's start.
+///
+/// # Errors
+/// Code 106: the kernel has no such clock.
+pub fn now_ms() -> Result<u64, CniError> {
+    let uptime = uptime().map_err(|error| fault(&error))?;
+    Ok(u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The error object of a failed operation on the node's files.
+pub(crate) fn fault(error: &OpError) -> CniError {
+    failed_on(On::Files("dataDir"), error)
+}

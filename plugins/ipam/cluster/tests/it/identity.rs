@@ -1,0 +1,106 @@
+//! A node's identity: restarts, clones, emptied folders, forgotten nodes, and a store that is older than its readers.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::machine::{Site, assert_distinct, assert_refused, copy};
+
+fn site() -> Site {
+    Site::new(json!({ "subnet": "10.9.0.0/24", "claimSize": 4 }))
+}
+
+#[test]
+fn a_machine_that_was_started_again_goes_on_in_its_runs() {
+    let site = site();
+    let mut machine = site.machine("a");
+    let before = machine.add("c0").unwrap();
+    machine.boot = "boot-of-a-2-0000-0000-000000000000".to_owned();
+    let after = machine.add("c1").unwrap();
+    assert_distinct([before, after].iter());
+    assert_eq!((site.state().runs.len(), site.state().nodes["a"].boot.as_str()), (1, machine.boot.as_str()));
+}
+
+#[test]
+fn a_clone_is_refused_and_the_original_goes_on() {
+    let site = site();
+    let original = site.machine("a");
+    original.add("c0").unwrap();
+    let mut clone = site.machine("a");
+    clone.home = site.folder.path().join("clone");
+    copy(&original.home, &clone.home);
+    (clone.boot, clone.card) = ("boot-of-clone-0000-0000-000000000000".to_owned(), "0a:00:00:00:99:99".to_owned());
+    let refused = clone.add("c1");
+    assert_refused(&refused, 106, &["node a gets no addresses", "copy of the recorded one", "remove"]);
+    // A copy of a running machine has the boot, too.
+    clone.boot.clone_from(&original.boot);
+    clone.later_seconds = 4000;
+    assert_refused(&clone.add("c1"), 106, &["copy of the recorded one"]);
+    original.add("c2").unwrap();
+    let (mut renamed, _) = (clone, refused);
+    renamed.name = "b".to_owned();
+    assert_refused(&renamed.add("c1"), 106, &["node a's, and this is node b"]);
+    fs::remove_dir_all(renamed.data()).unwrap();
+    renamed.add("c1").unwrap();
+}
+
+#[test]
+fn an_emptied_folder_gives_nothing_until_the_node_is_forgotten() {
+    let site = site();
+    let machine = site.machine("a");
+    let lost = machine.add("c0").unwrap();
+    fs::remove_dir_all(machine.data()).unwrap();
+    assert_refused(&machine.add("c1"), 106, &["its data folder does not know", "cluster forget a"]);
+    assert_refused(&machine.status(), 50, &["its data folder does not know"]);
+    assert!(machine.operator(&["forget", "a", "--fenced"]).contains("1 runs are free"));
+    assert_eq!(machine.add("c1").unwrap(), lost);
+}
+
+#[test]
+fn a_forgotten_node_that_comes_back_gives_nothing_of_its_old_runs() {
+    let site = site();
+    let (mut a, b) = (site.machine("a"), site.machine("b"));
+    let old = a.add("c0").unwrap();
+    b.operator(&["forget", "a", "--fenced"]);
+    assert!(b.operator(&["show"]).contains("253 of 253"), "{}", b.operator(&["show"]));
+    assert_eq!(b.add("c1").unwrap(), old, "its addresses are free");
+    // Its trust is over: by the clock of the same boot, not by the time of day.
+    a.later_seconds = 4000;
+    let new = a.add("c2").unwrap();
+    let state = site.state();
+    let owner = |address: &str| {
+        let address: std::net::IpAddr = address.split('/').next().unwrap().parse().unwrap();
+        state.runs.iter().find(|run| run.span().contains(address.into())).map(|run| run.node.clone())
+    };
+    assert_eq!((owner(&old).as_deref(), owner(&new).as_deref()), (Some("b"), Some("a")));
+    let mut config = a.config();
+    config["prevResult"] = json!({ "cniVersion": "1.1.0", "ips": [{ "address": old }] });
+    assert_refused(&a.call("CHECK", "c0", "", &config), 107, &["in no run of this node any more"]);
+}
+
+#[test]
+fn while_a_node_is_being_forgotten_it_is_confirmed_nothing() {
+    let site = site();
+    let mut machine = site.machine("a");
+    machine.add("c0").unwrap();
+    let path = site.store().join("net.json");
+    let state = cluster::protocol::begin_to_forget(&site.state(), "a").unwrap();
+    fs::write(&path, serde_json::to_string(&state).unwrap()).unwrap();
+    machine.add("c1").unwrap();
+    machine.later_seconds = 4000;
+    assert_refused(&machine.add("c2"), 11, &["an operator is forgetting the node"]);
+}
+
+#[test]
+fn a_store_that_is_older_than_its_reader_is_refused() {
+    let site = site();
+    let mut machine = site.machine("a");
+    machine.add("c0").unwrap();
+    fs::remove_file(site.store().join("net.json")).unwrap();
+    machine.later_seconds = 4000;
+    assert_refused(&machine.add("c1"), 106, &["older than what this node has read", "README.md"]);
+    // As the README has it: every view goes, and each node claims what it holds.
+    fs::remove_file(machine.data().join("cluster/view")).unwrap();
+    machine.add("c1").unwrap();
+    assert!(site.state().runs.iter().any(|run| run.span().to_string() == "10.9.0.2-10.9.0.2"));
+}

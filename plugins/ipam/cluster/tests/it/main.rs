@@ -1,0 +1,11 @@
+//! The protocol in every order of events; the plugin as processes of several nodes on one store.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail by panicking")]
+
+mod machine;
+mod model;
+mod scenes;
+
+mod crash;
+mod identity;
+mod nodes;
