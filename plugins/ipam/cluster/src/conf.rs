@@ -1,6 +1,6 @@
 //! The keys: host-local's, and those of the cluster. Every rule about the latter is here.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use cni_spec::{CniError, Code, ConfObject, ContainerId, FromAnyConf, FromConf};
@@ -9,6 +9,7 @@ use host_local::conf as local;
 use host_local::range::{Range, RangeSet, Span};
 use serde::Deserialize;
 
+use crate::store::{Endpoint, EtcdConf, StoreConf};
 use crate::view::View;
 
 /// The default length of a run.
@@ -19,6 +20,8 @@ const TRUST_SECONDS: u32 = 3600;
 const TRUST_SECONDS_MIN: u32 = 60;
 /// The default time to wait for the store.
 const TIMEOUT_SECONDS: u32 = 2;
+/// The default beginning of etcd's keys.
+const PREFIX: &str = "/cni/cluster";
 
 /// The keys, checked.
 #[derive(Debug, Clone)]
@@ -29,8 +32,8 @@ pub struct Conf {
     pub network: String,
     /// The node's name; `None`: the machine-id.
     pub node: Option<String>,
-    /// The folder that all nodes share.
-    pub store: PathBuf,
+    /// The store that all nodes share.
+    pub store: StoreConf,
     /// How long to wait for the store.
     pub timeout: Duration,
     /// The length of a run.
@@ -70,7 +73,11 @@ struct Ipam {
 struct StoreKeys {
     path: String,
     timeout_seconds: Option<u32>,
-    endpoints: Option<serde_json::Value>,
+    endpoints: Vec<String>,
+    ca_file: String,
+    cert_file: String,
+    key_file: String,
+    prefix: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -89,23 +96,25 @@ impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let local = local::Conf::from_conf(object)?;
         let net: Net = object.decode()?;
-        let store = store(&net)?;
+        refuse_unsupported(&net)?;
+        let keys = net.ipam.store.as_ref().ok_or_else(|| missing("ipam.store"))?;
+        let store = store(keys)?;
         let at_least = |key: &str, value: Option<u32>, default: u32, least: u32| match value.unwrap_or(default) {
             small if small < least => Err(CniError::invalid_key(key, small, &format!("it must be at least {least}"))),
             value => Ok(value),
         };
-        let node = Some(net.ipam.node).filter(|node| !node.is_empty());
+        let node = Some(net.ipam.node.clone()).filter(|node| !node.is_empty());
         if let Some(node) = &node {
             ContainerId::parse(node).map_err(|_invalid| {
                 CniError::invalid_key("ipam.node", node, "a node's name has letters, digits, '_', '.' and '-'")
             })?;
         }
-        let timeout = at_least("ipam.store.timeoutSeconds", store.timeout_seconds, TIMEOUT_SECONDS, 1)?;
+        let timeout = at_least("ipam.store.timeoutSeconds", keys.timeout_seconds, TIMEOUT_SECONDS, 1)?;
         Ok(Self {
             local,
             network: object.name().to_string(),
             node,
-            store: store.path.into(),
+            store,
             timeout: Duration::from_secs(timeout.into()),
             claim_size: at_least("ipam.claimSize", net.ipam.claim_size, CLAIM_SIZE, 1)?,
             trust_seconds: at_least("ipam.trustSeconds", net.ipam.trust_seconds, TRUST_SECONDS, TRUST_SECONDS_MIN)?,
@@ -113,16 +122,11 @@ impl FromConf for Conf {
     }
 }
 
-/// The store's keys, without those that this version does not have.
-fn store(net: &Net) -> Result<StoreKeys, CniError> {
+/// Refuses keys that this version does not have.
+fn refuse_unsupported(net: &Net) -> Result<(), CniError> {
     let unsupported = |key: &str, why: &str| {
         Err(CniError::new(Code::UNSUPPORTED_FIELD, format!("plugin cluster does not support key {key}: {why}"))
             .at_key(key))
-    };
-    let missing = |key: &str| {
-        CniError::new(Code::INVALID_CONFIG, format!("key {key} is missing"))
-            .detail("Name a folder that all nodes share: \"store\": {\"path\": \"/shared/cni\"}.")
-            .at_key(key)
     };
     if net.ipam.release_cooldown_seconds.is_some() {
         return unsupported("ipam.releaseCooldownSeconds", "write coolDownSeconds, as for host-local");
@@ -130,20 +134,46 @@ fn store(net: &Net) -> Result<StoreKeys, CniError> {
     if net.args.cni.claim.is_some() {
         return unsupported("args.cni.claim", "an address belongs to one container and interface");
     }
-    let Some(store) = &net.ipam.store else { return Err(missing("ipam.store")) };
-    if store.endpoints.is_some() {
-        return unsupported("ipam.store.endpoints", "the store is a folder, key ipam.store.path");
+    Ok(())
+}
+
+fn missing(key: &str) -> CniError {
+    CniError::new(Code::INVALID_CONFIG, format!("key {key} is missing"))
+        .detail(
+            "Name a folder that all nodes share, \"store\": {\"path\": \"/shared/cni\"}, or etcd: endpoints, caFile, certFile, \
+             keyFile.",
+        )
+        .at_key(key)
+}
+
+/// The store's keys: a folder, or etcd.
+fn store(keys: &StoreKeys) -> Result<StoreConf, CniError> {
+    let absolute = |key: &str, value: &str| match Path::new(value) {
+        _ if value.is_empty() => Err(missing(&format!("ipam.store.{key}"))),
+        path if path.is_absolute() => Ok(path.to_owned()),
+        _ => Err(CniError::invalid_key(&format!("ipam.store.{key}"), value, "the path must begin with /")),
+    };
+    if keys.endpoints.is_empty() {
+        return Ok(StoreConf::Folder(absolute("path", &keys.path)?));
     }
-    if store.path.is_empty() {
-        return Err(missing("ipam.store.path"));
+    if !keys.path.is_empty() {
+        let why = "a store is a folder, or etcd: remove it, or ipam.store.endpoints";
+        return Err(CniError::invalid_key("ipam.store.path", &keys.path, why));
     }
-    if !Path::new(&store.path).is_absolute() {
-        return Err(CniError::invalid_key("ipam.store.path", &store.path, "the path must begin with /"));
+    let endpoint = |text: &String| {
+        Endpoint::parse(text).map_err(|wanted| CniError::invalid_key("ipam.store.endpoints", text, wanted))
+    };
+    let prefix = if keys.prefix.is_empty() { PREFIX } else { keys.prefix.trim_end_matches('/') };
+    if !prefix.starts_with('/') {
+        return Err(CniError::invalid_key("ipam.store.prefix", prefix, "the prefix must begin with /"));
     }
-    Ok(StoreKeys {
-        path: store.path.clone(),
-        ..StoreKeys { timeout_seconds: store.timeout_seconds, ..StoreKeys::default() }
-    })
+    Ok(StoreConf::Etcd(EtcdConf {
+        endpoints: keys.endpoints.iter().map(endpoint).collect::<Result<_, _>>()?,
+        ca_file: absolute("caFile", &keys.ca_file)?,
+        cert_file: absolute("certFile", &keys.cert_file)?,
+        key_file: absolute("keyFile", &keys.key_file)?,
+        prefix: prefix.to_owned(),
+    }))
 }
 
 impl FromAnyConf for Removal {
@@ -209,7 +239,9 @@ mod tests {
             (r#""store":{}"#, Code::INVALID_CONFIG, "ipam.store.path is missing"),
             (r#""routes":[]"#, Code::INVALID_CONFIG, "ipam.store is missing"),
             (r#""store":{"path":"shared"}"#, Code::INVALID_CONFIG, "must begin with /"),
-            (r#""store":{"endpoints":["https://e:2379"]}"#, Code::UNSUPPORTED_FIELD, "ipam.store.endpoints"),
+            (r#""store":{"endpoints":["http://e:2379"]}"#, Code::INVALID_CONFIG, "https://HOST:PORT"),
+            (r#""store":{"endpoints":["https://e:2379"]}"#, Code::INVALID_CONFIG, "ipam.store.caFile is missing"),
+            (r#""store":{"endpoints":["https://e:2379"],"path":"/s"}"#, Code::INVALID_CONFIG, "a folder, or etcd"),
             (r#""store":{"path":"/s"},"claimSize":0"#, Code::INVALID_CONFIG, "ipam.claimSize = 0"),
             (r#""store":{"path":"/s"},"trustSeconds":5"#, Code::INVALID_CONFIG, "at least 60"),
             (r#""store":{"path":"/s"},"node":"a/b""#, Code::INVALID_CONFIG, "ipam.node"),

@@ -11,7 +11,7 @@ use netops::lock::Lock;
 use crate::conf::Conf;
 use crate::node;
 use crate::protocol::{self, Me, Refusal, State};
-use crate::store::{Folder, Store};
+use crate::store::{AnyStore, Store};
 use crate::view::{self, View};
 
 /// How often a transaction begins anew because another node wrote first.
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The right to speak with the store, for this node and network.
 pub struct Keeper<'a> {
     conf: &'a Conf,
-    store: Folder,
+    store: AnyStore,
     _lock: Lock,
 }
 
@@ -54,9 +54,16 @@ impl<'a> Keeper<'a> {
     pub async fn transact(&self, change: impl Fn(&State) -> Result<State, CniError>) -> Result<View, CniError> {
         let folder = self.conf.folder();
         let (me, mut view) = identify(self.conf)?;
+        let mut unanswered: Option<State> = None;
         for _ in 0..ATTEMPTS_MAX {
             let read_at_ms = view::now_ms()?;
             let (state, version) = self.store.read().await?;
+            if unanswered.as_ref() == Some(&state) {
+                // No two documents of a store are equal: the write without an answer was applied, and is not on its way.
+                fill(&mut view, &me, &state, read_at_ms);
+                view.write(folder)?;
+                return Ok(view);
+            }
             let mut next = match confirm(self.conf, &state, &me, &view) {
                 Ok(next) => change(&next)?,
                 Err(refused) => {
@@ -70,10 +77,18 @@ impl<'a> Keeper<'a> {
                 view.pending = true;
                 view.write(folder)?;
                 next.writes = state.writes + 1;
-                if !self.store.replace(&version, &next).await? {
-                    // Another node wrote: what was on its way before has an old version, too.
-                    view.pending = false;
-                    continue;
+                match self.store.replace(&version, &next).await {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        // Another node wrote: what was on its way before has an old version, too.
+                        (view.pending, unanswered) = (false, None);
+                        continue;
+                    }
+                    Err(error) if error.code == Code::TRY_AGAIN && unanswered.is_none() => {
+                        unanswered = Some(next);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             fill(&mut view, &me, &next, read_at_ms);
@@ -84,8 +99,8 @@ impl<'a> Keeper<'a> {
     }
 }
 
-fn store(conf: &Conf) -> Folder {
-    Folder::new(&conf.store, &conf.network, conf.timeout)
+fn store(conf: &Conf) -> AnyStore {
+    conf.store.open(&conf.network, conf.timeout)
 }
 
 /// This machine, and its view; a new one if there is none.

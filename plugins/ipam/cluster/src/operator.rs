@@ -9,7 +9,7 @@ use skel::Reply;
 
 use crate::conf::Conf;
 use crate::protocol::{self, State};
-use crate::store::{Folder, Store};
+use crate::store::{AnyStore, Store};
 
 const USAGE: &str = "usage: cluster show CONFIG | cluster check CONFIG | cluster forget CONFIG NODE [--fenced]";
 /// How often `forget` begins anew because a node wrote first.
@@ -42,7 +42,7 @@ pub fn run_if_asked(words: impl Iterator<Item = String>) -> Option<u8> {
 }
 
 /// The keys of the network in a file: a list, or one plugin's object.
-fn open(path: &str) -> Result<(Conf, Folder), CniError> {
+fn open(path: &str) -> Result<(Conf, AnyStore), CniError> {
     let unusable = |why: String| CniError::new(Code::INVALID_CONFIG, format!("cannot use {path}: {why}"));
     let bytes = std::fs::read(Path::new(path)).map_err(|error| unusable(error.to_string()))?;
     let list = cni_spec::json::parse(&bytes)?;
@@ -56,7 +56,7 @@ fn open(path: &str) -> Result<(Conf, Folder), CniError> {
         }
     }
     let conf = Conf::from_conf(&ConfObject::parse(cni_spec::json::to_text(&object).as_bytes())?)?;
-    let store = Folder::new(&conf.store, &conf.network, conf.timeout);
+    let store = conf.store.open(&conf.network, conf.timeout);
     Ok((conf, store))
 }
 
@@ -66,7 +66,7 @@ fn wait<T>(future: impl Future<Output = T>) -> Result<T, CniError> {
     Ok(runtime.map_err(|error| CniError::new(Code::IO, format!("no event loop: {error}")))?.block_on(future))
 }
 
-fn show(conf: &Conf, store: &Folder) -> Result<String, CniError> {
+fn show(conf: &Conf, store: &AnyStore) -> Result<String, CniError> {
     let (state, _) = wait(store.read())??;
     let count = |span| conf.local.barred.count_allowed(span);
     let of_node = |(name, member): (&String, &protocol::Member)| {
@@ -89,12 +89,12 @@ fn show(conf: &Conf, store: &Folder) -> Result<String, CniError> {
 }
 
 /// The store's side: reading it finds overlaps and runs without a node.
-fn check(store: &Folder) -> Result<String, CniError> {
+fn check(store: &AnyStore) -> Result<String, CniError> {
     let (state, _) = wait(store.read())??;
     Ok(format!("{} nodes, {} runs, no address in two\n", state.nodes.len(), state.runs.len()))
 }
 
-fn forget(store: &Folder, name: &str, is_fenced: bool) -> Result<String, CniError> {
+fn forget(store: &AnyStore, name: &str, is_fenced: bool) -> Result<String, CniError> {
     let unknown = |state: &State| {
         let names = state.nodes.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         CniError::new(Code::INVALID_CONFIG, format!("no node {name} is recorded"))
@@ -121,7 +121,7 @@ fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-fn write(store: &Folder, change: impl Fn(&State) -> Result<State, CniError>) -> Result<State, CniError> {
+fn write(store: &AnyStore, change: impl Fn(&State) -> Result<State, CniError>) -> Result<State, CniError> {
     for _ in 0..ATTEMPTS_MAX {
         let (state, version) = wait(store.read())??;
         let next = State { writes: state.writes + 1, ..change(&state)? };

@@ -10,8 +10,8 @@ use cni_spec::{CniError, Code};
 use netops::OpError;
 use netops::lock::Lock;
 
-use super::{Store, Version};
-use crate::protocol::{self, State};
+use super::{Store, Version, decode};
+use crate::protocol::State;
 
 const BYTES_MAX: u64 = 64 << 20;
 
@@ -48,16 +48,7 @@ impl Folder {
             }
             Ok(bytes) => bytes,
         };
-        let damaged = |why: &str| {
-            CniError::new(Code::STATE, format!("cannot use the store {}: {why}", self.path.display())).detail(
-                "Put back an undamaged copy that no ADD has followed, or make the store anew as README.md says.",
-            )
-        };
-        let state: State = serde_json::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))?;
-        match protocol::faults(&state).first() {
-            Some(fault) => Err(damaged(fault)),
-            None => Ok((state, bytes)),
-        }
+        Ok((decode(&self.path.display().to_string(), &bytes)?, bytes))
     }
 }
 

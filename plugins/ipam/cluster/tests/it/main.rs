@@ -7,5 +7,6 @@ mod model;
 mod scenes;
 
 mod crash;
+mod etcd;
 mod identity;
 mod nodes;

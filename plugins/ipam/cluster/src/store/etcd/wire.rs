@@ -1,0 +1,81 @@
+//! The messages of etcd's KV service, version 3, as far as they are used (`api/etcdserverpb/rpc.proto`, `api/mvccpb/kv.proto`).
+
+use prost::{Message, Oneof};
+
+/// `RangeRequest` for one key; linearizable, as `serializable` is not set.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+}
+
+/// `RangeResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RangeResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) kvs: Vec<KeyValue>,
+}
+
+/// `mvccpb.KeyValue`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct KeyValue {
+    #[prost(int64, tag = "3")]
+    pub(super) mod_revision: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) value: Vec<u8>,
+}
+
+/// `PutRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+}
+
+/// `Compare`: `result` 0 is EQUAL, `target` 2 is MOD; a key that does not exist has revision 0.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Compare {
+    #[prost(int32, tag = "1")]
+    pub(super) result: i32,
+    #[prost(int32, tag = "2")]
+    pub(super) target: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) key: Vec<u8>,
+    #[prost(oneof = "Union", tags = "6")]
+    pub(super) union: Option<Union>,
+}
+
+/// What is compared: a member of a oneof is sent even if it is 0.
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Union {
+    #[prost(int64, tag = "6")]
+    ModRevision(i64),
+}
+
+pub(super) const EQUAL: i32 = 0;
+pub(super) const MOD: i32 = 2;
+
+/// `RequestOp` with its member `request_put`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RequestOp {
+    #[prost(message, optional, tag = "2")]
+    pub(super) put: Option<PutRequest>,
+}
+
+/// `TxnRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TxnRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) success: Vec<RequestOp>,
+}
+
+/// `TxnResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TxnResponse {
+    #[prost(bool, tag = "2")]
+    pub(super) succeeded: bool,
+}
