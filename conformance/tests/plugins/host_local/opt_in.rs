@@ -65,6 +65,25 @@ fn a_released_address_rests() {
     assert_eq!(add(&node, &short, "f").unwrap(), ["10.7.0.3/29"]);
 }
 
+/// `releaseCooldownSeconds`: a released address is given again last, the one that was released first before the others.
+#[test]
+fn a_released_address_is_given_again_last() {
+    let node = node();
+    let cool = small(json!({"releaseCooldownSeconds": 3600}));
+    for id in ["a", "b", "c", "d"] {
+        add(&node, &cool, id).unwrap();
+    }
+    del(&node, &cool, "c");
+    del(&node, &cool, "b");
+    let next = ["f", "g", "h"].map(|id| add(&node, &cool, id).unwrap());
+    assert_eq!(next, [["10.7.0.6/29"], ["10.7.0.4/29"], ["10.7.0.3/29"]]);
+    let failure = add(&node, &cool, "i").unwrap_err();
+    assert!(failure.contains("no IP addresses available"), "{failure}");
+    let both = small(json!({"releaseCooldownSeconds": 5, "coolDownSeconds": 5}));
+    let failure = add(&node, &both, "i").unwrap_err();
+    assert!(failure.contains("write one of the two"), "{failure}");
+}
+
 /// `reclaimEarlierBoot`: reservations made before the last boot are reclaimed never, when needed, or always.
 #[test]
 fn reservations_of_an_earlier_boot_are_reclaimed_as_configured() {

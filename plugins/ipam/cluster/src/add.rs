@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use host_local::address::Address;
+use host_local::conf as local;
 use host_local::range::{RangeSet, Span};
 
 use crate::conf::Conf;
@@ -18,7 +19,9 @@ pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, Cn
     for _ in 0..ATTEMPTS_MAX {
         let view = ready(conf).await?;
         let Some(within) = conf.within(&view) else { continue };
-        match host_local::add(&within, owner).await {
+        // What cools down is given after what a new run has.
+        let patient = local::Conf { yields: false, ..within.clone() };
+        match host_local::add(&patient, owner).await {
             Ok(result) => {
                 if is_still_owned(conf, &result)? {
                     upkeep(conf).await;
@@ -28,9 +31,14 @@ pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, Cn
                 host_local::del(&removal(conf), owner).await?;
             }
             Err(error) if [Code::NO_ADDRESS, Code::TRY_AGAIN].contains(&error.code) => {
-                match host_local::find_full(&within)? {
-                    Some(set) => claim_for(conf, set, &error).await?,
-                    None => return Err(error),
+                let Some(set) = host_local::find_full(&patient)? else { return Err(error) };
+                if let Err(none) = claim_for(conf, set, &error).await {
+                    let yielded = if within.yields { host_local::add(&within, owner).await.ok() } else { None };
+                    let result = yielded.ok_or(none)?;
+                    if is_still_owned(conf, &result)? {
+                        return Ok(result);
+                    }
+                    host_local::del(&removal(conf), owner).await?;
                 }
             }
             Err(error) => return Err(error),
@@ -39,8 +47,8 @@ pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, Cn
     Err(CniError::new(Code::TRY_AGAIN, "other calls took each address that this ADD found"))
 }
 
-fn removal(conf: &Conf) -> host_local::conf::Removal {
-    host_local::conf::Removal { place: conf.local.place.clone(), cool_down: Duration::ZERO }
+fn removal(conf: &Conf) -> local::Removal {
+    local::Removal { place: conf.local.place.clone(), cool_down: Duration::ZERO }
 }
 
 /// The view, if host-local can work with it.
@@ -110,12 +118,12 @@ async fn claim_for(conf: &Conf, index: usize, full: &CniError) -> Result<(), Cni
     // Another ADD may have claimed while this one waited.
     let before = View::read(conf.folder())?.unwrap_or_default();
     let Some(within) = conf.within(&before) else { return Ok(()) };
-    if host_local::find_full(&within)? != Some(index) {
+    if host_local::find_full(&local::Conf { yields: false, ..within })? != Some(index) {
         return Ok(());
     }
     let name = crate::node::name(conf)?;
     let none = || match full.code {
-        Code::TRY_AGAIN => full.clone(),
+        Code::TRY_AGAIN if !conf.local.yields => full.clone(),
         _ => keeper::exhausted(conf, index, &before),
     };
     let claimed = keeper.transact(|state| claim(conf, state, &name, index).ok_or_else(none)).await;

@@ -65,7 +65,6 @@ struct Ipam {
     node: String,
     claim_size: Option<u32>,
     trust_seconds: Option<u32>,
-    release_cooldown_seconds: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize, Default)]
@@ -124,17 +123,12 @@ impl FromConf for Conf {
 
 /// Refuses keys that this version does not have.
 fn refuse_unsupported(net: &Net) -> Result<(), CniError> {
-    let unsupported = |key: &str, why: &str| {
-        Err(CniError::new(Code::UNSUPPORTED_FIELD, format!("plugin cluster does not support key {key}: {why}"))
-            .at_key(key))
-    };
-    if net.ipam.release_cooldown_seconds.is_some() {
-        return unsupported("ipam.releaseCooldownSeconds", "write coolDownSeconds, as for host-local");
+    let key = "args.cni.claim";
+    if net.args.cni.claim.is_none() {
+        return Ok(());
     }
-    if net.args.cni.claim.is_some() {
-        return unsupported("args.cni.claim", "an address belongs to one container and interface");
-    }
-    Ok(())
+    let why = "an address belongs to one container and interface";
+    Err(CniError::new(Code::UNSUPPORTED_FIELD, format!("plugin cluster does not support key {key}: {why}")).at_key(key))
 }
 
 fn missing(key: &str) -> CniError {
@@ -245,7 +239,11 @@ mod tests {
             (r#""store":{"path":"/s"},"claimSize":0"#, Code::INVALID_CONFIG, "ipam.claimSize = 0"),
             (r#""store":{"path":"/s"},"trustSeconds":5"#, Code::INVALID_CONFIG, "at least 60"),
             (r#""store":{"path":"/s"},"node":"a/b""#, Code::INVALID_CONFIG, "ipam.node"),
-            (r#""store":{"path":"/s"},"releaseCooldownSeconds":5"#, Code::UNSUPPORTED_FIELD, "coolDownSeconds"),
+            (
+                r#""store":{"path":"/s"},"releaseCooldownSeconds":5,"coolDownSeconds":5"#,
+                Code::INVALID_CONFIG,
+                "one of the",
+            ),
         ] {
             let error = parse(ipam).unwrap_err();
             assert!(error.code == code && error.msg.contains(word), "{ipam}: {error}");

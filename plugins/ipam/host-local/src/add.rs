@@ -139,7 +139,7 @@ impl<S: Shelf> Leasing<'_, S> {
                 .detail("Key ipam.exclude has it."));
         }
         let text = format!("requested IP address {wanted} is not available in range set {set}");
-        if let Some(rest) = self.waits(wanted) {
+        if let Some(rest) = self.waits(wanted).filter(|_| !self.conf.yields) {
             return Err(
                 CniError::new(Code::TRY_AGAIN, text).detail(format!("It cools down for {} s more.", seconds(rest)))
             );
@@ -171,9 +171,29 @@ impl<S: Shelf> Leasing<'_, S> {
                 }
             };
             if reclaimed == 0 {
-                return Err(self.exhausted(index, set));
+                let given = self.longest_released(index, set)?;
+                if self.conf.yields {
+                    // Those that are left are held again.
+                    self.cooling.clear();
+                }
+                return given.ok_or_else(|| self.exhausted(index, set));
             }
         }
+    }
+
+    /// The address of the set that cools down for the longest time, with `releaseCooldownSeconds`.
+    fn longest_released(&mut self, index: usize, set: &RangeSet) -> Result<Option<Address>, CniError> {
+        let may_be_given = |address: &Address| set.find(*address).is_some() && self.conf.barred.end(*address).is_none();
+        let all = self.cooling.iter().map(|(released, _)| released.address);
+        let candidates: Vec<Address> = all.filter(may_be_given).filter(|_| self.conf.yields).collect();
+        for (at, address) in candidates.iter().enumerate() {
+            // The list has a line for each release.
+            let is_later = candidates.iter().skip(at + 1).any(|later| later == address);
+            if !is_later && self.reserve(index, *address)? == Reserved::Done {
+                return Ok(Some(*address));
+            }
+        }
+        Ok(None)
     }
 
     fn any_of(&mut self, index: usize, span: Span) -> Result<Option<Address>, CniError> {

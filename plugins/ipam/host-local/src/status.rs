@@ -63,6 +63,7 @@ fn full_set(conf: &Conf) -> Result<Option<&RangeSet>, OpError> {
     let notes = notes.map_err(|error| OpError::io("open", format!("store {}", folder.display()), &error))?;
     let cooling = match conf.cool_down {
         Duration::ZERO => Vec::new(),
+        _ if conf.yields => Vec::new(),
         cool_down => released::peek(&notes, cool_down),
     };
     let waits = |address: Address| cooling.iter().any(|(released, _)| released.address == address);

@@ -111,3 +111,18 @@ fn check_and_gc_are_host_locals() {
     machine.call("GC", "", "", &config).unwrap();
     assert!(!machine.data().join(address.split('/').next().unwrap()).exists());
 }
+
+#[test]
+fn an_address_that_cools_down_is_given_after_those_of_new_runs() {
+    let site = Site::new(json!({ "subnet": "10.9.0.0/29", "claimSize": 2, "releaseCooldownSeconds": 3600 }));
+    let machine = site.machine("a");
+    let first = machine.add("c0").unwrap();
+    let second = machine.add("c1").unwrap();
+    machine.del("c0");
+    machine.del("c1");
+    let more: Vec<_> = (2..5).map(|number| machine.add(&format!("c{number}")).unwrap()).collect();
+    assert_distinct(more.iter().chain([&first, &second]));
+    // .2 to .6 were given once; now the one that was released first.
+    assert_eq!([machine.add("c5").unwrap(), machine.add("c6").unwrap()], [first, second]);
+    assert_refused(&machine.add("c7"), 105, &["5 of 5"]);
+}
