@@ -119,16 +119,22 @@ pub fn may_call_others(network: &NetworkConf) -> bool {
 /// own before it calls host-local, such as Calico's `usePodCidr`: its ranges are then unknown, and it is left out.
 #[must_use]
 pub fn host_locals(network: &NetworkConf) -> Vec<ConfObject> {
-    let is_its = |object: &ConfObject| matches!(object.ipam_type(), Ok(Some(ipam)) if ipam.as_str() == "host-local");
     let is_readable = |object: &ConfObject| !plugins::is_foreign(object) || inventory::usage(object).is_ok();
-    objects(network).filter(is_its).filter(is_readable).collect()
+    of_type(network, "host-local").filter(is_readable).collect()
 }
 
-/// As [`host_locals`], with an object for the network's folder in the usual place if that exists and none of them has it: a
+/// What the plugins get on stdin whose address plugin has this name.
+fn of_type<'a>(network: &'a NetworkConf, name: &'a str) -> impl Iterator<Item = ConfObject> + 'a {
+    let is_its = move |object: &ConfObject| matches!(object.ipam_type(), Ok(Some(ipam)) if ipam.as_str() == name);
+    objects(network).filter(is_its)
+}
+
+/// As [`host_locals`], with those of `cluster`, whose reservations are host-local's files, and an object for the network's folder in the usual place if that exists and none of them has it: a
 /// plugin that calls others (flannel, Multus) gives them addresses that its configuration does not name.
 #[must_use]
 pub fn holders(network: &NetworkConf) -> Vec<ConfObject> {
     let mut holders = host_locals(network);
+    holders.extend(of_type(network, "cluster"));
     let usual = network.network_name().ok().and_then(|name| networks::usual_folder(&name));
     if let Some(usual) = usual.filter(|usual| usual.is_dir() && holders.iter().all(|object| store(object) != *usual)) {
         let object = json!({"cniVersion": "1.0.0", "name": network.name, "ipam": {"type": "host-local"}}).to_string();
@@ -156,4 +162,18 @@ pub fn stores(network: &NetworkConf) -> Vec<PathBuf> {
 #[must_use]
 pub fn is_in_a_namespace(network: &NetworkName, id: &AttachmentId) -> bool {
     in_use::find(&Places::look(), (network, &id.container_id, Some(&id.ifname)), &[]) == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservations_of_cluster_are_found_where_its_config_says() {
+        let ipam = r#""ipam":{"type":"cluster","dataDir":"/data","store":{"path":"/s"},"subnet":"10.1.0.0/16"}"#;
+        let list = format!(r#"{{"cniVersion":"1.1.0","name":"lan","plugins":[{{"type":"macvlan",{ipam}}}]}}"#);
+        let network = NetworkConf::parse(list.as_bytes()).unwrap();
+        assert_eq!(stores(&network), [PathBuf::from("/data/lan")]);
+        assert!(host_locals(&network).is_empty(), "its ranges are the cluster's");
+    }
 }
