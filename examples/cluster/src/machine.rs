@@ -1,4 +1,4 @@
-//! One node: a thread with namespaces of its own, which does what it is asked to.
+//! A node: a thread with namespaces of its own, which does what it is asked to.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

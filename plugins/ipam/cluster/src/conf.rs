@@ -34,7 +34,7 @@ pub struct Conf {
     pub node: Option<String>,
     /// The store that all nodes share.
     pub store: StoreConf,
-    /// How long to wait for the store.
+    /// The time to wait for the store.
     pub timeout: Duration,
     /// The length of a run.
     pub claim_size: u32,

@@ -1,4 +1,4 @@
-//! One call of gRPC: HTTP/2 on TLS on TCP, one message each way.
+//! A call of gRPC: HTTP/2 on TLS on TCP, one message each way.
 
 use std::cell::Cell;
 
@@ -28,9 +28,9 @@ pub(super) struct Channel {
 /// Why a member did not serve.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// It cannot be reached, or it says that it cannot serve now.
+    /// The member cannot be reached, or says that it cannot serve now.
     Away(String),
-    /// It serves, and refuses this node.
+    /// The member serves, and refuses this node.
     Refused(String),
 }
 

@@ -19,7 +19,7 @@ pub struct EtcdConf {
     pub ca_file: PathBuf,
     /// The node's certificate.
     pub cert_file: PathBuf,
-    /// Its key, which only its owner may read.
+    /// The certificate's key, which only its owner may read.
     pub key_file: PathBuf,
     /// What the keys of all networks begin with.
     pub prefix: String,

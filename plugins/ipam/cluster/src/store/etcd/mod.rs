@@ -28,7 +28,7 @@ const TXN: &str = "Txn";
 /// How long no member is asked after each of them has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// One network's document in etcd.
+/// A network's document in etcd.
 pub struct Etcd {
     conf: EtcdConf,
     key: String,

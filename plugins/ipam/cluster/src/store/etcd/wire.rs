@@ -47,7 +47,7 @@ pub(super) struct Compare {
     pub(super) union: Option<Union>,
 }
 
-/// What is compared: a member of a oneof is sent even if it is 0.
+/// The compared value: a member of a oneof is sent even if it is 0.
 #[derive(Clone, PartialEq, Oneof)]
 pub(super) enum Union {
     #[prost(int64, tag = "6")]
