@@ -34,7 +34,8 @@ use std::path::Path;
 
 use crate::validate::Known;
 use crate::view::reasons::Survey;
-use libcni::Runtime;
+use libcni::inventory::Life;
+use libcni::{NetworkConf, Runtime};
 
 pub use finding::{Finding, Fix, Kind, Level};
 pub(crate) use removal::{command_lines, word};
@@ -59,11 +60,16 @@ pub struct Node<'a> {
 pub async fn examine(node: Node<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let networks = configs::look(node, &mut findings).await;
-    needed::look(&networks, &mut findings);
     let known = attachments::look(node, &networks, &mut findings);
     stores::look(&known, &mut findings).await;
     let Node { runtime, conf_dir, inventory, .. } = node;
     let survey = Survey::look(crate::view::Node { runtime, conf_dir, inventory });
+    // Where containers live their ADD has found what it needs.
+    let is_used = |network: &&NetworkConf| {
+        let of = survey.view.networks.iter().filter(|of| of.name == network.name);
+        of.flat_map(|of| &of.attachments).any(|attachment| attachment.life == Life::Lives)
+    };
+    needed::look(networks.iter().filter(|network| !is_used(network)), &mut findings);
     reasons::look(&survey, &mut findings);
     host::look(node, &networks, &survey.view, &mut findings);
     if node.checks {

@@ -41,7 +41,7 @@ const NEEDS: [Need; 8] = [
 ];
 
 /// Looks for the files of each network's plugins, and of those that they call.
-pub(crate) fn look(networks: &[NetworkConf], findings: &mut Vec<Finding>) {
+pub(crate) fn look<'a>(networks: impl Iterator<Item = &'a NetworkConf>, findings: &mut Vec<Finding>) {
     for network in networks {
         let own: Vec<Value> = written(network).collect();
         let others = own.iter().flat_map(delegates);
@@ -86,7 +86,7 @@ mod tests {
     fn found(network: &str) -> Vec<String> {
         let network = NetworkConf::parse(network.as_bytes()).unwrap();
         let mut findings = Vec::new();
-        look(&[network], &mut findings);
+        look([network].iter(), &mut findings);
         findings.into_iter().map(|finding| finding.what).collect()
     }
 
