@@ -23,7 +23,7 @@ pub(crate) fn is_told_to_be_root() -> bool {
 /// What an ordinary user has to do.
 const BE_ROOT: &str = "You are an ordinary user: run this as root.";
 
-/// What is to be done about something that cannot be read: by root as given.
+/// The remedy for a file that cannot be read: by root as given, by an ordinary user to be root.
 pub(crate) fn or_be_root(by_root: impl Into<String>) -> String {
     if nix::unistd::geteuid().is_root() { by_root.into() } else { BE_ROOT.to_owned() }
 }
