@@ -149,7 +149,10 @@ impl CniError {
     #[must_use]
     pub fn detail(mut self, text: impl AsRef<str>) -> Self {
         let text = text.as_ref();
-        let text = text.strip_suffix('.').filter(|rest| rest.ends_with('.') && !rest.ends_with("..")).unwrap_or(text);
+        let text = text
+            .strip_suffix('.')
+            .filter(|rest| rest.contains(' ') && rest.ends_with('.') && !rest.ends_with(".."))
+            .unwrap_or(text);
         if !text.is_empty() {
             if !self.details.is_empty() {
                 self.details.push(' ');

@@ -20,7 +20,7 @@ pub struct Gate {
     pub family: Option<netops::Family>,
     /// Where packets meet it.
     pub at: At,
-    /// Whether it sees frames of bridges.
+    /// Whether the hook sees frames of bridges.
     pub is_of_frames: bool,
     /// Whether only the process that has made the table can change it.
     pub is_owned: bool,

@@ -74,9 +74,12 @@ done
 echo "ran $#"
 "#;
 
-/// The examples in the text of `--help` or of a page, a command each.
-fn examples(text: &str) -> Vec<String> {
-    let Some((_, below)) = text.split_once("Examples:\n") else { return Vec::new() };
+const OF_HELP: &str = "Examples:\n";
+const OF_PAGE: &str = ".SH EXAMPLES\n.nf\n";
+
+/// The examples in the text of `--help` or of a page, below this heading, a command each.
+fn examples(heading: &str, text: &str) -> Vec<String> {
+    let Some((_, below)) = text.split_once(heading) else { return Vec::new() };
     let mut commands: Vec<String> = Vec::new();
     for line in below.lines().take_while(|line| line.starts_with("  ")) {
         let goes_on = |command: &String| command.ends_with('\\') || command.matches('\'').count() % 2 == 1;
@@ -118,11 +121,11 @@ fn pages() -> tempfile::TempDir {
 fn every_example_of_help_and_man_pages_works_as_printed() {
     let Subject::Multicall(plugins) = ours() else { panic!("ours is one executable") };
     let (pages, opt) = (pages(), tempfile::tempdir().unwrap());
-    let mut commands = examples(&cnitool(&["--help"]));
+    let mut commands = examples(OF_HELP, &cnitool(&["--help"]));
     for verb in verbs() {
-        let of_help = examples(&cnitool(&[&verb, "--help"]));
+        let of_help = examples(OF_HELP, &cnitool(&[&verb, "--help"]));
         let page = fs::read_to_string(pages.path().join(format!("man1/cnitool-{verb}.1"))).unwrap();
-        assert_eq!(examples(&shown(&page)), of_help, "{verb}");
+        assert_eq!(examples(OF_PAGE, &shown(&page)), of_help, "{verb}");
         assert!(!of_help.is_empty(), "{verb} has no example");
         commands.extend(of_help);
     }

@@ -149,7 +149,7 @@ impl Folder {
     }
 }
 
-/// What is at a path, itself if it is a symbolic link.
+/// The metadata of what is at a path, itself if it is a symbolic link.
 pub(super) fn find(path: &Path) -> io::Result<Option<Metadata>> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -26,7 +26,7 @@ pub(crate) struct Host {
     /// The index of the link that has an address; of several the first.
     owners: BTreeMap<IpAddr, u32>,
     pub(crate) forwards: Vec<Forward>,
-    /// Those of other programs that come before.
+    /// Port forwards of other programs that come before the plugins'.
     pub(crate) other_forwards: Vec<Forward>,
 }
 

@@ -36,7 +36,7 @@ impl Register {
     /// The next 16 bytes: the second field of a concatenation whose first is an ifname.
     pub const R2: Self = Self(2);
 
-    /// Its place in the bytes that all registers share, which have names of 16 bytes (1 to 4) and of 4 (from 8 on).
+    /// The register's place in the bytes that all registers share, which have names of 16 bytes (1 to 4) and of 4 (from 8 on).
     #[must_use]
     pub fn offset_bytes(self) -> Option<usize> {
         match usize::try_from(self.0).ok()? {

@@ -65,7 +65,7 @@ fn attachments_of_which_nothing_needs_a_look_have_a_line_each_and_are_only_count
         office  bridge, portmap  /etc/cni/net.d/10-office.conflist
         ├─ shop/web-7  eth0  10.7.0.9  gone  3h
         │  └─ namespace /run/netns/web
-        └─ 199 well
+        └─ 199 without a fault
     "#]]
     .assert_eq(&brief);
 }
