@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crate::view::drawing::plan::plan;
 use crate::view::drawing::{dot, html, svg};
 use crate::view::explain::Answer;
-use crate::view::{Attachment, Node, View, json, look, tree};
+use crate::view::{Attachment, Node, View, json, look, reasons, tree};
 use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{CniError, Code};
 use libcni::inventory::Life;
@@ -40,7 +40,7 @@ fn shown(words: &Show) -> tree::Shown {
 fn seen(settings: &Settings, words: &Show) -> anyhow::Result<View> {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     let only = words.network.as_ref().or(words.only.as_ref());
-    let mut view = look(Node { runtime, conf_dir, inventory: &gc::node() }, only.map(String::as_str));
+    let mut view = reasons::look(Node { runtime, conf_dir, inventory: &gc::node() }, only.map(String::as_str));
     if let Some(name) = only.filter(|_| view.networks.is_empty()) {
         let others = look(Node { runtime, conf_dir, inventory: &gc::node() }, None).networks;
         let others: Vec<&str> = others.iter().map(|network| network.name.as_str()).collect();

@@ -107,6 +107,8 @@ pub struct Network {
     pub unreadable: Vec<IpAddr>,
     /// The network's attachments, by name and interface.
     pub attachments: Vec<Attachment>,
+    /// Why packets of many of its attachments are dropped, a sentence each. Only [`reasons::look`] fills it.
+    pub faults: Vec<String>,
     /// Objects whose mark does not identify their attachment.
     pub nameless: Vec<String>,
 }
@@ -191,6 +193,8 @@ pub struct Attachment {
     pub maker: Maker,
     /// Whether the container lives.
     pub life: Life,
+    /// Why its packets are dropped, a sentence each: see [`reasons`]. Only [`reasons::look`] fills it.
+    pub faults: Vec<String>,
     /// Whether ADD was finished; `None`: this cache does not have the attachment, so another runtime added it.
     pub is_complete: Option<bool>,
     /// The configuration that ADD used.
@@ -208,11 +212,11 @@ impl Attachment {
         format!("{}/{}", self.name, self.id.ifname)
     }
 
-    /// Whether nothing of it needs a look: its container lives, its ADD was finished, and its links are up.
+    /// Whether nothing of it needs a look: its container lives, its ADD was finished, its links are up, and no fault was found.
     #[must_use]
     pub fn is_well(&self) -> bool {
         let is_alive = matches!(self.life, Life::Lives | Life::Young);
-        is_alive && self.is_complete != Some(false) && self.links.iter().all(|link| link.up)
+        is_alive && self.is_complete != Some(false) && self.faults.is_empty() && self.links.iter().all(|link| link.up)
     }
 }
 

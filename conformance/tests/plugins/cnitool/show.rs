@@ -172,6 +172,32 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     assert_eq!((absent.status.code(), absent.stdout.as_slice()), (Some(1), &b""[..]));
 }
 
+/// A fault of one attachment stands below it, a fault of many below their network.
+#[test]
+fn what_doctor_calls_an_error_is_shown() {
+    let tour = installed();
+    let names = ["a", "b", "c", "d"];
+    let pods: Vec<_> = names.iter().map(|name| (*name, tour.node.container())).collect();
+    pods.iter().for_each(|(name, pod)| tour.add(name, pod, &[]));
+    tour.node.settle(Duration::from_secs(60));
+    let well = tour.show(&["--brief"]);
+    assert!(well.contains("4 live\n") && well.contains("4 without a fault\n"), "{well}");
+    let host = tour.node.host();
+    let veth = |name: &str| {
+        let mark = format!("cni:office/{name}/eth0");
+        host.links().into_iter().find(|link| link.alias.as_deref() == Some(&*mark)).unwrap().name
+    };
+    let off = veth("b");
+    host.clear_master(&off);
+    let one = tour.show(&["--state", "sick"]);
+    assert!(one.contains(&format!("link {off} is no port of bridge cni0")), "{one}");
+    assert!(one.contains("1 with a fault\n"), "{one}");
+    host.set_down("cni0");
+    let all = tour.show(&["--brief"]);
+    assert!(all.contains("cni0 is down: 4 attachments") && all.contains("1 network with a fault"), "{all}");
+    assert!(all.contains("3 without a fault of their own"), "{all}");
+}
+
 #[test]
 fn attachments_of_the_reference_are_shown_with_their_links() {
     let Some(Subject::Folder(reference)) = reference_or_skip() else { return };

@@ -55,6 +55,7 @@ pub(crate) fn look(
         by_hand,
         unreadable,
         attachments,
+        faults: Vec::new(),
         nameless,
     }
 }
@@ -107,6 +108,7 @@ fn attachment(network: &NetworkName, (id, seen, cached): Pair<'_>, host: &Host) 
             from_bytes: shaper.and_then(|link| host.rate_bytes(link)),
         },
         links: links.iter().map(|link| host.host_link(link)).collect(),
+        faults: Vec::new(),
         life: seen.as_ref().map_or(by_cache, |seen| seen.life.max(by_cache)),
         others: seen.as_ref().map(|seen| seen.others.clone()).unwrap_or_default(),
         rules: seen.map(|seen| seen.rules).unwrap_or_default(),

@@ -36,6 +36,7 @@ fn network(network: &Network) -> Value {
         "heldByHand": network.by_hand,
         "unreadable": network.unreadable,
         "attachments": network.attachments.iter().map(attachment).collect::<Vec<_>>(),
+        "faults": network.faults,
         "unnamed": network.nameless,
     })
 }
@@ -61,7 +62,7 @@ pub(crate) fn attachment(attachment: &Attachment) -> Value {
         "toBitsPerSecond": attachment.limits.to_bytes.map(|bytes| number(u128::from(bytes) * 8)),
         "fromBitsPerSecond": attachment.limits.from_bytes.map(|bytes| number(u128::from(bytes) * 8)),
         "rules": attachment.rules, "others": attachment.others, "since": attachment.since.map(time), "maker": attachment.maker.as_str(),
-        "life": word(attachment.life), "complete": attachment.is_complete,
+        "life": word(attachment.life), "faults": attachment.faults, "complete": attachment.is_complete,
     })
 }
 

@@ -12,11 +12,12 @@ mod ports;
 pub(crate) mod routes;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 pub use crate::validate::Level;
 use cni_filter::gates::{self, Gate};
+use libcni::AttachmentId;
 use libcni::inventory::Life;
 use netops::Family;
 use netops::route::{self, MAIN_TABLE, Route};
@@ -139,10 +140,14 @@ impl Survey {
     /// Looks at the node once.
     #[must_use]
     pub fn look(node: Node<'_>) -> Self {
+        Self::look_at(node, None)
+    }
+
+    fn look_at(node: Node<'_>, only: Option<&str>) -> Self {
         let mut unseen = Vec::new();
         let search_path = node.inventory.search_path.clone();
         let host = Host::look(&search_path, &mut unseen);
-        Self { view: look_by(node, &host, None, unseen), host, search_path }
+        Self { view: look_by(node, &host, only, unseen), host, search_path }
     }
 
     /// The reasons of all attachments that live, and what could not be examined.
@@ -164,6 +169,40 @@ impl Survey {
         unseen.dedup();
         (found, unseen)
     }
+}
+
+/// So many attachments with one fault have it by their network or node.
+const SHARED: usize = 4;
+
+/// A view of the node, or of the network of this name, with its faults: the reasons that are errors. A fault that many
+/// attachments of a network share is the network's.
+#[must_use]
+pub fn look(node: Node<'_>, only: Option<&str>) -> View {
+    let survey = Survey::look_at(node, only);
+    let (found, _) = survey.reasons();
+    let mut gathered: BTreeMap<(String, String), Vec<(AttachmentId, String)>> = BTreeMap::new();
+    for Found { network, attachment, reason } in found {
+        // Others are said by the attachment's state.
+        if reason.level == Level::Error && !matches!(reason.cause, Cause::Gone | Cause::Unfinished) {
+            let who = gathered.entry((network.name.clone(), reason.what)).or_default();
+            who.push((attachment.id.clone(), reason.why));
+        }
+    }
+    let mut view = survey.view;
+    for ((name, what), who) in gathered {
+        let Some(network) = view.networks.iter_mut().find(|network| network.name == name) else { continue };
+        let ids: BTreeSet<&AttachmentId> = who.iter().map(|(id, _)| id).collect();
+        if ids.len() >= SHARED {
+            network.faults.push(format!("{what}: {} attachments", ids.len()));
+            continue;
+        }
+        for attachment in &mut network.attachments {
+            let own = who.iter().filter(|(id, why)| *id == attachment.id && !attachment.faults.contains(why));
+            let own: Vec<String> = own.map(|(_, why)| why.clone()).collect();
+            attachment.faults.extend(own);
+        }
+    }
+    view
 }
 
 /// What all attachments share, read once.

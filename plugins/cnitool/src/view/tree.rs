@@ -153,13 +153,17 @@ pub(crate) fn summary(view: &View) -> Branch {
     let is_broken =
         |attachment: &&Attachment| matches!(attachment.life, Life::Lives | Life::Young) && !attachment.is_well();
     let broken = attachments().filter(is_broken).count();
-    if broken > 0 { line.and(Tone::Bad, format!("{broken} with a fault")) } else { line }
+    let line = if broken > 0 { line.and(Tone::Bad, format!("{broken} with a fault")) } else { line };
+    let sick = view.networks.iter().filter(|network| !network.faults.is_empty()).count();
+    if sick > 0 { line.and(Tone::Bad, format!("{} with a fault", count(sick, "network"))) } else { line }
 }
 
 fn of_network(network: &Network, at: SystemTime, shown: Shown) -> Branch {
     let Parts { head, links, own, sick, well } = Parts::of(network, at);
-    let count = (shown.is_brief && !well.is_empty())
-        .then(|| Branch::new(Tone::Good, format!("{} without a fault", well.len())));
+    let count = (shown.is_brief && !well.is_empty()).then(|| {
+        let own = if network.faults.is_empty() { "" } else { " of their own" };
+        Branch::new(Tone::Good, format!("{} without a fault{own}", well.len()))
+    });
     let well = if shown.is_brief { Vec::new() } else { well };
     head.with(links).with(own).with(sick).with(well).with(count)
 }
@@ -170,7 +174,7 @@ pub(crate) struct Parts {
     pub(crate) head: Branch,
     /// The network's bridges and masters.
     pub(crate) links: Vec<Branch>,
-    /// The network's ranges, addresses reserved by hand, and those whose owner is unknown.
+    /// The network's ranges, addresses reserved by hand, those whose owner is unknown, and the faults of many attachments.
     pub(crate) own: Vec<Branch>,
     /// The attachments that need a look, with all that is known of each, then the objects that belong to none.
     pub(crate) sick: Vec<Branch>,
@@ -183,6 +187,7 @@ impl Parts {
         let by_hand = network.by_hand.iter().map(|address| Branch::plain(format!("{address}  reserved by hand")));
         let unreadable = |address| Branch::plain(format!("{address}  reserved")).and(Tone::Warning, "owner unknown");
         let unreadable = network.unreadable.iter().map(unreadable);
+        let faults = network.faults.iter().map(|fault| Branch::new(Tone::Bad, fault));
         let unnamed = |object| Branch::new(Tone::Warning, "unnamed").and(Tone::Plain, object);
         let (well, sick): (Vec<_>, Vec<_>) = network.attachments.iter().partition(|attachment| attachment.is_well());
         let sick = sick.into_iter().map(|attachment| of_attachment(attachment, at));
@@ -190,7 +195,7 @@ impl Parts {
         Self {
             head: head(network),
             links: network.links.iter().map(of_shared).collect(),
-            own: network.ranges.iter().map(of_range).chain(by_hand).chain(unreadable).collect(),
+            own: network.ranges.iter().map(of_range).chain(by_hand).chain(unreadable).chain(faults).collect(),
             sick: sick.chain(network.nameless.iter().map(unnamed)).collect(),
             well: well.into_iter().map(|attachment| row(attachment, widths, at)).collect(),
         }
@@ -332,8 +337,8 @@ pub(crate) const fn tone(life: Life) -> Tone {
 }
 
 fn details(attachment: &Attachment) -> Vec<Branch> {
-    let Attachment { netns, links, ports, limits, rules, others, maker, is_complete, life, .. } = attachment;
-    let mut below = Vec::new();
+    let Attachment { netns, links, ports, limits, rules, others, maker, faults, is_complete, life, .. } = attachment;
+    let mut below: Vec<Branch> = faults.iter().map(|fault| Branch::new(Tone::Bad, fault)).collect();
     match is_complete {
         Some(false) => below.push(Branch::new(Tone::Bad, "its ADD was not finished")),
         None => below.push(Branch::new(Tone::Faint, "not in this cache: another runtime's")),

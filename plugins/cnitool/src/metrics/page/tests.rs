@@ -29,6 +29,7 @@ fn attachment(life: Life) -> Attachment {
         since: None,
         maker: Maker::Unknown,
         life,
+        faults: Vec::new(),
         is_complete: None,
         conf: None,
         result: libcni::cni_spec::AddResult::default(),
@@ -56,6 +57,7 @@ fn view(name: &str) -> View {
         by_hand: vec![[10, 1, 0, 9].into()],
         unreadable: Vec::new(),
         attachments: vec![attachment(Life::Lives), attachment(Life::Lives), attachment(Life::Gone)],
+        faults: Vec::new(),
         nameless: Vec::new(),
     };
     View {
