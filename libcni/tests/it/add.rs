@@ -147,7 +147,7 @@ fn a_cache_that_cannot_be_written_fails_the_add_before_or_after() {
     )]);
     let error = fail(&folder, "1.0.0", &["a"]);
     expect!["ADD a, DEL a"].assert_eq(&folder.log());
-    expect!["cannot write cache $DIR/cache/results/net-c1-eth0: Is a directory (os error 21); Rolled back: a. Left behind: cannot remove cache $DIR/cache/results/net-c1-eth0: Is a directory (os error 21)."]
+    expect!["cannot write cache $DIR/cache/results/net-c1-eth0: Is a directory; Rolled back: a. Left behind: cannot remove cache $DIR/cache/results/net-c1-eth0: Is a directory."]
         .assert_eq(&folder.stable(&error.with_causes()));
     assert_eq!(folder.cache_files(), ["net-c1-eth0"], "no unfinished file is left");
 }
