@@ -193,7 +193,11 @@ impl Filter {
                 masquerade::remove(nft, attachment, &masquerade::Places::of([both, each_ip, each_ip6])),
                 [ip, ip6].map(|chain| chain.is_some()),
             ),
-            Err(error) => (Err(error), [true; 2]),
+            // One of them may be the reason: the others are removed all the same.
+            Err(error) => {
+                let found = nft.find_chains([&ip, &ip6]);
+                (Err(error), found.map_or([false; 2], |found| found.map(|chain| chain.is_some())))
+            }
         };
         let steps = [own, iptables::masquerade::remove(nft, attachment, known, has_chain)];
         steps.into_iter().filter_map(Result::err).collect()
