@@ -9,7 +9,7 @@
 //! | no mark, the Ethernet address or an address of the result | the attachment's |
 //! | no mark, a result with others | another's |
 //! | no mark, no result, a namespace found by a process, whose number may be another container's | another's |
-//! | no mark, no result, no address and down, of a kind that ADD makes in the container: ADD was killed before it set the mark | the attachment's |
+//! | no mark, no result, no address, down, and no packet ever, of a kind that ADD makes in the container: ADD was killed before it set the mark | the attachment's |
 //! | no mark, no result, no reservation of the attachment where the network has host-local | another's |
 //! | no mark, no result, a mounted namespace | the attachment's |
 
@@ -17,7 +17,7 @@ use std::net::IpAddr;
 
 use cni_spec::{AddResult, Attachment};
 use netops::error::Result;
-use netops::link::{Kind, Link};
+use netops::link::{self, Kind, Link};
 use netops::{Kernel, Netns, addr, pair};
 
 use crate::reserved::{Holder, Reserved};
@@ -129,7 +129,7 @@ impl Evidence<'_> {
             has_mac: has_same_mac && (!is_shared || has_address),
             has_address,
             is_another: has_other_mac || has_others,
-            is_unfinished: is_made_inside && !link.up && addresses.is_empty(),
+            is_unfinished: is_made_inside && !link.up && addresses.is_empty() && !link::has_carried(inside, link)?,
             holders: addresses.iter().filter_map(|ip| reserved.holder(attachment, *ip)).collect(),
         })
     }
@@ -143,7 +143,7 @@ struct Found {
     has_address: bool,
     /// The result shows another Ethernet address, or other addresses.
     is_another: bool,
-    /// The link is as ADD makes it, before it has mark and addresses.
+    /// The link is as ADD makes it, before it has mark and addresses and is up: nothing uses it.
     is_unfinished: bool,
     /// The owners of the link's addresses.
     holders: Vec<Holder>,

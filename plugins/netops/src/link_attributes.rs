@@ -33,9 +33,9 @@ const KIND: u16 = 0x3fff; // NLA_TYPE_MASK
 /// `GROUP`, `LINK_NETNSID`, `PROP_LIST`, `PERM_ADDRESS`, `PARENT_DEV_NAME`, `PARENT_DEV_BUS_NAME`
 /// (include/uapi/linux/if_link.h): the attributes that [`crate::link::Link`] is made from.
 const LINK_ATTRIBUTES: [u16; 16] = [1, 3, 4, 5, 10, 13, 16, 18, 20, 27, 30, 37, 52, 54, 56, 57];
-/// `IFLA_LINKMODE`, `AF_SPEC`, `PROTO_DOWN`, `GSO_MAX_SEGS`, `GSO_MAX_SIZE`, `XDP`, `GRO_MAX_SIZE`, `GSO_IPV4_MAX_SIZE`,
-/// `GRO_IPV4_MAX_SIZE`: what [`crate::link::details`] uses besides.
-const DETAILS: [u16; 9] = [17, 26, 39, 40, 41, 43, 58, 63, 64];
+/// `IFLA_LINKMODE`, `STATS64`, `AF_SPEC`, `PROTO_DOWN`, `GSO_MAX_SEGS`, `GSO_MAX_SIZE`, `XDP`, `GRO_MAX_SIZE`, `GSO_IPV4_MAX_SIZE`,
+/// `GRO_IPV4_MAX_SIZE`: what [`crate::link::details`] and [`crate::link::has_carried`] use besides.
+const DETAILS: [u16; 10] = [17, 23, 26, 39, 40, 41, 43, 58, 63, 64];
 /// `IFLA_AF_SPEC`: in a message of the bridge family a port's VLANs, the only part that is used; otherwise settings by
 /// address family.
 const PORT_ATTRIBUTE: u16 = 26;

@@ -144,9 +144,12 @@ pub fn find_holder(path: &Path) -> Option<String> {
 /// Where the kernel does not tell, for a file of another user or on a file system without leases, the file is read as it is.
 ///
 /// # Errors
-/// As `open(2)` and `read(2)`.
+/// As `open(2)` and `read(2)`, which follows no link; `InvalidData`: it is no plain file.
 pub fn read_unless_written(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let mut file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    let mut file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::from(ErrorKind::InvalidData));
+    }
     // The end of the open file gives the lease back.
     if raw::take_read_lease(&file) == Err(Errno::EAGAIN) {
         return Ok(None);
@@ -322,6 +325,9 @@ mod tests {
         std::fs::write(&path, "whole").unwrap();
         assert_eq!(read_unless_written(&path).unwrap(), Some(b"whole".to_vec()));
         drop(reader);
+        let link = scratch("written-link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(read_unless_written(&link).is_err() && read_unless_written(Path::new("/dev/zero")).is_err());
     }
 
     #[test]

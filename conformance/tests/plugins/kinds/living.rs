@@ -136,28 +136,46 @@ fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: Kind) {
     assert_eq!(held(), Vec::<String>::new());
 }
 
-/// ADD was killed after it made the link and before it set the mark. GC frees the address, which speaks for nothing yet, and DEL
-/// removes the link all the same.
+/// ADD is killed after it made the link and before it sets the mark. GC frees the address, which speaks for nothing yet, and DEL
+/// removes the link all the same; one that has carried packets is another's.
 fn del_after_gc_removes_the_link_of_a_killed_add(kind: Kind) {
     // The tap of a killed process ends with it.
     if !matches!(kind.place, Place::Upon | Place::Inside) || kind.name == "tap" {
         return;
     }
     let (node, _outside) = kind.node(0);
-    let pod = node.container();
     let config = kind.config(0, json!({"ipam": unshared().dual()}));
-    let attached = Attached::add(&node, &config, &pod);
-    let inside = pod.namespace();
-    inside.set_down("eth0");
-    inside.set_alias("eth0", "");
-    for address in inside.global_addresses("eth0") {
-        inside.delete_address("eth0", &address);
+    let is_made = |pod: &Container| pod.namespace().find_link("eth0").is_some_and(|link| link.alias.is_none());
+    for n in 1.. {
+        let pod = node.container();
+        let killed = testns::Call::new(Verb::Add, &config, &pod).kill_before(&node, n);
+        assert!(killed.hit.is_some(), "no point between link and mark");
+        if !is_made(&pod) {
+            node.call(Verb::Del, &config, &pod).ok();
+            continue;
+        }
+        collect(&node, &config, &[], None);
+        assert_eq!(held(), Vec::<String>::new());
+        node.call(Verb::Del, &config, &pod).ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+        Attached::add(&node, &config, &pod);
+        let inside = pod.namespace();
+        inside.wait_for("a packet", |inside| inside.enter(|| has_carried("eth0")));
+        inside.set_down("eth0");
+        inside.set_alias("eth0", "");
+        inside.delete_addresses("eth0");
+        node.call(Verb::Del, &config, in_namespace_of(&pod, "c9")).ok();
+        assert!(inside.find_link("eth0").is_some());
+        return;
     }
-    collect(&node, &config, &[], None);
-    assert_eq!(held(), Vec::<String>::new());
-    testns::Call::new(Verb::Del, &attached.config, &pod).run(&node).ok();
-    assert!(inside.find_link("eth0").is_none());
-    Attached::add(&node, &config, &pod).del().ok();
+}
+
+/// As `/proc/net/dev` counts: packets received and sent are the second and the tenth column.
+fn has_carried(link: &str) -> bool {
+    let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let of = counters.lines().find_map(|line| line.trim().strip_prefix(&format!("{link}:"))).unwrap();
+    let columns: Vec<&str> = of.split_whitespace().collect();
+    columns[1] != "0" || columns[9] != "0"
 }
 
 /// The path of a namespace is another container's by now, whose link has no mark or, as far as a container cannot write it, its

@@ -215,6 +215,25 @@ pub fn run_and_get(net: &Kernel, mut requests: Vec<Request>, target: &Target) ->
     only(last?, net, &target.name)
 }
 
+/// Whether the link has ever sent or received a packet. For rare questions: other readings leave the counters out.
+///
+/// # Errors
+/// `ENODEV`: the link does not exist.
+pub fn has_carried(net: &Kernel, link: &Link) -> Result<bool> {
+    let message = RouteNetlinkMessage::GetLink(Target::from(link).message());
+    let request = Request::new("get", format!("counters of link {}", link.name), message)
+        .wire_name(format!("RTM_GETLINK dev={} with counters", link.name))
+        .in_detail();
+    let is_used = |attribute: &LinkAttribute| match attribute {
+        LinkAttribute::Stats64(stats) => stats.rx_packets > 0 || stats.tx_packets > 0,
+        _ => false,
+    };
+    Ok(net.call(request)?.iter().any(|message| match message {
+        RouteNetlinkMessage::NewLink(link) => link.attributes.iter().any(is_used),
+        _ => false,
+    }))
+}
+
 /// Reads the links with these names, as far as they exist, in one call to the kernel.
 ///
 /// # Errors
