@@ -5,6 +5,7 @@ use crate::configs::{Attached, bridge, dual, first_ip, with};
 use crate::subjects::{each, node};
 use serde_json::{Value, json};
 use std::fs::File;
+use std::path::Path;
 use testns::{Call, Remains, Verb};
 
 fn full(own: Value) -> Value {
@@ -196,5 +197,21 @@ fn del_takes_prev_result_of_every_version() {
             attached.del().ok();
             node.assert_as_before_except(stays);
         }
+    }
+}
+
+/// Whatever fails of DEL's questions to the packet filter, a node without rules stays without the filter's lock.
+#[test]
+fn a_del_whose_look_at_the_packet_filter_fails_changes_nothing_there() {
+    let node = node();
+    let config = bridge(json!({"ipam": {}}));
+    for n in 1.. {
+        let pod = node.container();
+        let made = node.call(Verb::Add, &config, &pod).ok();
+        let del = Call::new(Verb::Del, &config, &pod).prev_result(&made);
+        let failed = del.fail_step(&node, n, |_| nix::errno::Errno::ENOMEM);
+        let Some(hit) = failed.hit else { break };
+        del.run(&node).ok();
+        assert!(!Path::new("/run/cni/packet-filter.lock").exists(), "{n}: {hit}");
     }
 }
