@@ -16,6 +16,8 @@ use crate::view::{self, View};
 const ATTEMPTS_MAX: usize = 16;
 
 pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError> {
+    // With `reuseAddress` host-local gives what an ADD before has reserved, which is not undone.
+    let is_new = !conf.local.reuse_address || !keeper::holds(conf, owner)?;
     for _ in 0..ATTEMPTS_MAX {
         let view = ready(conf).await?;
         let Some(within) = conf.within(&view) else { continue };
@@ -28,7 +30,7 @@ pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, Cn
                     return Ok(result);
                 }
                 tracing::info!("the run of the address was given back meanwhile: ADD begins anew");
-                host_local::del(&removal(conf), owner).await?;
+                undo(conf, owner, is_new).await?;
             }
             Err(error) if [Code::NO_ADDRESS, Code::TRY_AGAIN].contains(&error.code) => {
                 let Some(set) = host_local::find_full(&patient)? else { return Err(error) };
@@ -38,7 +40,7 @@ pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, Cn
                     if is_still_owned(conf, &result)? {
                         return Ok(result);
                     }
-                    host_local::del(&removal(conf), owner).await?;
+                    undo(conf, owner, is_new).await?;
                 }
             }
             Err(error) => return Err(error),
@@ -47,8 +49,10 @@ pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, Cn
     Err(CniError::new(Code::TRY_AGAIN, "other calls took each address that this ADD found"))
 }
 
-fn removal(conf: &Conf) -> local::Removal {
-    local::Removal { place: conf.local.place.clone(), cool_down: Duration::ZERO }
+/// Releases what this ADD has reserved.
+async fn undo(conf: &Conf, owner: &Attachment, is_new: bool) -> Result<(), CniError> {
+    let removal = local::Removal { place: conf.local.place.clone(), cool_down: Duration::ZERO };
+    if is_new { host_local::del(&removal, owner).await } else { Ok(()) }
 }
 
 /// The view, if host-local can work with it.

@@ -55,7 +55,6 @@ pub struct Removal {
 #[serde(default)]
 struct Net {
     ipam: Ipam,
-    args: Args,
 }
 
 #[derive(Deserialize, Default)]
@@ -79,23 +78,11 @@ struct StoreKeys {
     prefix: String,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Args {
-    cni: CniKeys,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct CniKeys {
-    claim: Option<serde_json::Value>,
-}
-
 impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let local = local::Conf::from_conf(object)?;
         let net: Net = object.decode()?;
-        refuse_unsupported(&net)?;
+        refuse_unsupported(object)?;
         let keys = net.ipam.store.as_ref().ok_or_else(|| missing("ipam.store"))?;
         let store = store(keys)?;
         let at_least = |key: &str, value: Option<u32>, default: u32, least: u32| match value.unwrap_or(default) {
@@ -122,9 +109,9 @@ impl FromConf for Conf {
 }
 
 /// Refuses keys that this version does not have.
-fn refuse_unsupported(net: &Net) -> Result<(), CniError> {
+fn refuse_unsupported(object: &ConfObject) -> Result<(), CniError> {
     let key = "args.cni.claim";
-    if net.args.cni.claim.is_none() {
+    if object.find::<serde_json::Value>(&["args", "cni", "claim"]).is_none() {
         return Ok(());
     }
     let why = "an address belongs to one container and interface";

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use cni_spec::{CniError, Code};
+use cni_spec::{Attachment, CniError, Code};
 use host_local::address::Address;
-use host_local::inventory::{Held, list_held};
+use host_local::inventory::{Held, Holder, list_held};
 use netops::OpError;
 use netops::lock::Lock;
 
@@ -164,6 +164,14 @@ fn confirm(conf: &Conf, state: &State, me: &Me, view: &View) -> Result<State, Cn
     }
     let text = format!("this node holds addresses of other nodes: {names}");
     Err(CniError::new(Code::STATE, text).detail("Delete these containers, then call ADD again."))
+}
+
+/// Whether the node's folder holds an address for the attachment.
+pub(crate) fn holds(conf: &Conf, owner: &Attachment) -> Result<bool, CniError> {
+    let is_its = |(container_id, ifname): &Holder| {
+        *container_id == owner.container_id && ifname.as_ref().is_none_or(|ifname| *ifname == owner.ifname)
+    };
+    Ok(held(conf)?.iter().any(|held| held.holder().is_some_and(is_its)))
 }
 
 /// What the node's folder holds of the network's ranges.

@@ -1,7 +1,6 @@
 //! A folder: a file for each network, and a lock beside it. For one machine, for tests, and for a shared file system whose
 //! locks work on all machines.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -60,15 +59,12 @@ impl Store for Folder {
     }
 
     async fn replace(&self, version: &Version, next: &State) -> Result<bool, CniError> {
-        let lock = self.lock()?;
+        let _lock = self.lock()?;
         if self.load()?.1 != version.0 {
             return Ok(false);
         }
         netops::file::replace(&self.path, cni_spec::json::to_text(next).as_bytes(), 0o600)
             .map_err(|error| self.unavailable(&error))?;
-        // The lock lasts until the new file is in its place.
-        File::sync_all(lock.file()).ok();
-        drop(lock);
         Ok(true)
     }
 }

@@ -1,6 +1,7 @@
 //! The keys of a store that is etcd, and its files.
 
 use std::fs;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,8 +74,7 @@ impl EtcdConf {
         for certificate in certificates("caFile", &self.ca_file)? {
             roots.add(certificate).map_err(|error| unusable("caFile", &self.ca_file, &error.to_string()))?;
         }
-        refuse_open_key(&self.key_file)?;
-        let bytes = read("keyFile", &self.key_file)?;
+        let bytes = read_key(&self.key_file)?;
         let key = PrivateKeyDer::from_pem_slice(&bytes)
             .map_err(|_no_content| unusable("keyFile", &self.key_file, "it has no private key in PEM"))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -107,12 +107,16 @@ fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-fn refuse_open_key(path: &Path) -> Result<(), CniError> {
-    let mode = fs::metadata(path).map_err(|error| unusable("keyFile", path, &error.to_string()))?.mode();
-    match mode & 0o077 {
-        0 => Ok(()),
-        _ => Err(unusable("keyFile", path, &format!("others may read it: chmod 600 {}", path.display()))),
+/// The key file, which nobody but its owner may read: looked at and read by one opening.
+fn read_key(path: &Path) -> Result<Vec<u8>, CniError> {
+    let failed = |error: io::Error| unusable("keyFile", path, &format!("the file cannot be read: {error}"));
+    let mut file = fs::File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
+        return Err(unusable("keyFile", path, &format!("others may read it: chmod 600 {}", path.display())));
     }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
