@@ -107,6 +107,8 @@ pub struct Network {
     pub unreadable: Vec<IpAddr>,
     /// The network's attachments, by name and interface.
     pub attachments: Vec<Attachment>,
+    /// Whether links and rules of its attachments could be read: an ordinary user may not read rules.
+    pub is_read: bool,
     /// Why packets of many of its attachments are dropped, a sentence each. Only [`reasons::look`] fills it.
     pub faults: Vec<String>,
     /// Objects whose mark does not identify their attachment.
@@ -326,7 +328,8 @@ fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<Stri
     for network in &mut networks {
         network.attachments.sort_by(|one, other| (&one.name, &one.id.ifname).cmp(&(&other.name, &other.id.ifname)));
     }
-    let unowned = if only.is_some() { Vec::new() } else { host.unowned(&seen) };
+    let is_read = networks.iter().all(|network| network.is_read);
+    let unowned = if only.is_some() || !is_read { Vec::new() } else { host.unowned(&seen) };
     let (host_name, ways_out) = (host::name(), host.ways_out());
     View { host: host_name, ways_out, names, networks, unowned, unseen, at: SystemTime::now() }
 }

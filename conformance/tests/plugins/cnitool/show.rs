@@ -198,6 +198,26 @@ fn what_doctor_calls_an_error_is_shown() {
     assert!(all.contains("3 without a fault of their own"), "{all}");
 }
 
+/// Rules and namespaces that cannot be read are no lost ones.
+#[test]
+fn without_capabilities_nothing_is_said_to_be_lost_that_could_not_be_read() {
+    let tour = installed();
+    let web = tour.node.container();
+    let mapped = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    tour.add("web", &web, &["--cap-args", &mapped.to_string()]);
+    let cnitool = tour.bin_dir.join("cnitool").display().to_string();
+    for (verb, says) in [("show", "could not be looked at"), ("doctor", "cannot look at")] {
+        let words = ["--bounding-set", "-all", "--inh-caps", "-all", &cnitool, verb];
+        let output = tour.run(std::path::Path::new("/usr/bin/setpriv"), &words);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(says) && text.contains("forwarded ports"), "{text}");
+        for lost in ["masquerade", "does not lead to", "no rule forwards", "no known network", "with a fault"] {
+            let is_lost = |line: &str| line.contains(lost) && !line.contains("cni_plugins_masquerade");
+            assert!(!text.lines().any(is_lost), "{lost}: {text}");
+        }
+    }
+}
+
 #[test]
 fn attachments_of_the_reference_are_shown_with_their_links() {
     let Some(Subject::Folder(reference)) = reference_or_skip() else { return };

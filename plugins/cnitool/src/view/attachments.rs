@@ -28,10 +28,11 @@ pub(crate) fn look(
 ) -> Network {
     let Known { conf, origin, cached } = known;
     let ids: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
-    let seen = node.inventory.look(conf, &ids).unwrap_or_else(|error| {
+    let seen = node.inventory.look(conf, &ids).map_err(|error| {
         unseen.push(format!("what network {} has on the node: {error}", conf.name));
-        Vec::new()
     });
+    let is_read = seen.is_ok();
+    let seen = seen.unwrap_or_default();
     marked.extend(seen.iter().flat_map(|seen| seen.links.iter().map(|link| link.index)));
     let nameless = seen.iter().filter(|seen| seen.id.is_none()).flat_map(|seen| {
         let links = seen.links.iter().map(|link| format!("link {}", link.name));
@@ -55,6 +56,7 @@ pub(crate) fn look(
         by_hand,
         unreadable,
         attachments,
+        is_read,
         faults: Vec::new(),
         nameless,
     }

@@ -26,6 +26,8 @@ pub(crate) struct Host {
     /// The index of the link that has an address; of several the first.
     owners: BTreeMap<IpAddr, u32>,
     pub(crate) forwards: Vec<Forward>,
+    /// Why `forwards` could not be read: an ordinary user may not.
+    pub(crate) unread_forwards: Option<String>,
     /// Port forwards of other programs that come before the plugins'.
     pub(crate) other_forwards: Vec<Forward>,
 }
@@ -44,8 +46,9 @@ impl Host {
         host.kernel = kernel.map_err(|error| unseen.push(format!("the node's links: {error}"))).ok();
         match forwards::list(search_path) {
             Ok(forwards) => host.forwards = forwards,
-            Err(error) => unseen.push(format!("forwarded ports: {error}")),
+            Err(error) => host.unread_forwards = Some(format!("forwarded ports: {error}")),
         }
+        unseen.extend(host.unread_forwards.clone());
         if !host.forwards.is_empty() {
             match forwards::list_of_others(search_path) {
                 Ok(forwards) => host.other_forwards = forwards,

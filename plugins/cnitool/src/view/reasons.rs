@@ -228,7 +228,7 @@ pub(crate) struct Sight<'a> {
 
 impl<'a> Sight<'a> {
     pub(crate) fn new(host: &'a Host, search_path: &str, view: &'a View) -> Self {
-        let mut unseen = Vec::new();
+        let mut unseen: Vec<String> = host.unread_forwards.iter().cloned().collect();
         let gates = gates::list(search_path).unwrap_or_else(|error| {
             unseen.push(format!("the packet filter: {error}"));
             Vec::new()
@@ -292,7 +292,9 @@ impl<'a> Sight<'a> {
         self.routes_of(network, attachment, &carrier, &mut findings);
         self.links_of(attachment, &carrier, &mut findings);
         self.inside(network, attachment, &carrier, &mut findings);
-        self.masquerade(attachment, &mut findings);
+        if network.is_read {
+            self.masquerade(attachment, &mut findings);
+        }
         for family in Family::BOTH {
             if attachment.addresses.iter().any(|address| Family::from(*address) == family) {
                 if carrier.is_routed() && family == Family::V4 {

@@ -57,6 +57,7 @@ fn view(name: &str) -> View {
         by_hand: vec![[10, 1, 0, 9].into()],
         unreadable: Vec::new(),
         attachments: vec![attachment(Life::Lives), attachment(Life::Lives), attachment(Life::Gone)],
+        is_read: true,
         faults: Vec::new(),
         nameless: Vec::new(),
     };

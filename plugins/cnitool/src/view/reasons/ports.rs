@@ -78,7 +78,8 @@ impl Sight<'_> {
         let is_of_family = |asked: &&Asked| {
             asked.address.is_none_or(|of| attachment.addresses.iter().any(|own| own.is_ipv4() == of.is_ipv4()))
         };
-        let asked = || attachment.asked.iter().filter(|_| forwards_all(attachment)).filter(is_of_family);
+        let is_known = self.host.unread_forwards.is_none() && forwards_all(attachment);
+        let asked = || attachment.asked.iter().filter(|_| is_known).filter(is_of_family);
         for asked in asked() {
             let has = |is_ipv4: bool| attachment.addresses.iter().any(|own| own.is_ipv4() == is_ipv4);
             let is_wanted =
