@@ -1,4 +1,4 @@
-//! What a call of a plugin costs: ours, the reference, and the least that the kernel asks for, side by side in one run.
+//! The costs of a call of a plugin: ours, the reference, and the least that the kernel asks for, side by side in one run.
 //!
 //! `cargo bench --package bench` starts it; README.md says what each row is. Start at `run`: it takes subjects
 //! (`subject`) through scenes (`scene`), each on a node of its own (`station`), pod by pod (`contest`); one call is

@@ -14,7 +14,7 @@ use crate::scene::{Kind, Scene};
 use crate::subject::{Built, Staging, Subject};
 use crate::{burst, growth, progress, scene};
 
-/// What a call of a plugin costs: ours, the reference, and the least netlink, side by side
+/// The costs of a call of a plugin: ours, the reference, and the least netlink, side by side
 #[derive(Debug, Parser)]
 #[command(name = "cargo bench --package bench --")]
 pub(crate) struct Options {

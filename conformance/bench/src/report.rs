@@ -40,7 +40,7 @@ pub(crate) struct Made {
     pub(crate) processors: usize,
     /// Processes that were running, on average over the minute before.
     pub(crate) load: f64,
-    /// What one `CPUID` takes, in nanoseconds: on a virtual machine an exit to the hypervisor, of which glibc's start makes many and
+    /// The time of one `CPUID`, in nanoseconds: on a virtual machine an exit to the hypervisor, of which glibc's start makes many and
     /// musl's none. None on other processors, and in reports of before.
     #[serde(default)]
     pub(crate) cpuid_ns: Option<u64>,

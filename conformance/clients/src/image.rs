@@ -35,7 +35,7 @@ impl Image {
         Self::filled(machine, name, command, fill)
     }
 
-    /// What `fill` puts into the folder `/`; executables are looked for in `/bin`.
+    /// The files that `fill` puts into the folder `/`; executables are looked for in `/bin`.
     ///
     /// # Panics
     /// When there is no `tar`, or no space.

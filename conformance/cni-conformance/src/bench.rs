@@ -1,4 +1,4 @@
-//! What a case works with: a throwaway node with the subject's executables, and calls that are recorded.
+//! The bench of a case: a throwaway node with the subject's executables, and calls that are recorded.
 
 mod answer;
 mod chain;
@@ -32,7 +32,7 @@ pub struct Bench {
     pub version: String,
     /// For random parts: see [`Bench::random`].
     pub seed: u64,
-    /// What the machine allows.
+    /// The features that the machine allows.
     pub machine: Machine,
     shown: Shown,
     call_deadline: Duration,
@@ -167,7 +167,7 @@ impl Bench {
         config
     }
 
-    /// What the plugins before a chained one made for a container, in the form of the config's version.
+    /// The result of the plugins before a chained one for a container, in the form of the config's version.
     #[must_use]
     pub fn prev_result(&self, attachment: &Attachment) -> Option<Value> {
         let pods = held(&self.pods);

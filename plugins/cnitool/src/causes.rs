@@ -20,7 +20,7 @@ pub(crate) fn is_told_to_be_root() -> bool {
     IS_TOLD.load(Ordering::Relaxed)
 }
 
-/// What an ordinary user has to do.
+/// The remedy for an ordinary user.
 const BE_ROOT: &str = "You are an ordinary user: run this as root.";
 
 /// The remedy for a file that cannot be read: by root as given, by an ordinary user to be root.

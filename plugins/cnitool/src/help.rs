@@ -102,7 +102,7 @@ fn used_options(verb: &str) -> &'static [&'static str] {
     }
 }
 
-/// What a common option means to a verb that names no single attachment.
+/// The meaning of a common option to a verb that names no single attachment.
 fn other_words(verb: &str, option: &str) -> Option<&'static str> {
     match (verb, option) {
         ("repair" | "attachments", "container_id") => Some("Only attachments of this container [default: all]"),

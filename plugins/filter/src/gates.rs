@@ -37,9 +37,9 @@ pub struct Gate {
 pub enum At {
     /// A hook that packets of all links pass.
     Hook(Hook),
-    /// What one of these links receives.
+    /// The packets that one of these links receives.
     Ingress(Vec<String>),
-    /// What one of these links sends.
+    /// The packets that one of these links sends.
     Egress(Vec<String>),
 }
 

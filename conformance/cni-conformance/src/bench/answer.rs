@@ -1,4 +1,4 @@
-//! What a call came to.
+//! The outcome of a call.
 
 use crate::finding::{CallRecord, Finding, Stop};
 use crate::form;

@@ -123,7 +123,7 @@ pub fn host_locals(network: &NetworkConf) -> Vec<ConfObject> {
     of_type(network, "host-local").filter(is_readable).collect()
 }
 
-/// What the plugins get on stdin whose address plugin has this name.
+/// The objects that plugins get on stdin whose address plugin has this name.
 fn of_type<'a>(network: &'a NetworkConf, name: &'a str) -> impl Iterator<Item = ConfObject> + 'a {
     let is_its = move |object: &ConfObject| matches!(object.ipam_type(), Ok(Some(ipam)) if ipam.as_str() == name);
     objects(network).filter(is_its)

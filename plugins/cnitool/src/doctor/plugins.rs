@@ -66,7 +66,7 @@ fn delegate_of_flannel(plugin: &Value) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-/// What flannel's file says.
+/// The contents of flannel's file.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub(crate) struct Subnets {
     /// The node's subnets.

@@ -157,7 +157,7 @@ pub(super) fn find(path: &Path) -> io::Result<Option<Metadata>> {
     }
 }
 
-/// What a file is. One that has only the beginning of the new one is no plugin of anybody, unless more is just being written.
+/// The standing of a file. A file with only the beginning of the new one is a cut-off copy, unless a program is writing it.
 fn standing(path: &Path, new: Option<&Path>) -> io::Result<Standing> {
     if is_of_this_suite(path)? {
         return Ok(Standing::Ours);

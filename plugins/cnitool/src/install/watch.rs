@@ -104,7 +104,7 @@ pub(super) async fn run(
     }
 }
 
-/// What a look has found.
+/// The findings of a look.
 #[derive(Default)]
 struct Seen {
     /// The names that have to be put back.

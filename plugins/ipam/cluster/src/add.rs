@@ -144,7 +144,7 @@ fn is_still_owned(conf: &Conf, result: &AddResult) -> Result<bool, CniError> {
     Ok(view.is_trusted_now()? && result.ips.iter().all(|ip| view.owns(ip.address.ip().into())))
 }
 
-/// What the next ADDs will need, if it is time: a run while a quarter of one is left, and a new reading before the last is
+/// Claims and readings that the next ADDs will need, if it is time: a run while a quarter of one is left, and a new reading before the last is
 /// distrusted. The container has its address; an error here is none of this ADD.
 async fn upkeep(conf: &Conf) {
     if let Err(error) = keep_up(conf).await {

@@ -174,7 +174,7 @@ pub(crate) fn holds(conf: &Conf, owner: &Attachment) -> Result<bool, CniError> {
     Ok(held(conf)?.iter().any(|held| held.holder().is_some_and(is_its)))
 }
 
-/// What the node's folder holds of the network's ranges.
+/// The reservations in the node's folder that are in the network's ranges.
 fn held(conf: &Conf) -> Result<Vec<Held>, CniError> {
     let folder = conf.folder();
     let unreadable = |error| view::fault(&OpError::io("read", format!("store {}", folder.display()), &error));

@@ -1,4 +1,4 @@
-//! What a node keeps of the store: `cluster/view` in its data folder.
+//! The node's copy of its records: `cluster/view` in its data folder.
 //!
 //! The file is in a folder of its own, so that its replacement does not break the seal of host-local's index.
 
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 const FOLDER: &str = "cluster";
 const BYTES_MAX: u64 = 16 << 20;
 
-/// What the node keeps.
+/// The node's copy of its records.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct View {

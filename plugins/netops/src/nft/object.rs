@@ -17,7 +17,7 @@ pub enum Family {
     Inet = 1,
     /// IPv4 alone; iptables uses it.
     Ip = 2,
-    /// What arrives by a link, or leaves by it.
+    /// Frames that arrive by a link, or leave by it.
     Netdev = 5,
     /// Frames that a bridge forwards.
     Bridge = 7,

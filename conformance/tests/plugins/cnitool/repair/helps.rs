@@ -1,4 +1,4 @@
-//! What CHECK and `cnitool doctor` say of what a repair brings back.
+//! The findings of CHECK and `cnitool doctor` about objects that a repair makes again.
 
 use super::*;
 

@@ -151,7 +151,7 @@ impl Passed<'_> {
     }
 }
 
-/// What rules call an attachment.
+/// The names by which rules know an attachment.
 struct Own<'a> {
     addresses: &'a [IpAddr],
     links: Vec<&'a str>,

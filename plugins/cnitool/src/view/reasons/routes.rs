@@ -256,7 +256,7 @@ impl Sight<'_> {
         Some((link, found.mtu_bytes.map_or(link.mtu_bytes, |mtu| mtu.min(link.mtu_bytes))))
     }
 
-    /// What gives a node that has a link to other networks, and no default route of either family, its way there.
+    /// The remedy for a node that has a link to other networks, and no default route of either family.
     fn without_any_way(&self) -> Option<String> {
         if Family::BOTH.iter().any(|family| self.link_out(*family).is_some()) {
             return None;

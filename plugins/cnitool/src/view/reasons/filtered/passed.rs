@@ -14,7 +14,7 @@ pub(super) type Directions = [bool; 2];
 /// Chains that a packet can be in, one in the other: `NFT_JUMP_STACK_SIZE` of the kernel.
 const DEPTH_MAX: usize = 16;
 
-/// What the rules of a gate say of an attachment, in the order in which its packets meet them.
+/// The verdicts of a gate's rules on an attachment, in the order in which its packets meet them.
 #[derive(Default)]
 pub(super) struct Passed<'a> {
     /// Which packets meet the gate.

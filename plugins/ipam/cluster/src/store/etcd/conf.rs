@@ -22,7 +22,7 @@ pub struct EtcdConf {
     pub cert_file: PathBuf,
     /// The certificate's key, which only its owner may read.
     pub key_file: PathBuf,
-    /// What the keys of all networks begin with.
+    /// The prefix of the keys of all networks.
     pub prefix: String,
 }
 
@@ -48,7 +48,7 @@ impl Endpoint {
     /// Reads `https://HOST:PORT`.
     ///
     /// # Errors
-    /// What is wanted.
+    /// The form that is wanted.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let wanted = "an endpoint is https://HOST:PORT, without a path; TLS cannot be turned off";
         let rest = text.strip_prefix("https://").ok_or(wanted)?;
