@@ -29,8 +29,9 @@ fn without_user_namespaces_nothing_is_tried_and_it_is_said_why() {
 #[test]
 fn with_a_hidden_proc_processes_are_shared_and_it_is_said_once() {
     let bin = Bin::with("loopback", &HONEST.replace("ADD)", "ADD) sleep 0 </dev/null >/dev/null 2>&1 &"));
+    // Wherever it is seen: one more, such as that of a chroot, would be enough for the kernel to allow another.
     let said = after(
-        "mount -t tmpfs none /proc/fs",
+        "for proc in $(awk '$3 == \"proc\" { print $2 }' /proc/self/mounts); do mount -t tmpfs none $proc/fs || exit; done",
         &bin,
         &["--only", "loopback", "--rule", "del.leaves-nothing", "--rule", "version.lists-versions"],
     );
