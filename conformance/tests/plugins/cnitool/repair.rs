@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testns::{Container, Namespace, Transport, exchange};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -163,9 +163,14 @@ fn comes_back(site: &Site, loss: &str, broken: Way) {
     let verdicts = |rows: &[Value], verdict: &str| rows.iter().filter(|row| row["verdict"] == verdict).count();
     assert!(verdicts(&shown, "would be repaired") > 0 && verdicts(&shown, "left") == 0, "{loss}: {shown:?}");
     assert_eq!(testns::changes(&lost, &host.snapshot()), "", "{loss}: --dry-run has changed the node");
+    let begin = Instant::now();
     let (code, rows) = site.run(&["office"]);
+    let repaired = begin.elapsed();
     assert_eq!(code, Some(0), "{loss}: {rows:?}");
     assert!(verdicts(&rows, "repaired") > 0 && verdicts(&rows, "left") == 0, "{loss}: {rows:?}");
+    assert!(site.works(broken, LONG), "{loss}: {broken:?} does not work after {rows:?}");
+    // The figures of DOCTOR.md.
+    println!("{:.2} s repaired, {:.2} s traffic: {loss}", repaired.as_secs_f64(), begin.elapsed().as_secs_f64());
     for way in WAYS {
         assert!(site.works(way, LONG), "{loss}: {way:?} does not work after {rows:?}");
     }
