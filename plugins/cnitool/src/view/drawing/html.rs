@@ -26,7 +26,7 @@ th,td{text-align:left;vertical-align:top;padding:6px 10px;border-bottom:1px soli
 th{color:var(--faint);font-weight:600;white-space:nowrap}td{overflow-wrap:break-word}\
 td:first-child,td:last-child{overflow-wrap:anywhere}td:last-child{min-width:9em}td:empty::after{content:'-';color:var(--faint)}\
 td div+div{margin-top:2px}meter{width:8em}\
-.lives,.young{color:var(--good)}.unknown{color:var(--warning)}.gone{color:var(--bad);font-weight:600}\
+.lives,.young{color:var(--good)}.unknown{color:var(--warning)}.gone,.bad{color:var(--bad)}.gone{font-weight:600}td .bad{max-width:22em}\
 @media(max-width:700px){thead{display:none}table,tbody,tr,td{display:block}tr{padding:8px 0;border-bottom:1px solid var(--line)}\
 td{border:0;padding:2px 0 2px 7.5em;position:relative;min-height:1.5em}\
 td::before{content:attr(data-label);position:absolute;left:0;width:7em;color:var(--faint)}}";
@@ -75,6 +75,9 @@ fn write_network(network: &Network, at: SystemTime, text: &mut String) {
     let plugins = network.plugins.join(", ");
     let _infallible =
         write!(text, "<h2>{}</h2>\n<p>{}</p>\n<p>{}</p>\n", shown(&network.name), shown(&plugins), shown(&origin));
+    for fault in &network.faults {
+        let _infallible = writeln!(text, "<p class=\"bad\">{}</p>", shown(fault));
+    }
     let mut ranges = Table::new(&["range", "reserved", "free", ""]);
     for range in &network.ranges {
         let free = range.total.saturating_sub(range.used);
@@ -94,7 +97,8 @@ fn write_network(network: &Network, at: SystemTime, text: &mut String) {
         "maker",
         "namespace",
     ]);
-    network.attachments.iter().for_each(|attachment| attachments.row(cells(attachment, at)));
+    let (well, sick): (Vec<_>, Vec<_>) = network.attachments.iter().partition(|attachment| attachment.is_well());
+    sick.into_iter().chain(well).for_each(|attachment| attachments.row(cells(attachment, at)));
     attachments.write(text);
     let mut rest = Table::new(&["without an attachment"]);
     network.by_hand.iter().for_each(|address| rest.row([format!("{address} is reserved by hand")]));
@@ -122,15 +126,16 @@ fn cells(attachment: &Attachment, at: SystemTime) -> [String; 9] {
         Maker::Unknown => "unknown",
     };
     let life = word(attachment.life);
-    let unfinished =
-        if attachment.is_complete == Some(false) { "<div class=\"gone\">its ADD was not finished</div>" } else { "" };
+    let unfinished = (attachment.is_complete == Some(false)).then_some("its ADD was not finished");
+    let faults = attachment.faults.iter().map(String::as_str).chain(unfinished);
+    let faults: String = faults.map(|fault| format!("<div class=\"bad\">{}</div>", shown(fault))).collect();
     [
         container(attachment),
         shown(attachment.id.ifname.as_str()),
         lines(attachment.addresses.iter().map(ToString::to_string).collect()),
         lines(attachment.ports.iter().map(port).collect()),
         lines([(to_bytes, "in"), (from_bytes, "out")].into_iter().filter_map(limit).collect()),
-        format!("<span class=\"{life}\">{life}</span>{unfinished}"),
+        format!("<span class=\"{life}\">{life}</span>{faults}"),
         age.unwrap_or_default(),
         maker.to_owned(),
         shown(&attachment.netns),

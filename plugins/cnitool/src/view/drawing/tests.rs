@@ -153,3 +153,18 @@ fn the_page_needs_no_network_and_has_each_attachment() {
         assert!(html.contains(words), "{words}: {html}");
     }
 }
+
+#[test]
+fn the_page_has_faults_first_and_in_words() {
+    let mut network = full();
+    network.faults = vec!["no rule masquerades packets".to_owned()];
+    let mut sick = network.attachments[0].clone();
+    (sick.name, sick.faults) = ("zebra".to_owned(), vec!["link veth1 is down".to_owned()]);
+    network.attachments.push(sick);
+    let html = html::html(&view(vec![network]));
+    let tables = &html[html.find("<h2>office").unwrap()..];
+    let at = |words: &str| tables.find(words).unwrap_or_else(|| panic!("{words}: {tables}"));
+    assert!(at("<p class=\"bad\">no rule masquerades packets</p>") < at("<table>"));
+    assert!(at(">zebra<") < at("<div class=\"bad\">link veth1 is down</div>"));
+    assert!(at("link veth1 is down") < at(">web<"));
+}
