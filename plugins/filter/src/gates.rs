@@ -57,7 +57,7 @@ pub enum Maker {
 /// A rule that ends a packet's way, or leads to another chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The rule, where a refusal counts as `DROP`; `None`: it has conditions that this crate does not read.
+    /// The rule, where a refusal is [`Target::Reject`](crate::iptables::rule::Target); `None`: it has conditions that this crate does not read.
     pub rule: Option<Rule>,
     /// The chain that it leads to.
     pub to: Option<String>,

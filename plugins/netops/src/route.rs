@@ -288,7 +288,7 @@ pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
     })
 }
 
-/// The route of packets that the host gets by a link from one IPv4 address, and that it is to forward to another: rules of
+/// The route of packets that the host gets by a link from one address, and that it is to forward to another: rules of
 /// routing, the filter of ways back and refusing routes count.
 ///
 /// # Errors
@@ -297,7 +297,8 @@ pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
 pub fn lookup_forwarded(net: &Kernel, from: IpAddr, link: &Link, to: IpAddr) -> Result<Route> {
     let mut message = RouteMessage::default();
     message.header.address_family = family(to);
-    (message.header.source_prefix_length, message.header.destination_prefix_length) = (32, 32);
+    let bits = if to.is_ipv4() { 32 } else { 128 };
+    (message.header.source_prefix_length, message.header.destination_prefix_length) = (bits, bits);
     message.attributes.extend([
         RouteAttribute::Source(from.into()),
         RouteAttribute::Destination(to.into()),

@@ -64,7 +64,7 @@ fn every_name_of_an_attachment_explains_it() {
         │  └─ the node has no IPv4 route out: packets reach its own networks only
         └─ not looked at
            ├─ tables raw and mangle of legacy iptables, eBPF programs, and neighbours
-           ├─ rules of routing (ip rule), and routes of other tables
+           ├─ rules of routing for marks, other tables of routes, and ports in STP
            └─ what is beyond the node, and what the container itself filters
     "#]]
     .assert_eq(&shown);

@@ -31,7 +31,7 @@ const DROPPING: [Filter; 12] = [
         "iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
          iptables -w -A FORWARD -i lxcbr0 -j ACCEPT; iptables -w -A FORWARD -j REJECT --reject-with icmp-host-prohibited",
         ERROR,
-        "iptables -A FORWARD -j DROP drops what no rule before it accepts, and no rule for them accepts packets from containers",
+        "iptables -A FORWARD -j REJECT drops what no rule before it accepts, and no rule for them accepts packets from containers",
     ),
     // docker's: its own bridge, and an empty chain for the administrator.
     (
@@ -84,7 +84,7 @@ const DROPPING: [Filter; 12] = [
          nft add rule inet guard zones iifname ens3 return; nft add rule inet guard zones reject
          nft add rule inet guard pass jump zones",
         ERROR,
-        "nft chain inet guard zones that iptables would write as -j DROP drops what no rule before it accepts",
+        "nft chain inet guard zones that iptables would write as -j REJECT drops what no rule before it accepts",
     ),
 ];
 

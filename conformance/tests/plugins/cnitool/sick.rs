@@ -100,7 +100,7 @@ impl Sick {
     }
 }
 
-const DAMAGES: [Damage; 31] = [
+const DAMAGES: [Damage; 33] = [
     (
         "ip link set cni0 address 02:11:22:33:44:55",
         &[("gateway-address", WARNING, "bridge cni0 has Ethernet address 02:11:22:33:44:55, and containers know it", true)],
@@ -132,6 +132,14 @@ const DAMAGES: [Damage; 31] = [
     ),
     ("ip route del A.0/24 dev cni0", &[("route-elsewhere", ERROR, "leads to ens3 and not to cni0", true)]),
     ("ip link delete cni0", &[("link-gone", ERROR, "bridge cni0 is gone", true)]),
+    (
+        "sysctl -qw net.ipv4.conf.cni0.arp_ignore=8",
+        &[("gateway-address", ERROR, "net.ipv4.conf.cni0.arp_ignore is 8", true)],
+    ),
+    (
+        "iptables -w -A FORWARD -s A.0/24 -p tcp -j REJECT --reject-with tcp-reset",
+        &[("firewall-drops", WARNING, "iptables -A FORWARD -s A.0/24 -p tcp -j REJECT may drop them", false)],
+    ),
     ("ip link set cni0 down", &[("link-down", ERROR, "link cni0 is down", true)]),
     (
         "ip link set $(ls /sys/class/net | grep ^veth) nomaster",
@@ -430,7 +438,7 @@ fn a_healthy_node_has_no_finding() {
 
 /// A rule of one family is no rule of the other.
 #[test]
-fn a_port_that_is_lost_in_one_family_is_found() {
+fn what_is_lost_in_one_family_is_found() {
     let sick = Sick::new();
     let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
     sick.network(
@@ -448,6 +456,9 @@ fn a_port_that_is_lost_in_one_family_is_found() {
         sh(&format!("{program}-restore < /run/rules"));
         assert_eq!(sick.doctor(), (0, Vec::new()), "{program}");
     }
+    sh("ip -6 rule add from fd00:207:1::/64 prohibit");
+    let refused = "the node's routing refuses packets of containers by cni0 to other networks";
+    sick.expect("a rule of IPv6", &[("route-elsewhere", ERROR, refused, false)]);
 }
 
 /// A container with CAP_NET_ADMIN can give itself any address.

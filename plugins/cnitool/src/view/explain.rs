@@ -14,7 +14,7 @@ use crate::view::{Attachment, Maker, Network, Node, Origin, Protocol, View, lead
 /// Objects that are never examined.
 pub const BEYOND: [&str; 3] = [
     "tables raw and mangle of legacy iptables, eBPF programs, and neighbours",
-    "rules of routing (ip rule), and routes of other tables",
+    "rules of routing for marks, other tables of routes, and ports in STP",
     "what is beyond the node, and what the container itself filters",
 ];
 

@@ -103,7 +103,8 @@ pub(super) fn mark(mark: Masked) -> Vec<Expr> {
 
 fn target(target: &Target, family: Family) -> Option<Expr> {
     Some(match target {
-        Target::None => return None,
+        // `native::refuse` refuses to write Target::Reject.
+        Target::None | Target::Reject => return None,
         Target::Jump(chain) => Expr::Verdict(Verdict::Jump(chain.clone().into())),
         Target::Accept => Expr::Verdict(Verdict::Accept),
         Target::Drop => Expr::Verdict(Verdict::Drop),

@@ -135,7 +135,7 @@ fn refuse(rule: &Rule, family: Family) -> Result<(), NotNative> {
     if has_port && rule.protocol.is_none() {
         return Err(NotNative::Port);
     }
-    if !rule.words.is_empty() || rule.translated {
+    if !rule.words.is_empty() || rule.translated || rule.target == Target::Reject {
         return Err(NotNative::Words);
     }
     if rule.port.is_some() && !rule.ports.is_empty() {
@@ -209,7 +209,7 @@ fn address(exprs: &mut Vec<Expr>, side: Side, is: Option<&Is<IpNetwork>>) {
 
 fn target(exprs: &mut Vec<Expr>, target: &Target) {
     match target {
-        Target::None => {}
+        Target::None | Target::Reject => {}
         Target::Jump(chain) => exprs.push(Expr::Verdict(Verdict::Jump(chain.clone().into()))),
         Target::Accept => exprs.push(Expr::Verdict(Verdict::Accept)),
         Target::Drop => exprs.push(Expr::Verdict(Verdict::Drop)),

@@ -101,6 +101,8 @@ pub enum Target {
     Accept,
     /// `DROP`.
     Drop,
+    /// `REJECT`: drops, and answers the sender. Only read: a rule of another program, with whichever answer.
+    Reject,
     /// `RETURN`.
     Return,
     /// `MASQUERADE`.
@@ -156,6 +158,7 @@ impl Rule {
             Target::None
             | Target::Accept
             | Target::Drop
+            | Target::Reject
             | Target::Return
             | Target::Masquerade
             | Target::Dnat(_)
@@ -221,6 +224,7 @@ impl fmt::Display for Target {
             Self::Jump(chain) => write!(f, " -j {chain}"),
             Self::Accept => f.write_str(" -j ACCEPT"),
             Self::Drop => f.write_str(" -j DROP"),
+            Self::Reject => f.write_str(" -j REJECT"),
             Self::Return => f.write_str(" -j RETURN"),
             Self::Masquerade => f.write_str(" -j MASQUERADE"),
             Self::Dnat(to) if to.port() == 0 => write!(f, " -j DNAT --to-destination {}", to.ip()),

@@ -80,6 +80,12 @@ pub(crate) fn text(found: &Found) -> Option<String> {
             Some(format!("forwarding{} to {to}", from.unwrap_or_default()))
         }
         Target::Masquerade => target(found).map(|address| format!("masquerade of connections to {address}")),
-        Target::None | Target::Jump(_) | Target::Accept | Target::Drop | Target::Return | Target::SetMark(_) => None,
+        Target::None
+        | Target::Jump(_)
+        | Target::Accept
+        | Target::Drop
+        | Target::Reject
+        | Target::Return
+        | Target::SetMark(_) => None,
     }
 }

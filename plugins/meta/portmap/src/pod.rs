@@ -91,7 +91,13 @@ pub(crate) fn target(found: &Found) -> Option<IpAddr> {
     match rule.target {
         Target::Dnat(to) => Some(to.ip()),
         Target::Masquerade => rule.destination.as_ref().and_then(Is::host),
-        Target::None | Target::Jump(_) | Target::Accept | Target::Drop | Target::Return | Target::SetMark(_) => None,
+        Target::None
+        | Target::Jump(_)
+        | Target::Accept
+        | Target::Drop
+        | Target::Reject
+        | Target::Return
+        | Target::SetMark(_) => None,
     }
 }
 

@@ -133,6 +133,7 @@ impl Sight<'_> {
 
     /// The link that has the gateways has each of them.
     fn gateways(&self, gateways: &[IpNetwork], router: &str, findings: &mut Findings) {
+        self.answers_arp(gateways, router, findings);
         let has = |net: &IpNetwork| self.host.addresses_of(router).iter().any(|own| own.ip() == net.ip());
         for gateway in gateways.iter().filter(|gateway| !has(gateway)) {
             let others: Vec<String> = self.in_the_way(router, gateway.ip()).map(ToString::to_string).collect();
@@ -141,6 +142,19 @@ impl Sight<'_> {
             let what = format!("link {router} does not have the gateway's address {gateway}{instead}");
             let replaced = others.iter().map(|other| format!("ip address del {other} dev {router}"));
             let remedy = replaced.chain([format!("ip address add {gateway} dev {router}")]);
+            findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
+        }
+    }
+
+    /// The node answers when containers ask for the gateway's Ethernet address. 8 is the value that answers nobody
+    /// (Documentation/networking/ip-sysctl.rst), and the larger one of `all` and the link counts.
+    fn answers_arp(&self, gateways: &[IpNetwork], router: &str, findings: &mut Findings) {
+        let is_silent = |name: &str| self.setting(&["ipv4", "conf", name, "arp_ignore"]).as_deref() == Some("8");
+        let has_gateway = gateways.iter().any(IpNetwork::is_ipv4);
+        for name in ["all", router].into_iter().filter(|name| has_gateway && is_silent(name)) {
+            let key = format!("net.ipv4.conf.{}.arp_ignore", name.replace('.', "/"));
+            let what = format!("{key} is 8: the node does not tell containers the gateway's Ethernet address");
+            let remedy = [format!("sysctl -w {key}=0")];
             findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
         }
     }

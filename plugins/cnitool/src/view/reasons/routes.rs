@@ -144,11 +144,11 @@ impl Sight<'_> {
 
     /// A rule of routing or a filter refuses what the container sends, though the node itself has a route out.
     fn refused(&self, address: IpAddr, entry: &str, findings: &mut Findings) {
-        let outside = outside(Family::V4);
+        let outside = outside(address.into());
         let (Some(kernel), Some(link)) = (&self.host.kernel, self.host.find(entry).filter(|link| link.up)) else {
             return;
         };
-        if address.is_ipv6() || route::lookup(kernel, outside).is_err() || self.forwards_nothing(entry) {
+        if route::lookup(kernel, outside).is_err() || self.forwards_nothing(address.into(), entry) {
             return;
         }
         if let Err(error) = route::lookup_forwarded(kernel, address, link, outside) {
@@ -162,9 +162,12 @@ impl Sight<'_> {
     }
 
     /// Whether a setting, which is a reason by itself, keeps the node from forwarding what comes by a link.
-    fn forwards_nothing(&self, link: &str) -> bool {
+    fn forwards_nothing(&self, family: Family, link: &str) -> bool {
         let is_off = |key: &[&str]| self.setting(key).is_some_and(|value| value == "0");
-        is_off(&["ipv4", "ip_forward"]) || is_off(&["ipv4", "conf", link, "forwarding"])
+        match family {
+            Family::V4 => is_off(&["ipv4", "ip_forward"]) || is_off(&["ipv4", "conf", link, "forwarding"]),
+            Family::V6 => is_off(&["ipv6", "conf", "all", "forwarding"]),
+        }
     }
 
     /// Packets of other hosts to ports of the node come by any link that has a default route of its own; the answers leave by

@@ -1,7 +1,7 @@
 //! A rule that a table has, in either variant.
 
 use super::super::{decode, parse};
-use crate::iptables::rule::Rule;
+use crate::iptables::rule::{Rule, Target};
 use netops::nft::{self, Expr, Verdict};
 
 /// A rule in a table.
@@ -45,20 +45,23 @@ impl Found {
         }
     }
 
-    /// The rule with a refusal (`REJECT`, `reject`) as `DROP`, as neither passes the packet on, and with a jump for `goto`.
+    /// The rule, with [`Target::Reject`] for a refusal (`REJECT`, `reject`) and with a jump for `goto`.
     pub(crate) fn refusing(&self) -> Option<Rule> {
         let refused = || match &self.id {
             Id::Handle(rule) => {
                 let (last, others) = rule.exprs.split_last()?;
-                let verdict = match last {
-                    Expr::Verdict(Verdict::Goto(chain)) => Verdict::Jump(chain.clone()),
-                    last if is_refusal(last) => Verdict::Drop,
+                let target = match last {
+                    Expr::Verdict(Verdict::Goto(chain)) => Target::Jump(chain.to_string()),
+                    last if is_refusal(last) => Target::Reject,
                     _ => return None,
                 };
-                let exprs = others.iter().cloned().chain([Expr::Verdict(verdict)]).collect();
-                decode::rule(&nft::Rule { exprs, ..rule.clone() })
+                let conditions = decode::rule(&nft::Rule { exprs: others.to_vec(), ..rule.clone() })?;
+                Some(Rule { target, ..conditions })
             }
-            Id::Words(words) => parse::rule(&format!("{} -j DROP", words.split_once(" -j REJECT")?.0)),
+            Id::Words(words) => {
+                let conditions = parse::rule(words.split_once(" -j REJECT")?.0)?;
+                Some(Rule { target: Target::Reject, ..conditions })
+            }
         };
         self.rule.clone().or_else(refused)
     }

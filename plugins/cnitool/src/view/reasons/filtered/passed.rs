@@ -110,9 +110,9 @@ impl<'a> Passed<'a> {
         let whole = [0, 1].map(|way| directions[way] && walk.own.is_for_whole(&plain, way));
         let is_met = [0, 1].map(|way| directions[way] && !self.is_done[way]).contains(&true);
         match rule.target {
-            Target::Drop if is_for_all => self.drop_all(walk, *place, rule),
+            Target::Drop | Target::Reject if is_for_all => self.drop_all(walk, *place, rule),
             // Rules that this suite writes drop what the network's configuration says.
-            Target::Drop if is_met && !place.chain.starts_with("CNI-") => {
+            Target::Drop | Target::Reject if is_met && !place.chain.starts_with("CNI-") => {
                 self.drops.push((place.chain, rule, place.is_certain && whole.contains(&true)));
             }
             Target::Accept if place.is_certain && !walk.own.is_among_own(rule) => {
