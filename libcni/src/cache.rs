@@ -148,6 +148,10 @@ impl Cache {
         let mut listing = Listing::default();
         for path in paths {
             match read_entry(&path) {
+                Ok(Some(cached)) if self.is_copy(&path, &cached) => {
+                    let reason = "it is a copy of another file of the cache".to_owned();
+                    listing.passed_over.push(PassedOver { path, reason });
+                }
                 Ok(Some(cached)) if container.is_none_or(|id| *id == cached.attachment.id.container_id) => {
                     listing.cached.push(cached);
                 }
@@ -156,6 +160,12 @@ impl Cache {
             }
         }
         Ok(listing)
+    }
+
+    /// Whether the attachment of this file has a file under its own name, too: a backup, for example.
+    fn is_copy(&self, path: &Path, cached: &Cached) -> bool {
+        let own = self.path(&cached.network, &cached.attachment.id);
+        own != path && matches!(self.look(&cached.network, &cached.attachment.id), Ok(Look::Own(_)))
     }
 
     /// Writes the entry of an ADD that begins; the running plugins can be recorded in it.

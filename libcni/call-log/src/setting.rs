@@ -29,6 +29,12 @@ impl Sink {
     #[must_use]
     pub fn of_variable(value: &str) -> Option<Self> {
         let (words, path) = split(value);
+        for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            if !WORDS.contains(&word) && word.parse::<tracing::Level>().is_err() {
+                let why = "is ignored: it is no level (error, warn, info, debug, trace), none of journal, file, stderr, off, and no absolute path";
+                warn("CNI_LOG", &[word, " ", why].concat());
+            }
+        }
         path.map(|path| Self::File(PathBuf::from(path)))
             .or_else(|| words.split(',').find_map(|word| Self::of_word(word.trim())))
     }

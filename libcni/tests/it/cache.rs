@@ -102,6 +102,7 @@ fn foreign_and_broken_files_are_passed_over() {
     let good = THEIRS.replace("office", "n");
     for (name, text) in [
         ("n-c1-eth0", good.as_str()),
+        ("n-c1-eth0.bak", good.as_str()),
         ("empty", ""),
         ("cut", &good[..good.len() / 2]),
         ("list", "[1]"),
@@ -123,6 +124,7 @@ fn foreign_and_broken_files_are_passed_over() {
         $DIR/cache/results/empty ignored: EOF while parsing a value at line 1 column 0
         $DIR/cache/results/folder ignored: it is no regular file
         $DIR/cache/results/list ignored: invalid type: integer `1`, expected a string at line 1 column 2
+        $DIR/cache/results/n-c1-eth0.bak ignored: it is a copy of another file of the cache
         $DIR/cache/results/traversal ignored: invalid characters in containerID; ../c1"#]]
     .assert_eq(&files.join("\n"));
     // Each counts as missing when it is looked up by name, too.
