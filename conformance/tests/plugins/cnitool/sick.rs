@@ -436,6 +436,26 @@ fn a_healthy_node_has_no_finding() {
     drop(sick.outside);
 }
 
+/// The kernel removes the route to the container with the gateway's address, and does not make it again.
+#[test]
+fn a_pair_without_bridge_is_mended_at_once() {
+    let sick = Sick::new();
+    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
+    let ipam = json!({"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
+    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "ptp", "ipam": ipam}]}));
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    for damage in ["ip address flush dev VETH scope global; ip route flush dev VETH", "ip link set VETH down"] {
+        sh(&damage.replace("VETH", "$(ls /sys/class/net | grep ^veth)"));
+        for finding in sick.doctor().1 {
+            let done = sick.tour.shell(finding["remedy"].as_str().unwrap());
+            assert!(done.status.success(), "{finding}: {done:?}");
+        }
+        assert_eq!(sick.doctor(), (0, Vec::new()), "{damage}");
+    }
+}
+
 /// A rule of one family is no rule of the other.
 #[test]
 fn what_is_lost_in_one_family_is_found() {

@@ -15,7 +15,9 @@ impl Sight<'_> {
         for link in &attachment.links {
             findings.to.push(format!("link {} leads into the container", link.name));
             if !link.up {
-                findings.reasons.push(down(&link.name));
+                let mut reason = down(&link.name);
+                reason.remedy.extend(routes_lost_with(&link.name, attachment, carrier));
+                findings.reasons.push(reason);
             }
         }
         match carrier {
@@ -28,7 +30,8 @@ impl Sight<'_> {
                 // The veth of a pair without bridge has its gateways alone.
                 let gateways: Vec<IpNetwork> = gateways(attachment).map(|net| IpNetwork::from(net.ip())).collect();
                 for link in &attachment.links {
-                    self.gateways(&gateways, &link.name, findings);
+                    let routes = routes_lost_with(&link.name, attachment, carrier);
+                    self.gateways(&gateways, &link.name, &routes, findings);
                 }
             }
             Carrier::Stacked { master: Some(master), kind } if kind != "vlan" || attachment.links.is_empty() => {
@@ -104,7 +107,7 @@ impl Sight<'_> {
         if !gateways.is_empty() && bridge.router == *name {
             findings.reasons.extend(self.other_mac(found));
         }
-        self.gateways(gateways, &bridge.router, findings);
+        self.gateways(gateways, &bridge.router, &[], findings);
     }
 
     /// A bridge with another Ethernet address than each living container knows: they find it anew after a minute or so.
@@ -131,8 +134,8 @@ impl Sight<'_> {
         all.into_iter().rev().find_map(|attachment| mac_of_host(attachment, name))
     }
 
-    /// The link that has the gateways has each of them.
-    fn gateways(&self, gateways: &[IpNetwork], router: &str, findings: &mut Findings) {
+    /// The link that has the gateways has each of them. The commands of `lost` make the routes that the kernel removes with one.
+    fn gateways(&self, gateways: &[IpNetwork], router: &str, lost: &[String], findings: &mut Findings) {
         self.answers_arp(gateways, router, findings);
         let has = |net: &IpNetwork| self.host.addresses_of(router).iter().any(|own| own.ip() == net.ip());
         for gateway in gateways.iter().filter(|gateway| !has(gateway)) {
@@ -141,7 +144,7 @@ impl Sight<'_> {
                 if others.is_empty() { String::new() } else { format!(", and has {} instead", others.join(", ")) };
             let what = format!("link {router} does not have the gateway's address {gateway}{instead}");
             let replaced = others.iter().map(|other| format!("ip address del {other} dev {router}"));
-            let remedy = replaced.chain([format!("ip address add {gateway} dev {router}")]);
+            let remedy = replaced.chain([format!("ip address add {gateway} dev {router}")]).chain(lost.iter().cloned());
             findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
         }
     }
@@ -258,6 +261,17 @@ impl<'a> Sight<'a> {
 fn mac_of_host(attachment: &Attachment, name: &str) -> Option<Mac> {
     let mut links = attachment.result.interfaces.iter();
     links.find(|link| link.name == name && link.sandbox.is_empty()).and_then(|link| link.mac.parse().ok())
+}
+
+/// Commands for the routes to single addresses: the veth of a pair without bridge has one for each, which the kernel removes
+/// with its last address, or when it goes down, and does not make again.
+fn routes_lost_with(link: &str, attachment: &Attachment, carrier: &Carrier) -> Vec<String> {
+    match carrier {
+        Carrier::Routed(None) => {
+            attachment.addresses.iter().map(|address| format!("ip route replace {address} dev {link}")).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn down(link: &str) -> Reason {
