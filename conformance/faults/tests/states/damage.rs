@@ -17,11 +17,12 @@ pub(crate) struct Damage {
 }
 
 /// Faults that undo others, so that nothing of these is left to be found: the place of those, and the name of the one.
-pub(crate) const UNDOING: [(&str, &str); 3] = [
+pub(crate) const UNDOING: [(&str, &str); 4] = [
     ("policy", "flushed rules of all tables"),
     ("table", "flushed rules of all tables"),
     // The setting of all links covers that of one.
     ("forwarding", "no forwarding of the bridge"),
+    ("arp", "a bridge that is gone"),
 ];
 
 const fn damage(
@@ -35,7 +36,7 @@ const fn damage(
 }
 
 /// In the order in which they happen: a bridge that is gone takes settings and routes with it.
-pub(crate) const DAMAGES: [Damage; 28] = [
+pub(crate) const DAMAGES: [Damage; 30] = [
     damage(
         "leftover",
         "a pod that is gone without DEL",
@@ -66,6 +67,20 @@ pub(crate) const DAMAGES: [Damage; 28] = [
         "cd /var/lib/cni/networks/office; echo 10 > .last_reserved_ip.0.new; touch -d '1 hour ago' .last_reserved_ip.0.new",
         "unfinished",
         ".last_reserved_ip.0.new",
+    ),
+    damage(
+        "arp",
+        "a bridge that answers no ARP",
+        "sysctl -qw net.ipv4.conf.cni0.arp_ignore=8",
+        "gateway-address",
+        "net.ipv4.conf.cni0.arp_ignore is 8",
+    ),
+    damage(
+        "policy",
+        "a rule that rejects all",
+        "iptables -w -A FORWARD -j REJECT",
+        "firewall-drops",
+        "iptables -A FORWARD -j REJECT drops",
     ),
     damage(
         "policy",
