@@ -191,6 +191,6 @@ pub(crate) fn cnitool(bin_dir: &Path) -> Command {
 fn in_words(verb: Verb, plugin: &Value, reply: &Reply) -> String {
     let error = reply.fails();
     let verb = verb.to_string().to_lowercase();
-    let details = if error.details.is_empty() { String::new() } else { format!("; {}", error.details) };
-    format!("plugin type={} failed ({verb}): {}{details}", plugin["type"], error.msg)
+    let error = cni_spec::CniError::new(cni_spec::Code::INTERNAL, error.msg).detail(error.details);
+    format!("plugin type={} failed ({verb}): {error}", plugin["type"])
 }

@@ -173,11 +173,12 @@ pub struct SetUpError {
 
 impl fmt::Display for SetUpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot set up the network of pod {}: {}", self.pod, joined(&self.errors))?;
-        if !self.left.is_empty() {
-            write!(f, "; left behind: {}", joined(&self.left))?;
+        let errors = joined(&self.errors);
+        write!(f, "cannot set up the network of pod {}: ", self.pod)?;
+        match &self.left[..] {
+            [] => f.write_str(&errors),
+            left => write!(f, "{}; left behind: {}", errors.trim_end_matches('.'), joined(left)),
         }
-        Ok(())
     }
 }
 
@@ -231,6 +232,7 @@ impl Error {
     }
 }
 
+/// The errors on one line. Of sentences that another error follows the full stop is left out.
 fn joined(errors: &[Error]) -> String {
-    errors.iter().map(Error::to_string).collect::<Vec<_>>().join("; ")
+    errors.iter().map(Error::to_string).collect::<Vec<_>>().join("; ").replace(".; ", "; ")
 }

@@ -96,13 +96,16 @@ impl fmt::Display for Code {
     }
 }
 
+/// The message and the details on one line. Details that are whole sentences follow a full stop; others follow a semicolon, as in
+/// the reference's library.
 impl fmt::Display for CniError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.msg)?;
-        if !self.details.is_empty() {
-            write!(f, "; {}", self.details)?;
+        match self.details.chars().next() {
+            None => Ok(()),
+            Some(first) if first.is_uppercase() => write!(f, ". {}", self.details),
+            Some(_) => write!(f, "; {}", self.details),
         }
-        Ok(())
     }
 }
 
@@ -224,15 +227,16 @@ mod tests {
     fn a_sentence_in_a_sentence_ends_with_one_full_stop() {
         let left = CniError::new(Code::IO, "b").detail("Make room.");
         let error = CniError::new(Code::KERNEL, "a").detail(format!("Left: {left}.")).detail("It goes on...");
-        assert_eq!(error.details, "Left: b; Make room. It goes on...");
+        assert_eq!(error.details, "Left: b. Make room. It goes on...");
     }
 
     #[test]
     fn joined_errors_come_apart_again() {
         let one = CniError::new(Code::KERNEL, "a").detail("It is so.");
         let all = [one.clone(), CniError::new(Code::IO, "b"), CniError::new(Code::IO, "c")];
-        assert_eq!(one.joined(), ["a; It is so."]);
-        assert_eq!(CniError::join(all.to_vec()).unwrap().joined(), ["a; It is so.", "b", "c"]);
+        assert_eq!(one.joined(), ["a. It is so."]);
+        assert_eq!(CniError::join(all.to_vec()).unwrap().joined(), ["a. It is so.", "b", "c"]);
+        assert_eq!(CniError::new(Code::IO, "a").detail("in b").to_string(), "a; in b");
     }
 
     #[test]

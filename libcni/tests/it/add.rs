@@ -80,7 +80,7 @@ fn a_plugin_that_cannot_be_started_is_not_rolled_back() {
     std::fs::write(&broken, "#!/no/such/interpreter\n").unwrap();
     let error = fail(&folder, "1.0.0", &["a", "b"]);
     expect!["ADD a, DEL a"].assert_eq(&folder.log());
-    expect![[r#"plugin type="b" failed (add): cannot start plugin $DIR/b: its interpreter /no/such/interpreter does not exist; Install it, or correct line 1 of the file. Rolled back: a."#]]
+    expect![[r#"plugin type="b" failed (add): cannot start plugin $DIR/b: its interpreter /no/such/interpreter does not exist. Install it, or correct line 1 of the file. Rolled back: a."#]]
     .assert_eq(&folder.stable(&error.to_string()));
 }
 
@@ -88,11 +88,11 @@ fn a_plugin_that_cannot_be_started_is_not_rolled_back() {
 fn nothing_runs_when_an_executable_is_missing_or_none() {
     let folder = Folder::with(&[("a", GOOD)]);
     let error = fail(&folder, "1.0.0", &["a", "absent"]);
-    expect![[r#"plugin type="absent" failed (add): failed to find plugin "absent" in path [$DIR]; Install absent into one of these folders, or correct the type."#]]
+    expect![[r#"plugin type="absent" failed (add): failed to find plugin "absent" in path [$DIR]. Install absent into one of these folders, or correct the type."#]]
     .assert_eq(&folder.stable(&error.to_string()));
     folder.write("data", "no program");
     let error = fail(&folder, "1.0.0", &["a", "data"]);
-    expect![[r#"plugin type="data" failed (add): cannot run plugin data: $DIR/data: EACCES: Permission denied; Make it executable, by chmod 755. Nothing was run."#]]
+    expect![[r#"plugin type="data" failed (add): cannot run plugin data: $DIR/data: EACCES: Permission denied. Make it executable, by chmod 755. Nothing was run."#]]
     .assert_eq(&folder.stable(&error.to_string()));
     expect![""].assert_eq(&folder.log());
 }
@@ -117,9 +117,9 @@ fn a_plugin_without_a_usable_result_is_rolled_back() {
     let folder = Folder::with(&[("a", GOOD), ("silent", silent), ("odd", odd), ("liar", liar)]);
     let texts = ["silent", "odd", "liar"].map(|plugin| fail(&folder, "1.0.0", &["a", plugin]).to_string());
     expect![[r#"
-        plugin type="silent" failed (add): cannot use result: the plugin ended well but printed none; Rolled back: silent, a.
-        plugin type="odd" failed (add): cannot read result: key ips[0].address = 5: expected a string; The result was read as one of version 1.0.0. Rolled back: odd, a.
-        plugin type="liar" failed (add): no; Rolled back: a."#]]
+        plugin type="silent" failed (add): cannot use result: the plugin ended well but printed none. Rolled back: silent, a.
+        plugin type="odd" failed (add): cannot read result: key ips[0].address = 5: expected a string. The result was read as one of version 1.0.0. Rolled back: odd, a.
+        plugin type="liar" failed (add): no. Rolled back: a."#]]
     .assert_eq(&texts.join("\n"));
 }
 
@@ -147,7 +147,7 @@ fn a_cache_that_cannot_be_written_fails_the_add_before_or_after() {
     )]);
     let error = fail(&folder, "1.0.0", &["a"]);
     expect!["ADD a, DEL a"].assert_eq(&folder.log());
-    expect!["cannot write cache $DIR/cache/results/net-c1-eth0: Is a directory; Rolled back: a. Left behind: cannot remove cache $DIR/cache/results/net-c1-eth0: Is a directory."]
+    expect!["cannot write cache $DIR/cache/results/net-c1-eth0: Is a directory. Rolled back: a. Left behind: cannot remove cache $DIR/cache/results/net-c1-eth0: Is a directory."]
         .assert_eq(&folder.stable(&error.with_causes()));
     assert_eq!(folder.cache_files(), ["net-c1-eth0"], "no unfinished file is left");
 }

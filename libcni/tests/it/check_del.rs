@@ -82,7 +82,7 @@ fn del_that_carries_on_reports_all_errors() {
     let runtime = folder.builder().del_errors(DelErrors::CarryOn).build();
     let error = wait(runtime.del(&network("1.0.0", &["a", "absent", "c"]), &eth0())).unwrap_err();
     expect![[r#"
-        plugin type="absent" failed (delete): failed to find plugin "absent" in path [$DIR]; Install absent into one of these folders, or correct the type.
+        plugin type="absent" failed (delete): failed to find plugin "absent" in path [$DIR]. Install absent into one of these folders, or correct the type.
         plugin type="a" failed (delete): a cannot; more words"#]]
     .assert_eq(&folder.stable(&error.to_string()));
     expect!["DEL c, DEL a"].assert_eq(&folder.log());

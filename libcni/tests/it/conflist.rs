@@ -206,7 +206,7 @@ fn a_list_in_a_file_for_one_plugin_is_reported_by_the_files_name() {
         &folder,
         "n",
         &expect![[
-            r#"no net configuration with name "n" in $DIR; $DIR/10.conf ignored: cannot use network config: key plugins has a list, and this file is read as one plugin's; Files with a list of plugins are called *.conflist: rename it."#
+            r#"no net configuration with name "n" in $DIR; $DIR/10.conf ignored: cannot use network config: key plugins has a list, and this file is read as one plugin's. Files with a list of plugins are called *.conflist: rename it."#
         ]],
     );
 }

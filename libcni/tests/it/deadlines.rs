@@ -81,7 +81,7 @@ fn the_deadline_of_gc_is_that_of_its_dels_together() {
     folder.clear_log();
     let error = wait(folder.builder().operation_deadline(SOON).build().gc(&net, &[]).without_inventory()).unwrap_err();
     expect![[r#"
-        plugin type="a" failed (delete): cannot finish DEL of plugin $DIR/a: it did not end within N ms; It was sent SIGTERM, and SIGKILL where that did not end it.
+        plugin type="a" failed (delete): cannot finish DEL of plugin $DIR/a: it did not end within N ms. It was sent SIGTERM, and SIGKILL where that did not end it.
         plugin type="a" failed (delete): cannot start DEL: the deadline of the whole operation has passed
         plugin type="a" failed (delete): cannot start DEL: the deadline of the whole operation has passed
         plugin type="a" failed (gc): cannot start GC: the deadline of the whole operation has passed"#]]
@@ -105,7 +105,7 @@ fn a_rollback_has_a_deadline_of_its_own() {
     let begin = Instant::now();
     let runtime: Runtime = folder.builder().rollback_deadline(SOON).build();
     let error = wait(runtime.add(&network("1.0.0", &["a", "b", "c"]), &own())).unwrap_err();
-    expect![[r#"plugin type="c" failed (add): c cannot; more words. Rolled back: c. Left behind: plugin type="b" failed (delete): cannot finish DEL of plugin $DIR/b: it did not end within N ms; It was sent SIGTERM, and SIGKILL where that did not end it. Left behind: plugin type="a" failed (delete): cannot start DEL: the deadline of the rollback has passed. The cache keeps the attachment as incomplete: call DEL once the cause is gone."#]]
+    expect![[r#"plugin type="c" failed (add): c cannot; more words. Rolled back: c. Left behind: plugin type="b" failed (delete): cannot finish DEL of plugin $DIR/b: it did not end within N ms. It was sent SIGTERM, and SIGKILL where that did not end it. Left behind: plugin type="a" failed (delete): cannot start DEL: the deadline of the rollback has passed. The cache keeps the attachment as incomplete: call DEL once the cause is gone."#]]
     .assert_eq(&without_numbers(&folder.stable(&error.to_string())));
     assert!(begin.elapsed() < BOUND);
     expect!["ADD a, ADD b, ADD c, DEL c, DEL b"].assert_eq(&folder.log());

@@ -177,7 +177,7 @@ fn a_plugin_that_refuses_add_is_not_called_to_delete() {
     for code in [1, 2, 4, 6, 7, 8] {
         let folder = Folder::with(&[("a", GOOD), ("b", &refusing(code))]);
         let error = wait(folder.runtime().add(&with_key("b", "bad"), &own())).unwrap_err();
-        expect![[r#"plugin type="b" failed (add): b cannot use key bad; Rolled back: a."#]]
+        expect![[r#"plugin type="b" failed (add): b cannot use key bad. Rolled back: a."#]]
             .assert_eq(&error.to_string());
         expect!["ADD a, ADD b, DEL a"].assert_eq(&folder.log());
         assert_eq!(folder.cache_files(), [""; 0]);
@@ -189,7 +189,7 @@ fn a_plugin_that_refuses_add_is_not_called_to_delete() {
 fn an_add_that_failed_otherwise_stays_in_the_cache_when_its_del_fails_the_same_way() {
     let folder = Folder::with(&[("a", GOOD), ("b", &refusing(999))]);
     let error = wait(folder.runtime().add(&with_key("b", "bad"), &own())).unwrap_err();
-    expect![[r#"plugin type="b" failed (add): b cannot use key bad; Rolled back: a. Left behind: DEL of plugin b failed with the same error. The cache keeps the attachment as incomplete: call DEL once the cause is gone."#]]
+    expect![[r#"plugin type="b" failed (add): b cannot use key bad. Rolled back: a. Left behind: DEL of plugin b failed with the same error. The cache keeps the attachment as incomplete: call DEL once the cause is gone."#]]
         .assert_eq(&error.to_string());
     assert!(!cached(&folder).unwrap().is_complete());
 }

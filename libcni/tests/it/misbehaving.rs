@@ -58,7 +58,7 @@ fn add_of_a_plugin_that_never_ends() {
         &folder,
         &folder.builder().plugin_deadline(DEADLINE).build(),
         &expect![[
-            r#"plugin type="bad" failed (add): cannot finish ADD of plugin $DIR/bad: it did not end within 2000 ms; It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: bad, a."#
+            r#"plugin type="bad" failed (add): cannot finish ADD of plugin $DIR/bad: it did not end within 2000 ms. It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: bad, a."#
         ]],
     );
     assert!(begin.elapsed() < BOUND);
@@ -72,7 +72,7 @@ fn add_of_a_plugin_that_prints_garbage() {
         &folder,
         &folder.runtime(),
         &expect![[
-            r#"plugin type="bad" failed (add): cannot use result: cannot parse JSON: expected value at line 1 column 1; It printed "garbage <&>". Rolled back: bad, a."#
+            r#"plugin type="bad" failed (add): cannot use result: cannot parse JSON: expected value at line 1 column 1. It printed "garbage <&>". Rolled back: bad, a."#
         ]],
     );
     let folder = with_bad("ADD", r#"echo garbage; echo "and why" >&2; exit 1"#);
@@ -80,7 +80,7 @@ fn add_of_a_plugin_that_prints_garbage() {
         &folder,
         &folder.runtime(),
         &expect![[
-            r#"plugin type="bad" failed (add): netplugin failed but its stdout is no error object: stdout "garbage", stderr "and why"; How it ended: exit status 1. Rolled back: bad, a."#
+            r#"plugin type="bad" failed (add): netplugin failed but its stdout is no error object: stdout "garbage", stderr "and why". How it ended: exit status 1. Rolled back: bad, a."#
         ]],
     );
     let folder = with_bad("ADD", r#"printf '{"cniVersion":"1.0.0","ips":[{"addr'; exit 0"#);
@@ -88,7 +88,7 @@ fn add_of_a_plugin_that_prints_garbage() {
         &folder,
         &folder.runtime(),
         &expect![[
-            r#"plugin type="bad" failed (add): cannot use result: cannot parse JSON: EOF while parsing a string at line 1 column 35; It printed "{\"cniVersion\":\"1.0.0\",\"ips\":[{\"addr". Rolled back: bad, a."#
+            r#"plugin type="bad" failed (add): cannot use result: cannot parse JSON: EOF while parsing a string at line 1 column 35. It printed "{\"cniVersion\":\"1.0.0\",\"ips\":[{\"addr". Rolled back: bad, a."#
         ]],
     );
 }
@@ -106,7 +106,7 @@ fn add_of_a_plugin_that_prints_100_mb_takes_bounded_memory() {
         &folder,
         &folder.runtime(),
         &expect![[
-            r#"plugin type="bad" failed (add): cannot use plugin $DIR/bad: it printed more than 16777216 bytes; Rolled back: bad, a."#
+            r#"plugin type="bad" failed (add): cannot use plugin $DIR/bad: it printed more than 16777216 bytes. Rolled back: bad, a."#
         ]],
     );
     assert!(peak() < before + 96, "{before} MB and then {} MB", peak());
@@ -124,7 +124,7 @@ fn add_of_a_plugin_that_dies_by_a_signal() {
         &folder,
         &folder.runtime(),
         &expect![[
-            r#"plugin type="bad" failed (add): netplugin failed with no error message: killed by SIGSEGV; How it ended: killed by SIGSEGV. Rolled back: bad, a."#
+            r#"plugin type="bad" failed (add): netplugin failed with no error message: killed by SIGSEGV. How it ended: killed by SIGSEGV. Rolled back: bad, a."#
         ]],
     );
     // A result that the plugin printed before the signal does not count.
@@ -133,7 +133,7 @@ fn add_of_a_plugin_that_dies_by_a_signal() {
         &folder,
         &folder.runtime(),
         &expect![[
-            r#"plugin type="bad" failed (add): netplugin failed but its stdout is no error object: stdout "{\"cniVersion\":\"1.0.0\"}", stderr ""; How it ended: killed by SIGKILL. Rolled back: bad, a."#
+            r#"plugin type="bad" failed (add): netplugin failed but its stdout is no error object: stdout "{\"cniVersion\":\"1.0.0\"}", stderr "". How it ended: killed by SIGKILL. Rolled back: bad, a."#
         ]],
     );
 }
@@ -176,7 +176,7 @@ fn del_of_a_plugin_that_never_ends() {
         &NEVER_ENDS.replace(r#"echo $! > "$dir/sleeping";"#, ""),
         DEADLINE,
         &expect![[
-            r#"plugin type="bad" failed (delete): cannot finish DEL of plugin $DIR/bad: it did not end within 2000 ms; It was sent SIGTERM, and SIGKILL where that did not end it."#
+            r#"plugin type="bad" failed (delete): cannot finish DEL of plugin $DIR/bad: it did not end within 2000 ms. It was sent SIGTERM, and SIGKILL where that did not end it."#
         ]],
     );
     assert!(begin.elapsed() < BOUND);
@@ -188,21 +188,21 @@ fn del_of_a_plugin_that_fails_in_its_own_way() {
         "kill -KILL $$",
         BOUND,
         &expect![[
-            r#"plugin type="bad" failed (delete): netplugin failed with no error message: killed by SIGKILL; How it ended: killed by SIGKILL."#
+            r#"plugin type="bad" failed (delete): netplugin failed with no error message: killed by SIGKILL. How it ended: killed by SIGKILL."#
         ]],
     );
     del_fails(
         "echo garbage; exit 1",
         BOUND,
         &expect![[
-            r#"plugin type="bad" failed (delete): netplugin failed but its stdout is no error object: stdout "garbage", stderr ""; How it ended: exit status 1."#
+            r#"plugin type="bad" failed (delete): netplugin failed but its stdout is no error object: stdout "garbage", stderr "". How it ended: exit status 1."#
         ]],
     );
     del_fails(
         "exit 1",
         BOUND,
         &expect![[
-            r#"plugin type="bad" failed (delete): netplugin failed with no error message: exit status 1; How it ended: exit status 1."#
+            r#"plugin type="bad" failed (delete): netplugin failed with no error message: exit status 1. How it ended: exit status 1."#
         ]],
     );
     del_fails(

@@ -33,7 +33,7 @@ fn answers_to_version() {
         plugin type="a" failed (version): cannot use answer to VERSION: cniVersion is "1.0.0", but supportedVersions is missing
         plugin type="a" failed (version): cannot use answer to VERSION: it has no cniVersion
         plugin type="a" failed (version): cannot use answer to VERSION: cannot parse JSON: expected ident at line 1 column 2
-        plugin type="a" failed (version): netplugin failed: "why"; How it ended: exit status 3."#]]
+        plugin type="a" failed (version): netplugin failed: "why". How it ended: exit status 3."#]]
     .assert_eq(&texts.join("\n"));
 }
 
@@ -45,9 +45,9 @@ fn validation_finds_every_fault() {
     folder.write("data", "no program");
     let error = wait(folder.runtime().validate(&network("1.1.0", &["a", "absent", "data"]))).unwrap_err();
     expect![[r#"
-        plugin type="a" failed (version): plugin a does not support config version "1.1.0"; It speaks 0.1.0, 1.0.0.
-        plugin type="absent" failed (version): failed to find plugin "absent" in path [$DIR]; Install absent into one of these folders, or correct the type.
-        plugin type="data" failed (version): cannot run plugin data: $DIR/data: EACCES: Permission denied; Make it executable, by chmod 755. Nothing was run."#]]
+        plugin type="a" failed (version): plugin a does not support config version "1.1.0". It speaks 0.1.0, 1.0.0.
+        plugin type="absent" failed (version): failed to find plugin "absent" in path [$DIR]. Install absent into one of these folders, or correct the type.
+        plugin type="data" failed (version): cannot run plugin data: $DIR/data: EACCES: Permission denied. Make it executable, by chmod 755. Nothing was run."#]]
     .assert_eq(&folder.stable(&error.to_string()));
     assert_eq!(error.code(), Some(Code::INCOMPATIBLE_VERSION));
 }

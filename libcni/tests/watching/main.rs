@@ -141,7 +141,7 @@ fn an_error_before_any_plugin_has_no_span_of_one() {
         work,
         &expect![[r#"
             operation: operation="ADD" network="net" container="c1" ifname="eth0"
-              operation ended duration_us outcome="error" code=108 error=plugin type="absent" failed (add): failed to find plugin "absent" in path [$DIR]; Install absent into one of these folders, or correct the type.
+              operation ended duration_us outcome="error" code=108 error=plugin type="absent" failed (add): failed to find plugin "absent" in path [$DIR]. Install absent into one of these folders, or correct the type.
             operation: operation="CHECK" network="net" container="c1" ifname="eth0"
               operation ended duration_us outcome="error" code=1 error=configuration version "0.3.1" of network net does not support the CHECK command
         "#]],

@@ -321,7 +321,7 @@ mod tests {
         let error = parse_cap_args("portMappings").unwrap_err().to_string();
         assert_eq!(
             error,
-            r#"cannot use CAP_ARGS (--cap-args): expected value at line 1 column 1; They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}."#
+            r#"cannot use CAP_ARGS (--cap-args): expected value at line 1 column 1. They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}."#
         );
     }
 

@@ -97,7 +97,7 @@ fn other_pods_go_on_and_a_waiting_call_reports_what_it_waits_for() {
         let (outcome, pid) = futures::future::join(set_up, others).await;
         let error = outcome.unwrap_err();
         assert!(has_ended(&pid));
-        expect![[r#"cannot set up the network of pod default/called-off (sandbox sandbox-called-off): network slow, interface eth0: plugin type="slow" failed (add): cannot finish ADD: the operation was cancelled; It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: slow."#]]
+        expect![[r#"cannot set up the network of pod default/called-off (sandbox sandbox-called-off): network slow, interface eth0: plugin type="slow" failed (add): cannot finish ADD: the operation was cancelled. It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: slow."#]]
         .assert_eq(&error.to_string());
         site.assert_nothing_left();
     });

@@ -39,7 +39,7 @@ fn the_plugin_of_lo_is_part_of_it() {
         let pods = site.builder().loopback(Loopback::Plugin).build().unwrap();
         pods.ready().await.unwrap();
         std::fs::remove_file(site.node.bin_dir().join("loopback")).unwrap();
-        not_ready(&pods, &expect![[r#"network is not ready: network cni-loopback fails: failed to find plugin "loopback" in path [/run/testns/bin]; Install loopback into one of these folders, or correct the type."#]]).await;
+        not_ready(&pods, &expect![[r#"network is not ready: network cni-loopback fails: failed to find plugin "loopback" in path [/run/testns/bin]. Install loopback into one of these folders, or correct the type."#]]).await;
         site.pods().ready().await.unwrap();
     });
 }
@@ -74,7 +74,7 @@ fn the_status_of_each_plugin() {
         assert!(matches!(reasons.reasons[..], [NotReadyReason::LimitedConnectivity { .. }]));
         assert!(reasons.limits_connectivity());
         site.plugin("b", &but("STATUS", &failing(999, "two\\nlines")));
-        not_ready(&pods, &expect![[r#"network is not ready: network net fails: plugin type="b" failed (status): netplugin failed but its stdout is no error object: stdout "{\"code\":999,\"msg\":\"two\nlines\"}", stderr ""; How it ended: exit status 1."#]]).await;
+        not_ready(&pods, &expect![[r#"network is not ready: network net fails: plugin type="b" failed (status): netplugin failed but its stdout is no error object: stdout "{\"code\":999,\"msg\":\"two\nlines\"}", stderr "". How it ended: exit status 1."#]]).await;
         // Below 1.1.0 there is no STATUS.
         site.write("net.d/10-net.conflist", r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"b"}]}"#);
         pods.ready().await.unwrap();

@@ -163,7 +163,7 @@ fn in_turn_the_first_that_fails_is_the_last() {
         let pods = site.builder().order(Order::InTurn).build().unwrap();
         let error = pods.set_up(&pod).await.unwrap_err();
         assert_eq!(site.log(), "ADD a eth0, ADD b eth1, DEL b eth1, DEL a eth0");
-        expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-b, interface eth1: plugin type="b" failed (add): not now; Rolled back: b."#]]
+        expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-b, interface eth1: plugin type="b" failed (add): not now. Rolled back: b."#]]
         .assert_eq(&text_of(&error));
         assert_eq!(site.cache_files(), [""; 0]);
     });
@@ -180,7 +180,7 @@ fn a_failed_set_up_reports_every_error_and_leaves_nothing() {
         pod.networks = vec![on("net-a"), on("office"), on("net-b")];
         let before = container.namespace().snapshot();
         let error = site.pods().set_up(&pod).await.unwrap_err();
-        expect![[r#"cannot set up the network of pod default/api (sandbox sandbox-api): network net-a, interface eth0: plugin type="a" failed (add): not now; Rolled back: a.; network net-b, interface eth2: plugin type="b" failed (add): no address is free; Rolled back: b."#]]
+        expect![[r#"cannot set up the network of pod default/api (sandbox sandbox-api): network net-a, interface eth0: plugin type="a" failed (add): not now. Rolled back: a; network net-b, interface eth2: plugin type="b" failed (add): no address is free. Rolled back: b."#]]
         .assert_eq(&text_of(&error));
         assert_eq!(error.errors.iter().map(|error| error.code().unwrap().0).collect::<Vec<_>>(), [11, 105]);
         assert!(error.left.is_empty());
@@ -198,7 +198,7 @@ fn what_the_rollback_left_is_reported_and_removed_by_a_tear_down() {
         let pod = three_networks(site, [&but("ADD", &failing(11, "not now")), &but("DEL", &failing(5, "stuck")), GOOD]);
         let pods = site.pods();
         let error = pods.set_up(&pod).await.unwrap_err();
-        expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-a, interface eth0: plugin type="a" failed (add): not now; Rolled back: a.; left behind: network net-b, interface eth1: plugin type="b" failed (delete): stuck"#]]
+        expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-a, interface eth0: plugin type="a" failed (add): not now. Rolled back: a; left behind: network net-b, interface eth1: plugin type="b" failed (delete): stuck"#]]
         .assert_eq(&text_of(&error));
         assert_eq!(site.cache_files(), ["net-b-sandbox-web-eth1"]);
         pods.tear_down(&pod.id).await.unwrap_err();

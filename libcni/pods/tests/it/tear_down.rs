@@ -62,7 +62,7 @@ fn a_missing_plugin_is_reported_the_rest_is_done_and_a_repetition_finishes() {
         let pods = site.pods();
         std::fs::remove_file(site.node.bin_dir().join("b")).unwrap();
         let error = pods.tear_down(&pod.id).await.unwrap_err();
-        expect![[r#"network lab, interface eth1: plugin type="b" failed (delete): failed to find plugin "b" in path [/run/testns/bin]; Install b into one of these folders, or correct the type."#]]
+        expect![[r#"network lab, interface eth1: plugin type="b" failed (delete): failed to find plugin "b" in path [/run/testns/bin]. Install b into one of these folders, or correct the type."#]]
         .assert_eq(&error.to_string());
         assert!(site.log().ends_with("DEL c eth1, DEL a eth1"), "{}", site.log());
         // The other network is gone, as is lo.

@@ -235,21 +235,21 @@ fn a_script_that_cannot_start_names_its_interpreter() {
     for (line, why) in [
         (
             "#!/bin/sh\r\n",
-            r##"its interpreter "/bin/sh\r" does not exist: line 1 ends with a carriage return; Save the file with Unix line ends, so that line 1 is #!/bin/sh (dos2unix)."##,
+            r##"its interpreter "/bin/sh\r" does not exist: line 1 ends with a carriage return. Save the file with Unix line ends, so that line 1 is #!/bin/sh (dos2unix)."##,
         ),
         (
             "#! /absent/python -u\n",
-            "its interpreter /absent/python does not exist; Install it, or correct line 1 of the file.",
+            "its interpreter /absent/python does not exist. Install it, or correct line 1 of the file.",
         ),
         (
             "#!/dev/null\n",
-            "its interpreter /dev/null cannot be executed; Make it executable, or correct line 1 of the file.",
+            "its interpreter /dev/null cannot be executed. Make it executable, or correct line 1 of the file.",
         ),
         (
             "echo\n",
-            "exec format error: it is no ELF file, and no script that begins with #!; Let the first line of a script name its interpreter, such as #!/bin/sh.",
+            "exec format error: it is no ELF file, and no script that begins with #!. Let the first line of a script name its interpreter, such as #!/bin/sh.",
         ),
-        ("", "exec format error: the file is empty; Install the plugin anew."),
+        ("", "exec format error: the file is empty. Install the plugin anew."),
     ] {
         assert_eq!(start(line.as_bytes()), format!("cannot start plugin $DIR/plugin: {why}"), "{line:?}");
     }
@@ -305,12 +305,12 @@ fn a_program_that_cannot_start_names_its_loader_or_its_architecture() {
     let own = u16::from_le_bytes(std::fs::read("/proc/self/exe").unwrap()[18..20].try_into().unwrap());
     assert_eq!(
         start(&elf(own, "/lib/absent.so.1")),
-        "cannot start plugin $DIR/plugin: its ELF interpreter /lib/absent.so.1 does not exist: it is built for another C library; Install the plugin for this node's system, or one that is linked statically."
+        "cannot start plugin $DIR/plugin: its ELF interpreter /lib/absent.so.1 does not exist: it is built for another C library. Install the plugin for this node's system, or one that is linked statically."
     );
     let other = start(&elf(22, "/lib/absent.so.1"));
     assert!(other.contains("exec format error: it is built for s390, and this node is "), "{other}");
     let cut = start(&elf(own, "/lib/absent.so.1")[..40]);
-    assert!(cut.contains("exec format error: it is an ELF file that is damaged or cut off; "), "{cut}");
+    assert!(cut.contains("exec format error: it is an ELF file that is damaged or cut off. "), "{cut}");
 }
 
 #[test]

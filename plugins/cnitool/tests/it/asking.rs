@@ -30,7 +30,7 @@ fn versions_of_all_plugins_or_of_some() {
         good    $DIR/bin/good  -        1.0.0 1.1.0
         old     $DIR/bin/old   -        0.1.0
 
-        stderr: warning: plugin type="silent" failed (version): netplugin failed with no error message: exit status 3; How it ended: exit status 3.
+        stderr: warning: plugin type="silent" failed (version): netplugin failed with no error message: exit status 3. How it ended: exit status 3.
 
         1
         stdout: PLUGIN  PATH                     RELEASE  VERSIONS

@@ -63,27 +63,27 @@ fn each_file_passed_over_has_its_reason() {
     check(
         &node,
         &expect![[r#"
-        good a
-        $DIR/net.d/01.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1
-        $DIR/net.d/02.conf ignored: cannot parse network config: EOF while parsing a value at line 1 column 0
-        $DIR/net.d/03.conflist ignored: it has no plugins
-        $DIR/net.d/04.conflist ignored: it has no plugins
-        $DIR/net.d/05.conf ignored: cannot use network config: key type is missing: the file name of an executable in CNI_PATH
-        $DIR/net.d/06.json ignored: cannot use network config: key name = 7: invalid type: integer `7`, expected a string
-        $DIR/net.d/07.conf ignored: cannot read $DIR/net.d/07.conf: No such file or directory (os error 2)
-        $DIR/net.d/08.conf ignored: cannot read $DIR/net.d/08.conf: Too many levels of symbolic links (os error 40)
-        $DIR/net.d/09.conflist ignored: executable of plugin missing not found in $DIR/bin:$DIR/more/bin
-        $DIR/net.d/10.conflist ignored: cannot run $DIR/bin/closed of plugin closed: EACCES: Permission denied
-        $DIR/net.d/11.conflist ignored: executable of plugin folder not found in $DIR/bin:$DIR/more/bin
-        $DIR/net.d/12.conflist ignored: plugin old does not speak cniVersion "1.0.0"; it speaks 0.1.0, 0.2.0
-        $DIR/net.d/13.conflist ignored: plugin first-days does not speak cniVersion "1.0.0"; it speaks 0.1.0
-        $DIR/net.d/14.conflist ignored: plugin mute does not answer VERSION: cannot use answer to VERSION: cannot parse JSON: EOF while parsing a value at line 1 column 0
-        $DIR/net.d/15.conflist ignored: plugin broken does not answer VERSION: netplugin failed with no error message: exit status 3; How it ended: exit status 3.
-        $DIR/net.d/16.conflist ignored: plugin babbler does not answer VERSION: cannot use answer to VERSION: cannot parse JSON: expected value at line 1 column 1
-        $DIR/net.d/17.conf ignored: cniVersion "7.0.0" is not known; known are 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0
-        $DIR/net.d/18.conf ignored: cannot use "a b" as network name: invalid characters found in network name
-        $DIR/net.d/19.conflist ignored: $DIR/net.d/own/1.conf: cannot use network config: key type = 7: invalid type: integer `7`, expected a string
-        $DIR/net.d/21.conflist ignored: network name "good" is taken by $DIR/net.d/20.conflist"#]],
+            good a
+            $DIR/net.d/01.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1
+            $DIR/net.d/02.conf ignored: cannot parse network config: EOF while parsing a value at line 1 column 0
+            $DIR/net.d/03.conflist ignored: it has no plugins
+            $DIR/net.d/04.conflist ignored: it has no plugins
+            $DIR/net.d/05.conf ignored: cannot use network config: key type is missing: the file name of an executable in CNI_PATH
+            $DIR/net.d/06.json ignored: cannot use network config: key name = 7: invalid type: integer `7`, expected a string
+            $DIR/net.d/07.conf ignored: cannot read $DIR/net.d/07.conf: No such file or directory (os error 2)
+            $DIR/net.d/08.conf ignored: cannot read $DIR/net.d/08.conf: Too many levels of symbolic links (os error 40)
+            $DIR/net.d/09.conflist ignored: executable of plugin missing not found in $DIR/bin:$DIR/more/bin
+            $DIR/net.d/10.conflist ignored: cannot run $DIR/bin/closed of plugin closed: EACCES: Permission denied
+            $DIR/net.d/11.conflist ignored: executable of plugin folder not found in $DIR/bin:$DIR/more/bin
+            $DIR/net.d/12.conflist ignored: plugin old does not speak cniVersion "1.0.0"; it speaks 0.1.0, 0.2.0
+            $DIR/net.d/13.conflist ignored: plugin first-days does not speak cniVersion "1.0.0"; it speaks 0.1.0
+            $DIR/net.d/14.conflist ignored: plugin mute does not answer VERSION: cannot use answer to VERSION: cannot parse JSON: EOF while parsing a value at line 1 column 0
+            $DIR/net.d/15.conflist ignored: plugin broken does not answer VERSION: netplugin failed with no error message: exit status 3. How it ended: exit status 3.
+            $DIR/net.d/16.conflist ignored: plugin babbler does not answer VERSION: cannot use answer to VERSION: cannot parse JSON: expected value at line 1 column 1
+            $DIR/net.d/17.conf ignored: cniVersion "7.0.0" is not known; known are 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0
+            $DIR/net.d/18.conf ignored: cannot use "a b" as network name: invalid characters found in network name
+            $DIR/net.d/19.conflist ignored: $DIR/net.d/own/1.conf: cannot use network config: key type = 7: invalid type: integer `7`, expected a string
+            $DIR/net.d/21.conflist ignored: network name "good" is taken by $DIR/net.d/20.conflist"#]],
     );
 }
 
