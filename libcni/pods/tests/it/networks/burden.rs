@@ -23,14 +23,7 @@ fn busy_neighbours_cause_no_reading() {
             }
         }
         assert!(Arc::ptr_eq(&before, &folder.networks().await), "read again without a reason");
-        node.after(
-            &folder,
-            |node| {
-                node.network("etc/cni/net.d/1.conflist", "m");
-            },
-            "m",
-        )
-        .await;
+        node.after(&folder, |node| node.network("etc/cni/net.d/1.conflist", "m"), "m").await;
     });
 }
 
@@ -48,9 +41,7 @@ fn an_overflown_queue_is_a_change() {
         for _ in 0..limit / 2 + 1 {
             node.rename("asked", "net.d/x").rename("net.d/x", "asked");
         }
-        let overflow = |node: &Node| {
-            node.network("net.d/0.conflist", "m");
-        };
+        let overflow = |node: &Node| node.network("net.d/0.conflist", "m");
         let before = folder.networks().await;
         for _ in 0..limit / 2 + 1 {
             node.rename("asked", "net.d/x").rename("net.d/x", "asked");

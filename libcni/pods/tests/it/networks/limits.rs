@@ -72,14 +72,7 @@ fn no_watch_is_left() {
                 .assert_eq(&error.to_string().replace(node.path("").to_str().unwrap(), "$DIR/"));
             fs::write(WATCHES, "100").unwrap();
             assert!(folder.networks().await.problem.is_none());
-            node.after(
-                &folder,
-                |node| {
-                    node.network("net.d/1.conflist", "k");
-                },
-                "k",
-            )
-            .await;
+            node.after(&folder, |node| node.network("net.d/1.conflist", "k"), "k").await;
         });
     });
 }

@@ -29,33 +29,12 @@ fn a_folder_is_mounted_over_ours() {
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "below");
         node.after(&folder, |node| bind(&node.path("over"), &node.path("net.d")), "over").await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("over/2.conflist", "more");
-            },
-            "over more",
-        )
-        .await;
+        node.after(&folder, |node| node.network("over/2.conflist", "more"), "over more").await;
         node.after(&folder, |node| unmount(&node.path("net.d")), "below").await;
         node.after(&folder, |node| tmpfs(&node.path("net.d")), "").await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("net.d/2.conflist", "new");
-            },
-            "new",
-        )
-        .await;
+        node.after(&folder, |node| node.network("net.d/2.conflist", "new"), "new").await;
         node.after(&folder, |node| umount2(&node.path("net.d"), MntFlags::empty()).unwrap(), "below").await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("net.d/0.conflist", "zero");
-            },
-            "zero below",
-        )
-        .await;
+        node.after(&folder, |node| node.network("net.d/0.conflist", "zero"), "zero below").await;
     });
 }
 
@@ -67,14 +46,7 @@ fn a_file_is_mounted_over_one_of_ours() {
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "below");
         node.after(&folder, |node| bind(&node.path("over/1.conflist"), &node.path("net.d/1.conflist")), "over").await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("over/1.conflist", "written");
-            },
-            "written",
-        )
-        .await;
+        node.after(&folder, |node| node.network("over/1.conflist", "written"), "written").await;
         node.after(&folder, |node| unmount(&node.path("net.d/1.conflist")), "below").await;
     });
 }

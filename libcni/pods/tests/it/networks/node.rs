@@ -18,8 +18,10 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 /// A plugin's answer to VERSION; each call is counted in the folder `asked`.
 pub(super) const ALL_VERSIONS: &str = r#"echo '{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0","1.1.0"]}'"#;
 
+/// The folders; a clone is the same node.
+#[derive(Clone)]
 pub(super) struct Node {
-    dir: TempDir,
+    dir: Arc<TempDir>,
 }
 
 impl Node {
@@ -33,27 +35,27 @@ impl Node {
 
     /// Nothing.
     pub(super) fn bare() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self { dir: Arc::new(tempfile::tempdir().unwrap()) }
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub(super) fn write(&self, name: &str, text: &str) -> &Self {
+    pub(super) fn write(&self, name: &str, text: &str) -> Self {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         testns::write_unshared(path, text).unwrap();
-        self
+        self.clone()
     }
 
     /// A network of this name with one plugin, `type` "a".
-    pub(super) fn network(&self, file: &str, name: &str) -> &Self {
+    pub(super) fn network(&self, file: &str, name: &str) -> Self {
         self.write(file, &network(name))
     }
 
     /// Installs an executable by rename, as installers do. It records each call in `asked`.
-    pub(super) fn plugin(&self, file: &str, script: &str) -> &Self {
+    pub(super) fn plugin(&self, file: &str, script: &str) -> Self {
         let asked = self.path("asked");
         let text = format!("#!/bin/sh\necho ${{0##*/}} >> {}\n{script}\n", asked.display());
         let new = format!("{file}.new");
@@ -62,30 +64,30 @@ impl Node {
         self.rename(&new, file)
     }
 
-    pub(super) fn rename(&self, from: &str, to: &str) -> &Self {
+    pub(super) fn rename(&self, from: &str, to: &str) -> Self {
         fs::rename(self.path(from), self.path(to)).unwrap();
-        self
+        self.clone()
     }
 
-    pub(super) fn link(&self, target: &str, link: &str) -> &Self {
+    pub(super) fn link(&self, target: &str, link: &str) -> Self {
         std::os::unix::fs::symlink(target, self.path(link)).unwrap();
-        self
+        self.clone()
     }
 
-    pub(super) fn make_dir(&self, name: &str) -> &Self {
+    pub(super) fn make_dir(&self, name: &str) -> Self {
         fs::create_dir_all(self.path(name)).unwrap();
-        self
+        self.clone()
     }
 
-    pub(super) fn remove(&self, name: &str) -> &Self {
+    pub(super) fn remove(&self, name: &str) -> Self {
         let path = self.path(name);
         if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
-        self
+        self.clone()
     }
 
-    pub(super) fn mode(&self, name: &str, mode: u32) -> &Self {
+    pub(super) fn mode(&self, name: &str, mode: u32) -> Self {
         fs::set_permissions(self.path(name), Permissions::from_mode(mode)).unwrap();
-        self
+        self.clone()
     }
 
     /// The plugins that were asked since the last call, sorted.
@@ -125,7 +127,7 @@ impl Node {
     }
 
     /// Makes a change that must be announced, and expects these networks after it.
-    pub(super) async fn after(&self, folder: &Folder, change: impl FnOnce(&Self), expected: &str) {
+    pub(super) async fn after<T>(&self, folder: &Folder, change: impl FnOnce(&Self) -> T, expected: &str) {
         let before = folder.networks().await;
         let same = timeout(Duration::ZERO, folder.changed_since(&before)).await;
         assert!(same.is_err(), "a change was announced before there was one, of {:?}", names(&before));
@@ -138,7 +140,7 @@ impl Node {
     }
 
     /// Makes a change that must not be announced.
-    pub(super) async fn unmoved(&self, folder: &Folder, change: impl FnOnce(&Self)) {
+    pub(super) async fn unmoved<T>(&self, folder: &Folder, change: impl FnOnce(&Self) -> T) {
         let before = folder.networks().await;
         change(self);
         assert!(Arc::ptr_eq(&before, &folder.networks().await), "read again without a reason");

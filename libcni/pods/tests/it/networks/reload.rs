@@ -16,50 +16,13 @@ fn files_come_change_and_go() {
     wait(async {
         let node = ready();
         let folder = node.open();
-        node.after(
-            &folder,
-            |node| {
-                node.network("net.d/1.conflist", "m");
-            },
-            "m n",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("net.d/1.conflist", "k");
-            },
-            "k n",
-        )
-        .await;
-        let swap = |node: &Node| {
-            node.network("net.d/.new", "j").rename("net.d/.new", "net.d/1.conflist");
-        };
+        node.after(&folder, |node| node.network("net.d/1.conflist", "m"), "m n").await;
+        node.after(&folder, |node| node.network("net.d/1.conflist", "k"), "k n").await;
+        let swap = |node: &Node| node.network("net.d/.new", "j").rename("net.d/.new", "net.d/1.conflist");
         node.after(&folder, swap, "j n").await;
-        node.after(
-            &folder,
-            |node| {
-                node.rename("net.d/1.conflist", "net.d/9.conflist");
-            },
-            "n j",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.rename("net.d/9.conflist", "net.d/9.off");
-            },
-            "n",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.remove("net.d/5.conflist");
-            },
-            "",
-        )
-        .await;
+        node.after(&folder, |node| node.rename("net.d/1.conflist", "net.d/9.conflist"), "n j").await;
+        node.after(&folder, |node| node.rename("net.d/9.conflist", "net.d/9.off"), "n").await;
+        node.after(&folder, |node| node.remove("net.d/5.conflist"), "").await;
     });
 }
 
@@ -92,10 +55,7 @@ fn what_is_no_network_is_no_change() {
         let node = ready();
         let folder = node.open();
         for name in ["net.d/x.txt", "net.d/.5.conflist.swp", "bin/b", "net.e", "x/y"] {
-            node.unmoved(&folder, |node| {
-                node.write(name, "x").remove(name);
-            })
-            .await;
+            node.unmoved(&folder, |node| node.write(name, "x").remove(name)).await;
         }
         node.unmoved(&folder, |node| drop(fs::read(node.path("net.d/5.conflist")).unwrap())).await;
     });
@@ -110,79 +70,20 @@ fn the_folder_comes_and_goes_with_its_parents() {
         let empty = folder.networks().await;
         assert_eq!(names(&empty), "");
         assert!(empty.problem.is_some());
-        node.after(
-            &folder,
-            |node| {
-                node.network("etc/cni/net.d/1.conflist", "n");
-            },
-            "n",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.remove("etc");
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("etc/cni/net.d/1.conflist", "m");
-            },
-            "m",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.remove("etc/cni/net.d").make_dir("etc/cni/net.d");
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("etc/cni/net.d/1.conflist", "k");
-            },
-            "k",
-        )
-        .await;
+        node.after(&folder, |node| node.network("etc/cni/net.d/1.conflist", "n"), "n").await;
+        node.after(&folder, |node| node.remove("etc"), "").await;
+        node.after(&folder, |node| node.network("etc/cni/net.d/1.conflist", "m"), "m").await;
+        node.after(&folder, |node| node.remove("etc/cni/net.d").make_dir("etc/cni/net.d"), "").await;
+        node.after(&folder, |node| node.network("etc/cni/net.d/1.conflist", "k"), "k").await;
         let whole = |node: &Node| {
-            node.network("new/net.d/1.conflist", "j").rename("etc/cni", "etc/old").rename("new", "etc/cni");
+            node.network("new/net.d/1.conflist", "j").rename("etc/cni", "etc/old").rename("new", "etc/cni")
         };
         node.after(&folder, whole, "j").await;
-        node.after(
-            &folder,
-            |node| {
-                node.rename("etc", "off");
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.rename("off", "etc");
-            },
-            "j",
-        )
-        .await;
+        node.after(&folder, |node| node.rename("etc", "off"), "").await;
+        node.after(&folder, |node| node.rename("off", "etc"), "j").await;
         // The watch followed the folder back; changes in the old place no longer matter.
-        node.unmoved(&folder, |node| {
-            node.network("etc/old/net.d/1.conflist", "x");
-        })
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("etc/cni/net.d/2.conflist", "i");
-            },
-            "j i",
-        )
-        .await;
+        node.unmoved(&folder, |node| node.network("etc/old/net.d/1.conflist", "x")).await;
+        node.after(&folder, |node| node.network("etc/cni/net.d/2.conflist", "i"), "j i").await;
     });
 }
 
@@ -210,18 +111,8 @@ fn plugins_in_a_lists_own_folder_come_and_go() {
         )
         .await;
         assert_eq!(node.show(&folder.networks().await), "n a+b");
-        node.unmoved(&folder, |node| {
-            node.write("net.d/n/1.json", "x");
-        })
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.remove("net.d/n");
-            },
-            "n",
-        )
-        .await;
+        node.unmoved(&folder, |node| node.write("net.d/n/1.json", "x")).await;
+        node.after(&folder, |node| node.remove("net.d/n"), "n").await;
         assert_eq!(node.show(&folder.networks().await), "n a");
         // A broken file hides its list; the list's folder is still known.
         node.after(
@@ -232,14 +123,7 @@ fn plugins_in_a_lists_own_folder_come_and_go() {
             "",
         )
         .await;
-        node.after(
-            &folder,
-            |node| {
-                node.remove("net.d/n/2.conf");
-            },
-            "n",
-        )
-        .await;
+        node.after(&folder, |node| node.remove("net.d/n/2.conf"), "n").await;
     });
 }
 
@@ -251,79 +135,16 @@ fn executables_come_change_and_go() {
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "");
         let old = r#"echo '{"cniVersion":"0.4.0","supportedVersions":["0.4.0"]}'"#;
-        node.after(
-            &folder,
-            |node| {
-                node.make_dir("more/bin").plugin("more/bin/a", ALL_VERSIONS);
-            },
-            "n",
-        )
-        .await;
+        node.after(&folder, |node| node.make_dir("more/bin").plugin("more/bin/a", ALL_VERSIONS), "n").await;
         // Earlier folders take precedence, whatever they contain.
-        node.after(
-            &folder,
-            |node| {
-                node.make_dir("bin").plugin("bin/a", old);
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.plugin("bin/a", ALL_VERSIONS);
-            },
-            "n",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.mode("bin/a", 0o644);
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.mode("bin/a", 0o755);
-            },
-            "n",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.write("bin/a", "#!/bin/false");
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.remove("bin/a");
-            },
-            "n",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.remove("more");
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.make_dir("more/bin").plugin("more/bin/a", ALL_VERSIONS);
-            },
-            "n",
-        )
-        .await;
+        node.after(&folder, |node| node.make_dir("bin").plugin("bin/a", old), "").await;
+        node.after(&folder, |node| node.plugin("bin/a", ALL_VERSIONS), "n").await;
+        node.after(&folder, |node| node.mode("bin/a", 0o644), "").await;
+        node.after(&folder, |node| node.mode("bin/a", 0o755), "n").await;
+        node.after(&folder, |node| node.write("bin/a", "#!/bin/false"), "").await;
+        node.after(&folder, |node| node.remove("bin/a"), "n").await;
+        node.after(&folder, |node| node.remove("more"), "").await;
+        node.after(&folder, |node| node.make_dir("more/bin").plugin("more/bin/a", ALL_VERSIONS), "n").await;
     });
 }
 

@@ -30,10 +30,7 @@ fn a_config_map_is_swapped() {
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "x-t1");
         node.after(&folder, |node| publish(node, "t2", &["x.conflist"]), "x-t2").await;
-        node.unmoved(&folder, |node| {
-            node.remove("net.d/..t1");
-        })
-        .await;
+        node.unmoved(&folder, |node| node.remove("net.d/..t1")).await;
         node.after(&folder, |node| publish(node, "t3", &["x.conflist", "y.conflist"]), "x-t3 y-t3").await;
         let only = |node: &Node| {
             publish(node, "t4", &["y.conflist"]);
@@ -52,58 +49,13 @@ fn the_folder_or_a_parent_is_a_link_that_is_swapped() {
         node.link("v1", "etc").link("etc/cni/net.d", "net.d");
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "one");
-        node.after(
-            &folder,
-            |node| {
-                node.link("v2", "new").rename("new", "etc");
-            },
-            "two",
-        )
-        .await;
-        node.unmoved(&folder, |node| {
-            node.network("v1/cni/net.d/0.conflist", "zero");
-        })
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("v2/cni/net.d/2.conflist", "more");
-            },
-            "two more",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.link("./etc/../v3", "new").rename("new", "net.d");
-            },
-            "three",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.link("net.d", "new").rename("new", "net.d");
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.link("nowhere", "new").rename("new", "net.d");
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("nowhere/1.conflist", "there");
-            },
-            "there",
-        )
-        .await;
+        node.after(&folder, |node| node.link("v2", "new").rename("new", "etc"), "two").await;
+        node.unmoved(&folder, |node| node.network("v1/cni/net.d/0.conflist", "zero")).await;
+        node.after(&folder, |node| node.network("v2/cni/net.d/2.conflist", "more"), "two more").await;
+        node.after(&folder, |node| node.link("./etc/../v3", "new").rename("new", "net.d"), "three").await;
+        node.after(&folder, |node| node.link("net.d", "new").rename("new", "net.d"), "").await;
+        node.after(&folder, |node| node.link("nowhere", "new").rename("new", "net.d"), "").await;
+        node.after(&folder, |node| node.network("nowhere/1.conflist", "there"), "there").await;
     });
 }
 
@@ -115,38 +67,12 @@ fn a_linked_file_is_replaced_where_it_is() {
         node.link(node.path("elsewhere/y").to_str().unwrap(), "net.d/1.conflist");
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "one");
-        let replace = |node: &Node| {
-            node.network("new", "two").rename("new", "elsewhere/deep/x");
-        };
+        let replace = |node: &Node| node.network("new", "two").rename("new", "elsewhere/deep/x");
         node.after(&folder, replace, "two").await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("elsewhere/deep/x", "three");
-            },
-            "three",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.remove("elsewhere");
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.network("elsewhere/y", "four");
-            },
-            "four",
-        )
-        .await;
-        node.unmoved(&folder, |node| {
-            node.network("elsewhere/z", "five");
-        })
-        .await;
+        node.after(&folder, |node| node.network("elsewhere/deep/x", "three"), "three").await;
+        node.after(&folder, |node| node.remove("elsewhere"), "").await;
+        node.after(&folder, |node| node.network("elsewhere/y", "four"), "four").await;
+        node.unmoved(&folder, |node| node.network("elsewhere/z", "five")).await;
     });
 }
 
@@ -158,9 +84,7 @@ fn a_link_to_a_folder_is_no_network_until_it_leads_to_a_file() {
         node.link(node.path("elsewhere/x").to_str().unwrap(), "net.d/1.conflist");
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "");
-        let replace = |node: &Node| {
-            node.rename("elsewhere/x", "elsewhere/y").network("elsewhere/x", "one");
-        };
+        let replace = |node: &Node| node.rename("elsewhere/x", "elsewhere/y").network("elsewhere/x", "one");
         node.after(&folder, replace, "one").await;
     });
 }
@@ -188,30 +112,9 @@ fn an_executable_is_a_link_that_is_swapped() {
         node.plugin("suite/v1/cni", r#"echo '{"cniVersion":"0.4.0","supportedVersions":["0.4.0"]}'"#);
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "");
-        node.after(
-            &folder,
-            |node| {
-                node.link("v2", "suite/current");
-            },
-            "n",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.link("v1", "new").rename("new", "suite/current");
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.link("v2", "new").rename("new", "suite/current");
-            },
-            "n",
-        )
-        .await;
+        node.after(&folder, |node| node.link("v2", "suite/current"), "n").await;
+        node.after(&folder, |node| node.link("v1", "new").rename("new", "suite/current"), "").await;
+        node.after(&folder, |node| node.link("v2", "new").rename("new", "suite/current"), "n").await;
     });
 }
 
@@ -224,21 +127,7 @@ fn the_folder_is_reached_through_proc() {
         let net_d = node.path("net.d");
         let folder = node.open_at(&std::path::Path::new("/proc/self/root").join(net_d.strip_prefix("/").unwrap()));
         assert_eq!(names(&folder.networks().await), "n");
-        node.after(
-            &folder,
-            |node| {
-                node.network("net.d/2.conflist", "m");
-            },
-            "n m",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.remove("net.d");
-            },
-            "",
-        )
-        .await;
+        node.after(&folder, |node| node.network("net.d/2.conflist", "m"), "n m").await;
+        node.after(&folder, |node| node.remove("net.d"), "").await;
     });
 }
