@@ -10,9 +10,9 @@ fn check(text: &str, expected: &Expect) {
             let conf = format!("{conf:#?}");
             let known: Vec<&str> = default.lines().collect();
             let new: Vec<&str> = conf.lines().filter(|line| !known.contains(line)).map(str::trim_start).collect();
-            if new.is_empty() { "as the default\n".to_owned() } else { format!("{}\n", new.join(" ")) }
+            if new.is_empty() { "as the default".to_owned() } else { new.join(" ") }
         }
-        Err(error) => format!("code {}: {error}\n", error.code.0),
+        Err(error) => format!("code {}: {error}", error.code.0),
     };
     expected.assert_eq(&shown);
 }
@@ -46,87 +46,43 @@ fn defaults() {
 
 #[test]
 fn every_key_is_understood_in_any_case() {
-    check(
-        r#""bridge":"br0","isGateway":true"#,
-        &expect![[r#"
-            bridge: "br0", gateway: Address, routers: Refused,
-        "#]],
-    );
+    check(r#""bridge":"br0","isGateway":true"#, &expect![[r#"bridge: "br0", gateway: Address, routers: Refused,"#]]);
     check(
         r#""ISDEFAULTGATEWAY":true,"forceaddress":true"#,
-        &expect![[r#"
-            gateway: DefaultRoute, force_address: true, routers: Refused,
-        "#]],
+        &expect!["gateway: DefaultRoute, force_address: true, routers: Refused,"],
     );
-    check(
-        r#""ipMasq":true"#,
-        &expect![[r#"
-            masquerade: Some( Default, ),
-        "#]],
-    );
-    check(
-        r#""ipMasq":true,"ipMasqBackend":"iptables""#,
-        &expect![[r#"
-        masquerade: Some( Iptables, ),
-    "#]],
-    );
-    check(
-        r#""ipMasqBackend":"nftables""#,
-        &expect![[r#"
-            as the default
-        "#]],
-    );
+    check(r#""ipMasq":true"#, &expect!["masquerade: Some( Default, ),"]);
+    check(r#""ipMasq":true,"ipMasqBackend":"iptables""#, &expect!["masquerade: Some( Iptables, ),"]);
+    check(r#""ipMasqBackend":"nftables""#, &expect!["as the default"]);
     check(
         r#""mtu":1400,"hairpinMode":true,"portIsolation":true"#,
-        &expect![[r#"
-        mtu_bytes: Some( 1400, ), hairpin: true, isolated: true,
-    "#]],
+        &expect!["mtu_bytes: Some( 1400, ), hairpin: true, isolated: true,"],
     );
     check(
         r#""promiscMode":true,"macspoofchk":true,"enabledad":true"#,
-        &expect![[r#"
-        promisc: true, mac_spoof_check: true, dad: Enhanced,
-    "#]],
+        &expect!["promisc: true, mac_spoof_check: true, dad: Enhanced,"],
     );
-    check(
-        r#""disableContainerInterface":true,"ipam":{}"#,
-        &expect![[r#"
-        leave_down: true,
-    "#]],
-    );
+    check(r#""disableContainerInterface":true,"ipam":{}"#, &expect!["leave_down: true,"]);
     check(
         r#""dns":{"search":[]}"#,
-        &expect![[r#"
-        dns: Some( Dns { nameservers: [], domain: "", search: [], options: [], }, ),
-    "#]],
+        &expect![[r#"dns: Some( Dns { nameservers: [], domain: "", search: [], options: [], }, ),"#]],
     );
-    check(
-        r#""dns":{}"#,
-        &expect![[r#"
-            as the default
-        "#]],
-    );
+    check(r#""dns":{}"#, &expect!["as the default"]);
 }
 
 #[test]
 fn the_runtimes_mac_is_stronger_than_the_conventional_one() {
     check(
         r#""args":{"cni":{"mac":"02:00:00:00:00:01"}},"runtimeConfig":{"mac":"02:00:00:00:00:02"}"#,
-        &expect![[r#"
-            mac: Some( 02:00:00:00:00:02, ),
-        "#]],
+        &expect!["mac: Some( 02:00:00:00:00:02, ),"],
     );
     check(
         r#""args":{"cni":{"mac":"02:00:00:00:00:01"}},"runtimeConfig":{"mac":""}"#,
-        &expect![[r#"
-        mac: Some( 02:00:00:00:00:01, ),
-    "#]],
+        &expect!["mac: Some( 02:00:00:00:00:01, ),"],
     );
     check(
         r#""runtimeConfig":{"mac":"01:00:00:00:00:02"}"#,
-        &expect![[r#"
-        code 7: cannot use runtimeConfig.mac = "01:00:00:00:00:02": it is a multicast address
-    "#]],
+        &expect![[r#"code 7: cannot use runtimeConfig.mac = "01:00:00:00:00:02": it is a multicast address"#]],
     );
 }
 
@@ -134,21 +90,16 @@ fn the_runtimes_mac_is_stronger_than_the_conventional_one() {
 fn vlans() {
     check(
         r#""vlan":100"#,
-        &expect![[r#"
-        vlans: Some( PortVlans { member_of: [ Vlans { first: 100, last: 100, pvid: true, untagged: true, }, ], access: Some( 100, ), keep_default: false, }, ),
-    "#]],
+        &expect![
+            "vlans: Some( PortVlans { member_of: [ Vlans { first: 100, last: 100, pvid: true, untagged: true, }, ], access: Some( 100, ), keep_default: false, }, ),"
+        ],
     );
-    check(
-        r#""vlanTrunk":[]"#,
-        &expect![[r#"
-            as the default
-        "#]],
-    );
+    check(r#""vlanTrunk":[]"#, &expect!["as the default"]);
     check(
         r#""vlan":7,"vlanTrunk":[{"minID":5,"maxID":9,"id":12},{"id":4094}],"preserveDefaultVlan":true"#,
-        &expect![[r#"
-            vlans: Some( PortVlans { member_of: [ Vlans { first: 5, last: 9, pvid: false, untagged: false, }, Vlans { first: 12, last: 12, pvid: false, untagged: false, }, Vlans { first: 4094, last: 4094, pvid: false, untagged: false, }, Vlans { first: 7, last: 7, pvid: true, untagged: true, }, ], access: Some( 7, ), keep_default: true, }, ),
-        "#]],
+        &expect![
+            "vlans: Some( PortVlans { member_of: [ Vlans { first: 5, last: 9, pvid: false, untagged: false, }, Vlans { first: 12, last: 12, pvid: false, untagged: false, }, Vlans { first: 4094, last: 4094, pvid: false, untagged: false, }, Vlans { first: 7, last: 7, pvid: true, untagged: true, }, ], access: Some( 7, ), keep_default: true, }, ),"
+        ],
     );
 }
 
@@ -156,80 +107,64 @@ fn vlans() {
 fn what_is_refused() {
     check(
         r#""hairpinMode":true,"promiscMode":true"#,
-        &expect![[r#"
-        code 7: cannot use network config: hairpinMode and promiscMode exclude each other
-    "#]],
+        &expect!["code 7: cannot use network config: hairpinMode and promiscMode exclude each other"],
     );
     check(
         r#""disableContainerInterface":true,"ipam":{"type":"host-local"}"#,
-        &expect![[r#"
-        code 7: cannot use network config: disableContainerInterface needs a network without ipam; An interface that stays down cannot use its addresses.
-    "#]],
+        &expect![
+            "code 7: cannot use network config: disableContainerInterface needs a network without ipam. An interface that stays down cannot use its addresses."
+        ],
     );
     check(
         r#""bridge":"a/b""#,
-        &expect![[r#"
-        code 7: cannot use network config: key bridge = "a/b": interface name contains / or :
-    "#]],
+        &expect![[r#"code 7: cannot use network config: key bridge = "a/b": interface name contains / or :"#]],
     );
     check(
         r#""bridge":"far-too-long-a-name""#,
-        &expect![[r#"
-        code 7: cannot use network config: key bridge = "far-too-long-a-name": interface name is too long: at most 15 bytes
-    "#]],
+        &expect![[
+            r#"code 7: cannot use network config: key bridge = "far-too-long-a-name": interface name is too long: at most 15 bytes"#
+        ]],
     );
     check(
         r#""ipMasqBackend":"pf""#,
-        &expect![[r#"
-        code 2: cannot use network config: key ipMasqBackend = "pf": it is neither iptables nor nftables
-    "#]],
+        &expect![[
+            r#"code 2: cannot use network config: key ipMasqBackend = "pf": it is neither iptables nor nftables"#
+        ]],
     );
     check(
         r#""mtu":"1400""#,
-        &expect![[r#"
-        code 7: cannot use network config: key mtu = "1400": expected a whole number from 0 to 4294967295
-    "#]],
+        &expect![[
+            r#"code 7: cannot use network config: key mtu = "1400": expected a whole number from 0 to 4294967295"#
+        ]],
     );
     check(
         r#""mtu":-1"#,
-        &expect![[r#"
-        code 7: cannot use network config: key mtu = -1: expected a whole number from 0 to 4294967295
-    "#]],
+        &expect!["code 7: cannot use network config: key mtu = -1: expected a whole number from 0 to 4294967295"],
     );
     check(
         r#""vlan":4095"#,
-        &expect![[r#"
-        code 7: cannot use network config: key vlan = 4095: VLANs are numbered 1 to 4094
-    "#]],
+        &expect!["code 7: cannot use network config: key vlan = 4095: VLANs are numbered 1 to 4094"],
     );
     check(
         r#""vlanTrunk":[{"minID":5}]"#,
-        &expect![[r#"
-        code 7: cannot use network config: key vlanTrunk[0]: minID has no maxID
-    "#]],
+        &expect!["code 7: cannot use network config: key vlanTrunk[0]: minID has no maxID"],
     );
     check(
         r#""vlanTrunk":[{"id":1},{"maxID":5}]"#,
-        &expect![[r#"
-        code 7: cannot use network config: key vlanTrunk[1]: maxID has no minID
-    "#]],
+        &expect!["code 7: cannot use network config: key vlanTrunk[1]: maxID has no minID"],
     );
     check(
         r#""vlanTrunk":[{"minID":9,"maxID":5}]"#,
-        &expect![[r#"
-        code 7: cannot use network config: key vlanTrunk[0]: minID 9 is above maxID 5
-    "#]],
+        &expect!["code 7: cannot use network config: key vlanTrunk[0]: minID 9 is above maxID 5"],
     );
     check(
         r#""vlanTrunk":[{"id":0}]"#,
-        &expect![[r#"
-        code 7: cannot use network config: key vlanTrunk[0].id = 0: VLANs are numbered 1 to 4094
-    "#]],
+        &expect!["code 7: cannot use network config: key vlanTrunk[0].id = 0: VLANs are numbered 1 to 4094"],
     );
     check(
         r#""isGatway":"yes","isGateway":"yes""#,
-        &expect![[r#"
-        code 7: cannot use network config: key isGateway = "yes": expected true or false; Key isGatway is unknown and was ignored: did you mean isGateway?
-    "#]],
+        &expect![[
+            r#"code 7: cannot use network config: key isGateway = "yes": expected true or false. Key isGatway is unknown and was ignored: did you mean isGateway?"#
+        ]],
     );
 }

@@ -7,7 +7,7 @@ use cni_spec::{ConfObject, FromConf};
 fn check(keys: &str, lease: Option<&str>, expected: &Expect) {
     let shown = match plan(keys, lease) {
         Ok(plan) => plan.to_string(),
-        Err(error) => format!("code {}: {error}\n", error.code.0),
+        Err(error) => format!("code {}: {error}", error.code.0),
     };
     expected.assert_eq(&shown);
 }
@@ -182,15 +182,17 @@ fn a_default_route_of_ipam_is_not_doubled() {
     expect![[r#"
         default via 10.1.0.1
     "#]]
-    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0"}]}"#));
+        .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0"}]}"#));
     expect![[r#"
         default via 10.1.0.9
-    "#]]
-    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.9"}]}"#));
+    "#]].assert_eq(&routes(
+        keys,
+        r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.9"}]}"#,
+    ));
     expect![[r#"
         default via 10.1.0.1
     "#]]
-    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"},{"address":"10.2.0.5/24"}]}"#));
+        .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"},{"address":"10.2.0.5/24"}]}"#));
     expect![[r#"
         default
         default
@@ -259,37 +261,33 @@ fn what_no_interface_can_have() {
     check(
         r#","isGateway":true"#,
         Some(r#"{"ips":[{"address":"10.1.0.5/32"}]}"#),
-        &expect![[r#"
-        code 110: cannot derive a gateway for 10.1.0.5/32: the subnet has no room for one; Set the gateway in the ipam section, or turn off isGateway.
-    "#]],
+        &expect![
+            "code 110: cannot derive a gateway for 10.1.0.5/32: the subnet has no room for one. Set the gateway in the ipam section, or turn off isGateway."
+        ],
     );
     check(
         r#","isGateway":true"#,
         Some(r#"{"ips":[{"address":"255.255.255.255/31"}]}"#),
-        &expect![[r#"
-        code 110: cannot derive a gateway for 255.255.255.255/31: the subnet has no room for one; Set the gateway in the ipam section, or turn off isGateway.
-    "#]],
+        &expect![
+            "code 110: cannot derive a gateway for 255.255.255.255/31: the subnet has no room for one. Set the gateway in the ipam section, or turn off isGateway."
+        ],
     );
     check(
         r#","isGateway":true"#,
         Some(r#"{"ips":[{"address":"10.1.0.5/24","gateway":"fd00::1"}]}"#),
-        &expect![[r#"
-        code 110: cannot use gateway fd00::1 for 10.1.0.5/24: they are of different families
-    "#]],
+        &expect!["code 110: cannot use gateway fd00::1 for 10.1.0.5/24: they are of different families"],
     );
     check(
         "",
         Some(r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"::/0","gw":"10.1.0.1"}]}"#),
-        &expect![[r#"
-        code 110: cannot use route ::/0 via 10.1.0.1: they are of different families
-    "#]],
+        &expect!["code 110: cannot use route ::/0 via 10.1.0.1: they are of different families"],
     );
     check(
         r#","bridge":"averylongname0","vlan":100,"isGateway":true"#,
         Some(V4),
-        &expect![[r#"
-        code 7: cannot use network config: interface averylongname0.100 for the gateway has more than 15 bytes; Choose a shorter name for key bridge.
-    "#]],
+        &expect![
+            "code 7: cannot use network config: interface averylongname0.100 for the gateway has more than 15 bytes. Choose a shorter name for key bridge."
+        ],
     );
 }
 
@@ -302,83 +300,73 @@ fn address_check(found: &[&str], wanted: &[&str], force: bool, expected: &Expect
             let add: Vec<IpNetwork> = add.iter().map(|address| address.net).collect();
             format!("delete {delete:?} add {add:?}\n").replace("V4(Ipv4Network ", "(").replace("V6(Ipv6Network ", "(")
         }
-        Err(error) => format!("code {}: {error}\n", error.code.0),
+        Err(error) => format!("code {}: {error}", error.code.0),
     };
     expected.assert_eq(&shown);
 }
 
 #[test]
 fn addresses_in_the_way_of_a_gateway() {
-    address_check(
-        &[],
-        &["10.1.0.1/24"],
-        false,
-        &expect![[r#"
+    address_check(&[], &["10.1.0.1/24"], false, &expect![[r#"
         delete [] add [({ addr: 10.1.0.1, prefix: 24 })]
-    "#]],
-    );
-    address_check(
-        &["10.1.0.1/24"],
-        &["10.1.0.1/24"],
-        false,
-        &expect![[r#"
+    "#]]);
+    address_check(&["10.1.0.1/24"], &["10.1.0.1/24"], false, &expect![[r#"
         delete [] add []
-    "#]],
-    );
+    "#]]);
     address_check(
         &["10.1.0.1/16"],
         &["10.1.0.1/24"],
         false,
-        &expect![[r#"
-        code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.1.0.1/16 already; If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced.
-    "#]],
+        &expect![
+            "code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.1.0.1/16 already. If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced."
+        ],
     );
     address_check(
         &["10.9.0.1/16"],
         &["10.1.0.1/24"],
         false,
-        &expect![[r#"
-        code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.9.0.1/16 already; If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced.
-    "#]],
+        &expect![
+            "code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.9.0.1/16 already. If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced."
+        ],
     );
     address_check(
         &["10.9.0.1/16"],
         &["10.1.0.1/24"],
         true,
         &expect![[r#"
-        delete [({ addr: 10.9.0.1, prefix: 16 })] add [({ addr: 10.1.0.1, prefix: 24 })]
-    "#]],
+            delete [({ addr: 10.9.0.1, prefix: 16 })] add [({ addr: 10.1.0.1, prefix: 24 })]
+        "#]],
     );
     address_check(
         &["10.1.0.1/24"],
         &["10.1.0.1/24", "10.2.0.1/24"],
         false,
         &expect![[r#"
-        delete [] add [({ addr: 10.2.0.1, prefix: 24 })]
-    "#]],
+            delete [] add [({ addr: 10.2.0.1, prefix: 24 })]
+        "#]],
     );
     address_check(
         &["fe80::1/64", "fd01::1/64"],
         &["fd00::1/64"],
         false,
         &expect![[r#"
-        delete [] add [({ addr: fd00::1, prefix: 64 })]
-    "#]],
+            delete [] add [({ addr: fd00::1, prefix: 64 })]
+        "#]],
     );
     address_check(
         &["fd00::9/48"],
         &["fd00::1/64"],
         false,
-        &expect![[r#"
-        code 103: cannot add gateway fd00::1/64 to br0: it has address fd00::9/48 already; If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced.
-    "#]],
+        &expect![
+            "code 103: cannot add gateway fd00::1/64 to br0: it has address fd00::9/48 already. If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced."
+        ],
     );
     address_check(
         &["fd00::9/48", "fe80::1/64"],
         &["fd00::1/64"],
         true,
         &expect![[r#"
-        delete [({ addr: fd00::9, prefix: 48 })] add [({ addr: fd00::1, prefix: 64 })]
-    "#]],
+            delete [({ addr: fd00::9, prefix: 48 })] add [({ addr: fd00::1, prefix: 64 })]
+        "#]],
     );
 }
