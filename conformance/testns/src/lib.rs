@@ -22,6 +22,16 @@
 
 #![expect(clippy::disallowed_methods, reason = "nodes are made of namespaces, on threads of their own")]
 
+/// Ends a test that this node cannot run: one of these is false, and has said what is missing.
+#[macro_export]
+macro_rules! needs {
+    ($($is_here:expr),+) => {
+        if !($($is_here)&&+) {
+            return;
+        }
+    };
+}
+
 mod must;
 mod netlink;
 

@@ -14,9 +14,7 @@ fn node() -> Node {
 
 #[test]
 fn dummy_has_an_address_and_a_route_until_del() {
-    if !Feature::Dummy.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Dummy.or_skip());
     let node = node();
     let pod = node.container();
     let result = node.call(Verb::Add, config(), &pod).ok();
@@ -40,9 +38,7 @@ fn dummy_has_an_address_and_a_route_until_del() {
 /// A failed ADD is followed by a DEL of the same interface: the link is another network's.
 #[test]
 fn dummy_del_leaves_another_networks_link_of_that_name() {
-    if !Feature::Dummy.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Dummy.or_skip());
     let node = node();
     let pod = node.container();
     node.call(Verb::Add, config(), &pod).ok();
@@ -55,9 +51,7 @@ fn dummy_del_leaves_another_networks_link_of_that_name() {
 
 #[test]
 fn dummy_frees_the_address_when_its_namespace_is_gone() {
-    if !Feature::Dummy.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Dummy.or_skip());
     let node = node();
     let pod = node.container();
     let first = node.call(Verb::Add, config(), &pod).ok();

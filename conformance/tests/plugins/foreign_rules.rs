@@ -110,9 +110,7 @@ fn legacy_rules_of_administrators_stay_whatever_their_comments_say() {
 /// The node has rules in both variants: ours go where its `iptables` is, and DEL finds those in the other one.
 #[test]
 fn with_rules_in_nf_tables_and_legacy_each_plugin_uses_the_nodes_own() {
-    if !has_legacy() {
-        return;
-    }
+    testns::needs!(has_legacy());
     for (one, other) in [("legacy", "nft"), ("nft", "legacy")] {
         let node = node();
         let count = |variant: &str| saved(&node, variant).iter().filter(|line| line.contains("CNI-")).count();

@@ -61,9 +61,7 @@ fn use_legacy(node: &Node) {
 /// families. The reference also loads table filter, which stays empty.
 #[test]
 fn in_the_legacy_variant_rules_are_line_by_line_the_references() {
-    if !has_legacy() {
-        return;
-    }
+    testns::needs!(has_legacy());
     for has_rules in [false, true] {
         let lines = same(|node| {
             choose(node, "legacy");
@@ -92,9 +90,7 @@ fn both_ways(test: impl Fn(&Node, &Subject, &Subject)) {
 /// ADD by one, CHECK and DEL by the other, with foreign rules on the node and without.
 #[test]
 fn legacy_rules_of_one_are_checked_and_deleted_by_the_other() {
-    if !has_legacy() {
-        return;
-    }
+    testns::needs!(has_legacy());
     for has_rules in [false, true] {
         both_ways(|node, _, second| {
             choose(node, "legacy");
@@ -117,9 +113,7 @@ fn legacy_rules_of_one_are_checked_and_deleted_by_the_other() {
 /// and the next container's rules go where the node's iptables is now.
 #[test]
 fn a_node_may_leave_the_legacy_variant() {
-    if !has_legacy() {
-        return;
-    }
+    testns::needs!(has_legacy());
     let node = Node::with(&ours());
     choose(&node, "legacy");
     use_legacy(&node);
@@ -142,9 +136,7 @@ fn a_node_may_leave_the_legacy_variant() {
 /// In the legacy variant rules have no notes: an ADD that fails at the rules of IPv6 leaves none of IPv4.
 #[test]
 fn an_add_of_firewall_that_fails_leaves_nothing_in_the_legacy_variant() {
-    if !has_legacy() {
-        return;
-    }
+    testns::needs!(has_legacy());
     let node = Node::with(&ours());
     choose(&node, "legacy");
     let [one, two] = [(); 2].map(|()| node.container());

@@ -255,9 +255,7 @@ fn has_iptables() -> bool {
 /// Without ipMasqBackend, or with iptables: exactly the reference's chains and rules.
 #[test]
 fn the_default_writes_the_references_rules() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let saved = |own: Value| {
         crate::subjects::same(|node| {
             Attached::add(node, &config(own.clone()), &node.container());
@@ -290,9 +288,7 @@ fn the_default_writes_the_references_rules() {
 /// An administrator's rules come first: what they accept before ours is not translated.
 #[test]
 fn an_administrators_exemption_is_respected() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     each(|_, node| {
         let (remote, pod) = (remote(node), node.container());
         remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0");
@@ -315,9 +311,7 @@ fn an_administrators_exemption_is_respected() {
 /// ipMasqBackend iptables works, CHECK sees its rules, and DEL removes them in every state.
 #[test]
 fn the_iptables_backend_masquerades_and_is_removed() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let own = config(json!({"ipMasqBackend": "iptables"}));
     for remains in Remains::ALL {
         for with_result in [true, false] {
@@ -348,9 +342,7 @@ fn an_unknown_backend_is_refused() {
 /// differs.
 #[test]
 fn del_does_not_go_by_the_config() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     for (at_add, at_del) in [
         (json!({}), json!({"ipMasq": false})),
         (json!({}), json!({"ipMasqBackend": "iptables"})),

@@ -175,9 +175,7 @@ fn our_bridge_in_the_references_chain() {
 #[test]
 fn gc_deletes_what_is_stale() {
     for set in Set::ALL {
-        if !Feature::Ifb.or_skip() {
-            return;
-        }
+        testns::needs!(Feature::Ifb.or_skip());
         let Some(node) = set.node() else { return };
         let (network, capabilities) = (network("1.0.0"), capabilities());
         let conf = NetworkConf::parse(network.to_string().as_bytes()).unwrap();

@@ -399,9 +399,7 @@ fn ipvlan_without_a_master_is_on_the_default_routes_interface() {
 
 #[test]
 fn ipvlan_has_each_mode_and_flag() {
-    if !Feature::Ipvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ipvlan.or_skip());
     for (mode, flag) in [("", ""), ("l2", "private"), ("l3", "vepa"), ("l3s", "bridge")] {
         let (node, _outside) = node();
         let attached = Attached::add(&node, &IPVLAN.config(json!({"mode": mode, "flag": flag})), &node.container());
@@ -413,9 +411,7 @@ fn ipvlan_has_each_mode_and_flag() {
 /// In a chain the one interface of prevResult is the master, and without `ipam` its addresses are the container's.
 #[test]
 fn ipvlan_in_a_chain_takes_master_and_addresses() {
-    if !Feature::Ipvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ipvlan.or_skip());
     let (node, _outside) = node();
     let pod = node.container();
     let earlier = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "uplink"}],

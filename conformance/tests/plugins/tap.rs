@@ -38,9 +38,7 @@ fn open(pod: &Container, multi_queue: bool) -> netops::error::Result<File> {
 
 #[test]
 fn tap_is_there_with_its_address_until_del() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip());
     let node = node();
     let pod = node.container();
     let attached = Attached::add(&node, &config(json!({"dns": {"nameservers": ["10.7.0.1"]}})), &pod);
@@ -62,9 +60,7 @@ fn tap_is_there_with_its_address_until_del() {
 /// The reference ignores mac and mtu where owner and group are set.
 #[test]
 fn tap_has_mac_and_mtu_in_every_combination_with_owner_and_group() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip());
     let node = node();
     let keys = [
         ("mac", json!("02:00:00:00:00:05")),
@@ -99,9 +95,7 @@ fn tap_has_mac_and_mtu_in_every_combination_with_owner_and_group() {
 /// `runtimeConfig.mac` before `args.cni.mac`, `CNI_ARGS` and the key.
 #[test]
 fn tap_has_the_address_of_the_strongest_wish() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip());
     let node = node();
     let mac = |last: u8| format!("02:00:00:00:00:{last:02x}");
     let wishes = [
@@ -125,9 +119,7 @@ fn tap_has_the_address_of_the_strongest_wish() {
 /// A virtual machine's monitor opens the tap by name; the container answers what its guest asks.
 #[test]
 fn a_program_opens_the_tap_by_name_and_passes_frames() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip());
     let node = node();
     for multi_queue in [false, true] {
         let pod = node.container();
@@ -167,9 +159,7 @@ fn a_program_opens_the_tap_by_name_and_passes_frames() {
 /// The kernel takes the larger of the two values, and without a carrier would look for duplicates for ever.
 #[test]
 fn an_ipv6_address_of_a_tap_is_used_where_all_links_look_for_duplicates() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip());
     let node = node();
     let pod = node.container();
     pod.namespace().set_up("lo"); // by which a container reaches itself
@@ -191,9 +181,7 @@ fn an_ipv6_address_of_a_tap_is_used_where_all_links_look_for_duplicates() {
 
 #[test]
 fn tap_is_a_port_of_a_bridge_in_the_container() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip());
     let node = node();
     let pod = node.container();
     let config = config(json!({"bridge": "br0", "ipam": {}}));
@@ -215,9 +203,7 @@ fn tap_is_a_port_of_a_bridge_in_the_container() {
 
 #[test]
 fn check_of_tap_compares_all_that_add_set() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip());
     let node = node();
     let pod = node.container();
     let attached = Attached::add(&node, &config(json!({"owner": 0, "mtu": 1400})), &pod);
@@ -244,9 +230,7 @@ fn check_of_tap_compares_all_that_add_set() {
 
 #[test]
 fn tap_del_leaves_another_networks_link_and_needs_no_namespace() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip());
     let node = node();
     let pod = node.container();
     let attached = Attached::add(&node, &config(json!({})), &pod);
@@ -261,9 +245,7 @@ fn tap_del_leaves_another_networks_link_and_needs_no_namespace() {
 /// A node without module tun has no such file.
 #[test]
 fn status_of_tap_names_the_missing_device() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip());
     let node = node();
     let mount = |words: &[&str]| std::process::Command::new("mount").args(words).status().expect("run mount");
     assert!(mount(&["-t", "tmpfs", "tmpfs", "/dev/net"]).success());
@@ -296,9 +278,7 @@ fn a_label_needs_selinux() {
 /// its words; it can only make the tap.
 #[test]
 fn a_tap_is_made_under_its_label() {
-    if !Feature::Selinux.or_skip() || !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Selinux.or_skip(), Feature::Tun.or_skip());
     if own_label() != "kernel" {
         testns::skip("tap::a_tap_is_made_under_its_label", "SELinux has a policy");
         return;
@@ -338,9 +318,7 @@ fn own_label() -> String {
 /// The example of the plugin's page.
 #[test]
 fn the_example_of_the_tap_page_works() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip());
     let page = include_str!("../../../plugins/main/tap/README.md");
     let text = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     let list: Value = serde_json::from_str(text).expect("JSON");

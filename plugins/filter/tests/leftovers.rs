@@ -116,9 +116,7 @@ fn the_other_interfaces_iptables_rules_stay() {
 #[test]
 fn gc_of_many_containers_removes_all_chains() {
     in_netns(|| {
-        if !has("gc_of_many_containers_removes_all_chains", "iptables-nft") {
-            return;
-        }
+        testns::needs!(has("gc_of_many_containers_removes_all_chains", "iptables-nft"));
         let names: Vec<String> = (0..300).map(|number| format!("c{number}")).collect();
         let pods: Vec<_> = names.iter().map(|container| Names { container, ..ETH0 }).collect();
         for (pod, number) in pods.iter().zip(1_u32..) {
@@ -140,9 +138,7 @@ fn gc_of_many_containers_removes_all_chains() {
 #[test]
 fn jumps_that_an_administrator_added_are_removed_with_the_chain() {
     in_netns(|| {
-        if !has("jumps_that_an_administrator_added_are_removed_with_the_chain", "iptables-nft") {
-            return;
-        }
+        testns::needs!(has("jumps_that_an_administrator_added_are_removed_with_the_chain", "iptables-nft"));
         add(ETH0, &["10.1.0.5/24"]);
         add(NET1, &["10.1.0.6/24"]);
         sh(&format!(
@@ -161,9 +157,7 @@ fn jumps_that_an_administrator_added_are_removed_with_the_chain() {
 #[test]
 fn a_chain_that_another_rule_uses_is_flushed_and_deleted_later() {
     in_netns(|| {
-        if !has("a_chain_that_another_rule_uses_is_flushed_and_deleted_later", "iptables-nft") {
-            return;
-        }
+        testns::needs!(has("a_chain_that_another_rule_uses_is_flushed_and_deleted_later", "iptables-nft"));
         let c2 = Names { container: "c2", ..ETH0 };
         let of_chain = || saved("iptables").lines().filter(|line| line.contains(CHAIN)).map(str::to_owned).collect();
         let foreign = format!("-A ADM -s 7.7.7.7/32 -j {CHAIN}");
@@ -293,9 +287,7 @@ fn iptables_rules_are_written_as_the_reference_does() {
 #[test]
 fn attachments_of_one_container_share_a_chain_and_nothing_else() {
     in_netns(|| {
-        if !has("attachments_of_one_container_share_a_chain_and_nothing_else", "iptables-nft") {
-            return;
-        }
+        testns::needs!(has("attachments_of_one_container_share_a_chain_and_nothing_else", "iptables-nft"));
         let comment = "-m comment --comment \"name: \\\"office\\\" id: \\\"c1\\\"\"";
         let jump = |address: &str| format!("-A POSTROUTING -s {address}/32 {comment} -j {CHAIN}\n");
         let accept = |prefix: &str| format!("-A {CHAIN} -d {prefix} {comment} -j ACCEPT\n");
@@ -336,9 +328,7 @@ fn attachments_of_one_container_share_a_chain_and_nothing_else() {
 #[test]
 fn networks_with_the_same_address_do_not_take_each_others_rules() {
     in_netns(|| {
-        if !has("networks_with_the_same_address_do_not_take_each_others_rules", "iptables-nft") {
-            return;
-        }
+        testns::needs!(has("networks_with_the_same_address_do_not_take_each_others_rules", "iptables-nft"));
         let lab = Names { network: "lab", ..ETH0 };
         add(ETH0, &["10.1.0.5/24"]);
         let office_alone = saved("iptables");
@@ -354,9 +344,7 @@ fn networks_with_the_same_address_do_not_take_each_others_rules() {
 #[test]
 fn gc_takes_a_stale_interface_out_of_a_shared_chain() {
     in_netns(|| {
-        if !has("gc_takes_a_stale_interface_out_of_a_shared_chain", "iptables-nft") {
-            return;
-        }
+        testns::needs!(has("gc_takes_a_stale_interface_out_of_a_shared_chain", "iptables-nft"));
         add(ETH0, &["10.1.0.5/24"]);
         let eth0_alone = saved("iptables");
         add(NET1, &["10.2.0.5/24"]);
@@ -393,9 +381,7 @@ fn the_reference_removes_our_iptables_rules() {
 fn legacy_iptables_rules_are_removed() {
     in_netns(|| {
         let test = "legacy_iptables_rules_are_removed";
-        if !has(test, "iptables-legacy-restore") {
-            return;
-        }
+        testns::needs!(has(test, "iptables-legacy-restore"));
         let usable = Command::new("iptables-legacy").args(["-t", "nat", "-L"]).output().unwrap();
         if !usable.status.success() {
             testns::skip(test, String::from_utf8_lossy(&usable.stderr).trim_end());

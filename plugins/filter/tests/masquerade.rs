@@ -81,9 +81,7 @@ fn listed() -> String {
 #[test]
 fn the_ruleset_is_as_documented() {
     in_netns(|| {
-        if !has("the_ruleset_is_as_documented", "nft") {
-            return;
-        }
+        testns::needs!(has("the_ruleset_is_as_documented", "nft"));
         add(ETH0, &["10.1.0.5/24", "fd00::5/64"]);
         let expected = format!(
             "table inet cni_plugins_masquerade {{
@@ -116,9 +114,7 @@ fn a_chain_that_receives_no_packets_is_refused() {
     ];
     for (backend, table, chain) in made {
         in_netns(move || {
-            if !has("a_chain_that_receives_no_packets_is_refused", "nft") {
-                return;
-            }
+            testns::needs!(has("a_chain_that_receives_no_packets_is_refused", "nft"));
             let mut filter = Filter::open().unwrap();
             let addresses = networks(&["10.1.0.5/24"]);
             filter.add_masquerade(backend, ETH0, &addresses).unwrap();
@@ -151,9 +147,7 @@ fn a_chain_that_receives_no_packets_is_refused() {
 #[test]
 fn a_dormant_table_of_ours_is_woken() {
     in_netns(|| {
-        if !has("a_dormant_table_of_ours_is_woken", "nft") {
-            return;
-        }
+        testns::needs!(has("a_dormant_table_of_ours_is_woken", "nft"));
         let dormant = "nft add table inet cni_plugins_masquerade '{ flags dormant; }'";
         for seen in [false, true] {
             if seen {
@@ -177,9 +171,7 @@ fn a_dormant_table_of_ours_is_woken() {
 #[test]
 fn a_dormant_table_of_iptables_is_reported() {
     in_netns(|| {
-        if !has("a_dormant_table_of_iptables_is_reported", "nft") {
-            return;
-        }
+        testns::needs!(has("a_dormant_table_of_iptables_is_reported", "nft"));
         let addresses = networks(&["10.1.0.5/24"]);
         let filter = || Filter::open().unwrap();
         filter().add_masquerade(Backend::Iptables, ETH0, &addresses).unwrap();
@@ -206,9 +198,7 @@ fn nft_prints_the_same_as_after_the_reference() {
     ];
     for (address, prefix) in all {
         in_netns(move || {
-            if !has("nft_prints_the_same_as_after_the_reference", "nft") {
-                return;
-            }
+            testns::needs!(has("nft_prints_the_same_as_after_the_reference", "nft"));
             add(ETH0, &[address]);
             let ours = listed();
             sh("nft flush ruleset");
@@ -282,9 +272,7 @@ fn attachments_with_the_same_address_have_separate_masquerade_rules() {
 #[test]
 fn an_administrators_rules_stay() {
     in_netns(|| {
-        if !has("an_administrators_rules_stay", "nft") {
-            return;
-        }
+        testns::needs!(has("an_administrators_rules_stay", "nft"));
         let (c2, c3) = (Names { container: "c2", ..ETH0 }, Names { container: "c3", ..ETH0 });
         add(ETH0, &["10.1.0.5/24"]);
         sh("nft insert rule inet cni_plugins_masquerade postrouting ip daddr 192.0.2.7 accept comment exempt
@@ -397,9 +385,7 @@ fn concurrent_adds_and_dels_and_other_programs_lose_no_rules() {
 #[test]
 fn a_masqueraded_packet_has_the_hosts_address() {
     in_netns(|| {
-        if !has("a_masqueraded_packet_has_the_hosts_address", "ip") {
-            return;
-        }
+        testns::needs!(has("a_masqueraded_packet_has_the_hosts_address", "ip"));
         let (pod, remote) = (Pod::new(), Pod::new());
         sh(&format!(
             "echo 1 > /proc/sys/net/ipv4/ip_forward

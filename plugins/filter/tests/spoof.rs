@@ -45,9 +45,7 @@ fn delete_port(name: &str) {
 #[test]
 fn the_ruleset_is_as_documented() {
     in_netns(|| {
-        if !has("the_ruleset_is_as_documented", "nft") {
-            return;
-        }
+        testns::needs!(has("the_ruleset_is_as_documented", "nft"));
         add(ETH0, "veth1", MAC);
         let expected = "\
 table bridge nat {
@@ -93,9 +91,7 @@ fn attachments_with_long_container_ids_have_separate_guards() {
 #[test]
 fn a_guard_stays_as_long_as_its_port() {
     in_netns(|| {
-        if !has("a_guard_stays_as_long_as_its_port", "ip") {
-            return;
-        }
+        testns::needs!(has("a_guard_stays_as_long_as_its_port", "ip"));
         make_port("veth1");
         add(ETH0, "veth1", MAC);
         let lab = Names { network: "lab", ..ETH0 };
@@ -112,9 +108,7 @@ fn a_guard_stays_as_long_as_its_port() {
 #[test]
 fn gc_removes_guards_without_a_port_and_keeps_valid_ones() {
     in_netns(|| {
-        if !has("gc_removes_guards_without_a_port_and_keeps_valid_ones", "ip") {
-            return;
-        }
+        testns::needs!(has("gc_removes_guards_without_a_port_and_keeps_valid_ones", "ip"));
         let of = |container| Names { container, ..ETH0 };
         make_port("alive");
         add(of("c1"), "alive", MAC);
@@ -134,9 +128,7 @@ fn gc_removes_guards_without_a_port_and_keeps_valid_ones() {
 #[test]
 fn guards_without_a_port_are_listed() {
     in_netns(|| {
-        if !has("guards_without_a_port_are_listed", "ip") {
-            return;
-        }
+        testns::needs!(has("guards_without_a_port_are_listed", "ip"));
         let listed = || {
             let found = cni_filter::list("office", "").unwrap();
             found.into_iter().map(|noted| (noted.container, noted.ifname, noted.object)).collect::<Vec<_>>()
@@ -160,9 +152,7 @@ fn guards_without_a_port_are_listed() {
 #[test]
 fn an_earlier_port_that_still_exists_stays_guarded() {
     in_netns(|| {
-        if !has("an_earlier_port_that_still_exists_stays_guarded", "ip") {
-            return;
-        }
+        testns::needs!(has("an_earlier_port_that_still_exists_stays_guarded", "ip"));
         make_port("old");
         add(ETH0, "gone", [2, 0, 0, 0, 0, 1]);
         add(ETH0, "old", [2, 0, 0, 0, 0, 2]);
@@ -199,9 +189,7 @@ fn check_reports_what_is_missing() {
 #[test]
 fn a_base_chain_that_is_there_is_left_as_it_is() {
     in_netns(|| {
-        if !has("a_base_chain_that_is_there_is_left_as_it_is", "nft") {
-            return;
-        }
+        testns::needs!(has("a_base_chain_that_is_there_is_left_as_it_is", "nft"));
         sh("nft 'add table bridge nat; add chain bridge nat PREROUTING {
             type filter hook prerouting priority -300; policy drop; }; add rule bridge nat PREROUTING counter accept'");
         add(ETH0, "veth1", MAC);
@@ -253,9 +241,7 @@ fn attachments_with_the_same_joined_names_have_separate_guards() {
     ];
     for (one, two) in pairs.into_iter().flat_map(|(one, two)| [(one, two), (two, one)]) {
         in_netns(move || {
-            if !has("attachments_with_the_same_joined_names_have_separate_guards", "ip") {
-                return;
-            }
+            testns::needs!(has("attachments_with_the_same_joined_names_have_separate_guards", "ip"));
             make_port("veth1");
             make_port("veth2");
             add(one, "veth1", MAC);
@@ -282,9 +268,7 @@ fn a_chain_that_receives_no_frames_is_refused() {
     ];
     for (chain, what) in made {
         in_netns(move || {
-            if !has("a_chain_that_receives_no_frames_is_refused", "nft") {
-                return;
-            }
+            testns::needs!(has("a_chain_that_receives_no_frames_is_refused", "nft"));
             add(ETH0, "veth1", MAC);
             let guard = sh("nft list ruleset");
             let (start, end) = (guard.find("type filter").unwrap(), guard.find("iifname").unwrap());
@@ -308,9 +292,7 @@ fn a_chain_that_receives_no_frames_is_refused() {
 fn a_dormant_table_is_woken() {
     for chain in ["", "chain PREROUTING { type filter hook prerouting priority -300; }"] {
         in_netns(move || {
-            if !has("a_dormant_table_is_woken", "nft") {
-                return;
-            }
+            testns::needs!(has("a_dormant_table_is_woken", "nft"));
             add(ETH0, "veth1", MAC);
             sh("nft add table bridge nat '{ flags dormant; }'");
             let error = check(ETH0, "veth1", MAC).unwrap_err();
@@ -354,9 +336,7 @@ fn measure() {
 #[test]
 fn a_forged_sender_does_not_pass() {
     in_netns(|| {
-        if !has("a_forged_sender_does_not_pass", "ip") {
-            return;
-        }
+        testns::needs!(has("a_forged_sender_does_not_pass", "ip"));
         let pod = Pod::new();
         sh(&format!(
             "ip link add br0 address 02:00:00:00:00:01 type bridge; ip addr add 10.1.0.1/24 dev br0; ip link set br0 up

@@ -54,9 +54,7 @@ fn delete_of(port: u16) -> usize {
 #[test]
 fn a_client_that_keeps_sending_reaches_the_next_server() {
     Netns::run_in_new(|| {
-        if !has_programs("a_client_that_keeps_sending_reaches_the_next_server") {
-            return;
-        }
+        testns::needs!(has_programs("a_client_that_keeps_sending_reaches_the_next_server"));
         sh("ip link set lo up");
         for host in ["127.0.0.1", "[::1]"] {
             let (old, new) = (socket(&format!("{host}:7001")), socket(&format!("{host}:7002")));
@@ -85,9 +83,7 @@ fn a_client_that_keeps_sending_reaches_the_next_server() {
 #[test]
 fn flows_to_other_ports_and_addresses_stay() {
     Netns::run_in_new(|| {
-        if !has_programs("flows_to_other_ports_and_addresses_stay") {
-            return;
-        }
+        testns::needs!(has_programs("flows_to_other_ports_and_addresses_stay"));
         sh("ip link set lo up; ip addr add 10.9.0.1/32 dev lo");
         translate(1, 2); // conntrack watches where a rule needs it
         let client = socket("0.0.0.0:0");
@@ -116,9 +112,7 @@ fn flows_to_other_ports_and_addresses_stay() {
 #[test]
 fn many_flows_are_deleted_at_once() {
     Netns::run_in_new(|| {
-        if !has_programs("many_flows_are_deleted_at_once") {
-            return;
-        }
+        testns::needs!(has_programs("many_flows_are_deleted_at_once"));
         sh("ip link set lo up");
         translate(1, 2);
         let _server = socket("127.0.0.1:53");

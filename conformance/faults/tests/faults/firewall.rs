@@ -19,9 +19,7 @@ fn left(node: &Node) -> Vec<String> {
 }
 
 fn at_each_point(fails: impl Fn(&Call, &Node, usize) -> Traced, is_rolled_back: bool) {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let mut points = 0;
     for n in 1.. {
@@ -71,9 +69,7 @@ fn add_of_firewall_with_any_failed_call_leaves_nothing() {
 /// A repeated ADD with other addresses, of which any message is refused, leaves the rules of the first one.
 #[test]
 fn a_repeated_add_of_firewall_that_fails_leaves_the_rules_as_they_were() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     for n in 1.. {
         let pod = node.container();
@@ -103,9 +99,7 @@ fn a_repeated_add_of_firewall_that_fails_leaves_the_rules_as_they_were() {
 /// others.
 #[test]
 fn a_repeated_add_of_firewall_that_fails_leaves_all_rules_in_their_places() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     for backend in ["iptables", "nftables"] {
         let of = |pod: &Container, policy: &str, bridge: &str, n: u8| {
             let addresses = [format!("10.1.0.{n}/24"), format!("fd01::{n}/64")];
@@ -141,9 +135,7 @@ fn a_repeated_add_of_firewall_that_fails_leaves_all_rules_in_their_places() {
 /// The same where the repeated ADD has an address more.
 #[test]
 fn a_repeated_add_of_firewall_with_an_address_more_that_fails_leaves_the_rules_of_the_first() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let pod = node.container();
     let of = |addresses: &[&str]| {

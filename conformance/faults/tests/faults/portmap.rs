@@ -31,9 +31,7 @@ fn left(node: &Node) -> Vec<String> {
 }
 
 fn at_each_point(fails: impl Fn(&Call, &Node, usize) -> Traced, is_rolled_back: bool) {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     for backend in ["iptables", "nftables"] {
         let node = node();
         let mut points = 0;
@@ -83,9 +81,7 @@ fn add_of_portmap_with_any_failed_call_leaves_nothing() {
 /// A repeated ADD with other addresses and ports, of which any message is refused, leaves the ports of the first one.
 #[test]
 fn a_repeated_add_of_portmap_that_fails_leaves_the_ports_as_they_were() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     for backend in ["iptables", "nftables"] {
         let node = node();
         let of = |verb, pod: &Container, host: u16, addresses: &[&str]| {
@@ -118,9 +114,7 @@ fn a_repeated_add_of_portmap_that_fails_leaves_the_ports_as_they_were() {
 /// only the programs of iptables know the words of a rule.
 #[test]
 fn a_repeated_add_of_portmap_that_fails_leaves_all_rules_in_their_places() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let conditions = json!({"conditionsV4": ["-m", "limit", "--limit", "9/s"]});
     for (backend, own) in [("iptables", json!({})), ("nftables", json!({})), ("iptables", conditions)] {
         let of = |pod: &Container, host: u16, addresses: &[&str]| {

@@ -111,9 +111,7 @@ fn zombies() -> usize {
 /// No address is given twice, no call fails, and nothing is left. `TEST_LOAD_SECONDS` is the duration.
 #[test]
 fn both_at_once_give_no_address_twice_fail_nothing_and_leave_nothing() {
-    if !subjects::has_reference() {
-        return;
-    }
+    testns::needs!(subjects::has_reference());
     let node = subjects::node();
     let load = Load { node: &node, collecting: RwLock::default(), held: Mutex::default(), calls: Mutex::default() };
     nix::sys::prctl::set_child_subreaper(true).unwrap();

@@ -157,9 +157,7 @@ fn features_of_this_kernel() {
 
 #[test]
 fn bridge_vlans_are_seen() {
-    if !Feature::BridgeVlanFiltering.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::BridgeVlanFiltering.or_skip());
     let node = Node::new();
     node.host().add_link("br0", "bridge");
     let vlans = node.host().port_vlans();

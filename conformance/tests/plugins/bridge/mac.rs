@@ -20,9 +20,7 @@ fn the_addresses_of_a_new_bridge_and_its_ports_are_set() {
 
 #[test]
 fn the_addresses_of_a_gateway_in_a_vlan_are_set() {
-    if !Feature::BridgeVlanFiltering.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::BridgeVlanFiltering.or_skip());
     let node = node();
     Attached::add(&node, &bridge(json!({"isGateway": true, "vlan": 100})), &node.container());
     let veths = node.host().links().into_iter().filter(|link| link.kind == "veth");

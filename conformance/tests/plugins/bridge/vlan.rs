@@ -84,9 +84,7 @@ fn port_vlans(node: &Node, own: Value) -> Vec<(u16, bool, bool)> {
 /// vlan: PVID and untagged; the kernel's default VLAN is removed unless the config keeps it.
 #[test]
 fn a_vlan_is_the_ports_pvid() {
-    if !Feature::BridgeVlanFiltering.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::BridgeVlanFiltering.or_skip());
     let node = node();
     assert_eq!(port_vlans(&node, json!({"vlan": 100})), [(100, true, true)]);
     assert_eq!(node.host().link("br0").vlan_filtering, Some(true));
@@ -97,9 +95,7 @@ fn a_vlan_is_the_ports_pvid() {
 /// vlanTrunk: tagged; without `vlan` the port has PVID 1 too.
 #[test]
 fn a_trunk_is_tagged() {
-    if !Feature::BridgeVlanFiltering.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::BridgeVlanFiltering.or_skip());
     let node = node();
     let trunk = json!([{"id": 200}, {"minID": 300, "maxID": 302}]);
     let tagged = [200, 300, 301, 302].map(|id| (id, false, false));
@@ -112,9 +108,7 @@ fn a_trunk_is_tagged() {
 /// Pods of one VLAN reach each other, and not those of another.
 #[test]
 fn vlans_keep_pods_apart() {
-    if !Feature::BridgeVlanFiltering.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::BridgeVlanFiltering.or_skip());
     let node = node();
     let (one, two, other) = (node.container(), node.container(), node.container());
     Attached::add(&node, &bridge(json!({"vlan": 100})), &one);
@@ -127,9 +121,7 @@ fn vlans_keep_pods_apart() {
 /// A gateway in a VLAN is on an access port of its own: the result's fourth interface.
 #[test]
 fn a_gateway_in_a_vlan_has_a_port_of_its_own() {
-    if !Feature::BridgeVlanFiltering.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::BridgeVlanFiltering.or_skip());
     let node = node();
     let pod = node.container();
     let attached = Attached::add(&node, &bridge(json!({"vlan": 100, "isGateway": true})), &pod);

@@ -26,9 +26,7 @@ fn ifbs(node: &Node) -> Vec<String> {
 
 #[test]
 fn packets_of_both_families_and_directions_keep_to_the_limits() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
@@ -40,9 +38,7 @@ fn packets_of_both_families_and_directions_keep_to_the_limits() {
 
 #[test]
 fn limits_hold_behind_ptp() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let ptp = json!({"cniVersion": "1.0.0", "name": "net", "type": "ptp", "ipam": dual()});
@@ -56,9 +52,7 @@ fn limits_hold_behind_ptp() {
 
 #[test]
 fn a_direction_without_limit_has_no_shaper() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     for (own, root, ingress) in [
         (json!({}), false, false),
@@ -82,9 +76,7 @@ fn a_direction_without_limit_has_no_shaper() {
 /// The runtime's limits, and those of the network, which win.
 #[test]
 fn a_repeated_add_changes_the_limits() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
@@ -116,9 +108,7 @@ fn a_repeated_add_changes_the_limits() {
 
 #[test]
 fn del_takes_the_limits_from_the_veth() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
@@ -137,9 +127,7 @@ fn del_takes_the_limits_from_the_veth() {
 
 #[test]
 fn two_interfaces_of_a_container_have_their_own_limits() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let [one, two] = ["eth0", "net1"].map(|ifname| {
@@ -158,9 +146,7 @@ fn two_interfaces_of_a_container_have_their_own_limits() {
 /// The reference's link has no mark; it is not removed for an interface whose result does not have it.
 #[test]
 fn a_link_of_the_references_stays_for_its_own_interface() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let Some(theirs) = reference_or_skip() else { return };
     let node = Node::with(&theirs);
     node.install_one(&ours(), "bridge");
@@ -182,9 +168,7 @@ fn a_link_of_the_references_stays_for_its_own_interface() {
 /// Kubelets ask for a burst of 2^31 bits, which at low rates takes longer than 32 bits of the kernel's ticks can say.
 #[test]
 fn either_sides_check_takes_a_kubelets_burst() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let Some(theirs) = reference_or_skip() else { return };
     let limits = json!({"ingressRate": 1_000_000, "ingressBurst": 2_147_483_648_u32,
         "egressRate": 1_000_000, "egressBurst": 2_147_483_648_u32});
@@ -209,9 +193,7 @@ fn either_sides_check_takes_a_kubelets_burst() {
 
 #[test]
 fn links_of_containers_that_are_gone_are_collected() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     for id in ["kept", "lost"] {
         let pod = node.container_named(id);
@@ -229,9 +211,7 @@ fn links_of_containers_that_are_gone_are_collected() {
 
 #[test]
 fn check_names_each_difference() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
@@ -277,9 +257,7 @@ fn only_a_veth_of_the_node_is_shaped() {
 /// The reference says `file exists`; so it is, whatever kind and handle the other shaper has.
 #[test]
 fn another_processs_shaper_stays() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
@@ -308,9 +286,7 @@ fn another_processs_shaper_stays() {
 /// The other process's filters would not be reached any more, or would keep packets from the limit.
 #[test]
 fn another_processs_filters_stay_in_effect() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
@@ -337,9 +313,7 @@ fn another_processs_filters_stay_in_effect() {
 /// A repeated ADD that fails leaves the limit of the first one.
 #[test]
 fn a_repeated_add_that_fails_leaves_the_limits_as_they_were() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
@@ -357,9 +331,7 @@ fn a_repeated_add_that_fails_leaves_the_limits_as_they_were() {
 /// Whatever step of the second ADD fails, in both directions.
 #[test]
 fn a_repeated_add_with_any_message_refused_leaves_the_limits_as_they_were() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let other =
         config(json!({"ingressRate": 16_000, "ingressBurst": 80_000, "egressRate": 16_000, "egressBurst": 80_000}));
@@ -383,9 +355,7 @@ fn a_repeated_add_with_any_message_refused_leaves_the_limits_as_they_were() {
 /// An agent that uses tc or eBPF may make the place for its filters before it has any.
 #[test]
 fn an_empty_place_for_filters_of_both_directions_is_used_and_stays() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
@@ -404,9 +374,7 @@ fn an_empty_place_for_filters_of_both_directions_is_used_and_stays() {
 /// other flow waits behind it.
 #[test]
 fn key_queue_keeps_the_delay_of_other_flows_short() {
-    if !Feature::Ifb.or_skip() || !Feature::FqCodel.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip(), Feature::FqCodel.or_skip());
     let delays = ["fifo", "fq_codel"].map(|queue| {
         let node = node();
         let pod = node.container();

@@ -66,9 +66,7 @@ fn gc_leaves_what_came_after_the_look() {
 /// A veth without mark, as the reference makes it, may be any container's: the name of the ifb shows whose limits it has.
 #[test]
 fn del_without_a_result_leaves_the_limits_that_lead_to_anothers_ifb() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);

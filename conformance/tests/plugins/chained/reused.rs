@@ -88,9 +88,7 @@ fn through_another_containers_process_nothing_is_taken_from_that_one() {
 /// Limits for what the container receives have no ifb whose name could show whose they are.
 #[test]
 fn del_of_another_network_or_container_leaves_the_limits_of_a_veth_without_mark() {
-    if !Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);

@@ -17,9 +17,7 @@ fn vrfs(pod: &Container) -> Vec<String> {
 
 #[test]
 fn the_interface_moves_into_the_vrf_with_addresses_and_routes() {
-    if !Feature::Vrf.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Vrf.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
@@ -41,9 +39,7 @@ fn the_interface_moves_into_the_vrf_with_addresses_and_routes() {
 
 #[test]
 fn a_vrf_lives_until_its_last_interface_leaves() {
-    if !Feature::Vrf.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Vrf.or_skip());
     let node = node();
     let pod = node.container();
     let [one, two] = ["eth0", "net1"].map(|ifname| {
@@ -60,9 +56,7 @@ fn a_vrf_lives_until_its_last_interface_leaves() {
 
 #[test]
 fn tables_are_chosen_and_conflicts_are_named() {
-    if !Feature::Vrf.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Vrf.or_skip());
     let node = node();
     let pod = node.container();
     let call = |ifname: &str, own: Value| {
@@ -84,9 +78,7 @@ fn tables_are_chosen_and_conflicts_are_named() {
 
 #[test]
 fn an_interface_of_another_vrf_is_refused() {
-    if !Feature::Vrf.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Vrf.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);
@@ -99,9 +91,7 @@ fn an_interface_of_another_vrf_is_refused() {
 
 #[test]
 fn check_names_each_difference() {
-    if !Feature::Vrf.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Vrf.or_skip());
     let node = node();
     let pod = node.container();
     let before = bridged(&node, &pod);

@@ -225,26 +225,20 @@ fn has_programs() -> bool {
 
 #[test]
 fn what_a_bridge_network_loses_comes_back() {
-    if !has_programs() {
-        return;
-    }
+    testns::needs!(has_programs());
     losses_come_back(&bridge(), &BRIDGE_LOSSES);
 }
 
 #[test]
 fn what_a_ptp_network_loses_comes_back() {
-    if !has_programs() {
-        return;
-    }
+    testns::needs!(has_programs());
     losses_come_back(&ptp(), &PTP_LOSSES);
 }
 
 /// All at once, with a second container whose own rules and port are lost, too.
 #[test]
 fn two_containers_that_have_lost_all_come_back_with_their_addresses() {
-    if !has_programs() {
-        return;
-    }
+    testns::needs!(has_programs());
     let site = Site::new(&bridge());
     let second = site.tour.node.container();
     let netns = second.namespace().path().display().to_string();
@@ -318,9 +312,7 @@ fn what_a_container_has_lost_itself_is_named_and_left() {
 /// A port that must carry one VLAN only gets up when it does.
 #[test]
 fn a_port_of_a_vlan_comes_back_into_its_vlan_only() {
-    if !testns::Feature::BridgeVlanFiltering.or_skip() {
-        return;
-    }
+    testns::needs!(testns::Feature::BridgeVlanFiltering.or_skip());
     let site = Site::new(&json!([{"type": "bridge", "bridge": "office0", "isDefaultGateway": true, "vlan": 100,
         "ipam": {"type": "host-local", "subnet": "SUBNET.0/24"}}]));
     let host = site.tour.node.host();
@@ -388,9 +380,7 @@ fn a_network_of_an_old_version_is_repaired() {
 
 #[test]
 fn limits_of_bandwidth_come_back() {
-    if !testns::Feature::Ifb.or_skip() {
-        return;
-    }
+    testns::needs!(testns::Feature::Ifb.or_skip());
     let mut plugins = bridge();
     plugins.as_array_mut().unwrap().push(json!({"type": "bandwidth", "ingressRate": 8_000_000,
         "ingressBurst": 8_000_000, "egressRate": 8_000_000, "egressBurst": 8_000_000}));

@@ -84,9 +84,7 @@ fn ipv6_is_turned_off_on_new_links() {
 /// The default route leaves by a tunnel, on which there are no Ethernet frames.
 #[test]
 fn a_tunnel_as_the_default_master() {
-    if !Feature::Tun.or_skip() || !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip(), Feature::Macvlan.or_skip());
     let trouble = Trouble::new();
     let host = trouble.node.host();
     let script = "ip tuntap add tun0 mode tun; ip link set tun0 up; ip route add default dev tun0";
@@ -105,9 +103,7 @@ fn a_tunnel_as_the_default_master() {
 /// STATUS says what ADD would say of a named one, for each kind of link that needs frames.
 #[test]
 fn a_tunnel_as_the_master() {
-    if !Feature::Tun.or_skip() || !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Tun.or_skip(), Feature::Macvlan.or_skip());
     let trouble = Trouble::new();
     let host = trouble.node.host();
     let script = "ip tuntap add tun0 mode tun; ip link set tun0 up; ip link set lo up";
@@ -126,9 +122,7 @@ fn a_tunnel_as_the_master() {
 /// Another link on the master has the Ethernet address that is asked for.
 #[test]
 fn an_ethernet_address_that_is_taken() {
-    if !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Macvlan.or_skip());
     let trouble = Trouble::new();
     let outside = trouble.node.remote("outside");
     trouble.node.host().add_veth("uplink", &outside, "outside");

@@ -54,9 +54,7 @@ fn same_bridge_by_nftables_needs_no_iptables_and_leaves_no_rule() {
 /// A table's rules know the bridges of its own policies only.
 #[test]
 fn a_policy_beside_one_of_the_other_backend_is_refused() {
-    if !super::has_iptables() {
-        return;
-    }
+    testns::needs!(super::has_iptables());
     for [first, second] in [["iptables", "nftables"], ["nftables", "iptables"]] {
         let node = node();
         let own = |name: &str, backend: &str, policy: &str| {

@@ -85,9 +85,7 @@ fn a_container_reaches_the_world_and_is_answered() {
 #[test]
 fn same_bridge_keeps_the_containers_of_other_bridges_away() {
     each(|_, node| {
-        if !super::has_iptables() {
-            return;
-        }
+        testns::needs!(super::has_iptables());
         let (one, two, other) = (node.container(), node.container(), node.container());
         let policy = json!({"ingressPolicy": "same-bridge"});
         let remote = remote(node);

@@ -14,9 +14,7 @@ const BOTH: [&str; 2] = ["10.1.0.2/24", "fd01::2/64"];
 /// reference of Debian 12 has one policy, newer ones have two and so another comment.
 #[test]
 fn what_iptables_shows_is_the_references() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     for own in [json!({}), json!({"iptablesAdminChainName": "MINE"}), json!({"ingressPolicy": "same-bridge"})] {
         let (added, _) = same(|node| {
             let one = add(node, config(own.clone()), &node.container_named("c1"), made_up("cni0", &BOTH));
@@ -31,9 +29,7 @@ fn what_iptables_shows_is_the_references() {
 
 #[test]
 fn isolated_containers_get_nothing_from_their_own_bridge() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     add(&node, config(json!({"ingressPolicy": "isolated"})), &node.container(), made_up("cni0", &BOTH[..1]));
     let rules = isolating(&node, "cni0");
@@ -68,9 +64,7 @@ fn either_side_goes_on_with_what_the_other_made() {
 /// The reference does nothing then.
 #[test]
 fn del_needs_neither_the_namespace_nor_prev_result() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let pod = node.container();
     let added = add(&node, config(json!({})), &pod, made_up("cni0", &BOTH));
@@ -86,9 +80,7 @@ fn del_needs_neither_the_namespace_nor_prev_result() {
 /// A container ends without DEL, its address is given to another one, and then its DEL comes.
 #[test]
 fn an_address_that_changed_hands_keeps_its_new_owners_rules() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let (one, two) = (node.container_named("c1"), node.container_named("c2"));
     let old = add(&node, config(json!({})), &one, made_up("cni0", &BOTH));
@@ -103,9 +95,7 @@ fn an_address_that_changed_hands_keeps_its_new_owners_rules() {
 /// DEL is one `iptables -D` for each rule, whichever side's ADD made it: an equal one that was added later stays.
 #[test]
 fn del_takes_one_of_equal_rules() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let sides: Vec<Subject> = [Some(Subject::ours()), reference_or_skip()].into_iter().flatten().collect();
     for (first, second) in sides.iter().flat_map(|first| sides.iter().map(move |second| (first, second))) {
         let node = Node::with(first);
@@ -123,9 +113,7 @@ fn del_takes_one_of_equal_rules() {
 #[test]
 fn a_chain_that_grows_all_the_time_does_not_keep_add_waiting() {
     use std::sync::atomic::{AtomicBool, Ordering};
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     add(&node, config(json!({})), &node.container(), made_up("cni0", &["10.1.0.9/24"]));
     let restore = |rules: String| {
@@ -164,9 +152,7 @@ fn a_chain_that_grows_all_the_time_does_not_keep_add_waiting() {
 /// ADD again has the addresses of the last one, and changes nothing where they are the same.
 #[test]
 fn add_again_replaces_the_addresses() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let pod = node.container();
     add(&node, config(json!({"ingressPolicy": "same-bridge"})), &pod, made_up("cni0", &BOTH));
@@ -182,9 +168,7 @@ fn add_again_replaces_the_addresses() {
 /// The reference leaves them for ever.
 #[test]
 fn isolation_ends_with_the_last_container_of_the_bridge() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let policy = |policy: &str| config(json!({"ingressPolicy": policy}));
     let result = |bridge: &str, last: u8| made_up(bridge, &[&format!("10.1.0.{last}/24")]);
@@ -204,9 +188,7 @@ fn isolation_ends_with_the_last_container_of_the_bridge() {
 
 #[test]
 fn add_again_with_another_policy_ends_the_rules_of_the_first() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let (pod, result) = (node.container(), made_up("cni0", &["10.1.0.2/24"]));
     let again = |policy: &str| add(&node, config(json!({"ingressPolicy": policy})), &pod, result.clone());
@@ -225,9 +207,7 @@ fn add_again_with_another_policy_ends_the_rules_of_the_first() {
 /// Else the rules that let packets pass come first, and no policy counts.
 #[test]
 fn policies_come_first_again_after_an_administrator_has_taken_a_jump_out() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let policy = config(json!({"ingressPolicy": "same-bridge"}));
     let result = |last: u8| made_up("cni0", &[&format!("10.1.0.{last}/24")]);
@@ -275,9 +255,7 @@ fn a_policy_is_checked_before_any_rule() {
 
 #[test]
 fn gc_keeps_the_rules_of_valid_attachments_and_other_networks() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let of = |name: &str| config(json!({"cniVersion": "1.1.0", "name": name, "ingressPolicy": "same-bridge"}));
     let result = |bridge: &str, address: &str| with(made_up(bridge, &[address]), json!({"cniVersion": "1.1.0"}));

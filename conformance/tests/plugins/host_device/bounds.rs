@@ -15,9 +15,7 @@ const MANY: usize = 150;
 /// Links on top of the device end by a few requests: each waits for the kernel's grace period.
 #[test]
 fn many_links_on_the_device_end_at_once() {
-    if !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Macvlan.or_skip());
     let node = node();
     device(&node);
     let pod = node.container();

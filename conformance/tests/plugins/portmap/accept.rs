@@ -51,9 +51,7 @@ fn ports(own: Value) -> Value {
 
 #[test]
 fn beside_docker_host_ports_answer_also_after_its_restart() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let remote = remote(&node);
     docker(&node);
@@ -73,9 +71,7 @@ fn beside_docker_host_ports_answer_also_after_its_restart() {
 
 #[test]
 fn the_administrators_rules_come_first_and_a_repeated_add_changes_nothing() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let remote = remote(&node);
     both(&node, "-P FORWARD DROP");
@@ -96,9 +92,7 @@ fn the_administrators_rules_come_first_and_a_repeated_add_changes_nothing() {
 
 #[test]
 fn without_docker_or_with_false_there_are_no_rules_and_gc_removes_those_of_others() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     both(&node, "-P FORWARD DROP");
     bridged(&node, &ports(json!({})), &node.container());
@@ -121,9 +115,7 @@ fn without_docker_or_with_false_there_are_no_rules_and_gc_removes_those_of_other
 /// remove the rules of their attachments alone.
 #[test]
 fn with_legacy_iptables_host_ports_answer_and_rules_go_with_their_attachment() {
-    if !has_legacy() {
-        return;
-    }
+    testns::needs!(has_legacy());
     for backend in ["iptables", "nftables"] {
         let node = node();
         choose(&node, "legacy");

@@ -65,9 +65,7 @@ fn a_port_of_the_node_is_the_containers_from_everywhere() {
 /// the rule that accepts the ports, too.
 #[test]
 fn a_policy_of_drop_closes_ports_to_the_outside_until_an_own_rule_opens_them() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     each(|_, node| {
         let both = |rule: &str| sh(node, &format!("for tables in iptables ip6tables; do $tables {rule}; done"));
         let remote = remote(node);

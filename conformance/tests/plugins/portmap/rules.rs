@@ -30,9 +30,7 @@ fn many() -> Vec<Value> {
 /// `iptables-save` and `ip6tables-save` print the same lines in the same order after either's ADD, and after its DEL.
 #[test]
 fn what_iptables_shows_is_the_references() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     for own in [
         json!({}),
         json!({"snat": false}),
@@ -53,9 +51,7 @@ fn what_iptables_shows_is_the_references() {
 /// A comment has room for 255 bytes. GC finds a container by what there is of the network's name.
 #[test]
 fn comments_of_long_names_are_the_references() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let (network, id) = ("n".repeat(200), "c".repeat(200));
     let added = same(|node| {
         let pod = node.container_named(&id);
@@ -76,9 +72,7 @@ fn comments_of_long_names_are_the_references() {
 /// The reference of Debian 12 does not know the key.
 #[test]
 fn masq_all_marks_every_source() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let all = [mapping(8080, 80, "tcp")];
     let mapped = map(&node, config(&all, json!({"masqAll": true})), &node.container(), made_up("eth0", &BOTH));
@@ -91,9 +85,7 @@ fn masq_all_marks_every_source() {
 /// Words that only iptables knows are left to its programs.
 #[test]
 fn conditions_of_other_words_are_the_references() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let own = json!({"conditionsV4": ["-m", "ttl", "!", "--ttl-eq", "3"]});
     same(|node| {
         let pod = node.container_named("c1");
@@ -113,9 +105,7 @@ fn conditions_of_other_words_are_the_references() {
 /// once more before it changes the table.
 #[test]
 fn a_programs_table_is_read_no_more_than_add_needs() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let folder = node.work_dir().join("programs");
     std::fs::create_dir_all(&folder).unwrap();
@@ -131,9 +121,7 @@ fn a_programs_table_is_read_no_more_than_add_needs() {
 /// Nothing is left, also where the words of the other family can be used.
 #[test]
 fn words_that_iptables_refuses_are_an_error_of_the_config() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let all = [mapping(8080, 80, "tcp")];
     for (key, words) in [
         ("conditionsV4", &["-m", "nonsense"][..]),
@@ -156,9 +144,7 @@ fn words_that_iptables_refuses_are_an_error_of_the_config() {
 /// iptables clears the bits behind a prefix, and writes no condition that always holds.
 #[test]
 fn conditions_are_compared_as_iptables_reads_them() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let all = [mapping(8080, 80, "tcp")];
     for [v4, v6] in [
         [&["-s", "10.1.2.3/16"][..], &["-s", "fd00::1/8"]],
@@ -217,9 +203,7 @@ fn either_side_goes_on_with_what_the_other_made() {
 /// The reference's name of the chain does not depend on the interface, and its DEL takes the rules of both away.
 #[test]
 fn two_attachments_of_a_container_keep_their_own_ports() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let pod = node.container_named("c1");
     let ports = |port| config(&[mapping(port, 80, "tcp")], json!({}));
@@ -251,9 +235,7 @@ fn two_attachments_of_a_container_keep_their_own_ports() {
 /// ADD again changes nothing; with other ports it replaces the old ones.
 #[test]
 fn add_again_has_the_ports_of_the_last_one() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let pod = node.container_named("c1");
     let ports = |port| config(&[mapping(port, 80, "tcp"), mapping(53, 53, "udp")], json!({}));
@@ -269,9 +251,7 @@ fn add_again_has_the_ports_of_the_last_one() {
 /// 1,000 ports of one container; a rule that is missing is named.
 #[test]
 fn a_thousand_ports_are_made_compared_and_removed() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let pod = node.container_named("c1");
     let all: Vec<Value> = (0..1000).map(|number| mapping(10_000 + number, 80, "tcp")).collect();
@@ -290,9 +270,7 @@ fn a_thousand_ports_are_made_compared_and_removed() {
 /// GC removes the ports of attachments that are not valid, of this network alone.
 #[test]
 fn gc_keeps_the_ports_of_valid_attachments_and_other_networks() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let v110 = |port, name: &str| config(&[mapping(port, 80, "tcp")], json!({"cniVersion": "1.1.0", "name": name}));
     let previous = |address| {
@@ -314,9 +292,7 @@ fn gc_keeps_the_ports_of_valid_attachments_and_other_networks() {
 /// Since Kubernetes 1.27 kubelet does not make the chain, and kube-proxy makes it in one of its modes.
 #[test]
 fn without_the_external_chain_portmaps_own_marks_and_a_warning_names_both() {
-    if !has_iptables() {
-        return;
-    }
+    testns::needs!(has_iptables());
     let node = node();
     let pod = node.container_named("c1");
     let own = json!({"externalSetMarkChain": "KUBE-MARK-MASQ"});

@@ -8,9 +8,7 @@ use testns::{Call, Feature, Verb};
 
 #[test]
 fn macvlan_in_mode_passthru_is_alone_and_has_its_masters_address() {
-    if !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Macvlan.or_skip());
     let (node, _outside) = node();
     let (one, other) = (node.container_named("c1"), node.container());
     let passthru = MACVLAN.config(json!({"mode": "passthru", "mac": "0a:00:00:00:00:07"}));
@@ -33,9 +31,7 @@ fn macvlan_in_mode_passthru_is_alone_and_has_its_masters_address() {
 /// ADD would fail in each mode where one is in mode passthru, and in that mode where there is any.
 #[test]
 fn macvlan_status_names_the_one_that_has_the_master_to_itself() {
-    if !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Macvlan.or_skip());
     let (node, _outside) = node();
     let pod = node.container_named("c1");
     let (passthru, bridge) = (MACVLAN.config(json!({"mode": "passthru"})), MACVLAN.config(json!({})));
@@ -62,9 +58,7 @@ fn macvlan_status_names_the_one_that_has_the_master_to_itself() {
 
 #[test]
 fn macvlan_on_a_bridges_port_says_what_is_in_the_way() {
-    if !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Macvlan.or_skip());
     let (node, _outside) = node();
     node.host().add_link("br0", "bridge");
     node.host().set_master("uplink", "br0");
@@ -75,9 +69,7 @@ fn macvlan_on_a_bridges_port_says_what_is_in_the_way() {
 /// Config `mac`, `args.cni.mac`, `CNI_ARGS`, `runtimeConfig.mac`: each is stronger than those before it.
 #[test]
 fn macvlan_takes_the_strongest_address() {
-    if !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Macvlan.or_skip());
     let (node, _outside) = node();
     let mut own = json!({});
     let steps = [
@@ -105,9 +97,7 @@ fn macvlan_takes_the_strongest_address() {
 /// Without `ipam` the link is up and has no address; results before 0.3.0 cannot say so.
 #[test]
 fn macvlan_without_ipam_is_layer_2() {
-    if !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Macvlan.or_skip());
     let (node, _outside) = node();
     let pod = node.container();
     let config = without(MACVLAN.config(json!({})), "ipam");
@@ -123,9 +113,7 @@ fn macvlan_without_ipam_is_layer_2() {
 
 #[test]
 fn macvlan_queue_for_broadcasts_is_set_and_compared() {
-    if !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Macvlan.or_skip());
     let (node, _outside) = node();
     let pod = node.container();
     let attached = Attached::add(&node, &MACVLAN.config(json!({"bcqueuelen": 5000})), &pod);
@@ -137,9 +125,7 @@ fn macvlan_queue_for_broadcasts_is_set_and_compared() {
 
 #[test]
 fn macvlan_has_each_mode() {
-    if !Feature::Macvlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Macvlan.or_skip());
     for mode in ["", "bridge", "private", "vepa", "passthru"] {
         let (node, _outside) = node();
         Attached::add(&node, &MACVLAN.config(json!({"mode": mode})), &node.container()).check().ok();

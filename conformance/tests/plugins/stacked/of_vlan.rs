@@ -8,9 +8,7 @@ use testns::{Attachment, Feature, Verb};
 /// The same VLAN of both ends of a cable, one in a container, one in the namespace beyond.
 #[test]
 fn vlan_packets_pass_between_the_ends_of_one_vlan() {
-    if !Feature::Vlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Vlan.or_skip());
     let (node, outside) = node();
     let pod = node.container();
     let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
@@ -25,9 +23,7 @@ fn vlan_packets_pass_between_the_ends_of_one_vlan() {
 /// When ADD returns, the container's addresses answer the first request from the other end of the VLAN.
 #[test]
 fn vlan_addresses_answer_when_add_returns() {
-    if !Feature::Vlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Vlan.or_skip());
     let (node, outside) = node();
     let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
     let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
@@ -50,9 +46,7 @@ fn far_addresses() -> Value {
 /// The container that has the VLAN is named.
 #[test]
 fn vlan_that_is_taken_names_its_container() {
-    if !Feature::Vlan.or_skip() {
-        return;
-    }
+    testns::needs!(Feature::Vlan.or_skip());
     let (node, _outside) = node();
     let (one, other) = (node.container_named("c1"), node.container());
     Attached::add(&node, &VLAN.config(json!({})), &one);

@@ -70,9 +70,7 @@ fn has_strace(test: &str) -> bool {
 
 #[test]
 fn killed_anywhere_it_leaves_a_working_set() {
-    if !has_strace("killed_anywhere_it_leaves_a_working_set") {
-        return;
-    }
+    testns::needs!(has_strace("killed_anywhere_it_leaves_a_working_set"));
     let tool = Tool::new();
     for (call, n) in points(&tool) {
         let ended = upgrade(&tool, &[format!("-einject={call}:signal=KILL:when={n}")]);
@@ -91,9 +89,7 @@ fn killed_anywhere_it_leaves_a_working_set() {
 
 #[test]
 fn a_call_that_fails_leaves_all_as_it_was() {
-    if !has_strace("a_call_that_fails_leaves_all_as_it_was") {
-        return;
-    }
+    testns::needs!(has_strace("a_call_that_fails_leaves_all_as_it_was"));
     let tool = Tool::new();
     let mut failures = 0;
     for (call, n) in points(&tool) {

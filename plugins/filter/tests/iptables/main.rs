@@ -41,9 +41,7 @@ fn concurrent_changes_and_iptables_lose_no_rules() {
     const MANY: usize = 64;
     const OF_A_CONTAINER: usize = 4;
     in_netns(|| {
-        if !has("concurrent_changes_and_iptables_lose_no_rules", "iptables-nft") {
-            return;
-        }
+        testns::needs!(has("concurrent_changes_and_iptables_lose_no_rules", "iptables-nft"));
         sh("iptables -t nat -N ADMIN; iptables -t nat -N LOADED");
         let is_over = AtomicBool::new(false);
         let start = Instant::now();
@@ -134,9 +132,7 @@ fn processes_that_change_rules_wait_for_each_other() {
 #[test]
 fn check_names_a_dormant_table() {
     in_netns(|| {
-        if !has("check_names_a_dormant_table", "nft") {
-            return;
-        }
+        testns::needs!(has("check_names_a_dormant_table", "nft"));
         sh("nft add table ip nat '{ flags dormant; }'");
         add(ETH0, "10.1.0.2/24");
         let mut filter = Filter::open().unwrap();

@@ -141,9 +141,7 @@ fn expressions(place: &NativeTable) -> Vec<(String, Vec<Vec<nft::Expr>>)> {
 
 fn check(family: Family, rules: Vec<(String, Rule)>, expected: Expect) {
     in_netns(move || {
-        if !has("every_shape_is_native", "nft") {
-            return;
-        }
+        testns::needs!(has("every_shape_is_native", "nft"));
         let place = table(family);
         write(&place, &rules);
         let listed = sh(&format!("nft list table {}", place.table));
@@ -410,9 +408,7 @@ fn every_shape_is_native_in_a_table_of_both_families() {
 #[test]
 fn prepended_ports_keep_their_order() {
     in_netns(|| {
-        if !has("prepended_ports_keep_their_order", "nft") {
-            return;
-        }
+        testns::needs!(has("prepended_ports_keep_their_order", "nft"));
         let ports = Rule { protocol: Some(Protocol::Udp), ports: vec![3, 1, 2, 1], ..Rule::default() };
         let new = |rule| NewRule { chain: "forward".to_owned(), rule, note: None };
         let edits = vec![

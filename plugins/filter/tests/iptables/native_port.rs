@@ -15,9 +15,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 #[test]
 fn a_port_of_the_node_leads_to_the_container() {
     in_netns(|| {
-        if !has("a_port_of_the_node_leads_to_the_container", "ip") {
-            return;
-        }
+        testns::needs!(has("a_port_of_the_node_leads_to_the_container", "ip"));
         let (pod, remote) = (Pod::new(), Pod::new());
         sh(&format!(
             "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding

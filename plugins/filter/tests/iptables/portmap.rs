@@ -218,9 +218,7 @@ fn host_ports_in_a_plugins_own_table() {
 #[test]
 fn options_that_only_iptables_knows_are_written_by_its_programs() {
     in_netns(|| {
-        if !has("options_that_only_iptables_knows_are_written_by_its_programs", "iptables-nft") {
-            return;
-        }
+        testns::needs!(has("options_that_only_iptables_knows_are_written_by_its_programs", "iptables-nft"));
         assert_eq!(Rule::parse("-s 10.1.0.0/24 -p tcp -j CNI-B").unwrap().goes_to(), Some("CNI-B"));
         assert_eq!(Rule::parse("-m ttl --ttl-gt 3 -j CNI-B"), None);
         let words = ["-m", "ttl", "!", "--ttl-eq", "3", "-m", "comment", "--comment", "a \"b\""].map(str::to_owned);

@@ -11,9 +11,7 @@ use crate::node::{has, in_netns, sh};
 #[test]
 fn native_rules_of_nf_tables_are_recognised() {
     in_netns(|| {
-        if !has("native_rules_of_nf_tables_are_recognised", "nft") {
-            return;
-        }
+        testns::needs!(has("native_rules_of_nf_tables_are_recognised", "nft"));
         let check = |family: Family, nft: &str, expected: &str| {
             sh(&format!(
                 "nft 'add table {family} nat; add chain {family} nat CNI-B; add chain {family} nat CNI-A;
@@ -88,9 +86,7 @@ fn native_rules_of_nf_tables_are_recognised() {
 #[test]
 fn a_change_is_refused_if_the_ruleset_changed_since_it_was_read() {
     in_netns(|| {
-        if !has("a_change_is_refused_if_the_ruleset_changed_since_it_was_read", "iptables-nft") {
-            return;
-        }
+        testns::needs!(has("a_change_is_refused_if_the_ruleset_changed_since_it_was_read", "iptables-nft"));
         sh("iptables -P FORWARD DROP");
         let mut filter = Filter::open().unwrap();
         let mut table = filter.iptables(Family::Ip, TableName::Filter).unwrap().unwrap();

@@ -377,9 +377,7 @@ impl Shape {
 fn every_shape_is_the_same_rule_to_iptables_and_to_us() {
     for shape in shapes() {
         in_netns(move || {
-            if !has("every_shape_is_the_same_rule_to_iptables_and_to_us", "iptables-nft") {
-                return;
-            }
+            testns::needs!(has("every_shape_is_the_same_rule_to_iptables_and_to_us", "iptables-nft"));
             let is_own_chain = shape.chain.starts_with("CNI-");
             let chains = if is_own_chain { vec![shape.chain, "CNI-B"] } else { vec!["CNI-B"] };
             let made: Vec<Edit> = chains.iter().map(|chain| Edit::CreateChain((*chain).to_owned())).collect();
@@ -407,9 +405,7 @@ fn every_shape_is_the_same_rule_to_iptables_and_to_us() {
 fn every_shape_has_the_expressions_that_iptables_restore_writes() {
     for shape in shapes() {
         in_netns(move || {
-            if !has("every_shape_has_the_expressions_that_iptables_restore_writes", "iptables-nft") {
-                return;
-            }
+            testns::needs!(has("every_shape_has_the_expressions_that_iptables_restore_writes", "iptables-nft"));
             let mut chains = vec!["CNI-B"];
             chains.extend(shape.chain.starts_with("CNI-").then_some(shape.chain));
             let declared: String = chains.iter().map(|chain| format!(":{chain} - [0:0]\n")).collect();

@@ -112,9 +112,7 @@ END"
 #[test]
 fn a_guard_of_the_reference_with_an_ambiguous_name_is_found() {
     in_netns(|| {
-        if !has("a_guard_of_the_reference_with_an_ambiguous_name_is_found", "nft") {
-            return;
-        }
+        testns::needs!(has("a_guard_of_the_reference_with_an_ambiguous_name_is_found", "nft"));
         for attachment in [of("y", "eth0-mac"), of("y-eth0", "mac")] {
             make_port("veth1");
             load_the_references("y-eth0-mac", "veth1");
@@ -134,9 +132,7 @@ fn a_guard_of_the_reference_with_an_ambiguous_name_is_found() {
 fn a_chain_that_two_guards_of_the_reference_share_is_deleted_with_the_last() {
     for order in [["y-eth0", "y-eth0-mac"], ["y-eth0-mac", "y-eth0"]] {
         in_netns(move || {
-            if !has("a_chain_that_two_guards_of_the_reference_share_is_deleted_with_the_last", "nft") {
-                return;
-            }
+            testns::needs!(has("a_chain_that_two_guards_of_the_reference_share_is_deleted_with_the_last", "nft"));
             let load = || order.iter().for_each(|id| load_the_references(id, &format!("veth{}", id.len())));
             load();
             remove(of("y", "eth0"));

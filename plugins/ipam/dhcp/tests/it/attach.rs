@@ -14,9 +14,7 @@ const OPTIONS: [&str; 4] = [
 
 #[test]
 fn container_gets_address_routes_and_dns_of_the_server() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let mut configs = vec![bridge(json!({}))];
     if Feature::Macvlan.or_skip() {
         configs.push(macvlan(json!({})));
@@ -52,9 +50,7 @@ fn container_gets_address_routes_and_dns_of_the_server() {
 
 #[test]
 fn provided_and_requested_options_reach_the_server() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&OPTIONS);
     let _daemon = lan.daemon(&[]);
@@ -110,9 +106,7 @@ fn add_and_status_without_the_daemon_say_how_to_start_it() {
 
 #[test]
 fn gc_releases_the_leases_of_attachments_that_are_gone() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let _server = lan.dnsmasq(&[]);
     let mut daemon = lan.daemon(&[]);

@@ -15,9 +15,7 @@ use crate::process::Process;
 
 #[test]
 fn next_daemon_goes_on_with_the_leases() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let lan = Lan::new();
         let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,3s", "--dhcp-option=option:T2,30s"]);
@@ -52,9 +50,7 @@ fn what_is_no_file_among_the_leases_is_passed_over() {
 
 #[test]
 fn del_without_the_daemon_succeeds_and_the_next_one_gives_the_lease_up() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&[]);
     let mut daemon = lan.daemon(&[]);
@@ -76,9 +72,7 @@ fn del_without_the_daemon_succeeds_and_the_next_one_gives_the_lease_up() {
 /// Nothing can be written there, but a lease that stays recorded would be renewed for a container that is gone.
 #[test]
 fn del_and_gc_succeed_without_the_daemon_on_a_file_system_that_is_full() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     std::fs::create_dir_all("/run/cni").unwrap();
     mount(Some("tmpfs"), "/run/cni", Some("tmpfs"), MsFlags::empty(), Some("size=64k,mode=0755")).unwrap();
@@ -118,9 +112,7 @@ fn del_and_gc_succeed_without_the_daemon_on_a_file_system_that_is_full() {
 
 #[test]
 fn a_damaged_lease_does_not_outlive_del() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let _server = lan.dnsmasq(&[]);
     let mut daemon = lan.daemon(&[]);
@@ -138,9 +130,7 @@ fn a_damaged_lease_does_not_outlive_del() {
 /// A daemon that is stopped or killed ends the calls that it has not answered: one that it has not read is reset.
 #[test]
 fn del_and_gc_succeed_when_the_daemon_ends_under_them() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let _server = lan.dnsmasq(&[]);
     let mut daemon = lan.daemon(&[]);

@@ -8,9 +8,7 @@ use crate::server::{ACK, DISCOVER, OFFER, REQUEST, Server};
 
 #[test]
 fn address_that_another_station_has_is_declined() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let other = lan.node.remote("other");
     other.add_veth("eth0", &lan.server, "port2");
@@ -60,9 +58,7 @@ fn new_address_of_a_renewal_is_declined_and_the_old_one_goes() {
 
 #[test]
 fn mtu_of_the_server_is_that_of_the_link() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     for (config, mtu, expected) in [
         (bridge(json!({"useMTU": true})), "1400", 1400),
         (macvlan(json!({"useMTU": true})), "1400", 1400),

@@ -8,9 +8,7 @@ use crate::lan::{Lan, SERVER, bridge, has};
 
 #[test]
 fn link_goes_down_at_the_end_of_the_lease_and_comes_up_when_a_server_answers() {
-    if !has("busybox") {
-        return;
-    }
+    testns::needs!(has("busybox"));
     let lan = Lan::new();
     let mut server = lan.udhcpd(6);
     let mut daemon = lan.daemon(&[]);
@@ -41,9 +39,7 @@ fn link_goes_down_at_the_end_of_the_lease_and_comes_up_when_a_server_answers() {
 
 #[test]
 fn lease_of_a_container_that_is_gone_is_given_up() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"]);
     let mut daemon = lan.daemon(&[]);

@@ -87,9 +87,7 @@ fn thousand_leases_are_kept_by_one_thread_in_little_memory() {
 
 /// All leases of a node are renewed at once, as after an absence of the daemon.
 fn burst(count: usize) {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     lan.server.add_address("lan0", "10.9.0.1/16");
     let mut server = lan.dnsmasq_for("10.9.1.0,10.9.99.255,255.255.0.0,12h", &["--dhcp-lease-max=2000"]);

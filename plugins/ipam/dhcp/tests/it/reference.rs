@@ -29,9 +29,7 @@ fn reference_daemon(node: &Node, flags: &[&str]) -> Process {
 
 #[test]
 fn plugin_names_the_references_daemon() {
-    if !is_here() {
-        return;
-    }
+    testns::needs!(is_here());
     let lan = Lan::new();
     let _daemon = reference_daemon(&lan.node, &[]);
     let error = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails_with(108);
@@ -41,9 +39,7 @@ fn plugin_names_the_references_daemon() {
 /// An upgrade that is half done: DEL neither fails for ever nor loses a lease of ours that is still recorded.
 #[test]
 fn del_and_gc_succeed_while_the_references_daemon_is_on_the_socket() {
-    if !is_here() || !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(is_here(), has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&[]);
     let pod = lan.node.container();
@@ -68,9 +64,7 @@ fn del_and_gc_succeed_while_the_references_daemon_is_on_the_socket() {
 
 #[test]
 fn the_references_plugin_gets_an_end_from_our_daemon() {
-    if !is_here() {
-        return;
-    }
+    testns::needs!(is_here());
     let lan = Lan::new();
     let _daemon = lan.daemon(&[]);
     lan.node.install_one(&Subject::Folder(reference().into()), "dhcp");
@@ -81,9 +75,7 @@ fn the_references_plugin_gets_an_end_from_our_daemon() {
 /// With one server and the same config, the result is the same but for DNS, which the reference loses.
 #[test]
 fn result_is_the_references() {
-    if !is_here() || !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(is_here(), has("dnsmasq"));
     let options = [
         "--dhcp-option=option:dns-server,10.8.0.3",
         "--dhcp-option=option:static-route,172.16.0.0,10.8.0.7",

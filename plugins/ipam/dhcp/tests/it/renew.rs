@@ -10,9 +10,7 @@ const SOON: [&str; 2] = ["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,
 
 #[test]
 fn lease_is_renewed_at_t1() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&SOON);
     let _daemon = lan.daemon(&[]);
@@ -27,9 +25,7 @@ fn lease_is_renewed_at_t1() {
 
 #[test]
 fn lease_is_rebound_with_another_server() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&SOON);
     let mut daemon = lan.daemon(&[]);
@@ -48,9 +44,7 @@ fn lease_is_rebound_with_another_server() {
 
 #[test]
 fn address_that_a_server_refuses_is_replaced_by_the_one_it_gives() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&SOON);
     let mut daemon = lan.daemon(&[]);

@@ -87,9 +87,7 @@ fn isc_server_gives_renews_and_takes_back() {
 /// The server is on another network, and renewals and the release are routed to it.
 #[test]
 fn lease_comes_through_a_relay() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     lan.node.host().clear_master("cable");
     let relay = lan.node.remote("relay");

@@ -43,9 +43,7 @@ fn later(lan: &Lan, mut daemon: Process, seconds: u64) -> Process {
 
 #[test]
 fn ipv6_address_is_leased_renewed_rebound_and_released_beside_the_other() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = dnsmasq(&lan, DHCPV6);
     let mut daemon = lan.daemon(&[]);
@@ -91,9 +89,7 @@ fn ipv6_address_is_leased_renewed_rebound_and_released_beside_the_other() {
 
 #[test]
 fn ipv6_address_that_the_server_ends_is_replaced_on_the_link() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = dnsmasq(&lan, DHCPV6);
     let daemon = lan.daemon(&[]);
@@ -119,9 +115,7 @@ fn ipv6_address_that_the_server_ends_is_replaced_on_the_link() {
 
 #[test]
 fn address_of_a_network_with_slaac_is_the_kernels_and_there_when_add_returns() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let _server = dnsmasq(&lan, "--dhcp-range=fd00:8::,ra-only,64,2m");
     let daemon = lan.daemon(&["-resendtimeout", "12s"]);
@@ -143,9 +137,7 @@ fn address_of_a_network_with_slaac_is_the_kernels_and_there_when_add_returns() {
 
 #[test]
 fn add_in_a_network_without_ipv6_says_so_and_gives_the_other_lease_back() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&[]);
     let _daemon = lan.daemon(&["-resendtimeout", "2s"]);

@@ -23,9 +23,7 @@ fn mode(path: impl AsRef<Path>) -> u32 {
 
 #[test]
 fn only_root_reaches_socket_and_leases() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     // As another component may have made it, and with the mask of a careless service.
     std::fs::create_dir_all("/run/cni").unwrap();
@@ -69,9 +67,7 @@ fn folder_of_leases_that_others_can_change_is_refused() {
 /// The kernel's queue takes the connection of a stopped daemon; so does another program's that never answers.
 #[test]
 fn daemon_that_does_not_answer_keeps_no_container_from_going() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&[]);
     let mut daemon = lan.daemon(&[]);
@@ -157,9 +153,7 @@ fn idle_connections_and_half_lines_keep_no_caller_waiting() {
 /// systemd's way: the socket is another process's, and outlives the daemon.
 #[test]
 fn socket_that_systemd_passes_is_used_and_left() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"]);
     std::fs::create_dir_all("/run/cni").unwrap();
@@ -195,9 +189,7 @@ fn socket_that_systemd_passes_is_used_and_left() {
 /// As from an image: the node's files are elsewhere, and the daemon's own `/run` has none of them.
 #[test]
 fn daemon_in_a_mount_namespace_of_its_own_finds_the_nodes_files() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"]);
     let pod = lan.node.container(); // its namespace's mount is there before the daemon's copy
@@ -224,9 +216,7 @@ fn daemon_in_a_mount_namespace_of_its_own_finds_the_nodes_files() {
 /// The file is replaced while the daemon runs, and the plugin is newer than the daemon for a time.
 #[test]
 fn leases_go_on_after_an_upgrade_of_the_executable() {
-    if !has("dnsmasq") {
-        return;
-    }
+    testns::needs!(has("dnsmasq"));
     let lan = Lan::new();
     let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"]);
     let installed = lan.node.work_dir().join("dhcp");
@@ -260,9 +250,7 @@ fn leases_go_on_after_an_upgrade_of_the_executable() {
 
 #[test]
 fn units_are_systemds() {
-    if !has("systemd-analyze") {
-        return;
-    }
+    testns::needs!(has("systemd-analyze"));
     let lan = Lan::new();
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
     let installed = lan.node.bin_dir().join("dhcp");
