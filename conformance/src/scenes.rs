@@ -59,7 +59,14 @@ pub const SCENES: [Scene; 7] = [
 
 /// Returns the scenes that this kernel can serve.
 pub fn scenes() -> impl Iterator<Item = Scene> {
-    SCENES.into_iter().filter(|scene| scene.needs.is_none_or(Feature::or_skip))
+    SCENES.into_iter().filter(|scene| scene.is_known())
+}
+
+impl Scene {
+    /// Whether the kernel has what the plugin needs; prints that the test skips it if not.
+    pub fn is_known(self) -> bool {
+        self.needs.is_none_or(Feature::or_skip)
+    }
 }
 
 /// A container on a bridge, with an address of each family and default routes.

@@ -1,10 +1,10 @@
 //! Address plugins of other makes, which run as processes: those that use the container's link, as dhcp does, find it.
 
-use crate::configs::{Attached, addresses, bridge, with};
+use crate::configs::{bridge, with};
 use crate::subjects::{node as plain_node, reference_or_skip};
 use serde_json::{Value, json};
 use std::fs;
-use testns::{Attachment, Call, Container, Feature, Node, Reply, Subject, Verb};
+use testns::{Call, Container, Feature, Node, Reply, Subject, Verb};
 
 /// Notes with each call whether the container has the link. ADD prints `result`.
 fn install_witness(node: &Node, result: &Value) {
@@ -146,21 +146,4 @@ fn ptp_and_bridge_call_the_address_plugin_when_the_reference_does() {
         });
         assert_eq!(logs[0], logs[1], "{plugin}");
     }
-}
-
-/// The example of static's README is a network on a node.
-#[test]
-fn the_example_of_the_static_readme_works() {
-    let readme = include_str!("../../../plugins/ipam/static/README.md");
-    let text = readme.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-    let list: Value = serde_json::from_str(text).expect("JSON");
-    let config = with(list["plugins"][0].clone(), json!({"cniVersion": list["cniVersion"], "name": list["name"]}));
-    let node = plain_node();
-    let pod = node.container();
-    node.call(Verb::Status, &config, Attachment::none()).ok();
-    let attached = Attached::add(&node, &config, &pod);
-    assert_eq!(addresses(&attached.result), ["198.51.100.10/24", "2001:db8::10/64"]);
-    assert_eq!(attached.result["dns"], json!({"nameservers": ["198.51.100.53"]}));
-    attached.check().ok();
-    attached.del().ok();
 }

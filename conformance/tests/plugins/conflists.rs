@@ -4,7 +4,7 @@
 use crate::configs::addresses;
 use crate::reference_chain::comes_and_goes;
 use crate::runtime::{Chain, Driver, Set, wait};
-use crate::subjects::skip;
+use crate::subjects::sources_or_skip;
 use libcni::{NetworkConf, Runtime};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -24,12 +24,7 @@ const FILES: [[&str; 3]; 5] = [
 
 /// The folder of the conflists, if the source tree is on this machine.
 fn folder() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/conflists");
-    if !folder.exists() {
-        skip("the source is not on this machine");
-        return None;
-    }
-    Some(folder)
+    sources_or_skip().map(|root| root.join("examples/conflists"))
 }
 
 fn network(folder: &Path, [runtime, file, _]: [&str; 3]) -> Value {

@@ -1,6 +1,6 @@
 //! DIFFERENCES.md names tests, TRUST.md files: each of them exists. Documents and scripts have the same test commands.
 
-use crate::subjects::skip;
+use crate::subjects::sources_or_skip;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,18 +28,13 @@ fn file_of(workspace: &Path, module: &str) -> Option<PathBuf> {
 
 #[test]
 fn every_test_that_differences_md_names_exists() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    if !here.exists() {
-        skip("the source is not on this machine");
-        return;
-    }
-    let workspace = here.parent().unwrap();
-    let document = fs::read_to_string(here.join("DIFFERENCES.md")).unwrap();
+    let Some(workspace) = sources_or_skip() else { return };
+    let document = fs::read_to_string(workspace.join("conformance/DIFFERENCES.md")).unwrap();
     let tests = tests_named_in(&document);
     assert!(tests.len() > 20, "DIFFERENCES.md names {} tests", tests.len());
     let is_there = |test: &str| {
         let (module, function) = test.rsplit_once("::").unwrap();
-        let text = file_of(workspace, module).map(|file| fs::read_to_string(file).unwrap());
+        let text = file_of(&workspace, module).map(|file| fs::read_to_string(file).unwrap());
         text.is_some_and(|text| text.contains(&format!("fn {function}(")))
     };
     let missing: Vec<_> = tests.into_iter().filter(|test| !is_there(test)).collect();
@@ -48,13 +43,8 @@ fn every_test_that_differences_md_names_exists() {
 
 #[test]
 fn every_file_that_trust_md_names_exists() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    if !here.exists() {
-        skip("the source is not on this machine");
-        return;
-    }
-    let workspace = here.parent().unwrap();
-    let page = fs::read_to_string(here.join("TRUST.md")).unwrap();
+    let Some(workspace) = sources_or_skip() else { return };
+    let page = fs::read_to_string(workspace.join("conformance/TRUST.md")).unwrap();
     let files: Vec<_> = page.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs")).collect();
     assert!(files.len() > 20, "TRUST.md names {} files", files.len());
     let missing: Vec<_> = files.into_iter().filter(|file| !workspace.join(file).exists()).collect();
@@ -107,14 +97,10 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn every_doc_comment_names_its_subject() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    if !here.exists() {
-        skip("the source is not on this machine");
-        return;
-    }
+    let Some(workspace) = sources_or_skip() else { return };
     let mut files = Vec::new();
     for folder in ["libcni", "skel", "plugins", "conformance", "examples"] {
-        sources(&here.parent().unwrap().join(folder), &mut files);
+        sources(&workspace.join(folder), &mut files);
     }
     assert!(files.len() > 500, "{} files", files.len());
     let mut found = Vec::new();
@@ -139,14 +125,10 @@ const SCRIPTS: [&str; 5] =
 /// The example outside the workspace has no lock file of its own.
 #[test]
 fn every_build_of_the_scripts_is_locked() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    if !here.exists() {
-        skip("the source is not on this machine");
-        return;
-    }
+    let Some(workspace) = sources_or_skip() else { return };
     let mut unlocked = Vec::new();
     for script in SCRIPTS {
-        let text = fs::read_to_string(here.parent().unwrap().join(script)).unwrap();
+        let text = fs::read_to_string(workspace.join(script)).unwrap();
         let builds = |line: &str| {
             let verbs = ["build", "check", "clippy", "doc", "run", "test"];
             verbs.iter().any(|verb| line.contains(&format!("cargo {verb} "))) && !line.starts_with('#')
@@ -166,12 +148,8 @@ fn list<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
 
 #[test]
 fn the_test_command_has_each_crate_of_the_product_and_ci_has_all() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    if !here.exists() {
-        skip("the source is not on this machine");
-        return;
-    }
-    let read = |file: &str| fs::read_to_string(here.parent().unwrap().join(file)).unwrap();
+    let Some(workspace) = sources_or_skip() else { return };
+    let read = |file: &str| fs::read_to_string(workspace.join(file)).unwrap();
     let manifest = read("Cargo.toml");
     let (members, by_default) = (list(&manifest, "members"), list(&manifest, "default-members"));
     let is_product = |member: &&str| ["libcni", "skel", "plugins"].contains(&member.split('/').next().unwrap());

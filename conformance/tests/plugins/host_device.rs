@@ -9,7 +9,7 @@ mod trust;
 use crate::configs::{Attached, drop_empty_dns, normalised, with};
 use crate::subjects::{node, ours, reference_or_skip, same};
 use conformance::host_device::{RECORDS, assert_home, config, device, may_stay, records};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::process::Command;
 use testns::trace::Syscall;
 use testns::{Attachment, Call, Container, Namespace, Node, Remains, Verb};
@@ -276,23 +276,6 @@ fn a_port_of_a_bridge_is_one_again() {
     let attached = Attached::add(&node, &config(json!({})), &pod);
     attached.del().ok();
     assert_eq!(node.host().link("dev1").master.as_deref(), Some("br9"));
-}
-
-/// The example of the plugin's page.
-#[test]
-fn the_example_of_the_page_works() {
-    let page = include_str!("../../../plugins/main/host-device/README.md");
-    let text = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-    let list: Value = serde_json::from_str(text).expect("JSON");
-    let config = with(list["plugins"][0].clone(), json!({"cniVersion": list["cniVersion"], "name": list["name"]}));
-    let node = node();
-    device(&node);
-    ip(node.host(), "link set dev1 down");
-    ip(node.host(), &format!("link set dev1 name {}", config["device"].as_str().expect("a device")));
-    let pod = node.container();
-    let attached = Attached::add(&node, &config, &pod);
-    attached.check().ok();
-    attached.del().ok();
 }
 
 /// The kernel refuses a route behind the move: the node has its device again, as it was.

@@ -1,6 +1,6 @@
 //! The folders of the workspace are layers: no crate depends on one of a later folder.
 
-use crate::subjects::skip;
+use crate::subjects::sources_or_skip;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -44,16 +44,12 @@ fn dependencies<'a>(manifest: &'a str, crates: &'a BTreeMap<&str, &str>) -> impl
 
 #[test]
 fn no_crate_depends_on_one_of_a_later_folder() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    if !workspace.exists() {
-        skip("the source is not on this machine");
-        return;
-    }
+    let Some(workspace) = sources_or_skip() else { return };
     let root = fs::read_to_string(workspace.join("Cargo.toml")).unwrap();
     let crates = crates(&root);
     let (_, members) = root.split_once("members = [").unwrap();
     let members = members.split_once(']').unwrap().0.split('"').skip(1).step_by(2);
-    let members: Vec<_> = members.flat_map(|member| folders(workspace, member)).collect();
+    let members: Vec<_> = members.flat_map(|member| folders(&workspace, member)).collect();
     assert!(members.len() > 30, "{members:?}");
     let mut up = Vec::new();
     for member in members {

@@ -1,7 +1,9 @@
 //! Tables that name all plugins have those of the list `plugins!`; each key that a plugin parses is used.
 
-use crate::subjects::skip;
+use crate::runtime::{Chain, Driver};
+use crate::subjects::{node, sources_or_skip};
 use conformance::{kinds, scenes};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +15,18 @@ struct Line {
     name: &'static str,
     /// Below `plugins`.
     folder: &'static str,
+    readme: &'static str,
 }
 
 macro_rules! table {
     ($($kind:ident $plugin:path, $folder:literal;)*) => {
         const PLUGINS: &[Line] = &[$(
-            Line { kind: stringify!($kind), name: cni_plugins::entry::$kind::<$plugin>().name, folder: $folder },
+            Line {
+                kind: stringify!($kind),
+                name: cni_plugins::entry::$kind::<$plugin>().name,
+                folder: $folder,
+                readme: include_str!(concat!("../../../plugins/", $folder, "/README.md")),
+            },
         )*];
     };
 }
@@ -28,15 +36,6 @@ cni_plugins::plugins!(table);
 /// The plugins of a kind.
 fn of_kind(kind: &str) -> BTreeSet<&'static str> {
     PLUGINS.iter().filter(|line| line.kind == kind).map(|line| line.name).collect()
-}
-
-/// The root of the sources; `None`, with a SKIP line, where they are not on this machine.
-fn sources() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
-    if !root.exists() {
-        skip("the source is not on this machine");
-    }
-    Some(root.to_owned()).filter(|root| root.exists())
 }
 
 #[test]
@@ -63,7 +62,7 @@ fn in_words(kind: &str) -> &str {
 
 #[test]
 fn the_readme_has_a_row_for_each_plugin() {
-    let Some(root) = sources() else { return };
+    let Some(root) = sources_or_skip() else { return };
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
     let row = |line: &Line| format!("| [`{}`](plugins/{}) | {} |", line.name, line.folder, in_words(line.kind));
     let missing: Vec<_> = PLUGINS.iter().map(row).filter(|row| !readme.contains(row)).collect();
@@ -112,7 +111,7 @@ fn reads(text: &str, field: &str) -> bool {
 
 #[test]
 fn each_key_that_is_parsed_is_used() {
-    let Some(root) = sources() else { return };
+    let Some(root) = sources_or_skip() else { return };
     let mut count = 0;
     let mut unused = Vec::new();
     for line in PLUGINS {
@@ -130,4 +129,39 @@ fn each_key_that_is_parsed_is_used() {
     }
     assert!(count > 80, "only {count} fields were found");
     assert!(unused.is_empty(), "parsed and never used: {unused:#?}");
+}
+
+/// Returns whether this kernel has what a plugin needs; prints that its half of the test is skipped if not.
+fn is_known(plugin: &Value) -> bool {
+    let is_it = |name: &str| plugin["type"] == name;
+    kinds::ALL.into_iter().filter(|kind| is_it(kind.name)).all(kinds::Kind::is_known)
+        && scenes::SCENES.into_iter().filter(|scene| is_it(scene.plugin)).all(scenes::Scene::is_known)
+}
+
+/// The first example of a plugin's README is a network on a node with the links that it names. That of dhcp needs a daemon.
+#[test]
+fn the_example_of_each_readme_is_a_network() {
+    for line in PLUGINS.iter().filter(|line| line.name != "dhcp") {
+        let text = line.readme.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+        let mut network: Value = serde_json::from_str(text).expect("JSON");
+        if network.get("plugins").is_none() {
+            network["plugins"] = json!([{"type": network["type"]}]);
+        }
+        if !network["plugins"].as_array().unwrap().iter().all(is_known) {
+            continue;
+        }
+        let node = node();
+        for device in ["eth1", "ens7f0"] {
+            node.host().add_veth(device, &node.remote(device), "far");
+        }
+        let pod = node.container();
+        let attachment = pod.attachment_as(if line.name == "loopback" { "lo" } else { "eth0" });
+        let capabilities = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+        let chain =
+            Chain { node: &node, driver: Driver::Libcni, network: &network, capabilities: &capabilities, attachment };
+        let of_readme = |error: String| format!("the example of {}'s README: {error}", line.name);
+        let result = chain.add().map_err(of_readme).unwrap();
+        chain.check(&result).map_err(of_readme).unwrap();
+        chain.del(&result).map_err(of_readme).unwrap();
+    }
 }

@@ -431,37 +431,3 @@ fn ipvlan_in_a_chain_takes_master_and_addresses() {
     node.call(Verb::Add, without(IPVLAN.config(json!({})), "ipam"), &pod).fails_with(7);
     node.assert_as_before_except(stays);
 }
-
-/// The example of each README is a network on a node.
-#[test]
-fn the_macvlan_ipvlan_vlan_and_dummy_readmes_examples_work() {
-    let features = [
-        ("macvlan", Feature::Macvlan),
-        ("ipvlan", Feature::Ipvlan),
-        ("vlan", Feature::Vlan),
-        ("dummy", Feature::Dummy),
-    ];
-    for (name, feature) in features {
-        let text = match name {
-            "macvlan" => include_str!("../../../plugins/main/macvlan/README.md"),
-            "ipvlan" => include_str!("../../../plugins/main/ipvlan/README.md"),
-            "vlan" => include_str!("../../../plugins/main/vlan/README.md"),
-            _ => include_str!("../../../plugins/main/dummy/README.md"),
-        };
-        let example = text.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-        let list: Value = serde_json::from_str(example).unwrap();
-        if !feature.or_skip() {
-            continue;
-        }
-        let node = plain_node();
-        node.host().add_veth("eth1", &node.remote("outside"), "outside");
-        quiet(&node, "eth1");
-        let pod = node.container();
-        let head = json!({"name": list["name"], "cniVersion": list["cniVersion"]});
-        let attached = Attached::add(&node, &with(list["plugins"][0].clone(), head), &pod);
-        assert!(!addresses(&attached.result).is_empty(), "{name}");
-        attached.check().ok();
-        attached.del().ok();
-        node.assert_as_before_except(|line| stays(line) || line.contains("/var/lib/cni/networks/"));
-    }
-}

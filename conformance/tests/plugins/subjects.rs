@@ -2,7 +2,7 @@
 
 pub(crate) use conformance::subjects::*;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use testns::Node;
 
 /// A node with the probe: plugins that do what their config says.
@@ -18,4 +18,13 @@ pub(crate) fn install_probe(node: &Node) {
         let link = node.bin_dir().join(name);
         std::os::unix::fs::symlink(Path::new(env!("CARGO_BIN_EXE_probe")), link).expect("link the probe");
     }
+}
+
+/// The root of the sources; where they are not on this machine, prints that the test is skipped.
+pub(crate) fn sources_or_skip() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    if !root.exists() {
+        skip("the source is not on this machine");
+    }
+    Some(root.to_owned()).filter(|root| root.exists())
 }

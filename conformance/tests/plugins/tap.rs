@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::sync::mpsc;
 use std::time::Duration;
-use testns::{Attachment, Call, Container, Feature, Node, Remains, Verb};
+use testns::{Attachment, Call, Container, Feature, Remains, Verb};
 
 fn config(own: Value) -> Value {
     let base = json!({"cniVersion": "1.1.0", "name": "vm", "type": "tap", "ipam": v4()});
@@ -313,20 +313,4 @@ fn a_tap_is_made_under_its_label() {
 fn own_label() -> String {
     let label = fs::read_to_string("/proc/self/attr/current").expect("a label");
     label.trim_end_matches(['\0', '\n']).to_owned()
-}
-
-/// The example of the plugin's page.
-#[test]
-fn the_example_of_the_tap_page_works() {
-    testns::needs!(Feature::Tun.or_skip());
-    let page = include_str!("../../../plugins/main/tap/README.md");
-    let text = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-    let list: Value = serde_json::from_str(text).expect("JSON");
-    let config = with(list["plugins"][0].clone(), json!({"cniVersion": list["cniVersion"], "name": list["name"]}));
-    let node: Node = node();
-    let pod = node.container();
-    node.call(Verb::Status, &config, Attachment::none()).ok();
-    let attached = Attached::add(&node, &config, &pod);
-    attached.check().ok();
-    attached.del().ok();
 }

@@ -114,18 +114,3 @@ fn an_open_network_is_reached_from_other_bridges() {
         assert!(reaches(other.namespace(), one.namespace(), "10.7.0.2"));
     });
 }
-
-/// The example of the plugin's page.
-#[test]
-fn the_example_of_the_firewall_page_works() {
-    let node = crate::subjects::node();
-    let page = include_str!("../../../../plugins/meta/firewall/README.md");
-    let text = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-    let list: Value = serde_json::from_str(text).unwrap();
-    let pod = node.container();
-    let of = |index: usize| {
-        crate::configs::with(list["plugins"][index].clone(), json!({"cniVersion": "1.0.0", "name": "safe"}))
-    };
-    let made = Attached::add(&node, &of(0), &pod);
-    Attached::add(&node, &crate::configs::with(of(1), json!({"prevResult": made.result})), &pod).check().ok();
-}

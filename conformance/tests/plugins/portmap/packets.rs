@@ -282,21 +282,3 @@ fn flows_are_listed_only_where_there_are_some() {
     client.send_to(b"x", at("127.0.0.1", 9)).unwrap();
     assert_eq!(sends_of_add(), without + 1);
 }
-
-/// The example of the plugin's page.
-#[test]
-fn the_example_of_the_portmap_page_works() {
-    let node = node();
-    let page = include_str!("../../../../plugins/meta/portmap/README.md");
-    let text = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-    let list: Value = serde_json::from_str(text).unwrap();
-    let pod = node.container();
-    let of = |index: usize| {
-        crate::configs::with(list["plugins"][index].clone(), json!({"cniVersion": "1.0.0", "name": "web"}))
-    };
-    let made = node.call(Verb::Add, of(0), &pod).ok();
-    let ports = json!({"portMappings": [mapping(8080, 80, "tcp")]});
-    let config = crate::configs::with(of(1), json!({"prevResult": made, "runtimeConfig": ports}));
-    node.call(Verb::Add, &config, &pod).ok();
-    assert!(tcp(node.host(), at("127.0.0.1", 8080), pod.namespace(), 80, LONG).is_some());
-}
