@@ -61,16 +61,6 @@ fn dummy_frees_the_address_when_its_namespace_is_gone() {
     node.assert_as_before_except(|line| line.contains("/var/lib/cni") || line.contains("/run/cni"));
 }
 
-#[test]
-fn dummy_needs_an_address_plugin() {
-    let node = node();
-    let pod = node.container();
-    let config = json!({"cniVersion": "1.1.0", "name": "quiet", "type": "dummy"});
-    let error = node.call(Verb::Add, config, &pod).fails_with(7);
-    assert_eq!(error.msg, "cannot use network config: plugin dummy needs key ipam");
-    node.assert_as_before();
-}
-
 /// Where the kernel has no dummy links, ADD names the missing module and leaves nothing.
 #[test]
 fn dummy_without_the_module_leaves_nothing() {

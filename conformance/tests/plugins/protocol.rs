@@ -19,16 +19,6 @@ fn probe(node: &Node, verb: Verb, config: &str, container: &Container) -> testns
     Call::new(verb, config, container).plugin("probe").run(node)
 }
 
-/// SPEC 2: the protocol is parameterised by environment variables; one error names all missing ones.
-#[test]
-fn missing_variables_are_code_4_and_named() {
-    let node = probe_node();
-    let pod = node.container();
-    let call = Call::new(Verb::Add, PROBE, &pod).without("CNI_CONTAINERID").without("CNI_NETNS").without("CNI_IFNAME");
-    let failure = call.run(&node).fails_with(4);
-    assert_eq!(failure.msg, "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing");
-}
-
 /// SPEC 2, Parameters: a container ID starts alphanumeric; names cannot leave their folder.
 #[test]
 fn malformed_names_are_code_4() {

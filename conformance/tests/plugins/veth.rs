@@ -1,10 +1,11 @@
-//! Cases of each plugin that connects a container by a veth: bridge and ptp.
+//! A test for each plugin that connects a container by a veth: bridge and ptp.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, dual, ip, v6};
-use crate::subjects::each;
-use serde_json::Value;
-use testns::Node;
+use crate::configs::{Attached, addresses, dual, first_ip, ip, v6};
+use crate::kinds::{Kind, each_kind};
+use crate::subjects::{each, node};
+use serde_json::{Value, json};
+use testns::{Call, Namespace, Node, Remains, Verb};
 
 /// Whether the Ethernet address of a link of the node was set (`NET_ADDR_SET`). udev replaces addresses that the kernel chose at random
 /// (`MACAddressPolicy=persistent`), some milliseconds after ADD.
@@ -14,33 +15,86 @@ pub(crate) fn has_set_address(node: &Node, link: &str) -> bool {
     node.host().enter(read).expect("read how the address was chosen") == "3\n"
 }
 
-/// Two pods of the config with this `ipam`.
-pub(crate) fn pods_reach_each_other_over_ipv6(config: impl Fn(Value) -> Value) {
-    pods_reach_each_other(&config(v6()), &["fd07::2/64"], &["fd07::3/64"], &["fd07::1"]);
-}
+/// A change that another process makes, given the node, the container and the name of the host's end.
+pub(crate) type Tamper = fn(&Node, &Namespace, &str);
 
-/// As over IPv6.
-pub(crate) fn pods_reach_each_other_over_both(config: impl Fn(Value) -> Value) {
-    let (one, two) = (["10.7.0.2/24", "fd07::2/64"], ["10.7.0.3/24", "fd07::3/64"]);
-    pods_reach_each_other(&config(dual()), &one, &two, &["10.7.0.1", "fd07::1"]);
+/// CHECK passes before each of these changes and fails after it.
+pub(crate) fn check_fails_after(config: &Value, changes: &[(&str, Tamper)]) {
+    for (what, tamper) in changes {
+        let node = node();
+        let pod = node.container();
+        let attached = Attached::add(&node, config, &pod);
+        attached.check().ok();
+        tamper(&node, pod.namespace(), attached.host_veth());
+        let reply = attached.check();
+        assert!(reply.output.code() != 0, "CHECK does not see: {what}");
+        assert!(!reply.fails().msg.is_empty());
+        attached.del().ok();
+    }
 }
 
 /// Two pods reach each other, the gateway and the node by each address; after DEL nothing of them is left.
-fn pods_reach_each_other(config: &Value, first: &[&str], second: &[&str], gateways: &[&str]) {
-    each(|_, node| {
-        let (one, two) = (node.container(), node.container());
-        let attached = [Attached::add(node, config, &one), Attached::add(node, config, &two)];
-        assert_eq!(addresses(&attached[0].result), first);
-        assert_eq!(addresses(&attached[1].result), second);
-        let plain = |address: &&str| ip(address.split('/').next().unwrap());
-        for (pod, own, others) in [(&one, first, second), (&two, second, first)] {
-            assert_eq!(pod.namespace().global_addresses("eth0"), own);
-            others.iter().chain(gateways).for_each(|other| pod.namespace().ping(plain(other)));
-            own.iter().for_each(|own| node.host().ping(plain(own)));
-        }
-        attached.iter().for_each(|attached| drop(attached.check().ok()));
-        attached.iter().for_each(|attached| drop(attached.del().ok()));
-        assert!(one.namespace().find_link("eth0").is_none());
+fn two_pods_reach_each_other_and_the_gateway(kind: Kind) {
+    for ipam in [v6(), dual()] {
+        let config = kind.config(0, json!({"ipMasq": false, "ipam": ipam}));
+        each(|_, node| {
+            let pods = [node.container(), node.container()];
+            let attached = pods.each_ref().map(|pod| Attached::add(node, &config, pod));
+            let plain = |address: &String| ip(address.split('/').next().unwrap());
+            for (pod, own, other) in [(&pods[0], 0, 1), (&pods[1], 1, 0)] {
+                let own = addresses(&attached[own].result);
+                assert_eq!(pod.namespace().global_addresses("eth0"), own);
+                addresses(&attached[other].result).iter().for_each(|other| pod.namespace().ping(plain(other)));
+                own.iter().for_each(|own| node.host().ping(plain(own)));
+                pod.namespace().ping(ip("fd07::1"));
+                if own.len() == 2 {
+                    pod.namespace().ping(ip("10.7.0.1"));
+                }
+            }
+            attached.iter().for_each(|attached| drop(attached.check().ok()));
+            attached.iter().for_each(|attached| drop(attached.del().ok()));
+            assert!(pods[0].namespace().find_link("eth0").is_none());
+            node.assert_as_before_except(stays);
+        });
+    }
+}
+
+/// DEL does not delete another process's link that has the host veth's name; nor does such a link make ADD fail.
+fn a_link_that_another_process_put_in_the_place_of_the_host_veth_stays(kind: Kind) {
+    let node = node();
+    let pod = node.container();
+    let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
+    let name = attached.host_veth().to_owned();
+    node.host().delete_link(&name);
+    let other = node.container();
+    node.host().add_veth(&name, other.namespace(), "eth0");
+    attached.del().ok();
+    assert!(node.host().find_link(&name).is_some());
+    Call::new(Verb::Del, &attached.config, pod.leave(Remains::EmptyPath)).run(&node).ok();
+    assert!(node.host().find_link(&name).is_some());
+    Attached::add(&node, &attached.config, &node.container_named("pod1-again")).check().ok();
+}
+
+/// The address stays reserved while a link or a rule of the attachment is left. The next DEL frees it.
+fn an_address_stays_held_while_its_link_or_its_rules_are_left(kind: Kind) {
+    for own in [json!({"ipMasq": false}), json!({"ipMasqBackend": "nftables"})] {
+        let node = node();
+        let attached = Attached::add(&node, &kind.config(0, own.clone()), &node.container());
+        let reservation = format!("/var/lib/cni/networks/net/{}", first_ip(&attached.result));
+        let failure = attached.call(Verb::Del).refuse(&node, 1).reply.fails();
+        assert!(failure.details.contains("stay held"), "{own}: {failure:?}");
+        assert!(std::fs::exists(&reservation).unwrap(), "{own}");
+        attached.del().ok();
+        assert!(!std::fs::exists(&reservation).unwrap(), "{own}");
         node.assert_as_before_except(stays);
-    });
+    }
+}
+
+each_kind! {
+    bridge: BRIDGE, ptp: PTP;
+    (
+        two_pods_reach_each_other_and_the_gateway
+        a_link_that_another_process_put_in_the_place_of_the_host_veth_stays
+        an_address_stays_held_while_its_link_or_its_rules_are_left
+    )
 }

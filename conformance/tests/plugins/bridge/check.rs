@@ -1,9 +1,10 @@
 //! CHECK succeeds after ADD and after permitted changes by later plugins, and fails when something is missing.
 
 use crate::configs::{Attached, bridge, dual, ip, with};
-use crate::subjects::{Who, each};
+use crate::subjects::each;
+use crate::veth::{Tamper, check_fails_after};
 use serde_json::{Value, json};
-use testns::{Container, Namespace, Node};
+use testns::{Container, Node};
 
 /// An earlier result that ADD has passed on may have an interface of the same name in another namespace.
 #[test]
@@ -18,24 +19,9 @@ fn check_looks_for_the_interface_in_its_own_namespace() {
     });
 }
 
-/// A change that another process makes.
-type Tamper = fn(&Node, &Namespace, &str);
-
 fn config() -> Value {
     let own = json!({"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()});
     bridge(with(own, json!({})))
-}
-
-/// CHECK passes before the change and fails after it.
-fn fails_after(who: Who, node: &Node, what: &str, tamper: Tamper) {
-    let pod = node.container();
-    let attached = Attached::add(node, &config(), &pod);
-    attached.check().ok();
-    tamper(node, pod.namespace(), attached.host_veth());
-    let reply = attached.check();
-    assert!(reply.output.code() != 0, "{who:?}: CHECK does not see: {what}");
-    assert!(!reply.fails().msg.is_empty());
-    attached.del().ok();
 }
 
 const SEEN_BY_OURS: [(&str, Tamper); 6] = [
@@ -69,10 +55,7 @@ fn check_fails_when_what_the_result_does_not_show_is_missing() {
         crate::subjects::skip("no nft to tamper with");
         return;
     }
-    for (what, tamper) in SEEN_BY_OURS {
-        let node = crate::subjects::node();
-        fails_after(Who::Ours, &node, what, tamper);
-    }
+    check_fails_after(&config(), &SEEN_BY_OURS);
 }
 
 fn check_with(node: &Node, pod: &Container, change: impl FnOnce(&mut Value)) -> i32 {

@@ -1,7 +1,7 @@
 //! DEL in every state that a runtime may leave.
 
 use super::stays;
-use crate::configs::{Attached, bridge, dual, first_ip, with};
+use crate::configs::{Attached, bridge, dual, with};
 use crate::subjects::{each, node};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -95,25 +95,6 @@ fn del_succeeds_when_things_are_gone() {
     });
 }
 
-/// DEL does not delete another process's link that has the host veth's name.
-#[test]
-fn del_leaves_foreign_links_alone() {
-    let node = node();
-    let pod = node.container();
-    let attached = Attached::add(&node, &bridge(json!({})), &pod);
-    let name = attached.host_veth().to_owned();
-    node.host().delete_link(&name);
-    let other = node.container();
-    node.host().add_veth(&name, other.namespace(), "eth0");
-    attached.del().ok();
-    assert!(node.host().find_link(&name).is_some());
-    Call::new(Verb::Del, &attached.config, pod.leave(Remains::EmptyPath)).run(&node).ok();
-    assert!(node.host().find_link(&name).is_some());
-    // Such a link does not make ADD fail either.
-    let again = Attached::add(&node, &bridge(json!({})), &node.container_named("pod1-again"));
-    again.check().ok();
-}
-
 /// ADD takes another name where a foreign link has the name of the host veth, and DEL still finds the veth.
 #[test]
 fn a_host_veth_gives_way_to_a_link_of_that_name() {
@@ -132,22 +113,6 @@ fn a_host_veth_gives_way_to_a_link_of_that_name() {
     Call::new(Verb::Del, &second.config, left).run(&node).ok();
     assert!(node.host().find_link(second.host_veth()).is_none());
     assert!(node.host().find_link(&name).is_some());
-}
-
-/// The address stays reserved while a link or a rule of the attachment is left. The next DEL frees it.
-#[test]
-fn an_address_stays_held_while_its_link_or_its_rules_are_left() {
-    for own in [json!({}), json!({"ipMasq": true, "ipMasqBackend": "nftables"})] {
-        let node = node();
-        let attached = Attached::add(&node, &bridge(own.clone()), &node.container());
-        let reservation = format!("/var/lib/cni/networks/net/{}", first_ip(&attached.result));
-        let failure = attached.call(Verb::Del).refuse(&node, 1).reply.fails();
-        assert!(failure.details.contains("stay held"), "{own}: {failure:?}");
-        assert!(std::fs::exists(&reservation).unwrap(), "{own}");
-        attached.del().ok();
-        assert!(!std::fs::exists(&reservation).unwrap(), "{own}");
-        node.assert_as_before_except(stays);
-    }
 }
 
 /// The name of the host's interface in prevResult need not be a link's name.

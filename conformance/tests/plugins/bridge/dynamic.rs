@@ -77,16 +77,3 @@ fn fixed_addresses_get_through_to_ipam() {
         assert_eq!(ips_of(node, &three, own, "IgnoreUnknown=1"), ["10.7.0.70/24", "fd07::70/64"]);
     });
 }
-
-/// `CNI_ARGS` as Kubernetes runtimes send it.
-#[test]
-fn the_variables_of_kubernetes_are_tolerated() {
-    each(|_, node| {
-        let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=0a1b;\
-                    K8S_POD_UID=6b1e";
-        let pod = node.container();
-        let config = bridge(json!({"runtimeConfig": {"portMappings": [{"HostPort": 80, "ContainerPort": 8080}]}}));
-        Call::new(Verb::Add, &config, &pod).args(args).run(node).ok();
-        Call::new(Verb::Del, &config, &pod).args(args).run(node).ok();
-    });
-}

@@ -1,6 +1,5 @@
 //! bridge: pods on a Linux bridge.
 
-mod attachments;
 mod check;
 mod del;
 mod dynamic;

@@ -1,25 +1,10 @@
 //! Pods get addresses on a bridge and reach each other.
 
 use super::stays;
-use crate::configs::{Attached, bridge, dual, ip};
+use crate::configs::{Attached, bridge, ip};
 use crate::subjects::each;
-use crate::veth;
-use serde_json::{Value, json};
+use serde_json::json;
 use testns::Verb;
-
-fn config(ipam: Value) -> Value {
-    bridge(json!({"isGateway": true, "ipam": ipam}))
-}
-
-#[test]
-fn two_pods_reach_each_other_and_the_gateway_over_ipv6() {
-    veth::pods_reach_each_other_over_ipv6(config);
-}
-
-#[test]
-fn two_pods_reach_each_other_and_the_gateway_over_both() {
-    veth::pods_reach_each_other_over_both(config);
-}
 
 /// Two addresses of one family work like one of each. The reference reports the second gateway as a conflict.
 #[test]
@@ -40,25 +25,6 @@ fn a_pod_may_have_two_addresses_of_one_family() {
         attached.check().ok();
         attached.del().ok();
         node.assert_as_before_except(stays);
-    });
-}
-
-/// A second round uses what the first made and adds nothing to what stays.
-#[test]
-fn what_stays_does_not_grow() {
-    each(|_, node| {
-        let config = bridge(json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()}));
-        let round = || {
-            let pod = node.container();
-            let attached = Attached::add(node, &config, &pod);
-            node.host().wait_until_settled("br0");
-            attached.check().ok();
-            attached.del().ok();
-        };
-        round();
-        node.remember();
-        round();
-        node.assert_as_before_except(|line| line.contains("/last_reserved_ip.") || line.contains("/run/cni"));
     });
 }
 

@@ -125,24 +125,6 @@ fn del_takes_the_limits_from_the_veth() {
     assert!(tc(&["filter", "show", "dev", veth, "ingress"]).contains("pref 7"));
 }
 
-#[test]
-fn two_interfaces_of_a_container_have_their_own_limits() {
-    testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
-    let [one, two] = ["eth0", "net1"].map(|ifname| {
-        let before = bridged(&node, pod.attachment_as(ifname));
-        Attached::add(&node, &behind(&before, full()), pod.attachment_as(ifname))
-    });
-    assert_eq!(ifbs(&node).len(), 2);
-    node.call(Verb::Del, full(), &two.attachment).ok();
-    one.check().ok();
-    assert_eq!(ifbs(&node).len(), 1);
-    two.del().ok();
-    node.call(Verb::Del, full(), &one.attachment).ok();
-    assert!(ifbs(&node).is_empty());
-}
-
 /// The reference's link has no mark; it is not removed for an interface whose result does not have it.
 #[test]
 fn a_link_of_the_references_stays_for_its_own_interface() {
@@ -189,24 +171,6 @@ fn either_sides_check_takes_a_kubelets_burst() {
     let pod = node.container();
     let tight = json!({"ingressRate": 1000, "ingressBurst": 2_147_483_648_u32});
     Attached::add(&node, &behind(&bridged(&node, &pod), config(tight)), &pod).check().ok();
-}
-
-#[test]
-fn links_of_containers_that_are_gone_are_collected() {
-    testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    for id in ["kept", "lost"] {
-        let pod = node.container_named(id);
-        let before = bridged(&node, &pod);
-        Attached::add(&node, &behind(&before, full()), &pod);
-    }
-    let collect = |network: &str| {
-        let valid = json!([{"containerID": "kept", "ifname": "eth0"}]);
-        let own = json!({"cniVersion": "1.1.0", "name": network, "cni.dev/valid-attachments": valid});
-        node.call(Verb::Gc, with(full(), own), Attachment::none()).ok();
-        ifbs(&node).len()
-    };
-    assert_eq!((collect("other"), collect("net")), (2, 1));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! ptp: a link between node and pod, and the node routes.
 
 mod check;
-mod del;
 mod interop;
 mod pods;
 mod result;

@@ -4,24 +4,9 @@ use super::{fixed, ptp, state};
 use crate::bridge::stays;
 use crate::configs::{Attached, dual, ip, v4, with};
 use crate::subjects::{each, node, same};
-use crate::veth;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 use testns::{Transport, exchange};
-
-fn config(ipam: Value) -> Value {
-    ptp(json!({"ipam": ipam}))
-}
-
-#[test]
-fn two_pods_reach_each_other_and_the_gateway_over_ipv6() {
-    veth::pods_reach_each_other_over_ipv6(config);
-}
-
-#[test]
-fn two_pods_reach_each_other_and_the_gateway_over_both() {
-    veth::pods_reach_each_other_over_both(config);
-}
 
 /// Addresses, routes and what goes where are the reference's.
 #[test]

@@ -1,11 +1,11 @@
 //! The result, the keys, and what is refused.
 
 use super::{fixed, ptp};
-use crate::configs::{Attached, VERSIONS, drop_empty_dns, dual, normalised, with};
+use crate::configs::{Attached, drop_empty_dns, dual, normalised, with};
 use crate::subjects::{each, node, same};
 use crate::veth::has_set_address;
 use serde_json::json;
-use testns::{Call, Verb};
+use testns::Verb;
 
 /// udev would give the pods' gateway another address some milliseconds after ADD.
 #[test]
@@ -38,21 +38,6 @@ fn results_are_the_references() {
     }
 }
 
-/// ADD, CHECK and DEL in each version of the specification.
-#[test]
-fn each_version_works() {
-    let node = node();
-    for version in VERSIONS {
-        let pod = node.container();
-        let attached = Attached::add(&node, &ptp(json!({"cniVersion": version})), &pod);
-        if version >= "0.4.0" {
-            attached.check().ok();
-        }
-        attached.del().ok();
-        node.assert_as_before_except(crate::bridge::stays);
-    }
-}
-
 #[test]
 fn both_ends_have_the_mtu() {
     each(|_, node| {
@@ -70,21 +55,6 @@ fn the_node_listens_to_no_router_in_the_pod() {
         let attached = Attached::add(node, &ptp(json!({})), &node.container());
         let key = format!("net/ipv6/conf/{}/accept_ra", attached.host_veth());
         assert_eq!(node.host().sysctl(&key), "0");
-    });
-}
-
-/// What an earlier plugin made comes first in the result; the reference leaves it out.
-#[test]
-fn prev_result_is_passed_on() {
-    each(|who, node| {
-        let pod = node.container();
-        let earlier = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "net9", "sandbox": "/run/netns/x"}],
-            "ips": [{"interface": 0, "address": "192.0.2.9/24"}]});
-        let attached = Attached::add(node, &ptp(json!({"prevResult": earlier})), &pod);
-        let first = if who.is_ours() { "net9" } else { attached.host_veth() };
-        assert_eq!(attached.result["interfaces"][0]["name"], first);
-        attached.check().ok();
-        attached.del().ok();
     });
 }
 
@@ -126,32 +96,4 @@ fn an_address_that_the_node_routes_elsewhere_is_refused() {
         assert!(two.namespace().find_link("eth0").is_none());
         first.check().ok();
     });
-}
-
-#[test]
-fn ptp_needs_an_address_plugin() {
-    let node = node();
-    let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "ptp"});
-    for verb in [Verb::Add, Verb::Status] {
-        let error = Call::new(verb, &config, &node.container()).run(&node).fails_with(7);
-        assert_eq!(error.msg, "cannot use network config: plugin ptp needs key ipam");
-    }
-    node.assert_as_before();
-}
-
-/// The example of the plugin's README.
-#[test]
-fn the_example_works() {
-    let node = node();
-    let readme = include_str!("../../../../plugins/main/ptp/README.md");
-    let example = readme.split("```json").nth(1).unwrap().split("```").next().unwrap();
-    let list: serde_json::Value = serde_json::from_str(example).unwrap();
-    let mut config = list["plugins"][0].clone();
-    config["name"] = list["name"].clone();
-    config["cniVersion"] = list["cniVersion"].clone();
-    let pod = node.container();
-    let attached = Attached::add(&node, &config, &pod);
-    attached.check().ok();
-    pod.namespace().ping(crate::configs::ip("10.2.0.1"));
-    attached.del().ok();
 }

@@ -73,7 +73,9 @@ fn it_never_ends() {
     check(
         "ADD",
         r#"trap "" TERM; sleep 1000 & wait; sleep 1000"#,
-        &expect![[r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot finish ADD of plugin /run/testns/bin/bad: it did not end within # ms. It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: bad."#]],
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot finish ADD of plugin /run/testns/bin/bad: it did not end within # ms. It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: bad."#
+        ]],
     );
 }
 
@@ -82,7 +84,9 @@ fn it_never_ends_in_del() {
     check(
         "DEL",
         r#"trap "" TERM; sleep 1000 & wait; sleep 1000"#,
-        &expect![[r#"network net-bad, interface eth1: plugin type="bad" failed (delete): cannot finish DEL of plugin /run/testns/bin/bad: it did not end within # ms. It was sent SIGTERM, and SIGKILL where that did not end it."#]],
+        &expect![[
+            r#"network net-bad, interface eth1: plugin type="bad" failed (delete): cannot finish DEL of plugin /run/testns/bin/bad: it did not end within # ms. It was sent SIGTERM, and SIGKILL where that did not end it."#
+        ]],
     );
 }
 
@@ -91,7 +95,9 @@ fn it_prints_garbage() {
     check(
         "ADD",
         "echo '<html>'; exit 0",
-        &expect![[r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot use result: cannot parse JSON: expected value at line 1 column 1. It printed "<html>". Rolled back: bad."#]],
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot use result: cannot parse JSON: expected value at line 1 column 1. It printed "<html>". Rolled back: bad."#
+        ]],
     );
 }
 
@@ -100,7 +106,9 @@ fn it_prints_garbage_and_fails_in_del() {
     check(
         "DEL",
         "echo '<html>'; exit 3",
-        &expect![[r#"network net-bad, interface eth1: plugin type="bad" failed (delete): netplugin failed but its stdout is no error object: stdout "<html>", stderr "". How it ended: exit status 3."#]],
+        &expect![[
+            r#"network net-bad, interface eth1: plugin type="bad" failed (delete): netplugin failed but its stdout is no error object: stdout "<html>", stderr "". How it ended: exit status 3."#
+        ]],
     );
 }
 
@@ -109,7 +117,9 @@ fn it_prints_100_mb() {
     check(
         "ADD",
         "exec head -c 100000000 /dev/zero",
-        &expect![[r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot use plugin /run/testns/bin/bad: it printed more than 16777216 bytes. Rolled back: bad."#]],
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot use plugin /run/testns/bin/bad: it printed more than 16777216 bytes. Rolled back: bad."#
+        ]],
     );
 }
 
@@ -118,7 +128,9 @@ fn it_prints_100_mb_to_stderr_and_fails() {
     check(
         "ADD",
         "head -c 100000000 /dev/zero >&2; exit 1",
-        &expect![[r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): netplugin failed: "". How it ended: exit status 1. Rolled back: bad."#]],
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): netplugin failed: "". How it ended: exit status 1. Rolled back: bad."#
+        ]],
     );
 }
 
@@ -127,7 +139,9 @@ fn it_exits_with_0_and_nothing() {
     check(
         "ADD",
         "exit 0",
-        &expect![[r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot use result: the plugin ended well but printed none. Rolled back: bad."#]],
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot use result: the plugin ended well but printed none. Rolled back: bad."#
+        ]],
     );
 }
 
@@ -136,7 +150,9 @@ fn it_dies_by_a_signal() {
     check(
         "ADD",
         "kill -SEGV $$",
-        &expect![[r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): netplugin failed with no error message: killed by SIGSEGV. How it ended: killed by SIGSEGV. Rolled back: bad."#]],
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): netplugin failed with no error message: killed by SIGSEGV. How it ended: killed by SIGSEGV. Rolled back: bad."#
+        ]],
     );
 }
 
@@ -145,7 +161,9 @@ fn it_dies_by_a_signal_in_del() {
     check(
         "DEL",
         "kill -KILL $$",
-        &expect![[r#"network net-bad, interface eth1: plugin type="bad" failed (delete): netplugin failed with no error message: killed by SIGKILL. How it ended: killed by SIGKILL."#]],
+        &expect![[
+            r#"network net-bad, interface eth1: plugin type="bad" failed (delete): netplugin failed with no error message: killed by SIGKILL. How it ended: killed by SIGKILL."#
+        ]],
     );
 }
 
@@ -171,6 +189,8 @@ fn it_fails_and_leaves_a_child_that_holds_stdout() {
     check(
         "ADD",
         "sleep 1000 & echo '{\"code\":11,\"msg\":\"not now\"}'; exit 1",
-        &expect![[r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): not now. Rolled back: bad."#]],
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): not now. Rolled back: bad."#
+        ]],
     );
 }

@@ -182,17 +182,15 @@ fn a_default_route_of_ipam_is_not_doubled() {
     expect![[r#"
         default via 10.1.0.1
     "#]]
-        .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0"}]}"#));
+    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0"}]}"#));
     expect![[r#"
         default via 10.1.0.9
-    "#]].assert_eq(&routes(
-        keys,
-        r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.9"}]}"#,
-    ));
+    "#]]
+    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.9"}]}"#));
     expect![[r#"
         default via 10.1.0.1
     "#]]
-        .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"},{"address":"10.2.0.5/24"}]}"#));
+    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"},{"address":"10.2.0.5/24"}]}"#));
     expect![[r#"
         default
         default
@@ -307,12 +305,22 @@ fn address_check(found: &[&str], wanted: &[&str], force: bool, expected: &Expect
 
 #[test]
 fn addresses_in_the_way_of_a_gateway() {
-    address_check(&[], &["10.1.0.1/24"], false, &expect![[r#"
+    address_check(
+        &[],
+        &["10.1.0.1/24"],
+        false,
+        &expect![[r#"
         delete [] add [({ addr: 10.1.0.1, prefix: 24 })]
-    "#]]);
-    address_check(&["10.1.0.1/24"], &["10.1.0.1/24"], false, &expect![[r#"
+    "#]],
+    );
+    address_check(
+        &["10.1.0.1/24"],
+        &["10.1.0.1/24"],
+        false,
+        &expect![[r#"
         delete [] add []
-    "#]]);
+    "#]],
+    );
     address_check(
         &["10.1.0.1/16"],
         &["10.1.0.1/24"],
