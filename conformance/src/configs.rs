@@ -50,7 +50,7 @@ pub fn dual() -> Value {
 #[derive(Debug)]
 pub struct Unshared(u16);
 
-/// Such subnets, new with each call.
+/// Returns subnets in which no other test has an address, new ones with each call.
 pub fn unshared() -> Unshared {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     Unshared(NEXT.fetch_add(1, Ordering::Relaxed))

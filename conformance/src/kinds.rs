@@ -13,7 +13,7 @@ pub struct Kind {
     pub name: &'static str,
     /// The kernel's feature that the kind needs, if not all kernels have it.
     feature: Option<Feature>,
-    /// Where its link is.
+    /// The place of the plugin's link.
     pub place: Place,
     /// The plugin's own keys, for the container of a number.
     own: fn(usize) -> Value,
@@ -47,7 +47,7 @@ pub const MACVLAN: Kind =
 /// On `uplink`.
 pub const IPVLAN: Kind =
     Kind { name: "ipvlan", feature: Some(Feature::Ipvlan), place: Place::Upon, own: |_| json!({"master": "uplink"}) };
-/// On `uplink`: a VLAN of a master can be in one container only.
+/// A VLAN on `uplink`: a VLAN of a master can be in one container only.
 pub const VLAN: Kind = Kind {
     name: "vlan",
     feature: Some(Feature::Vlan),

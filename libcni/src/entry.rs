@@ -48,7 +48,7 @@ pub(crate) struct Stamp {
     inode: u64,
     /// Seconds and nanoseconds of the last change of the inode.
     changed: (i64, i64),
-    /// When its content was written.
+    /// The time at which the entry's content was written.
     written: SystemTime,
 }
 

@@ -165,7 +165,7 @@ pub struct Clash {
 
 /// A plugin's failure, with the plugin's type and name.
 ///
-/// As text: `plugin type="bridge" failed (add): msg; details`.
+/// The error as text: `plugin type="bridge" failed (add): msg; details`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginError {
     /// `type` of the plugin.

@@ -13,7 +13,7 @@ impl Runtime {
     /// nothing of the attachment is on the node any more. An ADD that a dead runtime left running is ended first. A broken
     /// entry is removed, too.
     ///
-    /// This library knows nothing of networking. So this returns a [`Forget`], which has to be told what is on the node.
+    /// This library knows nothing of networking. So the call returns a [`Forget`], which has to be told what is on the node.
     pub fn forget<'a>(&'a self, network: &'a NetworkConf, id: &'a AttachmentId) -> Forget<'a> {
         Forget { runtime: self, network, id }
     }

@@ -11,7 +11,7 @@ use tokio::time::sleep_until;
 pub(crate) struct Limits {
     /// How long each plugin may take.
     each: Duration,
-    /// When all of them have to end, and the name of that limit for error texts.
+    /// The time at which all calls have to end, and the name of that limit for error texts.
     until: Option<Instant>,
     whole: &'static str,
     /// The cancellation of the operation.

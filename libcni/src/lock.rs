@@ -40,9 +40,9 @@ const OTHERS: u32 = 0o077;
 /// How a lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// By ADD and DEL, together with others of their kind.
+    /// The lock of ADD and DEL, which share it.
     Shared,
-    /// By GC, alone.
+    /// The lock of GC, which has it alone.
     Alone,
 }
 

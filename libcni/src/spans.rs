@@ -73,7 +73,7 @@ struct Ending {
     what: &'static str,
     begin: Instant,
     is_told: bool,
-    /// Of an operation whose record is wanted.
+    /// The operation whose record is wanted.
     record: Option<Begun>,
 }
 

@@ -125,7 +125,7 @@ impl Call {
 
     /// Calls the address plugin to release its addresses, if the network has one. `conf` is of this DEL.
     ///
-    /// Where no folder has that plugin, its ADD has given no address either, as far as prevResult does not say otherwise: a
+    /// An address plugin that no folder has gave no address at ADD either, as far as prevResult does not say otherwise: a
     /// misspelt `ipam.type` is then no reason to fail for ever.
     ///
     /// # Errors

@@ -93,7 +93,7 @@ impl<'a> Delegate<'a> {
         self.find().is_ok_and(|found| found.entry.is_some_and(|entry| entry.is_all_or_nothing))
     }
 
-    /// Whether its ADD may look for the container's link: it is a plugin of this executable that says so, or one that runs
+    /// Whether the delegate's ADD may look for the container's link: it is a plugin of this executable that says so, or one that runs
     /// as a process of its own.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl<'a> Delegate<'a> {
         Ok(self.find()?.entry.is_none_or(|entry| entry.needs_link))
     }
 
-    /// Whether its DEL sends on the container's link, as dhcp does to release a lease. This goes by the plugin's name,
+    /// Whether the delegate's DEL sends on the container's link, as dhcp does to release a lease. This goes by the plugin's name,
     /// whichever make or build its file is of.
     #[must_use]
     pub fn releases_by_link(&self) -> bool {

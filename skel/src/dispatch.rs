@@ -1,4 +1,4 @@
-//! From a call to a verb, with the checks in the reference's order (SPEC 2).
+//! The way from a call to a verb, with the checks in the reference's order (SPEC 2).
 
 use crate::call::Call;
 use crate::delegate;

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 /// When a plugin has an event loop, which tokio's timers, sockets, processes and tasks need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventLoop {
-    /// From the start of each verb.
+    /// The event loop is made at the start of each verb.
     Always,
     /// At the first wait. For verbs that wait through [`crate::Delegate`], [`crate::interrupted`] and other functions
     /// that call [`ready`]; any other use of tokio before that panics.

@@ -15,7 +15,7 @@ pub(crate) fn start() {
     start_at(Level::WARN);
 }
 
-/// As the plugins log, for a program that is none: at the level of `CNI_LOG`, or at `level` without it.
+/// Logs as the plugins do, for a program that is none: at the level of `CNI_LOG`, or at `level` without it.
 pub fn start_at(level: Level) {
     let log = Log { level: Environment::find_log_level().unwrap_or(level), lines: OnceLock::new() };
     if tracing::subscriber::set_global_default(log).is_err() {

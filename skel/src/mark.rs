@@ -21,7 +21,7 @@ pub struct Mark {
 /// The owner of an object, as far as the object itself says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// This interface of this container.
+    /// The interface of a container.
     Attachment(ContainerId, IfName),
     /// An interface of this container.
     Container(ContainerId),
@@ -29,7 +29,7 @@ pub enum Owner {
     Word(String),
 }
 
-/// By what it can be seen whether a container lives.
+/// The sign by which to see whether a container lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sign {
     /// The container lives as long as this namespace exists.

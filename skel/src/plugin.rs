@@ -16,12 +16,12 @@ pub trait Plugin: 'static {
     const NAME: &'static str;
     /// The supported versions, oldest first.
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
-    /// When its verbs have an event loop.
+    /// When the plugin's verbs have an event loop.
     const EVENT_LOOP: EventLoop = EventLoop::Always;
-    /// Whether its verbs call the network's address plugin. If false, [`AddRequest::ipam`] and its like are `None`. A
+    /// Whether the plugin's verbs call the network's address plugin. If false, [`AddRequest::ipam`] and its like are `None`. A
     /// plugin that delegates is refused as an address plugin: it would call itself without end.
     const DELEGATES: bool = true;
-    /// Whether its ADD changes all or nothing: it takes back what it changed before it fails, and waits only before its first
+    /// Whether the plugin's ADD changes all or nothing: it takes back what it changed before it fails, and waits only before its first
     /// change, so that an ADD that is dropped while it waits has changed nothing. The interface plugin that it serves in the
     /// same process then calls no DEL, which would release what another ADD of the attachment reserved.
     const ALL_OR_NOTHING: bool = false;
@@ -157,7 +157,7 @@ pub struct Entry {
     pub name: &'static str,
     /// The supported versions, for the about text.
     pub versions: &'static [SpecVersion],
-    /// When its verbs have an event loop.
+    /// When the plugin's verbs have an event loop.
     pub event_loop: EventLoop,
     /// Whether the plugin calls the network's address plugin, see [`Plugin::DELEGATES`].
     pub delegates: bool,

@@ -7,7 +7,7 @@ pub struct Fault {
     pub what: &'static str,
     /// The rule that finds it.
     pub rule: &'static str,
-    /// By this case.
+    /// The case of the rule that detects the mutant.
     pub case: &'static str,
     /// Mutants that have it. For rules of runtimes, whose small runtime has a fault for each, there are none.
     pub mutants: &'static [&'static str],

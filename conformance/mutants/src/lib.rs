@@ -54,7 +54,7 @@ pub struct Mutant {
 pub enum Honest {
     /// Together with the mutant.
     Too,
-    /// By a test of its own: the rule takes long with a plugin that keeps to it.
+    /// A test of its own tries the honest plugin: the rule takes long with a plugin that keeps to it.
     Slowly,
     /// The rule says nothing of it: it is about what the plugin may do and does not.
     Unasked,

@@ -28,7 +28,7 @@ pub struct Output {
     pub stdout: String,
     /// The process's whole stderr.
     pub stderr: String,
-    /// From start to end.
+    /// The time from start to end.
     pub elapsed: Duration,
 }
 

@@ -61,7 +61,7 @@ fn del_and_gc_need_neither_prev_result_nor_namespace_and_can_be_repeated() {
     }
 }
 
-/// Of the same network, which either may leave first: by DEL without prevResult, by GC, by DEL.
+/// Two attachments to one network, which either may leave first: by DEL without prevResult, by GC, by DEL.
 #[test]
 fn two_attachments_of_a_container_never_touch_each_others() {
     for scene in scenes() {
@@ -156,7 +156,7 @@ fn what_one_added_the_other_checks_and_deletes() {
     }
 }
 
-/// Both make the same objects, but for values that change from one ADD to the next.
+/// Our plugins and the reference's make the same objects, but for values that change from one ADD to the next.
 #[test]
 fn what_both_make_is_the_same() {
     let Some(theirs) = reference_or_skip() else { return };

@@ -57,9 +57,10 @@ const WITHOUT_SUBJECT: [&str; 9] = ["It", "Its", "That", "Those", "They", "Their
 /// Questions name a subject, too: `What DEL removes`, and not `What is removed` or `How it works`.
 const QUESTIONS: [&str; 6] = ["What", "Whether", "Where", "How", "Which", "When"];
 const MEASURES: [&str; 6] = ["long", "often", "many", "much", "far", "bad"];
-const NO_SUBJECTS: [&str; 27] = [
+const NO_SUBJECTS: [&str; 29] = [
     "it", "they", "to", "is", "are", "was", "were", "be", "becomes", "may", "can", "has", "have", "had", "holds",
     "keeps", "waits", "went", "differs", "carries", "shows", "failed", "goes", "there", "changes", "belongs", "stands",
+    "else", "not",
 ];
 
 /// Whether the first words of a paragraph name no subject.
@@ -72,7 +73,9 @@ fn is_without_subject(paragraph: &str) -> bool {
 
 #[test]
 fn a_question_without_a_noun_names_no_subject() {
-    for paragraph in ["It waits.", "What is removed.", "How it works.", "How long to wait.", "Where they are"] {
+    for paragraph in
+        ["It waits.", "What is removed.", "How it works.", "How long to wait.", "Where they are", "What else."]
+    {
         assert!(is_without_subject(paragraph), "{paragraph}");
     }
     for paragraph in ["What DEL removes.", "How long DEL waits.", "Whether the link is up.", "The time."] {

@@ -99,7 +99,7 @@ fn rules_of_administrators_stay_whatever_their_comments_say() {
     }
 }
 
-/// Of masquerade, portmap and firewall; the lines are the reference's.
+/// The rules of masquerade, portmap and firewall; the lines are the reference's.
 #[test]
 fn legacy_rules_of_administrators_stay_whatever_their_comments_say() {
     if has_legacy() {

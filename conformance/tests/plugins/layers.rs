@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// From the ground floor up.
+/// The folders, from the ground floor up.
 const LAYERS: [&str; 5] = ["libcni", "skel", "plugins", "conformance", "examples"];
 
 /// Throwaway nodes, which the tests of every crate may use.

@@ -165,7 +165,7 @@ fn del_without_rules_leaves_the_wait_for_others_rules_to_a_helper() {
     }
 }
 
-/// Nor a process, but for the one that DEL and GC leave the wait for the kernel to.
+/// No call leaves a process, but for the one that DEL and GC leave the wait for the kernel to.
 #[test]
 fn no_verb_of_a_chained_plugin_starts_a_program() {
     for scene in scenes() {

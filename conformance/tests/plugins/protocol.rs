@@ -185,7 +185,7 @@ fn the_versions_of_each_plugin_are_the_references() {
     }
 }
 
-/// As the reference's, which are a file each and do not read their own name.
+/// The reference's plugins are a file each and do not read their own name.
 #[test]
 fn a_caller_that_gives_no_name_gets_the_plugin_of_the_file() {
     // A name of the file that is there: a new one could be busy.

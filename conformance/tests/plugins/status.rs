@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testns::{Attachment, Call, Node, Verb};
 
-/// As many as containerd and CRI-O make in a day.
+/// The number of STATUS calls that containerd and CRI-O make in a day.
 const A_DAY: usize = 17_280;
 
 fn status(node: &Node, config: &Value) -> Call {

@@ -4,7 +4,7 @@ use netops::link::{self, Link, Settings, Target};
 use netops::{Kernel, Netns};
 use pods::{PodNetns, PodNetnsError};
 
-/// By netlink, in this process.
+/// Sets the loopback interface up by netlink, in this process.
 #[derive(Debug)]
 pub(crate) struct ByNetops;
 

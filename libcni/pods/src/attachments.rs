@@ -63,7 +63,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// As in the cache; `None` where another runtime wrote the entry.
+    /// The attachment's place as in the cache; `None` where another runtime wrote the entry.
     pub(crate) fn find_in(arguments: &CapabilityArgs) -> Option<Self> {
         arguments.find(PLACE).and_then(|text| serde_json::from_str(text).ok())
     }

@@ -109,7 +109,7 @@ impl PodId {
     }
 }
 
-/// As `namespace/name (sandbox ID)`.
+/// Writes the pod as `namespace/name (sandbox ID)`.
 impl fmt::Display for PodId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{} (sandbox {})", self.namespace, self.name, self.sandbox)

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    /// Of a pod with two networks, each with a result of its own.
+    /// The status of a pod with two networks, each with a result of its own.
     fn status(first: &str, second: &str, primary: usize) -> Status {
         let network = |(index, result): (usize, &str)| NetworkStatus {
             network: NetworkName::parse("net").unwrap(),

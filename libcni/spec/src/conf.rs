@@ -225,14 +225,14 @@ pub trait FromAnyConf: Sized {
     fn from_any_conf(object: &ConfObject) -> Self;
 }
 
-/// For plugins without keys of their own.
+/// The configuration of plugins without keys of their own.
 impl FromConf for () {
     fn from_conf(_: &ConfObject) -> Result<Self, CniError> {
         Ok(())
     }
 }
 
-/// For plugins that find their objects by network, container and interface alone.
+/// The configuration of plugins that find their objects by network, container and interface alone.
 impl FromAnyConf for () {
     fn from_any_conf(_: &ConfObject) -> Self {}
 }

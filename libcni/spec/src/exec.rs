@@ -101,9 +101,9 @@ pub struct Output {
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this status.
+    /// The process ended by itself, with this status.
     Code(i32),
-    /// By a signal.
+    /// The process was ended by a signal.
     Signal(i32),
 }
 

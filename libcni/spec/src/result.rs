@@ -111,7 +111,7 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Whether nothing is configured.
+    /// Whether the configuration of name resolution is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

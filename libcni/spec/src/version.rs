@@ -49,7 +49,7 @@ impl SpecVersion {
     /// The newest version.
     pub const LATEST: SpecVersion = SpecVersion::V1_1_0;
 
-    /// As written in `cniVersion`.
+    /// The version as written in `cniVersion`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

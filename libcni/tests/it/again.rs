@@ -268,7 +268,7 @@ fn what_a_plugin_finds_taken_is_not_deleted() {
     expect!["ADD b, ADD a, DEL b"].assert_eq(&folder.log());
 }
 
-/// So says host-local through the plugin that calls it; the reference's has no code for that.
+/// Host-local says this through the plugin that calls it; the reference's has no code for that.
 #[test]
 fn an_address_that_another_runtime_has_reserved_is_not_released() {
     let says = "10.7.0.2 has been allocated to c1, duplicate allocation is not allowed";

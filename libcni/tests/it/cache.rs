@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
-/// As the reference writes it.
+/// A cache entry as the reference writes it.
 const THEIRS: &str = r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoib2ZmaWNlIiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"office","netns":"/run/netns/a","cniArgs":[["K","V"]],"capabilityArgs":{"mac":"0a:00:00:00:00:05","big":12345678901234567890123},"result":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"}]}}"#;
 
 #[test]
@@ -204,7 +204,7 @@ fn a_reader_never_sees_half_a_file() {
     });
 }
 
-/// As containerd 1.6 and podman 4 write them: the namespace is in the result alone, or, of networks whose plugins print no
+/// Cache entries as containerd 1.6 and podman 4 write them: the namespace is in the result alone, or, of networks whose plugins print no
 /// sandbox, nowhere.
 #[test]
 fn an_entry_without_a_namespace_has_the_results() {

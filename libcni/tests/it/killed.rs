@@ -236,7 +236,7 @@ fn after_the_complete_entry() {
     expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&killed.del(&cached));
 }
 
-/// As DEL of the same attachment does, GC and the next ADD first end what still runs.
+/// GC and the next ADD first end a plugin that still runs, as DEL of the same attachment does.
 #[test]
 fn gc_and_add_end_it_too() {
     let mut killed = Killed::start(&["at.a"]);

@@ -1,4 +1,4 @@
-//! Where no thread can be made.
+//! A process that can make no thread.
 
 use std::process::Command;
 

@@ -22,7 +22,7 @@ pub trait ChainedPlugin: Sized + 'static {
     const NAME: &'static str;
     /// The versions it speaks, oldest first.
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
-    /// When its verbs have an event loop.
+    /// When the plugin's verbs have an event loop.
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
     /// The plugin's keys, checked.
     type Conf: FromConf;
@@ -84,7 +84,7 @@ pub trait ChainedPlugin: Sized + 'static {
     /// Returns whether the node could serve ADD. The default is right for plugins that need nothing of the node.
     ///
     /// # Errors
-    /// Why not; it becomes code 50.
+    /// The reason why ADD cannot be served; it becomes code 50.
     fn status(_conf: &Self::Conf, _search_path: &str) -> Result<(), CniError> {
         Ok(())
     }

@@ -295,7 +295,7 @@ pub(crate) enum State {
     Lives,
     // No container was found that uses it, and it is younger than a minute.
     Young,
-    // It could not be determined whether the container lives.
+    // The answer is unknown where it could not be determined whether the container lives.
     Unknown,
     Gone,
     // Unknown, gone, of an unfinished ADD, or with a link that is down.

@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 /// A queue of changes in folders.
 pub(crate) struct Folders {
     queue: Inotify,
-    /// For waiting; it is the same queue.
+    /// The descriptor for waiting; it is the same queue.
     readable: AsyncFd<OwnedFd>,
 }
 

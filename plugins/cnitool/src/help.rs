@@ -3,7 +3,7 @@
 use clap::Command;
 use clap::builder::StyledStr;
 
-/// Of the whole program, and of each verb: what it does, and the command line.
+/// The help of the whole program, and of each verb: what it does, and the command line.
 #[rustfmt::skip]
 const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("", &[

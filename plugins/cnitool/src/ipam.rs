@@ -94,7 +94,8 @@ fn list(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Ta
 
 const GONE: &str = "gone";
 
-/// By the node and the cache. Files of the older form name no interface: each of the container's counts.
+/// The state of a reservation's container, by the node and the cache. Files of the older form name no interface: each of the
+/// container's counts.
 fn life(on_node: &[OnNode], cached: &[Cached], (container, ifname): &Holder) -> &'static str {
     let is_it =
         |id: &AttachmentId| id.container_id == *container && ifname.as_ref().is_none_or(|ifname| id.ifname == *ifname);

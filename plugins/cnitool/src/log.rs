@@ -30,9 +30,9 @@ pub(crate) fn start(verbose: u8, is_json: bool) {
 }
 
 struct Stderr {
-    /// Of the calls of plugins and operations.
+    /// The level of messages about calls of plugins and operations.
     most: Level,
-    /// Of this program's requests to the kernel.
+    /// The level of messages about this program's requests to the kernel.
     requests: Level,
     is_json: bool,
 }

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 /// The output's form.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
-    /// As JSON, for programs.
+    /// Whether the output is JSON, for programs.
     pub(crate) is_json: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn escaped(json: &str) -> String {
 
 /// Rows under column names.
 pub(crate) struct Table {
-    /// By which the column `container` is written for people; programs get the whole IDs.
+    /// The names by which the column `container` is written for people; programs get the whole IDs.
     names: Names,
     columns: &'static [&'static str],
     rows: Vec<Vec<Value>>,
@@ -195,7 +195,7 @@ fn of_runtime(error: &Error) -> CniError {
     error.to_cni_error().detail(help)
 }
 
-/// As `validate` and `doctor` write theirs.
+/// An error as `validate` and `doctor` write their findings.
 fn for_people(CniError { msg, details, .. }: &CniError) -> String {
     let below: String = details.lines().map(|line| format!("\n  {}", line.trim())).collect();
     format!("error: {}{below}", msg.trim_end())

@@ -45,7 +45,7 @@ pub(crate) struct PluginPlan {
 /// The outcome of a plugin's ADD, as far as it is known.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
-    /// These steps.
+    /// The steps of ADD.
     Steps(Box<Preview>),
     /// ADD would fail, before it changes anything.
     Fails(CniError),

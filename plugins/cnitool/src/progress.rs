@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Whether the line is on the terminal.
 static IS_SHOWN: Mutex<bool> = Mutex::new(false);
 
-/// To the start of the line, and nothing on it (ECMA-48, EL).
+/// The sequence that goes to the start of the line and empties it (ECMA-48, EL).
 const CLEAR: &str = "\r\x1b[K";
 
 /// Work under way.

@@ -50,7 +50,7 @@ impl Manifest {
 
 /// What a file is.
 enum Finding<'a> {
-    /// As a release has it under this name.
+    /// The file is as a release has it under this name.
     Released(&'a str),
     /// An executable of this suite, but in no manifest under this name.
     Changed,

@@ -44,7 +44,7 @@ pub use portmap::forwards::{Forward, Protocol};
 /// The node to be looked at: that of the calling thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Node<'a> {
-    /// For the cache.
+    /// The runtime, for its cache.
     pub runtime: &'a Runtime,
     /// The folder of networks.
     pub conf_dir: &'a Path,
@@ -195,7 +195,7 @@ pub struct Attachment {
     pub maker: Maker,
     /// Whether the container lives.
     pub life: Life,
-    /// Why its packets are dropped, a sentence each: see [`reasons`]. Only [`reasons::look`] fills it.
+    /// The reasons why the attachment's packets are dropped, a sentence each: see [`reasons`]. Only [`reasons::look`] fills it.
     pub faults: Vec<String>,
     /// Whether ADD was finished; `None`: this cache does not have the attachment, so another runtime added it.
     pub is_complete: Option<bool>,
@@ -214,7 +214,7 @@ impl Attachment {
         format!("{}/{}", self.name, self.id.ifname)
     }
 
-    /// Whether nothing of it needs a look: its container lives, its ADD was finished, its links are up, and no fault was found.
+    /// Whether nothing of the attachment needs a look: its container lives, its ADD was finished, its links are up, and no fault was found.
     #[must_use]
     pub fn is_well(&self) -> bool {
         let is_alive = matches!(self.life, Life::Lives | Life::Young);
@@ -262,16 +262,16 @@ pub struct HostLink {
 /// Rates in bytes per second; `None`: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Of packets to the container.
+    /// The rate of packets to the container.
     pub to_bytes: Option<u64>,
-    /// Of packets from the container.
+    /// The rate of packets from the container.
     pub from_bytes: Option<u64>,
 }
 
 /// The maker of an attachment's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maker {
-    /// This suite: the interface has its mark.
+    /// The interface has this suite's mark.
     ThisSuite,
     /// The interface has no mark, as the reference's.
     Reference,

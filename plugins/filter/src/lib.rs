@@ -193,7 +193,7 @@ impl Filter {
                 masquerade::remove(nft, attachment, &masquerade::Places::of([both, each_ip, each_ip6])),
                 [ip, ip6].map(|chain| chain.is_some()),
             ),
-            // One of them may be the reason: the others are removed all the same.
+            // A single object may be the reason: the others are removed all the same.
             Err(error) => {
                 let found = nft.find_chains([&ip, &ip6]);
                 (Err(error), found.map_or([false; 2], |found| found.map(|chain| chain.is_some())))

@@ -112,7 +112,7 @@ fn the_other_interfaces_iptables_rules_stay() {
     });
 }
 
-/// More than one transaction holds.
+/// A number of leftovers that exceeds one transaction.
 #[test]
 fn gc_of_many_containers_removes_all_chains() {
     in_netns(|| {

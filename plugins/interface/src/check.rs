@@ -104,7 +104,7 @@ pub struct Look<'a> {
     host_link: Option<Link>,
     container: Option<Link>,
     addresses: Option<Vec<Address>>,
-    /// Of the container's link and then of all its links, each by family, IPv4 first.
+    /// The routes of the container's link and then of all its links, each by family, IPv4 first.
     routes: [[Option<Vec<Route>>; 2]; 2],
     prefixes: Vec<IpNetwork>,
     filter: Option<Filter>,

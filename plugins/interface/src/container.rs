@@ -30,7 +30,7 @@ const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 /// Whether the container looks for duplicates of its IPv6 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dad {
-    /// As the kernel has it for new links: ADD takes a second or two longer.
+    /// The kernel's setting for new links: ADD takes a second or two longer.
     Kernels,
     /// Addresses are usable as soon as the kernel has joined their groups.
     Off,
@@ -44,7 +44,7 @@ pub enum Dad {
 /// Whether the container believes a router that speaks up on its link (IPv6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouterAdvertisements {
-    /// As the kernel has it for new links: it does, unless an administrator changed the default.
+    /// The kernel's setting for new links: they listen to routers, unless an administrator changed the default.
     Kernels,
     /// The container does.
     Accepted,

@@ -212,7 +212,7 @@ pub(crate) async fn gc(plugin: &dyn Remove, request: &GcRequest) -> Result<(), C
     CniError::join(errors).map_or(Ok(()), Err)
 }
 
-/// Of links without a mark, those whose containers' addresses the address plugin might free. Ours frees no address that a
+/// Links without a mark whose containers' addresses the address plugin might free. Ours frees no address that a
 /// namespace has; where a namespace has none, a virtual machine in it may have one.
 fn without_seen(links: Vec<Link>, ipam: &Delegate<'_>) -> OpResult<Vec<Link>> {
     if links.is_empty() || !ipam.is_of_this_build() {

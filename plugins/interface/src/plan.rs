@@ -21,7 +21,7 @@ use crate::{conf, host_veth, stacked};
 /// The end of a link that a step is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// On the node.
+    /// The step is made on the node.
     Host,
     /// In the container.
     Container,
@@ -86,7 +86,7 @@ pub enum Step<O> {
     Create(Box<Create>),
     /// The container sends from its Ethernet address only. CHECK knows no address, and compares with the link's.
     SpoofGuard(Option<Mac>),
-    /// These addresses leave the node under its own.
+    /// Packets of these addresses leave the node under its own.
     Masquerade(Backend, Vec<IpNetwork>),
     /// The host does not take the container for its router (CVE-2020-10749).
     RefuseAdvertisements,
@@ -352,7 +352,7 @@ impl<O: OwnStep> Step<O> {
         Text(self, names).to_string()
     }
 
-    /// As commands of `ip`, `bridge` and `sysctl`, a change a line.
+    /// Writes a step as commands of `ip`, `bridge` and `sysctl`, a change a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
         let Names { container, host, alias } = names;
         match self {

@@ -34,7 +34,7 @@ pub trait InterfacePlugin: Sized + 'static {
     const NAME: &'static str;
     /// The versions it speaks, oldest first.
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
-    /// When its verbs have an event loop.
+    /// When the plugin's verbs have an event loop.
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
     /// The kind of an attachment's link, which says how DEL and GC find the link.
     const LINK: LinkKind;
@@ -154,7 +154,7 @@ pub trait InterfacePlugin: Sized + 'static {
         Vec::new()
     }
 
-    /// Whether such an attachment has no link in the container, so that CHECK compares none.
+    /// Whether the plugin's attachment has no link in the container, so that CHECK compares none.
     fn is_linkless(_conf: &Self::Conf) -> bool {
         false
     }
@@ -162,7 +162,7 @@ pub trait InterfacePlugin: Sized + 'static {
     /// Reports whether the node could serve ADD. The driver calls STATUS of the address plugin.
     ///
     /// # Errors
-    /// Why not; it becomes code 50.
+    /// The reason why ADD cannot be served; it becomes code 50.
     fn status(_conf: &Self::Conf, _search_path: &str) -> Result<(), CniError> {
         Ok(())
     }
@@ -274,7 +274,7 @@ pub trait OwnStep: fmt::Display {
     }
 }
 
-/// For plugins whose steps are all shared ones.
+/// The own step of plugins whose steps are all shared ones.
 #[derive(Debug, Clone)]
 pub struct NoStep<S = ()>(Infallible, PhantomData<S>);
 

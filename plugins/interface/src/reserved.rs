@@ -10,7 +10,7 @@ use netops::file::read_plain;
 /// Where host-local keeps them if the config names no other folder.
 const DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// More than a container's ID and an interface's name take.
+/// A number of bytes above what a container's ID and an interface's name take.
 const FILE_BYTES_MAX: u64 = 4096;
 
 /// host-local's reservations on the node, in a folder for each network.

@@ -127,7 +127,8 @@ impl AddUndoer<'_> {
         })
     }
 
-    /// By new connections: one that has failed may still have an answer to what it was asked.
+    /// Asks by new connections whether the attachment has another link: a connection that has failed may still have an answer to what it
+    /// was asked.
     fn has_link_beside(&self, made: Made) -> netops::error::Result<bool> {
         match self.link {
             LinkKind::Veth if made.has_host_end => Ok(false),

@@ -24,7 +24,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both, IPv4 first.
+    /// Both families, IPv4 first.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
     /// The address of no host (`0.0.0.0`, `::`).
@@ -218,9 +218,9 @@ pub fn add_kept(link: &Link, kept: &Kept) -> Request {
 /// How long an IPv6 address lasts, in seconds from now; `u32::MAX` is for ever. The kernel deletes it afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// For new connections; at most `valid`.
+    /// The time for which new connections use the address; at most `valid`.
     pub preferred: u32,
-    /// For all; not 0.
+    /// The time for which all connections use the address; not 0.
     pub valid: u32,
 }
 

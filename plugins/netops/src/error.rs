@@ -23,7 +23,7 @@ pub struct OpError {
     pub object: String,
     /// The place: `the host` or a namespace's path. Empty if the object says it (a file's path).
     pub place: String,
-    /// Why it failed.
+    /// The reason why the operation failed.
     pub cause: Cause,
     /// The kernel's name of the request, `RTM_NEWLINK kind=veth`, for operators who search logs.
     pub request: String,
@@ -170,7 +170,7 @@ impl OpError {
         matches!(self.os_errno(), Some(Errno::ENODEV | Errno::ENOENT | Errno::ESRCH | Errno::EADDRNOTAVAIL))
     }
 
-    /// Whether nothing can be written there at all, as on a node with a read-only root.
+    /// Whether nothing can be written at the path at all, as on a node with a read-only root.
     #[must_use]
     pub fn is_unwritable(&self) -> bool {
         matches!(self.os_errno(), Some(Errno::EROFS | Errno::EACCES | Errno::EPERM))

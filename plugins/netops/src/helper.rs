@@ -84,7 +84,7 @@ impl Turn {
         // Without a start time, any process with the same pid counts as the helper.
         let started = Stat::read(pid).map_or(UNKNOWN, |stat| stat.started);
         self.record.helpers.push(Helper { pid, started });
-        // One write that also covers the rest of a longer record: a killed writer leaves the old record or the new one.
+        // A single write also covers the rest of a longer record: a killed writer leaves the old record or the new one.
         let text = format!("{:\n<bytes$}", self.record.to_string(), bytes = self.bytes);
         if let Err(error) = self.lock.file().write_all_at(text.as_bytes(), 0) {
             tracing::warn!(%error, "cannot note a helper process");
@@ -365,7 +365,7 @@ mod tests {
             })
             .collect();
         assert!(turn(&folder).is_none());
-        // One that is not the oldest.
+        // A helper that is not the oldest.
         let mut children = children.into_iter();
         let oldest = children.next();
         children.next().map(end).unwrap();
@@ -375,7 +375,7 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// As where a subreaper does not wait.
+    /// The parent does not wait, as a subreaper may.
     #[test]
     fn a_zombie_that_no_process_waits_for_ends_the_trust_in_init() {
         let child = zombie();

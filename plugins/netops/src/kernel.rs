@@ -255,7 +255,7 @@ impl Kernel {
         last.wrapping_add(1)
     }
 
-    /// From now on the kernel's announcements to a group arrive between the answers: for a connection that is used for
+    /// Joins a group, whose announcements arrive between the answers from now on: for a connection that is used for
     /// nothing else afterwards.
     pub(crate) fn listen(&mut self, group: u32) -> Result<()> {
         let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));

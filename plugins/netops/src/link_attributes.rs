@@ -140,7 +140,7 @@ fn push(kept: &mut Vec<u8>, header: &[u8], value: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// As many attributes as the names need: as text they may be too long for one.
+/// Writes as many attributes as the names need: as text they may be too long for one.
 fn push_names(kept: &mut Vec<u8>, header: &[u8], mut names: &[u8]) -> Option<()> {
     const PART_BYTES: usize = 32 * 1024;
     loop {

@@ -71,7 +71,7 @@ pub fn leads_to_none_with_addresses(net: &Kernel, link: &Link) -> Result<bool> {
     }
 }
 
-/// Whether such an address belongs to one namespace or link alone; each has loopback and link-local ones by itself.
+/// Whether an address belongs to one namespace or link alone; each namespace has loopback and link-local ones by itself.
 #[must_use]
 pub fn is_of_one(ip: IpAddr) -> bool {
     let is_link_local = match ip {

@@ -88,7 +88,7 @@ impl std::fmt::Display for Key {
 pub enum NoIpv6 {
     /// The kernel was started without IPv6.
     Kernel,
-    /// This sysctl is 1.
+    /// The sysctl that is 1.
     Disabled(Key),
 }
 

@@ -108,7 +108,7 @@ fn flows_to_other_ports_and_addresses_stay() {
     .unwrap();
 }
 
-/// As many as a busy name server has.
+/// The number of entries that a busy name server has.
 #[test]
 fn many_flows_are_deleted_at_once() {
     Netns::run_in_new(|| {

@@ -1,4 +1,4 @@
-//! More requests in a row than the answers of one send have room for.
+//! A call with more requests in a row than the answers of one send have room for.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 

@@ -145,10 +145,10 @@ pub struct RuntimeCondition {
     /// Whether the condition is met.
     #[prost(bool, tag = "2")]
     pub status: bool,
-    /// Why not, in a word.
+    /// The reason why a condition is not met, in a word.
     #[prost(string, tag = "3")]
     pub reason: String,
-    /// Why not, in a sentence.
+    /// The reason why a condition is not met, in a sentence.
     #[prost(string, tag = "4")]
     pub message: String,
 }

@@ -55,8 +55,8 @@ fn drop_forwarded(daemon: &Daemon) {
     }
 }
 
-/// From outside, from the node, from another pod and from the pod itself, in both families. Pods reach the world, too, on a node
-/// that forwards nothing of itself.
+/// A mapped port is reached from outside, from the node, from another pod and from the pod itself, in both families. Pods reach the
+/// world, too, on a node that forwards nothing of itself.
 #[test]
 fn a_host_port_is_answered_from_everywhere() {
     let Some(daemon) = Daemon::start() else { return };

@@ -76,7 +76,7 @@ pub(crate) fn plugins() -> Vec<Plugin> {
     ]
 }
 
-/// Not a plugin: bridge, and behind it those of [`CHAINED`] for which the config has an object. All else in the config is
+/// The chain, which is no plugin: bridge, and behind it those of [`CHAINED`] for which the config has an object. All else in the config is
 /// bridge's.
 pub(crate) const CHAIN: &str = "chain";
 

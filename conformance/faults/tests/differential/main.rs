@@ -6,7 +6,7 @@
 //! the differences that [`tolerances`] lists with their rows of DIFFERENCES.md. A case that differs is
 //! [reduced](shrink) before it is shown.
 //!
-//! Of the interface plugins tap and dummy are missing. ipvlan and vlan need a kernel that has them, such as that of `conformance/full-kernel`.
+//! The interface plugins tap and dummy are missing. ipvlan and vlan need a kernel that has them, such as that of `conformance/full-kernel`.
 //!
 //! Chained plugins run behind bridge, as [`keys::CHAIN`].
 //!

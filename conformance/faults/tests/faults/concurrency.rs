@@ -48,7 +48,7 @@ fn many_adds_at_once_get_distinct_addresses_and_leave_nothing() {
     node.assert_as_before_except(stays);
 }
 
-/// Of several ADDs at once, one makes the bridge; each result has the address that the bridge keeps.
+/// The first of several ADDs at once makes the bridge; each result has the address that the bridge keeps.
 #[test]
 fn simultaneous_first_adds_report_one_bridge() {
     for _ in 0..4 {

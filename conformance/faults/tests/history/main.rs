@@ -36,7 +36,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use course::Fault;
 use step::History;
 
-/// These find each rule of living containers broken that was broken on purpose.
+/// The seeds that find each rule about living containers that was broken on purpose.
 const SEEDS: &[u64] = &[1, 2, 3, 4, 5, 6];
 
 const STEPS: u64 = 25;

@@ -23,9 +23,9 @@ pub(crate) enum List {
     Bogus,
     /// All but those of one slot.
     Without(usize),
-    /// None, and one that never was.
+    /// No namespace, under an ID that no container ever had.
     OnlyBogus,
-    /// None.
+    /// No namespace.
     Empty,
 }
 

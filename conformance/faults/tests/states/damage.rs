@@ -7,7 +7,7 @@ pub(crate) const SUBNET: &str = "10.209.7";
 #[derive(Debug)]
 pub(crate) struct Damage {
     pub(crate) name: &'static str,
-    /// Of several with one place, a node gets one.
+    /// The place of the damage: of several damages with one place, a node gets one.
     pub(crate) place: &'static str,
     /// The damage, as lines for a shell.
     pub(crate) script: &'static str,

@@ -22,7 +22,7 @@ use testns::{Container, Namespace, Node, Transport, exchange};
 
 use damage::{DAMAGES, Damage, SUBNET, UNDOING};
 
-/// As in the lane of each change.
+/// The number of nodes, as in the lane of each change.
 const COUNT: u64 = 20;
 
 /// How long one node may take, from the damage to the traffic that is back.

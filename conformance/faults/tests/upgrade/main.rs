@@ -239,7 +239,7 @@ fn fifty_upgrades_under_load() {
     place.assert_clean(&["cnitool"]);
 }
 
-/// From the reference to ours and back, as the README of `cnitool` says. Each time a container added by one is deleted
+/// An upgrade from the reference to ours and back, as the README of `cnitool` says. Each time a container added by one is deleted
 /// by the other.
 #[test]
 fn from_the_reference_to_ours_and_back_under_load() {

@@ -15,5 +15,5 @@ pub(super) const MUTANTS: &[Mutant] =
     .with(&["250-steps"])
     .slow()];
 
-/// So many ADDs no other rule makes.
+/// A number of ADDs that no other rule makes.
 const BUSY: usize = 10;

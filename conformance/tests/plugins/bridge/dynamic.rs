@@ -18,7 +18,7 @@ fn mac_of(node: &Node, own: &Value, args: Option<&str>) -> String {
     mac
 }
 
-/// From weakest to strongest: `CNI_ARGS MAC`, `args.cni.mac`, `runtimeConfig.mac`.
+/// The channels from weakest to strongest: `CNI_ARGS MAC`, `args.cni.mac`, `runtimeConfig.mac`.
 #[test]
 fn the_strongest_channel_sets_the_hardware_address() {
     each(|_, node| {

@@ -32,7 +32,7 @@ fn accepted_by_both() -> Vec<Value> {
     ]
 }
 
-/// More such keys; here the reference's DEL refuses as its ADD does.
+/// Keys that removal does not use, with values that the reference's DEL refuses as its ADD does.
 fn refused_by_the_reference() -> Vec<Value> {
     vec![
         json!({"type": 5}),

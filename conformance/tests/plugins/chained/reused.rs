@@ -56,7 +56,7 @@ fn a_mark_tells_more_than_an_equal_ethernet_address() {
     }
 }
 
-/// As the reference makes it.
+/// The veth has no mark, as the reference makes it.
 #[test]
 fn without_a_mark_result_and_reservation_show_whose_a_link_is() {
     for scene in scenes() {
@@ -69,7 +69,7 @@ fn without_a_mark_result_and_reservation_show_whose_a_link_is() {
     }
 }
 
-/// Where no reservation says whose an address is.
+/// No reservation says which container has the address.
 #[test]
 fn through_another_containers_process_nothing_is_taken_from_that_one() {
     for scene in scenes() {

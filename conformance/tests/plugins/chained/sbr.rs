@@ -313,7 +313,7 @@ fn many_addresses_and_routes_take_few_messages() {
     assert!(!ip_route(&pod, &["route", "show", "table", "main"]).contains("eth0"));
 }
 
-/// As the reference: nodes with a read-only root have no place for a lock.
+/// ADD works without a lock, as the reference's does: nodes with a read-only root have no place for a lock.
 #[test]
 fn a_folder_of_locks_that_cannot_be_written_is_no_obstacle() {
     use nix::mount::{MsFlags, mount};

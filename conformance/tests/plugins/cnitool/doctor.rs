@@ -263,7 +263,7 @@ fn each_kind_is_shown_with_its_consequence_and_what_to_do() {
     assert!(lines[4].starts_with("not looked at: ") && lines.len() == 5, "{text}");
 }
 
-/// As after a crash of the runtime: a thousand containers of both makes ended without DEL, and a quarter of ours is not even in
+/// A node after a crash of the runtime: a thousand containers of both makes ended without DEL, and a quarter of ours is not even in
 /// the cache. Living ones of both makes exchange packets all the time. The figures are in the README of doctor.
 #[test]
 #[ignore = "makes a thousand containers"]

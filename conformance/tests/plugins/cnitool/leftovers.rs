@@ -62,7 +62,7 @@ const BANDWIDTH: Kind = Kind {
     count: |tour| tour.node.host().links().iter().filter(|link| link.name.starts_with("bwp")).count(),
 };
 
-/// Of both backends.
+/// The rules of both backends.
 const FIREWALL: [Kind; 2] = [
     Kind {
         plugins: |tour| with_fixed_address(tour, &json!({"type": "firewall", "backend": "iptables"})),
@@ -78,7 +78,7 @@ const FIREWALL: [Kind; 2] = [
     },
 ];
 
-/// Of both backends.
+/// The rules of both backends.
 const PORTMAP: [Kind; 2] = [
     Kind {
         plugins: |tour| with_fixed_address(tour, &portmap("iptables")),

@@ -257,7 +257,7 @@ fn two_containers_that_have_lost_all_come_back_with_their_addresses() {
     site.tour.cnitool(&["check", "office", &netns]);
 }
 
-/// Also where nothing is compared: the file of the cache, its time included, and rules of others beside ours.
+/// The repair changes nothing else either: the file of the cache, its time included, and rules of others beside ours.
 #[test]
 fn on_a_node_that_has_lost_nothing_nothing_changes() {
     for plugins in [bridge(), ptp()] {

@@ -261,7 +261,7 @@ pub(super) fn leak(text: &str) -> &'static str {
     Box::leak(text.to_owned().into_boxed_str())
 }
 
-/// By the configurations alone, before a container meets it.
+/// Doctor finds the fault in the configurations alone, before a container meets it.
 #[test]
 fn what_the_next_add_would_meet_is_found() {
     let damages: [(&str, Expected); 5] = [

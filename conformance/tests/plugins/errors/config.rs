@@ -178,7 +178,7 @@ fn keys_that_exclude_each_other() {
     );
 }
 
-/// Of values that mean nothing the reference takes some for an absent key; here each is an error with key and value.
+/// The reference takes some values that mean nothing for an absent key; here each is an error with key and value.
 #[test]
 fn values_that_mean_nothing_are_refused() {
     each(|who, node| {

@@ -157,7 +157,7 @@ fn no_cap_net_admin() {
     "#]]);
 }
 
-/// As in a container of its own: root in a user namespace that does not own the node's network.
+/// A plugin in a container of its own: root in a user namespace that does not own the node's network.
 #[test]
 fn root_of_another_user_namespace() {
     let Some(trouble) = unprivileged("exec /usr/bin/unshare --user --map-root-user \"$CNI_PATH/bridge\"") else {

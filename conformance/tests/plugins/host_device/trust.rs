@@ -6,7 +6,7 @@ use crate::subjects::{node, ours, reference_or_skip};
 use serde_json::json;
 use testns::{Attachment, Container, Node, Verb};
 
-/// By its index and address; and a pair with its other end on the host, by that, whatever its address.
+/// A device is recognised by its index and address; and a pair with its other end on the host, by that, whatever its address.
 #[test]
 fn a_renamed_device_comes_home_and_not_the_link_in_its_place() {
     for by_pair in [false, true] {

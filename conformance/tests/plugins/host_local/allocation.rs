@@ -6,7 +6,7 @@ use crate::subjects::{each, node, same};
 use serde_json::{Value, json};
 use testns::{Node, Verb};
 
-/// From the start of the range, without the gateway, on from the last address, then round again; an exhausted range is
+/// Addresses are given from the start of the range, without the gateway, on from the last address, then round again; an exhausted range is
 /// an error.
 #[test]
 fn addresses_come_in_the_references_order() {

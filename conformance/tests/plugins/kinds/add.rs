@@ -5,7 +5,7 @@ use crate::configs::{Attached, VERSIONS, addresses, dual, with};
 use serde_json::{Value, json};
 use testns::{Call, Container, Namespace, Remains, Verb};
 
-/// From 0.4.0 on there is CHECK, and before it a result has no room for several interfaces.
+/// Versions from 0.4.0 on have CHECK; in older ones a result has no room for several interfaces.
 fn each_version_works(kind: Kind) {
     let (node, _outside) = kind.node(1);
     for version in VERSIONS {

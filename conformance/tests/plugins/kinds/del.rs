@@ -42,7 +42,7 @@ fn is_there(remains: Remains) -> bool {
     matches!(remains, Remains::Alive | Remains::EmptyPath)
 }
 
-/// As a runtime that has kept everything calls it.
+/// DEL as a runtime calls it that has kept everything.
 fn whole(attached: &Attached<'_>, attachment: Attachment) -> Call {
     bare(attached, attachment).prev_result(&attached.result)
 }
@@ -69,7 +69,7 @@ fn del_takes_a_stale_namespace(kind: Kind) {
     ends(kind, Remains::PlainFile, json!({}), bare);
 }
 
-/// As `/proc/PID/ns/net` is once the pid belongs to a process of the node.
+/// The path `/proc/PID/ns/net` leads to the node's namespace once the pid belongs to a process of the node.
 fn del_takes_the_nodes_namespace_for_one_that_is_gone(kind: Kind) {
     let of_the_node = |attachment| Attachment { netns: "/proc/self/ns/net".to_owned(), ..attachment };
     ends(kind, Remains::EmptyPath, json!({}), |attached, attachment| whole(attached, of_the_node(attachment)));

@@ -16,7 +16,7 @@ fn is_kernels(line: &str) -> bool {
     line.contains(" fe80::") || line.contains(" route ff00::/8 ")
 }
 
-/// As a container with CAP_NET_ADMIN can.
+/// Renames a link, as a container with CAP_NET_ADMIN can.
 fn rename(inside: &Namespace, from: &str, to: &str) {
     inside.set_down(from);
     inside.rename(from, to);
@@ -117,7 +117,7 @@ fn del_of_another_attachment_in_the_namespace_leaves_the_living_one(kind: Kind) 
     assert!(pod.namespace().find_link("eth0").is_none());
 }
 
-/// As the reference makes them. The address that host-local reserved says for which container.
+/// The link has no mark, as the reference makes it. The address that host-local reserved says for which container.
 fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: Kind) {
     let (node, _outside) = kind.node(1);
     let pod = node.container();
@@ -170,7 +170,7 @@ fn del_after_gc_removes_the_link_of_a_killed_add(kind: Kind) {
     }
 }
 
-/// As `/proc/net/dev` counts: packets received and sent are the second and the tenth column.
+/// Whether a link has carried packets. In `/proc/net/dev` packets received and sent are the second and the tenth column.
 fn has_carried(link: &str) -> bool {
     let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let of = counters.lines().find_map(|line| line.trim().strip_prefix(&format!("{link}:"))).unwrap();

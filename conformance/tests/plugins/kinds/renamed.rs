@@ -10,7 +10,7 @@ fn has_own_mac(kind: Kind) -> bool {
     matches!(kind.name, "macvlan" | "tap" | "dummy")
 }
 
-/// As a container with CAP_NET_ADMIN can.
+/// Changes name and alias of the link, as a container with CAP_NET_ADMIN can.
 fn disguise(pod: &Container) {
     pod.namespace().set_down("eth0");
     pod.namespace().rename("eth0", "evil");

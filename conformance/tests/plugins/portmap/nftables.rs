@@ -131,7 +131,7 @@ fn containers_with_long_ids_are_told_apart() {
     }
 }
 
-/// Both are conditions of the packet's destination, and one rule has one.
+/// Host IP and condition are both about the packet's destination, and one rule has one such condition.
 #[test]
 fn a_host_address_does_not_replace_a_condition() {
     let node = node();

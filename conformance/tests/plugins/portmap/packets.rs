@@ -61,7 +61,7 @@ fn a_port_of_the_node_is_the_containers_from_everywhere() {
     });
 }
 
-/// As the reference's, the rules only translate: a firewall behind portmap accepts what containers begin themselves. README has
+/// The rules only translate, as the reference's do: a firewall behind portmap accepts what containers begin themselves. README has
 /// the rule that accepts the ports, too.
 #[test]
 fn a_policy_of_drop_closes_ports_to_the_outside_until_an_own_rule_opens_them() {

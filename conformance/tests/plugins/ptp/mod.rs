@@ -14,7 +14,7 @@ fn ptp(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "ptp", "ipam": v4()}), own)
 }
 
-/// These addresses, each with its gateway, from plugin static.
+/// The config of plugin static with these addresses, each with its gateway.
 fn fixed(addresses: &[(&str, &str)]) -> Value {
     let entry = |(address, gateway): &(&str, &str)| json!({"address": address, "gateway": gateway});
     json!({"type": "static", "addresses": addresses.iter().map(entry).collect::<Vec<_>>()})

@@ -53,7 +53,7 @@ pub struct Folder {
     dir: PathBuf,
     runtime: Runtime,
     inotify: AsyncFd<Queue>,
-    /// None where there is no /proc.
+    /// The watch of mounts; none where there is no /proc.
     mounts: Option<Mounts>,
     versions: Versions,
     state: Mutex<State>,
@@ -95,7 +95,7 @@ struct State {
 }
 
 impl State {
-    /// Whether all changes seen so far have been read.
+    /// Whether every change that was seen so far has been read.
     fn is_read(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.generation == self.generation)
     }

@@ -164,7 +164,7 @@ fn a_dropped_set_up_is_taken_down_from_the_cache() {
     });
 }
 
-/// As if the caller had forgotten the tear-down: the next set-up of the same sandbox takes down what there is.
+/// After a set-up whose tear-down the caller forgot: the next set-up of the same sandbox takes down what there is.
 #[test]
 fn a_set_up_after_a_dropped_one_begins_from_nothing() {
     on_node(async |site| {

@@ -169,7 +169,7 @@ fn in_turn_the_first_that_fails_is_the_last() {
     });
 }
 
-/// Both failures are reported, and the network that succeeded is taken down.
+/// The failures of both networks are reported, and the network that succeeded is taken down.
 #[test]
 fn a_failed_set_up_reports_every_error_and_leaves_nothing() {
     on_node(async |site| {

@@ -35,7 +35,7 @@ pub(crate) struct Site {
     pub(crate) node: Node,
 }
 
-/// As a runtime that knows networking.
+/// An inventory as of a runtime that knows networking.
 #[derive(Debug)]
 pub(crate) struct ByTestns;
 

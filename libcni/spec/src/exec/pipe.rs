@@ -47,7 +47,7 @@ impl<P: AsyncRead + AsFd + Unpin, T: Take> Reading<P, T> {
 
     /// Reads what is in the pipe now, at most its capacity: more can only come from another process than the child.
     ///
-    /// This reads directly and does not ask the async runtime, which knows of bytes only after it polled: without a
+    /// A plain read does not ask the async runtime, which knows of bytes only after it polled: without a
     /// pidfd (before Linux 5.3, under valgrind) the child's end may be seen before that, and its whole output would be
     /// lost.
     pub(super) fn drain(&mut self) -> io::Result<()> {

@@ -202,7 +202,7 @@ fn the_end_of_stderr_does_not_reach_the_sink() {
     });
 }
 
-/// As the reference, whose six attempts are a second apart.
+/// The reference makes six attempts, a second apart.
 #[test]
 fn a_busy_executable_is_tried_for_five_seconds() {
     let pauses: Vec<_> = busy_pauses().collect();

@@ -21,7 +21,7 @@ impl Ignored {
     }
 }
 
-/// Of the known names the one that `name` resembles most, in any case: at most two letters differ, and less than half
+/// Returns the known name that `name` resembles most, in any case: at most two letters differ, and less than half
 /// of them.
 pub fn resembling<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const DIFFERING_MAX: usize = 2;

@@ -103,7 +103,7 @@ impl From<Seen> for OnNode {
     }
 }
 
-/// What each of the network's plugins gets on stdin.
+/// The requests that the network's plugins get on stdin.
 fn objects(network: &NetworkConf) -> impl Iterator<Item = ConfObject> + '_ {
     let objects = (0..network.plugins.len()).filter_map(|index| network.plugin_conf(index));
     objects.filter_map(|bytes| ConfObject::parse(&bytes).ok())
@@ -129,7 +129,8 @@ fn of_type<'a>(network: &'a NetworkConf, name: &'a str) -> impl Iterator<Item = 
     objects(network).filter(is_its)
 }
 
-/// As [`host_locals`], with those of `cluster`, whose reservations are host-local's files, and an object for the network's folder in the usual place if that exists and none of them has it: a
+/// As [`host_locals`], with those of `cluster`, whose reservations are host-local's files, and an object for the network's folder in
+/// the usual place if that exists and none of them has it: a
 /// plugin that calls others (flannel, Multus) gives them addresses that its configuration does not name.
 #[must_use]
 pub fn holders(network: &NetworkConf) -> Vec<ConfObject> {

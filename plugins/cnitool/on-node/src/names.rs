@@ -39,7 +39,7 @@ impl Pod {
         if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
     }
 
-    /// For programs.
+    /// The word for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({"namespace": self.namespace, "name": self.name, "uid": self.uid})

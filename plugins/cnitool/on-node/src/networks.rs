@@ -30,11 +30,11 @@ pub struct Known {
 /// How a network is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// By its file; empty for a configuration that the caller has not read from one.
+    /// The network is known by its file; empty for a configuration that the caller has not read from one.
     File(PathBuf),
-    /// By the cache only: its file is gone, or another folder's.
+    /// The network is known by the cache only: its file is gone, or another folder's.
     Cache,
-    /// By marks, comments of rules and reservations only.
+    /// The network is known by marks, comments of rules and reservations only.
     Traces,
 }
 

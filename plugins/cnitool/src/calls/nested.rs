@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 /// Calls that wait for the record of the one they are part of. That is written last, or never, if its process was killed.
 const WAITING_MAX: usize = 1000;
-/// More parts than a call has: an operation has one for each plugin, and these have one for each delegate.
+/// A number above the parts that a call has: an operation has one for each plugin, and these have one for each delegate.
 const PARTS_MAX: usize = 64;
 
 /// A call, and its parts.

@@ -28,7 +28,7 @@ pub(super) struct Platform {
     settings: &'static str,
     /// Whether the platform itself makes the folder, so that without one it is not on this node.
     makes_folder: bool,
-    /// What else has to be known.
+    /// Further facts about the platform.
     more: &'static str,
 }
 

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// From the first change to the look: another installer has some dozen files.
+/// The time from the first change to the look: another installer has some dozen files.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Changes after which a name may have no working executable. Writing into a file counts when the writer has closed it.

@@ -155,7 +155,7 @@ fn of_role(role: impl Fn(Role) -> bool) -> Vec<&'static str> {
     ALL.iter().filter(|one| role(one.role)).map(|one| one.name).collect()
 }
 
-/// Of a plugin's object in a list: which plugin's schema it has to agree with.
+/// The rule that says with which plugin's schema an object of a list has to agree.
 fn any_plugin() -> Value {
     let is = |key: &str, name: &str| json!({"properties": {key: {"const": name}}, "required": [key]});
     let own = ALL.iter().filter(|one| one.role != Role::Address);

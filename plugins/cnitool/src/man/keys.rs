@@ -138,7 +138,7 @@ fn flatten(before: &str, schema: &Value, keys: &mut Vec<Key>) {
     }
 }
 
-/// Which values a schema takes, in words.
+/// The values that a schema takes, in words.
 fn values(schema: &Value) -> String {
     if let Some(words) = schema["enum"].as_array() {
         let words = words.iter().filter_map(Value::as_str).filter(|word| !word.is_empty());

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::time::timeout;
 
-/// From one tree to the next: an ADD makes some dozen changes.
+/// The time from one tree to the next: an ADD makes some dozen changes.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The cursor to the upper left corner, and all below it removed (ECMA-48, CUP and ED). What the terminal has scrolled away stays.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
@@ -75,7 +75,7 @@ async fn closed() {
     std::future::pending().await
 }
 
-/// On a terminal in place of the last one; in a pipe below it, after an empty line.
+/// Writes a tree on a terminal in place of the last one; in a pipe below it, after an empty line.
 fn show(text: &str, is_again: bool, screen: &mut Screen, output: Output) -> anyhow::Result<()> {
     if output.is_json {
         return say(text.as_bytes());

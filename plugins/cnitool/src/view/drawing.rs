@@ -29,7 +29,7 @@ fn tone(attachment: &Attachment) -> Tone {
     }
 }
 
-/// For each attachment of a network the link, by its place, that it is on: its host link's master, or the network's only one, for an
+/// The link, by its place, that each attachment of a network is on: its host link's master, or the network's only one, for an
 /// attachment without a link on the host, such as a macvlan.
 fn masters(network: &crate::view::Network) -> impl Iterator<Item = (Option<usize>, &Attachment)> {
     let only = (network.links.len() == 1).then_some(0);

@@ -216,7 +216,7 @@ impl Answer {
         Self { what, ..Self::default() }
     }
 
-    /// For people.
+    /// The explanation for people.
     #[must_use]
     pub fn tree(&self) -> Branch {
         let list = |title: &str, tone: Tone, items: &[String]| {
@@ -246,7 +246,7 @@ impl Answer {
         Branch::new(Tone::Plain, &self.what).with(below)
     }
 
-    /// For programs.
+    /// The explanation for programs.
     #[must_use]
     pub fn json(&self) -> Value {
         let (network, attachment) =

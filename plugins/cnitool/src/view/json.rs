@@ -70,7 +70,7 @@ fn time(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
-/// More digits than JSON's readers keep: as text.
+/// A number of more digits than JSON's readers keep is a text.
 fn number(number: u128) -> Value {
     u64::try_from(number).map_or_else(|_| json!(number.to_string()), |number| json!(number))
 }

@@ -171,7 +171,7 @@ impl Survey {
     }
 }
 
-/// So many attachments with one fault have it by their network or node.
+/// The number of attachments with one fault from which on the fault is their network's or node's.
 const SHARED: usize = 4;
 
 /// A view of the node, or of the network of this name, with its faults: the reasons that are errors. A fault that many

@@ -46,9 +46,9 @@ pub enum Tone {
     Plain,
     /// The name of a network or container.
     Name,
-    /// Of less importance.
+    /// A line of less importance.
     Faint,
-    /// As it should be.
+    /// A line about what is as it should be.
     Good,
     /// Worth a look.
     Warning,

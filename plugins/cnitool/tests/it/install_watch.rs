@@ -52,7 +52,7 @@ impl Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        // It has ended, unless the test failed.
+        // The installer has ended, unless the test failed.
         drop(self.child.kill());
     }
 }
@@ -165,7 +165,7 @@ fn another_install_is_waited_for() {
     let second = hold();
     fs::remove_file(tool.path("target/bridge")).unwrap();
     waits(watching.line(&tool));
-    // It ends, and has installed another release meanwhile: that one stays.
+    // The installer ends, and has installed another release meanwhile: that one stays.
     let newer = tool.read("target/host-local").replace("release 1", "release 2");
     tool.executable("newer", &newer);
     fs::rename(tool.path("newer"), tool.path("target/bridge")).unwrap();

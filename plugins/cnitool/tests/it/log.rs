@@ -138,7 +138,7 @@ fn the_last_calls_are_shown_with_their_results() {
     .assert_eq(&shown(&tool, &["--json", "c1", "-n", "2"]));
 }
 
-/// Of the journal only what root's processes have sent is read, by the journal's own program.
+/// Only messages of root's processes are read from the journal, by the journal's own program.
 #[test]
 fn the_journal_is_read_by_its_own_program() {
     let tool = tool();

@@ -105,7 +105,7 @@ fn check_and_del_recall_the_arguments_of_add() {
     assert_eq!(tool.files("cache/results"), [""; 0]);
 }
 
-/// As Go's library, DEL goes by the path that it is given, so a misspelt one leaves what is in the container.
+/// DEL goes, as in Go's library, by the path that it is given, so a misspelt one leaves what is in the container.
 #[test]
 fn del_with_a_path_that_leads_elsewhere_than_adds_is_warned_of() {
     let tool = Tool::new();

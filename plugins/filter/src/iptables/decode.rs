@@ -321,7 +321,7 @@ mod tests {
         fields.concat()
     }
 
-    /// As older versions encoded them, or newer ones may.
+    /// Options as older versions encoded them, or newer ones may.
     #[test]
     fn extensions_of_other_versions_are_recognised() {
         let (ip, ip6) = (Family::Ip, Family::Ip6);

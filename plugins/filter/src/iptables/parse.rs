@@ -180,7 +180,7 @@ mod tests {
         assert!(rule("CNI-A ! -s 192.0.2.0/24 -j ACCEPT").is_some());
     }
 
-    /// As `iptables-save` prints them: what an administrator's comment says is no option.
+    /// Words as `iptables-save` prints them: what an administrator's comment says is no option.
     #[test]
     fn comments_are_no_options() {
         let cases = [

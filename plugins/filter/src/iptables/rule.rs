@@ -92,7 +92,7 @@ pub struct Masked {
 /// The target of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Target {
-    /// None: the packet continues at the next rule.
+    /// No verdict: the packet continues at the next rule.
     #[default]
     None,
     /// Jumps to that chain, which returns here at its end.

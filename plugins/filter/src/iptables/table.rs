@@ -139,7 +139,7 @@ impl<'a> Table<'a> {
     /// ports.
     ///
     /// # Errors
-    /// Why it cannot be written to this table.
+    /// The reason why the rule cannot be written to this table.
     pub fn spelled(&self, rule: &Rule) -> std::result::Result<Vec<Rule>, NotNative> {
         match self.dialect {
             Dialect::Iptables(_) => Ok(vec![native::spelled_by_iptables(rule)]),

@@ -102,7 +102,7 @@ fn concurrent_changes_and_iptables_lose_no_rules() {
     });
 }
 
-/// None reads in vain because another one has changed the ruleset in between.
+/// No process reads in vain because another one has changed the ruleset in between.
 #[test]
 fn processes_that_change_rules_wait_for_each_other() {
     const MANY: usize = 32;

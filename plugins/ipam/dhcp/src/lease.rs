@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::message::{Incoming, MessageType};
 use crate::options::code;
 
-/// Of a server that does not say, in seconds, as in the reference.
+/// The lease time of a server that gives none, in seconds, as in the reference.
 const LEASE_SECONDS: u32 = 60 * 60;
 
 /// The shortest lease that is taken, in seconds: its T1 is after a second, so that no server causes more than one exchange a

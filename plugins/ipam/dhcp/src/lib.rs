@@ -163,7 +163,7 @@ async fn release(
     }
 }
 
-/// Of the attachments whose leases GC would release, those whose address a namespace has: a link that is in the container
+/// The attachments whose leases GC would release, but whose address a namespace has: a link that is in the container
 /// alone outlives GC, and the server would give its address to another one.
 fn in_use(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<Vec<Names>, CniError> {
     let mut records = state::list_stale(folder, network, sweep)?;

@@ -62,11 +62,11 @@ pub struct Identity {
 /// Where a message goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
-    /// To all servers, from 0.0.0.0: the link has no address yet.
+    /// The message goes to all servers, from 0.0.0.0: the link has no address yet.
     Anyone,
-    /// To all servers, from the link's address.
+    /// The message goes to all servers, from the link's address.
     Everyone(Ipv4Addr),
-    /// To one server, from the link's address.
+    /// The message goes to one server, from the link's address.
     Server {
         /// The link's address.
         from: Ipv4Addr,

@@ -143,7 +143,7 @@ pub struct Envelope {
 pub enum Answer {
     /// The value asked for.
     Done(Value),
-    /// Why not.
+    /// The reason why the daemon refused the request.
     Failed {
         /// A code of the suite.
         code: u32,
@@ -154,7 +154,7 @@ pub enum Answer {
     },
 }
 
-/// Why there is no answer.
+/// The reason why the daemon did not answer.
 #[derive(Debug)]
 pub enum CallError {
     /// No daemon of ours can be reached: the socket is missing, nothing has it open, or it is the reference's; or the daemon

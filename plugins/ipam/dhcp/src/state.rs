@@ -26,7 +26,7 @@ const SUFFIX: &str = "json";
 /// The longest record that is read, in bytes; a lease has a few kilobytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Of a record that DEL could only rename, which takes no space.
+/// The suffix of a record that DEL could only rename, which takes no space.
 const RELEASED: &str = "released";
 
 /// What a lease is for.

@@ -161,7 +161,7 @@ impl fmt::Display for Before {
 }
 
 impl OwnUndo for Before {
-    /// By a new connection: one that has failed may still have an answer to what it was asked.
+    /// Undoes the change by a new connection: one that has failed may still have an answer to what it was asked.
     fn run(&self, _: &Pod) -> std::result::Result<(), String> {
         Kernel::host().and_then(|host| self.put_back(&host)).map_err(|error| error.to_string())
     }

@@ -38,7 +38,7 @@ pub enum Own {
     Reach(String, Vec<netops::route::Route>),
 }
 
-/// What all attachments of a bridge share.
+/// The part of a plan that all attachments of a bridge share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shared {
     /// The bridge.

@@ -12,7 +12,7 @@ use crate::shared::find_bridge;
 /// Whether the node can do what the config asks for.
 ///
 /// # Errors
-/// Why not.
+/// The reason why ADD cannot be served.
 pub(crate) fn node(conf: &Conf, search_path: &str) -> Result<(), CniError> {
     match link::see(&conf.bridge).map_err(failed)?.map(|seen| seen.bridge) {
         Some(Some(bridge)) => vlans(conf, bridge)?,

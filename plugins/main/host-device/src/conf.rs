@@ -38,9 +38,9 @@ pub struct BusId {
 /// How the config selects the device: the first key that is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
-    /// By the link's name (`device`).
+    /// The device of this link name (`device`).
     Name(LinkName),
-    /// By its Ethernet address (`hwaddr`).
+    /// The device of this Ethernet address (`hwaddr`).
     Mac(Mac),
     /// The interface of the device of this folder of sysfs (`kernelpath`).
     KernelPath(PathBuf),
@@ -48,7 +48,7 @@ pub enum Selector {
     Pci(String),
     /// The interface of this auxiliary device (subfunctions).
     Auxiliary(String),
-    /// None of the keys is set.
+    /// No key names a device.
     None,
     /// `runtimeConfig.deviceID` is on neither bus.
     Unknown(String),

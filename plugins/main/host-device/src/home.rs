@@ -17,7 +17,7 @@ use crate::record::{self, Device, Record};
 /// Where the device is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// On the host.
+    /// The device is on the host.
     Home,
     /// The device ended with its namespace, as all but hardware does, or was unplugged.
     Gone,

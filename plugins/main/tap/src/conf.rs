@@ -87,7 +87,7 @@ impl Id {
         self.number("group", "group", "/etc/group")
     }
 
-    /// By the node's own file: libc's search loads modules of the node (NSS), which a static executable cannot do safely.
+    /// The user's number by the node's own file: libc's search loads modules of the node (NSS), which a static executable cannot do safely.
     fn number(self, key: &str, what: &str, file: &str) -> Result<u32, CniError> {
         let name = match self {
             Self::Number(number) => return Ok(number),

@@ -12,9 +12,9 @@ const LATENCY_US: u32 = 25_000;
 /// The limits of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conf {
-    /// Of packets to the container.
+    /// The limits of packets to the container.
     pub ingress: Option<Limit>,
-    /// Of packets from the container.
+    /// The limits of packets from the container.
     pub egress: Option<Limit>,
     /// The queue of both directions.
     pub queue: Queue,

@@ -173,7 +173,7 @@ impl ChainedPlugin for Bandwidth {
     }
 }
 
-/// As the reference, ADD accepts a burst that no full packet fits into.
+/// ADD accepts, as the reference's, a burst that no full packet fits into.
 fn warn_if_small(key: &str, limit: Limit, veth: &Link) {
     if limit.is_below(veth.mtu_bytes) {
         tracing::warn!(key, mtu = veth.mtu_bytes, "the burst is smaller than a packet: large packets are dropped");

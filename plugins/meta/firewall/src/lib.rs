@@ -290,7 +290,7 @@ fn not_in_zone(verb: &str, address: IpAddr, zone: &str, why: &str) -> CniError {
     CniError::new(Code::KERNEL, format!("cannot {verb} source {address} in zone {zone} of firewalld: {why}"))
 }
 
-/// As in the reference, all addresses of the result.
+/// All addresses of the result, as in the reference.
 fn addresses(result: &AddResult) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
     for address in result.ips.iter().map(|ip| ip.address.ip()) {

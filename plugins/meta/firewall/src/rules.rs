@@ -47,7 +47,7 @@ pub(crate) fn native(family: Family) -> NativeTable {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attached<'a> {
     pub(crate) names: Names<'a>,
-    /// Of the table's family.
+    /// The addresses of the table's family.
     pub(crate) addresses: &'a [IpAddr],
     pub(crate) admin_chain: &'a str,
     pub(crate) isolation: Option<Isolation<'a>>,
@@ -123,7 +123,7 @@ fn shared_rule(chain: &str, rule: Rule) -> NewRule {
     NewRule { chain: chain.to_owned(), rule, note: None }
 }
 
-/// Of the rules of `FORWARD` the jump to the policies, if the jump that lets containers' packets pass comes before it: no
+/// The jump to the policies among the rules of `FORWARD`, if the jump that lets containers' packets pass comes before it: no
 /// policy counts then. An administrator who has taken the latter out and a plugin that puts it first again make it so.
 fn policies_passed_by(forward: &[Found]) -> Option<&Found> {
     let at = |chain: &str| forward.iter().position(|found| found.goes_to() == Some(chain));
@@ -306,8 +306,8 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before)
     Ok(edits)
 }
 
-/// For each of these rules the first that has no note: the reference's, for an address that is the attachment's now. As with
-/// `iptables -D`, others that are equal are left, which an administrator may have added.
+/// Returns, for each of these rules, the first equal one without a note: the reference's, for an address that is the attachment's
+/// now. As with `iptables -D`, others that are equal are left, which an administrator may have added.
 fn first_unnoted<'a>(mut found: Vec<Found>, rules: impl Iterator<Item = &'a Rule>) -> Vec<Found> {
     let mut first = |rule: &Rule| {
         let at = found.iter().position(|found| found.note.is_none() && found.rule.as_ref() == Some(rule))?;

@@ -13,7 +13,7 @@ use crate::conf::Backend;
 /// The conditions of one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Conditions {
-    /// None.
+    /// No condition.
     #[default]
     None,
     /// Conditions in the words of iptables: a rule's fields, or its [`Rule::words`].
@@ -57,7 +57,7 @@ impl Conditions {
         }
     }
 
-    /// Whether only the programs of iptables can write them.
+    /// Whether only the programs of iptables can write the conditions.
     pub(crate) fn need_programs(&self) -> bool {
         matches!(self, Self::Iptables(rule) if !rule.words.is_empty())
     }

@@ -90,7 +90,7 @@ pub fn list_of_others(search_path: &str) -> Result<Vec<Forward>> {
 
 /// Takes the rules of a chain, and of those that it jumps to: netavark has a chain for each container.
 fn of_others(table: &mut Table<'_>, chain: &str, depth: usize, found: &mut Vec<Forward>) -> Result<()> {
-    // Those of kube-proxy and calico have a rule for each service of the cluster, and are for addresses of services.
+    // Chains of kube-proxy and calico have a rule for each service of the cluster, and are for addresses of services.
     if depth > 1 || ["KUBE-", "cali-"].iter().any(|start| chain.starts_with(start)) {
         return Ok(());
     }

@@ -51,7 +51,7 @@ pub(crate) fn chain_names(names: Names<'_>) -> [String; 2] {
     [names.iptables_chain_of("DN-"), Names { container: &container, ..names }.iptables_chain_of("DN-")]
 }
 
-/// As the reference, a comment that is too long ends in two dots.
+/// A comment that is too long ends in two dots, as the reference's.
 fn comment(names: Names<'_>) -> String {
     let whole = format!("dnat name: \"{}\" id: \"{}\"", names.network, names.container);
     if whole.len() <= COMMENT_MAX { whole } else { format!("{}..", start_of(&whole)) }

@@ -164,7 +164,7 @@ fn parse_key(name: &str, ifname: &str) -> Result<Key, CniError> {
 }
 
 impl Sysctls {
-    /// These with the values of `others`, which may be written with the other separator.
+    /// These settings with the values of `others`, which may be written with the other separator.
     fn overridden_by(mut self, others: Self) -> Result<Self, CniError> {
         for (name, value) in others.0 {
             let key = parse_key(&name, "IFNAME")?;

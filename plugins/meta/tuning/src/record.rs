@@ -102,7 +102,7 @@ impl Old {
         }
     }
 
-    /// These, and `later` ones where these have none.
+    /// The settings of this record, and those of `later` where it has none.
     fn or(self, later: &Self) -> Self {
         Self {
             mac: self.mac.or_else(|| later.mac.clone()),

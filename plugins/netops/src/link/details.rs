@@ -293,7 +293,7 @@ mod tests {
     use super::*;
     use crate::link::{self, Bridge};
 
-    /// Not every kernel that runs the tests has BPF: at least it understands the request.
+    /// A kernel without BPF, on which the tests may run, at least understands the request.
     #[test]
     fn the_kernel_understands_that_a_program_is_detached() {
         crate::Netns::run_in_new(|| {

@@ -14,7 +14,7 @@ const FLAGS: u16 = 1;
 /// The newest advertisement that the kernel has taken on a link (RFC 4861, 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advertised {
-    /// None yet; or the link refuses them, or has no IPv6.
+    /// No advertisement yet; or the link refuses them, or has no IPv6.
     Nothing,
     /// Addresses are available by DHCPv6 (flag M).
     Managed,

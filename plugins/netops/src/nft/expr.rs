@@ -104,7 +104,7 @@ const BASES: [(Base, u32, &str); 3] =
 pub enum Cmp {
     /// Equal.
     Eq,
-    /// Not equal.
+    /// The values are not equal.
     Neq,
 }
 

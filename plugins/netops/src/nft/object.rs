@@ -72,9 +72,9 @@ pub enum Hook {
     Prerouting = 0,
     /// When a packet is for this node (input).
     Input = 1,
-    /// When this node forwards a packet.
+    /// The hook at which this node forwards a packet.
     Forward = 2,
-    /// When this node sends a packet (output).
+    /// The hook at which this node sends a packet (output).
     Output = 3,
     /// When a packet leaves (postrouting).
     Postrouting = 4,

@@ -15,7 +15,7 @@ pub(super) struct Seen {
     /// The caller's network namespace. Who has another is a node within the node, or a container, which has pods of its own.
     network: Option<PathBuf>,
     mount_namespaces: BTreeSet<PathBuf>,
-    /// As `net:[4026531840]`.
+    /// The roots of the mounts that were seen, such as `net:[4026531840]`.
     roots: BTreeSet<Vec<u8>>,
 }
 

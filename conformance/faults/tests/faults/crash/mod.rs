@@ -34,7 +34,7 @@ const PLAIN: Scenario = Scenario {
     place: Place::Pair,
     config: || configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_v4()})),
 };
-/// Both families, with the bridge as gateway.
+/// A config with addresses of both families and the bridge as gateway.
 const GATEWAY: Scenario = Scenario {
     name: "dual stack with default gateway",
     place: Place::Pair,

@@ -254,7 +254,7 @@ fn add_that_cannot_wait_leaves_nothing() {
     ASKING.assert_addresses_are_free(&node, &point);
 }
 
-/// What fails before the first wait is also rolled back without waiting: there may be no descriptor to wait on.
+/// An ADD that fails before its first wait is also rolled back without waiting: there may be no descriptor to wait on.
 #[test]
 fn rollback_needs_no_event_loop() {
     let node = node();

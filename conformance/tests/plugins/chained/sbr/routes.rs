@@ -64,7 +64,7 @@ fn an_address_without_an_interface_is_the_attachments() {
     assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
 }
 
-/// Such routes would leave the main table for no other one.
+/// Routes of the main table that no other table would get stay.
 #[test]
 fn routes_of_a_family_without_an_address_stay_in_the_main_table() {
     for (with_ipv6, source) in [(true, "fd07::2"), (false, "10.7.0.2")] {
@@ -89,7 +89,7 @@ fn routes_of_a_family_without_an_address_stay_in_the_main_table() {
     }
 }
 
-/// Also where prevResult does not have the default routes.
+/// The default routes move even where prevResult does not have them.
 #[test]
 fn del_brings_back_the_default_routes_that_key_gateways_replaced() {
     for (gateways, has_routes) in [

@@ -38,7 +38,7 @@ fn a_folder_is_mounted_over_ours() {
     });
 }
 
-/// As with a file given to a container.
+/// A file is mounted as one that is given to a container.
 #[test]
 fn a_file_is_mounted_over_one_of_ours() {
     wait(async {

@@ -158,7 +158,7 @@ fn the_folder_itself_may_be_wrong() {
     check(&node, &expect!["cannot read $DIR/net.d: Not a directory (os error 20)"]);
 }
 
-/// As long as one takes: not as long as all of them.
+/// Asking all plugins takes as long as the slowest one, not as long as all of them.
 #[test]
 fn executables_that_hang_hide_nothing_and_are_asked_together() {
     let node = Node::new();

@@ -8,7 +8,7 @@ fn with_plugin() -> Node {
     node
 }
 
-/// As a kubelet's atomic writer does: a folder by its time, `..data` leads to it, the files lead through `..data`.
+/// Publishes files as a kubelet's atomic writer does: a folder by its time, `..data` leads to it, the files lead through `..data`.
 fn publish(node: &Node, time: &str, files: &[&str]) {
     for file in files {
         node.network(&format!("net.d/..{time}/{file}"), &format!("{}-{time}", file.trim_end_matches(".conflist")));

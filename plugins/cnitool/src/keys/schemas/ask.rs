@@ -36,7 +36,7 @@ fn below(place: Place<'_>, key: &str) -> Vec<String> {
     [place, &[key.to_owned()]].concat()
 }
 
-/// As errors write it.
+/// The path of a key as errors write it.
 fn path(place: Place<'_>) -> String {
     place.join(".").replace(".[", "[")
 }
@@ -108,7 +108,7 @@ impl Asker<'_> {
         place.iter().fold(self.base.clone(), |value, key| into(&value, key))
     }
 
-    /// Of a value that is no object. The reason says which type it has.
+    /// The schema of a value that is no object. The reason says which type it has.
     fn plain(&self, place: Place<'_>, reason: &str) -> Value {
         let reason = reason.strip_prefix("expected ").unwrap_or(reason);
         match reason {

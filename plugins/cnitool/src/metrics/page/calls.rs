@@ -6,7 +6,7 @@ use call_log::{By, Record};
 use prometheus::core::Collector;
 use prometheus::{Error, Gauge, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
-/// From a call that does nothing to a plugin's deadline, in seconds.
+/// The bounds of durations, from a call that does nothing to a plugin's deadline, in seconds.
 const BUCKETS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// The verbs of the specification.
 const VERBS: [&str; 6] = ["ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"];

@@ -1,4 +1,4 @@
-//! For Graphviz: <https://graphviz.org/doc/info/lang.html>.
+//! The drawing for Graphviz: <https://graphviz.org/doc/info/lang.html>.
 
 use std::fmt::Write;
 

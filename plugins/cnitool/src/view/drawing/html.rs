@@ -1,4 +1,4 @@
-//! As one page of HTML that needs no network: the drawing, and tables of what is in it.
+//! The picture as one page of HTML that needs no network: the drawing, and tables of what is in it.
 
 use std::fmt::Write;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! As SVG that stands alone: no font and no style from elsewhere, for light and dark pages.
+//! The drawing as SVG that needs no other file: no font and no style from elsewhere, for light and dark pages.
 
 use std::fmt::Write;
 

@@ -47,7 +47,7 @@ impl Sight<'_> {
         }
     }
 
-    /// Which packets of the attachment meet the gate, if any do.
+    /// The packets of the attachment that meet the gate, if any do.
     fn directions(&self, gate: &Gate, family: Family, carrier: &Carrier, own: &Own<'_>) -> Option<Directions> {
         let (both, to, from) = ([true, true], [true, false], [false, true]);
         let has = |links: &[String], name: &str| links.iter().any(|link| link == name);

@@ -12,7 +12,7 @@ use super::routes::outside;
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::view::{Attachment, Network};
 
-/// Why nothing can be said of the container's side, or what it lacks.
+/// The faults of the container's side, or the reason why it cannot be read.
 enum Inside {
     Unseen(String),
     Missing(String),

@@ -16,7 +16,7 @@ type Wanted<'a> = (&'a Network, &'a Attachment, Option<IpAddr>);
 
 /// The ports of the node that living attachments asked for or have.
 pub(super) struct Ports<'a> {
-    /// By protocol and port.
+    /// The forwarded ports, by protocol and port.
     wanted: BTreeMap<(u8, u16), Vec<Wanted<'a>>>,
     /// The processes that listen on such a port.
     taken: BTreeMap<(u8, u16), Vec<(IpAddr, String)>>,

@@ -42,7 +42,7 @@ impl Validator {
 static LIST: LazyLock<Validator> = LazyLock::new(|| Validator::new("conflist"));
 static RESULT: LazyLock<Validator> = LazyLock::new(|| Validator::new("result"));
 
-/// What no schema says: rules about several keys, or about a text's meaning.
+/// Rules that no schema states: those about several keys, or about a text's meaning.
 const BEYOND: &[&str] = &[
     "exclude each other",
     "is above maxID",

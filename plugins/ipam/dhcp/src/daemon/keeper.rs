@@ -18,7 +18,7 @@ use crate::message::Incoming;
 use crate::rpc::Granted;
 use crate::state::{self, Record, Subject};
 
-/// What another task asks of a keeper.
+/// A request of another task to a keeper.
 #[derive(Debug)]
 pub(super) enum Order {
     /// Give the lease back, and end.

@@ -41,7 +41,7 @@ const FILES_MIN: usize = 8;
 /// How long a keeper may take to carry out an order. It only waits for the kernel.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
-/// What all tasks of the daemon use.
+/// The state that all tasks of the daemon use.
 struct Shared {
     flags: Flags,
     /// Where the leases are.

@@ -40,7 +40,7 @@ pub(super) struct Site {
     pub(super) link: Link,
 }
 
-/// Why there is no link.
+/// The reason why the daemon finds no link.
 #[derive(Debug)]
 pub(super) enum SiteError {
     /// The namespace, or the link in it, is gone.

@@ -136,7 +136,7 @@ impl Incoming {
     /// The lease that it gives, or offers.
     ///
     /// # Errors
-    /// Why it gives none.
+    /// The reason why the server gives no address.
     pub fn lease(self) -> Result<Lease, Refusal> {
         self.lease
     }

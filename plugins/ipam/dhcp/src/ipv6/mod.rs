@@ -45,9 +45,9 @@ pub struct Lease {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Given {
-    /// From a DHCPv6 server.
+    /// The address is from a DHCPv6 server.
     Leased(Lease),
-    /// From the kernel, which makes it of a router's prefix, and keeps it.
+    /// The address is the kernel's, which makes it of a router's prefix, and keeps it.
     Slaac(Vec<Ipv6Network>),
 }
 

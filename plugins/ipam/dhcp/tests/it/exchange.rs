@@ -100,7 +100,7 @@ fn offer_and_acknowledgement_that_come_twice_change_nothing() {
     assert_eq!(wanted, [Some(Ipv4Addr::new(10, 8, 0, 77))]);
 }
 
-/// As of a server with two addresses, or behind a relay: the identifier names it, not the sender (RFC 2131, 4.1).
+/// An answer as of a server with two addresses, or behind a relay: the identifier names it, not the sender (RFC 2131, 4.1).
 #[test]
 fn server_is_known_by_its_identifier_whatever_address_it_answers_from() {
     const IDENTIFIER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);

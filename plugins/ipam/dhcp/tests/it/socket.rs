@@ -186,7 +186,7 @@ fn socket_that_systemd_passes_is_used_and_left() {
     server.wait_for("DHCPRELEASE");
 }
 
-/// As from an image: the node's files are elsewhere, and the daemon's own `/run` has none of them.
+/// The daemon runs as from an image: the node's files are elsewhere, and the daemon's own `/run` has none of them.
 #[test]
 fn daemon_in_a_mount_namespace_of_its_own_finds_the_nodes_files() {
     testns::needs!(has("dnsmasq"));

@@ -17,7 +17,7 @@ const DEPTH_MAX: usize = 16;
 /// The verdicts of a gate's rules on an attachment, in the order in which its packets meet them.
 #[derive(Default)]
 pub(super) struct Passed<'a> {
-    /// Which packets meet the gate.
+    /// The packets that meet the gate.
     pub(super) meant: Directions,
     /// The rules that name it, with their chains: to it, from it.
     pub(super) named: [Vec<(&'a str, &'a Rule)>; 2],
@@ -27,7 +27,7 @@ pub(super) struct Passed<'a> {
     pub(super) barrier: Option<(&'a str, &'a Rule, Directions)>,
     /// Whether a rule accepts packets to it, and from it.
     pub(super) accepts: Directions,
-    /// Whether all packets to it, and from it, are accepted.
+    /// Whether all packets to the container, and from it, are accepted.
     is_done: Directions,
     /// Whether a rule accepts packets of connections that exist.
     pub(super) accepts_answers: bool,
@@ -48,7 +48,7 @@ struct Walk<'a, 'b> {
 struct In<'a> {
     chain: &'a str,
     meant: Directions,
-    /// Whether all packets in these directions are in it: behind conditions that are not read nothing is certain.
+    /// Whether the set has all packets in these directions: behind conditions that are not read nothing is certain.
     is_certain: bool,
     depth: usize,
 }
