@@ -3,6 +3,7 @@
 use crate::bridge::stays;
 use crate::configs::{Attached, addresses, bridge, dual, host_local, ip, normalised, unshared, with};
 use crate::masquerade::iptables_rules;
+use crate::ptp::ptp;
 use crate::subjects::{ours, reference_or_skip, same};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use std::path::Path;
 use testns::{Attachment, Call, Node, Remains, Subject, Verb};
 
 /// Runs a test for an upgrade from ours to theirs and from theirs to ours: the first makes, the second takes over.
-fn both_ways(test: impl Fn(&Node, &Subject, &Subject)) {
+pub(crate) fn both_ways(test: impl Fn(&Node, &Subject, &Subject)) {
     let Some(theirs) = reference_or_skip() else { return };
     for (first, second) in [(ours(), theirs.clone()), (theirs.clone(), ours())] {
         let node = Node::with(&theirs); // the reference runs programs
@@ -22,6 +23,12 @@ fn both_ways(test: impl Fn(&Node, &Subject, &Subject)) {
 
 fn full(own: Value) -> Value {
     bridge(with(json!({"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()}), own))
+}
+
+/// Network `net` of plugin ptp, with all that both can make.
+fn routed(own: Value) -> Value {
+    let ipam = with(dual(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}));
+    ptp(with(json!({"ipMasq": true, "ipMasqBackend": "iptables", "ipam": ipam}), own))
 }
 
 /// ADD by one, CHECK and DEL by the other, with all that ADD may have made.
@@ -46,26 +53,26 @@ fn what_one_added_the_other_checks_and_deletes() {
 #[test]
 fn gc_keeps_addresses_while_their_veths_may_have_them() {
     let Some(theirs) = reference_or_skip() else { return };
-    let node = Node::with(&theirs);
-    let pods = [node.container_named("c1"), node.container_named("c2")];
-    let plain = full(json!({"ipMasq": false, "ipam": unshared().dual()}));
-    let [kept, lost] = pods.each_ref().map(|pod| Attached::add(&node, &plain, pod));
-    node.install(&ours());
-    let held = |one: &Attached<'_>| {
-        addresses(&one.result)
-            .iter()
-            .all(|address| Path::new("/var/lib/cni/networks/net").join(address.split('/').next().unwrap()).exists())
-    };
-    let collect = || {
-        let valid = json!([{"containerID": kept.attachment.container_id, "ifname": kept.attachment.ifname}]);
-        let config = full(json!({"ipMasq": false, "cniVersion": "1.1.0", "cni.dev/valid-attachments": valid}));
-        node.call(Verb::Gc, config, Attachment::none()).ok();
-    };
-    collect();
-    assert!(held(&kept) && held(&lost));
-    node.host().delete_link(lost.host_veth());
-    collect();
-    assert!(held(&kept) && !held(&lost));
+    for network in [full, routed] {
+        let node = Node::with(&theirs);
+        let pods = [node.container_named("c1"), node.container_named("c2")];
+        let plain = network(json!({"ipMasq": false, "ipam": unshared().dual()}));
+        let [kept, lost] = pods.each_ref().map(|pod| Attached::add(&node, &plain, pod));
+        node.install(&ours());
+        let is_file =
+            |address: &str| Path::new("/var/lib/cni/networks/net").join(address.split('/').next().unwrap()).exists();
+        let held = |one: &Attached<'_>| addresses(&one.result).iter().all(|address| is_file(address));
+        let collect = || {
+            let valid = json!([{"containerID": kept.attachment.container_id, "ifname": kept.attachment.ifname}]);
+            let own = json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": valid});
+            node.call(Verb::Gc, with(plain.clone(), own), Attachment::none()).ok();
+        };
+        collect();
+        assert!(held(&kept) && held(&lost));
+        node.host().delete_link(lost.host_veth());
+        collect();
+        assert!(held(&kept) && !held(&lost));
+    }
 }
 
 /// What the reference made, ours removes: with prevResult and without, whatever is left of the container.
@@ -73,13 +80,13 @@ fn gc_keeps_addresses_while_their_veths_may_have_them() {
 fn all_that_they_added_is_deleted_by_ours() {
     let Some(theirs) = reference_or_skip() else { return };
     for remains in Remains::ALL {
-        for with_result in [true, false] {
+        for (network, with_result) in [(full as fn(Value) -> Value, true), (full, false), (routed, true)] {
             // Without namespace and result only rules and reservation name the container: the reference's veth has no
             // alias.
             let is_blind = !with_result && remains != Remains::Alive;
             let node = Node::with(&theirs);
             let pod = node.container();
-            let mut attached = Attached::add(&node, &full(json!({})), &pod);
+            let mut attached = Attached::add(&node, &network(json!({})), &pod);
             node.install(&ours());
             let held = File::open(pod.namespace().path()).unwrap();
             attached.attachment = pod.leave(remains);
@@ -205,26 +212,29 @@ fn masquerade_of_nftables_that_one_added_the_other_deletes() {
 /// An upgrade in progress: the executables are replaced between any two calls, on a node where containers run.
 #[test]
 fn executables_may_be_replaced_between_any_two_calls() {
-    both_ways(|node, first, second| {
-        let config = full(json!({"macspoofchk": false, "ipMasqBackend": "iptables"}));
-        let (old, new) = (node.container(), node.container());
-        let before = Attached::add(node, &config, &old);
-        node.install(second);
-        let after = Attached::add(node, &config, &new);
-        assert_eq!(addresses(&before.result), ["10.7.0.2/24", "fd07::2/64"]);
-        assert_eq!(addresses(&after.result), ["10.7.0.3/24", "fd07::3/64"]);
-        old.namespace().ping(ip("10.7.0.3"));
-        new.namespace().ping(ip("fd07::2"));
-        before.check().ok();
-        after.check().ok();
-        node.install(first);
-        after.check().ok();
-        after.del().ok();
-        before.check().ok();
-        old.namespace().ping(ip("10.7.0.1"));
-        node.install(second);
-        before.del().ok();
-        node.assert_as_before_except(stays);
+    let switched = full(json!({"macspoofchk": false, "ipMasqBackend": "iptables"}));
+    [switched, routed(json!({}))].into_iter().for_each(|config| {
+        both_ways(|node, first, second| {
+            let (old, new) = (node.container(), node.container());
+            let before = Attached::add(node, &config, &old);
+            node.install(second);
+            let after = Attached::add(node, &config, &new);
+            assert_eq!(addresses(&before.result), ["10.7.0.2/24", "fd07::2/64"]);
+            assert_eq!(addresses(&after.result), ["10.7.0.3/24", "fd07::3/64"]);
+            old.namespace().ping(ip("10.7.0.3"));
+            new.namespace().ping(ip("fd07::2"));
+            before.check().ok();
+            after.check().ok();
+            node.install(first);
+            after.check().ok();
+            after.del().ok();
+            before.check().ok();
+            old.namespace().ping(ip("10.7.0.1"));
+            node.install(second);
+            before.del().ok();
+            before.del().ok();
+            node.assert_as_before_except(stays);
+        })
     });
 }
 
@@ -332,18 +342,24 @@ fn reservations_at_once_in_one_folder() {
 fn results_are_equal() {
     let routes = json!([{"dst": "10.9.0.0/16"}, {"dst": "fd09::/48", "gw": "fd07::9"}]);
     let dns = json!({"nameservers": ["10.7.0.53"], "search": ["a.b"], "options": ["ndots:2"]});
-    for own in [
-        json!({}),
-        json!({"isGateway": true}),
-        json!({"isDefaultGateway": true, "ipam": dual()}),
-        json!({"ipam": with(dual(), json!({"routes": routes}))}),
-        json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "mtu": 1400, "dns": dns}),
-        json!({"ipam": {}}),
-        json!({"runtimeConfig": {"ips": ["10.7.0.77"], "mac": "0a:00:00:00:00:07"}}),
+    let by_gateway = json!({"dst": "0.0.0.0/0", "gw": "10.7.0.1"});
+    for config in [
+        bridge(json!({})),
+        bridge(json!({"isGateway": true})),
+        bridge(json!({"isDefaultGateway": true, "ipam": dual()})),
+        bridge(json!({"ipam": with(dual(), json!({"routes": routes}))})),
+        bridge(json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "mtu": 1400, "dns": dns})),
+        bridge(json!({"ipam": {}})),
+        bridge(json!({"runtimeConfig": {"ips": ["10.7.0.77"], "mac": "0a:00:00:00:00:07"}})),
+        ptp(json!({})),
+        ptp(json!({"mtu": 1400, "dns": dns})),
+        ptp(json!({"ipMasq": true, "ipam": with(dual(), json!({"routes": [{"dst": "10.9.0.0/16"}, by_gateway]}))})),
+        ptp(json!({"runtimeConfig": {"ips": ["10.7.0.77"], "mac": "0a:00:00:00:00:07"}})),
+        ptp(json!({"args": {"cni": {"ips": ["10.7.0.78"]}}})),
     ] {
         for version in ["0.3.1", "0.4.0", "1.0.0"] {
             same(|node| {
-                let config = bridge(with(own.clone(), json!({"cniVersion": version})));
+                let config = with(config.clone(), json!({"cniVersion": version}));
                 let mut result = Attached::add(node, &config, &node.container()).result;
                 crate::configs::drop_empty_dns(&mut result);
                 normalised(&result)

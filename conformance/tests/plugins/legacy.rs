@@ -7,10 +7,11 @@ use conformance::firewall;
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use testns::trace::Syscall;
-use testns::{Call, Container, Node, Subject, Verb};
+use testns::{Call, Container, Node, Verb};
 
 use crate::configs::{Attached, bridge, dual, with};
-use crate::subjects::{ours, reference_or_skip, same, skip};
+use crate::interop::both_ways;
+use crate::subjects::{ours, same, skip};
 
 /// Returns whether this machine has the legacy variant; prints that the test is skipped if not.
 pub(crate) fn has_legacy() -> bool {
@@ -75,15 +76,6 @@ fn in_the_legacy_variant_rules_are_line_by_line_the_references() {
         });
         let jumps = lines.iter().filter(|line| line.starts_with("-A POSTROUTING")).count();
         assert_eq!(jumps, 4, "{lines:#?}");
-    }
-}
-
-fn both_ways(test: impl Fn(&Node, &Subject, &Subject)) {
-    let Some(theirs) = reference_or_skip() else { return };
-    for (first, second) in [(ours(), theirs.clone()), (theirs.clone(), ours())] {
-        let node = Node::with(&theirs); // the reference runs programs
-        node.install(&first);
-        test(&node, &first, &second);
     }
 }
 

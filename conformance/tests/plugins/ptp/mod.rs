@@ -1,7 +1,6 @@
 //! ptp: a link between node and pod, and the node routes.
 
 mod check;
-mod interop;
 mod pods;
 mod result;
 
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use testns::Node;
 
 /// Network `net` of plugin ptp, with addresses of 10.7.0.0/24; `own` adds keys or replaces them.
-fn ptp(own: Value) -> Value {
+pub(crate) fn ptp(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "ptp", "ipam": v4()}), own)
 }
 
