@@ -1,12 +1,12 @@
 //! ADD that fails or is killed at each point: nothing is left, or DEL removes it.
 
 use crate::configs::with;
+use crate::points;
 use crate::subjects::node;
 use conformance::firewall::{accepting, config, isolating, made_up, saved};
 use conformance::iptables::has_iptables;
-use nix::errno::Errno;
 use serde_json::json;
-use testns::trace::{Syscall, Traced};
+use testns::trace::Traced;
 use testns::{Call, Container, Node, Verb};
 
 fn call(verb: Verb, pod: &Container) -> Call {
@@ -20,28 +20,7 @@ fn left(node: &Node) -> Vec<String> {
 
 fn at_each_point(fails: impl Fn(&Call, &Node, usize) -> Traced, is_rolled_back: bool) {
     testns::needs!(has_iptables());
-    let node = node();
-    let mut points = 0;
-    for n in 1.. {
-        let pod = node.container();
-        let Traced { reply, hit, .. } = fails(&call(Verb::Add, &pod), &node, n);
-        let point = format!("{n}: {:?}\n{reply}", hit.as_ref().map(ToString::to_string));
-        let is_reply = hit.as_ref().is_some_and(|hit| hit.name().starts_with("write") && hit.arguments[0] == 1);
-        if is_rolled_back && hit.is_some() && reply.output.code() != 0 && !is_reply {
-            assert_eq!(left(&node), [""; 0], "{point}");
-        }
-        let bare = call(Verb::Del, &pod).with_config(|config| {
-            config.as_object_mut().unwrap().retain(|key, _| key != "prevResult");
-        });
-        if n % 2 == 0 { bare } else { bare.without("CNI_NETNS") }.run(&node).ok();
-        assert_eq!(left(&node), [""; 0], "after DEL: {point}");
-        if hit.is_none() {
-            reply.ok();
-            break;
-        }
-        points += 1;
-    }
-    assert!(points > 2, "only {points} points");
+    points::at_each_point(call, left, fails, is_rolled_back);
 }
 
 #[test]
@@ -56,14 +35,7 @@ fn add_of_firewall_with_any_message_refused_leaves_nothing() {
 
 #[test]
 fn add_of_firewall_with_any_failed_call_leaves_nothing() {
-    fn errno(call: &Syscall) -> Errno {
-        match call.name().as_str() {
-            "recvfrom" | "recvmsg" => Errno::ENOBUFS,
-            "sendto" | "sendmsg" => Errno::ENOMEM,
-            _ => Errno::EBUSY,
-        }
-    }
-    at_each_point(|call, node, n| call.fail_step(node, n, errno), true);
+    at_each_point(points::fail_step, true);
 }
 
 /// A repeated ADD with other addresses, of which any message is refused, leaves the rules of the first one.

@@ -14,4 +14,5 @@ mod swapped;
 
 mod firewall;
 mod host_device;
+mod points;
 mod portmap;

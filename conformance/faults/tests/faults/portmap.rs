@@ -1,27 +1,17 @@
 //! ADD that fails or is killed at each point: nothing is left, or DEL removes it.
 
 use crate::configs::with;
+use crate::points;
 use crate::subjects::node;
 use conformance::iptables::{has_iptables, on};
 use conformance::portmap::{config, forwarding, made_up, mapping, saved};
-use nix::errno::Errno;
 use serde_json::json;
-use testns::trace::{Syscall, Traced};
-use testns::{Call, Container, Node, Remains, Verb};
+use testns::trace::Traced;
+use testns::{Call, Container, Node, Verb};
 
 fn call(verb: Verb, pod: &Container, backend: &str) -> Call {
     let own = json!({"backend": backend, "prevResult": made_up("eth0", &["10.1.0.2/24", "fd01::2/64"])});
     Call::new(verb, with(config(&[mapping(8080, 80, "tcp"), mapping(53, 53, "udp")], json!({})), own), pod)
-}
-
-/// DEL without result, and without namespace every second time.
-fn del(node: &Node, pod: &Container, backend: &str, n: usize) {
-    let remains = [Remains::Alive, Remains::EmptyPath][n % 2];
-    let bare = call(Verb::Del, pod, backend).with_config(|config| {
-        config.as_object_mut().unwrap().retain(|key, _| !["prevResult", "runtimeConfig"].contains(&key.as_str()));
-    });
-    let call = if remains == Remains::EmptyPath { bare.without("CNI_NETNS") } else { bare };
-    call.run(node).ok();
 }
 
 fn left(node: &Node) -> Vec<String> {
@@ -33,25 +23,7 @@ fn left(node: &Node) -> Vec<String> {
 fn at_each_point(fails: impl Fn(&Call, &Node, usize) -> Traced, is_rolled_back: bool) {
     testns::needs!(has_iptables());
     for backend in ["iptables", "nftables"] {
-        let node = node();
-        let mut points = 0;
-        for n in 1.. {
-            let pod = node.container();
-            let Traced { reply, hit, .. } = fails(&call(Verb::Add, &pod, backend), &node, n);
-            let point = format!("{backend}, {n}: {:?}\n{reply}", hit.as_ref().map(ToString::to_string));
-            let is_reply = hit.as_ref().is_some_and(|hit| hit.name().starts_with("write") && hit.arguments[0] == 1);
-            if is_rolled_back && hit.is_some() && reply.output.code() != 0 && !is_reply {
-                assert_eq!(left(&node), [""; 0], "{point}");
-            }
-            del(&node, &pod, backend, n);
-            assert_eq!(left(&node), [""; 0], "after DEL: {point}");
-            if hit.is_none() {
-                reply.ok();
-                break;
-            }
-            points += 1;
-        }
-        assert!(points > 3, "{backend}: only {points} points");
+        points::at_each_point(|verb, pod| call(verb, pod, backend), left, &fails, is_rolled_back);
     }
 }
 
@@ -67,15 +39,7 @@ fn add_of_portmap_with_any_message_refused_leaves_nothing() {
 
 #[test]
 fn add_of_portmap_with_any_failed_call_leaves_nothing() {
-    fn errno(call: &Syscall) -> Errno {
-        match call.name().as_str() {
-            "recvfrom" | "recvmsg" => Errno::ENOBUFS,
-            "sendto" | "sendmsg" => Errno::ENOMEM,
-            "open" | "openat" | "write" => Errno::ENOSPC,
-            _ => Errno::EBUSY,
-        }
-    }
-    at_each_point(|call, node, n| call.fail_step(node, n, errno), true);
+    at_each_point(points::fail_step, true);
 }
 
 /// A repeated ADD with other addresses and ports, of which any message is refused, leaves the ports of the first one.
@@ -105,7 +69,7 @@ fn a_repeated_add_of_portmap_that_fails_leaves_the_ports_as_they_were() {
             check.run(&node).ok();
             let left = left(&node).concat();
             assert!(!left.contains("8081") && !left.contains("10.1.0.3"), "{backend}, {n}: {left}");
-            del(&node, &pod, backend, n);
+            points::del(&node, call(Verb::Del, &pod, backend), n);
         }
     }
 }
