@@ -3,7 +3,7 @@
 
 use netops::addr::{self, Address};
 use netops::link::{self, Bridge, Link, Settings, Target};
-use netops::{Kernel, OpError, Request, unlink};
+use netops::{Kernel, OpError, Request, link_removal};
 
 /// The node.
 pub(crate) fn node() -> Kernel {
@@ -29,7 +29,7 @@ pub(crate) fn make_link(net: &Kernel, name: &str) {
 /// Removes a link, if it is there.
 pub(crate) fn remove_link(net: &Kernel, name: &str) {
     if done(link::find(net, name)).is_some() {
-        run(net, unlink::request(&Target::named(name)));
+        run(net, link_removal::request(&Target::named(name)));
     }
 }
 

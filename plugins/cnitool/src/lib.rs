@@ -5,7 +5,6 @@
 
 mod about;
 mod args;
-mod asked;
 mod attachments;
 mod calls;
 mod causes;
@@ -20,6 +19,7 @@ pub mod keys;
 mod log;
 mod man;
 mod metrics;
+mod other_projects;
 mod output;
 mod preview;
 mod progress;

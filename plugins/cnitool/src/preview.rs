@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::asked::ask;
+use crate::other_projects::ask;
 use crate::validate::executables::is_of_this_suite;
 use cni_spec::exec::CallEnv;
 use cni_spec::{AddResult, CniError, Command, PluginType};

@@ -3,7 +3,7 @@
 use cni_spec::{AddResult, Attachment};
 use netops::error::Result;
 use netops::link::{self, Kind, Link};
-use netops::{Kernel, addr, unlink};
+use netops::{Kernel, addr, link_removal};
 
 use crate::detach::{self, Detaching};
 use crate::whose::Evidence;
@@ -31,12 +31,14 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
     let mut is_found = false;
     let named = link::find(&container, attachment.ifname.as_str())?.filter(|link| link.kind.name() == kind);
     match named {
-        Some(named) if is_marked_own(&named) && is_it(&named) => return unlink::remove_in(netns, container, &named),
+        Some(named) if is_marked_own(&named) && is_it(&named) => {
+            return link_removal::remove_in(netns, container, &named);
+        }
         // Removed below, with all that have this alias.
         Some(named) if is_marked_own(&named) => {}
         Some(named) if evidence.whose(&container, &named, None)?.or_warn(&named, netns) => {
             is_found = is_it(&named);
-            unlink::remove_in(netns, Kernel::in_netns(netns)?, &named)?;
+            link_removal::remove_in(netns, Kernel::in_netns(netns)?, &named)?;
         }
         Some(_) | None => {}
     }
@@ -45,7 +47,7 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
         links.into_iter().filter(|link| link.kind.name() == kind).partition(is_marked_own);
     for link in &own {
         is_found |= is_it(link);
-        unlink::remove_in(netns, Kernel::in_netns(netns)?, link)?;
+        link_removal::remove_in(netns, Kernel::in_netns(netns)?, link)?;
     }
     if is_found || others.is_empty() {
         return Ok(());
@@ -78,7 +80,7 @@ impl Lost<'_> {
                 true => {
                     let why = "the container has changed its name and alias";
                     tracing::warn!(link = name, alias, %netns, "removed by its Ethernet address: {why}");
-                    unlink::remove_in(entered, Kernel::in_netns(entered)?, link)?;
+                    link_removal::remove_in(entered, Kernel::in_netns(entered)?, link)?;
                 }
                 false if is_mounted && !is_anothers && may_be_of_a_plugin(link) => tracing::warn!(
                     link = name, alias, %netns,

@@ -12,7 +12,7 @@ use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, NetworkName};
 use netops::error::Result as OpResult;
 use netops::link::{self, Link};
-use netops::unlink::{self, Left};
+use netops::link_removal::{self, Left};
 use netops::{Kernel, Netns, OpError, addr, pair};
 use skel::{DelRequest, Delegate, GcRequest, Timer, Work};
 
@@ -36,7 +36,7 @@ pub struct Detaching<'a, R> {
     /// The address plugin has no address for the attachment, and no result shows its link: a link without a mark is then
     /// another attachment's.
     pub holds_none: bool,
-    /// The file that a child process keeps open while it waits for the kernel ([`unlink::remove`]).
+    /// The file that a child process keeps open while it waits for the kernel ([`link_removal::remove`]).
     pub held: Option<BorrowedFd<'a>>,
 }
 
@@ -233,7 +233,7 @@ fn remove_stale(stale: &[Link]) -> Vec<Left> {
     for link in stale {
         tracing::info!(link = link.name, alias = link.alias, "removing the link of an attachment that is gone");
     }
-    unlink::remove_all(stale)
+    link_removal::remove_all(stale)
 }
 
 /// A plugin and its keys for removal.

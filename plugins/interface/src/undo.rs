@@ -10,7 +10,7 @@ use cni_filter::Known;
 use cni_spec::{Attachment, CniError, Code};
 use netops::link::{self, Link};
 use netops::txn::{Failed, NodeUndo, Undoer, Why};
-use netops::{Kernel, OpError, unlink};
+use netops::{Kernel, OpError, link_removal};
 use skel::Delegate;
 
 use crate::host_veth;
@@ -95,7 +95,7 @@ impl Undoer for AddUndoer<'_> {
             Undo::Node(change) => change.run(&self.pod.host).map_err(|error| error.to_string()),
             Undo::ContainerLink(link) => {
                 let netns = &self.pod.netns;
-                let removed = Kernel::in_netns(netns).and_then(|net| unlink::remove_in(netns, net, link));
+                let removed = Kernel::in_netns(netns).and_then(|net| link_removal::remove_in(netns, net, link));
                 removed.map_err(|error| error.to_string())
             }
             Undo::Own(own) => own.run(self.pod),

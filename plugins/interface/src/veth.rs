@@ -8,7 +8,7 @@ use cni_spec::{AddResult, Attachment, CniError, Code, Interface, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link, Mac};
 use netops::sysctl::{self, Key};
-use netops::{Errno, Kernel, OpError, pair, unlink};
+use netops::{Errno, Kernel, OpError, link_removal, pair};
 
 use crate::apply::Stage;
 use crate::detach::Detaching;
@@ -47,7 +47,7 @@ pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link
         // Ours, of a container that died with its namespace and is not all gone yet.
         Some(stale) if host_veth::is_of(stage.attachment, &stale) => {
             refuse_living(host, stage.attachment)?;
-            unlink::remove(&stale, None).map_err(failed)?;
+            link_removal::remove(&stale, None).map_err(failed)?;
             name
         }
         Some(_) => &random,
@@ -131,7 +131,7 @@ pub enum Unmarked<'a> {
 pub fn remove<R>(detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result<()> {
     let host = Kernel::host()?;
     match find(&host, detaching, unmarked)? {
-        Some(link) => unlink::remove_by(host, &link, detaching.held),
+        Some(link) => link_removal::remove_by(host, &link, detaching.held),
         None => Ok(()),
     }
 }
@@ -205,7 +205,7 @@ fn find_in_container(host: &Kernel, evidence: Evidence<'_>) -> Result<Option<Lin
     match end {
         Some(end) => Ok(Some(end)),
         // The other end is not on the node. The container's end is deleted in the container, by its index there.
-        None => match there.run(unlink::request(&(&container).into())) {
+        None => match there.run(link_removal::request(&(&container).into())) {
             Err(error) if !error.is_absent() => Err(error),
             Ok(()) | Err(_) => Ok(None),
         },

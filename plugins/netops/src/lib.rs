@@ -11,7 +11,7 @@
 //! | [`pair`] | the other end of a veth in another namespace |
 //! | [`places`] | which addresses the node's namespaces have |
 //! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
-//! | [`unlink`] | removing links, one without waiting for the kernel's grace period, many in one |
+//! | [`link_removal`] | removing links, one without waiting for the kernel's grace period, many in one |
 //! | [`addr`], [`route`] | addresses and routes: `add` `delete` `list`, route lookup |
 //! | [`rule`] | policy rules: which table a source's packets are routed by |
 //! | [`tc`] | token buckets, and what comes in sent through another link |
@@ -36,8 +36,8 @@ pub mod netns;
 mod answer;
 mod exchange;
 mod helper;
-mod raw;
 mod text;
+mod unsafe_calls;
 
 pub mod link;
 mod link_attributes;
@@ -45,9 +45,9 @@ mod mac;
 
 pub mod arp;
 pub mod bridge_port;
+pub mod link_removal;
 pub mod pair;
 pub mod places;
-pub mod unlink;
 
 pub mod addr;
 pub mod route;

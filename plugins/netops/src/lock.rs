@@ -16,7 +16,7 @@ use nix::libc::{self, O_NOFOLLOW, O_NONBLOCK};
 
 use crate::error::{Cause, Held, OpError, Result};
 use crate::netns::Netns;
-use crate::raw;
+use crate::unsafe_calls;
 
 const REQUEST: &str = "flock LOCK_EX";
 
@@ -151,7 +151,7 @@ pub fn read_unless_written(path: &Path) -> io::Result<Option<Vec<u8>>> {
         return Err(io::Error::from(ErrorKind::InvalidData));
     }
     // The end of the open file gives the lease back.
-    if raw::take_read_lease(&file) == Err(Errno::EAGAIN) {
+    if unsafe_calls::take_read_lease(&file) == Err(Errno::EAGAIN) {
         return Ok(None);
     }
     let mut bytes = Vec::new();

@@ -17,7 +17,7 @@ use nix::sys::statfs::{NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::{getpid, gettid};
 
 use crate::error::OpError;
-use crate::raw;
+use crate::unsafe_calls;
 
 /// The place named in errors unless another namespace is meant.
 pub const HOST: &str = "the host";
@@ -131,7 +131,7 @@ impl Netns {
         if stat.st_mode & nix::libc::S_IFMT != nix::libc::S_IFREG {
             return not_one(kind_of_file(stat.st_mode));
         }
-        match raw::namespace_kind(&file) {
+        match unsafe_calls::namespace_kind(&file) {
             Ok(nix::libc::CLONE_NEWNET) => {}
             Ok(_) => return not_one("namespace of another kind"),
             // Before Linux 4.11 a namespace does not say.

@@ -14,7 +14,7 @@ use tokio::task::coop::consume_budget;
 use crate::error::{OpError, Result};
 use crate::link::{Link, Mac};
 use crate::netns::Netns;
-use crate::raw;
+use crate::unsafe_calls;
 
 /// `ETH_P_IP` (linux/if_ether.h).
 const ETH_P_IP: u16 = 0x0800;
@@ -43,7 +43,7 @@ impl Frames {
             // No protocol until it is bound: nothing of other links is queued before.
             let fd = Socket::new(Domain::PACKET, Type::RAW.nonblocking(), None)?;
             fd.attach_filter(filter)?;
-            fd.bind(&raw::packet_address(link.index, protocol))?;
+            fd.bind(&unsafe_calls::packet_address(link.index, protocol))?;
             Ok(fd)
         })?;
         let fd = fd.map_err(|error: std::io::Error| OpError::io("open", object(), &error))?;

@@ -17,7 +17,7 @@ use futures::future::{Either, select};
 use crate::error::OpError;
 use crate::kernel::Kernel;
 use crate::link::Link;
-use crate::unlink;
+use crate::link_removal;
 use crate::watch::within;
 
 /// The deadline of one undo.
@@ -200,7 +200,7 @@ impl NodeUndo {
     /// As the kernel refuses; if the object is gone already, this succeeds.
     pub fn run(&self, net: &Kernel) -> Result<(), OpError> {
         let done = match self {
-            Self::DeleteLink(link) => net.run(unlink::request(&link.into())),
+            Self::DeleteLink(link) => net.run(link_removal::request(&link.into())),
         };
         match done {
             Err(error) if error.is_absent() => Ok(()),

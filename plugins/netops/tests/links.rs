@@ -12,7 +12,7 @@ use netops::link::tun::{self, Tap, Tun};
 use netops::link::vlan::{Protocol, Vlan};
 use netops::link::vrf::Vrf;
 use netops::link::{self, Before, Bridge, Kind, Link, LinkName, Mac, NewLink, Place, Settings, Target, Veth};
-use netops::{Errno, Feature, Kernel, Netns, unlink};
+use netops::{Errno, Feature, Kernel, Netns, link_removal};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, getsockname, sendto, socket,
 };
@@ -262,12 +262,13 @@ fn a_link_in_a_container_is_removed_from_there_and_a_second_removal_succeeds() {
         // The same index on the node is another link's.
         assert!(link::find_index(node.kernel, made.index).unwrap().is_some());
         for _ in 0..2 {
-            unlink::remove_in(container.netns, Kernel::in_netns(container.netns).unwrap(), &made).unwrap();
+            link_removal::remove_in(container.netns, Kernel::in_netns(container.netns).unwrap(), &made).unwrap();
             assert_eq!(link::find(container.kernel, "eth0").unwrap(), None);
         }
         assert_eq!(link::list(node.kernel, None).unwrap().len(), 2);
         let lo = link::get(container.kernel, &Target::named("lo")).unwrap();
-        let error = unlink::remove_in(container.netns, Kernel::in_netns(container.netns).unwrap(), &lo).unwrap_err();
+        let error =
+            link_removal::remove_in(container.netns, Kernel::in_netns(container.netns).unwrap(), &lo).unwrap_err();
         assert_eq!((error.os_errno(), error.place.as_str()), (Some(Errno::EOPNOTSUPP), container.kernel.place()));
     });
 }

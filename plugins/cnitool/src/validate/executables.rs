@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt};
 use libcni::{NetworkConf, Runtime};
 use skel::question::Question;
 
-use crate::asked::ask;
+use crate::other_projects::ask;
 use crate::validate::Report;
 use crate::validate::finding::{Finding, Level, Notes, join};
 use crate::validate::known::{self, Known};

@@ -7,7 +7,7 @@ use interface::{failed, host_veth};
 use netops::bridge_port::{self, Vlans};
 use netops::error::Result;
 use netops::link::{self, Kind, Link, Mac, Settings, Target, Veth};
-use netops::{Errno, Kernel, unlink};
+use netops::{Errno, Kernel, link_removal};
 
 /// Makes the port, or finishes a half-made one: it gets up last, so one that is down may be that.
 pub(crate) fn ensure(host: &Kernel, bridge: &Link, name: &str, vlan: u16) -> std::result::Result<Link, CniError> {
@@ -71,7 +71,7 @@ impl Making<'_> {
         let delete = || -> Result<()> {
             let host = Kernel::host()?;
             match link::find(&host, self.name)? {
-                Some(found) if !found.up && found.peer == Some(port.index) => unlink::remove_by(host, port, None),
+                Some(found) if !found.up && found.peer == Some(port.index) => link_removal::remove_by(host, port, None),
                 Some(_) | None => Ok(()),
             }
         };

@@ -9,7 +9,7 @@ use std::path::Path;
 use interface::{Detaching, host_veth};
 use netops::error::Result;
 use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, details, transfer, transfer_by_way};
-use netops::{Errno, Kernel, Netns, OpError, Request, pair, unlink};
+use netops::{Errno, Kernel, Netns, OpError, Request, link_removal, pair};
 
 use crate::conf::{Removal, Selector};
 use crate::record::{self, Device, Record};
@@ -198,7 +198,7 @@ fn delete_links_on(container: &Kernel, device: &Link) -> Result<()> {
         let (device, count) = (&device.name, on_it.len());
         tracing::warn!(device, count, first = name, "deleted from the container: links on top of the device");
     }
-    unlink::remove_all_by(container, &on_it).into_iter().next().map_or(Ok(()), |left| Err(left.error))
+    link_removal::remove_all_by(container, &on_it).into_iter().next().map_or(Ok(()), |left| Err(left.error))
 }
 
 /// A virtio device is one of its own on another bus, below the PCI device; kernels before 5.14 say nothing.

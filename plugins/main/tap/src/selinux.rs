@@ -10,7 +10,7 @@ use interface::{conf::invalid, failed};
 use netops::error::Cause;
 use netops::link::tun::Tap;
 use netops::link::{Link, Place, Settings, Target, run_and_get, set};
-use netops::{OpError, program, unlink};
+use netops::{OpError, link_removal, program};
 
 /// How long `ip` may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub(crate) fn create_tap(place: Place<'_>, tap: &Tap<'_>, label: &str, search_pa
     };
     let target = Target::named(tap.name.as_str());
     run_and_get(place.kernel, vec![set(&target, &settings)], &target).map_err(|error| {
-        let removed = place.kernel.run(unlink::request(&target));
+        let removed = place.kernel.run(link_removal::request(&target));
         failed(error).detail(removed.err().map(|left| left.to_string()).unwrap_or_default())
     })
 }

@@ -22,7 +22,7 @@ use interface::status::try_out;
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
 use netops::tc::{self, Qdisc, Redirect, Tbf};
 use netops::txn::NodeUndo;
-use netops::{Errno, Kernel, pair, unlink};
+use netops::{Errno, Kernel, link_removal, pair};
 
 use crate::conf::{Conf, Limit, Queue};
 
@@ -135,7 +135,7 @@ impl ChainedPlugin for Bandwidth {
             tracing::warn!(%error, "the veth keeps its limits");
         }
         let timer = Timer::start();
-        let left = ifbs.iter().filter_map(|link| unlink::remove(link, None).err()).map(failed).collect();
+        let left = ifbs.iter().filter_map(|link| link_removal::remove(link, None).err()).map(failed).collect();
         timer.end("remove ifb");
         left
     }
@@ -144,7 +144,7 @@ impl ChainedPlugin for Bandwidth {
         let stale = Kernel::host()
             .and_then(|host| host_veth::list_stale_of(&host, &Kind::Ifb, collecting.network, collecting.sweep));
         match stale {
-            Ok(links) => unlink::remove_all(&links).into_iter().map(|left| failed(left.error)).collect(),
+            Ok(links) => link_removal::remove_all(&links).into_iter().map(|left| failed(left.error)).collect(),
             Err(error) => vec![failed(error)],
         }
     }
@@ -278,7 +278,7 @@ fn ensure_ifb(call: &Call<'_, Conf>, pod: &Pod, txn: &Txn, veth: &Link, stale: &
     }
     // Links of calls that were killed before they were complete.
     for unfinished in stale {
-        unlink::remove(unfinished, None).map_err(failed)?;
+        link_removal::remove(unfinished, None).map_err(failed)?;
     }
     let name = ifb::free_name(host, call.attachment).map_err(failed)?;
     let name = LinkName::parse(&name).map_err(|error| CniError::new(Code::INTERNAL, error.to_string()))?;
@@ -301,7 +301,7 @@ fn ensure_ifb(call: &Call<'_, Conf>, pod: &Pod, txn: &Txn, veth: &Link, stale: &
 /// Removes further links of the attachment, which nothing redirects to any more.
 fn remove_others(stale: &[Link], ifb: &Link) {
     for other in stale.iter().filter(|other| other.index != ifb.index && other.up) {
-        if let Err(error) = unlink::remove(other, None) {
+        if let Err(error) = link_removal::remove(other, None) {
             tracing::warn!(%error, "left");
         }
     }

@@ -25,10 +25,10 @@ use netops::error::Result;
 use netops::nft::Family;
 use netops::{Errno, OpError};
 
-use crate::before;
 use crate::conf::{Backend, Mark};
 use crate::holder::{self, Contest, Holder};
 use crate::pod::{Forwarded, Known, Pod, Whose, is_conditional, whose};
+use crate::rollback;
 
 pub(crate) const DNAT: &str = "CNI-HOSTPORT-DNAT";
 const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
@@ -231,7 +231,7 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<
     let entries = table.list_ports(DNAT, &chain, &ports(pod))?;
     let is_own = |found: &Found| found.goes_to() == Some(chain.as_str());
     let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_own);
-    contest.keep(|| before::of(table, &chain, found.as_deref(), &own))?;
+    contest.keep(|| rollback::of(table, &chain, found.as_deref(), &own))?;
     let contested: Vec<_> = others.iter().filter(|found| contests(found, pod)).collect();
     let (living, dead) = holder::in_chains(table, &contested, pod)?;
     if !contest.goes_on(living, table, Backend::Iptables, pod)? {

@@ -18,10 +18,10 @@ pub mod forwards;
 mod pod;
 
 mod accept;
-mod before;
 mod holder;
 mod iptables;
 mod native;
+mod rollback;
 mod unmap;
 
 mod localnet;

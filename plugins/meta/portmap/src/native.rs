@@ -282,7 +282,7 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
 /// Removes the rules of a failed ADD, and puts those back in their places that it replaced.
 pub(crate) fn put_back(table: &mut Table<'_>, pod: &Pod<'_>, before: &Before) -> Result<Vec<Forwarded>> {
     let owner = pod.names.owner();
-    crate::before::put_back(table, before, |_, found| owner.owns(found.note.as_deref()))
+    crate::rollback::put_back(table, before, |_, found| owner.owns(found.note.as_deref()))
 }
 
 /// Removes the rules of a network's attachments that GC removes; returns the UDP ports that they forwarded. The reference's rules name no network, so they stay.

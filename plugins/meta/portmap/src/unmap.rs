@@ -4,7 +4,7 @@ use crate::accept::{self, Accepted};
 use crate::conf::{Backend, Conf};
 use crate::holder::Replaced;
 use crate::pod::{Pod, names};
-use crate::{before, forget_flows, native, open, with_table};
+use crate::{forget_flows, native, open, rollback, with_table};
 use chained::failed;
 use cni_filter::iptables::{Before, TableName};
 use cni_spec::{Attachment, CniError};
@@ -41,7 +41,7 @@ impl Unmap {
         // Without it ADD failed before it changed anything.
         let Some(replaced) = &*replaced else { return Ok(()) };
         let forwarded = with_table(&mut filter, &pod, &mut |table, backend| match backend {
-            Backend::Iptables => before::put_back_chain(table, &pod, replaced),
+            Backend::Iptables => rollback::put_back_chain(table, &pod, replaced),
             Backend::Nftables => native::put_back(table, &pod, replaced),
         })?;
         if let Some(accepted) = &*accepted

@@ -9,7 +9,7 @@ use interface::pod::Pod;
 use interface::status::probe_kind;
 use netops::link::vrf::Vrf;
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
-use netops::{Kernel, rule, unlink};
+use netops::{Kernel, link_removal, rule};
 
 use crate::conf::{Conf, Name};
 use crate::member::{DeleteVrf, Member};
@@ -178,7 +178,7 @@ fn leave(inside: &Kernel, vrf: &LinkName, link: Option<Link>) -> netops::error::
         absent_is_done(inside.run(link::set(&(&link).into(), &free)))?;
     }
     match link::list(inside, Some(vrf.index))?.is_empty() {
-        true => absent_is_done(inside.run(unlink::request(&(&vrf).into()))),
+        true => absent_is_done(inside.run(link_removal::request(&(&vrf).into()))),
         false => Ok(()),
     }
 }

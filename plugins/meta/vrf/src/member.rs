@@ -14,7 +14,7 @@ use netops::link::{self, Kind, Link, LinkName, Settings};
 use netops::route::MAIN_TABLE;
 use netops::route::whole::{self, Whole};
 use netops::watch::Watch;
-use netops::{Errno, Family, Kernel, unlink};
+use netops::{Errno, Family, Kernel, link_removal};
 
 /// How long the kernel may take to make the routes of new addresses; the reference's.
 const DEADLINE: Duration = Duration::from_millis(2500);
@@ -121,7 +121,7 @@ impl Undo for DeleteVrf {
         let inside = &site.pod().map_err(|error| error.to_string())?.container;
         let found = link::find(inside, self.0.as_str()).map_err(|error| error.to_string())?;
         let Some(vrf) = found.filter(|link| matches!(link.kind, Kind::Vrf(_))) else { return Ok(()) };
-        match inside.run(unlink::request(&(&vrf).into())) {
+        match inside.run(link_removal::request(&(&vrf).into())) {
             Err(error) if !error.is_absent() => Err(error.to_string()),
             Ok(()) | Err(_) => Ok(()),
         }

@@ -1,7 +1,7 @@
 //! Links, and the requests that create, change, move and read them.
 //!
 //! Requests are values ([`Request`]), so one call can send several to the kernel. Each kind of link has a file with its
-//! settings, which are used to create a link and to report it ([`Kind`]). [`crate::unlink`] removes links;
+//! settings, which are used to create a link and to report it ([`Kind`]). [`crate::link_removal`] removes links;
 //! [`crate::bridge_port`] has a bridge's settings for a port.
 
 mod kind;

@@ -12,8 +12,8 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 use super::{Kind, Link, LinkName, Mac, Settings, Target, find, run_and_get, set};
 use crate::error::Result;
 use crate::kernel::{Kernel, Request};
+use crate::link_removal;
 use crate::netns::Netns;
-use crate::unlink;
 
 /// A namespace and a connection that acts on it.
 #[derive(Debug, Clone, Copy)]
@@ -135,7 +135,7 @@ pub fn create(net: &Kernel, new: &NewLink<'_>, place: Option<Place<'_>>) -> Resu
     let alias = new.alias.map(|alias| Settings { alias: Some(alias.to_owned()), ..Settings::default() });
     let made = run_and_get(there, alias.map(|alias| set(&target, &alias)).into_iter().collect(), &target);
     if made.is_err() {
-        there.run(unlink::request(&target))?;
+        there.run(link_removal::request(&target))?;
     }
     made
 }

@@ -10,7 +10,7 @@ use nix::libc::{IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP as FLAG_TAP, IFF_TUN_EXCL, c
 use super::{Link, LinkName, Mac, Place, Settings, Target, find, run_and_get, set};
 use crate::error::{Cause, OpError, Result};
 use crate::feature::Feature;
-use crate::raw::{TunSetting, attach_tun, set_tun};
+use crate::unsafe_calls::{TunSetting, attach_tun, set_tun};
 
 /// The settings of a tun or tap, as the kernel reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

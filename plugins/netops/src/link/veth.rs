@@ -85,7 +85,7 @@ pub fn create_free_veth(net: &Kernel, veth: &Veth<'_>) -> Result<Link> {
     let link = made.and_then(|reply| only(reply, net, veth.name));
     if link.is_err() {
         // Without the alias, DEL cannot find this veth, so delete it.
-        net.run(crate::unlink::request(&here))?;
+        net.run(crate::link_removal::request(&here))?;
     }
     link
 }

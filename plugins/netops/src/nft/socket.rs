@@ -15,7 +15,7 @@ use super::transaction::{DUMP, REQUEST, Transaction};
 use super::wire::{Header, RawMessage, RawMessages, Writer};
 use crate::error::{Cause, OpError, Result};
 use crate::helper::Turn;
-use crate::raw::{Rest, hold_in_child};
+use crate::unsafe_calls::{Rest, hold_in_child};
 
 /// The kernel fills at most 32 KiB of a dump at once (`netlink_dump`).
 const RECEIVE_LEN: usize = 64 * 1024;
@@ -55,7 +55,7 @@ pub(crate) fn rest(turn: &Turn, least: Duration) -> Rest {
 ///
 /// Two costs determine how to use it (measured on Linux 6.18, where a request takes 5 to 50 us):
 /// - **Closing a socket after a transaction, of any process, that deleted an object waits for the kernel's grace period,
-///   10 to 25 ms.** Removing links takes as long, and their helper can hold the socket ([`crate::unlink::remove`]); without
+///   10 to 25 ms.** Removing links takes as long, and their helper can hold the socket ([`crate::link_removal::remove`]); without
 ///   links, a helper holds it ([`Nft::close`]).
 /// - **A refused transaction costs a grace period too**, inside [`Nft::commit`] and while the ruleset is locked for all
 ///   processes. Read first and then change; do not use a refusal as a test.

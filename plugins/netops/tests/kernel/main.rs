@@ -15,7 +15,7 @@ use netops::error::Cause;
 use netops::link::{self, Bridge, Link, Mac, Port, Settings, Target, Veth};
 use netops::route::{self, Route};
 use netops::watch::Watch;
-use netops::{Errno, Family, Kernel, Netns, OpError, pair, unlink};
+use netops::{Errno, Family, Kernel, Netns, OpError, link_removal, pair};
 
 /// A node namespace, and a container's namespace seen from it.
 fn on_node(test: impl FnOnce(&Kernel, &Netns) + Send) {
@@ -177,7 +177,7 @@ fn the_host_end_of_a_veth_is_found_only_if_both_ends_name_each_other() {
         let eth0 = link::get(&inside, &Target::named("eth0")).unwrap();
         assert_eq!(pair::find_host_end(net, &inside, container, &eth0).unwrap(), Some(host.clone()));
         // In the container, with the numbers of the host's.
-        net.run(unlink::request(&(&host).into())).unwrap();
+        net.run(link_removal::request(&(&host).into())).unwrap();
         let victim = veth(net, &Netns::create().unwrap(), &br0);
         let (own, peer) = (victim.peer.unwrap().to_string(), victim.index.to_string());
         let forge = ["link", "add", "eth0", "index", &own, "type", "veth", "peer", "name", "zz", "index", &peer];

@@ -2,7 +2,7 @@
 
 use super::{bridge, on_node, veth};
 use netops::link::{self, Link, Target, Veth};
-use netops::{Errno, Kernel, Netns, unlink};
+use netops::{Errno, Kernel, Netns, link_removal};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use std::time::Instant;
@@ -19,12 +19,12 @@ fn removal_returns_when_the_kernel_announces_it() {
         let br0 = bridge(net, "br0");
         let host = veth(net, container, &br0);
         let start = Instant::now();
-        unlink::remove(&host, None).unwrap();
+        link_removal::remove(&host, None).unwrap();
         eprintln!("removal took {:?}", start.elapsed());
         assert_eq!(link::find(net, "vethx").unwrap(), None);
         let inside = Kernel::in_netns(container).unwrap();
         assert_eq!(link::find(&inside, "eth0").unwrap(), None);
-        unlink::remove(&host, None).unwrap();
+        link_removal::remove(&host, None).unwrap();
     });
 }
 
@@ -41,7 +41,7 @@ fn no_second_helper_starts_before_the_first_is_reaped_and_then_each_removal_star
             Pid::from_raw(text.trim_end().rsplit_once('\n').unwrap().1.split_once(' ').unwrap().0.parse().unwrap())
         };
         let remove = || {
-            unlink::remove(&veth(net, container, &br0), None).unwrap();
+            link_removal::remove(&veth(net, container, &br0), None).unwrap();
             assert_eq!(link::find(net, "vethx").unwrap(), None);
             noted()
         };
@@ -64,10 +64,10 @@ fn removal_of_several_links_reports_the_refused_one_and_removes_the_rest() {
         let br0 = bridge(net, "br0");
         let br1 = bridge(net, "br1");
         let gone = bridge(net, "br2");
-        net.run(unlink::request(&(&gone).into())).unwrap();
+        net.run(link_removal::request(&(&gone).into())).unwrap();
         let lo = link::get(net, &Target::named("lo")).unwrap();
-        let left = unlink::remove_all(&[br0, gone, lo.clone(), br1]);
-        let [unlink::Left { link, error }] = &left[..] else { panic!("{left:?}") };
+        let left = link_removal::remove_all(&[br0, gone, lo.clone(), br1]);
+        let [link_removal::Left { link, error }] = &left[..] else { panic!("{left:?}") };
         assert_eq!((link.index, error.object.as_str()), (lo.index, "link lo"));
         assert_eq!(error.os_errno(), Some(Errno::EOPNOTSUPP));
         assert_eq!(link::list(net, None).unwrap().len(), 1);
@@ -99,7 +99,7 @@ fn removal_of(number: usize) {
         }
         let kept = pairs.pop().unwrap();
         let start = Instant::now();
-        assert_eq!(unlink::remove_all(&pairs), []);
+        assert_eq!(link_removal::remove_all(&pairs), []);
         eprintln!("removal of {} took {:?}", pairs.len(), start.elapsed());
         assert_eq!(link::list(net, kept.master).unwrap(), [kept]);
         let inside = Kernel::in_netns(container).unwrap();

@@ -25,7 +25,7 @@ use crate::helper::Turn;
 use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode_batch};
 use crate::link::{self, Link, Target};
 use crate::netns::Netns;
-use crate::raw::Rest;
+use crate::unsafe_calls::Rest;
 
 const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h
 
@@ -125,7 +125,7 @@ fn remove_by_helper(mut net: Kernel, link: &Link, held: Option<BorrowedFd<'_>>) 
     let Some(turn) = Turn::find() else { return Ok(false) };
     tracing::debug!(place = net.place(), request = request.wire_name, "{} {}", request.op, request.object);
     let rest = if held.is_some() { crate::nft::rest(&turn, Duration::ZERO) } else { Rest::NONE };
-    match crate::raw::send_from_child(net.as_fd(), &bytes, held, rest) {
+    match crate::unsafe_calls::send_from_child(net.as_fd(), &bytes, held, rest) {
         Err(_no_process) => Ok(false),
         Ok((pid, end)) => {
             turn.note(pid);
