@@ -14,12 +14,14 @@ mod delegation;
 mod errors;
 mod gc;
 mod ipam;
+mod later_plugins;
 mod parameters;
 mod prev_result;
 mod relied;
 mod results;
 mod status;
 mod tamper;
+mod upper;
 mod version;
 
 use crate::profile::Role;

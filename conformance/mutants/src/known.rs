@@ -60,6 +60,11 @@ pub const FAULTS: &[Fault] = &[
         &["lets-in-before-it-knows-the-policy"],
     ),
     fault(
+        "host-device: a device that was up comes home down",
+        ("del.hides-nothing", "device-that-was-up"),
+        &["brings-its-device-home-down"],
+    ),
+    fault(
         "tuning: a crash by keys in args",
         ("conventions.args-are-optional", "keys-of-the-config"),
         &["crashes-by-its-keys-in-args"],

@@ -1,13 +1,15 @@
 //! SPEC 2, CHECK: it passes right after ADD, it bears what later plugins change, and it notices what is missing.
 
-use super::add_result::leads_to;
-use super::attached::{Attached, foreign_result, lay_network, skip, unchanged, with_key, with_kit_ipam};
+use super::attached::{Attached, lay_network, skip, unchanged, with_key, with_kit_ipam};
 use super::cases::{before, since};
 use super::conventions::honours;
+use super::later_plugins::{
+    bears_another_mac, bears_another_mtu, bears_more_addresses, bears_more_interfaces, bears_more_routes, entries,
+};
 use super::tamper::{
-    Harm, OTHER_MAC, change_mac, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge,
-    remove_host_end, remove_interface, remove_last_address, remove_master, remove_route, rename_interface,
-    set_host_end_down, set_interface_down, sysctls_before,
+    Harm, change_mac, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge, remove_host_end,
+    remove_interface, remove_last_address, remove_master, remove_route, rename_interface, set_host_end_down,
+    set_interface_down, sysctls_before,
 };
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
@@ -311,87 +313,6 @@ fn expects_the_address_of_prev_result(bench: &Bench) -> Result<(), Stop> {
         entry["address"] = json!(if is_six { "2001:db8::77/64" } else { "192.0.2.77/28" });
     }
     attached.check_objects_to(Some(&result), "prevResult has another address").map(drop)
-}
-
-fn entries<'a>(result: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
-    result.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
-}
-
-fn bears_more_addresses(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
-    attached.has_to_check()?;
-    attached.pod.namespace().add_address(&attached.interface()?.name, "192.0.2.177/28");
-    attached.checks()
-}
-
-fn bears_more_routes(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
-    attached.has_to_check()?;
-    let name = attached.interface()?.name;
-    let gateway = attached.addresses().iter().find_map(|ip| ip.gateway.clone().filter(|text| !text.contains(':')));
-    let gateway =
-        gateway.ok_or_else(|| skip("its result names no gateway through which there could be more routes"))?;
-    let on_link = |hop: &testns::Hop| hop.link == name && hop.via.is_none();
-    let mut routes = attached.pod.namespace().routes();
-    routes.retain(|route| route.table == 254 && route.hops.iter().any(on_link));
-    if !gateway.parse().is_ok_and(|gateway| routes.iter().any(|route| leads_to(route, gateway))) {
-        return Err(skip("the container has no route to its gateway"));
-    }
-    attached.pod.namespace().add_route("198.51.100.0/24", &gateway, &name);
-    attached.checks()
-}
-
-/// Such as bandwidth's, on the node, or a second one in the container.
-fn bears_more_interfaces(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
-    attached.has_to_check()?;
-    attached.interface()?;
-    let (node, pod) = (bench.node.host(), attached.pod.namespace());
-    pod.add_veth("foreign0", node, "foreign1");
-    pod.set_mac("foreign0", "0a:00:00:00:00:99");
-    pod.add_address("foreign0", "192.0.2.199/28");
-    let mut result = attached.result.clone();
-    let foreign = foreign_result(&attached.attachment, &bench.version);
-    let on_node = json!({ "name": "foreign1", "mac": node.link("foreign1").mac });
-    let Some(interfaces) = result.get_mut("interfaces").and_then(Value::as_array_mut) else {
-        return Err(skip("its result has no interfaces"));
-    };
-    let index = interfaces.len();
-    interfaces.extend([foreign["interfaces"][0].clone(), on_node]);
-    let mut ip = foreign["ips"][0].clone();
-    ip["interface"] = json!(index);
-    match result.get_mut("ips").and_then(Value::as_array_mut) {
-        Some(ips) => ips.push(ip),
-        None => result["ips"] = json!([ip]),
-    }
-    bench.check(&attached.attachment, &result)
-}
-
-/// As tuning does: the mac of the result is the new one.
-fn bears_another_mac(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
-    attached.has_to_check()?;
-    let name = attached.interface()?.name;
-    change_mac(&attached)?;
-    let mut result = attached.result.clone();
-    for entry in entries(&mut result, "interfaces").filter(|entry| entry["name"] == json!(name)) {
-        entry["mac"] = json!(OTHER_MAC);
-    }
-    bench.check(&attached.attachment, &result)
-}
-
-fn bears_another_mtu(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
-    attached.has_to_check()?;
-    let name = attached.interface()?.name;
-    attached.pod.namespace().set_mtu(&name, 1300);
-    let mut result = attached.result.clone();
-    for entry in entries(&mut result, "interfaces").filter(|entry| entry["name"] == json!(name)) {
-        if entry.get("mtu").is_some() {
-            entry["mtu"] = json!(1300);
-        }
-    }
-    bench.check(&attached.attachment, &result)
 }
 
 /// CHECK passes; after the harm it does not.

@@ -10,7 +10,7 @@ use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
-use crate::profile::Role;
+use crate::profile::{Role, Stage, fill_text};
 use crate::rule::{Proof, Rule, Source};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Remains, Verb};
@@ -27,11 +27,12 @@ pub(super) const RULES: &[Rule] = &[
         id: "del.hides-nothing",
         source: Source::Spec(&["del/deletes"]),
         sentence: "DEL takes back, too, what an earlier container would hide: an address that the next one gets again, a sysctl \
-                   that only the first ADD of a node changes.",
+                   that only the first ADD of a node changes; and a device comes home up if it was.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[
             newest("beside-another", leaves_nothing_beside_another),
             newest("sysctls-of-the-first", leaves_no_sysctl_of_the_first),
+            newest("device-that-was-up", brings_a_device_home_up),
         ]),
     },
     Rule {
@@ -207,6 +208,22 @@ fn leaves_no_sysctl_of_the_first(bench: &Bench) -> Result<(), Stop> {
         true => Ok(()),
         false => Err(Finding::new("sysctls of the node as before the first ADD", "they differ").with_diff(left).into()),
     }
+}
+
+/// A device that was up, as one that carries the node's own traffic, is moved and comes home. Its addresses are not asked for:
+/// the kernel takes them with the move.
+fn brings_a_device_home_up(bench: &Bench) -> Result<(), Stop> {
+    let name = bench.profile.stage.iter().find_map(|part| match part {
+        Stage::Device { name } => Some(fill_text(name, 1)),
+        _ => None,
+    });
+    let name = name.ok_or_else(|| skip("it moves no device of the node"))?;
+    let pod = bench.pod();
+    let node = bench.node.host();
+    node.set_up(&name);
+    Attached::add_to(bench, pod)?.dels()?;
+    let state = node.find_link(&name).map_or("missing", |link| if link.up { "up" } else { "down" });
+    Finding::unless(state == "up", format!("the device {name} up, as before ADD"), format!("it is {state}"))
 }
 
 /// Of containers. They end with them, so that a plugin may have a reason to leave them; those of the node do not.

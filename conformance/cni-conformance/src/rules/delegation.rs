@@ -1,6 +1,7 @@
 //! SPEC 4: delegated plugins. The kit's own IPAM plugin is the witness.
 
 use super::cases::{before, newest, since};
+use super::upper::Upper;
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use testns::{Attachment, Call, Container, Verb};
+use testns::{Call, Verb};
 
 const CHECK: Versions = Versions::From("0.4.0");
 const GC: Versions = Versions::From("1.1.0");
@@ -140,106 +141,6 @@ pub(super) const RULES: &[Rule] = &[
 const ERROR: &str = "delegation.error";
 /// The rule that says that a delegate is called.
 const FORWARDS: &str = "delegation.forwards";
-
-/// A pod and a config with the kit's own IPAM plugin as delegate.
-struct Upper<'a> {
-    bench: &'a Bench,
-    pod: Container,
-    config: Value,
-}
-
-impl<'a> Upper<'a> {
-    fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
-        let pod = bench.pod();
-        let mut config = bench.config_for(Verb::Add, &pod.attachment());
-        if let Some(delegate) = bench.profile.delegate_of(&mut config) {
-            *delegate = kit_ipam::in_place_of(delegate);
-        }
-        Ok(Self { bench, pod, config })
-    }
-
-    /// The same, skipped where the delegate is asked for more than addresses.
-    fn of_ipam(bench: &'a Bench) -> Result<Self, Stop> {
-        match bench.profile.delegate {
-            Some(_) => Err(Stop::skip("its delegate is no IPAM plugin")),
-            None => Self::new(bench),
-        }
-    }
-
-    /// Sets a key of the object that names the delegate.
-    fn set(&mut self, key: &str, value: Value) {
-        if let Some(delegate) = self.bench.profile.delegate_of(&mut self.config) {
-            delegate[key] = value;
-        }
-    }
-
-    /// A call, of a verb about containers about the pod.
-    fn call(&self, verb: Verb) -> Call {
-        let about_pod = matches!(verb, Verb::Add | Verb::Del | Verb::Check);
-        let attachment = if about_pod { self.pod.attachment() } else { Attachment::none() };
-        self.bench.call_with(verb, &self.config, attachment)
-    }
-
-    fn make(&self, verb: Verb) -> Result<Answer, Stop> {
-        self.bench.make(&self.call(verb))
-    }
-
-    /// DEL as a runtime makes it, which has kept the result of ADD: whether it is needed is asked elsewhere.
-    fn del(&self, result: &Value) -> Call {
-        match is_from(&self.bench.version, "0.4.0") {
-            true => self.call(Verb::Del).prev_result(result),
-            false => self.call(Verb::Del),
-        }
-    }
-
-    fn add(&self) -> Result<Value, Stop> {
-        self.make(Verb::Add)?.succeeds()
-    }
-
-    fn fail(&self, verb: Verb) {
-        self.bench.ipam().order(verb, Some(Order::Fail { code: 117, msg: "kit-ipam is out of order".to_owned() }));
-    }
-
-    /// Checks that the delegate is called with a verb: how often is not said.
-    fn is_called(&self, verb: Verb) -> Result<(), Stop> {
-        let verbs = self.bench.ipam().verbs();
-        let is_there = verbs.iter().any(|called| *called == verb.to_string());
-        Finding::unless(is_there, format!("{verb} of the IPAM plugin"), format!("its calls were {verbs:?}"))
-    }
-
-    /// The delegate's call that belongs to an answer: that there is one is asked by other rules.
-    fn latest_call(&self, answer: &Answer) -> Result<kit_ipam::IpamCall, Stop> {
-        let verb = answer.record().verb();
-        let call = self.bench.ipam().calls().into_iter().rfind(|call| call.verb != "VERSION");
-        let call = call.filter(|call| call.verb == verb);
-        let basis = match verb {
-            "GC" => "gc.forwards",
-            "STATUS" => "status.forwards",
-            _ => "delegation.forwards",
-        };
-        let none = || Finding::new(format!("{verb} of the IPAM plugin"), "it was not called").based_on(basis);
-        call.ok_or_else(|| none().into())
-    }
-
-    /// Checks that the delegate's latest call had all variables of the call that was made.
-    fn environment_is_of(&self, answer: &Answer) -> Result<(), Stop> {
-        let call = self.latest_call(answer)?;
-        for (name, value) in &answer.record().environment {
-            let got = call.environment.get(name);
-            let seen = got.map_or("it is not there".to_owned(), |got| format!("it is {got:?}"));
-            Finding::unless(got == Some(value), format!("{name}={value} in the delegate's environment"), seen)?;
-        }
-        Ok(())
-    }
-
-    /// Checks that the delegate's latest call had the config of the call that was made.
-    fn config_is_of(&self, answer: &Answer) -> Result<(), Stop> {
-        let call = self.latest_call(answer)?;
-        let sent: Value = serde_json::from_str(&answer.record().stdin).unwrap_or_default();
-        Finding::unless(call.config() == sent, format!("the config {sent}"), format!("the delegate got {}", call.stdin))
-    }
-}
 
 /// A folder beside that of the plugins, with the kit's IPAM plugin in it.
 fn folder(bench: &Bench, name: &str) -> Result<PathBuf, Stop> {
@@ -468,7 +369,9 @@ fn result_is_used(bench: &Bench) -> Result<(), Stop> {
 /// What a caller has a dns of its own for is asked elsewhere.
 fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
     let mut upper = Upper::of_ipam(bench)?;
-    let dns = json!({ "nameservers": ["10.88.0.1", "192.0.2.53"], "domain": "a.test", "search": ["a.test"] });
+    let dns = json!({
+        "nameservers": ["10.88.0.1", "192.0.2.53"], "domain": "a.test", "search": ["a.test"], "options": ["ndots:2"]
+    });
     upper.set("dns", dns.clone());
     let result = upper.add()?;
     let ips = result["ips"].as_array().into_iter().flatten();
@@ -482,7 +385,7 @@ fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
         return Ok(());
     }
     let of_delegate = |key: &str| result["dns"].get(key) == dns.get(key);
-    let is_whole = ["nameservers", "domain", "search"].into_iter().all(of_delegate);
+    let is_whole = ["nameservers", "domain", "search", "options"].into_iter().all(of_delegate);
     Finding::unless(is_whole, format!("dns {dns} of the delegate"), format!("the result is {result}"))
 }
 

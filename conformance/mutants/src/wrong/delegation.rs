@@ -81,6 +81,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         drops_of_delegate(scene, "gateway")
     })
     .with(&["gateway-and-dns"]),
+    Mutant::new("bridge", "delegation.result-is-used", "keeps-the-nameservers-of-its-delegate-alone", |scene| {
+        if !scene.has_kit_ipam() {
+            return scene.honest();
+        }
+        scene.on(Add, |result| {
+            result["dns"].as_object_mut().map(|dns| dns.shift_remove("options"));
+        })
+    })
+    .with(&["gateway-and-dns"]),
     Mutant::new("bridge", "delegation.ips-and-dns-in-0.4.0", "drops-the-dns-of-its-delegate-in-0.4.0", |scene| {
         drops_of_delegate(scene, "dns")
     })

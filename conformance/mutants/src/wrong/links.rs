@@ -1,11 +1,11 @@
-//! Interface plugins whose link depends on another of the node, its master.
+//! Interface plugins whose link depends on another of the node, its master, or is one of the node itself.
 
 use super::del::wants;
 use crate::{Mutant, side_effect};
-use netops::link;
+use netops::link::{self, Settings, Target};
 use serde_json::Value;
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Check, Status};
+use skel::cni_spec::Command::{Add, Check, Del, Status};
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("macvlan", "crash.add-killed", "makes-its-link-on-the-node-and-moves-it", |scene| {
@@ -48,6 +48,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["layer-2-before-0.3.0"])
     .speaking(&["0.2.0"]),
+    Mutant::new("host-device", "del.hides-nothing", "brings-its-device-home-down", |scene| {
+        scene.after(Del, || {
+            let device = scene.config()["device"].as_str().unwrap_or_default().to_owned();
+            if side_effect::done(link::find(&side_effect::node(), &device)).is_some() {
+                let down = Settings { up: Some(false), ..Settings::default() };
+                side_effect::run(&side_effect::node(), link::set(&Target::named(&device), &down));
+            }
+        })
+    })
+    .with(&["device-that-was-up"]),
 ];
 
 /// Whether the node has the master that a config names.

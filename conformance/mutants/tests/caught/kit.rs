@@ -152,8 +152,20 @@ fn has_links(mutant: &Mutant) -> bool {
 }
 
 /// Plugins of which there are mutants; the first two are tried also as executables of their own.
-const PLUGINS: [&str; 11] =
-    ["bridge", "host-local", "ptp", "macvlan", "tap", "static", "dhcp", "portmap", "bandwidth", "firewall", "tuning"];
+const PLUGINS: [&str; 12] = [
+    "bridge",
+    "host-local",
+    "ptp",
+    "macvlan",
+    "host-device",
+    "tap",
+    "static",
+    "dhcp",
+    "portmap",
+    "bandwidth",
+    "firewall",
+    "tuning",
+];
 
 /// Makes a folder with all plugins.
 fn fill(folder: &Path, apart: bool) {

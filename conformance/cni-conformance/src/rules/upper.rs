@@ -1,0 +1,108 @@
+//! A plugin that delegates, with the kit's own IPAM plugin as the witness.
+
+use crate::bench::{Answer, Bench};
+use crate::finding::{Finding, Stop};
+use crate::form::is_from;
+use crate::kit_ipam::{self, Order};
+use serde_json::Value;
+use testns::{Attachment, Call, Container, Verb};
+
+/// A pod and a config with the kit's own IPAM plugin as delegate.
+pub(super) struct Upper<'a> {
+    pub(super) bench: &'a Bench,
+    pub(super) pod: Container,
+    pub(super) config: Value,
+}
+
+impl<'a> Upper<'a> {
+    pub(super) fn new(bench: &'a Bench) -> Result<Self, Stop> {
+        bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
+        let pod = bench.pod();
+        let mut config = bench.config_for(Verb::Add, &pod.attachment());
+        if let Some(delegate) = bench.profile.delegate_of(&mut config) {
+            *delegate = kit_ipam::in_place_of(delegate);
+        }
+        Ok(Self { bench, pod, config })
+    }
+
+    /// The same, skipped where the delegate is asked for more than addresses.
+    pub(super) fn of_ipam(bench: &'a Bench) -> Result<Self, Stop> {
+        match bench.profile.delegate {
+            Some(_) => Err(Stop::skip("its delegate is no IPAM plugin")),
+            None => Self::new(bench),
+        }
+    }
+
+    /// Sets a key of the object that names the delegate.
+    pub(super) fn set(&mut self, key: &str, value: Value) {
+        if let Some(delegate) = self.bench.profile.delegate_of(&mut self.config) {
+            delegate[key] = value;
+        }
+    }
+
+    /// A call, of a verb about containers about the pod.
+    pub(super) fn call(&self, verb: Verb) -> Call {
+        let about_pod = matches!(verb, Verb::Add | Verb::Del | Verb::Check);
+        let attachment = if about_pod { self.pod.attachment() } else { Attachment::none() };
+        self.bench.call_with(verb, &self.config, attachment)
+    }
+
+    pub(super) fn make(&self, verb: Verb) -> Result<Answer, Stop> {
+        self.bench.make(&self.call(verb))
+    }
+
+    /// DEL as a runtime makes it, which has kept the result of ADD: whether it is needed is asked elsewhere.
+    pub(super) fn del(&self, result: &Value) -> Call {
+        match is_from(&self.bench.version, "0.4.0") {
+            true => self.call(Verb::Del).prev_result(result),
+            false => self.call(Verb::Del),
+        }
+    }
+
+    pub(super) fn add(&self) -> Result<Value, Stop> {
+        self.make(Verb::Add)?.succeeds()
+    }
+
+    pub(super) fn fail(&self, verb: Verb) {
+        self.bench.ipam().order(verb, Some(Order::Fail { code: 117, msg: "kit-ipam is out of order".to_owned() }));
+    }
+
+    /// Checks that the delegate is called with a verb: how often is not said.
+    pub(super) fn is_called(&self, verb: Verb) -> Result<(), Stop> {
+        let verbs = self.bench.ipam().verbs();
+        let is_there = verbs.iter().any(|called| *called == verb.to_string());
+        Finding::unless(is_there, format!("{verb} of the IPAM plugin"), format!("its calls were {verbs:?}"))
+    }
+
+    /// The delegate's call that belongs to an answer: that there is one is asked by other rules.
+    fn latest_call(&self, answer: &Answer) -> Result<kit_ipam::IpamCall, Stop> {
+        let verb = answer.record().verb();
+        let call = self.bench.ipam().calls().into_iter().rfind(|call| call.verb != "VERSION");
+        let call = call.filter(|call| call.verb == verb);
+        let basis = match verb {
+            "GC" => "gc.forwards",
+            "STATUS" => "status.forwards",
+            _ => "delegation.forwards",
+        };
+        let none = || Finding::new(format!("{verb} of the IPAM plugin"), "it was not called").based_on(basis);
+        call.ok_or_else(|| none().into())
+    }
+
+    /// Checks that the delegate's latest call had all variables of the call that was made.
+    pub(super) fn environment_is_of(&self, answer: &Answer) -> Result<(), Stop> {
+        let call = self.latest_call(answer)?;
+        for (name, value) in &answer.record().environment {
+            let got = call.environment.get(name);
+            let seen = got.map_or("it is not there".to_owned(), |got| format!("it is {got:?}"));
+            Finding::unless(got == Some(value), format!("{name}={value} in the delegate's environment"), seen)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the delegate's latest call had the config of the call that was made.
+    pub(super) fn config_is_of(&self, answer: &Answer) -> Result<(), Stop> {
+        let call = self.latest_call(answer)?;
+        let sent: Value = serde_json::from_str(&answer.record().stdin).unwrap_or_default();
+        Finding::unless(call.config() == sent, format!("the config {sent}"), format!("the delegate got {}", call.stdin))
+    }
+}
