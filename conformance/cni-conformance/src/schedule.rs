@@ -261,6 +261,19 @@ mod tests {
         }
     }
 
+    /// A case that says nothing, whatever a subject speaks, shows nothing.
+    #[test]
+    fn each_case_has_a_version_of_its_rules_editions() {
+        let all = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+        let mut dead = Vec::new();
+        for rule in rules::all() {
+            let spoken: Vec<_> = all.iter().filter(|version| rule.is_of(version)).map(|v| (*v).to_owned()).collect();
+            let cases = rule.cases().iter().filter(|case| chosen(case.versions, &spoken).is_empty());
+            dead.extend(cases.map(|case| format!("{} {}", rule.id, case.name)));
+        }
+        assert_eq!(dead, Vec::<String>::new());
+    }
+
     #[test]
     fn cases_choose_versions() {
         let spoken = ["0.1.0", "0.4.0", "1.0.0"].map(str::to_owned);

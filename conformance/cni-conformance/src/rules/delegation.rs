@@ -54,7 +54,6 @@ pub(super) const RULES: &[Rule] = &[
         roles: UPPER,
         proof: Proof::Cases(&[
             newest("add-and-del", complete_config),
-            before("0.4.0", "add-and-del-before-0.4.0", complete_config),
             Case { name: "check", versions: CHECK, run: complete_config_of_check },
             Case { name: "gc", versions: GC, run: |bench| complete_config_without_container(bench, Verb::Gc) },
             Case { name: "status", versions: GC, run: |bench| complete_config_without_container(bench, Verb::Status) },
@@ -114,10 +113,8 @@ pub(super) const RULES: &[Rule] = &[
                    its interface.",
         roles: UPPER,
         proof: Proof::Cases(&[
-            newest("newest", result_is_used),
-            before("1.0.0", "before-1.0.0", result_is_used),
-            before("0.3.0", "before-0.3.0", result_is_used),
-            since("1.0.0", "gateway-and-dns", gateway_and_dns_are_used),
+            newest("addresses", result_is_used),
+            newest("gateway-and-dns", gateway_and_dns_are_used),
         ]),
     },
     Rule {
@@ -125,7 +122,11 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["results/as-ipam-0.4.0"]),
         sentence: "ips and dns of the result are those of the IPAM plugin, but for the index of the interface.",
         roles: UPPER,
-        proof: Proof::Cases(&[since("0.3.0", "", gateway_and_dns_are_used)]),
+        proof: Proof::Cases(&[
+            newest("addresses", result_is_used),
+            before("0.3.0", "addresses-before-0.3.0", result_is_used),
+            since("0.3.0", "gateway-and-dns", gateway_and_dns_are_used),
+        ]),
     },
     Rule {
         id: "delegation.route-attributes",
