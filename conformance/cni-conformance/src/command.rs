@@ -125,7 +125,7 @@ fn described(Explained { rule, sentences, cases }: &Explained) -> String {
     for Sentence { id, section, since, until, says, .. } in sentences {
         let since = since.as_ref().map_or(String::new(), |since| format!(", from {since}"));
         let until = until.as_ref().map_or(String::new(), |until| format!(", to {until}"));
-        text += &format!("  says:   {says} ({section}{since}{until}; {id} of SENTENCES.md)\n");
+        text += &format!("  says:   {says} ({section}{since}{until}; {id} of RULES.md)\n");
     }
     if rule.level == Level::Relied {
         text += "  says:   no sentence of the specification; those named above depend on it\n";

@@ -2,7 +2,7 @@
 //!
 //! `sentences.json` has them, each in our own words, out of the texts of 0.4.0, 1.0.0 and 1.1.0 as it stands since
 //! library 1.3. [Rules](crate::rules) have what can be tried, and are as binding as the sentences that they cite.
-//! `SENTENCES.md` is written from both, and from the mutants, so that nothing is forgotten.
+//! `RULES.md` is written from both, and from the mutants, so that nothing is forgotten.
 
 use crate::form::is_from;
 use crate::rule::Level;

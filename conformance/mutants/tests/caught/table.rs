@@ -1,7 +1,6 @@
-//! The tables of mutants and of rules.
+//! The tables of mutants and of rules, and the document that is written from them.
 
-use cni_conformance::rule::{Level, Proof, Rule};
-use cni_conformance::runtime::RuntimeBench;
+use cni_conformance::rule::{Proof, Rule, Source};
 use cni_conformance::sentences::Force;
 use cni_conformance::{Profile, rules, runtime, sentences, stress};
 use mutants::{excused, known, wrong};
@@ -70,17 +69,33 @@ fn known_faults_are_found_by_a_case_that_has_a_mutant() {
     }
 }
 
-/// RULES.md has each rule as the code has it.
+/// RULES.md has each sentence of the specification with the rules that ask for it, as the code has them.
 #[test]
 fn the_document_is_the_codes() {
     expect_test::expect_file!["../../../cni-conformance/RULES.md"].assert_eq(&document());
 }
 
 fn document() -> String {
+    let all: Vec<_> =
+        rules::all().chain(stress::rules()).map(Row::new).chain(runtime::rules::all().map(Row::new)).collect();
     let mut text = String::from(HEAD);
-    sections(&mut text, COLUMNS, rules::all().chain(stress::rules()), |rule| row(rule, &mutants_of(rule.id)));
-    text.push_str(RUNTIMES_HEAD);
-    sections(&mut text, RUNTIMES_COLUMNS, runtime::rules::all(), runtime_row);
+    let mut family = "";
+    for sentence in sentences::all() {
+        let (own, _) = sentence.id.split_once('/').unwrap_or((&sentence.id, ""));
+        if own != family {
+            family = own;
+            text.push_str(&format!("\n## {family}\n\n{COLUMNS}"));
+        }
+        let first = |row: &&Row| row.cited.first().is_some_and(|id| *id == sentence.id);
+        let (own, others): (Vec<_>, Vec<_>) =
+            all.iter().filter(|row| sentence.rules().contains(&row.id)).partition(first);
+        let others: Vec<_> = others.into_iter().map(|row| row.id).collect();
+        text.push_str(&said(sentence, &others.join(", ")));
+        own.iter().for_each(|row| text.push_str(&row.line("")));
+    }
+    text.push_str(UNSAID_HEAD);
+    let unsaid = all.iter().filter(|row| row.cited.is_empty());
+    unsaid.for_each(|row| text.push_str(&row.line(&format!("{}. ", row.whom))));
     text.push_str(KNOWN_HEAD);
     for known::Fault { what, rule, case, mutants } in known::FAULTS {
         let of_runtimes = runtime::rules::all().find(|other| other.id == *rule);
@@ -93,120 +108,76 @@ fn document() -> String {
     text
 }
 
-/// SENTENCES.md has each sentence of the specification, its rules, and what shows that they can fail; then rules of which no
-/// sentence speaks.
-#[test]
-fn the_sentences_are_those_of_the_code() {
-    expect_test::expect_file!["../../../cni-conformance/SENTENCES.md"].assert_eq(&sentences());
+/// A sentence's row: how bindingly it speaks to whom, and rules in rows of other sentences that ask for it, too.
+fn said(sentence: &sentences::Sentence, others: &str) -> String {
+    let sentences::Sentence { id, section, since, until, force, binds, says, unasked, .. } = sentence;
+    let editions = match (since, until) {
+        (None, None) => String::new(),
+        (Some(since), None) => format!(", from {since}"),
+        (None, Some(until)) => format!(", to {until}"),
+        (Some(since), Some(until)) => format!(", {since} to {until}"),
+    };
+    let force = if *force == Force::Plain { String::new() } else { format!("{force:?} ").to_uppercase() };
+    let binds = format!("{binds:?}").to_lowercase();
+    let asked = unasked.as_ref().map_or(others.to_owned(), |why| format!("none: {why}"));
+    format!("| **{id}** | {force}{binds}{editions} | {says} ({section}) | {asked} | |\n")
 }
 
-fn sentences() -> String {
-    let mut text = String::from(SENTENCES_HEAD);
-    for sentence in sentences::all() {
-        let sentences::Sentence { id, section, since, until, force, binds, says, unasked, .. } = sentence;
-        let editions = match (since, until) {
-            (None, None) => "all".to_owned(),
-            (Some(since), None) => format!("from {since}"),
-            (None, Some(until)) => format!("to {until}"),
-            (Some(since), Some(until)) => format!("{since} to {until}"),
+/// A rule, of plugins or of runtimes.
+struct Row {
+    id: &'static str,
+    cited: &'static [&'static str],
+    whom: String,
+    binds: String,
+    says: &'static str,
+    cases: String,
+    shown_by: String,
+}
+
+impl Row {
+    fn new<B>(rule: &'static Rule<B>) -> Self {
+        let Rule { id, sentence, roles, source, .. } = rule;
+        let cited: &[&str] = if let Source::Spec(cited) = source { cited } else { &[] };
+        let roles: Vec<_> = roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
+        let binds = roles.join(", ");
+        let shown_by = match rule.proof {
+            Proof::Untestable(_) => String::new(),
+            Proof::Cases(_) if binds == "runtime" => fault_of(rule).to_owned(),
+            Proof::Cases(_) => mutants_of(id),
         };
-        let force = if *force == Force::Plain { String::new() } else { format!("{force:?}").to_uppercase() };
-        let binds = format!("{binds:?}").to_lowercase();
-        let asked = match unasked {
-            Some(why) => format!("none: {why} |"),
-            None => {
-                let rules = sentence.rules();
-                let shown: Vec<_> = rules.iter().map(|id| shown_by(id)).filter(|shown| !shown.is_empty()).collect();
-                format!("{} | {}", rules.join(", "), shown.join(", "))
-            }
-        };
-        text.push_str(&format!("| {id} | {section} | {editions} | {force} | {binds} | {says} | {asked} |\n"));
+        let (whom, cases) = (rule.section(), cases(rule));
+        Self { id, cited, whom, binds, says: sentence, cases, shown_by }
     }
-    text.push_str(UNSAID_HEAD);
-    let plugins =
-        rules::all().chain(stress::rules()).map(|rule| (rule.id, rule.level(), rule.section(), rule.sentence));
-    let all = plugins.chain(runtime::rules::all().map(|rule| (rule.id, rule.level(), rule.section(), rule.sentence)));
-    for (id, level, whom, says) in all.filter(|(_, level, ..)| [Level::Relied, Level::Robustness].contains(level)) {
-        text.push_str(&format!("| {id} | {level} | {whom} | {says} | {} |\n", shown_by(id)));
-    }
-    text
-}
 
-/// The mutants that break a rule, or the fault of the small runtime.
-fn shown_by(id: &str) -> String {
-    let of_runtimes = runtime::rules::all().find(|rule| rule.id == id);
-    of_runtimes.map_or_else(|| mutants_of(id), |rule| fault_of(rule).to_owned())
-}
-
-/// A table for each family of rules: what stands before the dot.
-fn sections<B: 'static>(
-    text: &mut String,
-    columns: &str,
-    rules: impl Iterator<Item = &'static Rule<B>>,
-    row: impl Fn(&Rule<B>) -> String,
-) {
-    let mut family = "";
-    for rule in rules {
-        let (own, _) = rule.id.split_once('.').unwrap_or((rule.id, ""));
-        if own != family {
-            family = own;
-            text.push_str(&format!("\n## {family}\n\n{columns}"));
-        }
-        text.push_str(&row(rule));
+    fn line(&self, whom: &str) -> String {
+        let Self { id, binds, says, cases, shown_by, .. } = self;
+        format!("| {id} | {binds} | {whom}{says} | {cases} | {shown_by} |\n")
     }
 }
 
 const HEAD: &str = "# Rules\n
-Each sentence of the CNI specification, of CONVENTIONS, and of what runtimes and others depend on, that a plugin can keep to or
-break, as binding as that sentence ([STATED](SENTENCES.md) where it has no word of force); how `cni-conformance plugin` finds out, and the mutant (crate `mutants`) that shows that it does: a plugin of
-ours that breaks just this rule and has to be caught. [Those for runtimes](#rules-for-runtimes) come after them.
-[SENTENCES.md](SENTENCES.md) goes the other way: from each sentence of the specification to its rules.
-Those about ROBUSTNESS, which no sentence asks for, are tried by `cni-conformance stress`.
+What CNI SPEC 1.1.0, as it stands since library 1.3, and CONVENTIONS say, with what 1.0.0 and 0.4.0 said otherwise, sentence by sentence in
+our own words (**bold**: how bindingly, to whom, in which editions; without a word of force it is a definition or a step of a procedure, STATED).
+Below each are the rules that cite it: whom they bind, what they ask, their cases, and what shows that they can fail: a deliberately wrong
+plugin (crate `mutants`) or a fault of a small runtime (`tests/runtime`), which breaks just this rule and has to be caught. A rule is as binding
+as the sentence that it cites, with every case, and is tried only with versions of an edition that has the sentence. The values of a
+result's keys are a MUST, as the list of keys is. In the row of a sentence are rules that ask for it beside another.
+[What no sentence says](#what-no-sentence-says) and [known faults](#known-faults) come last.
 `UPDATE_EXPECT=1 cargo test -p mutants document` writes this file.\n";
 
-const SENTENCES_HEAD: &str = "# The specification, sentence by sentence\n
-What CNI SPEC 1.1.0, as it stands since library 1.3, and CONVENTIONS say, in our own words, with what 1.0.0 and 0.4.0 said
-otherwise; in which editions, how bindingly and to whom; which of the [rules](RULES.md) ask for it, and the wrong plugins or faults of a
-small runtime that show that those can fail. A row without a word of force is a definition or a step of a procedure. A rule is as
-binding as the sentence that it cites, with every case, and is tried only with versions of an edition that has the sentence.
-The values of a result's keys are a MUST, as the list of keys is. [What no sentence says](#what-no-sentence-says) comes after them.
-`UPDATE_EXPECT=1 cargo test -p mutants --test caught sentences` writes this file.\n
-| Sentence | Section | Editions | Force | Binds | Says | Asked by | Shown by |\n|---|---|---|---|---|---|---|---|\n";
+const COLUMNS: &str = "| Sentence, rules | Binds | Says | Cases | Shown by |\n|---|---|---|---|---|\n";
 
 const UNSAID_HEAD: &str = "\n# What no sentence says\n
 RELIED ON: written nowhere, with those who depend on it. ROBUSTNESS is tried by `cni-conformance stress`.\n
-| Rule | Level | Who depends on it | Says | Shown by |\n|---|---|---|---|---|\n";
-
-const COLUMNS: &str = "| Rule | Section | Level | Says | Binds | Cases | Mutants |\n|---|---|---|---|---|---|---|\n";
-
-const RUNTIMES_HEAD: &str = "\n# Rules for runtimes\n
-The same of what a runtime can keep to or break; how `cni-conformance runtime` finds out, and the fault (`tests/runtime`) of
-a small runtime that breaks this rule and has to be caught. What else a fault breaks stands in `tests/runtime/faults.rs`.\n";
+| Rule | Binds | Says | Cases | Shown by |\n|---|---|---|---|---|\n";
 
 const KNOWN_HEAD: &str = "\n# Known faults\n
 What plugins and runtimes are known to get wrong, the reference and its library first: the case that finds it, and the mutants, or the
 small runtime's fault, that are tried with just that case and have to be caught by it (`mutants/src/known.rs`).\n
 | Fault | Rule | Case | Level | Shown by |\n|---|---|---|---|---|\n";
 
-const RUNTIMES_COLUMNS: &str = "| Rule | Section | Level | Says | Cases | Fault |\n|---|---|---|---|---|---|\n";
-
-fn row(rule: &Rule, mutants: &str) -> String {
-    let Rule { id, sentence, roles, .. } = rule;
-    let (section, level) = (rule.section(), rule.level());
-    let roles: Vec<_> = roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
-    let (cases, mutants) = (cases(rule), if rule.cases().is_empty() { "" } else { mutants });
-    format!("| {id} | {section} | {level} | {sentence} | {} | {cases} | {mutants} |\n", roles.join(", "))
-}
-
-/// A rule's fault has the name of the rule within its family, which a test of `tests/runtime` checks.
-fn runtime_row(rule: &Rule<RuntimeBench>) -> String {
-    let Rule { id, sentence, .. } = rule;
-    let (section, level) = (rule.section(), rule.level());
-    let fault = fault_of(rule);
-    format!("| {id} | {section} | {level} | {sentence} | {} | {fault} |\n", cases(rule))
-}
-
-fn fault_of(rule: &Rule<RuntimeBench>) -> &'static str {
+/// A rule for runtimes: its fault has the name of the rule within its family, which a test of `tests/runtime` checks.
+fn fault_of<B>(rule: &Rule<B>) -> &'static str {
     rule.id.split_once('.').filter(|_| !rule.cases().is_empty()).map_or("", |(_, fault)| fault)
 }
 
