@@ -184,7 +184,7 @@ fn a_rule_is_explained() {
             "to do:",
         ],
     );
-    say(kit(&["explain", "relied.about-text"])).has(0, &["no sentence of the specification"]);
+    say(kit(&["explain", "relied.words"])).has(0, &["no sentence of the specification"]);
     say(kit(&["explain", "del."]))
         .has(0, &["del.leaves-nothing:", "del.is-repeatable:", "--case namespace-alive, with the newest"]);
     say(kit(&["explain", "del.leave-nothing"])).has(2, &["did you mean del.leaves-nothing"]);

@@ -32,7 +32,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["errors.reserved-codes-in-0.4.0"]),
     Mutant::new("bridge", "errors.1-incompatible-version", "calls-a-version-invalid", |scene| other_code(scene, 1, 7))
-        .also(&["relied.incompatible-version-text"]),
+        .also(&["relied.words"]),
     Mutant::new("bridge", "errors.2-unsupported-field", "names-no-value-of-a-field", |scene| {
         let config = scene.config();
         let is_unknown = config["zzConformance"].is_string();
@@ -57,7 +57,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     })
-    .also(&["relied.missing-variables-text"]),
+    .also(&["relied.words"]),
     Mutant::new("bridge", "errors.4-invalid-variables", "calls-a-missing-variable-code-7", |scene| {
         other_code(scene, 4, 7)
     }),

@@ -12,7 +12,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     })
-    .also(&["errors.4-names-variables", "relied.missing-variables-text"]),
+    .also(&["errors.4-names-variables", "relied.words"]),
     Mutant::new("bridge", "parameters.required-of-del", "deletes-an-unknown-container", |scene| {
         let env = &scene.env;
         match scene.asks(Del) && (env.container_id.is_empty() || env.ifname.is_empty()) {
@@ -91,7 +91,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     })
-    .also(&["errors.4-names-variables", "relied.missing-variables-text"]),
+    .also(&["errors.4-names-variables", "relied.words"]),
     Mutant::new("bridge", "parameters.required-of-add", "adds-nowhere", |scene| {
         match scene.asks(Add) && scene.env.netns.is_empty() {
             true => scene.boast(),

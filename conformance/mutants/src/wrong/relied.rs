@@ -16,32 +16,36 @@ pub(super) const MUTANTS: &[Mutant] = &[
         let without = |config: &mut Value| drop(config.as_object_mut().map(|config| config.shift_remove("mtu")));
         if has_owner { scene.with_config(without).honest() } else { scene.honest() }
     }),
-    Mutant::new("bridge", "relied.unknown-command-text", "has-its-own-words-for-a-command", |scene| {
+    Mutant::new("bridge", "relied.words", "has-its-own-words-for-a-command", |scene| {
         says_instead(scene, "unknown CNI_COMMAND: ", "no such CNI_COMMAND: ")
-    }),
-    Mutant::new("bridge", "relied.missing-variables-text", "has-its-own-words-for-variables", |scene| {
+    })
+    .with(&["unknown-command"]),
+    Mutant::new("bridge", "relied.words", "has-its-own-words-for-variables", |scene| {
         says_instead(scene, "required env variables", "please set")
-    }),
-    Mutant::new("bridge", "relied.incompatible-version-text", "has-its-own-words-for-versions", |scene| {
+    })
+    .with(&["missing-variables"]),
+    Mutant::new("bridge", "relied.words", "has-its-own-words-for-versions", |scene| {
         says_instead(scene, "incompatible CNI versions", "unknown version")
-    }),
-    Mutant::new("bridge", "relied.verb-gate-text", "has-its-own-words-for-verbs", |scene| {
+    })
+    .with(&["incompatible-version"]),
+    Mutant::new("bridge", "relied.words", "has-its-own-words-for-verbs", |scene| {
         says_instead(scene, "config version does not allow", "the version is too old for")
     })
+    .with(&["check", "gc", "status"])
     .speaking(&["0.3.1", "1.0.0", "1.1.0"]),
-    Mutant::new("bridge", "relied.no-such-file-text", "has-its-own-words-for-namespaces", |scene| {
+    Mutant::new("bridge", "relied.words", "has-its-own-words-for-namespaces", |scene| {
         says_instead(scene, "no such file or directory", "gone")
-    }),
+    })
+    .with(&["no-such-file"]),
     Mutant::new("bridge", "relied.exit-status-1", "exits-with-2", |scene| {
         let reply = scene.honest();
         Reply { exit: if reply.exit == 0 { 0 } else { 2 }, ..reply }
     }),
-    Mutant::new("bridge", "relied.about-text", "says-what-it-is-on-stdout", |scene| {
-        match scene.env.command.is_empty() {
-            true => Reply::success("CNI bridge plugin\n"),
-            false => scene.honest(),
-        }
-    }),
+    Mutant::new("bridge", "relied.words", "says-what-it-is-on-stdout", |scene| match scene.env.command.is_empty() {
+        true => Reply::success("CNI bridge plugin\n"),
+        false => scene.honest(),
+    })
+    .with(&["about"]),
     Mutant::new("bridge", "relied.own-namespace", "works-in-its-own-namespace", |scene| {
         scene.with_env(|env| env.netns_override = "1".to_owned()).honest()
     }),
