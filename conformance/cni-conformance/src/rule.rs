@@ -46,7 +46,7 @@ pub enum Level {
     Convention,
     /// Written nowhere, but others depend on it: texts that runtimes match, the case of keys, exit codes.
     Relied,
-    /// Calls that are killed, refused or starved, and hostile input: [`stress`](crate::stress).
+    /// Calls that are killed, refused or starved, and hostile input.
     Robustness,
 }
 

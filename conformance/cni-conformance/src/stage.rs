@@ -45,7 +45,12 @@ pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
             Stage::File { path, text } => {
                 let folder = std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")));
                 let laid = folder.and_then(|()| std::fs::write(path, text));
-                laid.unwrap_or_else(|error| panic!("cannot write {} of the profile's files: {error}", path.display()));
+                laid.unwrap_or_else(|error| {
+                    panic!(
+                        "cannot write {} of the profile's files: {error}: name its folder in `writes`",
+                        path.display()
+                    )
+                });
             }
             Stage::Device { .. } => {}
         }

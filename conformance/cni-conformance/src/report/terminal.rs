@@ -7,6 +7,7 @@ use super::text;
 use crate::rule::Level;
 use crate::trial::Verdict;
 use anstyle::{AnsiColor, Style};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// How many calls of a failure are shown; of more, the first few and the last.
@@ -62,10 +63,16 @@ pub(super) fn summary(document: &Document, width: Option<usize>) -> String {
     }
     let skipped = document.trials.iter().filter(|trial| Mark::of(trial) == Mark::Skip).count();
     if skipped > 0 {
+        let say = if skipped == 1 { "says" } else { "say" };
         let sentence =
-            format!("{} say nothing of the subject: --report terminal shows why", text::plural(skipped, "trial"));
+            format!("{} {say} nothing of the subject: --report terminal shows why", text::plural(skipped, "trial"));
         prose(&mut out, "", &sentence, width);
     }
+    let untried = document.trials.iter().filter_map(|trial| match &trial.verdict {
+        Verdict::Skip { why } if trial.verdict.is_untried() => Some(why),
+        _ => None,
+    });
+    untried.collect::<BTreeSet<_>>().into_iter().for_each(|why| prose(&mut out, "", why, width));
     not_made(&mut out, document, Mark::Exempt, width);
     ends(&mut out, document, width);
     out

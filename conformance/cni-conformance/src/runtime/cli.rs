@@ -55,13 +55,14 @@ impl Options {
     /// A message that says what is wrong with the options, or why nothing can be tested.
     pub fn run(&self) -> Result<Option<Outcome>, String> {
         let rules = self.trials.rules(rules::all())?;
+        let given = self.given_driver()?;
         if self.trials.list_rules {
             let mut stdout = io::stdout().lock();
             return crate::rules::table(&rules, &mut stdout).map(|()| None).map_err(|error| error.to_string());
         }
         report::can_be_delivered(&self.trials.report)?;
         let (start, began) = (Instant::now(), SystemTime::now());
-        let mut order = self.order(rules)?;
+        let mut order = self.order(rules, given)?;
         let machine = run::look()?;
         if !machine.own_processes {
             order.notes.push("this machine hides parts of its /proc: what a runtime leaves behind lives on".to_owned());
@@ -75,17 +76,20 @@ impl Options {
         Ok(Some(document.outcome()))
     }
 
-    fn order(&self, rules: Vec<&'static Rule>) -> Result<Order, String> {
+    fn given_driver(&self) -> Result<Option<Driver>, String> {
+        let Some(file) = &self.driver else { return Ok(None) };
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        Driver::parse(&text).map(Some).map_err(|error| format!("{}: {error}", file.display()))
+    }
+
+    fn order(&self, rules: Vec<&'static Rule>, given: Option<Driver>) -> Result<Order, String> {
         let mut command = self.command.clone();
         let program = command.first_mut().ok_or("name the runtime after --")?;
         *program = find(program)?.display().to_string();
         let program = program.clone();
         let mut notes = Vec::new();
-        let driver = match &self.driver {
-            Some(file) => {
-                let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-                Driver::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?
-            }
+        let driver = match given {
+            Some(driver) => driver,
             None => {
                 let none = || format!("there is no driver for {program}: describe it with --driver FILE");
                 let driver = Driver::built_in(&program, true).ok_or_else(none)?;

@@ -259,8 +259,10 @@ fn what_the_machine_lacks_for_a_must_is_told_by_the_status() {
     };
     let text = format!(r#"{{ "folder": ".", "config": {{ "type": "loopback" }}, "needs": ["{lacking}"] }}"#);
     let file = bin.config("mine.json", &text);
-    let status =
-        |rule: &str| say(kit(&["plugin", "--profile", file.to_str().unwrap(), "--rule", rule, "--report", "terminal"]));
-    status("add.prints-a-result").has(3, &["skipped: 1 trial: not tried here: the kernel has no"]);
-    status("del.leaves-nothing").has(0, &["not tried here: the kernel has no"]);
+    let status = |rule: &str, report: &str| {
+        say(kit(&["plugin", "--profile", file.to_str().unwrap(), "--rule", rule, "--report", report]))
+    };
+    status("add.prints-a-result", "terminal").has(3, &["skipped: 1 trial: not tried here: the kernel has no"]);
+    status("add.prints-a-result", "summary").has(3, &["1 trial says nothing", "not tried here: the kernel has no"]);
+    status("del.leaves-nothing", "terminal").has(0, &["not tried here: the kernel has no"]);
 }

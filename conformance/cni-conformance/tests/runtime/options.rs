@@ -88,6 +88,7 @@ fn a_verb_that_prints_usage_is_no_verb() {
     assert!(text.contains(": 0 pass, 0 fail, 3 skip") && text.contains("calls no plugin"), "{text}");
 }
 
+/// With `--list-rules` too, which tries nothing.
 #[test]
 fn a_driver_with_a_misspelt_rule_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,7 +96,10 @@ fn a_driver_with_a_misspelt_rule_is_an_error() {
     let mut wrong = driver("");
     wrong["unbound"] = json!({ "lifecycle.dell-twice": "why" });
     std::fs::write(&file, wrong.to_string()).unwrap();
-    let output = run(&["--driver", file.to_str().unwrap(), "--", env!("CARGO_BIN_EXE_mini-runtime")]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean lifecycle.del-twice"));
+    let words = ["--driver", file.to_str().unwrap(), "--", env!("CARGO_BIN_EXE_mini-runtime")];
+    for words in [&words[..], &[&["--list-rules"], &words[..]].concat()] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean lifecycle.del-twice"));
+    }
 }
