@@ -226,11 +226,6 @@ mod tests {
             (r#""store":{"path":"/s"},"claimSize":0"#, Code::INVALID_CONFIG, "ipam.claimSize = 0"),
             (r#""store":{"path":"/s"},"trustSeconds":5"#, Code::INVALID_CONFIG, "at least 60"),
             (r#""store":{"path":"/s"},"node":"a/b""#, Code::INVALID_CONFIG, "ipam.node"),
-            (
-                r#""store":{"path":"/s"},"releaseCooldownSeconds":5,"coolDownSeconds":5"#,
-                Code::INVALID_CONFIG,
-                "one of the",
-            ),
         ] {
             let error = parse(ipam).unwrap_err();
             assert!(error.code == code && error.msg.contains(word), "{ipam}: {error}");

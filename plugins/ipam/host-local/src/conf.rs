@@ -38,9 +38,9 @@ pub struct Conf {
     pub reclaim: Reclaim,
     /// Whether a container that holds an address gets it again, instead of an error.
     pub reuse_address: bool,
-    /// How long a released address is not given again.
+    /// How long a released address is given again only after all others.
     pub cool_down: Duration,
-    /// Whether an address that cools down is given where a set has no other.
+    /// Whether an address that cools down is given where a set has no other; a caller that can get others says no.
     pub yields: bool,
     /// Whether STATUS is an error while a set has no free address, as the letter of the specification has it.
     pub report_exhausted: bool,
@@ -51,15 +51,14 @@ pub struct Conf {
 pub struct Removal {
     /// Where the reservations are.
     pub place: Place,
-    /// How long a released address is not given again.
+    /// How long a released address is given again only after all others.
     pub cool_down: Duration,
 }
 
 impl FromAnyConf for Removal {
     fn from_any_conf(object: &ConfObject) -> Self {
         let data_dir: String = object.find(&["ipam", "dataDir"]).unwrap_or_default();
-        let seconds = |key: &str| object.find::<u32>(&["ipam", key]).unwrap_or_default();
-        let cool_down = seconds("coolDownSeconds").max(seconds("releaseCooldownSeconds"));
+        let cool_down: u32 = object.find(&["ipam", "releaseCooldownSeconds"]).unwrap_or_default();
         Self {
             place: place(object, &data_dir, object.find(&["ipam", "lockTimeoutSeconds"])),
             cool_down: Duration::from_secs(cool_down.into()),
@@ -158,7 +157,6 @@ struct Ipam {
     exclude: Vec<Excluded>,
     reclaim_earlier_boot: ReclaimText,
     reuse_address: bool,
-    cool_down_seconds: u32,
     release_cooldown_seconds: u32,
     lock_timeout_seconds: Option<u32>,
     report_exhausted: bool,
@@ -276,10 +274,6 @@ impl FromConf for Conf {
         let ipam = net.ipam.ok_or_else(|| invalid("IPAM config missing 'ipam' key".to_owned()))?;
         let sets = range_sets(&ipam, &net.runtime_config.ip_ranges).map_err(|error| object.hint(error))?;
         check_version(&sets, object.version_text()).map_err(invalid)?;
-        if ipam.cool_down_seconds > 0 && ipam.release_cooldown_seconds > 0 {
-            let why = "coolDownSeconds is there, too: write one of the two";
-            return Err(CniError::invalid_key("ipam.releaseCooldownSeconds", ipam.release_cooldown_seconds, why));
-        }
         let gateways = sets.iter().flat_map(RangeSet::ranges).map(|range| range.gateway).collect();
         let excluded = ipam.exclude.iter().map(|excluded| excluded.0).collect();
         let requested = net.args.cni.ips.iter().chain(&net.runtime_config.ips).map(|requested| requested.0);
@@ -292,8 +286,8 @@ impl FromConf for Conf {
             resolv_conf: (!ipam.resolv_conf.is_empty()).then(|| PathBuf::from(&ipam.resolv_conf)),
             reclaim: ipam.reclaim_earlier_boot.0,
             reuse_address: ipam.reuse_address,
-            cool_down: Duration::from_secs(ipam.cool_down_seconds.max(ipam.release_cooldown_seconds).into()),
-            yields: ipam.release_cooldown_seconds > 0,
+            cool_down: Duration::from_secs(ipam.release_cooldown_seconds.into()),
+            yields: true,
             report_exhausted: ipam.report_exhausted,
         })
     }

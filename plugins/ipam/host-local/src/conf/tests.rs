@@ -81,7 +81,7 @@ fn sets_come_in_the_references_order_and_keys_in_any_case() {
 fn opt_in_keys() {
     check(
         r#"{"subnet":"10.1.0.0/24","exclude":["10.1.0.7","10.1.0.16/30","10.1.0.100-10.1.0.120","fd00::/64"],
-            "reclaimEarlierBoot":"exhausted","reuseAddress":true,"coolDownSeconds":30}"#,
+            "reclaimEarlierBoot":"exhausted","reuseAddress":true,"releaseCooldownSeconds":30}"#,
         &expect![[r#"
             /var/lib/cni/networks/n
             10.1.0.1-10.1.0.254 of 10.1.0.0/24 gateway 10.1.0.1
@@ -104,9 +104,9 @@ fn opt_in_keys() {
         ]],
     );
     check(
-        r#"{"subnet":"10.1.0.0/24","coolDownSeconds":-1}"#,
+        r#"{"subnet":"10.1.0.0/24","releaseCooldownSeconds":-1}"#,
         &expect![
-            "7: cannot use network config: key ipam.coolDownSeconds = -1: expected a whole number from 0 to 4294967295"
+            "7: cannot use network config: key ipam.releaseCooldownSeconds = -1: expected a whole number from 0 to 4294967295"
         ],
     );
 }

@@ -1,4 +1,4 @@
-//! Recently released addresses, while `coolDownSeconds` is set: one of the [notes](super::notes).
+//! Recently released addresses, while `releaseCooldownSeconds` is set: one of the [notes](super::notes).
 //!
 //! A line an address: `<unix seconds> <address> <container> <interface>`. A hint like the index: lines that do not
 //! parse are skipped, and without the file no address has to wait.

@@ -323,19 +323,19 @@ fn excluded_stretches_are_passed() {
 
 #[test]
 fn a_released_address_cools_down_and_its_owner_gets_it_back() {
-    let node = Node::new(r#""subnet":"10.0.0.0/30","coolDownSeconds":3600"#);
+    let node = Node::new(r#""subnet":"10.0.0.0/30","releaseCooldownSeconds":3600"#);
     assert_eq!(node.add("a").unwrap(), "10.0.0.2");
     node.del("a");
+    let mut patient = Conf { yields: false, ..node.conf() };
     for id in ["a", "b"] {
-        let error = node.add(id).unwrap_err();
+        let error = node.add_with(id, &patient).unwrap_err();
         assert_eq!(error.code, Code::TRY_AGAIN);
         assert!(error.details.contains("cool down"), "{error}");
     }
-    assert_eq!(node.status().unwrap_err().code, Code::NOT_AVAILABLE);
-    let mut conf = node.conf();
-    conf.reuse_address = true;
-    assert_eq!(node.add_with("b", &conf).unwrap_err().code, Code::TRY_AGAIN);
-    assert_eq!(node.add_with("a", &conf).unwrap(), "10.0.0.2");
+    node.status().unwrap();
+    patient.reuse_address = true;
+    assert_eq!(node.add_with("b", &patient).unwrap_err().code, Code::TRY_AGAIN);
+    assert_eq!(node.add_with("a", &patient).unwrap(), "10.0.0.2");
     node.del("a");
     fs::write(node.note("released"), "1 10.0.0.2 a eth0\n").unwrap(); // long ago
     assert_eq!(node.add("b").unwrap(), "10.0.0.2");
