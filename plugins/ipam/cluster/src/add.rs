@@ -9,9 +9,11 @@ use host_local::range::{RangeSet, Span};
 
 use crate::conf::Conf;
 use crate::keeper::{self, Keeper};
-use crate::protocol::{self, State};
+use crate::protocol::{self, Run, State, claims};
 use crate::view::{self, View};
 
+/// A run is claimed ahead while a quarter of one is left, or so many addresses.
+const LOW_MAX: usize = 64;
 /// How often ADD begins anew: each time, other calls have used up what was claimed.
 const ATTEMPTS_MAX: usize = 16;
 
@@ -20,6 +22,14 @@ pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, Cn
     let is_new = !conf.local.reuse_address || !keeper::holds(conf, owner)?;
     for _ in 0..ATTEMPTS_MAX {
         let view = ready(conf).await?;
+        if let Some(claim) = &conf.claim {
+            let result = host_local::add(&of_claim(conf, &view, claim)?, owner).await?;
+            if is_still_owned(conf, &result)? {
+                return Ok(result);
+            }
+            undo(conf, owner, is_new).await?;
+            continue;
+        }
         let Some(within) = conf.within(&view) else { continue };
         // What cools down is given after what a new run has.
         let patient = local::Conf { yields: false, ..within.clone() };
@@ -55,12 +65,36 @@ async fn undo(conf: &Conf, owner: &Attachment, is_new: bool) -> Result<(), CniEr
     if is_new { host_local::del(&removal, owner).await } else { Ok(()) }
 }
 
+/// host-local's keys for a container with a claim: the claim's addresses are the requested ones.
+fn of_claim(conf: &Conf, view: &View, claim: &str) -> Result<local::Conf, CniError> {
+    let own = view.claims.get(claim).into_iter().flatten().copied().map(Address::from);
+    let requested: Vec<Address> = own.filter(|address| conf.is_in_a_set(*address)).collect();
+    match wanted(conf).find(|address| !requested.contains(address)) {
+        None => Ok(local::Conf { requested, ..conf.local.clone() }),
+        Some(other) => {
+            let own = requested.iter().map(Address::to_string).collect::<Vec<_>>().join(", ");
+            let text = format!("requested IP address {other} is not that of claim {claim}, which has {own}");
+            Err(CniError::new(Code::EXISTS, text)
+                .detail("Request none, or release the claim first: cnitool cluster release NETWORK CLAIM."))
+        }
+    }
+}
+
 /// The view, if host-local can work with it.
 fn usable(conf: &Conf) -> Result<Option<View>, CniError> {
     let Some(view) = View::read(conf.folder())? else { return Ok(None) };
-    let has_all = conf.local.sets.iter().all(|set| !Conf::owned(set, &view).is_empty());
-    let is_usable = has_all && wanted(conf).all(|address| view.owns(address)) && view.is_trusted_now()?;
-    Ok(is_usable.then_some(view))
+    let has_all = match &conf.claim {
+        Some(claim) => {
+            let own = view.claims.get(claim);
+            let has = |set: &RangeSet| own.into_iter().flatten().any(|ip| set.find((*ip).into()).is_some());
+            conf.local.sets.iter().all(has)
+        }
+        None => {
+            let has_runs = conf.local.sets.iter().all(|set| !Conf::owned(set, &view).is_empty());
+            has_runs && wanted(conf).all(|address| view.owns(address))
+        }
+    };
+    Ok((has_all && view.is_trusted_now()?).then_some(view))
 }
 
 /// The requested addresses that a run must have: host-local refuses the others.
@@ -82,16 +116,15 @@ async fn ready(conf: &Conf) -> Result<View, CniError> {
     let before = View::read(conf.folder())?.unwrap_or_default();
     keeper
         .transact(|state| {
+            if let Some(claim) = &conf.claim {
+                return hold(conf, state, &name, claim, &before);
+            }
             let mut next = state.clone();
             for address in wanted(conf) {
                 next = match protocol::take(&next, &name, Span { first: address, last: address }) {
                     Ok(next) => next,
                     Err(run) if run.node == name => next,
-                    Err(run) => {
-                        let text = format!("requested IP address {address} belongs to node {}", run.node);
-                        return Err(CniError::new(Code::EXISTS, text)
-                            .detail(format!("It is in the node's run {}, and is given there only.", run.span())));
-                    }
+                    Err(run) => return Err(taken(address, &run)),
                 };
             }
             for (index, set) in conf.local.sets.iter().enumerate() {
@@ -102,6 +135,28 @@ async fn ready(conf: &Conf) -> Result<View, CniError> {
             Ok(next)
         })
         .await
+}
+
+fn taken(address: impl std::fmt::Display, run: &Run) -> CniError {
+    CniError::new(Code::EXISTS, format!("requested IP address {address} belongs to {}", run.owner()))
+        .detail(format!("It is in the run {}, whose addresses are given by that owner only.", run.span()))
+}
+
+/// The node holds a claim.
+fn hold(conf: &Conf, state: &State, name: &str, claim: &str, before: &View) -> Result<State, CniError> {
+    let sets: Vec<Vec<Span>> = conf.local.sets.iter().map(Conf::spans).collect();
+    let wanted: Vec<Address> = wanted(conf).collect();
+    claims::hold(state, name, claim, &wanted, &sets, &conf.local.barred).map_err(|refusal| match refusal {
+        claims::Refusal::NoAddress(index) => keeper::exhausted(conf, index, before),
+        claims::Refusal::Taken(run) => taken(run.first, &run),
+        claims::Refusal::Held(holders) => {
+            let nodes = holders.into_iter().collect::<Vec<_>>().join(" and ");
+            let text = format!("claim {claim} is held by nodes {nodes}, and by two at most");
+            CniError::new(Code::EXISTS, text).detail(
+                "A container on each has its address. DEL of one comes first; of a node that is lost, cnitool cluster forget.",
+            )
+        }
+    })
 }
 
 fn has_run(state: &State, name: &str, set: &RangeSet) -> bool {
@@ -141,7 +196,8 @@ async fn claim_for(conf: &Conf, index: usize, full: &CniError) -> Result<(), Cni
 /// Whether the addresses of the result are in trusted runs after they were reserved.
 fn is_still_owned(conf: &Conf, result: &AddResult) -> Result<bool, CniError> {
     let Some(view) = View::read(conf.folder())? else { return Ok(false) };
-    Ok(view.is_trusted_now()? && result.ips.iter().all(|ip| view.owns(ip.address.ip().into())))
+    let claim = conf.claim.as_deref();
+    Ok(view.is_trusted_now()? && result.ips.iter().all(|ip| view.may_give(ip.address.ip().into(), claim)))
 }
 
 /// Claims and readings that the next ADDs will need, if it is time: a run while a quarter of one is left, and a new reading before the last is
@@ -155,7 +211,7 @@ async fn upkeep(conf: &Conf) {
 async fn keep_up(conf: &Conf) -> Result<(), CniError> {
     let is_due = |view: &View| -> Result<bool, CniError> {
         let quarter = Duration::from_secs(u64::from(view.trust_seconds) / 4);
-        let is_low = view.quiet_until_ms <= view::now_ms()? && !low(conf, view).is_empty();
+        let is_low = view.quiet_until_ms <= view::now_ms()? && !low(conf, view)?.is_empty();
         Ok(view.may_ask()? && (is_low || view.age()?.is_none_or(|age| age > quarter)))
     };
     let Some(view) = View::read(conf.folder())? else { return Ok(()) };
@@ -168,14 +224,14 @@ async fn keep_up(conf: &Conf) -> Result<(), CniError> {
         return Ok(());
     }
     let name = crate::node::name(conf)?;
-    let low_sets = low(conf, &view);
+    let low_sets = low(conf, &view)?;
     let outcome = keeper
         .transact(|state| {
             let mut next = state.clone();
             for index in &low_sets {
                 // What is claimed ahead may stay unused: not while addresses are few.
                 let set = conf.local.sets.get(*index).map(Conf::spans).unwrap_or_default();
-                let share = protocol::share(&next, &set, conf.claim_size, &conf.local.barred);
+                let share = protocol::share(&next, &name, &set, conf.claim_size, &conf.local.barred);
                 if share >= conf.claim_size.into() {
                     next = claim(conf, &next, &name, *index).unwrap_or(next);
                 }
@@ -184,7 +240,7 @@ async fn keep_up(conf: &Conf) -> Result<(), CniError> {
         })
         .await;
     match &outcome {
-        Ok(view) if low(conf, view).is_empty() => {}
+        Ok(view) if low(conf, view)?.is_empty() => {}
         Ok(_) => View::note_quiet(conf.folder(), false)?,
         Err(_) => View::note_quiet(conf.folder(), true)?,
     }
@@ -192,10 +248,9 @@ async fn keep_up(conf: &Conf) -> Result<(), CniError> {
 }
 
 /// The sets of which at most a quarter of a run is left.
-fn low(conf: &Conf, view: &View) -> Vec<usize> {
-    let is_low = |index: &usize| {
-        let (held, all) = keeper::room(conf, *index, view);
-        all.saturating_sub(held) <= u128::from(conf.claim_size / 4)
-    };
-    (0..conf.local.sets.len()).filter(is_low).collect()
+fn low(conf: &Conf, view: &View) -> Result<Vec<usize>, CniError> {
+    let quarter = usize::try_from(conf.claim_size / 4).map_or(LOW_MAX, |quarter| quarter.min(LOW_MAX));
+    let Some(within) = conf.within(view) else { return Ok((0..conf.local.sets.len()).collect()) };
+    let free = host_local::count_free(&within, quarter + 1)?;
+    Ok(free.iter().enumerate().filter(|(_, free)| **free <= quarter).map(|(index, _)| index).collect())
 }

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cni_spec::{CniError, Code, ConfObject, ContainerId, FromAnyConf, FromConf};
+use cni_spec::{CniArgs, CniError, Code, ConfObject, ContainerId, FromAnyConf, FromConf};
 use host_local::address::Address;
 use host_local::conf as local;
 use host_local::range::{Range, RangeSet, Span};
 use serde::Deserialize;
 
+use crate::protocol::claims;
 use crate::store::{Endpoint, EtcdConf, StoreConf};
 use crate::view::View;
 
@@ -20,6 +21,8 @@ const TRUST_SECONDS: u32 = 3600;
 const TRUST_SECONDS_MIN: u32 = 60;
 /// The default time to wait for the store.
 const TIMEOUT_SECONDS: u32 = 2;
+/// The key of `CNI_ARGS` that names a claim.
+const CLAIM: &str = "claim";
 /// The default beginning of etcd's keys.
 const PREFIX: &str = "/cni/cluster";
 
@@ -40,6 +43,8 @@ pub struct Conf {
     pub claim_size: u32,
     /// How long the node trusts what it has read.
     pub trust_seconds: u32,
+    /// The claim whose addresses the container gets.
+    pub claim: Option<String>,
 }
 
 /// The keys that removal needs.
@@ -55,6 +60,19 @@ pub struct Removal {
 #[serde(default)]
 struct Net {
     ipam: Ipam,
+    args: Args,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Args {
+    cni: CniKeys,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CniKeys {
+    claim: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -82,7 +100,6 @@ impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let local = local::Conf::from_conf(object)?;
         let net: Net = object.decode()?;
-        refuse_unsupported(object)?;
         let keys = net.ipam.store.as_ref().ok_or_else(|| missing("ipam.store"))?;
         let store = store(keys)?;
         let at_least = |key: &str, value: Option<u32>, default: u32, least: u32| match value.unwrap_or(default) {
@@ -104,18 +121,22 @@ impl FromConf for Conf {
             timeout: Duration::from_secs(timeout.into()),
             claim_size: at_least("ipam.claimSize", net.ipam.claim_size, CLAIM_SIZE, 1)?,
             trust_seconds: at_least("ipam.trustSeconds", net.ipam.trust_seconds, TRUST_SECONDS, TRUST_SECONDS_MIN)?,
+            claim: claim("args.cni.claim", net.args.cni.claim.as_deref().unwrap_or_default())?,
         })
     }
 }
 
-/// Refuses keys that this version does not have.
-fn refuse_unsupported(object: &ConfObject) -> Result<(), CniError> {
-    let key = "args.cni.claim";
-    if object.find::<serde_json::Value>(&["args", "cni", "claim"]).is_none() {
-        return Ok(());
+/// A claim's name; none if the text is empty.
+fn claim(key: &str, text: &str) -> Result<Option<String>, CniError> {
+    match text {
+        "" => Ok(None),
+        name if claims::is_name(name) => Ok(Some(name.to_owned())),
+        other => Err(CniError::invalid_key(
+            key,
+            other,
+            "a claim's name has 1 to 253 letters, digits, '_', '.', '-' and '/', as NAMESPACE/NAME",
+        )),
     }
-    let why = "an address belongs to one container and interface";
-    Err(CniError::new(Code::UNSUPPORTED_FIELD, format!("plugin cluster does not support key {key}: {why}")).at_key(key))
 }
 
 fn missing(key: &str) -> CniError {
@@ -165,6 +186,15 @@ impl FromAnyConf for Removal {
 }
 
 impl Conf {
+    /// The keys, with what `CNI_ARGS` asks for: an address, and a claim where `args.cni` has none.
+    ///
+    /// # Errors
+    /// Code 4 and 7: an unknown key without `IgnoreUnknown`, a malformed address or claim.
+    pub fn asking(self, args: &CniArgs) -> Result<Self, CniError> {
+        let of_args = claim("claim in CNI_ARGS", args.find(CLAIM).unwrap_or_default())?;
+        Ok(Self { local: self.local.asking(args, &[CLAIM])?, claim: self.claim.or(of_args), ..self })
+    }
+
     /// The network's data folder on the node.
     #[must_use]
     pub fn folder(&self) -> &Path {
@@ -235,10 +265,28 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_in_args_is_refused() {
-        let text = r#"{"cniVersion":"1.1.0","name":"n","args":{"cni":{"claim":"db-0"}},
-            "ipam":{"type":"cluster","subnet":"10.0.0.0/24","store":{"path":"/s"}}}"#;
-        let error = Conf::from_conf(&ConfObject::parse(text.as_bytes()).unwrap()).unwrap_err();
-        assert!(error.msg.contains("args.cni.claim"), "{error}");
+    fn a_claim_has_a_name_and_args_come_before_cni_args() {
+        let parse = |claim: &str| {
+            let text = format!(
+                r#"{{"cniVersion":"1.1.0","name":"n","args":{{"cni":{{"claim":{claim}}}}},
+                "ipam":{{"type":"cluster","subnet":"10.0.0.0/24","store":{{"path":"/s"}}}}}}"#
+            );
+            Conf::from_conf(&ConfObject::parse(text.as_bytes()).unwrap())
+        };
+        let asked = CniArgs::parse("claim=web/0").unwrap();
+        for (text, of_conf, with_args) in
+            [(r#""db-0""#, Some("db-0"), "db-0"), (r#""""#, None, "web/0"), ("null", None, "web/0")]
+        {
+            let conf = parse(text).unwrap();
+            assert_eq!(conf.claim.as_deref(), of_conf);
+            assert_eq!(conf.asking(&asked).unwrap().claim.as_deref(), Some(with_args));
+        }
+        for bad in [r#""a b""#, "\"a\\u0000\"", "[]", &format!("\"{}\"", "x".repeat(254))] {
+            let error = parse(bad).unwrap_err();
+            assert!(error.code == Code::INVALID_CONFIG && error.msg.contains("args.cni.claim"), "{error}");
+        }
+        let conf = parse("null").unwrap();
+        let error = conf.asking(&CniArgs::parse("claim=a b").unwrap()).unwrap_err();
+        assert!(error.msg.contains("CNI_ARGS"), "{error}");
     }
 }

@@ -1,4 +1,5 @@
-//! After DEL and GC: a run without a reservation goes back to the store when it is seen so a second time. One is kept.
+//! After DEL and GC: a run without a reservation goes back to the store when it is seen so a second time; one is kept. A claim without
+//! a container here is held no longer.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,18 +31,18 @@ pub(crate) async fn give_back(conf: Option<&Conf>) {
 async fn try_to(conf: &Conf) -> Result<(), CniError> {
     let Some(view) = View::read(conf.folder())? else { return Ok(()) };
     // Nothing to do, as in most calls: found out without reading a reservation.
-    if view.runs.len() <= conf.local.sets.len() && view.empty.is_empty()
+    if view.runs.len() <= conf.local.sets.len() && view.empty.is_empty() && view.claims.is_empty()
         || !view.may_ask()?
         || !view.is_trusted_now()?
     {
         return Ok(());
     }
-    if view.empty.is_empty() && spare(conf, &view)?.is_empty() {
+    if view.empty.is_empty() && unheld(conf, &view).is_empty() && !has_spare(conf, &view)? {
         return Ok(());
     }
     let Some(keeper) = Keeper::find(conf)? else { return Ok(()) };
     let Some(mut view) = View::read(conf.folder())? else { return Ok(()) };
-    let (leaving, seen_once) = {
+    let (leaving, claims, seen_once) = {
         // No ADD reserves meanwhile; one that has read the view before reads it again.
         let place = &conf.local.place;
         let lock = Lock::take(&place.folder.join("lock"), BITS, place.deadline);
@@ -49,27 +50,57 @@ async fn try_to(conf: &Conf) -> Result<(), CniError> {
         let spare = spare(conf, &view)?;
         let (leaving, seen_once): (Vec<IpAddr>, Vec<IpAddr>) =
             spare.into_iter().partition(|run| view.empty.contains(run));
-        if leaving.is_empty() && seen_once == view.empty {
+        let claims = unheld(conf, &view);
+        if leaving.is_empty() && claims.is_empty() && seen_once == view.empty {
             return Ok(());
         }
         view.runs.retain(|(first, _)| !leaving.contains(first));
+        view.claims.retain(|claim, _| !claims.contains(claim));
         view.empty.clone_from(&seen_once);
+        // The store still has what leaves, until a write has its answer.
+        view.pending |= !leaving.is_empty() || !claims.is_empty();
         view.write(conf.folder())?;
-        (leaving, seen_once)
+        (leaving, claims, seen_once)
     };
-    tracing::debug!(?leaving, ?seen_once, "runs without a reservation");
-    if leaving.is_empty() {
+    tracing::debug!(?leaving, ?claims, ?seen_once, "without a reservation");
+    if leaving.is_empty() && claims.is_empty() {
         return Ok(());
     }
     let name = crate::node::name(conf)?;
     let give = |state: &protocol::State| {
-        leaving.iter().fold(state.clone(), |state, first| protocol::give_back(&state, &name, *first))
+        let state = protocol::claims::leave(state, &name, &claims);
+        leaving.iter().fold(state, |state, first| protocol::give_back(&state, &name, *first))
     };
     let given = keeper.transact(|state| Ok(give(state))).await;
     if given.is_err() {
         View::note_quiet(conf.folder(), true)?;
     }
     given.map(drop)
+}
+
+/// The claims of which no container of the node has an address: a file that cannot be looked at counts as a reservation, an empty
+/// one, which a crash leaves, as none.
+fn unheld(conf: &Conf, view: &View) -> Vec<String> {
+    let is_free = |address: &IpAddr| match std::fs::metadata(conf.folder().join(address.to_string())) {
+        Ok(file) => file.len() == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    let is_unheld = |(_, addresses): &(&String, &BTreeSet<IpAddr>)| addresses.iter().all(is_free);
+    view.claims.iter().filter(is_unheld).map(|(claim, _)| claim.clone()).collect()
+}
+
+/// Whether a set has two runs without a reservation, as far as can be told without reading the folder.
+fn has_spare(conf: &Conf, view: &View) -> Result<bool, CniError> {
+    for set in &conf.local.sets {
+        let mut unused = 0;
+        for run in view.spans().filter(|run| set.find(run.first).is_some()) {
+            unused += usize::from(host_local::is_unused(&conf.local, run)?);
+        }
+        if unused > 1 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The first addresses of runs without a reservation; of each set one such run is kept.

@@ -1,5 +1,6 @@
 //! Transactions with the store, one at a time on a node, and the view that they leave. PROTOCOL.md has the order of the steps.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use cni_spec::{Attachment, CniError, Code};
@@ -10,7 +11,7 @@ use netops::lock::Lock;
 
 use crate::conf::Conf;
 use crate::node;
-use crate::protocol::{self, Me, Refusal, State};
+use crate::protocol::{self, Me, Memory, Refusal, State};
 use crate::store::{AnyStore, Store};
 use crate::view::{self, View};
 
@@ -52,9 +53,39 @@ impl<'a> Keeper<'a> {
     /// # Errors
     /// Why this machine gets nothing under its name; the error of `change`; code 11: the store is away.
     pub async fn transact(&self, change: impl Fn(&State) -> Result<State, CniError>) -> Result<View, CniError> {
+        self.write(|state, me, view, is_open| Ok(change(&confirm(self.conf, state, me, view, is_open)?))).await
+    }
+
+    /// Writes back what the node holds, after the store was restored from a copy; the addresses that it holds and others own.
+    ///
+    /// # Errors
+    /// Why this machine may not use the records of its name; code 11: the store is away.
+    pub async fn repair(&self) -> Result<Vec<String>, CniError> {
+        let held = held(self.conf)?;
+        let addresses: Vec<Address> = held.iter().map(|held| held.address.into()).collect();
+        let conflicts = RefCell::default();
+        let write_back = |state: &State, me: &Me, view: &View, _: bool| {
+            let entered = protocol::enter(state, me)
+                .map_err(|refusal| refused(self.conf, &me.name, refusal))?
+                .unwrap_or(state.clone());
+            let (next, others) = protocol::repair(&entered, &me.name, &view.memory(), &addresses);
+            conflicts.replace(name_conflicts(&held, &others));
+            Ok(Ok(next))
+        };
+        self.write(write_back).await?;
+        Ok(conflicts.into_inner())
+    }
+
+    /// A transaction: `next_of` makes the next document of the one that was read, or refuses the document.
+    async fn write(
+        &self,
+        next_of: impl Fn(&State, &Me, &View, bool) -> Result<Result<State, CniError>, CniError>,
+    ) -> Result<View, CniError> {
         let folder = self.conf.folder();
         let (me, mut view) = identify(self.conf)?;
         let mut unanswered: Option<State> = None;
+        // What an earlier write without an answer has added.
+        let mut is_open = view.pending;
         for _ in 0..ATTEMPTS_MAX {
             let read_at_ms = view::now_ms()?;
             let (state, version) = self.store.read().await?;
@@ -64,8 +95,8 @@ impl<'a> Keeper<'a> {
                 view.write(folder)?;
                 return Ok(view);
             }
-            let mut next = match confirm(self.conf, &state, &me, &view) {
-                Ok(next) => change(&next)?,
+            let mut next = match next_of(&state, &me, &view, is_open) {
+                Ok(next) => next?,
                 Err(refused) => {
                     if me.is_known && view.read_at_ms.take().is_some() {
                         view.write(folder)?;
@@ -73,10 +104,10 @@ impl<'a> Keeper<'a> {
                     return Err(refused);
                 }
             };
-            if next != state || view.pending {
+            if next != state || view.pending || state.writes < view.writes {
                 view.pending = true;
                 view.write(folder)?;
-                next.writes = state.writes + 1;
+                next.writes = state.writes.max(view.writes) + 1;
                 match self.store.replace(&version, &next).await {
                     Ok(true) => {}
                     Ok(false) => {
@@ -85,7 +116,7 @@ impl<'a> Keeper<'a> {
                         continue;
                     }
                     Err(error) if error.code == Code::TRY_AGAIN && unanswered.is_none() => {
-                        unanswered = Some(next);
+                        (unanswered, is_open) = (Some(next), true);
                         continue;
                     }
                     Err(error) => return Err(error),
@@ -132,16 +163,20 @@ fn random() -> Result<String, CniError> {
 }
 
 /// The records with this machine among them, and with what it holds if it was not among them.
-fn confirm(conf: &Conf, state: &State, me: &Me, view: &View) -> Result<State, CniError> {
+fn confirm(conf: &Conf, state: &State, me: &Me, view: &View, is_open: bool) -> Result<State, CniError> {
     if state.writes < view.writes {
         let text =
             format!("the store is older than what this node has read: {} writes, not {}", state.writes, view.writes);
         return Err(CniError::new(Code::STATE, text).detail(
-            "It was emptied, or restored from a copy, and may give addresses that containers have. README.md says how to make \
-             it anew from what the nodes hold.",
+            "It was emptied, or restored from a copy, and may give addresses that containers have: run on each node: cnitool \
+             cluster repair.",
         ));
     }
-    let entered = protocol::enter(state, me).map_err(|refusal| refused(conf, &me.name, refusal))?;
+    let is_right = protocol::enter(state, me).and_then(|entered| {
+        protocol::recall(state, &me.name, &view.memory(), is_open)?;
+        Ok(entered)
+    });
+    let entered = is_right.map_err(|refusal| refused(conf, &me.name, refusal))?;
     let next = entered.unwrap_or_else(|| state.clone());
     if state.nodes.contains_key(&me.name) {
         return Ok(next);
@@ -152,18 +187,50 @@ fn confirm(conf: &Conf, state: &State, me: &Me, view: &View) -> Result<State, Cn
     if conflicts.is_empty() {
         return Ok(next);
     }
-    let name = |(address, node): &(Address, String)| {
-        let of = held.iter().find(|held| Address::from(held.address) == *address).and_then(Held::holder);
-        let container = of.map_or("an operator".to_owned(), |(container, _)| format!("container {container}"));
-        format!("{address} of {container} belongs to node {node}")
-    };
-    let names = conflicts.iter().map(name).collect::<Vec<_>>().join(", ");
+    let names = name_conflicts(&held, &conflicts).join(", ");
     if view.is_recorded {
         tracing::error!("addresses moved while this node was away: {names}; delete these containers");
         return Ok(next);
     }
     let text = format!("this node holds addresses of other nodes: {names}");
     Err(CniError::new(Code::STATE, text).detail("Delete these containers, then call ADD again."))
+}
+
+/// A sentence for each address that the node holds and another owner has.
+fn name_conflicts(held: &[Held], conflicts: &[(Address, String)]) -> Vec<String> {
+    let name = |(address, owner): &(Address, String)| {
+        let of = held.iter().find(|held| Address::from(held.address) == *address).and_then(Held::holder);
+        let container = of.map_or("an operator".to_owned(), |(container, _)| format!("container {container}"));
+        format!("{address} of {container} belongs to {owner}")
+    };
+    conflicts.iter().map(name).collect()
+}
+
+/// The faults of this node's side, a sentence each: its memory and its reservations, compared with the records.
+///
+/// # Errors
+/// Codes of files.
+pub(crate) fn examine(conf: &Conf, state: &State) -> Result<Vec<String>, CniError> {
+    let (me, view) = identify(conf)?;
+    let held = held(conf)?;
+    if !me.is_known && held.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut faults = Vec::new();
+    if me.is_known
+        && let Err(error) = confirm(conf, state, &me, &view, view.pending)
+    {
+        faults.push(error.to_string());
+    }
+    if view.is_recorded && !state.nodes.contains_key(&me.name) {
+        faults.push(format!("node {} is not recorded: it was forgotten", me.name));
+    }
+    let addresses: Vec<Address> = held.iter().map(|held| held.address.into()).collect();
+    faults.extend(name_conflicts(&held, &protocol::adopt(state, &me.name, &addresses).1));
+    let in_no_run = |address: &&Address| state.runs.iter().all(|run| !run.span().contains(**address));
+    faults
+        .extend(addresses.iter().filter(in_no_run).map(|address| format!("{address} is reserved here, and in no run")));
+    Ok(faults)
 }
 
 /// Whether the node's folder holds an address for the attachment.
@@ -184,8 +251,8 @@ fn held(conf: &Conf) -> Result<Vec<Held>, CniError> {
 }
 
 fn fill(view: &mut View, me: &Me, state: &State, read_at_ms: u64) {
-    let own = state.runs.iter().filter(|run| run.node == me.name);
-    view.runs = own.map(|run| (run.first, run.last)).collect();
+    let Memory { runs, claims } = Memory::of(state, &me.name);
+    (view.runs, view.claims) = (runs.into_iter().collect(), claims);
     (view.is_recorded, view.pending, view.writes) = (true, false, state.writes);
     (view.boot, view.trust_seconds, view.read_at_ms) = (me.boot.clone(), me.trust_seconds, Some(read_at_ms));
 }
@@ -220,6 +287,12 @@ fn refused(conf: &Conf, name: &str, refusal: Refusal) -> CniError {
             "an operator is forgetting the node",
             "Call ADD again when cluster forget has ended; run it again if it was interrupted.".to_owned(),
         ),
+        Refusal::Restored => (
+            "the store has other runs or claims of it than the node has left there",
+            "The store was restored from a copy, and may give addresses that containers have: run on each node: cnitool \
+             cluster repair."
+                .to_owned(),
+        ),
     };
     let code = if refusal == Refusal::Leaving { Code::TRY_AGAIN } else { Code::STATE };
     CniError::new(code, format!("node {name} gets no addresses: {why}")).detail(remedy)
@@ -233,7 +306,7 @@ pub async fn could_serve(conf: &Conf) -> Result<(), CniError> {
     let unavailable = |error: CniError| CniError { code: Code::NOT_AVAILABLE, ..error };
     let (me, view) = identify(conf).map_err(unavailable)?;
     let (state, _) = store(conf).read().await.map_err(unavailable)?;
-    let mut next = confirm(conf, &state, &me, &view).map_err(unavailable)?;
+    let mut next = confirm(conf, &state, &me, &view, view.pending).map_err(unavailable)?;
     for (index, set) in conf.local.sets.iter().enumerate() {
         match protocol::claim(&next, &me.name, &Conf::spans(set), conf.claim_size, &conf.local.barred) {
             Some((claimed, _)) => next = claimed,
@@ -249,7 +322,7 @@ pub(crate) fn exhausted(conf: &Conf, index: usize, view: &View) -> CniError {
     let Some(set) = conf.local.sets.get(index) else { return CniError::new(Code::NO_ADDRESS, "no such range set") };
     let (held, all) = room(conf, index, view);
     CniError::new(Code::NO_ADDRESS, format!("no IP addresses available in range set: {set}")).detail(format!(
-        "All are in runs of nodes; here {held} of {all} are reserved. Widen the range, run GC, or forget lost nodes: cluster show."
+        "All are in runs of nodes; here {held} of {all} are reserved. Widen the range, run GC, or forget lost nodes: cnitool cluster show."
     ))
 }
 

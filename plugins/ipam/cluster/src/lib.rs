@@ -46,8 +46,7 @@ impl Plugin for Cluster {
     type Removal = Removal;
 
     async fn add(request: &AddRequest, conf: &Conf) -> Result<AddResult, CniError> {
-        let own = conf.clone();
-        let conf = Conf { local: own.local.asking(&request.raw.parse_args()?)?, ..own };
+        let conf = conf.clone().asking(&request.raw.parse_args()?)?;
         add::add(&conf, &request.attachment).await
     }
 
@@ -62,7 +61,7 @@ impl Plugin for Cluster {
         let Some(view) = View::read(conf.folder())? else { return Err(moved(conf, "any address")) };
         let given = request.conf.find_prev_result().map(|result| result.ips).unwrap_or_default();
         let mut addresses = given.iter().map(|ip| ip.address.ip());
-        match addresses.find(|ip| conf.is_in_a_set(Address::from(*ip)) && !view.owns(Address::from(*ip))) {
+        match addresses.find(|ip| conf.is_in_a_set(Address::from(*ip)) && !view.holds(Address::from(*ip))) {
             Some(lost) => Err(moved(conf, &lost.to_string())),
             None => Ok(()),
         }

@@ -1,50 +1,78 @@
-//! The operator's commands: `cluster show|check CONFIG` and `cluster forget CONFIG NODE [--fenced]`.
+//! The operator's commands: `cluster VERB CONFIG ...`, which `cnitool cluster` starts.
 
+mod check;
+mod import;
+mod show;
+
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use cni_spec::{CniError, Code, ConfObject, FromConf, text};
-use serde_json::Value;
+use cni_spec::{CniError, Code, ConfObject, FromConf};
+use serde_json::{Value, json};
 use skel::Reply;
 
 use crate::conf::Conf;
-use crate::protocol::{self, State};
+use crate::keeper::Keeper;
+use crate::protocol::{self, State, claims};
 use crate::store::{AnyStore, Store};
 
-const USAGE: &str = "usage: cluster show CONFIG | cluster check CONFIG | cluster forget CONFIG NODE [--fenced]";
-/// How often `forget` begins anew because a node wrote first.
+const USAGE: &str = "usage: cluster VERB CONFIG [WORDS] [--json]; CONFIG is a file with the network's config or list, or - for \
+                     standard input.\n  show\n  check\n  forget NODE [--fenced]\n  repair\n  release CLAIM\n  import FILE";
+/// How often a command begins anew because a node wrote first.
 const ATTEMPTS_MAX: usize = 100;
 
 /// Runs a command, if the words are one. Returns the exit status.
 #[must_use]
 pub fn run_if_asked(words: impl Iterator<Item = String>) -> Option<u8> {
-    let words: Vec<String> = words.collect();
+    let mut words: Vec<String> = words.collect();
+    let is_json = words.iter().any(|word| word == "--json");
+    words.retain(|word| word != "--json");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (first, rest) = words.split_first()?;
+    let (verb, rest) = words.split_first()?;
     skel::log_at(tracing::Level::INFO);
-    let done = match (*first, rest) {
-        ("show", [config]) => open(config).and_then(|(conf, store)| show(&conf, &store)),
-        ("check", [config]) => open(config).and_then(|(_, store)| check(&store)),
-        ("forget", [config, node]) => open(config).and_then(|(_, store)| forget(&store, node, false)),
-        ("forget", [config, node, "--fenced"]) => open(config).and_then(|(_, store)| forget(&store, node, true)),
-        _ => {
-            tracing::error!("{USAGE}");
-            return Some(2);
-        }
+    let (Some((config, rest)), true) = (rest.split_first(), VERBS.contains(verb)) else {
+        tracing::error!("{USAGE}");
+        return Some(2);
     };
+    let done = open(config).and_then(|(conf, store)| {
+        let said = |(text, value): (String, Value)| if is_json { format!("{value:#}\n") } else { text };
+        Ok(Some(match (*verb, rest) {
+            ("show", []) => said(show::show(&conf, &store)?),
+            ("check", []) => said(check::check(&conf, &store)?),
+            ("forget", [node]) => said(forget(&store, node, false)?),
+            ("forget", [node, "--fenced"]) => said(forget(&store, node, true)?),
+            ("repair", []) => said(repair(&conf)?),
+            ("release", [claim]) => said(release(&store, claim)?),
+            ("import", [file]) => said(import::import(&conf, &store, file)?),
+            _ => return Ok(None),
+        }))
+    });
     Some(match done {
-        Ok(text) => Reply::success(text).send(),
+        Ok(Some(text)) => Reply::success(text).send(),
+        Ok(None) => {
+            tracing::error!("{USAGE}");
+            2
+        }
         Err(error) => {
-            tracing::error!("{error}");
+            if is_json {
+                let object = json!({ "code": error.code.0, "msg": error.msg, "details": error.details });
+                #[expect(clippy::print_stderr, reason = "an error object for the caller, and no line of a log")]
+                let () = eprintln!("{object:#}");
+            } else {
+                tracing::error!("{error}");
+            }
             1
         }
     })
 }
 
+const VERBS: [&str; 6] = ["show", "check", "forget", "repair", "release", "import"];
+
 /// The keys of the network in a file: a list, or one plugin's object.
 fn open(path: &str) -> Result<(Conf, AnyStore), CniError> {
     let unusable = |why: String| CniError::new(Code::INVALID_CONFIG, format!("cannot use {path}: {why}"));
-    let bytes = std::fs::read(Path::new(path)).map_err(|error| unusable(error.to_string()))?;
+    let bytes = read(path).map_err(|error| unusable(error.to_string()))?;
     let list = cni_spec::json::parse(&bytes)?;
     let is_ours = |object: &&Value| object["ipam"]["type"] == "cluster";
     let of_list = list["plugins"].as_array().and_then(|plugins| plugins.iter().find(is_ours));
@@ -60,41 +88,23 @@ fn open(path: &str) -> Result<(Conf, AnyStore), CniError> {
     Ok((conf, store))
 }
 
+/// A file, or standard input.
+fn read(path: &str) -> std::io::Result<Vec<u8>> {
+    if path != "-" {
+        return std::fs::read(Path::new(path));
+    }
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Waits for a future without an event loop: a folder is never pending.
 fn wait<T>(future: impl Future<Output = T>) -> Result<T, CniError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     Ok(runtime.map_err(|error| CniError::new(Code::IO, format!("no event loop: {error}")))?.block_on(future))
 }
 
-fn show(conf: &Conf, store: &AnyStore) -> Result<String, CniError> {
-    let (state, _) = wait(store.read())??;
-    let count = |span| conf.local.barred.count_allowed(span);
-    let of_node = |(name, member): (&String, &protocol::Member)| {
-        let runs: Vec<_> = state.runs.iter().filter(|run| run.node == *name).collect();
-        let addresses: u128 = runs.iter().map(|run| count(run.span())).sum();
-        let spans = runs.iter().map(|run| run.span().to_string()).collect::<Vec<_>>().join(" ");
-        let condition = if member.leaving { "being forgotten" } else { "recorded" };
-        [name.clone(), condition.to_owned(), addresses.to_string(), spans]
-    };
-    let head = ["NODE", "STATE", "ADDRESSES", "RUNS"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head).chain(state.nodes.iter().map(of_node)).collect();
-    let mut lines = text::table(&rows);
-    for set in &conf.local.sets {
-        let all: u128 = Conf::spans(set).into_iter().map(count).sum();
-        let in_set = |run: &&protocol::Run| set.find(run.span().first).is_some();
-        let taken: u128 = state.runs.iter().filter(in_set).map(|run| count(run.span())).sum();
-        lines.push_str(&format!("{set}: {} of {all} addresses are in no run\n", all.saturating_sub(taken)));
-    }
-    Ok(lines)
-}
-
-/// The store's side: reading it finds overlaps and runs without a node.
-fn check(store: &AnyStore) -> Result<String, CniError> {
-    let (state, _) = wait(store.read())??;
-    Ok(format!("{} nodes, {} runs, no address in two\n", state.nodes.len(), state.runs.len()))
-}
-
-fn forget(store: &AnyStore, name: &str, is_fenced: bool) -> Result<String, CniError> {
+fn forget(store: &AnyStore, name: &str, is_fenced: bool) -> Result<(String, Value), CniError> {
     let unknown = |state: &State| {
         let names = state.nodes.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         CniError::new(Code::INVALID_CONFIG, format!("no node {name} is recorded"))
@@ -113,7 +123,35 @@ fn forget(store: &AnyStore, name: &str, is_fenced: bool) -> Result<String, CniEr
     }
     let freed = begun.runs.iter().filter(|run| run.node == name).count();
     write(store, |state| protocol::end_forgetting(state, name).ok_or_else(|| unknown(state)))?;
-    Ok(format!("node {name} is forgotten, {freed} runs are free\n"))
+    Ok((format!("node {name} is forgotten, {freed} runs are free\n"), json!({ "node": name, "runs": freed })))
+}
+
+/// Writes back what this node holds.
+fn repair(conf: &Conf) -> Result<(String, Value), CniError> {
+    let conflicts = wait(async { Keeper::wait(conf)?.repair().await })??;
+    let node = crate::node::name(conf)?;
+    if conflicts.is_empty() {
+        return Ok((format!("the store has what node {node} holds\n"), json!({ "node": node })));
+    }
+    let text = format!("node {node} holds addresses that the store has as another's: {}", conflicts.join(", "));
+    Err(CniError::new(Code::STATE, text).detail(
+        "Run the command on the named nodes, then here again: what they had given back is free then. Delete the containers \
+         that are named still.",
+    ))
+}
+
+/// Frees a claim's addresses.
+fn release(store: &AnyStore, claim: &str) -> Result<(String, Value), CniError> {
+    write(store, |state| match claims::release(state, claim) {
+        Some(Ok(next)) => Ok(next),
+        Some(Err(holders)) => {
+            let nodes = holders.into_iter().collect::<Vec<_>>().join(" and ");
+            Err(CniError::new(Code::STATE, format!("claim {claim} is held by {nodes}"))
+                .detail("Delete its container there; of a node that is lost, forget the node first."))
+        }
+        None => Err(CniError::new(Code::INVALID_CONFIG, format!("there is no claim {claim}"))),
+    })?;
+    Ok((format!("claim {claim} is released, and its addresses are free\n"), json!({ "claim": claim })))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the time itself is awaited: a node's trust ends by its clock")]

@@ -11,6 +11,8 @@ use host_local::conf::Barred;
 use host_local::range::Span;
 use serde::{Deserialize, Serialize};
 
+pub mod claims;
+
 /// All records of one network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,6 +23,9 @@ pub struct State {
     pub nodes: BTreeMap<String, Member>,
     /// The runs of addresses, in order; none overlaps another.
     pub runs: Vec<Run>,
+    /// The claims by name, and the nodes that hold each; a claim's addresses are runs of its own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub claims: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// A node that may own runs.
@@ -39,6 +44,12 @@ pub struct Member {
     pub leaving: bool,
 }
 
+/// The owner of a run, for people.
+#[must_use]
+pub fn owner(node: &str) -> String {
+    node.strip_prefix(claims::PREFIX).map_or_else(|| format!("node {node}"), |claim| format!("claim {claim}"))
+}
+
 /// Addresses that one node gives to its containers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Run {
@@ -46,11 +57,17 @@ pub struct Run {
     pub first: IpAddr,
     /// The last address.
     pub last: IpAddr,
-    /// The name of the node.
+    /// The name of the node; of a claim's address `claim/` and the name of the claim, as no node is called.
     pub node: String,
 }
 
 impl Run {
+    /// The owner, for people.
+    #[must_use]
+    pub fn owner(&self) -> String {
+        owner(&self.node)
+    }
+
     /// The run's addresses.
     #[must_use]
     pub fn span(&self) -> Span {
@@ -86,6 +103,43 @@ pub enum Refusal {
     Clone,
     /// An operator is forgetting the node.
     Leaving,
+    /// The records of the node are not the ones that it has left: the store was restored from a copy.
+    Restored,
+}
+
+/// What a node remembers of its own records.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Its runs: first and last address.
+    pub runs: BTreeSet<(IpAddr, IpAddr)>,
+    /// The claims that it holds, with their addresses.
+    pub claims: BTreeMap<String, BTreeSet<IpAddr>>,
+}
+
+impl Memory {
+    /// The records of a node.
+    #[must_use]
+    pub fn of(state: &State, node: &str) -> Self {
+        let runs = state.runs.iter().filter(|run| run.node == node).map(|run| (run.first, run.last));
+        Self { runs: runs.collect(), claims: claims::of(state, node) }
+    }
+}
+
+/// Compares a node's records with its memory. A write whose outcome it does not know (`is_open`) may have added to them; only
+/// the node itself changes them otherwise, or an operator who forgets it.
+///
+/// # Errors
+/// They are others: another history was put into the store's place.
+pub fn recall(state: &State, node: &str, memory: &Memory, is_open: bool) -> Result<(), Refusal> {
+    let recorded = Memory::of(state, node);
+    let is_same = match is_open {
+        true => {
+            let has = |(claim, addresses)| recorded.claims.get(claim) == Some(addresses);
+            memory.runs.is_subset(&recorded.runs) && memory.claims.iter().all(has)
+        }
+        false => *memory == recorded,
+    };
+    if is_same || !state.nodes.contains_key(node) { Ok(()) } else { Err(Refusal::Restored) }
 }
 
 /// The machine's place in the records; the next state if that is to be written.
@@ -170,22 +224,36 @@ fn cut(gap: Span, size: u128, barred: &Barred) -> Option<Span> {
     Some(Span { first, last })
 }
 
-/// How many addresses of a range set a node claims at once: `size`, and less when they become few, so that half of what is left
-/// stays for the other nodes. The last ones are claimed one by one.
+/// How many addresses of a range set a node claims at once: `size`, and less when they become few. A node that has used up a
+/// run goes on up to an equal part of the set; else half of what is left stays for the other nodes, and the last ones are claimed
+/// one by one.
 #[must_use]
-pub fn share(state: &State, set: &[Span], size: u32, barred: &Barred) -> u128 {
-    let gaps = set.iter().flat_map(|span| gaps(state, *span));
-    let left = gaps.fold(0_u128, |left, gap| left.saturating_add(barred.count_allowed(gap)));
-    let others = state.nodes.len().saturating_sub(1) as u128;
-    let share = if others == 0 { left } else { left / (2 * others) };
-    share.clamp(1, size.max(1).into())
+pub fn share(state: &State, node: &str, set: &[Span], size: u32, barred: &Barred) -> u128 {
+    let count = |spans: &mut dyn Iterator<Item = Span>| {
+        spans.fold(0_u128, |sum, span| sum.saturating_add(barred.count_allowed(span)))
+    };
+    let left = count(&mut set.iter().flat_map(|span| gaps(state, *span)));
+    let nodes = state.nodes.len().max(1) as u128;
+    let in_set = |run: &&Run| set.iter().any(|span| span.contains(run.first.into()));
+    let of_nodes = || state.runs.iter().filter(in_set).filter(|run| state.nodes.contains_key(&run.node));
+    let own = count(&mut of_nodes().filter(|run| run.node == node).map(Run::span));
+    let equal = left.saturating_add(count(&mut of_nodes().map(Run::span))) / nodes;
+    let careful = if nodes == 1 { left } else { left / (2 * (nodes - 1)) };
+    let up_to_equal = if own == 0 { 0 } else { equal.saturating_sub(own) };
+    careful.max(up_to_equal).clamp(1, size.max(1).into())
 }
 
 /// Claims the next free addresses of a range set for a node: the first [`share`] in a row; where no row is that long, the
 /// longest. `None` if the set has no free address.
 #[must_use]
 pub fn claim(state: &State, node: &str, set: &[Span], size: u32, barred: &Barred) -> Option<(State, Span)> {
-    let size = share(state, set, size, barred);
+    let size = share(state, node, set, size, barred);
+    let found = find_free(state, set, size, barred)?;
+    Some((take(state, node, found).ok()?, found))
+}
+
+/// The first `size` free addresses in a row; where no row is that long, the longest.
+fn find_free(state: &State, set: &[Span], size: u128, barred: &Barred) -> Option<Span> {
     let mut best: Option<(u128, Span)> = None;
     for gap in set.iter().flat_map(|span| gaps(state, *span)) {
         let Some(found) = cut(gap, size, barred) else { continue };
@@ -197,8 +265,7 @@ pub fn claim(state: &State, node: &str, set: &[Span], size: u32, barred: &Barred
             break;
         }
     }
-    let (_, found) = best?;
-    Some((take(state, node, found).ok()?, found))
+    best.map(|(_, found)| found)
 }
 
 /// Claims exactly these addresses for a node.
@@ -218,7 +285,7 @@ pub fn take(state: &State, node: &str, span: Span) -> Result<State, Run> {
 }
 
 /// Claims the addresses that a node's folder holds already, rows of them as one run. Addresses that another node owns are
-/// returned with that node.
+/// returned with that owner, for people.
 #[must_use]
 pub fn adopt(state: &State, node: &str, held: &[Address]) -> (State, Vec<(Address, String)>) {
     let mut sorted = held.to_vec();
@@ -226,8 +293,8 @@ pub fn adopt(state: &State, node: &str, held: &[Address]) -> (State, Vec<(Addres
     let (mut next, mut conflicts, mut rows) = (state.clone(), Vec::new(), Vec::<Span>::new());
     for address in sorted {
         match state.runs.iter().find(|run| run.span().contains(address)) {
-            Some(run) if run.node == node => {}
-            Some(run) => conflicts.push((address, run.node.clone())),
+            Some(run) if run.node == node || claims::is_held(state, node, run) => {}
+            Some(run) => conflicts.push((address, run.owner())),
             None => match rows.last_mut() {
                 Some(row) if row.last.next() == Some(address) => row.last = address,
                 _ => rows.push(Span { first: address, last: address }),
@@ -264,7 +331,28 @@ pub fn end_forgetting(state: &State, name: &str) -> Option<State> {
     let mut next = state.clone();
     next.nodes.remove(name);
     next.runs.retain(|run| run.node != name);
+    for holders in next.claims.values_mut() {
+        holders.remove(name);
+    }
     Some(next)
+}
+
+/// Writes a node's own records anew, after the store was restored from a copy: of its runs what no one else has, and what its
+/// folder holds. A run that it gave back after the copy was made is free. Addresses of others are returned with these.
+#[must_use]
+pub fn repair(state: &State, node: &str, memory: &Memory, held: &[Address]) -> (State, Vec<(Address, String)>) {
+    let mut next = state.clone();
+    let is_known = |run: &Run| run.node != node || memory.runs.contains(&(run.first, run.last));
+    next.runs.retain(is_known);
+    for (first, last) in &memory.runs {
+        for gap in gaps(&next, Span { first: (*first).into(), last: (*last).into() }) {
+            next = take(&next, node, gap).unwrap_or(next);
+        }
+    }
+    for holders in next.claims.iter_mut().filter(|(claim, _)| !memory.claims.contains_key(*claim)).map(|(_, it)| it) {
+        holders.remove(node);
+    }
+    adopt(&claims::write_back(&next, node, memory), node, held)
 }
 
 /// The faults of a state, a sentence each: no change here makes any.
@@ -275,15 +363,24 @@ pub fn faults(state: &State) -> Vec<String> {
         if let [one, two] = pair
             && two.span().first <= one.span().last
         {
-            faults.push(format!("{} of node {} and {} of node {} overlap", one.span(), one.node, two.span(), two.node));
+            faults.push(format!("{} of {} and {} of {} overlap", one.span(), one.owner(), two.span(), two.owner()));
         }
     }
     for run in &state.runs {
-        if !state.nodes.contains_key(&run.node) {
-            faults.push(format!("{} belongs to node {}, which is not recorded", run.span(), run.node));
+        let is_recorded = match run.node.strip_prefix(claims::PREFIX) {
+            Some(claim) => state.claims.contains_key(claim),
+            None => state.nodes.contains_key(&run.node),
+        };
+        if !is_recorded {
+            faults.push(format!("{} belongs to {}, which is not recorded", run.span(), run.owner()));
         }
         if run.span().first > run.span().last {
-            faults.push(format!("the run {} of node {} ends before it begins", run.span(), run.node));
+            faults.push(format!("the run {} of {} ends before it begins", run.span(), run.owner()));
+        }
+    }
+    for (claim, holders) in &state.claims {
+        for node in holders.iter().filter(|node| !state.nodes.contains_key(*node)) {
+            faults.push(format!("claim {claim} is held by node {node}, which is not recorded"));
         }
     }
     faults

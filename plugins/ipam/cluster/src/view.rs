@@ -2,6 +2,7 @@
 //!
 //! The file is in a folder of its own, so that its replacement does not break the seal of host-local's index.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -15,6 +16,8 @@ use interface::error::{On, failed_on};
 use netops::OpError;
 use netops::boot::{Boot, uptime};
 use serde::{Deserialize, Serialize};
+
+use crate::protocol::Memory;
 
 /// A node's folder for the plugin's own files, in the network's data folder.
 const FOLDER: &str = "cluster";
@@ -42,6 +45,8 @@ pub struct View {
     pub pending: bool,
     /// The node's runs: first and last address.
     pub runs: Vec<(IpAddr, IpAddr)>,
+    /// The claims that the node holds, and their addresses.
+    pub claims: BTreeMap<String, BTreeSet<IpAddr>>,
     /// The first addresses of runs that were seen without a reservation.
     pub empty: Vec<IpAddr>,
     /// Until when no run is claimed ahead, as none was left; in milliseconds since the machine's start.
@@ -78,7 +83,7 @@ impl View {
             let text = format!("cannot read {}: {error}", path.display());
             CniError::new(Code::STATE, text).detail(
                 "The file is damaged. End the node's containers of this network, remove the network's data folder, and \
-                 run: cluster forget NODE.",
+                 run: cnitool cluster forget NETWORK NODE.",
             )
         })
     }
@@ -110,6 +115,27 @@ impl View {
     #[must_use]
     pub fn owns(&self, address: Address) -> bool {
         self.spans().any(|run| run.contains(address))
+    }
+
+    /// Whether the node may give the address: of its runs, or, to a container with a claim, of that claim.
+    #[must_use]
+    pub fn may_give(&self, address: Address, claim: Option<&str>) -> bool {
+        match claim {
+            Some(claim) => self.claims.get(claim).is_some_and(|own| own.contains(&address.ip())),
+            None => self.owns(address),
+        }
+    }
+
+    /// Whether a run or a claim of the node has the address.
+    #[must_use]
+    pub fn holds(&self, address: Address) -> bool {
+        self.owns(address) || self.claims.values().any(|own| own.contains(&address.ip()))
+    }
+
+    /// What is compared with the records.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        Memory { runs: self.runs.iter().copied().collect(), claims: self.claims.clone() }
     }
 
     /// Whether what was read is trusted now: in this boot, and for a bounded time.

@@ -294,12 +294,12 @@ impl FromConf for Conf {
 }
 
 impl Conf {
-    /// The keys, with the address that `CNI_ARGS` asks for.
+    /// The keys, with the address that `CNI_ARGS` asks for; `also` are keys there that the caller knows.
     ///
     /// # Errors
     /// Code 4: `CNI_ARGS` has an unknown key without `IgnoreUnknown`, or a malformed address.
-    pub fn asking(mut self, args: &CniArgs) -> Result<Self, CniError> {
-        if let Some(address) = requested_by(args)? {
+    pub fn asking(mut self, args: &CniArgs, also: &[&str]) -> Result<Self, CniError> {
+        if let Some(address) = requested_by(args, also)? {
             self.request_by_cni_args(address);
         }
         Ok(self)
@@ -374,9 +374,9 @@ fn check_version(sets: &[RangeSet], version: &str) -> Result<(), String> {
 /// The addresses that `CNI_ARGS` requests.
 ///
 /// # Errors
-/// Code 4: it is malformed, or has an unknown key without `IgnoreUnknown`.
-pub(crate) fn requested_by(args: &CniArgs) -> Result<Option<Address>, CniError> {
-    args.expect_known(&["IP"])?;
+/// Code 4: it is malformed, or has a key that neither this plugin nor the caller knows without `IgnoreUnknown`.
+pub(crate) fn requested_by(args: &CniArgs, also: &[&str]) -> Result<Option<Address>, CniError> {
+    args.expect_known(&[&["IP"], also].concat())?;
     let Some(text) = args.find("IP").filter(|text| !text.is_empty()) else { return Ok(None) };
     parse_requested(text)
         .map(Some)

@@ -44,7 +44,7 @@ pub fn resolv_conf(text: &str) -> Dns {
 /// # Errors
 /// The same as in ADD.
 pub fn requested_by(args: &CniArgs) -> Result<Option<Address>, CniError> {
-    conf::requested_by(args)
+    conf::requested_by(args, &[])
 }
 
 /// Answers of an index: the addresses of each owner, and the first free one of each span. `None` where it reports that

@@ -37,7 +37,7 @@ pub use add::add;
 pub use check::check;
 pub use del::del;
 pub use gc::gc;
-pub use status::{find_full, status};
+pub use status::{count_free, find_full, is_unused, status};
 
 /// The plugin.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Plugin for HostLocal {
 
 /// The keys, with the address that `CNI_ARGS` asks for.
 fn asked(request: &AddRequest, keys: &Conf) -> Result<Conf, CniError> {
-    keys.clone().asking(&request.raw.parse_args()?)
+    keys.clone().asking(&request.raw.parse_args()?, &[])
 }
 
 /// What ADD would give now, for programs that show it; `None` if only ADD can know. Changes nothing and takes no lock, so

@@ -92,6 +92,70 @@ fn full_set(conf: &Conf) -> Result<Option<&RangeSet>, OpError> {
     }
 }
 
+/// How many addresses of each set are free, counted up to `most`. Those that cool down are.
+///
+/// # Errors
+/// The store cannot be read.
+pub fn count_free(conf: &Conf, most: usize) -> Result<Vec<usize>, CniError> {
+    ask(conf, |free| {
+        let mut of_set = |set: &RangeSet| {
+            let mut count = 0;
+            for range in set.ranges() {
+                let mut rest = Some(range.span());
+                while let Some(span) = rest.filter(|_| count < most)
+                    && let Some(found) = next_free(|span| free(span).ok_or(()), conf, span, |_| false).ok()?
+                {
+                    count += 1;
+                    rest = found.next().filter(|next| *next <= span.last).map(|first| Span { first, ..span });
+                }
+            }
+            Some(count)
+        };
+        conf.sets.iter().map(&mut of_set).collect()
+    })
+}
+
+/// Whether all addresses of `span` that may be given are free.
+///
+/// # Errors
+/// The store cannot be read.
+pub fn is_unused(conf: &Conf, span: Span) -> Result<bool, CniError> {
+    ask(conf, |free| {
+        let mut rest = Some(span);
+        while let Some(span) = rest {
+            let end = match conf.barred.end(span.first) {
+                Some(end) => end,
+                None if free(span)? == Some(span.first) => span.first,
+                None => return Some(false),
+            };
+            rest = end.next().filter(|next| *next <= span.last).map(|first| Span { first, ..span });
+        }
+        Some(true)
+    })
+}
+
+/// The question for the first free address of a span; `None`: the index cannot answer.
+type Free<'a> = &'a mut dyn FnMut(Span) -> Option<Option<Address>>;
+
+/// Asks the index; where it cannot answer, the folder.
+fn ask<T>(conf: &Conf, mut question: impl FnMut(Free<'_>) -> Option<T>) -> Result<T, CniError> {
+    let folder = &conf.place.folder;
+    let failed = |verb, error| fault(&OpError::io(verb, format!("store {}", folder.display()), &error));
+    if let Ok(dir) = File::open(folder)
+        && let Ok(boot) = Boot::read()
+    {
+        let notes = Notes::about(&dir, &conf.place.notes).map_err(|error| failed("open", error))?;
+        let asked = Index::glance(&notes, &dir, &boot.id, |index| Ok(question(&mut |span| index.next_free(span).ok())));
+        if let Some(answer) = asked.flatten() {
+            return Ok(answer);
+        }
+    }
+    let held = list_held(folder).map_err(|error| failed("read", error))?;
+    let held = held.into_iter().map(|held| held.address.into()).collect();
+    let answer = question(&mut |span| Some(first_not_in(&held, span)));
+    answer.ok_or_else(|| CniError::new(Code::INTERNAL, "the folder's list has no answer"))
+}
+
 /// The first set of whose ranges `free` finds no address that may be given.
 fn first_full<E>(
     conf: &Conf,

@@ -151,15 +151,31 @@ impl Machine<'_> {
         }
     }
 
+    /// The node's view.
+    pub(crate) fn view(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.data().join("cluster/view")).unwrap()).unwrap()
+    }
+
     /// An operator's command; its output.
     pub(crate) fn operator(&self, words: &[&str]) -> String {
+        let output = self.operate(words);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// An operator's command that fails; its error.
+    pub(crate) fn operator_fails(&self, words: &[&str]) -> String {
+        let output = self.operate(words);
+        assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn operate(&self, words: &[&str]) -> Output {
         let path = self.home.join("net.conf");
         fs::write(&path, self.config().to_string()).unwrap();
         let (first, rest) = words.split_first().unwrap();
         let words = [&[*first, path.to_str().unwrap()], rest].concat();
-        let output = self.run(&words, &[], "");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.run(&words, &[], "")
     }
 }
 

@@ -6,7 +6,9 @@ mod machine;
 mod model;
 mod scenes;
 
+mod claims;
 mod crash;
 mod etcd;
 mod identity;
 mod nodes;
+mod restored;

@@ -290,7 +290,7 @@ fn args_win_over_cni_args_within_a_range_set() {
 
 #[test]
 fn requests_in_cni_args() {
-    let requested = |text: &str| requested_by(&CniArgs::parse(text).unwrap());
+    let requested = |text: &str| requested_by(&CniArgs::parse(text).unwrap(), &[]);
     assert_eq!(requested("").unwrap(), None);
     assert_eq!(requested("IP=").unwrap(), None);
     assert_eq!(requested("IP=10.0.0.5/24").unwrap(), Address::from_file_name("10.0.0.5"));

@@ -1,0 +1,113 @@
+//! Claims: the same address on any node, for two nodes at most, until an operator releases it.
+
+use serde_json::{Value, json};
+
+use crate::machine::{Answer, Machine, Site, assert_distinct, assert_refused};
+
+fn site() -> Site {
+    Site::new(json!({ "subnet": "10.9.0.0/28", "claimSize": 4 }))
+}
+
+fn config(machine: &Machine<'_>, claim: &str) -> Value {
+    let mut config = machine.config();
+    config["args"] = json!({ "cni": { "claim": claim } });
+    config
+}
+
+fn add(machine: &Machine<'_>, container: &str, claim: &str) -> Answer {
+    machine.call("ADD", container, "", &config(machine, claim))
+}
+
+#[test]
+fn a_claim_has_its_address_on_any_node_and_two_at_once() {
+    let site = site();
+    let [a, b, c] = ["a", "b", "c"].map(|name| site.machine(name));
+    let plain = a.add("plain").unwrap();
+    let address = add(&a, "vm", "shop/db-0").unwrap();
+    assert_ne!(address, plain);
+    assert_eq!(b.call("ADD", "vm-moved", "claim=shop/db-0", &b.config()).unwrap(), address, "by CNI_ARGS");
+    assert_refused(&add(&c, "third", "shop/db-0"), 103, &["shop/db-0 is held by nodes a and b"]);
+    assert_refused(&add(&b, "fourth", "shop/db-0"), 103, &["not available"]);
+    a.del("vm");
+    assert_eq!(add(&c, "third", "shop/db-0").unwrap(), address, "a holds it no longer");
+    let mut config = config(&c, "shop/db-0");
+    config["prevResult"] = json!({ "cniVersion": "1.1.0", "ips": [{ "address": address }] });
+    c.call("CHECK", "third", "", &config).unwrap();
+    for machine in [&a, &b, &c] {
+        machine.operator(&["check"]);
+    }
+    assert!(a.operator(&["show"]).contains("shop/db-0  b c"), "{}", a.operator(&["show"]));
+}
+
+#[test]
+fn a_claims_address_is_given_to_no_other_until_it_is_released() {
+    let site = site();
+    let (a, b) = (site.machine("a"), site.machine("b"));
+    let address = add(&a, "c0", "db").unwrap();
+    assert!(a.operator_fails(&["release", "db"]).contains("claim db is held by a"));
+    a.del("c0");
+    let (given, _) = b.fill();
+    assert_eq!(given.len(), 12, "13 addresses, one of them the claim's");
+    assert_distinct(given.iter().chain([&address]));
+    assert_refused(
+        &b.call("ADD", "c9", &format!("IP={}", address.split('/').next().unwrap()), &b.config()),
+        103,
+        &["belongs to claim db"],
+    );
+    assert_eq!(add(&b, "again", "db").unwrap(), address, "as for a StatefulSet's next pod");
+    b.del("again");
+    assert!(a.operator(&["release", "db"]).contains("claim db is released"));
+    assert_eq!(b.add("free").unwrap(), address);
+    assert!(a.operator_fails(&["release", "db"]).contains("no claim db"));
+    assert_refused(&add(&a, "c1", "other"), 105, &["no IP addresses available"]);
+}
+
+#[test]
+fn a_claim_is_asked_for_in_words_that_can_be_its_name() {
+    let site = site();
+    let a = site.machine("a");
+    assert_refused(&add(&a, "c0", "a b"), 7, &["args.cni.claim", "NAMESPACE/NAME"]);
+    assert_refused(&a.call("ADD", "c0", "claim=\u{1b}[2J", &a.config()), 7, &["CNI_ARGS"]);
+    let wanted = a.call("ADD", "c0", "IP=10.9.0.9;claim=web", &a.config()).unwrap();
+    assert_eq!(wanted, "10.9.0.9/28", "the first ADD chooses");
+    assert_refused(
+        &a.call("ADD", "c1", "IP=10.9.0.8;claim=web", &a.config()),
+        103,
+        &["10.9.0.8 is not that of claim web, which has 10.9.0.9"],
+    );
+}
+
+#[test]
+fn a_forgotten_node_holds_no_claim() {
+    let site = site();
+    let (mut a, b, c) = (site.machine("a"), site.machine("b"), site.machine("c"));
+    let address = add(&a, "c0", "db").unwrap();
+    assert_eq!(add(&b, "c1", "db").unwrap(), address);
+    b.operator(&["forget", "a", "--fenced"]);
+    assert_eq!(add(&c, "c2", "db").unwrap(), address);
+    // The node comes back with its container, whose address it does not get again.
+    a.later_seconds = 4000;
+    assert_refused(&add(&a, "c3", "db"), 103, &["held by nodes b and c"]);
+    assert!(a.operator_fails(&["check"]).contains("claim db"), "{}", a.operator_fails(&["check"]));
+}
+
+/// Kept in the store, the claim is held by the node although the container is gone: the next call on the node ends that.
+#[test]
+fn del_without_the_store_leaves_a_claim_later() {
+    let site = site();
+    let (a, b, c) = (site.machine("a"), site.machine("b"), site.machine("c"));
+    a.add("plain").unwrap();
+    let address = add(&a, "c0", "db").unwrap();
+    add(&b, "c1", "db").unwrap();
+    let away = site.folder.path().join("away");
+    std::fs::rename(site.store(), &away).unwrap();
+    a.del("c0");
+    std::fs::rename(&away, site.store()).unwrap();
+    assert_refused(&add(&c, "c2", "db"), 103, &["a and b"]);
+    // It reads the store, finds itself a holder, and its next DEL gives that back.
+    let mut late = site.machine("a");
+    late.later_seconds = 4000;
+    late.add("more").unwrap();
+    late.del("more");
+    assert_eq!(add(&c, "c2", "db").unwrap(), address);
+}
