@@ -57,6 +57,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("Reserve an address for no container", "cnitool ipam reserve pods 10.1.0.9"),
         ("Give it back", "cnitool ipam release pods 10.1.0.9"),
     ]),
+    ("cluster", &[
+        ("Whose are the addresses?", "cnitool cluster show lan"),
+        ("A node is lost, and its machine is off", "cnitool cluster forget lan node7 --fenced"),
+    ]),
     ("attachments", &[("For programs", "cnitool attachments pods --json")]),
     ("install", &[
         ("", "cnitool install --bin-dir /opt/cni/bin"),
@@ -76,7 +80,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
 const GROUPS: &[(&str, &[&str])] = &[
     ("A container's network", &["add", "check", "del", "plan"]),
     ("Look", &["show", "explain", "doctor", "attachments", "ipam", "log", "metrics"]),
-    ("Mend", &["repair", "gc", "forget"]),
+    ("Mend", &["repair", "gc", "forget", "cluster"]),
     ("Configurations and plugins", &["validate", "status", "version", "install", "verify"]),
     ("For editors, shells and readers", &["schema", "completions", "man", "help"]),
 ];
@@ -97,6 +101,7 @@ fn used_options(verb: &str) -> &'static [&'static str] {
         "log" => &["cache_dir", "json"],
         "metrics" => &["conf_dir", "cni_path", "cache_dir", "timeout"],
         "ipam" => &["conf_dir", "cache_dir", "timeout", "json"],
+        "cluster" => &["conf_dir", "cni_path", "json"],
         "install" | "verify" => &["json"],
         _ => &[],
     }
@@ -195,7 +200,7 @@ mod tests {
     #[test]
     fn each_help_fits_a_screen() {
         let mut found = Vec::new();
-        let verbs = ["", "ipam list", "ipam free", "ipam reserve", "ipam release"];
+        let verbs = ["", "ipam list", "ipam free", "ipam reserve", "ipam release", "cluster forget", "cluster import"];
         let verbs = verbs
             .into_iter()
             .chain(GROUPS.iter().flat_map(|(_, names)| *names).copied().filter(|name| *name != "help"));

@@ -9,6 +9,7 @@ mod attachments;
 mod calls;
 mod causes;
 mod changes;
+mod cluster;
 mod completing;
 pub mod doctor;
 mod gc;
@@ -196,6 +197,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Log(words) => calls::run(&settings, words, output).await,
         Verb::Metrics(words) => metrics::run(&settings, words, &cancellation).await,
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,
+        Verb::Cluster(words) => cluster::run(&settings, words, output),
         Verb::Install(install) => install::run(install, output, &cancellation).await,
         Verb::Verify(words) => verify::run(words, output),
         Verb::Schema { name } => schema::print(name),

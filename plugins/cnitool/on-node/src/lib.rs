@@ -129,13 +129,18 @@ fn of_type<'a>(network: &'a NetworkConf, name: &'a str) -> impl Iterator<Item = 
     objects(network).filter(is_its)
 }
 
-/// As [`host_locals`], with those of `cluster`, whose reservations are host-local's files, and an object for the network's folder in
-/// the usual place if that exists and none of them has it: a
-/// plugin that calls others (flannel, Multus) gives them addresses that its configuration does not name.
+/// The objects that plugins get on stdin whose addresses `cluster` gives.
+#[must_use]
+pub fn clusters(network: &NetworkConf) -> Vec<ConfObject> {
+    of_type(network, "cluster").collect()
+}
+
+/// As [`host_locals`], with those of `cluster`, whose reservations are host-local's files, and an object for the network's folder in the usual place
+/// if that exists and none of them has it: a plugin that calls others (flannel, Multus) gives them addresses that its configuration does not name.
 #[must_use]
 pub fn holders(network: &NetworkConf) -> Vec<ConfObject> {
     let mut holders = host_locals(network);
-    holders.extend(of_type(network, "cluster"));
+    holders.extend(clusters(network));
     let usual = network.network_name().ok().and_then(|name| networks::usual_folder(&name));
     if let Some(usual) = usual.filter(|usual| usual.is_dir() && holders.iter().all(|object| store(object) != *usual)) {
         let object = json!({"cniVersion": "1.0.0", "name": network.name, "ipam": {"type": "host-local"}}).to_string();

@@ -1,0 +1,49 @@
+//! `cnitool cluster`, with a script in the place of the plugin.
+
+use crate::tool::Tool;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+fn tool(ipam: &str) -> Tool {
+    let tool = Tool::new();
+    let list = serde_json::json!({"cniVersion": "1.1.0", "name": "lan", "plugins": [
+        {"type": "tuning"}, {"type": "macvlan", "ipam": {"type": ipam, "subnet": "10.1.0.0/28"}}]});
+    tool.write("net.d/lan.conflist", &list.to_string());
+    let script = tool.write("bin/cluster", "#!/bin/sh\necho \"$@\"\ntr -d ' \\n'\nexit 3\n");
+    std::fs::set_permissions(script, Permissions::from_mode(0o755)).unwrap();
+    tool
+}
+
+#[test]
+fn the_verbs_are_the_plugins_and_get_the_networks_configuration() {
+    let tool = tool("cluster");
+    let bin = tool.path("bin");
+    for (words, passed) in [
+        (&["show", "lan"][..], "show -"),
+        (&["check", "lan", "--json"], "check - --json"),
+        (&["forget", "lan", "n7", "--fenced"], "forget - n7 --fenced"),
+        (&["forget", "lan", "n7"], "forget - n7"),
+        (&["repair", "lan"], "repair -"),
+        (&["release", "lan", "shop/db-0"], "release - shop/db-0"),
+        (&["import", "lan", "./pools.json"], "import - ./pools.json"),
+    ] {
+        let said = tool.run(&[&["--cni-path", bin.to_str().unwrap(), "cluster"], words].concat()).shown();
+        let config =
+            r#"{"type":"macvlan","ipam":{"type":"cluster","subnet":"10.1.0.0/28"},"name":"lan","cniVersion":"1.1.0"}"#;
+        let (status, rest) = said.split_once("\nstdout: ").unwrap();
+        assert_eq!(status, "3", "{said}");
+        let (arguments, given) = rest.split_once('\n').unwrap();
+        let given = given.split("\nstderr").next().unwrap();
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!((arguments, value(given)), (passed, value(config)), "{said}");
+    }
+}
+
+#[test]
+fn another_network_and_a_missing_executable_are_named() {
+    let said = tool("host-local").run(&["cluster", "show", "lan"]).shown();
+    assert!(said.contains("no plugin of network lan has addresses of plugin cluster"), "{said}");
+    let tool = tool("cluster");
+    let said = tool.run(&["--cni-path", tool.path("none").to_str().unwrap(), "cluster", "show", "lan"]).shown();
+    assert!(said.contains("Copy the executable cluster of a release there"), "{said}");
+}
