@@ -1,6 +1,7 @@
 //! Results as the kit itself writes them, in the form of each version (SPEC 5 of each).
 
 use serde_json::{Map, Value, json};
+use std::net::IpAddr;
 
 /// Every version there is, oldest first.
 pub const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
@@ -15,6 +16,42 @@ pub fn rank(version: &str) -> Option<usize> {
 #[must_use]
 pub fn is_from(version: &str, oldest: &str) -> bool {
     rank(version).is_some_and(|rank_of_it| Some(rank_of_it) >= rank(oldest))
+}
+
+/// A result with each address as the kernel has it: those of IPv6 and of Ethernet have many notations.
+#[must_use]
+pub fn in_one_notation(mut result: Value) -> Value {
+    let rewrite = |entry: &mut Value| {
+        for key in ["address", "gateway", "dst", "gw", "ip"] {
+            if let Some(Value::String(text)) = entry.get_mut(key) {
+                *text = plain(text);
+            }
+        }
+    };
+    let each = |object: &mut Value, list: &str, change: &dyn Fn(&mut Value)| {
+        object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().for_each(change);
+    };
+    each(&mut result, "ips", &rewrite);
+    each(&mut result, "routes", &rewrite);
+    each(&mut result, "interfaces", &|entry| {
+        if let Some(Value::String(mac)) = entry.get_mut("mac") {
+            *mac = mac.to_lowercase();
+        }
+    });
+    for family in ["ip4", "ip6"] {
+        if let Some(object) = result.get_mut(family) {
+            rewrite(object);
+            each(object, "routes", &rewrite);
+        }
+    }
+    result
+}
+
+/// An address, with or without prefix length, as the kernel has it.
+fn plain(text: &str) -> String {
+    let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+    let address = address.parse::<IpAddr>().map_or_else(|_| address.to_owned(), |address| address.to_string());
+    prefix.map_or(address.clone(), |prefix| format!("{address}/{prefix}"))
 }
 
 /// A result in the newest form in that of `version`.
@@ -92,6 +129,16 @@ fn keep_only(result: &mut Value, list: &str, keys: &[&str]) {
 mod tests {
     use super::{in_version, is_from};
     use serde_json::json;
+
+    #[test]
+    fn an_address_has_one_notation() {
+        let is = |text: &str, plain: &str| assert_eq!(super::plain(text), plain);
+        is("FD91:0000:0000:0001:0000:0000:0000:0002/120", "fd91:0:0:1::2/120");
+        is("0:0:0:0:0:0:0:0/0", "::/0");
+        is("10.1.0.2/16", "10.1.0.2/16");
+        is("FE80::1", "fe80::1");
+        is("none/x", "none/x");
+    }
 
     #[test]
     fn a_result_has_the_form_of_each_version() {

@@ -39,7 +39,7 @@ impl<'a> Attached<'a> {
         let (node_before, pod_before) = (names(bench.node.host()), names(pod.namespace()));
         let attachment = pod.attachment();
         let result = add(&pod)?;
-        let parsed = Parsed::by(&result);
+        let parsed = Parsed::by(&form::in_one_notation(result.clone()));
         Ok(Self { bench, pod, attachment, result, parsed, node_before, pod_before })
     }
 

@@ -44,13 +44,15 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "ipam.no-address-twice",
         source: Source::Spec(&["overview/network"]),
-        sentence: "An address is given to one attachment at a time.",
+        sentence: "An address is given to one attachment at a time, and is none that others have anyway: the gateway's, or that of \
+                   the network or of all in it.",
         roles: IPAM,
         proof: Proof::Cases(&[
             newest("containers", containers_differ),
             newest("interfaces-of-a-container", interfaces_differ),
             newest("requested", requested_twice),
             newest("gateway", gives_no_gateway_away),
+            newest("broadcast", gives_no_broadcast_address),
         ]),
     },
     Rule {
@@ -187,6 +189,29 @@ fn differ(bench: &Bench, attachments: &[Attachment]) -> Result<(), Stop> {
         given.extend(new);
     }
     Ok(())
+}
+
+/// Of IPv4, with a prefix that leaves the network and all in it addresses of their own (RFC 3021).
+fn gives_no_broadcast_address(bench: &Bench) -> Result<(), Stop> {
+    reserves(bench)?;
+    let mut tried = false;
+    for _ in 0..bench.profile.capacity().unwrap_or(4).min(4) {
+        let result = bench.add(&bench.pod())?;
+        for ip in result["ips"].as_array().into_iter().flatten() {
+            let Some((address, length)) = ip["address"].as_str().and_then(|text| text.split_once('/')) else {
+                continue;
+            };
+            let (Ok(address), Ok(length @ 1..=30)) = (address.parse::<std::net::Ipv4Addr>(), length.parse::<u32>())
+            else {
+                continue;
+            };
+            tried = true;
+            let host = address.to_bits() & (u32::MAX >> length);
+            let is_plain = host != 0 && host != u32::MAX >> length;
+            Finding::unless(is_plain, "an address of one endpoint", format!("{address}/{length} is its network's"))?;
+        }
+    }
+    if tried { Ok(()) } else { Err(Stop::skip("its addresses are of no IPv4 network")) }
 }
 
 /// The gateway is an endpoint of the network, too.

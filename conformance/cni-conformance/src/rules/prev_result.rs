@@ -65,11 +65,11 @@ impl Later {
         let rich = enriched(&pod, plain);
         let (given, answer) = add_after(bench, &pod, &rich, more)?;
         if answer.is_success() {
-            return Ok(Self { given, result: answer.succeeds()?, pod });
+            return Ok(Self { given, result: form::in_one_notation(answer.succeeds()?), pod });
         }
         let pod = bench.pod();
         let (given, answer) = add_after(bench, &pod, &before_it(bench, &pod), more)?;
-        Ok(Self { given, result: answer.succeeds()?, pod })
+        Ok(Self { given, result: form::in_one_notation(answer.succeeds()?), pod })
     }
 
     /// Where an interface of a result is: its name, and its sandbox if it has one.

@@ -87,6 +87,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     })
     .with(&["gateway"]),
+    Mutant::new("host-local", "ipam.no-address-twice", "gives-the-broadcast-address", |scene| {
+        scene.reports(|result| result["ips"][0]["address"] = json!("10.77.255.255/16"))
+    })
+    .with(&["broadcast"]),
     Mutant::new("host-local", "ipam.del-keeps-others", "releases-all-of-a-container", |scene| {
         scene.after(Del, || {
             // The kit's names where one begins like another: other rules have others.
