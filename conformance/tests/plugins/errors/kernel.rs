@@ -20,13 +20,9 @@ fn taken_ifname() {
     trouble.adding(
         &bridge(json!({})),
         &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 103,
-            "msg": "cannot create interface eth0 in /run/netns/pod1: a veth of that name already exists",
-            "details": "Call DEL for the attachment that has it, or use another CNI_IFNAME."
-        }
-    "#]],
+            103 cannot create interface eth0 in /run/netns/pod1: a veth of that name already exists
+            Call DEL for the attachment that has it, or use another CNI_IFNAME.
+        "#]],
     );
 }
 
@@ -38,13 +34,9 @@ fn another_kind_of_link_by_the_bridges_name() {
     trouble.adding(
         &bridge(json!({})),
         &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 103,
-            "msg": "cannot use bridge br0 on the host: br0 already exists and is a veth",
-            "details": "Choose another name by key bridge. Undone: addresses released."
-        }
-    "#]],
+            103 cannot use bridge br0 on the host: br0 already exists and is a veth
+            Choose another name by key bridge. Undone: addresses released.
+        "#]],
     );
 }
 
@@ -55,13 +47,9 @@ fn a_bridge_with_1024_ports() {
     trouble.node.host().add_link("br0", "bridge");
     trouble.node.host().crowd_bridge("br0", PORTS_MAX);
     trouble.adding(&bridge(json!({})), &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 100,
-            "msg": "cannot create veth veth063f9704 with peer eth0 in /run/netns/pod1 on the host: there is no room for another",
-            "details": "RTM_NEWLINK kind=veth name=veth063f9704 peer=eth0: EXFULL (54). Bridge br0 has as many ports as the kernel allows, 1023: remove some, run GC, or use another bridge. Undone: addresses released."
-        }
-    "#]]);
+            100 cannot create veth veth063f9704 with peer eth0 in /run/netns/pod1 on the host: there is no room for another
+            RTM_NEWLINK kind=veth name=veth063f9704 peer=eth0: EXFULL (54). Bridge br0 has as many ports as the kernel allows, 1023: remove some, run GC, or use another bridge. Undone: addresses released.
+        "#]]);
 }
 
 /// The node has no IPv6 on new links, by its administrator's wish, and the bridge is to have an IPv6 address.
@@ -72,13 +60,9 @@ fn ipv6_is_turned_off_on_new_links() {
         trouble.node.host().set_sysctl(&format!("net/ipv6/conf/{key}/disable_ipv6"), "1");
     }
     trouble.adding(&bridge(json!({"isGateway": true, "ipam": v6()})), &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 102,
-            "msg": "cannot add address fd07::1/64 on br0 on the host: permission denied (ipv6: IPv6 is disabled on this device)",
-            "details": "RTM_NEWADDR dev=br0 fd07::1/64: EACCES (13), kernel: ipv6: IPv6 is disabled on this device. IPv6 is turned off on br0: set sysctl net/ipv6/conf/br0/disable_ipv6 to 0, for new links net/ipv6/conf/default/disable_ipv6, or use IPv4 addresses only. Undone: gateways of br0 put back; link veth063f9704 deleted; addresses released."
-        }
-    "#]]);
+            102 cannot add address fd07::1/64 on br0 on the host: permission denied (ipv6: IPv6 is disabled on this device)
+            RTM_NEWADDR dev=br0 fd07::1/64: EACCES (13), kernel: ipv6: IPv6 is disabled on this device. IPv6 is turned off on br0: set sysctl net/ipv6/conf/br0/disable_ipv6 to 0, for new links net/ipv6/conf/default/disable_ipv6, or use IPv4 addresses only. Undone: gateways of br0 put back; link veth063f9704 deleted; addresses released.
+        "#]]);
 }
 
 /// The default route leaves by a tunnel, on which there are no Ethernet frames.
@@ -91,13 +75,9 @@ fn a_tunnel_as_the_default_master() {
     assert!(host.enter(|| Command::new("sh").args(["-ec", script]).status()).unwrap().success());
     let macvlan = json!({"cniVersion": "1.0.0", "name": "net", "type": "macvlan", "ipam": v4()});
     trouble.adding(&macvlan, &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 100,
-            "msg": "cannot use master tun0, by which the default route leaves, on the host: it carries no Ethernet frames",
-            "details": "Tunnels and the loopback link cannot have such links: set key master to another interface. Interfaces there: lo, tun0."
-        }
-    "#]]);
+            100 cannot use master tun0, by which the default route leaves, on the host: it carries no Ethernet frames
+            Tunnels and the loopback link cannot have such links: set key master to another interface. Interfaces there: lo, tun0.
+        "#]]);
 }
 
 /// STATUS says what ADD would say of a named one, for each kind of link that needs frames.
@@ -131,13 +111,9 @@ fn an_ethernet_address_that_is_taken() {
         json!({"cniVersion": "1.0.0", "name": "net", "type": "macvlan", "master": "uplink", "mac": mac, "ipam": v4()});
     trouble.node.call(Verb::Add, &macvlan, &trouble.node.container_named("first")).ok();
     trouble.adding(&macvlan, &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 103,
-            "msg": "cannot set link eth0 up on /run/netns/pod1: address already in use",
-            "details": "RTM_SETLINK dev=eth0 up=1: EADDRINUSE (98). Another link on the same master has Ethernet address 0a:00:00:00:00:05: eth0 in /run/netns/first (cni:net/first/eth0). Remove that one, or ask for another address. Undone: link eth0 deleted in the container; addresses released."
-        }
-    "#]]);
+            103 cannot set link eth0 up on /run/netns/pod1: address already in use
+            RTM_SETLINK dev=eth0 up=1: EADDRINUSE (98). Another link on the same master has Ethernet address 0a:00:00:00:00:05: eth0 in /run/netns/first (cni:net/first/eth0). Remove that one, or ask for another address. Undone: link eth0 deleted in the container; addresses released.
+        "#]]);
 }
 
 /// The plugin is root without the capability to change networks.
@@ -148,13 +124,9 @@ fn no_cap_net_admin() {
     };
     let call = trouble.add(&bridge(json!({}))).plugin("unprivileged");
     trouble.calling(&call, &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 102,
-            "msg": "cannot create bridge br0 on the host: operation not permitted",
-            "details": "RTM_NEWLINK kind=bridge name=br0: EPERM (1). The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace. Undone: addresses released."
-        }
-    "#]]);
+            102 cannot create bridge br0 on the host: operation not permitted
+            RTM_NEWLINK kind=bridge name=br0: EPERM (1). The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace. Undone: addresses released.
+        "#]]);
 }
 
 /// A plugin in a container of its own: root in a user namespace that does not own the node's network.
@@ -165,13 +137,9 @@ fn root_of_another_user_namespace() {
     };
     let call = trouble.add(&bridge(json!({}))).plugin("unprivileged");
     trouble.calling(&call, &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 102,
-            "msg": "cannot enter network namespace /run/netns/pod1: operation not permitted",
-            "details": "setns CLONE_NEWNET: EPERM (1). The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace."
-        }
-    "#]]);
+            102 cannot enter network namespace /run/netns/pod1: operation not permitted
+            setns CLONE_NEWNET: EPERM (1). The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace.
+        "#]]);
 }
 
 /// A node whose plugin `unprivileged` is bridge under a program that takes privileges away.
@@ -195,11 +163,7 @@ fn a_kernel_without_vlan_filtering() {
         return;
     }
     Trouble::new().adding(&bridge(json!({"vlan": 100})), &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 101,
-            "msg": "cannot create bridge br0 on the host: operation not supported",
-            "details": "RTM_NEWLINK kind=bridge name=br0 vlan_filtering=1: EOPNOTSUPP (95). The kernel was built without CONFIG_BRIDGE_VLAN_FILTERING, which keys vlan and vlanTrunk need. Undone: addresses released."
-        }
-    "#]]);
+            101 cannot create bridge br0 on the host: operation not supported
+            RTM_NEWLINK kind=bridge name=br0 vlan_filtering=1: EOPNOTSUPP (95). The kernel was built without CONFIG_BRIDGE_VLAN_FILTERING, which keys vlan and vlanTrunk need. Undone: addresses released.
+        "#]]);
 }

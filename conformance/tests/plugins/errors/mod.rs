@@ -48,13 +48,13 @@ impl Trouble {
     }
 }
 
-/// The error object as printed, without values that change from run to run: this process's pid and name.
+/// Code and message on a line, then the details, without values that change from run to run: this process's pid and name.
 fn text(reply: &Reply) -> String {
-    let stdout = &reply.output.stdout;
-    reply.fails();
+    let error = reply.fails();
     let comm = std::fs::read_to_string("/proc/self/comm").expect("the process's name");
     let own = format!("process {} ({})", std::process::id(), comm.trim());
-    format!("{}\n", stdout.replace(&own, "process PID (NAME)"))
+    let text = format!("{} {}\n{}", error.code, error.msg, error.details);
+    format!("{}\n", text.trim_end().replace(&own, "process PID (NAME)"))
 }
 
 /// Link-local addresses of the test's own links appear with their carrier; the links have lines of their own.
