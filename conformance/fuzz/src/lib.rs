@@ -25,7 +25,7 @@ mod values;
 /// A decoder and what must hold of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// The name of its corpus folder and its executable.
+    /// The name of the corpus folder, and of the decoder in `FUZZ_TARGET`.
     pub name: &'static str,
     /// Panics if something does not hold for these bytes.
     pub run: fn(&[u8]),

@@ -93,10 +93,13 @@ fn a_held_lock() {
     fs::create_dir_all(format!("{STORE}/net")).expect("make the network's folder");
     let lock = File::create(format!("{STORE}/net/lock")).expect("make the lock");
     let _held = Flock::lock(lock, FlockArg::LockExclusiveNonblock).expect("take the lock");
-    trouble.adding(&ipam(json!({"lockTimeoutSeconds": 1})), &expect![[r#"
+    trouble.adding(
+        &ipam(json!({"lockTimeoutSeconds": 1})),
+        &expect![[r#"
         11 cannot take lock /var/lib/cni/networks/net/lock: process PID (NAME) held it for 1000 ms
         flock LOCK_EX. Nothing was changed. Try again; if the holder hangs, end it. Reported by plugin host-local.
-    "#]]);
+    "#]],
+    );
 }
 
 /// The address plugin returns an error, which the caller passes on.

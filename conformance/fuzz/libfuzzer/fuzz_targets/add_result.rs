@@ -1,4 +1,0 @@
-//! See [`fuzz::add_result`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::add_result(data));

@@ -1,4 +1,0 @@
-//! See [`fuzz::control_file`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::control_file(data));

@@ -1,4 +1,0 @@
-//! See [`fuzz::names`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::names(data));

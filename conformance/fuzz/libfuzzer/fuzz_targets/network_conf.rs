@@ -1,4 +1,0 @@
-//! See [`fuzz::network_conf`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::network_conf(data));

@@ -1,4 +1,0 @@
-//! See [`fuzz::resolv_conf`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::resolv_conf(data));

@@ -1,4 +1,0 @@
-//! See [`fuzz::stdin`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::stdin(data));
