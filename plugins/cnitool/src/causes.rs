@@ -1,6 +1,7 @@
 //! Errors of the system, and what an operator can do about them.
 
 use libcni::cni_spec::{CniError, Code};
+use nix::errno::Errno;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,12 +41,26 @@ pub(crate) fn with_remedy(mut object: CniError, error: &anyhow::Error) -> CniErr
     if is_denied && !nix::unistd::geteuid().is_root() && !is_told_to_be_root() {
         return if object.details.contains(BE_ROOT) { object } else { object.detail(BE_ROOT) };
     }
-    let of_kind = system.and_then(|error| by_kind(error.kind())).filter(|_| object.details.is_empty());
+    let of_kind = system.and_then(by_cause).filter(|_| object.details.is_empty());
     object.detail(of_kind.unwrap_or_default())
 }
 
-fn by_kind(kind: ErrorKind) -> Option<&'static str> {
-    Some(match kind {
+fn by_cause(error: &io::Error) -> Option<&'static str> {
+    // Both have kinds that do not tell them from other errors.
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EPERM) => {
+            return Some(
+                "Even root is refused what an attribute forbids: lsattr shows i or a, and chattr -ia removes both.",
+            );
+        }
+        Some(Errno::EMFILE) => return Some("The limit of open files is reached: raise it, as by ulimit -n 1024."),
+        _ => {}
+    }
+    Some(match error.kind() {
+        ErrorKind::ResourceBusy => {
+            "Another file may be mounted there, as findmnt shows: unmount it, or choose another folder."
+        }
+        ErrorKind::FileTooLarge => "The limit of a file's size is reached: raise it, as by ulimit -f unlimited.",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "The file system is full: make room there.",
         ErrorKind::ReadOnlyFilesystem => "The file system is read-only: mount it writable, or choose another folder.",
         ErrorKind::NotADirectory => "A part of the path is a file, and no folder: correct the path.",
@@ -85,4 +100,18 @@ impl<T, E: Into<anyhow::Error>> Remedy<T> for Result<T, E> {
 /// An error that is not the system's: what is wrong, and what is to be done.
 pub(crate) fn refused(code: Code, msg: impl Into<String>, help: impl AsRef<str>) -> anyhow::Error {
     CniError::new(code, msg.into()).detail(help).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_immutable_file_is_explained() {
+        let error = anyhow::Error::from(io::Error::from(Errno::EPERM)).context("cannot put in place vlan");
+        let object = with_remedy(CniError::new(Code::IO, "m"), &error);
+        let by_root =
+            "Even root is refused what an attribute forbids: lsattr shows i or a, and chattr -ia removes both.";
+        assert_eq!(object.details, or_be_root(by_root));
+    }
 }

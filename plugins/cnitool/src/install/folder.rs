@@ -5,13 +5,13 @@ use super::source::FOR_TESTS;
 use super::{Action, Item};
 use crate::causes::refused;
 use crate::validate::executables::is_of_this_suite;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use libcni::cni_spec::Code;
 use netops::error::Cause;
 use netops::lock::{Lock, find_holder, read_unless_written};
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The folder of replaced foreign files.
@@ -57,11 +57,12 @@ pub(super) struct Folder {
 struct Made(Vec<PathBuf>);
 
 impl Made {
-    /// Makes the folder and those above it that do not exist.
+    /// Makes the folder and those above it that do not exist; as its files, others may read them, whatever the umask is.
     fn make(dir: &Path) -> io::Result<Self> {
         let absent = dir.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists());
         let made = Self(absent.map(Path::to_owned).collect());
         std::fs::create_dir_all(dir)?;
+        made.0.iter().try_for_each(|dir| std::fs::set_permissions(dir, Permissions::from_mode(0o755)))?;
         Ok(made)
     }
 }
@@ -124,7 +125,10 @@ impl Folder {
         let found = find(&path).with_context(failed)?;
         let standing = match &found {
             None => Standing::Absent,
-            Some(meta) if meta.is_dir() => bail!("cannot install {}: a folder is in its place", path.display()),
+            Some(meta) if meta.is_dir() => {
+                let msg = format!("cannot install {}: a folder is in its place", path.display());
+                return Err(refused(Code::EXISTS, msg, "Nothing was changed. Move the folder elsewhere."));
+            }
             Some(meta) if meta.is_file() => standing(&path, new).with_context(failed)?,
             Some(_) => Standing::Foreign,
         };

@@ -92,12 +92,12 @@ impl<'a> Stage<'a> {
     }
 
     /// Gives the existing file a second name for [`Stage::swap_back`], and a permanent one if it is foreign.
-    fn keep(&self, item: &Item) -> io::Result<()> {
+    fn keep(&self, item: &Item) -> anyhow::Result<()> {
         let (path, old) = (self.folder.path(&item.name), self.old_dir().join(&item.name));
         link_or_copy(&path, &old)?;
         if item.standing == Standing::Foreign {
             let replaced = self.folder.path(REPLACED);
-            fs::create_dir_all(&replaced)?;
+            fs::create_dir_all(&replaced).with_context(|| format!("cannot make folder {}", replaced.display()))?;
             let kept = self.dir.join("kept");
             link_or_copy(&path, &kept)?;
             fs::rename(&kept, replaced.join(&item.name))?;

@@ -6,6 +6,7 @@ use libcni::cni_spec::SUITE_MARK;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// A script in the place of `cni-plugins`: two plugins and noop, distinguished by name, of this release.
 pub(crate) fn multicall(tool: &Tool, release: &str) -> PathBuf {
@@ -22,7 +23,18 @@ esac
 
 /// Installs from the script into `target`.
 pub(crate) fn install(tool: &Tool, words: &[&str]) -> Ended {
-    let mut command = tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref());
+    install_by(tool, tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref()), words)
+}
+
+/// Installs after these commands of a shell, which is in the folder of the test and has mounts of its own.
+fn install_after(tool: &Tool, script: &str, words: &[&str]) -> Ended {
+    let mut command = tool.on_path("unshare".as_ref());
+    command.args(["--mount", "/bin/sh", "-ec", &format!("{script}; exec \"$0\" \"$@\"")]);
+    command.arg(env!("CARGO_BIN_EXE_cnitool")).current_dir(tool.path(""));
+    install_by(tool, command, words)
+}
+
+fn install_by(tool: &Tool, mut command: Command, words: &[&str]) -> Ended {
     command.arg("install").arg("--bin-dir").arg(tool.path("target")).arg("--from").arg(tool.path("from/cni-plugins"));
     tool.ended(command.args(words))
 }
@@ -259,8 +271,49 @@ fn a_folder_in_the_way_is_an_error() {
         1
         stdout: 
         stderr: error: cannot install $DIR/target/bridge: a folder is in its place
+          Nothing was changed. Move the folder elsewhere.
     "#]]
     .assert_eq(&install(&tool, &["--replace-foreign"]).shown());
+}
+
+#[test]
+fn errors_of_the_system_name_the_file_and_what_is_to_be_done() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let failed = |script: &str| install_after(&tool, script, &["--replace-foreign"]).shown();
+    expect![[r#"
+        1
+        stdout: 
+        stderr: error: cannot keep $DIR/target/bridge; nothing was changed: cannot make folder $DIR/target/.replaced: File exists
+    "#]]
+    .assert_eq(&failed("mkdir target; echo theirs >target/bridge; echo >target/.replaced"));
+    std::fs::remove_file(tool.path("target/.replaced")).unwrap();
+    expect![[r#"
+        1
+        stdout: 
+        stderr: error: cannot put in place $DIR/target/bridge; all is as before: Device or resource busy
+          Another file may be mounted there, as findmnt shows: unmount it, or choose another folder.
+    "#]]
+    .assert_eq(&failed("mount --bind from/cni-plugins target/bridge"));
+    std::fs::remove_file(tool.path("target/bridge")).unwrap();
+    expect![[r#"
+        1
+        stdout: 
+        stderr: error: Too many open files
+          The limit of open files is reached: raise it, as by ulimit -n 1024.
+    "#]]
+    .assert_eq(&failed("ulimit -n 8"));
+}
+
+/// The plugins' own mode does not depend on the umask either.
+#[test]
+fn a_folder_that_was_made_is_for_all_users_to_read() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    assert_eq!(install_after(&tool, "umask 077; rm -rf target", &[]).code, 0);
+    for path in ["target", "target/bridge"] {
+        assert_eq!(std::fs::metadata(tool.path(path)).unwrap().mode() & 0o777, 0o755, "{path}");
+    }
 }
 
 #[test]
