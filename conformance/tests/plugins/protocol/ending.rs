@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use testns::Node;
+use testns::{Container, Node};
 
 const ASKING_TO_END: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
 
@@ -141,12 +141,8 @@ fn closed_streams_take_the_place_of_no_file() {
     let config = crate::configs::bridge(json!({"isGateway": true}));
     for (closed, exit) in [("2>&-", 0), (">&-", 0), ("<&-", 1), ("<&- >&- 2>&-", 1)] {
         let pod = node.container();
-        let shell = format!("exec {} {closed}", node.bin_dir().join("bridge").display());
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", &shell]).env_clear().env("CNI_LOG", "debug").env("CNI_PATH", node.bin_dir());
-        command.env("CNI_COMMAND", "ADD").env("CNI_CONTAINERID", pod.id()).env("CNI_IFNAME", "eth0");
-        command.env("CNI_NETNS", pod.namespace().path());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child =
+            add_by_shell(&node, &pod, &format!("exec {} {closed}", node.bin_dir().join("bridge").display()));
         // With stdin closed the pipe has no reader.
         drop(child.stdin.take().unwrap().write_all(config.to_string().as_bytes()));
         assert_eq!(child.wait().unwrap().code(), Some(exit), "{closed}");
@@ -158,6 +154,28 @@ fn closed_streams_take_the_place_of_no_file() {
             is_address && text == format!("{}\r\neth0", pod.id())
         });
         assert_eq!(held.count(), usize::from(exit == 0), "{closed}");
+    }
+}
+
+/// Runs ADD in a shell, whose stdin is a pipe for the config.
+fn add_by_shell(node: &Node, pod: &Container, script: &str) -> Child {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]).env_clear().env("CNI_LOG", "debug").env("CNI_PATH", node.bin_dir());
+    command.env("CNI_COMMAND", "ADD").env("CNI_CONTAINERID", pod.id()).env("CNI_IFNAME", "eth0");
+    command.env("CNI_NETNS", pod.namespace().path());
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The reference's plugins have stacks of their own, whatever limit a runtime was started with.
+#[test]
+fn a_low_limit_of_the_stack_fails_no_add() {
+    let node = node();
+    let config = crate::configs::bridge(json!({"isGateway": true, "ipMasq": true}));
+    for kilobytes in [40, 64] {
+        let script = format!("ulimit -S -s {kilobytes}; exec {}", node.bin_dir().join("bridge").display());
+        let mut child = add_by_shell(&node, &node.container(), &script);
+        child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{kilobytes} kB");
     }
 }
 
