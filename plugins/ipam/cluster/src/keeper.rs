@@ -53,7 +53,7 @@ impl<'a> Keeper<'a> {
     /// # Errors
     /// Why this machine gets nothing under its name; the error of `change`; code 11: the store is away.
     pub async fn transact(&self, change: impl Fn(&State) -> Result<State, CniError>) -> Result<View, CniError> {
-        self.write(|state, me, view, is_open| Ok(change(&confirm(self.conf, state, me, view, is_open)?))).await
+        self.write(false, |state, me, view, is_open| Ok(change(&confirm(self.conf, state, me, view, is_open)?))).await
     }
 
     /// Writes back what the node holds, after the store was restored from a copy; the addresses that it holds and others own.
@@ -72,13 +72,14 @@ impl<'a> Keeper<'a> {
             conflicts.replace(name_conflicts(&held, &others));
             Ok(Ok(next))
         };
-        self.write(write_back).await?;
+        self.write(true, write_back).await?;
         Ok(conflicts.into_inner())
     }
 
     /// A transaction: `next_of` makes the next document of the one that was read, or refuses the document.
     async fn write(
         &self,
+        is_repair: bool,
         next_of: impl Fn(&State, &Me, &View, bool) -> Result<Result<State, CniError>, CniError>,
     ) -> Result<View, CniError> {
         let folder = self.conf.folder();
@@ -105,6 +106,10 @@ impl<'a> Keeper<'a> {
                 }
             };
             if next != state || view.pending || state.writes < view.writes {
+                if !is_repair && !state.nodes.contains_key(&me.name) {
+                    // Of a node that was forgotten. The outcome of this write is compared with what the node has from now on.
+                    (view.runs, view.claims) = Default::default();
+                }
                 view.pending = true;
                 view.write(folder)?;
                 next.writes = state.writes.max(view.writes) + 1;
@@ -147,8 +152,10 @@ fn identify(conf: &Conf) -> Result<(Me, View), CniError> {
         let text = format!("the data folder is node {}'s, and this is node {name}", view.node);
         return Err(CniError::new(Code::STATE, text).detail(format!(
             "It was copied with an image, or the node has a new name. End the node's containers of this network, remove {}, \
-             and forget node {} if no machine has that name: cluster forget.",
+             and forget node {} if no machine has that name: cnitool cluster forget {} {}.",
             conf.folder().display(),
+            view.node,
+            conf.network,
             view.node
         )));
     }
@@ -167,10 +174,11 @@ fn confirm(conf: &Conf, state: &State, me: &Me, view: &View, is_open: bool) -> R
     if state.writes < view.writes {
         let text =
             format!("the store is older than what this node has read: {} writes, not {}", state.writes, view.writes);
-        return Err(CniError::new(Code::STATE, text).detail(
+        return Err(CniError::new(Code::STATE, text).detail(format!(
             "It was emptied, or restored from a copy, and may give addresses that containers have: run on each node: cnitool \
-             cluster repair.",
-        ));
+             cluster repair {}.",
+            conf.network
+        )));
     }
     let is_right = protocol::enter(state, me).and_then(|entered| {
         protocol::recall(state, &me.name, &view.memory(), is_open)?;
@@ -258,13 +266,13 @@ fn fill(view: &mut View, me: &Me, state: &State, read_at_ms: u64) {
 }
 
 fn refused(conf: &Conf, name: &str, refusal: Refusal) -> CniError {
-    let folder = conf.folder().display();
+    let (folder, network) = (conf.folder().display(), &conf.network);
     let (why, remedy) = match refusal {
         Refusal::Emptied => (
             "the node is recorded, and its data folder does not know",
             format!(
                 "Folder {folder} was emptied, or another machine has this name. If it was emptied: end the node's \
-                 containers of this network, then run: cluster forget {name}. If not: give this machine a name of its own, by \
+                 containers of this network, then run: cnitool cluster forget {network} {name}. If not: give this machine a name of its own, by \
                  its machine-id or key ipam.node."
             ),
         ),
@@ -272,7 +280,7 @@ fn refused(conf: &Conf, name: &str, refusal: Refusal) -> CniError {
             "another data folder is recorded for the node",
             format!(
                 "Another machine has this name, or folder {folder} was restored from a copy. If it was restored: end the \
-                 node's containers of this network, remove the folder, and run: cluster forget {name}."
+                 node's containers of this network, remove the folder, and run: cnitool cluster forget {network} {name}."
             ),
         ),
         Refusal::Clone => (
@@ -280,18 +288,19 @@ fn refused(conf: &Conf, name: &str, refusal: Refusal) -> CniError {
             format!(
                 "It has the data folder and none of the Ethernet addresses. If it is a clone: remove {folder}, and give it \
                  a name of its own, by its machine-id or key ipam.node. If it is the same machine with new network cards: \
-                 remove {folder} while none of its containers runs, and run: cluster forget {name}."
+                 remove {folder} while none of its containers runs, and run: cnitool cluster forget {network} {name}."
             ),
         ),
         Refusal::Leaving => (
             "an operator is forgetting the node",
-            "Call ADD again when cluster forget has ended; run it again if it was interrupted.".to_owned(),
+            "Call ADD again when cnitool cluster forget has ended; run it again if it was interrupted.".to_owned(),
         ),
         Refusal::Restored => (
             "the store has other runs or claims of it than the node has left there",
-            "The store was restored from a copy, and may give addresses that containers have: run on each node: cnitool \
-             cluster repair."
-                .to_owned(),
+            format!(
+                "The store was restored from a copy, and may give addresses that containers have: run on each node: cnitool \
+                 cluster repair {network}."
+            ),
         ),
     };
     let code = if refusal == Refusal::Leaving { Code::TRY_AGAIN } else { Code::STATE };
@@ -322,7 +331,8 @@ pub(crate) fn exhausted(conf: &Conf, index: usize, view: &View) -> CniError {
     let Some(set) = conf.local.sets.get(index) else { return CniError::new(Code::NO_ADDRESS, "no such range set") };
     let (held, all) = room(conf, index, view);
     CniError::new(Code::NO_ADDRESS, format!("no IP addresses available in range set: {set}")).detail(format!(
-        "All are in runs of nodes; here {held} of {all} are reserved. Widen the range, run GC, or forget lost nodes: cnitool cluster show."
+        "All are in runs of nodes; here {held} of {all} are reserved. Widen the range, run GC, or forget lost nodes: cnitool cluster show {}.",
+        conf.network
     ))
 }
 

@@ -50,7 +50,7 @@ fn an_emptied_folder_gives_nothing_until_the_node_is_forgotten() {
     let machine = site.machine("a");
     let lost = machine.add("c0").unwrap();
     fs::remove_dir_all(machine.data()).unwrap();
-    assert_refused(&machine.add("c1"), 106, &["its data folder does not know", "cluster forget a"]);
+    assert_refused(&machine.add("c1"), 106, &["its data folder does not know", "cnitool cluster forget net a"]);
     assert_refused(&machine.status(), 50, &["its data folder does not know"]);
     assert!(machine.operator(&["forget", "a", "--fenced"]).contains("1 runs are free"));
     assert_eq!(machine.add("c1").unwrap(), lost);

@@ -5,9 +5,12 @@
 //! emptied, an operator forgets its node. A partition is a message that does not arrive. Time is an event, too: what a
 //! machine trusts may expire at any moment.
 
-use std::collections::BTreeSet;
+mod claims;
+mod restore;
 
-use cluster::protocol::{self, Me, State};
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::protocol::{self, Me, Memory, State};
 use host_local::address::Address;
 use host_local::conf::Barred;
 use host_local::range::Span;
@@ -31,6 +34,10 @@ pub(crate) enum Fault {
     AnyFolder,
     /// A run leaves the view after it has left the store.
     GiveBackFirst,
+    /// A claim leaves the view after it has left the store.
+    LeaveFirst,
+    /// A restored store is used as it is.
+    NoRepair,
 }
 
 #[derive(Clone, Copy)]
@@ -45,6 +52,8 @@ pub(crate) struct Scene {
     pub(crate) give_backs: u8,
     pub(crate) adds: u8,
     pub(crate) losses: u8,
+    pub(crate) claims: u8,
+    pub(crate) restores: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -59,6 +68,14 @@ pub(crate) struct World {
     give_backs: u8,
     adds: u8,
     losses: u8,
+    claims: u8,
+    restores: u8,
+    /// A copy of the store.
+    copy: Option<State>,
+    /// The machines that have to write back, each twice, before anything else is written.
+    repairing: BTreeMap<usize, u8>,
+    /// A machine whose records were not the ones that it had left.
+    stranger: Option<usize>,
 }
 
 /// A replacement of the document on its way; `fresh`: the store still has the version that it names; `is_awaited`: the
@@ -82,6 +99,8 @@ struct Machine {
     /// The addresses of living containers.
     pods: BTreeSet<u8>,
     adding: Option<Adding>,
+    /// The addresses of living containers that have the claim.
+    claimants: BTreeSet<u8>,
     /// An address that a container got while another one of this machine had it.
     twice: Option<u8>,
     call: Call,
@@ -92,6 +111,8 @@ struct Machine {
 enum Adding {
     Chosen(u8),
     Reserved(u8),
+    Claimed(u8),
+    ReservedAsClaimed(u8),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -100,7 +121,11 @@ struct View {
     runs: Vec<(u8, u8)>,
     is_trusted: bool,
     is_pending: bool,
+    /// Whether a write without an answer may have added to the records.
+    is_open: bool,
     is_new: bool,
+    /// The claim's addresses, if the node holds it.
+    claim: Option<BTreeSet<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -115,6 +140,8 @@ enum Call {
 enum Change {
     Claim,
     GiveBack(u8),
+    Hold,
+    Leave,
 }
 
 const BASE: u128 = 0x0a00_0000;
@@ -177,6 +204,7 @@ impl Machine {
         self.distrust();
         self.is_up = false;
         self.pods.clear();
+        self.claimants.clear();
         self.adding = None;
         self.call = Call::None;
     }
@@ -188,6 +216,7 @@ impl Machine {
         let runs = own.map(|run| (number(run.span().first), number(run.span().last))).collect();
         let view = self.view.as_mut().unwrap();
         (view.runs, view.is_trusted, view.is_pending, view.is_new) = (runs, trust, false, false);
+        (view.is_open, view.claim) = (false, claims::held(state, &name));
         self.call = Call::None;
     }
 }
@@ -203,6 +232,7 @@ impl World {
             reserved: BTreeSet::new(),
             pods: BTreeSet::new(),
             adding: None,
+            claimants: BTreeSet::new(),
             twice: None,
             call: Call::None,
         };
@@ -217,6 +247,11 @@ impl World {
             give_backs: scene.give_backs,
             adds: scene.adds,
             losses: scene.losses,
+            claims: scene.claims,
+            restores: scene.restores,
+            copy: None,
+            repairing: BTreeMap::new(),
+            stranger: None,
         }
     }
 
@@ -260,7 +295,10 @@ impl World {
                 }
             }
         }
-        protocol::faults(&self.store).pop()
+        if let (Some(at), true) = (self.stranger, self.copy.is_none()) {
+            return Some(format!("{at} takes its own records for another history"));
+        }
+        self.fault_of_claims().or_else(|| protocol::faults(&self.store).pop())
     }
 
     pub(crate) fn next(&self, scene: &Scene) -> Vec<(String, World)> {
@@ -282,6 +320,8 @@ impl World {
             all.push((format!("the store gets a write of {}", mail.from), world));
         }
         self.operator(scene, &mut all);
+        self.operate_claims(&mut all);
+        self.restore(scene, &mut all);
         all
     }
 
@@ -300,7 +340,10 @@ impl World {
                 let mut world = self.clone();
                 world.write(protocol::end_forgetting(&self.store, name).unwrap());
                 // The operator's decision: what still runs there keeps its addresses, and others may get them.
-                world.machines.iter_mut().filter(|machine| of_name(&&**machine)).for_each(|m| m.pods.clear());
+                world.machines.iter_mut().filter(|machine| of_name(&&**machine)).for_each(|machine| {
+                    machine.pods.clear();
+                    machine.claimants.clear();
+                });
                 all.push((format!("the operator ends forgetting {name}"), world));
             }
         }
@@ -326,7 +369,8 @@ impl World {
                     step(&format!("becomes a clone of {from}"), &|world| {
                         let original = world.machines[from].clone();
                         let (is_up, pods, adding, call) = (true, BTreeSet::new(), None, Call::None);
-                        world.machines[at] = Machine { is_up, boot: at, pods, adding, call, ..original };
+                        let claimants = BTreeSet::new();
+                        world.machines[at] = Machine { is_up, boot: at, pods, claimants, adding, call, ..original };
                         world.machines[at].distrust();
                         world.clones -= 1;
                         world.machines[at].view.is_some()
@@ -336,13 +380,16 @@ impl World {
             return;
         }
         match &machine.call {
+            Call::None if !self.repairing.is_empty() => {}
             Call::None => {
+                self.calls_for_claims(at, scene, &mut step);
                 // A machine that has all it can have only reads the same again.
                 let is_served = machine.view.as_ref().is_some_and(|view| view.is_trusted && !view.is_pending);
                 let is_room =
                     self.store.runs.iter().map(|run| run.span().last.bits - run.span().first.bits + 1).sum::<u128>()
                         < u128::from(scene.addresses);
-                if !is_served || is_room && self.adds > 0 {
+                let needs_runs = scene.claims == 0 || scene.adds > 0;
+                if needs_runs && (!is_served || is_room && self.adds > 0) {
                     step("reads, to claim", &|world| world.begin(at, Change::Claim));
                 }
                 let runs = machine.view.iter().flat_map(|view| &view.runs);
@@ -351,6 +398,7 @@ impl World {
                         let view = world.machines[at].view.as_mut().unwrap();
                         if scene.fault != Fault::GiveBackFirst {
                             view.runs.retain(|run| *run != (*first, *last));
+                            (view.is_pending, view.is_open) = (true, true);
                         }
                         let is_left = world.give_backs > 0;
                         world.give_backs = world.give_backs.saturating_sub(1);
@@ -386,6 +434,7 @@ impl World {
     fn life_of(&self, at: usize, scene: &Scene, step: &mut dyn FnMut(&str, Event<'_>)) {
         let machine = &self.machines[at];
         match machine.adding {
+            None if !self.repairing.is_empty() => {}
             None => {
                 let free = (0..scene.addresses).find(|free| machine.owns(*free) && !machine.reserved.contains(free));
                 if let Some(free) = free.filter(|_| self.adds > 0) {
@@ -396,6 +445,7 @@ impl World {
                     });
                 }
             }
+            Some(Adding::Claimed(_) | Adding::ReservedAsClaimed(_)) => {}
             Some(Adding::Chosen(address)) => step("reserves", &|world| {
                 let machine = &mut world.machines[at];
                 machine.adding = Some(Adding::Reserved(address));
@@ -413,13 +463,16 @@ impl World {
             }),
         }
         for address in &machine.reserved {
-            if machine.adding != Some(Adding::Reserved(*address)) {
+            if ![Some(Adding::Reserved(*address)), Some(Adding::ReservedAsClaimed(*address))].contains(&machine.adding)
+            {
                 step("DEL", &|world| {
                     world.machines[at].pods.remove(address);
+                    world.machines[at].claimants.remove(address);
                     world.machines[at].reserved.remove(address)
                 });
             }
         }
+        self.adds_with_claims(at, step);
         // Elsewhere trust that lasts is the harder case.
         if machine.trusts() && self.store.nodes.values().any(|member| member.leaving) {
             step("trusts no longer", &|world| {
@@ -457,7 +510,9 @@ impl World {
             runs: Vec::new(),
             is_trusted: false,
             is_pending: false,
+            is_open: false,
             is_new: true,
+            claim: None,
         });
         machine.call = Call::Read { state: self.store.clone(), fresh: true, trust: true, change };
         true
@@ -477,6 +532,13 @@ impl World {
                 return true;
             }
         };
+        let view = machine.view.as_ref().unwrap();
+        if protocol::recall(&state, &me.name, &view.memory(), view.is_open).is_err() {
+            machine.distrust();
+            machine.call = Call::None;
+            self.stranger = Some(at);
+            return true;
+        }
         let mut next = entered.unwrap_or_else(|| state.clone());
         if is_absent {
             let held: Vec<Address> = machine.reserved.iter().copied().map(address).collect();
@@ -488,13 +550,18 @@ impl World {
                 next = protocol::claim(&next, &me.name, &set, 2, &Barred::default()).map_or(next, |(next, _)| next);
             }
             Change::GiveBack(first) => next = protocol::give_back(&next, &me.name, address(first).ip()),
+            Change::Hold => next = claims::hold(&next, &me.name, scene),
+            Change::Leave => next = claims::leave(&next, &me.name),
         }
         let view = machine.view.as_mut().unwrap();
+        if is_absent {
+            (view.runs, view.claim) = (Vec::new(), None);
+        }
         if next == state && (!view.is_pending || scene.fault == Fault::NoWriteWhenPending) {
             machine.fill(&next, trust);
             return true;
         }
-        (view.is_pending, view.is_new) = (true, false);
+        (view.is_pending, view.is_open, view.is_new) = (true, true, false);
         machine.call = Call::Sent { trust };
         let next = if fresh { next } else { State::default() };
         self.mail.push(Mail { from: at, next, fresh, is_awaited: true });

@@ -52,6 +52,8 @@ const THREE: Scene = Scene {
     give_backs: 0,
     adds: 0,
     losses: 1,
+    claims: 0,
+    restores: 0,
 };
 const TWO: Scene = Scene { machines: 2, addresses: 2, adds: 2, ..THREE };
 
@@ -93,8 +95,24 @@ fn an_emptied_folder_gives_nothing() {
 }
 
 #[test]
+fn a_claim_is_on_two_machines_at_most_and_no_other_gets_its_address() {
+    check_holds(&Scene { claims: 3, addresses: 1, losses: 0, ..THREE });
+    check_holds(&Scene { claims: 2, adds: 1, losses: 0, ..TWO });
+    check_holds(&Scene { claims: 2, adds: 0, ..TWO });
+    check_holds(&Scene { claims: 2, forgets: 1, crashes: 1, adds: 0, losses: 0, ..TWO });
+}
+
+#[test]
+fn nodes_that_write_back_to_a_restored_store_give_nothing_twice() {
+    check_holds(&Scene { restores: 1, give_backs: 1, adds: 1, losses: 0, ..TWO });
+    check_holds(&Scene { restores: 1, claims: 2, adds: 0, losses: 0, ..TWO });
+}
+
+#[test]
 fn each_seeded_fault_is_found() {
     for (fault, scene) in [
+        (Fault::LeaveFirst, Scene { claims: 1, adds: 1, losses: 0, ..TWO }),
+        (Fault::NoRepair, Scene { restores: 1, losses: 0, ..TWO }),
         (Fault::ForgetAtOnce, Scene { forgets: 1, losses: 0, ..TWO }),
         (Fault::AnyMachine, Scene { clones: 1, adds: 1, ..THREE }),
         (Fault::AddOnce, Scene { give_backs: 1, ..TWO }),
