@@ -99,8 +99,10 @@ pub struct Network {
     pub plugins: Vec<String>,
     /// Bridges and masters of its attachments that exist.
     pub links: Vec<Shared>,
-    /// host-local's ranges.
+    /// host-local's ranges; the node's runs of a network whose addresses nodes share.
     pub ranges: Vec<Usage>,
+    /// With shared addresses, the number of reserved ones that are in no run of the node.
+    pub in_no_run: Option<u128>,
     /// Addresses that an operator holds.
     pub by_hand: Vec<IpAddr>,
     /// Reserved addresses whose owner is unknown: the file cannot be read, or names no valid owner.

@@ -23,8 +23,10 @@ use std::time::SystemTime;
 
 use cni_spec::{CniError, ConfObject, FromAnyConf, NetworkName};
 use found::Found;
+use host_local::address::Address;
 use host_local::conf::Removal;
 use host_local::inventory;
+use host_local::range::Span;
 use interface::{failed, in_use};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, NetworkConf};
@@ -134,6 +136,22 @@ fn of_type<'a>(network: &'a NetworkConf, name: &'a str) -> impl Iterator<Item = 
 pub fn clusters(network: &NetworkConf) -> Vec<ConfObject> {
     of_type(network, "cluster").collect()
 }
+
+/// The runs that a node has of a network whose addresses `cluster` gives, and the addresses of the claims that it holds, as the plugin
+/// remembers them; `None`: it has had none yet, or its memory cannot be read.
+#[must_use]
+pub fn runs(object: &ConfObject) -> Option<Vec<Span>> {
+    let bytes = netops::file::read_plain(&store(object).join("cluster/view"), VIEW_BYTES_MAX).ok()?;
+    let view: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+    let address = |value: &serde_json::Value| Some(Address::from(value.as_str()?.parse::<IpAddr>().ok()?));
+    let run = |run: &serde_json::Value| Some(Span { first: address(run.get(0)?)?, last: address(run.get(1)?)? });
+    let of_claims = view["claims"].as_object().into_iter().flat_map(|claims| claims.values());
+    let claimed = of_claims.flat_map(|own| own.as_array().into_iter().flatten()).filter_map(address);
+    let runs = view["runs"].as_array()?.iter().filter_map(run);
+    Some(runs.chain(claimed.map(|claimed| Span { first: claimed, last: claimed })).collect())
+}
+
+const VIEW_BYTES_MAX: u64 = 16 << 20;
 
 /// As [`host_locals`], with those of `cluster`, whose reservations are host-local's files, and an object for the network's folder in the usual place
 /// if that exists and none of them has it: a plugin that calls others (flannel, Multus) gives them addresses that its configuration does not name.

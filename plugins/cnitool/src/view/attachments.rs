@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use bandwidth::ifb;
-use host_local::inventory::{Held, Owner, list_held, usage};
+use host_local::inventory::{Held, Owner, list_held, usage, usage_of};
 use interface::host_veth;
 use libcni::cni_spec::{self, AddResult, ContainerId, IfName, NetworkName, SpecVersion, json};
 use libcni::inventory::Life;
@@ -53,6 +53,7 @@ pub(crate) fn look(
         plugins: if *origin == Origin::Traces { Vec::new() } else { types.collect() },
         links: shared(conf, &attachments, host),
         ranges: ranges(known, unseen),
+        in_no_run: in_no_run(conf),
         by_hand,
         unreadable,
         attachments,
@@ -195,7 +196,22 @@ fn ranges(known: &Known, unseen: &mut Vec<String>) -> Vec<host_local::inventory:
             Err(error) => unseen.push(format!("the ranges of network {}: {error}", known.conf.name)),
         }
     }
+    for object in on_node::clusters(&known.conf) {
+        let runs = on_node::runs(&object).unwrap_or_default();
+        match usage_of(&object, Some(&runs)) {
+            Ok(found) => ranges.extend(found),
+            Err(error) => unseen.push(format!("the runs of network {}: {error}", known.conf.name)),
+        }
+    }
     ranges
+}
+
+/// The number of reserved addresses that are in no run of the node, and may be given by another one.
+fn in_no_run(conf: &NetworkConf) -> Option<u128> {
+    let object = on_node::clusters(conf).into_iter().next()?;
+    let runs = on_node::runs(&object)?;
+    let count = |spans| usage_of(&object, spans).map(|found| found.iter().map(|one| one.used).sum::<u128>()).ok();
+    Some(count(None)?.saturating_sub(count(Some(&runs))?))
 }
 
 /// The addresses that an operator holds, and those whose owner cannot be read, or is none. A folder that cannot be read is reported by the

@@ -47,3 +47,32 @@ fn another_network_and_a_missing_executable_are_named() {
     let said = tool.run(&["--cni-path", tool.path("none").to_str().unwrap(), "cluster", "show", "lan"]).shown();
     assert!(said.contains("Copy the executable cluster of a release there"), "{said}");
 }
+
+#[test]
+fn metrics_have_the_nodes_runs_and_what_is_in_none() {
+    let tool = tool("cluster");
+    let dir = tool.path("data");
+    let list = serde_json::json!({"cniVersion": "1.1.0", "name": "lan", "plugins": [{"type": "macvlan", "ipam": {
+        "type": "cluster", "subnet": "10.1.0.0/24", "dataDir": dir, "store": {"path": "/none"}}}]});
+    tool.write("net.d/lan.conflist", &list.to_string());
+    let without_view = tool.run(&["metrics"]).shown();
+    assert!(without_view.contains("cni_attachments{") && !without_view.contains("cni_addresses_in_no_run"));
+    let view = r#"{"runs":[["10.1.0.2","10.1.0.5"]],"claims":{"db":["10.1.0.9"]}}"#;
+    tool.write("data/lan/cluster/view", view);
+    for address in ["10.1.0.3", "10.1.0.9", "10.1.0.77"] {
+        tool.write(&format!("data/lan/{address}"), "c1\r\neth0");
+    }
+    let page = tool.run(&["metrics"]).shown();
+    for line in [
+        r#"cni_range_addresses_used{network="lan",range="10.1.0.2-10.1.0.5"} 1"#,
+        r#"cni_range_addresses_free{network="lan",range="10.1.0.2-10.1.0.5"} 3"#,
+        r#"cni_range_addresses_used{network="lan",range="10.1.0.9-10.1.0.9"} 1"#,
+        r#"cni_addresses_in_no_run{network="lan"} 1"#,
+    ] {
+        assert!(page.contains(line), "{page}");
+    }
+    for damaged in ["", "[]", r#"{"runs":[[],["x",7]],"claims":[1]}"#] {
+        tool.write("data/lan/cluster/view", damaged);
+        assert!(tool.run(&["metrics"]).shown().starts_with("0\n"), "{damaged}");
+    }
+}

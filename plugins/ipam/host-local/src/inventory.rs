@@ -191,6 +191,14 @@ pub struct Usage {
 /// # Errors
 /// Code 7: ADD refuses the config; code 106: the folder cannot be read.
 pub fn usage(object: &ConfObject) -> Result<Vec<Usage>, CniError> {
+    usage_of(object, None)
+}
+
+/// As [`usage`], of these spans in place of the ranges; those of no range are left out.
+///
+/// # Errors
+/// As [`usage`].
+pub fn usage_of(object: &ConfObject, spans: Option<&[Span]>) -> Result<Vec<Usage>, CniError> {
     let conf = Conf::from_conf(object)?;
     let folder = &conf.place.folder;
     let unreadable = |error| CniError::new(Code::STATE, format!("cannot read store {}: {error}", folder.display()));
@@ -211,7 +219,9 @@ pub fn usage(object: &ConfObject) -> Result<Vec<Usage>, CniError> {
         .iter()
         .enumerate()
         .flat_map(|(set, ranges)| ranges.ranges().iter().map(move |range| (set, range.span())));
-    Ok(ranges.map(|(set, span)| range(set, span)).collect())
+    let Some(spans) = spans else { return Ok(ranges.map(|(set, span)| range(set, span)).collect()) };
+    let set_of = |span: &Span| conf.sets.iter().position(|set| set.find(span.first).is_some());
+    Ok(spans.iter().filter_map(|span| Some(range(set_of(span)?, *span))).collect())
 }
 
 /// The reservations that GC could release in a folder. Takes no lock and changes nothing: files appear complete. A

@@ -15,6 +15,8 @@ pub(crate) fn add_view(page: &Page, view: &View) -> Result<(), Error> {
     let attachments = page.gauges("cni_attachments", help, &["network", "state"])?;
     let help = "Addresses of host-local that an operator holds for no container.";
     let held_by_hand = page.gauges("cni_addresses_held_by_hand", help, &["network"])?;
+    let help = "Reserved addresses that are in no run of this node: another node may give them.";
+    let in_no_run = page.gauges("cni_addresses_in_no_run", help, &["network"])?;
     let ranges = Ranges::new(page)?;
     for network in &view.networks {
         for state in STATES {
@@ -22,6 +24,9 @@ pub(crate) fn add_view(page: &Page, view: &View) -> Result<(), Error> {
             attachments.with_label_values(&[network.name.as_str(), crate::view::word(state)]).set(gauge(count));
         }
         held_by_hand.with_label_values(&[&network.name]).set(gauge(network.by_hand.len()));
+        if let Some(count) = network.in_no_run {
+            in_no_run.with_label_values(&[&network.name]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
         for range in &network.ranges {
             ranges.add(&network.name, range);
         }

@@ -44,6 +44,7 @@ fn view(name: &str) -> View {
         is_default: crate::view::IsDefault::No,
         plugins: Vec::new(),
         links: Vec::new(),
+        in_no_run: Some(2),
         ranges: vec![
             Usage { set: 0, first: [10, 1, 0, 1].into(), last: [10, 1, 0, 254].into(), total: 253, used: 3 },
             Usage {
@@ -119,6 +120,9 @@ fn a_page_has_state_findings_and_calls() {
         # HELP cni_addresses_held_by_hand Addresses of host-local that an operator holds for no container.
         # TYPE cni_addresses_held_by_hand gauge
         cni_addresses_held_by_hand{network="pods"} 1
+        # HELP cni_addresses_in_no_run Reserved addresses that are in no run of this node: another node may give them.
+        # TYPE cni_addresses_in_no_run gauge
+        cni_addresses_in_no_run{network="pods"} 2
         # HELP cni_attachments Attachments, by whether their container lives (see cnitool show).
         # TYPE cni_attachments gauge
         cni_attachments{network="pods",state="gone"} 1
