@@ -24,7 +24,7 @@ pub fn start() -> io::Result<()> {
     signal_hook::flag::register(SIGPIPE, Arc::default()).map(drop)
 }
 
-/// One question for all three: `poll` reports which are closed.
+/// Opens each closed standard stream on /dev/null; one `poll` reports which are closed.
 fn open_closed_streams() -> io::Result<()> {
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     let mut streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].map(|fd| PollFd::new(fd, PollFlags::empty()));

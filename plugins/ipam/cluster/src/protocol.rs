@@ -110,7 +110,7 @@ pub enum Refusal {
 /// What a node remembers of its own records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Its runs: first and last address.
+    /// The node's runs: first and last address of each.
     pub runs: BTreeSet<(IpAddr, IpAddr)>,
     /// The claims that it holds, with their addresses.
     pub claims: BTreeMap<String, BTreeSet<IpAddr>>,

@@ -132,7 +132,7 @@ impl View {
         self.owns(address) || self.claims.values().any(|own| own.contains(&address.ip()))
     }
 
-    /// What is compared with the records.
+    /// The runs and claims of this view, to compare with the store's records.
     #[must_use]
     pub fn memory(&self) -> Memory {
         Memory { runs: self.runs.iter().copied().collect(), claims: self.claims.clone() }

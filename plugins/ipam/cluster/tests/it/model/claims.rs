@@ -1,4 +1,4 @@
-//! One claim: nodes hold it, containers have its address, and an operator releases it.
+//! A claim in the model: nodes hold it, containers have its address, and an operator releases it.
 
 use std::collections::BTreeSet;
 
