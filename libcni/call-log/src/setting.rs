@@ -24,17 +24,24 @@ pub const WORDS: [&str; 4] = ["journal", "file", "stderr", "off"];
 const SETTING_BYTES_MAX: usize = 4096;
 
 impl Sink {
-    /// The sink in the value of `CNI_LOG`: words with commas between them, of which others, such as a level, are ignored; a
-    /// path is the last, and may contain commas.
+    /// The sink in the value of `CNI_LOG`, as [`Sink::of_words`]. A word that is neither a sink nor a level is named in the log.
     #[must_use]
     pub fn of_variable(value: &str) -> Option<Self> {
-        let (words, path) = split(value);
+        let (words, _) = split(value);
         for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             if !WORDS.contains(&word) && word.parse::<tracing::Level>().is_err() {
                 let why = "is ignored: it is no level (error, warn, info, debug, trace), none of journal, file, stderr, off, and no absolute path";
                 warn("CNI_LOG", &[word, " ", why].concat());
             }
         }
+        Self::of_words(value)
+    }
+
+    /// The sink in words with commas between them, of which others, such as a level, are ignored; a path is the last, and may
+    /// contain commas.
+    #[must_use]
+    pub fn of_words(value: &str) -> Option<Self> {
+        let (words, path) = split(value);
         path.map(|path| Self::File(PathBuf::from(path)))
             .or_else(|| words.split(',').find_map(|word| Self::of_word(word.trim())))
     }

@@ -104,12 +104,12 @@ fn keep_slowest(steps: &mut Vec<Slow>, count: usize) {
 pub(crate) fn find(named: Option<&str>) -> anyhow::Result<Sink> {
     let is_readable = |sink: &Sink| matches!(sink, Sink::Journal | Sink::File(_));
     if let Some(named) = named {
-        let sink = Sink::of_variable(named).filter(is_readable);
+        let sink = Sink::of_words(named).filter(is_readable);
         return sink
             .with_context(|| format!("cannot read log {named}: it is named by journal, file, or an absolute path"));
     }
     #[expect(clippy::disallowed_methods, reason = "this program is no plugin, and has an option besides")]
-    let variable = std::env::var("CNI_LOG").ok().and_then(|value| Sink::of_variable(&value));
+    let variable = std::env::var("CNI_LOG").ok().and_then(|value| Sink::of_words(&value));
     variable.or_else(Sink::of_node).filter(is_readable).ok_or_else(|| {
         let help =
             format!("Write the word journal into {NODE_FILE} to have later calls logged, or name a log by --from.");

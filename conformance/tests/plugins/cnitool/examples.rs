@@ -7,17 +7,19 @@ use std::fs;
 use std::process::{Command, Stdio};
 use testns::Subject;
 
-/// The node, and what an example finds there that others have changed. Arguments: both executables, a folder, the examples.
+/// The node, and what an example finds there that others have changed. Arguments: the three executables, a folder, the examples.
 const NODE: &str = r#"
 set -e
 mount -t tmpfs tmpfs /dev/shm
 touch /dev/shm/cnitool /dev/shm/cni-plugins
 mount --bind "$1" /dev/shm/cnitool; mount --bind "$2" /dev/shm/cni-plugins
 for dir in /run /etc /usr/local /usr/libexec /usr/share /var/lib /var/log /srv /mnt; do mount -t tmpfs tmpfs $dir; done
-mount --bind "$3" /opt
-shift 3
+if [ -e "$3" ]; then touch /dev/shm/cluster; mount --bind "$3" /dev/shm/cluster; fi
+mount --bind "$4" /opt
+shift 4
 mkdir -p /run/netns /etc/cni/net.d /mnt/path /usr/local/share/man /usr/share/cni-plugins-rust /var/lib/prometheus/node-exporter
 mkdir -m 700 -p /var/log/cni
+shared='"ipam":{"type":"cluster","subnet":"10.9.0.0/24","store":{"path":"/srv/store"}'
 echo file > /etc/cni/log
 ln -s /dev/shm/cnitool /mnt/path/cnitool
 PATH=/mnt/path:/usr/sbin:/usr/bin:/sbin:/bin
@@ -49,6 +51,11 @@ before() {
       while grep -q veth /proc/net/dev; do :; done; rm -f /var/lib/cni/networks/pods/10.*
       nft flush ruleset 2> /dev/null || true; namespace c1 ;;
     "cnitool install "*k3s*) mkdir -p /var/lib/rancher/k3s/data/cni ;;
+    # A network whose addresses another node has, too.
+    "cnitool cluster "*) mkdir -p /srv/store; cp /dev/shm/cluster /opt/cni/bin/cluster
+      echo '{"cniVersion":"1.1.0","name":"lan","type":"macvlan",'"$shared,\"dataDir\":\"/srv/node7\",\"node\":\"node7\"}}" |
+        CNI_COMMAND=ADD CNI_CONTAINERID=far CNI_IFNAME=eth0 CNI_NETNS=/none CNI_PATH=/opt/cni/bin /opt/cni/bin/cluster > /dev/null || :
+      echo '{"cniVersion":"1.1.0","name":"lan","plugins":[{"type":"macvlan",'"$shared,\"node\":\"node1\"}}]}" > /etc/cni/net.d/20-lan.conflist ;;
     "cnitool repair"*) free; cnitool add pods c1 > /dev/null ;;
     # By the package, whose files are in another folder than a runtime's.
     "cnitool verify") rm -r /opt/cni/bin; cp -r /usr/libexec/cni /opt/cni/bin ;;
@@ -131,6 +138,12 @@ fn every_example_of_help_and_man_pages_works_as_printed() {
     }
     let mut seen = BTreeSet::new();
     commands.retain(|command| seen.insert(command.clone()));
+    // `cargo test` without --workspace does not build it.
+    let cluster = testns::cnitool().with_file_name("cluster");
+    if !cluster.exists() {
+        crate::subjects::skip("examples of cnitool cluster: the plugin is not built (cargo build -p cni-cluster)");
+        commands.retain(|command| !command.starts_with("cnitool cluster "));
+    }
     let mut sh = Command::new("unshare");
     sh.args([
         "--net",
@@ -145,7 +158,7 @@ fn every_example_of_help_and_man_pages_works_as_printed() {
         NODE,
         "sh",
     ]);
-    sh.args([testns::cnitool(), plugins.as_path(), opt.path()]).args(&commands);
+    sh.args([testns::cnitool(), plugins.as_path(), &cluster, opt.path()]).args(&commands);
     let output = sh.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, format!("ran {}\n", commands.len()), "{}", String::from_utf8_lossy(&output.stderr));
