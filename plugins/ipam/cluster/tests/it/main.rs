@@ -7,6 +7,7 @@ mod model;
 mod scenes;
 
 mod claims;
+mod cost;
 mod crash;
 mod etcd;
 mod identity;
