@@ -159,7 +159,10 @@ impl Store for Etcd {
     async fn replace(&self, version: &Version, next: &State) -> Result<bool, CniError> {
         let key = self.key.clone().into_bytes();
         let union = Some(Union::ModRevision(version.as_revision()));
-        let put = PutRequest { key: key.clone(), value: cni_spec::json::to_text(next).into_bytes() };
+        // Without spaces: each write sends the whole document, and etcd keeps its earlier states.
+        let value = serde_json::to_vec(next)
+            .map_err(|error| CniError::new(Code::STATE, format!("cannot write key {} of etcd: {error}", self.key)))?;
+        let put = PutRequest { key: key.clone(), value };
         let request = TxnRequest {
             compare: vec![Compare { result: EQUAL, target: MOD, key, union }],
             success: vec![RequestOp { put: Some(put) }],
