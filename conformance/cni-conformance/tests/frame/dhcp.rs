@@ -9,5 +9,5 @@ fn the_reference_gets_addresses_from_the_kits_server() {
     let reference = reference.to_str().unwrap();
     let rules = ["ipam.gives-an-address", "ipam.no-address-twice"].map(|rule| ["--rule", rule]).concat();
     let said = say(kit(&[&["plugin", "--bin-dir", reference, "--only", "dhcp"], rules.as_slice()].concat()));
-    said.has(0, &[&sum(6, 0, 0, 0)]);
+    said.has(0, &[&sum(7, 0, 0, 0)]);
 }
