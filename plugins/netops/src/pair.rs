@@ -107,8 +107,11 @@ pub fn retain_on_host(links: &mut Vec<Link>, inside: &Kernel) -> Result<()> {
     Ok(())
 }
 
-/// Whether the namespace that the link says its other end is in is `other`.
-fn names(link: &Link, net: &Kernel, other: &Netns) -> Result<bool> {
+/// Whether the namespace that a link of `net` says its other end is in is `other`.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn names(link: &Link, net: &Kernel, other: &Netns) -> Result<bool> {
     match link.peer_netns_id {
         Some(0..) => Ok(has_number(link, read_number(net.call(number_request(other))?))),
         Some(_) | None => Ok(false),

@@ -107,7 +107,7 @@ fn every_name_of_an_attachment_explains_it() {
     // Without the cache its namespace has no path, and the answer says what could not be seen.
     fs::remove_dir_all("/var/lib/cni/results").unwrap();
     let answers = tour.explain("web");
-    assert!(answers[0]["unseen"].to_string().contains("the cache does not have the namespace's path"), "{answers:?}");
+    assert!(answers[0]["unseen"].to_string().contains("no path to its namespace is known"), "{answers:?}");
     drop(web);
 }
 

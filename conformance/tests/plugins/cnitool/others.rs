@@ -209,3 +209,71 @@ fn a_host_device_without_a_device_is_a_fault_of_the_configuration() {
     );
     assert_eq!(find(&sick, "config").1, None);
 }
+
+/// A process keeps the namespace of the first container, at whose path there is another one's.
+#[test]
+fn nothing_is_done_in_the_namespace_that_has_a_containers_path_now() {
+    let sick = Sick::new();
+    let macvlan = json!({"name": "side", "plugins": [{"type": "macvlan", "master": "ens3",
+        "ipam": {"type": "host-local", "subnet": "10.9.9.0/24", "gateway": "10.9.9.1"}}]});
+    sick.network("20-side", macvlan);
+    let mut kept = Vec::new();
+    for id in ["web", "web2"] {
+        sh("ip netns del web 2>/dev/null || true; ip netns add web");
+        kept.push(fs::File::open("/run/netns/web").unwrap());
+        for (network, ifname) in [("office", "eth0"), ("side", "net1")] {
+            sick.tour.cnitool(&["add", network, "/run/netns/web", "--container-id", id, "--ifname", ifname]);
+        }
+    }
+    let cached = "/var/lib/cni/results/office-web-eth0";
+    for has_mark in [true, false] {
+        if !has_mark {
+            // As the reference's library writes it.
+            let mut entry: Value = serde_json::from_slice(&fs::read(cached).unwrap()).unwrap();
+            entry.as_object_mut().unwrap().remove("namespace").unwrap();
+            fs::write(cached, entry.to_string()).unwrap();
+        }
+        let (_, findings) = sick.doctor();
+        let text = json!(findings).to_string();
+        assert!(!text.contains("nsenter") && !text.contains("container-side"), "{has_mark}: {findings:#?}");
+        let said: Value = serde_json::from_str(&sick.tour.cnitool(&["explain", "web", "--json"])).unwrap();
+        let of = |id: &str| {
+            said.as_array().unwrap().iter().find(|it| it["attachment"]["container"] == id).unwrap()["drops"].clone()
+        };
+        assert!(!of("web").to_string().contains("in the container"), "{said:#}");
+        assert_eq!(of("web2"), json!([]), "{said:#}");
+    }
+    drop(kept);
+    sh("ip netns del web");
+}
+
+#[test]
+fn an_add_that_was_cut_off_is_taken_back_by_the_remedy_as_printed() {
+    let sick = Sick::new();
+    let broken = |status: &str| {
+        let script = format!(
+            "#!/bin/sh\n[ $CNI_COMMAND != VERSION ] || {{ echo '{{\"supportedVersions\": [\"1.1.0\"]}}'; exit; }}\nexit {status}\n"
+        );
+        testns::write_executable(sick.tour.bin_dir.join("broken"), script).unwrap();
+    };
+    broken("1");
+    sick.network(
+        "10-office",
+        json!({"name": "office", "plugins": [{"type": "bridge", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}}, {"type": "broken"}]}),
+    );
+    let pod = sick.tour.node.container();
+    let netns = pod.namespace().path().display().to_string();
+    let words = ["add", "office", &netns, "--container-id", "web"];
+    assert!(!sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &words).status.success());
+    // An ADD that may be under way is no fault.
+    assert_eq!(find(&sick, "container-side").1, None);
+    sh("touch -d '1 hour ago' /var/lib/cni/results/*");
+    let finding = find(&sick, "container-side").1.unwrap();
+    assert_eq!((&finding["what"], &finding["level"]), (&json!("its ADD was not finished"), &json!("warning")));
+    let remedy = finding["remedy"].as_str().unwrap();
+    assert_eq!(remedy, format!("cnitool del office {netns} --container-id web --ifname eth0"));
+    broken("0");
+    assert!(sick.tour.shell(remedy).status.success());
+    assert_eq!(find(&sick, "container-side").1, None);
+}

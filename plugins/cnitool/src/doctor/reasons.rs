@@ -72,6 +72,8 @@ fn kind(reason: &Reason) -> Option<Kind> {
     Some(match reason.cause {
         // A node without a link to other networks is meant to have no way there.
         Cause::WayOut if !reason.remedy.is_empty() => Kind::NoWayOut,
+        // The other is of an ADD that may be under way.
+        Cause::Unfinished if !reason.remedy.is_empty() => Kind::ContainerSide,
         Cause::Gone | Cause::Unfinished | Cause::WayOut => return None,
         Cause::LinkDown => Kind::LinkDown,
         Cause::LinkGone => Kind::LinkGone,

@@ -9,7 +9,7 @@ use interface::host_veth;
 use libcni::cni_spec::{self, AddResult, ContainerId, IfName, NetworkName, SpecVersion, json};
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, CapabilityArgs, Namespace, NetworkConf, PluginObject};
-use netops::link::{self, Link};
+use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, Netns, pair};
 use on_node::Seen;
 use on_node::networks::Known;
@@ -91,18 +91,28 @@ fn attachment(network: &NetworkName, (id, seen, cached): Pair<'_>, host: &Host) 
     let addresses: BTreeSet<IpAddr> = reserved.map(|(address, _)| *address).chain(ips(&result)).collect();
     let addresses: Vec<IpAddr> = addresses.into_iter().collect();
     let mut links: Vec<Link> = seen.iter().flat_map(|seen| seen.links.iter().cloned()).collect();
-    let netns = cached.map_or(String::new(), |cached| cached.attachment.netns.clone());
+    let mut netns = cached.map_or(String::new(), |cached| cached.attachment.netns.clone());
     let namespace = cached.map_or(Namespace::Gone, |cached| cached.namespace());
     let own = id.to(network);
     let mut maker = if links.is_empty() { Maker::Unknown } else { Maker::ThisSuite };
+    let mut is_elsewhere = leads_elsewhere(&links, &netns, host);
     if maker == Maker::Unknown && namespace == Namespace::Present {
-        (maker, links) = inside(&own, &netns, host);
+        match inside(&own, &netns, &result, host) {
+            Inside::Own(found, ends) => (maker, links) = (found, ends),
+            Inside::OfAnother => is_elsewhere = true,
+            Inside::Unknown => {}
+        }
     }
     let by_cache = match namespace {
         Namespace::Present => Life::Lives,
         Namespace::Unknown => Life::Unknown,
         Namespace::Gone => Life::Gone,
     };
+    let life = seen.as_ref().map_or(by_cache, |seen| seen.life.max(by_cache));
+    // Another container has the path: what is in its namespace says nothing of this one.
+    if life != Life::Gone && (is_elsewhere || namespace == Namespace::Gone) {
+        netns.clear();
+    }
     let shaper = ifb::names(&own).into_iter().find_map(|name| host.find(&name));
     Attachment {
         ports: host.forwards.iter().filter(|forward| leads_to(&addresses, forward.to)).cloned().collect(),
@@ -112,7 +122,7 @@ fn attachment(network: &NetworkName, (id, seen, cached): Pair<'_>, host: &Host) 
         },
         links: links.iter().map(|link| host.host_link(link)).collect(),
         faults: Vec::new(),
-        life: seen.as_ref().map_or(by_cache, |seen| seen.life.max(by_cache)),
+        life,
         others: seen.as_ref().map(|seen| seen.others.clone()).unwrap_or_default(),
         rules: seen.map(|seen| seen.rules).unwrap_or_default(),
         is_complete: cached.map(Cached::is_complete),
@@ -150,8 +160,25 @@ fn ips(result: &AddResult) -> impl Iterator<Item = IpAddr> + '_ {
     result.ips.iter().map(|ip| ip.address.ip())
 }
 
-/// Looks into the container for its interface: marked or not, and its end on the host if it has one.
-fn inside(own: &cni_spec::Attachment, netns: &str, host: &Host) -> (Maker, Vec<Link>) {
+/// Whether a path leads to another namespace than that of the container whose links on the host these are.
+fn leads_elsewhere(links: &[Link], netns: &str, host: &Host) -> bool {
+    let end = links.iter().find(|link| link.kind == Kind::Veth);
+    let leads_there = || pair::names(end?, host.kernel.as_ref()?, &Netns::open(netns).ok()?).ok();
+    leads_there() == Some(false)
+}
+
+/// The interface in the namespace that an attachment's path leads to.
+enum Inside {
+    /// The attachment's, with its end on the host if it has one.
+    Own(Maker, Vec<Link>),
+    /// Another attachment's, by its mark or its Ethernet address: the path is that of another container now.
+    OfAnother,
+    /// There is none, or it cannot be read.
+    Unknown,
+}
+
+/// Looks into the container for its interface.
+fn inside(own: &cni_spec::Attachment, netns: &str, result: &AddResult, host: &Host) -> Inside {
     let look = || {
         let kernel = host.kernel.as_ref()?;
         let netns = Netns::open(netns).ok()?;
@@ -160,11 +187,31 @@ fn inside(own: &cni_spec::Attachment, netns: &str, host: &Host) -> (Maker, Vec<L
         }
         let inside = Kernel::in_netns(&netns).ok()?;
         let link = link::find(&inside, own.ifname.as_str()).ok()??;
-        let end = pair::find_host_end(kernel, &inside, &netns, &link).ok().flatten();
         let is_marked = link.alias.as_deref() == Some(host_veth::alias(own).as_str());
-        Some((if is_marked { Maker::ThisSuite } else { Maker::Reference }, end.into_iter().collect()))
+        if !is_marked && is_of_another(&link, own, result) {
+            return Some(Inside::OfAnother);
+        }
+        let end = pair::find_host_end(kernel, &inside, &netns, &link).ok().flatten();
+        let maker = if is_marked { Maker::ThisSuite } else { Maker::Reference };
+        Some(Inside::Own(maker, end.into_iter().collect()))
     };
-    look().unwrap_or((Maker::Unknown, Vec::new()))
+    look().unwrap_or(Inside::Unknown)
+}
+
+/// Whether a link without the attachment's mark has another Ethernet address than ADD reported, or the mark of another container.
+fn is_of_another(link: &Link, own: &cni_spec::Attachment, result: &AddResult) -> bool {
+    let is_own = |entry: &&cni_spec::Interface| !entry.sandbox.is_empty() && entry.name == own.ifname.as_str();
+    let mac: Option<Mac> = result.interfaces.iter().find(is_own).and_then(|entry| entry.mac.parse().ok());
+    // Multus' network and the one that it called have one interface, and a long mark is a hash.
+    let is_mark_of_another = |alias: &str| {
+        host_veth::is_marked(link)
+            && !alias.contains('#')
+            && !alias.ends_with(&format!("/{}/{}", own.container_id, own.ifname))
+    };
+    match mac {
+        Some(mac) => link.mac != Some(mac),
+        None => link.alias.as_deref().is_some_and(is_mark_of_another),
+    }
 }
 
 /// The bridges and masters that the plugins name, and those that the attachments' links have.

@@ -14,6 +14,7 @@ pub(crate) mod routes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 pub use crate::validate::Level;
 use cni_filter::gates::{self, Gate};
@@ -23,6 +24,7 @@ use netops::Family;
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::sysctl;
 
+use crate::doctor::removal;
 use crate::view::host::Host;
 use crate::view::{Attachment, Network, Node, View, look_by};
 use carrier::Carrier;
@@ -171,6 +173,9 @@ impl Survey {
     }
 }
 
+/// An ADD that began longer ago has ended: runtimes wait for no plugin as long.
+const ADD_MAX: Duration = Duration::from_secs(300);
+
 /// The number of attachments with one fault from which on the fault is their network's or node's.
 const SHARED: usize = 4;
 
@@ -277,15 +282,25 @@ impl<'a> Sight<'a> {
         }
     }
 
+    /// An ADD that was cut off leaves an attachment that nothing holds for. One that may be under way has no remedy.
+    fn unfinished(&self, network: &Network, attachment: &Attachment) -> Reason {
+        let age = attachment.since.and_then(|since| self.view.at.duration_since(since).ok());
+        let is_over = age.is_some_and(|age| age > ADD_MAX);
+        let remedy = is_over.then(|| removal(&network.name, &attachment.id, &attachment.netns));
+        Reason::new(Cause::Unfinished, Level::Warning, "its ADD was not finished").mended_by(remedy)
+    }
+
     /// The reasons of one attachment, and what carries its packets.
     pub(crate) fn of(&self, network: &Network, attachment: &Attachment) -> Findings {
         let mut findings = Findings::default();
         if attachment.life == Life::Gone {
             let why = "no container was found that uses it: packets to it have no receiver";
             findings.reasons.push(Reason::new(Cause::Gone, Level::Warning, why));
+            return findings;
         }
         if attachment.is_complete == Some(false) {
-            findings.reasons.push(Reason::new(Cause::Unfinished, Level::Warning, "its ADD was not finished"));
+            findings.reasons.push(self.unfinished(network, attachment));
+            return findings;
         }
         let carrier = Carrier::of(self.host, network, attachment);
         self.ports_of(attachment, &mut findings);

@@ -122,7 +122,7 @@ pub(super) fn parent(attachment: &Attachment) -> Option<u32> {
 fn look(attachment: &Attachment) -> Result<(Kernel, Link, Vec<IpAddr>), Inside> {
     let unseen = |error: &dyn fmt::Display| Inside::Unseen(error.to_string());
     if attachment.netns.is_empty() {
-        return Err(Inside::Unseen("the cache does not have the namespace's path".to_owned()));
+        return Err(Inside::Unseen("no path to its namespace is known".to_owned()));
     }
     let netns = Netns::open(&attachment.netns).map_err(|error| unseen(&error))?;
     let kernel = Kernel::in_netns(&netns).map_err(|error| unseen(&error))?;
