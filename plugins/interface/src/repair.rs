@@ -147,7 +147,7 @@ impl Mender<'_> {
     /// Whether the step is on the node, and the links that it needs are there.
     fn may_make(&mut self, step: &Step<OwnIndex>, plugin: &dyn Attaching) -> bool {
         match step {
-            Step::Own(own) => own.is_on_node && plugin.may_mend(*own, &self.look),
+            Step::Own(own) => own.is_on_node && plugin.may_mend(*own, &self.look) && !self.is_renamed(),
             Step::Veth(_) => self.look.kind("veth").is_ok() && !self.is_elsewhere(),
             Step::SpoofGuard(_)
             | Step::JoinVlans(_)
@@ -177,6 +177,12 @@ impl Mender<'_> {
     fn is_elsewhere(&mut self) -> bool {
         let master = self.look.master.as_ref().map(|master| master.index);
         self.look.host_link().map_or(true, |link| link.master.is_some() && link.master != master)
+    }
+
+    /// Whether the bridge is missing and the host's end is a port all the same: of the bridge, under another name. A second one
+    /// would take the containers' gateway from them.
+    fn is_renamed(&mut self) -> bool {
+        self.look.master.is_none() && self.look.host_link().is_ok_and(|link| link.master.is_some())
     }
 
     /// Makes one step, or changes nothing.

@@ -151,6 +151,12 @@ impl Node<'_> {
             let Some(link) = link.filter(|link| !is_of_containers(link)) else { continue };
             let via = route.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
             let (dst, name) = (route.dst, &link.name);
+            let is_renamed = |finding: &Finding| {
+                finding.kind == Kind::LinkGone && finding.what.contains(&format!(" is called {name} now"))
+            };
+            if findings.iter().any(is_renamed) {
+                continue;
+            }
             let what = format!("route {dst}{via} dev {name} leads to addresses that the network gives to containers");
             let mut finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
             let own = self.addresses_of(link).iter().find(|own| own.network() == dst.network());

@@ -3,6 +3,9 @@
 use libcni::cni_spec::json;
 use libcni::{NetworkConf, PluginObject};
 
+use netops::link::Link;
+
+use super::links::mac_of_host;
 use crate::view::host::Host;
 use crate::view::{Attachment, Network};
 
@@ -28,6 +31,8 @@ pub(super) enum Carrier {
 #[derive(Debug)]
 pub(super) struct Bridge {
     pub(super) name: String,
+    /// The name that it had at ADD, if someone has given it another one.
+    pub(super) was: Option<String>,
     /// The link that has the gateways.
     pub(super) router: String,
     /// Whether ports send packets back where they came from.
@@ -44,7 +49,7 @@ impl Carrier {
         for plugin in plugins {
             match plugin.plugin_type.as_str() {
                 "bridge" => {
-                    let bridge = Bridge::of(plugin);
+                    let bridge = Bridge::of(plugin).as_called_now(host, attachment);
                     return match is_set(plugin, "isGateway") || is_set(plugin, "isDefaultGateway") {
                         true => Self::Routed(Some(bridge)),
                         false => Self::Switched(bridge),
@@ -71,7 +76,7 @@ impl Carrier {
             let in_it = |net: &ipnetwork::IpNetwork| attachment.addresses.iter().any(|address| net.contains(*address));
             bridge.addresses.iter().any(in_it)
         });
-        let bridge = Bridge { router: name.clone(), name, has_hairpin: false };
+        let bridge = Bridge { router: name.clone(), was: None, name, has_hairpin: false };
         if has_gateway { Self::Routed(Some(bridge)) } else { Self::Switched(bridge) }
     }
 
@@ -93,7 +98,25 @@ impl Bridge {
         let name = text(plugin, "bridge").unwrap_or_else(|| "cni0".to_owned());
         let vlan = plugin.find("vlan").and_then(|text| text.parse::<u16>().ok()).filter(|vlan| *vlan != 0);
         let router = vlan.map_or_else(|| name.clone(), |vlan| format!("{name}.{vlan}"));
-        Self { name, router, has_hairpin: is_set(plugin, "hairpinMode") }
+        Self { name, was: None, router, has_hairpin: is_set(plugin, "hairpinMode") }
+    }
+
+    /// No link has the name, and the attachment's veth is a port of one that has the Ethernet address of ADD's bridge: it was renamed.
+    fn as_called_now(mut self, host: &Host, attachment: &Attachment) -> Self {
+        let master = || attachment.links.iter().find_map(|link| host.find(link.master.as_ref()?));
+        let is_it = |link: &&Link| {
+            let mut gateways = attachment.result.ips.iter().filter_map(|ip| ip.gateway);
+            let at_add = mac_of_host(attachment, &self.name);
+            at_add.is_some() && at_add == link.mac
+                || gateways.any(|gateway| host.addresses_of(&link.name).iter().any(|own| own.ip() == gateway))
+        };
+        if let Some(link) = host.find(&self.name).is_none().then(master).flatten().filter(is_it) {
+            if self.router == self.name {
+                self.router.clone_from(&link.name);
+            }
+            self.was = Some(std::mem::replace(&mut self.name, link.name.clone()));
+        }
+        self
     }
 }
 

@@ -98,11 +98,21 @@ impl Sight<'_> {
         if !found.up {
             findings.reasons.push(down(name));
         }
+        findings.reasons.extend(bridge.was.as_ref().map(|was| renamed(was, name)));
         for link in attachment.links.iter().filter(|link| link.master.as_ref() != Some(name)) {
             let why = format!("link {} is no port of bridge {name}", link.name);
             let reason = Reason::new(Cause::LinkDown, Level::Error, why);
             let what = format!("links of living containers are no ports of bridge {name}");
-            findings.reasons.push(reason.shared(what).mended_by([enslave(link)]));
+            // Both bridges have the gateway's address where an ADD has met a renamed one.
+            let others = link
+                .master
+                .iter()
+                .flat_map(|master| self.host.addresses_of(master).iter().zip([master].into_iter().cycle()));
+            let others = others.filter(|(own, _)| gateways.contains(own));
+            let remedy = [enslave(link)]
+                .into_iter()
+                .chain(others.map(|(own, master)| format!("ip address del {own} dev {master}")));
+            findings.reasons.push(reason.shared(what).mended_by(remedy));
         }
         if !gateways.is_empty() && bridge.router == *name {
             findings.reasons.extend(self.other_mac(found));
@@ -258,7 +268,7 @@ impl<'a> Sight<'a> {
 }
 
 /// The Ethernet address of a link of the node at the ADD of an attachment.
-fn mac_of_host(attachment: &Attachment, name: &str) -> Option<Mac> {
+pub(super) fn mac_of_host(attachment: &Attachment, name: &str) -> Option<Mac> {
     let mut links = attachment.result.interfaces.iter();
     links.find(|link| link.name == name && link.sandbox.is_empty()).and_then(|link| link.mac.parse().ok())
 }
@@ -277,6 +287,15 @@ fn routes_lost_with(link: &str, attachment: &Attachment, carrier: &Carrier) -> V
 fn down(link: &str) -> Reason {
     let remedy = [format!("ip link set {link} up")];
     Reason::new(Cause::LinkDown, Level::Error, format!("link {link} is down")).mended_by(remedy)
+}
+
+/// A bridge that has another name than at ADD: its ports work, and the next ADD makes a second one. Kernels before 6.2 rename
+/// no link that is up.
+fn renamed(was: &str, name: &str) -> Reason {
+    let rename = format!("ip link set {name} name {was}");
+    let remedy = format!("{rename} || (ip link set {name} down && {rename} && ip link set {was} up)");
+    let what = format!("bridge {was} is called {name} now, and the next ADD makes another one");
+    Reason::new(Cause::LinkGone, Level::Warning, what).mended_by([remedy])
 }
 
 /// The gateways of an attachment's addresses, with the addresses' prefix lengths.
