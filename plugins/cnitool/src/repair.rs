@@ -48,12 +48,11 @@ pub(crate) async fn run(settings: &Settings, words: &Words, output: Output) -> a
         }
     }
     output.table(&table)?;
-    match unrepaired {
-        1.. if !words.dry_run => {
-            bail!("cannot repair all of {unrepaired} of {} attachments: start those containers anew", cached.len())
-        }
-        _ => Ok(()),
+    if unrepaired > 0 {
+        let all = cached.len();
+        bail!("cannot repair all of {unrepaired} of {all} attachments: cnitool doctor --check names the remedies");
     }
+    Ok(())
 }
 
 struct Row {

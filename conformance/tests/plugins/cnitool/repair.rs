@@ -301,10 +301,14 @@ fn what_a_container_has_lost_itself_is_named_and_left() {
     let inside = site.pod.namespace();
     inside.delete_address("eth0", &format!("{}/24", site.tour.address(2)));
     let before = inside.snapshot();
+    assert_eq!(site.run(&["office", "--dry-run"]).0, Some(1));
     let output = site.tour.run(&site.tour.bin_dir.join("cnitool"), &["repair", "office"]);
     assert_eq!(output.status.code(), Some(1));
     let (said, table) = (String::from_utf8(output.stderr).unwrap(), String::from_utf8(output.stdout).unwrap());
-    assert!(said.contains("cannot repair all of 1 of 1 attachments: start those containers anew"), "{said}");
+    assert!(
+        said.contains("cannot repair all of 1 of 1 attachments: cnitool doctor --check names the remedies"),
+        "{said}"
+    );
     assert!(table.contains(&format!("address {}/24 is not found", site.tour.address(2))), "{table}");
     assert_eq!(testns::changes(&before, &inside.snapshot()), "");
 }

@@ -2,16 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use cni_spec::{Repair, Repaired, SpecVersion};
+use cni_spec::{Code, Repair, Repaired, SpecVersion};
 use futures::StreamExt;
 use futures::stream;
-use libcni::{Cached, Namespace, Runtime};
+use libcni::{Cached, Error, Namespace, Runtime};
 use on_node::names::Names;
 
 use crate::doctor::{Finding, Kind, Level, Node};
 
 /// How long all of them may take.
 const WITHIN: Duration = Duration::from_secs(60);
+
+/// How long they may take where a process holds a lock that a plugin waits for.
+const WITHIN_LOCKED: Duration = Duration::from_secs(10);
 
 /// The number of attachments that are asked at a time.
 const AT_A_TIME: usize = 4;
@@ -22,20 +25,31 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
     let Ok(listing) = node.runtime.cache().list(None) else { return };
     let is_there = |entry: &Cached| entry.is_complete() && entry.namespace() == Namespace::Present;
     let names = &Names::of_cache(&listing.cached);
-    let runtime = &node.runtime.until(Instant::now() + WITHIN);
+    let is_locked = findings.iter().any(|finding| finding.kind == Kind::LockHeld);
+    let runtime = &node.runtime.until(Instant::now() + if is_locked { WITHIN_LOCKED } else { WITHIN });
+    let known = &*findings;
     let check = async |entry: Cached| {
         let network = entry.network_conf().ok()?;
         if !network.version().is_ok_and(SpecVersion::has_check) {
             return Some(without_check(&entry, &network.cni_version));
         }
         let error = runtime.check(&network, &entry.attachment).await.err()?;
-        let what = format!("CHECK of {} fails", names.attachment(&entry.attachment.id));
-        let mut finding = Kind::CheckFails.finding(Level::Error, Some(entry.network.as_str()), what);
-        finding.evidence = error.with_causes().lines().map(str::to_owned).collect();
-        finding.remedy = match is_repairable(runtime, &entry).await {
-            true => format!("cnitool repair {}", entry.network),
-            false => Kind::CheckFails.advice(entry.network.as_str()),
+        let name = names.attachment(&entry.attachment.id);
+        let text = error.with_causes();
+        let mut finding = if is_unrun(&error) {
+            let mut finding = Kind::unseen(Some(entry.network.as_str()), &name, &text);
+            finding.what = format!("CHECK of {name} could not be run");
+            finding
+        } else {
+            let what = format!("CHECK of {name} fails");
+            let mut finding = Kind::CheckFails.finding(Level::Error, Some(entry.network.as_str()), what);
+            finding.remedy = match is_repairable(runtime, &entry).await {
+                true => format!("cnitool repair {}", entry.network),
+                false => advice(known, entry.network.as_str(), &name),
+            };
+            finding
         };
+        finding.evidence = text.lines().map(str::to_owned).collect();
         Some(finding)
     };
     let entries = stream::iter(listing.cached.into_iter().filter(is_there));
@@ -45,6 +59,31 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
         if !findings.contains(&finding) {
             findings.push(finding);
         }
+    }
+}
+
+/// Whether an error says nothing of the attachment: a plugin is missing, did not end or was ended, or a lock is held.
+fn is_unrun(error: &Error) -> bool {
+    const UNRUN: [Code; 5] = [Code::TRY_AGAIN, Code::TIMEOUT, Code::INTERRUPTED, Code::DELEGATE, Code::PERMISSION];
+    match error {
+        Error::Plugin(plugin) => UNRUN.contains(&plugin.error.code),
+        Error::Locked { .. } | Error::Cache { .. } => true,
+        _ => false,
+    }
+}
+
+/// The advice where no repair helps. A link of another name needs its own back, and a container cannot be started where ADD fails.
+fn advice(known: &[Finding], network: &str, name: &str) -> String {
+    let mut of_it = known.iter().filter(|finding| finding.network.as_deref() == Some(network));
+    let is_renamed = |finding: &&Finding| {
+        finding.kind == Kind::LinkGone && finding.evidence.iter().any(|line| line.split(':').next() == Some(name))
+    };
+    if let Some(renamed) = of_it.clone().find(is_renamed) {
+        return renamed.remedy.clone();
+    }
+    match of_it.any(|finding| finding.kind == Kind::NotReady) {
+        true => format!("Start the container anew, once cnitool status {network} names no fault."),
+        false => Kind::CheckFails.advice(network),
     }
 }
 
