@@ -219,7 +219,9 @@ impl Kind {
             Self::GatewayAddress => "Containers have no way out of their own network, or the next ADD fails.",
             Self::FirewallDrops => "Packets of these containers are dropped.",
             Self::NoWayOut => "Containers reach no other network.",
-            Self::RouteElsewhere => "Packets to these containers leave by another link and are lost, answers too.",
+            Self::RouteElsewhere => {
+                "Packets of these containers are lost, answers too: they leave by another link, or are refused."
+            }
             Self::ReversePath => "The kernel drops what these containers send.",
             Self::BridgeNetfilter => {
                 "A container does not reach a service whose endpoint is on the same bridge: the answer comes from another address."

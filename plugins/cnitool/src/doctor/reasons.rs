@@ -31,7 +31,8 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) {
         finding.evidence = found.iter().map(evidence).collect();
         let mut commands: Vec<String> = Vec::new();
         for command in found.iter().flat_map(|found| &found.reason.remedy) {
-            if !commands.contains(command) {
+            let is_said = |said: &String| said == command || is_sentence(said) && is_sentence(command);
+            if !commands.iter().any(is_said) {
                 commands.push(command.clone());
             }
         }
@@ -49,6 +50,11 @@ fn is_expected(what: &str) -> bool {
     what.ends_with("that have further conditions")
         || what.contains("it has no link on the host")
         || what.contains("which may have its addresses")
+}
+
+/// Of the sentences for one cause, which name different addresses, one is enough.
+fn is_sentence(remedy: &str) -> bool {
+    remedy.starts_with(char::is_uppercase)
 }
 
 /// Whether a repair makes what these attachments have lost: the cache has all of them.
