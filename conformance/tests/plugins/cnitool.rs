@@ -16,6 +16,7 @@ mod show;
 mod sick;
 mod tour;
 mod unexplained;
+mod ways;
 mod wrong;
 
 use crate::subjects::ours;

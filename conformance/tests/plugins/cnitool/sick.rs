@@ -21,7 +21,7 @@ pub(super) struct Sick {
 pub(super) type Expected = (&'static str, i32, &'static str, bool);
 
 /// The damage, as lines for a shell in which `A` begins the addresses of the network.
-type Damage = (&'static str, &'static [Expected]);
+pub(super) type Damage = (&'static str, &'static [Expected]);
 
 pub(super) fn sh(script: &str) {
     let output = Command::new("sh").args(["-ec", script]).output().unwrap();
@@ -228,32 +228,31 @@ const DAMAGES: [Damage; 33] = [
 
 #[test]
 fn each_cause_of_lost_packets_is_found_and_its_remedy_mends_it() {
-    for (damage, expected) in DAMAGES {
-        if damage.contains("net.bridge") && !std::path::Path::new("/proc/sys/net/bridge").exists() {
-            testns::skip(damage, "the kernel has no br_netfilter");
-            continue;
-        }
-        let sick = Sick::new();
-        let pod = sick.tour.node.container();
-        sick.add("office", "web", &pod, Some(8080));
-        assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");
-        let path = pod.namespace().path().display().to_string();
-        let script = damage.replace("A.", &format!("{}.", sick.tour.subnet));
-        sh(&script.replace("ip -n pod", &format!("nsenter --net={path} ip")));
-        let texts: Vec<String> =
-            expected.iter().map(|(_, _, text, _)| text.replace("A.", &format!("{}.", sick.tour.subnet))).collect();
-        let expected: Vec<Expected> = expected
-            .iter()
-            .zip(&texts)
-            .map(|((kind, code, _, mends), text)| (*kind, *code, leak(text), *mends))
-            .collect();
-        sick.expect(damage, &expected);
-        if expected.iter().all(|(.., mends)| *mends) {
-            let outside = "192.168.1.1".parse::<std::net::IpAddr>().unwrap();
-            let within = std::time::Duration::from_secs(5);
-            assert!(pod.namespace().pings(outside, within), "after the remedy of {damage}");
-        }
-        drop(pod);
+    DAMAGES.iter().for_each(find_and_mend);
+}
+
+/// Damages a healthy node with one container, `web`: doctor has these findings, and their remedies make it healthy again.
+pub(super) fn find_and_mend((damage, expected): &Damage) {
+    if damage.contains("net.bridge") && !std::path::Path::new("/proc/sys/net/bridge").exists() {
+        testns::skip(damage, "the kernel has no br_netfilter");
+        return;
+    }
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, Some(8080));
+    assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");
+    let path = pod.namespace().path().display().to_string();
+    let script = damage.replace("A.", &format!("{}.", sick.tour.subnet));
+    sh(&script.replace("ip -n pod", &format!("nsenter --net={path} ip")));
+    let texts: Vec<String> =
+        expected.iter().map(|(_, _, text, _)| text.replace("A.", &format!("{}.", sick.tour.subnet))).collect();
+    let expected: Vec<Expected> =
+        expected.iter().zip(&texts).map(|((kind, code, _, mends), text)| (*kind, *code, leak(text), *mends)).collect();
+    sick.expect(damage, &expected);
+    if expected.iter().all(|(.., mends)| *mends) {
+        let outside = "192.168.1.1".parse::<std::net::IpAddr>().unwrap();
+        let within = std::time::Duration::from_secs(5);
+        assert!(pod.namespace().pings(outside, within), "after the remedy of {damage}");
     }
 }
 

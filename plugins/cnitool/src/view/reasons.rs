@@ -318,7 +318,7 @@ impl<'a> Sight<'a> {
                 }
                 if carrier.is_routed() {
                     self.forwarding(family, &carrier, &mut findings);
-                    self.way_out(family, &mut findings);
+                    self.way_out(family, attachment, &carrier, &mut findings);
                 }
                 self.filtered(family, attachment, &carrier, &mut findings);
             }

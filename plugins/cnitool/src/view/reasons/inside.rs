@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use netops::Family;
 use netops::link::{self, Kind, Link};
-use netops::{Kernel, Netns, addr, route};
+use netops::route::{self, MAIN_TABLE, Route};
+use netops::{Kernel, Netns, addr};
 
 use super::carrier::{Carrier, sets};
-use super::routes::outside;
+use super::routes::{outside, words};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::view::{Attachment, Network};
 
@@ -37,6 +38,26 @@ impl Sight<'_> {
         }
     }
 
+    /// The container's route out, by its interface, leads by a gateway that is neither ADD's nor the node's. One that
+    /// advertises itself is its network's affair.
+    fn other_gateway(&self, attachment: &Attachment, kernel: &Kernel, link: &Link, out: &Route) -> Option<Reason> {
+        let by = out.gateway.filter(|by| self.host.owner(*by).is_none())?;
+        let is_link_local = matches!(by, IpAddr::V6(by) if by.is_unicast_link_local());
+        let given = gateways(attachment, by.is_ipv4()).next()?;
+        if is_link_local || gateways(attachment, by.is_ipv4()).any(|given| given == by) {
+            return None;
+        }
+        let family = Family::from(by);
+        let why = format!("the container's {family} route out leads by {by}, and ADD gave it {given}");
+        let routes = route::list(kernel, Some(link.index), Some(MAIN_TABLE), family).unwrap_or_default();
+        let leads_there = |route: &&Route| route.gateway == Some(by) && route.dst.contains(outside(family));
+        let ip = format!("nsenter --net={} ip", attachment.netns);
+        let wrong = routes.iter().filter(leads_there);
+        let remedy = wrong.map(|route| format!("{ip} route del {} dev {}", words(route), link.name));
+        let remedy = remedy.chain([format!("{ip} route replace default via {given} dev {}", link.name)]);
+        Some(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy))
+    }
+
     pub(super) fn inside(
         &self,
         network: &Network,
@@ -58,15 +79,17 @@ impl Sight<'_> {
             }
         };
         let enter = format!("nsenter --net={} ip", attachment.netns);
-        let mut missing = |why: String, remedy: Option<String>| {
+        let missing = |findings: &mut Findings, why: String, remedy: Option<String>| {
             findings.reasons.push(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy));
         };
         if !link.up {
             missing(
+                findings,
                 format!("{} is down in the container", link.name),
                 Some(format!("{enter} link set {} up", link.name)),
             );
         }
+        self.narrow_end(attachment, &link, findings);
         let is_missing = |address: &&IpAddr| !addresses.contains(address);
         if attachment.addresses.iter().any(|address| is_missing(&address))
             && let Some(guest) = find_guest(&kernel, &link)
@@ -79,7 +102,7 @@ impl Sight<'_> {
         for address in attachment.addresses.iter().filter(is_missing) {
             let net = attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.ip() == *address);
             let remedy = net.map(|net| format!("{enter} address add {net} dev {}", link.name));
-            missing(format!("{} in the container does not have {address}", link.name), remedy);
+            missing(findings, format!("{} in the container does not have {address}", link.name), remedy);
         }
         self.taken((network, attachment, carrier), &link, &addresses, findings);
         for outside in Family::BOTH.map(outside) {
@@ -92,10 +115,12 @@ impl Sight<'_> {
                     let by = found.gateway.map_or("directly".to_owned(), |gateway| format!("by {gateway}"));
                     let own = if found.link == Some(link.index) { link.name.as_str() } else { "another interface" };
                     findings.from.push(format!("in the container, {family} leads out {by} on {own}"));
+                    if found.link == Some(link.index) && carrier.is_routed() {
+                        findings.reasons.extend(self.other_gateway(attachment, &kernel, &link, &found));
+                    }
                 }
                 Err(_) if has_way_out(attachment, carrier, outside.is_ipv4()) => {
-                    let gateway = attachment.result.ips.iter().filter_map(|ip| ip.gateway);
-                    let gateway = gateway.into_iter().find(|gateway| gateway.is_ipv4() == outside.is_ipv4());
+                    let gateway = gateways(attachment, outside.is_ipv4()).next();
                     let remedy =
                         gateway.map(|gateway| format!("{enter} route add default via {gateway} dev {}", link.name));
                     findings.reasons.push(
@@ -117,6 +142,11 @@ impl Sight<'_> {
 pub(super) fn parent(attachment: &Attachment) -> Option<u32> {
     let (_, link, _) = look(attachment).ok()?;
     link.peer.filter(|_| link.peer_netns_id.is_some())
+}
+
+/// The largest packet that the container's interface sends.
+pub(super) fn mtu_bytes(attachment: &Attachment) -> Option<u32> {
+    look(attachment).ok().map(|(_, link, _)| link.mtu_bytes)
 }
 
 fn look(attachment: &Attachment) -> Result<(Kernel, Link, Vec<IpAddr>), Inside> {
@@ -148,8 +178,15 @@ fn find_guest(kernel: &Kernel, link: &Link) -> Option<String> {
     })
 }
 
+/// The gateways that ADD gave the container.
+fn gateways(attachment: &Attachment, is_ipv4: bool) -> impl Iterator<Item = IpAddr> + '_ {
+    let result = &attachment.result;
+    let of_routes = result.routes.iter().filter(|route| route.dst.prefix() == 0).filter_map(|route| route.gw);
+    of_routes.chain(result.ips.iter().filter_map(|ip| ip.gateway)).filter(move |gateway| gateway.is_ipv4() == is_ipv4)
+}
+
 /// Whether ADD gave the container a default route of the family. Without its result, a routed network does.
-fn has_way_out(attachment: &Attachment, carrier: &Carrier, is_ipv4: bool) -> bool {
+pub(super) fn has_way_out(attachment: &Attachment, carrier: &Carrier, is_ipv4: bool) -> bool {
     let result = &attachment.result;
     if result.ips.is_empty() {
         return carrier.is_routed();

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netops::Family;
-use netops::link::{Link, Mac};
+use netops::link::{Kind, Link, Mac};
 
 use super::carrier::{Bridge, Carrier};
 use super::{Cause, Findings, Level, Reason, Sight};
@@ -203,11 +203,34 @@ impl Sight<'_> {
             findings.reasons.push(reason.mended_by(narrowed(mtu)));
         } else if let Some(bridge) = carrier.bridge().and_then(|bridge| self.host.find(&bridge.name))
             && bridge.mtu_bytes < own
+            && !self.is_narrowed_by_a_port(bridge)
         {
             let mtu = bridge.mtu_bytes;
             let what = format!("mtu of containers is {own}, and that of their bridge {} {mtu}", bridge.name);
             let reason = Reason::new(Cause::Mtu, Level::Warning, what);
             findings.reasons.push(reason.mended_by(narrowed(mtu)));
+        }
+    }
+
+    /// Whether a bridge has its MTU of a port that is narrower than its other end: a reason of that port's attachment.
+    fn is_narrowed_by_a_port(&self, bridge: &Link) -> bool {
+        let has_its_mtu = |link: &&Link| link.master == Some(bridge.index) && link.mtu_bytes == bridge.mtu_bytes;
+        let of = |port: &Link| {
+            let mut attachments = self.view.networks.iter().flat_map(|network| &network.attachments);
+            attachments.find(|attachment| attachment.links.iter().any(|link| link.name == port.name))
+        };
+        let mut narrow = self.host.links.iter().filter(has_its_mtu).filter_map(|port| Some((port, of(port)?)));
+        narrow.any(|(port, attachment)| super::inside::mtu_bytes(attachment) > Some(port.mtu_bytes))
+    }
+
+    /// The node's end of a pair is narrower than the container's: the kernel drops what is larger, and narrows the bridge.
+    pub(super) fn narrow_end(&self, attachment: &Attachment, inside: &Link, findings: &mut Findings) {
+        let links = attachment.links.iter().filter_map(|link| self.host.find(&link.name));
+        for link in links.filter(|link| link.kind == Kind::Veth && link.mtu_bytes < inside.mtu_bytes) {
+            let (name, narrow, wide) = (&link.name, link.mtu_bytes, inside.mtu_bytes);
+            let what = format!("mtu of link {name} is {narrow}, and that of its other end in the container {wide}");
+            let remedy = [format!("ip link set {name} mtu {wide}")];
+            findings.reasons.push(Reason::new(Cause::Mtu, Level::Warning, what).mended_by(remedy));
         }
     }
 

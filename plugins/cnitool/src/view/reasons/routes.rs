@@ -1,7 +1,9 @@
 //! The node's routes to an attachment and out, and the settings by which the kernel forwards packets.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::error::OpError;
 use netops::link::Link;
@@ -9,6 +11,7 @@ use netops::route::{self, Route};
 use netops::sysctl;
 
 use super::carrier::{Bridge, Carrier, is_by_design};
+use super::inside::has_way_out;
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::view::{Attachment, Network};
 
@@ -21,7 +24,7 @@ pub(crate) fn outside(family: Family) -> IpAddr {
 }
 
 /// A route in the words of `ip route`, as far as they tell it from others.
-fn words(route: &Route) -> String {
+pub(super) fn words(route: &Route) -> String {
     let via = route.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
     let metric = route.metric.filter(|metric| *metric > 0).map_or(String::new(), |metric| format!(" metric {metric}"));
     if route.dst.prefix() == 0 { format!("default{via}{metric}") } else { format!("{}{via}{metric}", route.dst) }
@@ -101,8 +104,11 @@ impl Sight<'_> {
             self.refused(address, entry, findings);
             return;
         }
-        let in_table = self.in_main_table(address).filter(|route| route.link == found.link);
+        let in_table = self.in_main_table(address, found.link);
         let remedy = match in_table {
+            Some(route) if self.is_own_network(route) => {
+                vec![format!("Give one of the networks another subnet: {} is that of link {link}, too.", route.dst)]
+            }
             Some(route) if route.dst.prefix() > 0 => {
                 vec![format!("ip route del {} dev {link}", words(route))]
             }
@@ -221,11 +227,19 @@ impl Sight<'_> {
         vec![command]
     }
 
-    /// The route of the main table that the kernel prefers for an address.
-    fn in_main_table(&self, address: IpAddr) -> Option<&Route> {
+    /// The route of the main table that the kernel prefers for an address, if it leads to the link. Of equal ones it takes
+    /// the one that came first.
+    fn in_main_table(&self, address: IpAddr, link: Option<u32>) -> Option<&Route> {
         let fits = |route: &&Route| route.dst.is_ipv4() == address.is_ipv4() && route.dst.contains(address);
-        let order = |route: &&Route| (route.dst.prefix(), std::cmp::Reverse(route.metric.unwrap_or(0)));
-        self.routes.iter().filter(fits).max_by_key(order)
+        let order = |route: &Route| (route.dst.prefix(), std::cmp::Reverse(route.metric.unwrap_or(0)));
+        let best = self.routes.iter().filter(fits).map(order).max()?;
+        self.routes.iter().filter(fits).find(|route| order(route) == best && route.link == link)
+    }
+
+    /// Whether a route is that of an address which its link has.
+    fn is_own_network(&self, route: &Route) -> bool {
+        let own = self.host.addresses_of(self.name_of(route.link));
+        route.gateway.is_none() && own.iter().any(|own| own.network() == route.dst.network())
     }
 
     fn name_of(&self, index: Option<u32>) -> &str {
@@ -261,36 +275,114 @@ impl Sight<'_> {
 
     /// The remedy for a node that has a link to other networks, and no default route of either family.
     fn without_any_way(&self) -> Option<String> {
-        if Family::BOTH.iter().any(|family| self.link_out(*family).is_some()) {
-            return None;
-        }
-        let mut attachments = self.view.networks.iter().flat_map(|network| &network.attachments);
+        let of_containers: BTreeSet<&str> = self
+            .view
+            .networks
+            .iter()
+            .flat_map(|network| &network.attachments)
+            .flat_map(|attachment| &attachment.links)
+            .map(|link| &*link.name)
+            .collect();
         let is_of_containers = |link: &Link| {
             let is_marked = link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:"));
-            is_marked || attachments.any(|attachment| attachment.links.iter().any(|own| own.name == link.name))
+            is_marked || of_containers.contains(&*link.name)
         };
         let may_lead_out = |link: &&Link| link.name != "lo" && link.master.is_none() && !link.kind.is_bridge();
         let mut links = self.host.links.iter().filter(may_lead_out);
-        let mut is_of_containers = is_of_containers;
-        let Link { name, up, .. } = links.find(|link| !is_of_containers(link))?;
-        let first = if *up { "Give" } else { &*format!("Set link {name} up, and give") };
+        let link = links.find(|link| !is_of_containers(link))?;
+        let has_address = self.host.addresses_of(&link.name).iter().any(|own| is_global(own.ip()));
+        let name = &link.name;
+        let first = match (link.up, has_address) {
+            (true, true) => "Give".to_owned(),
+            (true, false) => format!("Give link {name} its address, and"),
+            (false, _) => format!("Set link {name} up, and give"),
+        };
         Some(format!("{first} the node a default route by {name}, if containers have to reach other networks."))
     }
 
-    pub(super) fn way_out(&self, family: Family, findings: &mut Findings) {
+    /// The node has no route out. Where nothing says that it is meant to have one, there is no remedy.
+    fn without_way(&self, family: Family) -> Reason {
+        // The kernel itself has an unreachable default route of IPv6.
+        let is_made = |kind: &str| family == Family::V4 || kind != "unreachable";
+        let refuses = |dst: &IpNetwork| dst.prefix() == 0 && Family::from(dst.ip()) == family;
+        if let Some((kind, _)) = self.refusing.iter().find(|(kind, dst)| refuses(dst) && is_made(kind)) {
+            let what = format!("the node's route {kind} default refuses {family} packets to other networks");
+            let option = if family == Family::V6 { " -6" } else { "" };
+            let remedy = [format!("ip{option} route del {kind} default")];
+            return Reason::new(Cause::WayOut, Level::Warning, what).mended_by(remedy);
+        }
+        let why = format!("the node has no {family} route out: packets reach its own networks only");
+        let other = if family == Family::V4 { Family::V6 } else { Family::V4 };
+        let Some((link, _)) = self.link_out(other) else {
+            let what = "the node has no route out";
+            return Reason::new(Cause::WayOut, Level::Note, why).shared(what).mended_by(self.without_any_way());
+        };
+        let name = &link.name;
+        let is_of_family = |own: &&IpNetwork| Family::from(own.ip()) == family && is_global(own.ip());
+        if let Some(own) = self.host.addresses_of(name).iter().find(is_of_family) {
+            // Nodes may have unique local addresses for each other alone.
+            let is_local = matches!(own.ip(), IpAddr::V6(own) if own.is_unique_local());
+            let level = if is_local { Level::Note } else { Level::Warning };
+            let what = format!(
+                "the node has no {family} route out, and an {family} address on {name}, its way out in {other}"
+            );
+            let remedy = [format!(
+                "Give the node a default route of {family} by {name}, if containers have to reach other networks by it."
+            )];
+            return Reason::new(Cause::WayOut, level, what).mended_by(remedy);
+        }
+        let is_off = self.setting(&["ipv6", "conf", name, "disable_ipv6"]).as_deref() == Some("1");
+        if family == Family::V6 && is_off {
+            let key = format!("net.ipv6.conf.{}.disable_ipv6", name.replace('.', "/"));
+            let what = format!("the node has no IPv6 route out, and {key} is 1");
+            let remedy = [format!(
+                "Set {key} to 0, and give {name} its IPv6 address and default route, if containers have to reach other networks by IPv6."
+            )];
+            return Reason::new(Cause::WayOut, Level::Note, what).mended_by(remedy);
+        }
+        Reason::new(Cause::WayOut, Level::Note, why)
+    }
+
+    /// The way out, which cannot carry packets: its cable or other end is off, or each port of the bridge is.
+    fn way_without_carrier(&self, link: &Link) -> Option<Reason> {
+        let (why, remedy) = match link.kind.is_bridge() {
+            _ if !link.up || link.carrier => return None,
+            true => ("no port of the bridge has one", "Give the bridge its port again, or set the port up."),
+            false => ("its other end is down, or no cable is in it", "Connect it, or set its other end up."),
+        };
+        let what = format!("link {}, the way out, has no carrier: {why}", link.name);
+        Some(Reason::new(Cause::LinkDown, Level::Warning, what).mended_by([remedy.to_owned()]))
+    }
+
+    pub(super) fn way_out(&self, family: Family, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
         let Some(kernel) = &self.host.kernel else { return };
         match route::lookup(kernel, outside(family)) {
             Ok(found) => {
                 let link = self.name_of(found.link);
                 let via = found.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
                 findings.from.push(format!("the node's {family} route out leads{via} to {link}"));
+                let reason = self.host.find(link).and_then(|link| self.way_without_carrier(link));
+                // Both families may lead out by one link.
+                let is_known = |reason: &Reason| findings.reasons.contains(reason);
+                let reason = reason.filter(|reason| !is_known(reason));
+                findings.reasons.extend(reason);
             }
             Err(_) => {
-                let why = format!("the node has no {family} route out: packets reach its own networks only");
-                let what = "the node has no route out";
-                let reason = Reason::new(Cause::WayOut, Level::Note, why).shared(what);
-                findings.reasons.push(reason.mended_by(self.without_any_way()));
+                let mut reason = self.without_way(family);
+                // ADD gave it no way out either.
+                if !has_way_out(attachment, carrier, family == Family::V4) {
+                    reason.remedy.clear();
+                }
+                findings.reasons.push(reason);
             }
         }
+    }
+}
+
+/// Whether an address is of use beyond its link.
+fn is_global(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !address.is_link_local() && !address.is_loopback(),
+        IpAddr::V6(address) => !address.is_unicast_link_local() && !address.is_loopback(),
     }
 }

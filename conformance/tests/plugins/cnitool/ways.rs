@@ -1,0 +1,53 @@
+//! `cnitool doctor` on nodes whose containers have lost a part of their way out: one family, one link of a pair, the uplink.
+
+use super::sick::{Damage, ERROR, WARNING, find_and_mend};
+
+const DAMAGES: [Damage; 9] = [
+    (
+        "ip link set $(ls /sys/class/net | grep ^veth) mtu 1300",
+        &[("mtu", WARNING, "is 1300, and that of its other end in the container 1500", true)],
+    ),
+    (
+        "ip route del default",
+        &[("no-way-out", WARNING, "the node has no IPv4 route out, and an IPv4 address on ens3", false)],
+    ),
+    (
+        "ip route add unreachable default metric 1; ip route del default via 192.168.1.1",
+        &[(
+            "no-way-out",
+            WARNING,
+            "the node's route unreachable default refuses IPv4 packets to other networks",
+            false,
+        )],
+    ),
+    (
+        "ip link add wan type veth peer wan-end; ip link set wan up; ip address add 203.0.113.7/24 dev wan
+         ip route replace default via 203.0.113.1 dev wan onlink",
+        &[("link-down", WARNING, "link wan, the way out, has no carrier", false)],
+    ),
+    (
+        "ip link add br-ex type bridge; ip link add wan type veth peer wan-end; ip link set wan master br-ex
+         ip link set br-ex up; ip address add 203.0.113.7/24 dev br-ex
+         ip route replace default via 203.0.113.1 dev br-ex onlink",
+        &[("link-down", WARNING, "link br-ex, the way out, has no carrier: no port of the bridge has one", false)],
+    ),
+    (
+        "ip -n pod route replace default via A.99",
+        &[("container-side", ERROR, "the container's IPv4 route out leads by A.99, and ADD gave it A.1", true)],
+    ),
+    (
+        "ip -n pod route add 192.0.0.0/8 via A.99",
+        &[("container-side", ERROR, "the container's IPv4 route out leads by A.99, and ADD gave it A.1", true)],
+    ),
+    (
+        "ip link add vpn type bridge; ip address add A.1/24 dev vpn noprefixroute; ip link set vpn up
+         ip route del A.0/24 dev cni0; ip route add A.0/24 dev vpn src A.1; ip route append A.0/24 dev cni0 src A.1",
+        &[("route-elsewhere", ERROR, "leads to vpn and not to cni0, by route A.0/24", false)],
+    ),
+    ("ip rule add from A.0/24 prohibit", &[("route-elsewhere", ERROR, "Packets of these", false)]),
+];
+
+#[test]
+fn each_way_that_is_lost_in_part_is_found() {
+    DAMAGES.iter().for_each(find_and_mend);
+}
