@@ -107,6 +107,32 @@ fn a_port_that_another_program_forwards_first_is_found() {
     sick.expect("docker has the port", &[("port-twice", ERROR, text, false)]);
 }
 
+/// Networks with one subnet give one address to two containers, and a rule names the container that it was made for.
+#[test]
+fn a_port_belongs_to_the_container_that_asked_for_it_and_not_to_its_address() {
+    for backend in ["iptables", "nftables"] {
+        let sick = Sick::new();
+        for (file, name, bridge) in [("10-office", "office", "cni0"), ("20-two", "two", "cni1")] {
+            sick.network(
+                file,
+                json!({"name": name, "plugins": [{"type": "bridge", "bridge": bridge, "isDefaultGateway": true,
+                "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}},
+                {"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}}]}),
+            );
+        }
+        let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
+        sick.add("office", "web", &web, Some(8080));
+        sick.add("two", "other", &other, None);
+        let findings = sick.doctor().1;
+        assert!(findings.iter().any(|finding| finding["kind"] == "duplicate-address"), "{backend}: {findings:#?}");
+        let of_ports = findings.iter().find(|finding| finding["kind"].as_str().unwrap().starts_with("port-"));
+        assert_eq!(of_ports, None, "{backend}");
+        let shown = sick.tour.cnitool(&["explain", "8080", "--json"]);
+        let answers: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!((answers.as_array().unwrap().len(), &answers[0]["network"]), (1, &json!("office")), "{shown}");
+    }
+}
+
 /// IPv6 that is turned off takes the gateway's address with it: what turns it on again comes first.
 #[test]
 fn the_remedies_of_ipv6_that_was_turned_off_work_in_their_order() {

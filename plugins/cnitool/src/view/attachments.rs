@@ -16,7 +16,9 @@ use on_node::networks::Known;
 use serde_json::Value;
 
 use crate::view::host::Host;
-use crate::view::{Asked, Attachment, IsDefault, Limits, Maker, Network, Node, Origin, Protocol, Shared, leads_to};
+use crate::view::{
+    Asked, Attachment, Forward, IsDefault, Limits, Maker, Network, Node, Origin, Protocol, Shared, leads_to,
+};
 
 /// Looks at one network. `marked` gets the indexes of the host links that are its own.
 pub(crate) fn look(
@@ -114,8 +116,14 @@ fn attachment(network: &NetworkName, (id, seen, cached): Pair<'_>, host: &Host) 
         netns.clear();
     }
     let shaper = ifb::names(&own).into_iter().find_map(|name| host.find(&name));
+    let asked = cached.map(|cached| asked(&cached.attachment.capability_args)).unwrap_or_default();
+    // Another attachment may have the same address.
+    let is_its = |forward: &&Forward| {
+        let is_asked = |asked: &Asked| (asked.protocol, asked.port) == (forward.protocol, forward.port);
+        leads_to(&addresses, forward.to) && (forward.is_of(&own) || asked.iter().any(is_asked))
+    };
     Attachment {
-        ports: host.forwards.iter().filter(|forward| leads_to(&addresses, forward.to)).cloned().collect(),
+        ports: host.forwards.iter().filter(is_its).cloned().collect(),
         limits: Limits {
             to_bytes: links.iter().find_map(|link| host.rate_bytes(link)),
             from_bytes: shaper.and_then(|link| host.rate_bytes(link)),
@@ -127,7 +135,7 @@ fn attachment(network: &NetworkName, (id, seen, cached): Pair<'_>, host: &Host) 
         rules: seen.map(|seen| seen.rules).unwrap_or_default(),
         is_complete: cached.map(Cached::is_complete),
         conf: cached.and_then(|cached| cached.network_conf().ok()),
-        asked: cached.map(|cached| asked(&cached.attachment.capability_args)).unwrap_or_default(),
+        asked,
         result,
         // `look` names all, once it knows them.
         name: String::new(),

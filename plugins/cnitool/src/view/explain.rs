@@ -152,7 +152,9 @@ impl Path<'_> {
             };
             let before = rules.clone().take(place).find(is_before);
             let of = format!("port {port}/{} of the node is forwarded to {},", forward.protocol.name(), forward.to);
-            let holder = self.attachments().find(|(_, attachment)| leads_to(&attachment.addresses, forward.to));
+            let by_address = || self.attachments().filter(|(_, it)| leads_to(&it.addresses, forward.to));
+            let by_rule = by_address().find(|(_, attachment)| attachment.ports.contains(forward));
+            let holder = by_rule.or_else(|| by_address().next());
             let mut answer = match holder {
                 Some((network, attachment)) => self.of_attachment(format!("{of} which is"), network, attachment),
                 None => {

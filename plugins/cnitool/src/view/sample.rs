@@ -95,6 +95,7 @@ pub(crate) fn full() -> Network {
         to,
         is_conditional: false,
         is_entered: true,
+        owner: String::new(),
     });
     web.limits = Limits { to_bytes: Some(125_000), from_bytes: Some(1) };
     web.rules.push("iptables masquerade of 10.7.0.2".into());

@@ -7,9 +7,10 @@ use cni_filter::Filter;
 pub use cni_filter::iptables::rule::Protocol;
 use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::iptables::{Found, Table, TableName};
+use cni_spec::Attachment;
 use netops::error::Result;
 
-use crate::pod::{FAMILIES, is_conditional};
+use crate::pod::{FAMILIES, is_conditional, names};
 use crate::{iptables, native};
 
 /// A port of the node that is forwarded to a container.
@@ -27,9 +28,19 @@ pub struct Forward {
     pub is_conditional: bool,
     /// Whether packets from other hosts get to the rule: chain PREROUTING jumps to those of `portmap`.
     pub is_entered: bool,
+    /// What names the attachment that the rule was made for: its chain, its note or its comment; empty: nothing does.
+    pub owner: String,
 }
 
 impl Forward {
+    /// Whether the rule was made for the attachment.
+    #[must_use]
+    pub fn is_of(&self, attachment: &Attachment) -> bool {
+        let names = names(attachment);
+        let is_it = |word: &String| *word == self.owner;
+        iptables::chain_names(names).iter().chain(&native::words(names)).any(is_it)
+    }
+
     /// The node's side in words: `port 8080/tcp of the node`.
     pub fn host_port(&self) -> String {
         let host = self.address.map_or("the node".to_owned(), |address| address.to_string());
@@ -120,7 +131,8 @@ fn read(table: &mut Table<'_>, chains: &[&str], forwards: &mut Vec<Forward>) -> 
                     let has_conditions =
                         entry.rule.as_ref().is_none_or(|rule| is_conditional(rule) || rule.destination.is_some());
                     let found = table.list(chain)?.unwrap_or_default();
-                    forwards.extend(found.iter().filter_map(|found| forward(found, has_conditions)));
+                    let own = found.iter().filter_map(|found| forward(found, has_conditions));
+                    forwards.extend(own.map(|forward| Forward { owner: chain.to_owned(), ..forward }));
                 }
                 _ => forwards.extend(forward(&entry, false)),
             }
@@ -134,5 +146,6 @@ fn forward(found: &Found, has_conditions: bool) -> Option<Forward> {
     let Target::Dnat(to) = rule.target else { return None };
     let address = rule.destination.as_ref().and_then(Is::host);
     let is_conditional = has_conditions || is_conditional(rule);
-    Some(Forward { protocol: rule.protocol?, address, port: rule.port?, to, is_conditional, is_entered: true })
+    let owner = found.note.clone().or_else(|| rule.comment.clone()).unwrap_or_default();
+    Some(Forward { protocol: rule.protocol?, address, port: rule.port?, to, is_conditional, is_entered: true, owner })
 }

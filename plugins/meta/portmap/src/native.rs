@@ -64,6 +64,11 @@ fn note(names: Names<'_>) -> String {
     start_of(&names.comment(), COMMENT_AND_NOTE_MAX - comment(names).len())
 }
 
+/// The note and the comment of an attachment's rules.
+pub(crate) fn words(names: Names<'_>) -> [String; 2] {
+    [note(names), comment(names)]
+}
+
 fn start_of(text: &str, length: usize) -> String {
     text.get(..text.floor_char_boundary(length)).unwrap_or_default().to_owned()
 }
