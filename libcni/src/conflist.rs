@@ -328,8 +328,12 @@ fn invalid_at(key: &str) -> impl Fn(String) -> CniError {
 }
 
 fn parse_object(bytes: &[u8]) -> Result<RawObject, CniError> {
-    RawObject::parse(bytes)
-        .map_err(|error| CniError::new(Code::DECODING, format!("cannot parse network config: {error}")))
+    let refused = |why: &dyn fmt::Display| CniError::new(Code::DECODING, format!("cannot parse network config: {why}"));
+    // Of UTF-8, and of UTF-16 in either order.
+    if [&b"\xef\xbb\xbf"[..], b"\xff\xfe", b"\xfe\xff"].iter().any(|mark| bytes.starts_with(mark)) {
+        return Err(refused(&"it begins with a byte order mark").detail("Save it as UTF-8 without one."));
+    }
+    RawObject::parse(bytes).map_err(|error| refused(&error))
 }
 
 /// A list as in its file. Its top-level keys are exact-case, as the reference reads them.

@@ -65,6 +65,8 @@ pub struct View {
     pub networks: Vec<Network>,
     /// Objects that belong to no network that is known.
     pub unowned: Vec<String>,
+    /// Files of networks that cannot be read: each may have one that is known from the cache only.
+    pub broken: Vec<PathBuf>,
     /// The objects that could not be examined, and why.
     pub unseen: Vec<String>,
     /// The time of the look: the ages of attachments count from here.
@@ -313,7 +315,8 @@ pub fn look(node: Node<'_>, only: Option<&str>) -> View {
 }
 
 fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<String>) -> View {
-    let (known, mut names) = networks::find(node, only, &mut unseen);
+    let mut broken = Vec::new();
+    let (known, mut names) = networks::find(node, only, &mut broken, &mut unseen);
     let mut seen = Vec::new();
     let look = |known| attachments::look(node, known, host, &mut seen, &mut unseen);
     let mut networks: Vec<Network> = known.iter().map(look).collect();
@@ -333,7 +336,7 @@ fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<Stri
     let is_read = networks.iter().all(|network| network.is_read);
     let unowned = if only.is_some() || !is_read { Vec::new() } else { host.unowned(&seen) };
     let (host_name, ways_out) = (host::name(), host.ways_out());
-    View { host: host_name, ways_out, names, networks, unowned, unseen, at: SystemTime::now() }
+    View { host: host_name, ways_out, names, networks, unowned, broken, unseen, at: SystemTime::now() }
 }
 
 /// The folders whose files a view is read from, or those that they would be made in: when one changes, so may the view.

@@ -133,6 +133,26 @@ fn a_port_belongs_to_the_container_that_asked_for_it_and_not_to_its_address() {
     }
 }
 
+/// An editor of another system begins a file with a byte order mark, and the network of its containers is known all the same.
+#[test]
+fn a_byte_order_mark_is_named_by_all_that_read_the_file() {
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    let path = "/etc/cni/net.d/10-office.conflist";
+    let network = fs::read(path).unwrap();
+    fs::write(path, [b"\xef\xbb\xbf", network.as_slice()].concat()).unwrap();
+    let evidence = &find(&sick, "config").1.unwrap()["evidence"];
+    assert_eq!(evidence, &json!(["line 1, column 1: the file begins with a byte order mark"]));
+    let output = sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &["explain", "web", "--json"]);
+    let (said, answers) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(said.contains("it begins with a byte order mark. Save it as UTF-8 without one."), "{said}");
+    assert!(
+        answers.contains("its file is gone, or is /etc/cni/net.d/10-office.conflist, which cannot be read"),
+        "{answers}"
+    );
+}
+
 /// IPv6 that is turned off takes the gateway's address with it: what turns it on again comes first.
 #[test]
 fn the_remedies_of_ipv6_that_was_turned_off_work_in_their_order() {

@@ -1,5 +1,6 @@
 //! The question whether there is a network at all. Runtimes read one folder each, and not all read the same.
 
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
 use crate::install::platforms;
@@ -72,11 +73,10 @@ fn none(node: Node<'_>, report: &Report, others: &[Folder]) -> Finding {
             format!("cnitool validate --conf-dir {}", word(&dir.to_string())),
         ),
         Ok(entries) => {
-            let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-            let evidence = ignored(names.collect());
+            let evidence = ignored(&entries.flatten().collect::<Vec<_>>());
             let what = match evidence.is_empty() {
                 true => format!("no network: folder {dir} is empty"),
-                false => format!("no network: folder {dir} has no *.conflist, *.conf or *.json"),
+                false => format!("no network: folder {dir} has no file *.conflist, *.conf or *.json"),
             };
             let remedy =
                 "The network add-on writes its file there when its pod on this node has started: see that pod's \
@@ -97,13 +97,17 @@ fn none(node: Node<'_>, report: &Report, others: &[Folder]) -> Finding {
 }
 
 /// Names that no runtime reads, sorted, of many the first.
-fn ignored(mut names: Vec<String>) -> Vec<String> {
-    names.sort();
-    let more = names.len().saturating_sub(FILES_MAX);
-    let shown = names
-        .into_iter()
-        .take(FILES_MAX)
-        .map(|name| format!("{name} is not read: its name does not end in .conflist, .conf or .json"));
+fn ignored(entries: &[DirEntry]) -> Vec<String> {
+    let why = |entry: &DirEntry| match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        true => "it is a folder",
+        false => "its name does not end in .conflist, .conf or .json",
+    };
+    let name = |entry: &DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut lines: Vec<String> =
+        entries.iter().map(|entry| format!("{} is not read: {}", name(entry), why(entry))).collect();
+    lines.sort();
+    let more = lines.len().saturating_sub(FILES_MAX);
+    let shown = lines.into_iter().take(FILES_MAX);
     shown.chain((more > 0).then(|| format!("likewise {more} more"))).collect()
 }
 

@@ -18,10 +18,22 @@ impl Fault {
         let at = if error.is_eof() { text.len() } else { source.offset(error.line(), error.column()) };
         let end = text[at..].chars().next().map_or(at, |c| at + c.len_utf8());
         let message = error.to_string();
-        let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+        let message = match encoding(text) {
+            Some(encoding) => encoding.to_owned(),
+            None => message.split(" at line ").next().unwrap_or_default().to_owned(),
+        };
         let help =
             of_whole(text).or_else(|| of_error(&message, error.is_eof())).unwrap_or_else(|| at_place(&text[at..]));
         Self { span: at..end, message, help }
+    }
+}
+
+/// The fault of a file that is no plain UTF-8.
+fn encoding(text: &str) -> Option<&'static str> {
+    let is_utf_16 = text.contains('\0') && text.chars().any(|c| c != '\0');
+    match text.starts_with('\u{feff}') {
+        true => Some("the file begins with a byte order mark"),
+        false => is_utf_16.then_some("the file is UTF-16"),
     }
 }
 
@@ -33,7 +45,7 @@ fn of_whole(text: &str) -> Option<&'static str> {
         return Some("The file has zero bytes only, as after a loss of power: write it anew.");
     }
     if text.contains('\0') {
-        return Some("The file is UTF-16: save it as UTF-8 without a byte order mark.");
+        return Some("Save it as UTF-8 without a byte order mark.");
     }
     if has_line("<<<<<<< ") && has_line(">>>>>>> ") {
         return Some("Lines of a merge that was not finished begin with <<<<<<<, ======= and >>>>>>>: resolve it.");
@@ -68,7 +80,7 @@ fn of_error(message: &str, is_eof: bool) -> Option<&'static str> {
 fn at_place(rest: &str) -> &'static str {
     const WORDS: [&str; 4] = ["True", "False", "None", "NULL"];
     match rest.chars().next() {
-        Some('\u{feff}') => "The file begins with a byte order mark: save it as UTF-8 without one.",
+        Some('\u{feff}') => "Save it as UTF-8 without one.",
         Some('}' | ']') => "JSON allows no comma after the last entry.",
         Some('/' | '#') => "JSON has no comments.",
         Some('\'') => "JSON has double quotes only.",

@@ -187,7 +187,12 @@ impl Path<'_> {
         let conf = match (&network.origin, &attachment.conf) {
             (Origin::File(path), Some(_)) => format!("{}, as it was at ADD (in the cache)", path.display()),
             (Origin::File(path), None) => path.display().to_string(),
-            (_, Some(_)) => "in the cache; its file is gone".to_owned(),
+            (_, Some(_)) => match self.view.broken.as_slice() {
+                [] => "in the cache; its file is gone".to_owned(),
+                [broken, ..] => {
+                    format!("in the cache; its file is gone, or is {}, which cannot be read", broken.display())
+                }
+            },
             (_, None) => "unknown".to_owned(),
         };
         let attached = Some((network.name.clone(), attachment.clone()));

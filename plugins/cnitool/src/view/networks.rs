@@ -12,13 +12,18 @@ use crate::view::{IsDefault, Network, Node, Origin};
 const NAMESPACES: &str = "/run/netns";
 
 /// The networks, or the one of this name, and the names of all containers in the cache.
-pub(crate) fn find(node: Node<'_>, only: Option<&str>, unseen: &mut Vec<String>) -> (Vec<Known>, Names) {
+pub(crate) fn find(
+    node: Node<'_>,
+    only: Option<&str>,
+    broken: &mut Vec<PathBuf>,
+    unseen: &mut Vec<String>,
+) -> (Vec<Known>, Names) {
     let listing = node.runtime.cache().list(None).unwrap_or_else(|error| {
         unseen.push(format!("the cache: {error}"));
         libcni::cache::Listing::default()
     });
     unseen.extend(listing.passed_over.iter().map(ToString::to_string));
-    let files = of_folder(node.conf_dir, unseen);
+    let files = of_folder(node.conf_dir, broken, unseen);
     let names = Names::of_cache(&listing.cached);
     let mut networks = node.inventory.networks(files, listing.cached, unseen);
     networks.retain(|network| only.is_none_or(|name| network.conf.name == name));
@@ -34,7 +39,7 @@ pub(crate) fn mark_default(node: Node<'_>, networks: &mut [Network]) {
     }
 }
 
-fn of_folder(conf_dir: &Path, unseen: &mut Vec<String>) -> Vec<NetworkConf> {
+fn of_folder(conf_dir: &Path, broken: &mut Vec<PathBuf>, unseen: &mut Vec<String>) -> Vec<NetworkConf> {
     let paths = conflist::search_order(conf_dir).unwrap_or_else(|error| {
         unseen.push(format!("{}: {}", conf_dir.display(), error.with_causes()));
         Vec::new()
@@ -43,7 +48,10 @@ fn of_folder(conf_dir: &Path, unseen: &mut Vec<String>) -> Vec<NetworkConf> {
     for path in paths {
         match NetworkConf::read(&path) {
             Ok(network) => networks.push(network.named_by_file()),
-            Err(error) => unseen.push(error.with_causes()),
+            Err(error) => {
+                unseen.push(error.with_causes());
+                broken.push(path);
+            }
         }
     }
     networks
@@ -55,7 +63,7 @@ pub(crate) fn folders(node: Node<'_>) -> Vec<PathBuf> {
     let below = stores.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path());
     let mut folders = vec![node.conf_dir.to_owned(), node.runtime.cache().folder().to_owned(), NAMESPACES.into()];
     folders.extend(below);
-    folders.extend(of_folder(node.conf_dir, &mut Vec::new()).iter().flat_map(on_node::stores));
+    folders.extend(of_folder(node.conf_dir, &mut Vec::new(), &mut Vec::new()).iter().flat_map(on_node::stores));
     folders.extend(stores);
     // A folder that does not exist yet will be created in its nearest existing ancestor.
     let existing = |folder: PathBuf| folder.ancestors().find(|folder| folder.is_dir()).map(Path::to_owned);

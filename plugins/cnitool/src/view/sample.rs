@@ -63,6 +63,7 @@ pub(crate) fn view(networks: Vec<Network>) -> View {
         names: Names::default(),
         networks,
         unowned: Vec::new(),
+        broken: Vec::new(),
         unseen: Vec::new(),
         at,
     }

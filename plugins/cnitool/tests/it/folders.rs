@@ -37,10 +37,12 @@ fn a_folder_without_a_network_is_an_error_of_doctor() {
     assert_eq!(tool.run(&["doctor"]).code, 4);
     tool.write("net.d/10-net.conflist.template", NETWORK);
     tool.write("net.d/20-net.conflist.bak", NETWORK);
+    std::fs::create_dir(tool.path("net.d/40-net.conflist")).unwrap();
     expect![[r#"
-        error: no network: folder $DIR/net.d has no *.conflist, *.conf or *.json
+        error: no network: folder $DIR/net.d has no file *.conflist, *.conf or *.json
         | "10-net.conflist.template is not read: its name does not end in .conflist, .conf or .json"
         | "20-net.conflist.bak is not read: its name does not end in .conflist, .conf or .json"
+        | "40-net.conflist is not read: it is a folder"
         help: The network add-on writes its file there when its pod on this node has started: see that pod's log. By hand, put a file there whose name ends in .conflist."#]]
     .assert_eq(&none());
     tool.write("net.d/30-net.conflist", "{");

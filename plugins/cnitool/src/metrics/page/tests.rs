@@ -68,6 +68,7 @@ fn view(name: &str) -> View {
         names: crate::view::Names::default(),
         networks: vec![network],
         unowned: vec!["veth1".to_owned()],
+        broken: Vec::new(),
         unseen: Vec::new(),
         at: SystemTime::UNIX_EPOCH,
     }

@@ -34,7 +34,7 @@ fn syntax() {
             error: EOF while parsing an object [The end is missing: a bracket is not closed, or the file was cut off while it was written.]
             error: the file is empty [Remove it, or write a network into it.]
             error: trailing characters [A file has one network: remove what comes behind it, or give it a file of its own.]
-            error: expected value [The file begins with a byte order mark: save it as UTF-8 without one.]
+            error: the file begins with a byte order mark [Save it as UTF-8 without one.]
             error: EOF while parsing a string [The " that ends a text is missing.]
             error: expected value [These quotation marks are typographic: write " in their place.]
             error: key must be a string [An invisible character is here that is no blank, as from a web page: replace it by a blank.]
@@ -43,7 +43,7 @@ fn syntax() {
             error: expected value [Lines of a merge that was not finished begin with <<<<<<<, ======= and >>>>>>>: resolve it.]
             error: expected value [The file looks like YAML, and runtimes read JSON only.]
             error: expected value [The file has zero bytes only, as after a loss of power: write it anew.]
-            error: expected value [The file is UTF-16: save it as UTF-8 without a byte order mark.]"#]],
+            error: the file is UTF-16 [Save it as UTF-8 without a byte order mark.]"#]],
     );
 }
 
