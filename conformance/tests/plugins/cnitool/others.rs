@@ -153,6 +153,29 @@ fn a_byte_order_mark_is_named_by_all_that_read_the_file() {
     );
 }
 
+/// A macvlan goes with its master; with a renamed one it stays, and only the next ADD looks for the old name.
+#[test]
+fn what_to_do_about_a_master_fits_what_became_of_it() {
+    let sick = Sick::new();
+    sh("ip link add ens5 type veth peer ens5-end; ip link set ens5-end up; ip link set ens5 up");
+    sick.network(
+        "20-lan",
+        json!({"name": "lan", "plugins": [{"type": "macvlan", "master": "ens5",
+        "ipam": {"type": "host-local", "subnet": "10.250.0.0/24"}}]}),
+    );
+    let pod = sick.tour.node.container();
+    sick.add("lan", "web", &pod, None);
+    sh("ip link set ens5 down; ip link set ens5 name ens6; ip link set ens6 up");
+    let finding = find(&sick, "link-gone").1.unwrap();
+    assert!(finding["consequence"].as_str().unwrap().starts_with("The next ADD does not find it: "), "{finding}");
+    assert!(finding["remedy"].as_str().unwrap().starts_with("Set key master to ens6, or "), "{finding}");
+    sh("ip link delete ens6");
+    let bring = "Bring link ens5 back, or set key master to another one; then start the container anew.";
+    for kind in ["link-gone", "container-side"] {
+        assert_eq!(find(&sick, kind).1.unwrap()["remedy"], bring, "{kind}");
+    }
+}
+
 /// IPv6 that is turned off takes the gateway's address with it: what turns it on again comes first.
 #[test]
 fn the_remedies_of_ipv6_that_was_turned_off_work_in_their_order() {

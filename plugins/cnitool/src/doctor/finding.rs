@@ -202,7 +202,7 @@ impl Kind {
             Self::Undecided => "Garbage collection keeps them, with their addresses.",
             Self::UnreadableEntry => "DEL and garbage collection of a runtime do not know these attachments.",
             Self::DamagedReservation => {
-                "No DEL or GC releases the addresses; only this suite's host-local gives those of empty files again."
+                "No DEL releases the addresses, and GC of this suite only those of empty files, which its host-local also gives again."
             }
             Self::Unfinished => "They take space only.",
             Self::RangeFull => "ADD fails when no address is left.",
@@ -215,7 +215,10 @@ impl Kind {
             Self::BridgeFull => "ADD fails when the bridge takes no port more.",
             Self::ConnectionsFull => "The kernel drops the packets of new connections, of containers and the node.",
             Self::LinkDown => "No packet passes it.",
-            Self::LinkGone => "Containers on it reach nothing, and the next ADD fails, or makes a bridge without them.",
+            Self::LinkGone => {
+                "The next ADD does not find it: it fails, or makes a bridge without these containers. \
+                 Those whose link is gone, and not only renamed, reach nothing."
+            }
             Self::GatewayAddress => "Containers have no way out of their own network, or the next ADD fails.",
             Self::FirewallDrops => "Packets of these containers are dropped.",
             Self::NoWayOut => "Containers reach no other network.",

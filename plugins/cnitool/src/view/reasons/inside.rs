@@ -69,7 +69,11 @@ impl Sight<'_> {
             Ok(found) => found,
             Err(Inside::Missing(what)) => {
                 let why = format!("the container has no {what}");
-                let remedy = ["Start the container anew.".to_owned()];
+                // Without the link that it was stacked on, ADD fails.
+                let is_of_master =
+                    |reason: &&Reason| reason.cause == Cause::LinkGone && matches!(carrier, Carrier::Stacked { .. });
+                let of_master = findings.reasons.iter().find(is_of_master).map(|reason| reason.remedy.clone());
+                let remedy = of_master.unwrap_or_else(|| vec!["Start the container anew.".to_owned()]);
                 findings.reasons.push(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy));
                 return;
             }

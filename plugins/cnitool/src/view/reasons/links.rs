@@ -66,7 +66,9 @@ impl Sight<'_> {
             return Reason::new(Cause::LinkGone, Level::Warning, what).mended_by([remedy]);
         }
         let what = format!("link {master}, which the container's {kind} is stacked on, is gone");
-        Reason::new(Cause::LinkGone, Level::Error, what)
+        let remedy =
+            format!("Bring link {master} back, or set key master to another one; then start the container anew.");
+        Reason::new(Cause::LinkGone, Level::Error, what).mended_by([remedy])
     }
 
     fn bridge(&self, attachment: &Attachment, bridge: &Bridge, gateways: &[IpNetwork], findings: &mut Findings) {
