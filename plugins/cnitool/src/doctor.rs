@@ -69,6 +69,7 @@ pub async fn examine(node: Node<'_>) -> Vec<Finding> {
         let of = survey.view.networks.iter().filter(|of| of.name == network.name);
         of.flat_map(|of| &of.attachments).any(|attachment| attachment.life == Life::Lives)
     };
+    attachments::unreserved_by_traces(&survey.view, &known, &mut findings);
     needed::look(networks.iter().filter(|network| !is_used(network)), &mut findings);
     reasons::look(&survey, &mut findings);
     host::look(node, &networks, &survey.view, &mut findings);

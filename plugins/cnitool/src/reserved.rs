@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cni_spec::{ConfObject, SpecVersion};
 use host_local::inventory::{Holder, list_held};
-use libcni::Cached;
+use libcni::{AttachmentId, Cached, NetworkConf};
 
 /// host-local's folders, each read once.
 #[derive(Debug, Default)]
@@ -21,22 +21,32 @@ pub(crate) struct Lacking {
 }
 
 impl Stores {
-    /// The addresses of the attachment's result that host-local has not reserved for it. An address without a reservation counts
-    /// only where all addresses of the network are host-local's; a file that names no attachment does not count.
+    /// The addresses of the attachment's result that host-local has not reserved for it.
     pub(crate) fn lacking(&mut self, entry: &Cached) -> Vec<Lacking> {
         let Ok(network) = entry.network_conf() else { return Vec::new() };
+        let Some(result) = entry.result(SpecVersion::V0_1_0).ok().flatten() else { return Vec::new() };
+        let addresses: Vec<IpAddr> = result.ips.iter().map(|ip| ip.address.ip()).collect();
+        self.lacking_of(&network, &entry.attachment.id, &addresses)
+    }
+
+    /// Those of an attachment's addresses that host-local has not reserved for it. An address without a reservation counts
+    /// only where all addresses of the network are host-local's; a file that names no attachment does not count.
+    pub(crate) fn lacking_of(
+        &mut self,
+        network: &NetworkConf,
+        id: &AttachmentId,
+        addresses: &[IpAddr],
+    ) -> Vec<Lacking> {
         let objects =
             (0..network.plugins.len()).filter_map(|index| ConfObject::parse(&network.plugin_conf(index)?).ok());
         let has_others =
             objects.filter_map(|object| object.ipam_type().ok().flatten()).any(|it| it.as_str() != "host-local");
-        let are_all_reserved = !has_others && !on_node::host_locals(&network).is_empty();
-        let folders = on_node::stores(&network);
-        let Some(result) = entry.result(SpecVersion::V0_1_0).ok().flatten() else { return Vec::new() };
+        let are_all_reserved = !has_others && !on_node::host_locals(network).is_empty();
+        let folders = on_node::stores(network);
         for folder in &folders {
             self.0.entry(folder.clone()).or_insert_with(|| read(folder));
         }
-        let id = &entry.attachment.id;
-        let addresses = result.ips.iter().map(|ip| ip.address.ip());
+        let addresses = addresses.iter().copied();
         addresses
             .filter_map(|address| {
                 let reserved = folders.iter().find_map(|folder| self.0.get(folder)?.get(&address));

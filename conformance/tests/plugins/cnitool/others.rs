@@ -176,6 +176,29 @@ fn what_to_do_about_a_master_fits_what_became_of_it() {
     }
 }
 
+/// Without cache and reservations, links and rules of living containers say who has which address.
+#[test]
+fn addresses_that_the_node_forgot_are_found_before_and_after_another_container_gets_them() {
+    let sick = Sick::new();
+    let [web, new] = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("office", "web", &web, Some(8080));
+    sh("rm -r /var/lib/cni/*");
+    let address = sick.tour.address(2);
+    let (exit, finding) = find(&sick, "unreserved");
+    let finding = finding.unwrap();
+    assert_eq!((exit, &finding["what"]), (ERROR, &json!("no reservation holds what web/eth0 has")));
+    assert_eq!(finding["evidence"], json!([format!("{address}: no reservation")]));
+    let explained = |word: &str| sick.tour.cnitool(&["explain", word]);
+    let shown = explained(&address);
+    assert!(shown.starts_with(&format!("{address} is an address of web/eth0 in network office")), "{shown}");
+    assert!(shown.contains("port 8080/tcp of the node is forwarded") && !shown.contains("has no gateway"), "{shown}");
+    sick.add("office", "new", &new, None);
+    let text = format!("several living containers have address {address}");
+    assert_eq!(find(&sick, "duplicate-address").1.unwrap()["what"], text);
+    let evidence = &find(&sick, "unreserved").1.unwrap()["evidence"];
+    assert_eq!(evidence, &json!([format!("{address}: reserved for new")]));
+}
+
 /// IPv6 that is turned off takes the gateway's address with it: what turns it on again comes first.
 #[test]
 fn the_remedies_of_ipv6_that_was_turned_off_work_in_their_order() {

@@ -215,8 +215,8 @@ impl<'a> Found<'a> {
         let named = self.named.into_iter().map(|(key, evidence)| (id(key), evidence));
         let nameless = self.nameless.into_values().map(|evidence| (None, evidence));
         let seen = |((id, evidence), life)| {
-            let Evidence { links, reserved, rules, others, .. } = evidence;
-            Seen { id, links, reserved, rules, others, life }
+            let Evidence { links, reserved, rules, others, addresses, .. } = evidence;
+            Seen { id, links, reserved, addresses, rules, others, life }
         };
         named.chain(nameless).zip(lives).map(seen).collect()
     }

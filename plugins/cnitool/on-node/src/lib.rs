@@ -88,6 +88,8 @@ pub struct Seen {
     pub links: Vec<Link>,
     /// The attachment's addresses in host-local's folders, with the time that each was given.
     pub reserved: Vec<(IpAddr, SystemTime)>,
+    /// The addresses that its reservations and the rules for it name.
+    pub addresses: Vec<IpAddr>,
     /// The attachment's rules of masquerade and spoof guard in the packet filter, as text for people.
     pub rules: Vec<String>,
     /// What the network's other plugins have left of it, as text for people.

@@ -2,13 +2,14 @@
 
 use cni_spec::SpecVersion;
 use libcni::inventory::{Inventory, Life, OnNode};
-use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
+use libcni::{AttachmentId, Cached, Namespace, NetworkConf};
 use on_node::names::Names;
-use on_node::networks::Known;
+use on_node::networks::{Known, Origin};
 
 use crate::doctor::removal::{listed, removal, unmounted};
 use crate::doctor::{Finding, Fix, Kind, Level, Node};
 use crate::reserved::{Lacking, Stores};
+use crate::view::{Attachment, View};
 
 /// Looks at each network: at its own attachments, those that the node has without the cache, and those that the cache has
 /// without the node. Networks that only the cache knows are looked at as ADD found them, and those that no file and no cache
@@ -93,7 +94,7 @@ fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], names: &Na
         finding.evidence =
             undecided.iter().map(|it| format!("{}: {}", name_of(it, names), it.objects.join(", "))).collect();
         finding.evidence.extend(unmounted_ones.iter().map(|entry| {
-            let Attachment { id, netns, .. } = &entry.attachment;
+            let libcni::Attachment { id, netns, .. } = &entry.attachment;
             format!("{}: {}", names.attachment(id), unmounted(netns))
         }));
         // Only the operator knows which live, so each has a command of its own.
@@ -110,11 +111,28 @@ fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], names: &Na
 
 /// The addresses of an attachment whose container lives that host-local has not reserved for it.
 fn unreserved(entry: &Cached, names: &Names, stores: &mut Stores) -> Option<Finding> {
-    if entry.namespace() != Namespace::Present {
-        return None;
+    let name = names.attachment(&entry.attachment.id);
+    let lacking = if entry.namespace() == Namespace::Present { stores.lacking(entry) } else { Vec::new() };
+    lacking_finding(entry.network.as_str(), &name, lacking, names)
+}
+
+/// As `unreserved`, for attachments that are not in the cache: links and rules tell that they live, and rules their addresses.
+pub(crate) fn unreserved_by_traces(view: &View, known: &[Known], findings: &mut Vec<Finding>) {
+    let mut stores = Stores::default();
+    for network in &view.networks {
+        // The plugins of others are not known.
+        let is_it = |known: &&Known| known.conf.name == network.name && matches!(known.origin, Origin::File(_));
+        let Some(Known { conf, .. }) = known.iter().find(is_it) else { continue };
+        let is_living = |it: &&Attachment| it.is_complete.is_none() && it.life == Life::Lives;
+        for attachment in network.attachments.iter().filter(is_living) {
+            let lacking = stores.lacking_of(conf, &attachment.id, &attachment.addresses);
+            findings.extend(lacking_finding(&network.name, &attachment.full_name(), lacking, &view.names));
+        }
     }
-    let evidence: Vec<String> = stores
-        .lacking(entry)
+}
+
+fn lacking_finding(network: &str, name: &str, lacking: Vec<Lacking>, names: &Names) -> Option<Finding> {
+    let evidence: Vec<String> = lacking
         .into_iter()
         .map(|Lacking { address, reserved_for }| match reserved_for {
             None => format!("{address}: no reservation"),
@@ -124,8 +142,8 @@ fn unreserved(entry: &Cached, names: &Names, stores: &mut Stores) -> Option<Find
     if evidence.is_empty() {
         return None;
     }
-    let what = format!("no reservation holds what {} has", names.attachment(&entry.attachment.id));
-    let mut finding = Kind::Unreserved.finding(Level::Error, Some(entry.network.as_str()), what);
+    let what = format!("no reservation holds what {name} has");
+    let mut finding = Kind::Unreserved.finding(Level::Error, Some(network), what);
     finding.evidence = evidence;
     "Start the container anew.".clone_into(&mut finding.remedy);
     Some(finding)

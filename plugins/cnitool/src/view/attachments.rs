@@ -90,7 +90,12 @@ fn attachment(network: &NetworkName, (id, seen, cached): Pair<'_>, host: &Host) 
     let reserved = seen.iter().flat_map(|seen| seen.reserved.iter());
     let times = reserved.clone().map(|(_, given)| *given).chain(cached.and_then(Cached::written));
     let since = times.min();
-    let addresses: BTreeSet<IpAddr> = reserved.map(|(address, _)| *address).chain(ips(&result)).collect();
+    let mut addresses: BTreeSet<IpAddr> = reserved.map(|(address, _)| *address).chain(ips(&result)).collect();
+    // Rules tell what reservation and cache have lost.
+    let by_rules = seen.iter().flat_map(|seen| seen.addresses.iter().copied());
+    let is_lost = |address: &IpAddr| addresses.iter().all(|known| known.is_ipv4() != address.is_ipv4());
+    let lost: Vec<IpAddr> = by_rules.filter(is_lost).collect();
+    addresses.extend(lost);
     let addresses: Vec<IpAddr> = addresses.into_iter().collect();
     let mut links: Vec<Link> = seen.iter().flat_map(|seen| seen.links.iter().cloned()).collect();
     let mut netns = cached.map_or(String::new(), |cached| cached.attachment.netns.clone());

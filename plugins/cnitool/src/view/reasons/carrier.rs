@@ -74,7 +74,8 @@ impl Carrier {
         let Some(name) = link.master.clone() else { return Self::Routed(None) };
         let has_gateway = host.shared(&name).is_some_and(|bridge| {
             let in_it = |net: &ipnetwork::IpNetwork| attachment.addresses.iter().any(|address| net.contains(*address));
-            bridge.addresses.iter().any(in_it)
+            // Of one whose addresses are not known, any address of the bridge may be the gateway.
+            bridge.addresses.iter().any(|net| attachment.addresses.is_empty() || in_it(net))
         });
         let bridge = Bridge { router: name.clone(), was: None, name, has_hairpin: false };
         if has_gateway { Self::Routed(Some(bridge)) } else { Self::Switched(bridge) }
