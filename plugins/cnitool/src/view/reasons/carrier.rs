@@ -49,7 +49,7 @@ impl Carrier {
         for plugin in plugins {
             match plugin.plugin_type.as_str() {
                 "bridge" => {
-                    let bridge = Bridge::of(plugin).as_called_now(host, attachment);
+                    let bridge = Bridge::of(plugin).under_its_name(host, attachment);
                     return match is_set(plugin, "isGateway") || is_set(plugin, "isDefaultGateway") {
                         true => Self::Routed(Some(bridge)),
                         false => Self::Switched(bridge),
@@ -103,7 +103,7 @@ impl Bridge {
     }
 
     /// No link has the name, and the attachment's veth is a port of one that has the Ethernet address of ADD's bridge: it was renamed.
-    fn as_called_now(mut self, host: &Host, attachment: &Attachment) -> Self {
+    fn under_its_name(mut self, host: &Host, attachment: &Attachment) -> Self {
         let master = || attachment.links.iter().find_map(|link| host.find(link.master.as_ref()?));
         let is_it = |link: &&Link| {
             let mut gateways = attachment.result.ips.iter().filter_map(|ip| ip.gateway);
