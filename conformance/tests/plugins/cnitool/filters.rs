@@ -1,7 +1,7 @@
 //! `cnitool doctor` and packet filters as other programs write them: what drops the packets of containers is named at each
 //! hook, with commands that open it, and a filter that lets them pass is no fault.
 
-use super::sick::{ERROR, Sick, WARNING, leak, sh};
+use super::sick::{ERROR, Sick, leak, sh};
 use std::net::IpAddr;
 use std::time::Duration;
 use testns::Container;
@@ -26,7 +26,7 @@ fn gets_out(pod: &Container, within: Duration) -> bool {
     pod.namespace().pings(OUTSIDE.parse::<IpAddr>().unwrap(), within)
 }
 
-const DROPPING: [Filter; 12] = [
+const DROPPING: [Filter; 16] = [
     (
         "iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
          iptables -w -A FORWARD -i lxcbr0 -j ACCEPT; iptables -w -A FORWARD -j REJECT --reject-with icmp-host-prohibited",
@@ -48,8 +48,22 @@ const DROPPING: [Filter; 12] = [
         ERROR,
         "accepts packets from containers",
     ),
-    ("iptables -w -t raw -A PREROUTING -i cni0 -j DROP", WARNING, "iptables -t raw -A PREROUTING -i cni0 -j DROP may drop"),
-    ("iptables -w -t mangle -A FORWARD -s A -j DROP", WARNING, "iptables -t mangle -A FORWARD -s A -j DROP may drop"),
+    ("iptables -w -t raw -A PREROUTING -i cni0 -j DROP", ERROR, "iptables -t raw -A PREROUTING -i cni0 -j DROP drops what"),
+    ("iptables -w -t mangle -A FORWARD -s A -j DROP", ERROR, "iptables -t mangle -A FORWARD -s A -j DROP drops what"),
+    // Rules that name the way out, and nothing of the network.
+    ("iptables -w -A FORWARD -o ens3 -j REJECT", ERROR, "iptables -A FORWARD -o ens3 -j REJECT drops what no rule before it"),
+    (
+        "iptables -w -A FORWARD -i ens3 -m conntrack --ctstate RELATED,ESTABLISHED -j DROP",
+        ERROR,
+        "RELATED,ESTABLISHED -j DROP drops what no rule before it accepts, and no rule for them accepts packets to containers",
+    ),
+    ("iptables -w -A FORWARD ! -i ens+ -o ens+ -j DROP", ERROR, "iptables -A FORWARD ! -i ens+ -o ens+ -j DROP drops what"),
+    (
+        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
+         nft add chain inet guard out; nft add rule inet guard out drop; nft add rule inet guard pass oifname ens3 goto out",
+        ERROR,
+        "nft chain inet guard out that iptables would write as -j DROP drops what no rule before it accepts",
+    ),
     (
         "nft add table inet guard; nft 'add chain inet guard early { type filter hook prerouting priority -300; policy drop; }'",
         ERROR,
@@ -58,8 +72,8 @@ const DROPPING: [Filter; 12] = [
     (
         "nft add table ip guard; nft 'add chain ip guard late { type filter hook postrouting priority 0; }'
          nft add rule ip guard late ip saddr A drop",
-        WARNING,
-        "nft chain ip guard late that iptables would write as -s A -j DROP may drop",
+        ERROR,
+        "nft chain ip guard late that iptables would write as -s A -j DROP drops what",
     ),
     (
         "nft add table bridge guard; nft 'add chain bridge guard frames { type filter hook input priority 0; policy drop; }'",
@@ -107,7 +121,7 @@ fn replace(text: &str, subnet: &str) -> String {
 }
 
 /// Chains of other programs by which packets of containers pass though a policy drops others.
-const PASSING: [&str; 7] = [
+const PASSING: [&str; 9] = [
     "iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A FORWARD -j DOCKER-USER
      iptables -w -A DOCKER-USER -j ACCEPT",
     "iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A FORWARD -j DOCKER-USER
@@ -115,6 +129,11 @@ const PASSING: [&str; 7] = [
      iptables -w -A DOCKER-USER -o cni0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
     "iptables -w -P FORWARD DROP; iptables -w -A FORWARD -i cni0 ! -o cni0 -j ACCEPT
      iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+    "iptables -w -P FORWARD DROP; iptables -w -A FORWARD -i ens3 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+     iptables -w -A FORWARD -i ens3 -j DROP; iptables -w -A FORWARD -o ens3 -j ACCEPT",
+    // Some hosts and ports beyond the way out are no networks.
+    "iptables -w -A FORWARD -i ens3 -s 203.0.113.0/24 -j DROP; iptables -w -A FORWARD -o ens3 -d 203.0.113.0/24 -j REJECT
+     iptables -w -A FORWARD -o ens3 -p tcp --dport 25 -j REJECT; iptables -w -A INPUT -i ens3 -j DROP",
     // An administrator's list of what passes a chain that drops all else.
     "iptables -w -N GUARD; iptables -w -A FORWARD -j GUARD; iptables -w -A GUARD -s A -j RETURN
      iptables -w -A GUARD -d A -j RETURN; iptables -w -A GUARD -j DROP",

@@ -100,7 +100,7 @@ impl Sick {
     }
 }
 
-const DAMAGES: [Damage; 33] = [
+const DAMAGES: [Damage; 34] = [
     (
         "ip link set cni0 address 02:11:22:33:44:55",
         &[("gateway-address", WARNING, "bridge cni0 has Ethernet address 02:11:22:33:44:55, and containers know it", true)],
@@ -117,6 +117,10 @@ const DAMAGES: [Damage; 33] = [
     (
         "nft add table inet guard; nft 'add chain inet guard local { type filter hook input priority 0; policy drop; }'",
         &[("firewall-drops", WARNING, "nft chain inet guard local drops what it does not accept", false)],
+    ),
+    (
+        "iptables -w -A INPUT -i cni0 -p udp --dport 53 -j DROP",
+        &[("firewall-drops", WARNING, "-p udp -m udp --dport 53 -j DROP may drop what containers send", false)],
     ),
     (
         "ip link add vpn type bridge; ip link set vpn up; ip route add A.0/25 dev vpn",
@@ -189,7 +193,7 @@ const DAMAGES: [Damage; 33] = [
         "nft add table inet guard; nft 'add set inet guard bad { type ipv4_addr; flags interval; elements = { A.0-A.9 } ; }'
          nft 'add chain inet guard pass { type filter hook forward priority 0; }'
          nft 'add rule inet guard pass ip saddr @bad drop'",
-        &[("firewall-drops", WARNING, "chain inet guard pass that iptables would write as -s A.0/29 -j DROP", false)],
+        &[("firewall-drops", ERROR, "chain inet guard pass that iptables would write as -s A.0/29 -j DROP", true)],
     ),
     (
         "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'

@@ -27,7 +27,7 @@ impl Sight<'_> {
             return;
         }
         let way_out = self.link_out(family).map(|(link, _)| link.name.as_str());
-        let own = Own::of(attachment, carrier, way_out);
+        let own = Own::of(attachment, carrier, way_out.filter(|_| carrier.is_routed()));
         for gate in self.gates.iter().filter(|gate| gate.family.is_none_or(|of| of == family)) {
             let Some(meant) = self.directions(gate, family, carrier, &own) else { continue };
             let passed = Passed::of(gate, &own, family, meant);
@@ -52,7 +52,7 @@ impl Sight<'_> {
         let (both, to, from) = ([true, true], [true, false], [false, true]);
         let has = |links: &[String], name: &str| links.iter().any(|link| link == name);
         let has_own = |links: &[String]| own.links.iter().any(|name| has(links, name));
-        let has_out = |links: &[String]| carrier.is_routed() && own.way_out.is_some_and(|name| has(links, name));
+        let has_out = |links: &[String]| own.way_out.is_some_and(|name| has(links, name));
         match (&gate.at, carrier) {
             (At::Ingress(links), _) if has_own(links) => Some(from),
             (At::Egress(links), _) if has_own(links) => Some(to),
@@ -65,6 +65,7 @@ impl Sight<'_> {
                 Hook::Forward => both,
             }),
             (At::Hook(Hook::Output), Carrier::Routed(_)) => Some(to),
+            (At::Hook(Hook::Input), Carrier::Routed(_)) => Some(from),
             (At::Hook(_), Carrier::Routed(_)) => Some(both),
             (At::Hook(Hook::Input | Hook::Output), Carrier::Switched(_)) => None,
             (At::Hook(_), Carrier::Switched(_)) => Some(both).filter(|_| self.filters_bridges[family as usize]),
@@ -96,10 +97,9 @@ impl Passed<'_> {
 
     /// Why packets that no rule accepts are dropped: by the policy, or by a rule for all packets.
     fn by_all_others(&self, gate: &Gate, attachment: &Attachment, family: Family) -> Option<Reason> {
-        let is_open = |way: usize| self.meant[way] && !self.is_accepted()[way];
         let (by, ways) = match &self.barrier {
             Some((chain, rule, ways)) => (in_words(gate, chain, rule), *ways),
-            None if gate.drops => (format!("{} drops by policy", gate.place), [is_open(0), is_open(1)]),
+            None if gate.drops => (format!("{} drops by policy", gate.place), self.is_open(self.meant)),
             None => return None,
         };
         let missing: Vec<&str> =
@@ -129,9 +129,26 @@ impl Passed<'_> {
     }
 
     /// Why the container does not reach the node itself.
-    fn to_node(&self, gate: &Gate, attachment: &Attachment, family: Family) -> Option<Reason> {
-        let is_closed = gate.drops || self.barrier.is_some() || !self.drops.is_empty();
-        if !is_closed || self.accepts[1] {
+    fn to_node(&self, gate: &Gate, attachment: &Attachment, family: Family) -> Vec<Reason> {
+        let by_rule = self.drops.iter().map(|(chain, rule, _)| {
+            let text = in_words(gate, chain, rule);
+            let is_of_names = rule.port.iter().chain(&rule.ports).any(|port| *port == NAMES);
+            // An administrator may mean it, but a resolver that runs on the node is meant to answer.
+            let level = if is_of_names { Level::Warning } else { Level::Note };
+            let why = format!("{text} may drop what it sends to the node's addresses");
+            let what = why.replace("it sends", "containers send");
+            Reason::new(Cause::FilteredToNode, level, why).shared(what).mended_by([show(gate)])
+        });
+        by_rule.chain(self.closed_to_node(gate, attachment, family)).collect()
+    }
+
+    fn closed_to_node(&self, gate: &Gate, attachment: &Attachment, family: Family) -> Option<Reason> {
+        let by = match &self.barrier {
+            Some((chain, rule, _)) => format!("{} drops what no rule before it accepts", in_words(gate, chain, rule)),
+            None if gate.drops => format!("{} drops what it does not accept", gate.place),
+            None => return None,
+        };
+        if self.accepts[1] {
             return None;
         }
         let level = if self.accepts_answers || self.may_accept > 0 { Level::Note } else { Level::Warning };
@@ -139,8 +156,7 @@ impl Passed<'_> {
         if level == Level::Warning {
             lost += ", answers too";
         }
-        let place = &gate.place;
-        let why = format!("{place} drops what it does not accept, and no rule for it accepts {lost}");
+        let why = format!("{by}, and no rule for it accepts {lost}");
         let what = why.replace("for it", "for containers").replace("what it sends", "what they send");
         let remedy = match level {
             // An administrator may mean it.
@@ -150,6 +166,9 @@ impl Passed<'_> {
         Some(Reason::new(Cause::FilteredToNode, level, why).shared(what).mended_by(remedy))
     }
 }
+
+/// The port of DNS.
+const NAMES: u16 = 53;
 
 /// The names by which rules know an attachment.
 struct Own<'a> {
@@ -187,6 +206,11 @@ impl<'a> Own<'a> {
 
     /// Whether conditions on one end of a packet's way name the attachment, and none is for others alone.
     fn is_end(&self, net: Option<&Is<IpNetwork>>, link: Option<&Is<String>>) -> bool {
+        self.fits(net, link) && (self.has(net) || self.is_link(link))
+    }
+
+    /// Whether conditions on one end of a packet's way are met by the attachment.
+    fn fits(&self, net: Option<&Is<IpNetwork>>, link: Option<&Is<String>>) -> bool {
         let fits_net = net.is_none_or(|is| {
             let value = Is { value: is.value, negated: false };
             is.value.prefix() == 0 || self.has(Some(&value)) != is.negated
@@ -195,7 +219,7 @@ impl<'a> Own<'a> {
             let value = Is { value: is.value.clone(), negated: false };
             is.value == "+" || self.is_link(Some(&value)) != is.negated
         });
-        fits_net && fits_link && (self.has(net) || self.is_link(link))
+        fits_net && fits_link
     }
 
     /// Whether a rule is for packets between the attachment and its own network alone, of one that has more to reach.
@@ -203,8 +227,8 @@ impl<'a> Own<'a> {
         !self.is_switched && self.names(rule) == [true; 2]
     }
 
-    /// Whether a rule is for all packets of the attachment in a direction: its conditions name the attachment alone, or any
-    /// other place that packets can go to or come from.
+    /// Whether a rule is for all packets between the attachment and other networks in a direction: its conditions name the
+    /// attachment or the way out, or leave out others.
     fn is_for_whole(&self, rule: &Rule, way: usize) -> bool {
         let Rule { source, destination, input, output, .. } = rule;
         let is_bare = {
@@ -213,13 +237,8 @@ impl<'a> Own<'a> {
         };
         let (own_net, own_link, net, link) =
             if way == 0 { (destination, output, source, input) } else { (source, input, destination, output) };
-        let is_own = own_net.as_ref().is_none_or(|_| self.has(own_net.as_ref()))
-            && own_link.as_ref().is_none_or(|_| self.is_link(own_link.as_ref()));
-        let is_other = link.as_ref().is_none_or(|is| match is.negated {
-            true => self.is_link(Some(&Is { value: is.value.clone(), negated: false })),
-            false => Some(is.value.as_str()) == self.way_out,
-        });
-        is_bare && is_own && net.is_none() && is_other
+        let is_other = link.as_ref().is_none_or(|is| self.is_way_out(&is.value) != is.negated);
+        is_bare && self.fits(own_net.as_ref(), own_link.as_ref()) && net.is_none() && is_other
     }
 
     /// A condition that is negated speaks of all others.
@@ -235,6 +254,11 @@ impl<'a> Own<'a> {
             Some(_) => false,
             None => self.links.contains(&name),
         })
+    }
+
+    fn is_way_out(&self, pattern: &str) -> bool {
+        let is_it = |name: &str| pattern.strip_suffix('+').map_or(name == pattern, |start| name.starts_with(start));
+        pattern == "+" || self.way_out.is_some_and(is_it)
     }
 
     /// Whether the rule of a table for both families is for the other one.

@@ -94,7 +94,11 @@ impl<'a> Passed<'a> {
         let named = walk.own.names(rule);
         // A jump for packets of some ports or marks names no attachment, and may be for any.
         let may_be_its = is_for_all || step.to.is_some() && !names_any(&plain);
-        let directions = [0, 1].map(|way| place.meant[way] && (named[way] || may_be_its));
+        let is_whole = [0, 1].map(|way| walk.own.is_for_whole(&plain, way));
+        // Without answers no connection comes to be.
+        let of_answers = [walk.own.is_for_whole(&Rule { established: false, ..plain.clone() }, 0), is_whole[1]];
+        let directions = [0, 1].map(|way| place.meant[way] && (named[way] || may_be_its || of_answers[way]));
+        let whole = [0, 1].map(|way| directions[way] && is_whole[way]);
         if !is_for_all && step.to.is_none() && rule.target != Target::Return {
             for (list, _) in self.named.iter_mut().zip(named).filter(|(_, is_named)| *is_named) {
                 list.push((place.chain, rule));
@@ -102,18 +106,23 @@ impl<'a> Passed<'a> {
         }
         if let Some(to) = &step.to {
             if directions.contains(&true) {
-                let is_certain = place.is_certain && (is_for_all || named.contains(&true));
+                let is_certain = place.is_certain && (named.contains(&true) || whole == directions);
                 self.walk(walk, In { chain: to, meant: directions, is_certain, depth: place.depth + 1 });
             }
             return;
         }
-        let whole = [0, 1].map(|way| directions[way] && walk.own.is_for_whole(&plain, way));
         let is_met = [0, 1].map(|way| directions[way] && !self.is_done[way]).contains(&true);
         match rule.target {
             Target::Drop | Target::Reject if is_for_all => self.drop_all(walk, *place, rule),
             // Rules that this suite writes drop what the network's configuration says.
-            Target::Drop | Target::Reject if is_met && !place.chain.starts_with("CNI-") => {
-                self.drops.push((place.chain, rule, place.is_certain && whole.contains(&true)));
+            Target::Drop | Target::Reject if place.chain.starts_with("CNI-") => {}
+            Target::Drop | Target::Reject => {
+                let dropped = [0, 1].map(|way| directions[way] && of_answers[way]);
+                if self.is_open(dropped).contains(&true) {
+                    self.drop_all(walk, In { meant: dropped, ..*place }, rule);
+                } else if is_met && named != [false; 2] {
+                    self.drops.push((place.chain, rule, place.is_certain && whole.contains(&true)));
+                }
             }
             Target::Accept if place.is_certain && !walk.own.is_among_own(rule) => {
                 // What the container answers is not what it sends first.
@@ -132,9 +141,14 @@ impl<'a> Passed<'a> {
         }
     }
 
+    /// In which of these directions no rule accepted packets yet.
+    pub(super) fn is_open(&self, meant: Directions) -> Directions {
+        [0, 1].map(|way| meant[way] && !self.is_accepted()[way])
+    }
+
     /// Behind a rule that accepts, one for all packets decides on others.
     fn drop_all(&mut self, walk: &Walk<'a, '_>, place: In<'a>, rule: &'a Rule) {
-        let is_open = [0, 1].map(|way| place.meant[way] && !self.is_accepted()[way]);
+        let is_open = self.is_open(place.meant);
         if !is_open.contains(&true) {
             return;
         }
