@@ -65,6 +65,7 @@ fn every_name_of_an_attachment_explains_it() {
         └─ not looked at
            ├─ tables raw and mangle of legacy iptables, eBPF programs, and neighbours
            ├─ rules of routing for marks, other tables of routes, and ports in STP
+           ├─ IPsec policies, chains of nft for ARP, and translations in nft
            └─ what is beyond the node, and what the container itself filters
     "#]]
     .assert_eq(&shown);

@@ -12,9 +12,10 @@ use crate::view::tree::{Branch, Tone};
 use crate::view::{Attachment, Maker, Network, Node, Origin, Protocol, View, leads_to, look_by, word};
 
 /// Objects that are never examined.
-pub const BEYOND: [&str; 3] = [
+pub const BEYOND: [&str; 4] = [
     "tables raw and mangle of legacy iptables, eBPF programs, and neighbours",
     "rules of routing for marks, other tables of routes, and ports in STP",
+    "IPsec policies, chains of nft for ARP, and translations in nft",
     "what is beyond the node, and what the container itself filters",
 ];
 
