@@ -23,6 +23,7 @@ mod spoof;
 pub mod iptables;
 
 pub mod gates;
+pub mod nat;
 
 mod inventory;
 mod race;

@@ -121,7 +121,7 @@ fn replace(text: &str, subnet: &str) -> String {
 }
 
 /// Chains of other programs by which packets of containers pass though a policy drops others.
-const PASSING: [&str; 9] = [
+const PASSING: [&str; 10] = [
     "iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A FORWARD -j DOCKER-USER
      iptables -w -A DOCKER-USER -j ACCEPT",
     "iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A FORWARD -j DOCKER-USER
@@ -134,6 +134,10 @@ const PASSING: [&str; 9] = [
     // Some hosts and ports beyond the way out are no networks.
     "iptables -w -A FORWARD -i ens3 -s 203.0.113.0/24 -j DROP; iptables -w -A FORWARD -o ens3 -d 203.0.113.0/24 -j REJECT
      iptables -w -A FORWARD -o ens3 -p tcp --dport 25 -j REJECT; iptables -w -A INPUT -i ens3 -j DROP",
+    // Translations of packets to some networks, to the node's own address, and of other links and ports.
+    "iptables -w -t nat -I POSTROUTING -o ens3 -j SNAT --to-source 192.168.1.7
+     iptables -w -t nat -I POSTROUTING -d 10.0.0.0/8 -j RETURN; iptables -w -t nat -I PREROUTING -i lxcbr0 -j RETURN
+     iptables -w -t nat -I PREROUTING -p tcp --dport 81 -j REDIRECT",
     // An administrator's list of what passes a chain that drops all else.
     "iptables -w -N GUARD; iptables -w -A FORWARD -j GUARD; iptables -w -A GUARD -s A -j RETURN
      iptables -w -A GUARD -d A -j RETURN; iptables -w -A GUARD -j DROP",

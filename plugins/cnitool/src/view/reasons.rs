@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub use crate::validate::Level;
 use cni_filter::gates::{self, Gate};
+use cni_filter::nat::{self, Base};
 use libcni::AttachmentId;
 use libcni::inventory::Life;
 use netops::Family;
@@ -214,6 +215,8 @@ pub fn look(node: Node<'_>, only: Option<&str>) -> View {
 pub(crate) struct Sight<'a> {
     host: &'a Host,
     gates: Vec<Gate>,
+    /// The chains by which addresses are translated.
+    translating: Vec<Base>,
     /// The main table's routes.
     routes: Vec<Route>,
     /// The routes that refuse packets: kind and destination.
@@ -236,6 +239,10 @@ impl<'a> Sight<'a> {
         let mut unseen: Vec<String> = host.unread_forwards.iter().cloned().collect();
         let gates = gates::list(search_path).unwrap_or_else(|error| {
             unseen.push(format!("the packet filter: {error}"));
+            Vec::new()
+        });
+        let translating = nat::list(search_path).unwrap_or_else(|error| {
+            unseen.push(format!("the translation of addresses: {error}"));
             Vec::new()
         });
         let (mut routes, mut refusing) = (Vec::new(), Vec::new());
@@ -270,6 +277,7 @@ impl<'a> Sight<'a> {
         Self {
             host,
             gates,
+            translating,
             routes,
             refusing,
             ports,

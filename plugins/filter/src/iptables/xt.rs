@@ -215,6 +215,20 @@ pub(crate) fn read_dnat(extension: &Extension, family: Family) -> Option<SocketA
     is_plain.then_some(SocketAddr::new(first, if has_port { port } else { 0 }))
 }
 
+/// A translation that no rule of this suite has, in the words of iptables: without details that are not read.
+pub(crate) fn other_translation(extension: &Extension, family: Family) -> Option<String> {
+    match extension.name.as_str() {
+        // The structure is that of DNAT.
+        "SNAT" => Some(match read_dnat(extension, family) {
+            Some(to) if to.port() == 0 => format!("SNAT --to-source {}", to.ip()),
+            Some(to) => format!("SNAT --to-source {to}"),
+            None => "SNAT".to_owned(),
+        }),
+        name @ ("DNAT" | "REDIRECT" | "NETMAP") => Some(name.to_owned()),
+        _ => None,
+    }
+}
+
 /// Decodes `MARK --set-xmark`.
 pub(crate) fn read_mark(extension: &Extension) -> Option<Masked> {
     let info = Info(&extension.info);

@@ -4,6 +4,7 @@
 //! others counts unless a rule before it accepts packets in that direction.
 
 mod passed;
+mod translated;
 mod words;
 
 use std::net::IpAddr;
@@ -28,6 +29,9 @@ impl Sight<'_> {
         }
         let way_out = self.link_out(family).map(|(link, _)| link.name.as_str());
         let own = Own::of(attachment, carrier, way_out.filter(|_| carrier.is_routed()));
+        if own.way_out.is_some() {
+            self.translated(family, attachment, &own, findings);
+        }
         for gate in self.gates.iter().filter(|gate| gate.family.is_none_or(|of| of == family)) {
             let Some(meant) = self.directions(gate, family, carrier, &own) else { continue };
             let passed = Passed::of(gate, &own, family, meant);

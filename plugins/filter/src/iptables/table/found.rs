@@ -1,6 +1,6 @@
 //! A rule that a table has, in either variant.
 
-use super::super::{decode, parse};
+use super::super::{decode, parse, xt};
 use crate::iptables::rule::{Rule, Target};
 use netops::nft::{self, Expr, Verdict};
 
@@ -64,6 +64,23 @@ impl Found {
             }
         };
         self.rule.clone().or_else(refused)
+    }
+
+    /// The rule; or its conditions, and in words a translation that this suite's rules do not have.
+    pub(crate) fn translating(&self) -> Option<(Rule, Option<String>)> {
+        let other = || match &self.id {
+            Id::Handle(rule) => {
+                let (Expr::Target(extension), others) = rule.exprs.split_last()? else { return None };
+                let words = xt::other_translation(extension, rule.table.family)?;
+                Some((decode::rule(&nft::Rule { exprs: others.to_vec(), ..rule.clone() })?, Some(words)))
+            }
+            Id::Words(words) => {
+                let (conditions, words) = words.rsplit_once(" -j ")?;
+                let is_translation = ["SNAT", "DNAT", "REDIRECT", "NETMAP"].contains(&words.split(' ').next()?);
+                is_translation.then(|| Some((parse::rule(conditions)?, Some(words.to_owned()))))?
+            }
+        };
+        self.rule.clone().map(|rule| (rule, None)).or_else(other)
     }
 
     /// Whether the rule may end the way of a packet.

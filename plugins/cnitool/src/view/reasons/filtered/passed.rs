@@ -163,7 +163,7 @@ impl<'a> Passed<'a> {
 }
 
 /// The rule without conditions that any packet of its family meets.
-fn without_any(rule: &Rule) -> Rule {
+pub(super) fn without_any(rule: &Rule) -> Rule {
     let is_any = |is: &Is<IpNetwork>| is.value.prefix() == 0 && !is.negated;
     let source = rule.source.clone().filter(|is| !is_any(is));
     let destination = rule.destination.clone().filter(|is| !is_any(is));

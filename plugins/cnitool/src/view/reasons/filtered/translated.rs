@@ -1,0 +1,93 @@
+//! Rules of other programs before the translations of this suite, which packets that meet them do not get to.
+
+use cni_filter::iptables::rule::{Is, Target};
+use cni_filter::nat::{Base, Step};
+use netops::Family;
+
+use super::passed::without_any;
+use super::{Own, Rule};
+use crate::view::reasons::{Cause, Findings, Level, Reason, Sight};
+use crate::view::{Attachment, Forward};
+
+impl Sight<'_> {
+    pub(super) fn translated(&self, family: Family, attachment: &Attachment, own: &Own<'_>, findings: &mut Findings) {
+        for base in self.translating.iter().filter(|base| base.family == family) {
+            match base.chain {
+                "POSTROUTING" => findings.reasons.extend(self.before_masquerade(base, attachment, own)),
+                _ => findings.reasons.extend(before_ports(base, attachment, own)),
+            }
+        }
+    }
+
+    /// The rule that packets from the attachment meet before the jump to its masquerade.
+    fn before_masquerade(&self, base: &Base, attachment: &Attachment, own: &Own<'_>) -> Option<Reason> {
+        let is_jump = |step: &Step| {
+            let source = step.rule.source.as_ref().and_then(Is::host);
+            step.rule.goes_to().is_some_and(|to| to.starts_with("CNI-"))
+                && source.is_some_and(|source| attachment.addresses.contains(&source))
+        };
+        let before = base.steps.get(..base.steps.iter().position(is_jump)?)?;
+        let is_of_node = |step: &Step| {
+            let to = step.translation.as_ref().and_then(|words| words.strip_prefix("SNAT --to-source "));
+            to.and_then(|to| to.parse().ok()).is_some_and(|to| self.host.owner(to).is_some())
+        };
+        let is_it = |step: &&Step| ends(step) && !is_of_node(step) && own.is_for_whole(&conditions(step), 1);
+        let step = before.iter().find(is_it)?;
+        let why = format!("{} comes before its masquerade, which its packets do not get to", words(base, step));
+        let what =
+            why.replace("its masquerade, which its packets", "the masquerade of containers, which their packets");
+        Some(Reason::new(Cause::Masquerade, Level::Warning, why).shared(what).mended_by([show(base)]))
+    }
+}
+
+/// The rules that packets from other networks meet before the jump to the forwards of ports.
+fn before_ports(base: &Base, attachment: &Attachment, own: &Own<'_>) -> Vec<Reason> {
+    let is_jump = |step: &Step| step.rule.goes_to() == Some("CNI-HOSTPORT-DNAT");
+    let Some(place) = base.steps.iter().position(is_jump) else { return Vec::new() };
+    let before = base.steps.get(..place).unwrap_or_default();
+    let of_family = attachment.ports.iter().filter(|port| Family::from(port.to.ip()) == base.family);
+    let reasons = of_family.filter_map(|port| {
+        let step = before.iter().find(|step| ends(step) && gets(&conditions(step), port, own))?;
+        let why = format!("{} comes before the rule that forwards {}", words(base, step), port.host_port());
+        let cause = if step.translation.is_some() { Cause::PortTwice } else { Cause::PortGone };
+        Some(Reason::new(cause, Level::Error, why).mended_by([show(base)]))
+    });
+    reasons.collect()
+}
+
+/// Whether a packet that meets the rule meets no other of its chain.
+fn ends(step: &Step) -> bool {
+    step.translation.is_some() || matches!(step.rule.target, Target::Accept | Target::Return)
+}
+
+/// Whether packets from other networks to a port meet the conditions.
+fn gets(rule: &Rule, port: &Forward, own: &Own<'_>) -> bool {
+    let is_protocol = rule.protocol.is_none_or(|protocol| protocol == port.protocol);
+    let is_port =
+        rule.port.is_none_or(|of| of == port.port) && (rule.ports.is_empty() || rule.ports.contains(&port.port));
+    let is_link = rule.input.as_ref().is_none_or(|is| own.is_way_out(&is.value) != is.negated);
+    let rest = Rule {
+        protocol: None,
+        port: None,
+        ports: Vec::new(),
+        input: None,
+        comment: None,
+        to_local: false,
+        target: Target::None,
+        ..rule.clone()
+    };
+    is_protocol && is_port && is_link && rest == Rule::default()
+}
+
+/// The conditions of a rule, without those that any packet meets.
+fn conditions(step: &Step) -> Rule {
+    Rule { target: Target::None, ..without_any(&step.rule) }
+}
+
+fn words(base: &Base, step: &Step) -> String {
+    format!("{} -A {}{}", base.program, base.chain, step.words())
+}
+
+fn show(base: &Base) -> String {
+    format!("{} -S {}", base.program, base.chain)
+}

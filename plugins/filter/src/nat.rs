@@ -1,0 +1,67 @@
+//! The base chains of iptables' table `nat`, in the order in which packets meet their rules: for programs that explain why
+//! a translation is not reached.
+
+use netops::error::Result;
+use netops::nft::Family;
+
+use crate::Filter;
+use crate::iptables::{Rule, TableName};
+
+/// A base chain of the table `nat`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// The program that shows it, with its table: `iptables -t nat`.
+    pub program: String,
+    /// The family of its packets.
+    pub family: netops::Family,
+    /// The chain's name.
+    pub chain: &'static str,
+    /// Its rules that this crate can read.
+    pub steps: Vec<Step>,
+}
+
+/// A rule of a base chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The rule; with a translation that this suite's rules do not have, its conditions alone.
+    pub rule: Rule,
+    /// That translation, in words: `SNAT --to-source 192.0.2.1`.
+    pub translation: Option<String>,
+}
+
+/// Lists the chains by which packets enter and leave, of both families and of both variants of iptables. Changes nothing.
+///
+/// # Errors
+/// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
+pub fn list(search_path: &str) -> Result<Vec<Base>> {
+    let Some(filter) = Filter::find()? else { return Ok(Vec::new()) };
+    let mut filter = filter.searching(search_path);
+    let mut found = Vec::new();
+    for (of, family, program) in
+        [(Family::Ip, netops::Family::V4, "iptables"), (Family::Ip6, netops::Family::V6, "ip6tables")]
+    {
+        filter.each_iptables(of, TableName::Nat, &mut |table| {
+            let variant = if table.is_of_legacy() { "-legacy" } else { "" };
+            for chain in ["PREROUTING", "POSTROUTING"] {
+                let rules = table.list(chain)?.unwrap_or_default();
+                let steps = rules.iter().filter_map(|rule| {
+                    let (rule, translation) = rule.translating()?;
+                    Some(Step { rule, translation })
+                });
+                let (program, steps) = (format!("{program}{variant} -t nat"), steps.collect());
+                found.push(Base { program, family, chain, steps });
+            }
+            Ok(())
+        })?;
+    }
+    Ok(found)
+}
+
+impl Step {
+    /// The rule as iptables writes it after the chain's name.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let target = self.translation.as_ref().map_or(String::new(), |translation| format!(" -j {translation}"));
+        format!("{}{target}", self.rule)
+    }
+}
