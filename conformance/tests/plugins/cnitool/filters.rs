@@ -2,6 +2,7 @@
 //! hook, with commands that open it, and a filter that lets them pass is no fault.
 
 use super::sick::{ERROR, Sick, leak, sh};
+use serde_json::json;
 use std::net::IpAddr;
 use std::time::Duration;
 use testns::Container;
@@ -118,6 +119,26 @@ fn a_filter_that_drops_packets_is_named_at_each_hook_and_opened_by_its_remedy() 
 /// The subnet in place of ` A`, as a word.
 fn replace(text: &str, subnet: &str) -> String {
     text.replace(" A ", &format!(" {subnet} "))
+}
+
+/// The firewall plugin accepts what its containers begin, and answers to it.
+#[test]
+fn a_filter_that_keeps_the_outside_from_ports_is_named() {
+    let sick = Sick::new();
+    sick.network(
+        "10-office",
+        json!({"name": "office", "plugins": [
+        {"type": "bridge", "isDefaultGateway": true, "ipMasq": true,
+         "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}},
+        {"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "firewall"}]}),
+    );
+    let pods = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("office", "other", &pods[0], None);
+    sh("iptables -w -P FORWARD DROP");
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    sick.add("office", "web", &pods[1], Some(8080));
+    let text = "chain FORWARD of iptables by its policy drops new connections to ports of containers";
+    sick.expect("a port", &[("firewall-drops", ERROR, text, true)]);
 }
 
 /// Chains of other programs by which packets of containers pass though a policy drops others.

@@ -20,7 +20,7 @@ use super::carrier::Carrier;
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::view::Attachment;
 use passed::{Directions, Passed};
-use words::{accept, accept_answers, in_words, show};
+use words::{accept, accept_answers, accept_translated, in_words, show};
 
 impl Sight<'_> {
     pub(super) fn filtered(&self, family: Family, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
@@ -96,7 +96,24 @@ impl Passed<'_> {
             reason.mended_by(if *is_whole { accept(gate, attachment, family) } else { vec![show(gate)] })
         });
         let by_rule: Vec<Reason> = by_rule.collect();
-        by_rule.into_iter().chain(self.by_all_others(gate, attachment, family))
+        let new = self.new_to_ports(gate, attachment, family);
+        by_rule.into_iter().chain(self.by_all_others(gate, attachment, family)).chain(new)
+    }
+
+    /// Why connections from outside to the ports of a container are dropped that may itself begin some.
+    fn new_to_ports(&self, gate: &Gate, attachment: &Attachment, family: Family) -> Option<Reason> {
+        let has_ports = attachment.ports.iter().any(|port| port.is_entered && Family::from(port.to.ip()) == family);
+        if gate.at != At::Hook(Hook::Forward) || gate.is_of_frames || self.may_accept > 0 || !has_ports {
+            return None;
+        }
+        let by = match self.refusal_of_new(gate)? {
+            Some((chain, rule)) => in_words(gate, chain, rule),
+            None => format!("{} by its policy", gate.place),
+        };
+        let why = format!("{by} drops new connections to its ports of the node: rules accept answers to it alone");
+        let what = why.replace("its ports of the node", "ports of containers").replace("to it alone", "to them alone");
+        let reason = Reason::new(Cause::Filtered, Level::Error, why).shared(what);
+        Some(reason.mended_by([accept_translated(gate)]))
     }
 
     /// Why packets that no rule accepts are dropped: by the policy, or by a rule for all packets.

@@ -31,6 +31,10 @@ pub(super) struct Passed<'a> {
     is_done: Directions,
     /// Whether a rule accepts packets of connections that exist.
     pub(super) accepts_answers: bool,
+    /// Whether a rule accepts packets to it that begin a connection.
+    accepts_new: bool,
+    /// The first rule that drops all packets to it that begin a connection.
+    refuses_new: Option<(&'a str, &'a Rule)>,
     /// How many rules have further conditions, and how many of them may accept packets.
     pub(super) unread: usize,
     pub(super) may_accept: usize,
@@ -90,7 +94,7 @@ impl<'a> Passed<'a> {
         let plain = without_any(rule);
         let bare = Rule { comment: rule.comment.clone(), target: rule.target.clone(), ..Rule::default() };
         let is_for_all = plain == bare;
-        let is_for_answers = plain == Rule { established: true, ..bare };
+        let is_for_answers = plain == Rule { established: true, ..bare.clone() };
         let named = walk.own.names(rule);
         // A jump for packets of some ports or marks names no attachment, and may be for any.
         let may_be_its = is_for_all || step.to.is_some() && !names_any(&plain);
@@ -112,6 +116,15 @@ impl<'a> Passed<'a> {
             return;
         }
         let is_met = [0, 1].map(|way| directions[way] && !self.is_done[way]).contains(&true);
+        let is_translated = plain == Rule { translated: true, ..bare };
+        self.accepts_new |= rule.target == Target::Accept
+            && !rule.established
+            && (directions[0] || is_translated)
+            && !walk.own.is_among_own(rule);
+        let is_refusal = matches!(rule.target, Target::Drop | Target::Reject) && !place.chain.starts_with("CNI-");
+        if is_refusal && whole[0] && place.is_certain && !self.accepts_new {
+            self.refuses_new.get_or_insert((place.chain, rule));
+        }
         match rule.target {
             Target::Drop | Target::Reject if is_for_all => self.drop_all(walk, *place, rule),
             // Rules that this suite writes drop what the network's configuration says.
@@ -144,6 +157,12 @@ impl<'a> Passed<'a> {
     /// In which of these directions no rule accepted packets yet.
     pub(super) fn is_open(&self, meant: Directions) -> Directions {
         [0, 1].map(|way| meant[way] && !self.is_accepted()[way])
+    }
+
+    /// What drops the packets to it that begin a connection, while answers reach it: a rule, or the policy.
+    pub(super) fn refusal_of_new(&self, gate: &'a Gate) -> Option<Option<(&'a str, &'a Rule)>> {
+        let is_refused = self.refuses_new.is_some() || gate.drops && !self.accepts_new;
+        (is_refused && self.is_accepted()[0]).then_some(self.refuses_new)
     }
 
     /// Behind a rule that accepts, one for all packets decides on others.

@@ -64,6 +64,19 @@ pub(super) fn accept_answers(gate: &Gate, attachment: &Attachment, family: Famil
     rules(gate, attachment, family, &["saddr"], true)
 }
 
+/// The command that accepts connections to forwarded ports.
+pub(super) fn accept_translated(gate: &Gate) -> String {
+    match &gate.maker {
+        Maker::Iptables(_) | Maker::LegacyIptables => {
+            format!("{} -I {} -m conntrack --ctstate DNAT -j ACCEPT", program(gate), gate.chain)
+        }
+        Maker::Nftables(_) if gate.is_owned => {
+            format!("Have the program that owns the table of {} accept packets with ct status dnat.", gate.place)
+        }
+        Maker::Nftables(name) => format!("nft insert rule {name} ct status dnat accept"),
+    }
+}
+
 /// A table with an owner: only its program can change it.
 fn opened_by_owner(gate: &Gate, net: &IpNetwork) -> String {
     let net = format!("{}/{}", net.network(), net.prefix());
