@@ -327,6 +327,14 @@ pub fn has(net: &Kernel, link: &Link, ip: IpAddr) -> Result<bool> {
 /// `EINVAL`: no namespace has this number (any more). `EACCES`: no `CAP_NET_ADMIN` there. `EOPNOTSUPP`: the kernel is older
 /// than 4.20, which would list those of the namespace of `net`.
 pub fn list_all(net: &Kernel, netns_id: Option<i32>) -> Result<Vec<(u32, IpNetwork)>> {
+    Ok(list_states(net, netns_id)?.into_iter().map(|(index, address)| (index, address.net)).collect())
+}
+
+/// The addresses of all links with their states, as [`list_all`] lists them.
+///
+/// # Errors
+/// As [`list_all`].
+pub fn list_states(net: &Kernel, netns_id: Option<i32>) -> Result<Vec<(u32, Address)>> {
     let mut message = AddressMessage::default();
     message.attributes.extend(netns_id.map(AddressAttribute::TargetNetNsId));
     let place = netns_id.map_or(String::new(), |id| format!(" netns-id={id}"));
@@ -340,7 +348,7 @@ pub fn list_all(net: &Kernel, netns_id: Option<i32>) -> Result<Vec<(u32, IpNetwo
     let address = |answer: &RouteNetlinkMessage| match answer {
         RouteNetlinkMessage::NewAddress(message) => {
             let index = message.header.index;
-            read(answer, index).map(|address| (index, address.net))
+            read(answer, index).map(|address| (index, address))
         }
         _ => None,
     };

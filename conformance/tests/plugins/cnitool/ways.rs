@@ -1,6 +1,8 @@
 //! `cnitool doctor` on nodes whose containers have lost a part of their way out: one family, one link of a pair, the uplink.
 
-use super::sick::{Damage, ERROR, WARNING, find_and_mend};
+use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
+use serde_json::json;
+use std::process::Command;
 
 const DAMAGES: [Damage; 9] = [
     (
@@ -50,4 +52,28 @@ const DAMAGES: [Damage; 9] = [
 #[test]
 fn each_way_that_is_lost_in_part_is_found() {
     DAMAGES.iter().for_each(find_and_mend);
+}
+
+/// The kernel keeps an address that duplicate address detection found with another, and answers nobody who asks for it.
+#[test]
+fn a_gateway_that_the_kernel_does_not_use_is_found() {
+    let sick = Sick::new();
+    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
+    let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
+    sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
+    let [web, thief] = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("office", "web", &web, None);
+    sick.add("office", "thief", &thief, None);
+    let netns = thief.namespace().path().display().to_string();
+    sh(&format!(
+        "gateway=fd00:207:1::1/64; ip address del $gateway dev cni0
+        nsenter --net={netns} ip address add $gateway dev eth0 nodad; ip address add $gateway dev cni0"
+    ));
+    sick.tour.node.host().wait_for("the kernel refuses the address", |_| {
+        let shown = Command::new("ip").args(["address", "show", "dev", "cni0", "dadfailed"]).output().unwrap();
+        String::from_utf8_lossy(&shown.stdout).contains("fd00:207:1::1")
+    });
+    sh(&format!("nsenter --net={netns} ip address del fd00:207:1::1/64 dev eth0"));
+    let text = "link cni0 does not use the gateway's address fd00:207:1::1/64 (dadfailed)";
+    sick.expect("another had the gateway's address", &[("gateway-address", ERROR, text, true)]);
 }

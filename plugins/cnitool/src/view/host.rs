@@ -1,6 +1,6 @@
 //! What all networks share: the host's links, their addresses, and the forwarded ports. Read once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use interface::host_veth;
@@ -25,6 +25,8 @@ pub(crate) struct Host {
     addresses: BTreeMap<u32, Vec<IpNetwork>>,
     /// The index of the link that has an address; of several the first.
     owners: BTreeMap<IpAddr, u32>,
+    /// Addresses by link that the kernel does not use: its duplicate address detection found another owner.
+    refused: BTreeSet<(u32, IpAddr)>,
     pub(crate) forwards: Vec<Forward>,
     /// Why `forwards` could not be read: an ordinary user may not.
     pub(crate) unread_forwards: Option<String>,
@@ -37,9 +39,10 @@ impl Host {
         let mut host = Self::default();
         let kernel = Kernel::host().and_then(|kernel| {
             host.links = link::list(&kernel, None)?;
-            for (index, address) in addr::list_all(&kernel, None)? {
-                host.addresses.entry(index).or_default().push(address);
-                host.owners.entry(address.ip()).or_insert(index);
+            for (index, address) in addr::list_states(&kernel, None)? {
+                host.addresses.entry(index).or_default().push(address.net);
+                host.owners.entry(address.net.ip()).or_insert(index);
+                host.refused.extend(Some((index, address.net.ip())).filter(|_| address.dad_failed));
             }
             Ok(kernel)
         });
@@ -94,6 +97,11 @@ impl Host {
     pub(crate) fn addresses_of(&self, name: &str) -> &[IpNetwork] {
         let addresses = self.find(name).and_then(|link| self.addresses.get(&link.index));
         addresses.map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the kernel does not use an address that the link of this name has, as another has it, too.
+    pub(crate) fn refuses(&self, name: &str, address: IpAddr) -> bool {
+        self.find(name).is_some_and(|link| self.refused.contains(&(link.index, address)))
     }
 
     pub(crate) fn shared(&self, name: &str) -> Option<Shared> {

@@ -149,6 +149,17 @@ impl Sight<'_> {
     /// The link that has the gateways has each of them. The commands of `lost` make the routes that the kernel removes with one.
     fn gateways(&self, gateways: &[IpNetwork], router: &str, lost: &[String], findings: &mut Findings) {
         self.answers_arp(gateways, router, findings);
+        for gateway in gateways.iter().filter(|gateway| self.host.refuses(router, gateway.ip())) {
+            let what = format!(
+                "link {router} does not use the gateway's address {gateway} (dadfailed): another on it had the address"
+            );
+            let remedy = [
+                format!("ip address del {gateway} dev {router}"),
+                format!("ip address add {gateway} dev {router} nodad"),
+            ];
+            let reason = Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy);
+            findings.reasons.push(reason.mended_by(lost.iter().cloned()));
+        }
         let has = |net: &IpNetwork| self.host.addresses_of(router).iter().any(|own| own.ip() == net.ip());
         for gateway in gateways.iter().filter(|gateway| !has(gateway)) {
             let others: Vec<String> = self.in_the_way(router, gateway.ip()).map(ToString::to_string).collect();
