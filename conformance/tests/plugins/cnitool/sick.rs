@@ -283,7 +283,7 @@ pub(super) fn leak(text: &str) -> &'static str {
 /// Doctor finds the fault in the configurations alone, before a container meets it.
 #[test]
 fn what_the_next_add_would_meet_is_found() {
-    let damages: [(&str, Expected); 5] = [
+    let damages: [(&str, Expected); 6] = [
         (
             "ip link add cni0 type bridge; ip address add 10.244.1.1/24 dev cni0; ip link set cni0 up",
             ("gateway-address", ERROR, "bridge cni0 has address 10.244.1.1/24", true),
@@ -295,6 +295,10 @@ fn what_the_next_add_would_meet_is_found() {
         (
             "ip link add docker0 type bridge; ip address add A.1/24 dev docker0; ip link set docker0 up",
             ("route-elsewhere", WARNING, "Give the network another subnet", false),
+        ),
+        (
+            "ip address add 10.200.0.7/13 dev ens3",
+            ("route-elsewhere", WARNING, "is within 10.200.0.0/13, the network of link ens3", false),
         ),
         ("ip link set ens3 mtu 1420", ("mtu", WARNING, "that of ens3, the way out, 1420", false)),
         (

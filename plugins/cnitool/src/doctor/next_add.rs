@@ -139,6 +139,7 @@ impl Node<'_> {
                 net.is_ipv4() == dst.is_ipv4() && dst.prefix() >= net.prefix() && net.contains(dst.network())
             })
         };
+        self.within_others(network, &subnets, &is_of_containers, findings);
         let in_way = |route: &&Route| route.dst.prefix() > 0 && is_within(&route.dst);
         for (kind, dst) in self.refusing.iter().filter(|(_, dst)| is_within(dst)) {
             let what = format!("route {kind} {dst} refuses packets to addresses that the network gives to containers");
@@ -167,6 +168,30 @@ impl Node<'_> {
                 None => format!("ip route del {dst}{via} dev {name}"),
             };
             findings.push(finding);
+        }
+    }
+
+    /// A subnet within the network of another link: the node does not reach hosts there whose addresses are in both.
+    fn within_others(
+        &self,
+        network: &NetworkConf,
+        subnets: &[IpNetwork],
+        is_of_containers: &dyn Fn(&Link) -> bool,
+        findings: &mut Vec<Finding>,
+    ) {
+        for link in self.links.iter().filter(|link| !is_of_containers(link)) {
+            for own in self.addresses_of(link) {
+                let is_within = |net: &&IpNetwork| {
+                    net.is_ipv4() == own.is_ipv4() && own.prefix() < net.prefix() && own.contains(net.network())
+                };
+                let Some(net) = subnets.iter().find(is_within) else { continue };
+                let name = &link.name;
+                let what =
+                    format!("subnet {net} is within {}/{}, the network of link {name}", own.network(), own.prefix());
+                let mut finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
+                finding.remedy = format!("Give the network another subnet: link {name} has address {own}.");
+                findings.push(finding);
+            }
         }
     }
 
