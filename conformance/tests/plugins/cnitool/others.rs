@@ -93,6 +93,25 @@ fn containers_with_one_ethernet_address_are_found() {
     assert_eq!((exit, finding.unwrap()["what"].clone()), (ERROR, json!(text)));
 }
 
+/// A process in a container gives its interface the Ethernet address of another one; the remedy takes it back.
+#[test]
+fn an_ethernet_address_that_a_container_took_after_add_is_found() {
+    let sick = Sick::new();
+    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("office", "web", &web, None);
+    sick.add("office", "other", &other, None);
+    assert_eq!(find(&sick, "duplicate-address").1, None);
+    let [web, other] = [&web, &other].map(|pod| pod.namespace().path().display().to_string());
+    sh(&format!(
+        "mac=$(nsenter --net={web} ip -o link show eth0 | sed 's/.*ether //; s/ .*//')
+        nsenter --net={other} ip link set eth0 address $mac"
+    ));
+    sick.expect(
+        "other has the address of web",
+        &[("duplicate-address", ERROR, "other/eth0: web/eth0 on bridge cni0 has Ethernet address", true)],
+    );
+}
+
 /// docker's rule for a port comes before those of `portmap`.
 #[test]
 fn a_port_that_another_program_forwards_first_is_found() {

@@ -197,7 +197,7 @@ impl Path<'_> {
             (_, None) => "unknown".to_owned(),
         };
         let attached = Some((network.name.clone(), attachment.clone()));
-        let Findings { reasons, to, from, mut unseen } = self.sight.of(network, attachment);
+        let Findings { reasons, to, from, mut unseen, .. } = self.sight.of(network, attachment);
         unseen.extend(self.sight.unseen.iter().cloned());
         unseen.extend(BEYOND.map(str::to_owned));
         let drops = reasons.into_iter().map(|reason| reason.why).collect();

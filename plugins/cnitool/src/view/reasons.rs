@@ -22,6 +22,7 @@ use cni_filter::nat::{self, Base};
 use libcni::AttachmentId;
 use libcni::inventory::Life;
 use netops::Family;
+use netops::link::Mac;
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::sysctl;
 
@@ -128,6 +129,8 @@ pub(crate) struct Findings {
     /// The hops of packets from the attachment, in their order.
     pub(crate) from: Vec<String>,
     pub(crate) unseen: Vec<String>,
+    /// The Ethernet address that the container's interface has now, if its namespace could be read.
+    mac: Option<Mac>,
 }
 
 /// A view of the node, with what the reasons need of it besides.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use netops::Family;
-use netops::link::{self, Kind, Link};
+use netops::link::{self, Kind, Link, Mac};
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::{Kernel, Netns, addr};
 
@@ -82,6 +82,7 @@ impl Sight<'_> {
                 return;
             }
         };
+        findings.mac = link.mac;
         let enter = format!("nsenter --net={} ip", attachment.netns);
         let missing = |findings: &mut Findings, why: String, remedy: Option<String>| {
             findings.reasons.push(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy));
@@ -140,6 +141,11 @@ impl Sight<'_> {
             }
         }
     }
+}
+
+/// The Ethernet address that the container's interface has now; `None`: its namespace cannot be read.
+pub(super) fn mac(attachment: &Attachment) -> Option<Mac> {
+    look(attachment).ok().and_then(|(_, link, _)| link.mac)
 }
 
 /// The index, among the node's links, of the link that the container's own is stacked on.

@@ -249,13 +249,23 @@ impl Sight<'_> {
 
     /// Living containers on one bridge with one Ethernet address: the bridge sends their packets to either.
     pub(super) fn same_mac(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
-        let (Some(bridge), Some(mac)) = (carrier.bridge(), mac_of(attachment)) else { return };
-        for (of, other) in self.macs.get(mac).into_iter().flatten().filter(|(_, other)| other.id != attachment.id) {
+        let (Some(bridge), at_add) = (carrier.bridge(), mac_of(attachment)) else { return };
+        // A process in the container may have set another one since.
+        let Some(mac) = findings.mac.or(at_add.and_then(|mac| mac.parse().ok())) else { return };
+        let text = mac.to_string();
+        let has_it = |other: &Attachment| super::inside::mac(other).is_none_or(|now| now == mac);
+        let others = self.macs.get(&*text).into_iter().flatten().filter(|(_, other)| other.id != attachment.id);
+        for (of, other) in others.filter(|(_, other)| has_it(other)) {
             if Carrier::of(self.host, of, other).bridge().is_some_and(|its| its.name == bridge.name) {
                 let why = format!("{} on bridge {} has Ethernet address {mac}, too", other.full_name(), bridge.name);
                 let what = format!("several living containers on bridge {} have Ethernet address {mac}", bridge.name);
-                let remedy =
-                    ["Start all but one of the containers anew with an Ethernet address of its own.".to_owned()];
+                let own = at_add.filter(|own| **own != *text && !attachment.netns.is_empty());
+                let remedy = [own.map_or_else(
+                    || "Start all but one of the containers anew with an Ethernet address of its own.".to_owned(),
+                    |own| {
+                        format!("nsenter --net={} ip link set {} address {own}", attachment.netns, attachment.id.ifname)
+                    },
+                )];
                 let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
                 findings.reasons.push(reason.mended_by(remedy));
             }
