@@ -29,7 +29,7 @@ impl Stores {
         self.lacking_of(&network, &entry.attachment.id, &addresses)
     }
 
-    /// Those of an attachment's addresses that host-local has not reserved for it. An address without a reservation counts
+    /// Returns the addresses of an attachment that host-local has not reserved for it. An address without a reservation counts
     /// only where all addresses of the network are host-local's; a file that names no attachment does not count.
     pub(crate) fn lacking_of(
         &mut self,

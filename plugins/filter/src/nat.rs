@@ -16,7 +16,7 @@ pub struct Base {
     pub family: netops::Family,
     /// The chain's name.
     pub chain: &'static str,
-    /// Its rules that this crate can read.
+    /// The chain's rules that this crate can read.
     pub steps: Vec<Step>,
 }
 
@@ -25,7 +25,7 @@ pub struct Base {
 pub struct Step {
     /// The rule; with a translation that this suite's rules do not have, its conditions alone.
     pub rule: Rule,
-    /// That translation, in words: `SNAT --to-source 192.0.2.1`.
+    /// The translation in words: `SNAT --to-source 192.0.2.1`.
     pub translation: Option<String>,
 }
 

@@ -150,6 +150,7 @@ fn ptp() -> Value {
 }
 
 /// The loss as commands, `VETH` being the host's end, and what no longer works.
+#[expect(clippy::print_stdout, reason = "the figures are read by a person")]
 #[track_caller]
 fn comes_back(site: &Site, loss: &str, broken: Way) {
     let host = site.tour.node.host();

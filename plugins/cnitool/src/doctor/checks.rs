@@ -13,7 +13,7 @@ use crate::doctor::{Finding, Kind, Level, Node};
 /// How long all of them may take.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// How long they may take where a process holds a lock that a plugin waits for.
+/// The time that all CHECKs may take where a process holds a lock that a plugin waits for.
 const WITHIN_LOCKED: Duration = Duration::from_secs(10);
 
 /// The number of attachments that are asked at a time.

@@ -111,7 +111,7 @@ fn check_names_all_differences() {
     }
 }
 
-/// Its ports work, and a second bridge would take the containers' gateway from them.
+/// The renamed bridge's ports work, and a second bridge would take the containers' gateway from them.
 #[test]
 fn a_bridge_that_was_renamed_gets_its_name_back_and_no_second_one() {
     let site = Site::new(&bridge());

@@ -24,6 +24,7 @@ fn call(executable: &Path, verb: &str, config: &Path) -> Duration {
 
 #[test]
 #[ignore = "a measurement, not a check"]
+#[expect(clippy::print_stdout, reason = "the figures are read by a person")]
 fn beside_host_local() {
     let site = Site::new(json!({ "subnet": "10.9.0.0/16" }));
     let folder = testns::plugins().parent().unwrap();
