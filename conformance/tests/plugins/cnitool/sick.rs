@@ -440,7 +440,7 @@ fn a_healthy_node_has_no_finding() {
     // An administrator's firewall that knows the networks is none of their faults.
     sh("nft add table inet guard
         nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
-        nft add rule inet guard pass ct state established,related accept
+        nft add rule inet guard pass ct state established,related accept; nft add rule inet guard pass ct status dnat accept
         for link in cni0 veth*; do nft add rule inet guard pass iifname $link accept; done
         nft 'add rule inet guard pass iifname { br5, br6 } accept'
         nft 'add map inet guard out { type ifname : verdict; elements = { br5 : accept, br6 : accept } ; }'
