@@ -448,6 +448,7 @@ fn a_healthy_node_has_no_finding() {
     assert_eq!(sick.doctor(), (0, Vec::new()));
     // Frames between containers of a bridge without gateway pass the filter, too, and nothing else of theirs does.
     sh("nft flush chain inet guard pass; nft add rule inet guard pass iifname cni0 accept
+        nft add rule inet guard pass ct status dnat accept
         nft add rule inet guard pass ct state established,related accept; nft add rule inet guard pass ip saddr 192.0.2.1 drop");
     let (_, findings) = sick.doctor();
     let networks: Vec<&Value> = findings.iter().map(|finding| &finding["network"]).collect();
