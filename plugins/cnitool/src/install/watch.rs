@@ -79,6 +79,7 @@ pub(super) async fn run(
         }
         let seen = watch.look()?;
         if !seen.lost.is_empty() {
+            let before = number(dir);
             match watch.put_back().await {
                 Ok(back) if back.is_empty() => {}
                 Ok(back) => output.note(&format!("put back in {}: {}", dir.display(), back.join(", "))),
@@ -87,6 +88,8 @@ pub(super) async fn run(
                         return Ok(());
                     }
                 }
+                // The folder was removed meanwhile.
+                Err(_) if number(dir) != before => {}
                 Err(error) => return Err(error),
             }
             continue;
@@ -102,6 +105,12 @@ pub(super) async fn run(
         }
         changes.pass_over();
     }
+}
+
+/// The folder's file system and inode number; `None`: there is none now.
+fn number(dir: &Path) -> Option<(u64, u64)> {
+    let meta = fs::metadata(dir).ok()?;
+    Some((meta.dev(), meta.ino()))
 }
 
 /// The findings of a look.
@@ -126,6 +135,10 @@ impl Watch<'_> {
                 continue;
             }
             let state = found.map_or(Ok(State::Lost), |meta| state(&path, &meta, self.source.of(name)));
+            let state = state.or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(State::Lost), // removed since
+                _ => Err(error),
+            });
             match state.with_context(failed)? {
                 State::Lost => seen.lost.push(name.clone()),
                 State::Foreign if self.install.replace_foreign => seen.lost.push(name.clone()),

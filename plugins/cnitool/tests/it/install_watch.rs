@@ -5,7 +5,7 @@ use crate::tool::Tool;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStderr, Stdio};
 
@@ -39,7 +39,8 @@ impl Watching {
     /// The next line of stderr, without the path of the test's folder.
     fn line(&mut self, tool: &Tool) -> String {
         let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
+        let count = self.lines.read_line(&mut line).unwrap();
+        assert!(count > 0, "the installer has ended: {:?}", self.child.wait());
         tool.stable(line.trim_end())
     }
 
@@ -82,7 +83,10 @@ fn what_is_removed_cut_short_or_made_unusable_is_put_back() {
     fs::rename(tool.path("target/cnitool"), tool.path("moved")).unwrap();
     assert_eq!(watching.line(&tool), "note: put back in $DIR/target: cnitool");
     // A package's upgrade once emptied the folder (kubernetes 115629).
-    fs::remove_dir_all(tool.path("target")).unwrap();
+    // The watch may put a file back before the folder itself is removed.
+    while let Err(error) = fs::remove_dir_all(tool.path("target")) {
+        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
+    }
     let mut back = Vec::new();
     while ["target/bridge", "target/host-local", "target/cnitool"].iter().any(|name| !tool.path(name).exists()) {
         back.push(watching.line(&tool));

@@ -297,5 +297,5 @@ fn requests_in_cni_args() {
     assert_eq!(requested("IgnoreUnknown=1;X=1;IP=fd00::5").unwrap(), Address::from_file_name("fd00::5"));
     expect![[r#"cannot use CNI_ARGS: key IP: "zz" is no IP address (invalid IP address syntax)"#]]
         .assert_eq(&requested("IP=zz").unwrap_err().to_string());
-    expect![[r#"cannot use CNI_ARGS: unknown key "X" (value "1"); Known keys: IP. Add IgnoreUnknown=1 to have others ignored."#]].assert_eq(&requested("X=1").unwrap_err().to_string());
+    expect![[r#"cannot use CNI_ARGS: unknown key "X" (value "1"). Known keys: IP. Add IgnoreUnknown=1 to have others ignored."#]].assert_eq(&requested("X=1").unwrap_err().to_string());
 }
