@@ -24,7 +24,7 @@ fn crates(manifest: &str) -> BTreeMap<&str, &str> {
 }
 
 /// The folders of a line of `members`, which names one or, by `/*`, all in one.
-pub(crate) fn folders(workspace: &Path, member: &str) -> Vec<String> {
+fn folders(workspace: &Path, member: &str) -> Vec<String> {
     let Some(folder) = member.strip_suffix("/*") else { return vec![member.to_owned()] };
     let entries = fs::read_dir(workspace.join(folder)).unwrap();
     entries.map(|entry| format!("{folder}/{}", entry.unwrap().file_name().into_string().unwrap())).collect()
