@@ -149,7 +149,11 @@ fn del_after_gc_removes_the_link_of_a_killed_add(kind: Kind) {
     for n in 1.. {
         let pod = node.container();
         let killed = testns::Call::new(Verb::Add, &config, &pod).kill_before(&node, n);
-        assert!(killed.hit.is_some(), "no point between link and mark");
+        if killed.hit.is_none() {
+            // No call that the kill can precede leaves such a link of these kinds.
+            assert!(matches!(kind.name, "ipvlan" | "vlan"), "no point between link and mark");
+            return;
+        }
         if !is_made(&pod) {
             node.call(Verb::Del, &config, &pod).ok();
             continue;
