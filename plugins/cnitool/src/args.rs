@@ -2,8 +2,8 @@
 
 mod values;
 
-use crate::doctor::word;
 use crate::install::platforms;
+use crate::shell::word;
 use crate::{completing, help};
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::parser::ValueSource;

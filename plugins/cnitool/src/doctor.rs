@@ -38,7 +38,7 @@ use libcni::inventory::Life;
 use libcni::{NetworkConf, Runtime};
 
 pub use finding::{Finding, Fix, Kind, Level};
-pub(crate) use removal::{command_lines, word};
+pub(crate) use removal::command_lines;
 pub use removal::{removal, unmounted};
 
 /// The node to be examined: that of the calling thread.

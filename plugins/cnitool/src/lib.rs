@@ -28,6 +28,7 @@ mod repair;
 mod reserved;
 mod schema;
 mod settings;
+mod shell;
 mod show;
 mod usage;
 pub mod validate;

@@ -388,3 +388,32 @@ fn an_add_that_was_cut_off_is_taken_back_by_the_remedy_as_printed() {
     assert!(sick.tour.shell(remedy).status.success());
     assert_eq!(find(&sick, "container-side").1, None);
 }
+
+/// A pod's author chooses the interface's name (Multus' annotation), and a container can rename a card that returns to the node.
+#[test]
+fn a_remedy_runs_nothing_that_a_links_name_contains() {
+    let sick = Sick::new();
+    let subnet = format!("{}.0/24", sick.tour.subnet);
+    sick.network(
+        "10-office",
+        json!({"name": "office", "plugins": [{"type": "bridge", "bridge": "b;false", "isDefaultGateway": true,
+            "ipam": {"type": "host-local", "subnet": subnet}}]}),
+    );
+    let pod = sick.tour.node.container();
+    let netns = pod.namespace().path().display().to_string();
+    sick.tour.cnitool(&["add", "office", &netns, "--container-id", "web", "--ifname", "e$(false)x"]);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    let (inside, address) = (format!("nsenter --net={netns} ip"), sick.tour.address(2));
+    for damage in [
+        format!("{inside} address flush dev 'e$(false)x'"),
+        format!("{inside} link set 'e$(false)x' down"),
+        "ip address flush dev 'b;false' scope global".to_owned(),
+        "ip link set 'b;false' down".to_owned(),
+        "ip link delete 'b;false'".to_owned(),
+        format!("ip route add {address} dev lo"),
+    ] {
+        sh(&damage);
+        assert_ne!(sick.doctor().0, 0, "{damage}");
+        sick.mend(&damage);
+    }
+}

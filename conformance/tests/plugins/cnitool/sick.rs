@@ -71,7 +71,7 @@ impl Sick {
     }
 
     /// Runs the remedies of all findings, as they are printed, until there is nothing to mend.
-    fn mend(&self, what: &str) {
+    pub(super) fn mend(&self, what: &str) {
         for _ in 0..3 {
             let (_, findings) = self.doctor();
             let remedies = findings.iter().map(|finding| finding["remedy"].as_str().unwrap());

@@ -12,8 +12,8 @@ use libcni::{NetworkConf, Runtime};
 use serde_json::Value;
 
 use crate::doctor::plugins::written;
-use crate::doctor::removal::word;
 use crate::doctor::{Finding, Kind, Level, Node, folders};
+use crate::shell::word;
 
 /// How long STATUS may take, and VERSION: plugins wait longer for a lock that is held.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);

@@ -7,8 +7,8 @@ use crate::install::platforms;
 use crate::validate::Report;
 use libcni::{Namespace, conflist};
 
-use crate::doctor::removal::word;
 use crate::doctor::{Finding, Kind, Level, Node};
+use crate::shell::word;
 
 /// The folder of containerd, CRI-O and kubelets, if their settings name no other.
 const USUAL: &str = "/etc/cni/net.d";

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::shell;
 use crate::view::View;
 use cni_filter::Filter;
 use cni_filter::iptables::{TableName, Variants};
@@ -80,7 +81,7 @@ fn forwarding(networks: &[NetworkConf], view: &View, findings: &mut Vec<Finding>
             Ok(Some(value)) if value == "0" => {
                 let what = format!("{name} is 0, and {} routes packets of containers", routers.join(", "));
                 let mut finding = Kind::ForwardingOff.finding(Level::Error, None, what);
-                finding.remedy = format!("sysctl -w {name}=1");
+                finding.remedy = shell::sysctl(&name, "1");
                 findings.push(finding);
             }
             Ok(_) => (),

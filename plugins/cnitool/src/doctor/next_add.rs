@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use crate::shell::{self, word};
 use crate::view::View;
 use cni_spec::json;
 use ipnetwork::IpNetwork;
@@ -114,8 +115,10 @@ impl Node<'_> {
             _ if of_ipv4().any(is_used) => {
                 format!("Give network {} another key bridge: {name} is the gateway of other containers.", network.name)
             }
-            true => has.iter().map(|own| format!("ip address del {own} dev {name}")).collect::<Vec<_>>().join("; "),
-            false => format!("ip link delete {name}"),
+            true => {
+                has.iter().map(|own| format!("ip address del {own} dev {}", word(name))).collect::<Vec<_>>().join("; ")
+            }
+            false => format!("ip link delete {}", word(name)),
         };
         findings.push(finding);
     }
@@ -163,9 +166,10 @@ impl Node<'_> {
             let own = self.addresses_of(link).iter().find(|own| own.network() == dst.network());
             finding.remedy = match own.filter(|_| route.gateway.is_none()) {
                 Some(own) => format!(
-                    "Give the network another subnet: link {name} has address {own}. If nothing uses it, ip address del {own} dev {name}"
+                    "Give the network another subnet: link {name} has address {own}. If nothing uses it, ip address del {own} dev {}",
+                    word(name)
                 ),
-                None => format!("ip route del {dst}{via} dev {name}"),
+                None => format!("ip route del {dst}{via} dev {}", word(name)),
             };
             findings.push(finding);
         }
@@ -212,7 +216,7 @@ impl Node<'_> {
                         && finding.evidence.iter().any(|line| line.contains(&key.name()))
                 };
                 findings.retain(|finding| !is_same(finding));
-                (format!("the network has IPv6 addresses, and {key} is 1"), format!("sysctl -w {}=0", key.name()))
+                (format!("the network has IPv6 addresses, and {key} is 1"), shell::sysctl(&key.name(), "0"))
             }
             Ok(None) => return,
             Err(error) => return findings.push(Kind::unseen(Some(&network.name), "IPv6 of the node", &error)),

@@ -2,6 +2,8 @@
 
 use libcni::AttachmentId;
 
+use crate::shell::word;
+
 /// Stands for a namespace that has no path any more.
 const NOWHERE: &str = "/run/netns/gone";
 
@@ -50,12 +52,6 @@ pub(crate) fn command_lines(remedy: &str, options: &[String]) -> String {
         text += part;
     }
     text
-}
-
-/// A word that a shell takes as it is.
-pub(crate) fn word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+,=".contains(c);
-    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]

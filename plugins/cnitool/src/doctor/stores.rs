@@ -11,8 +11,8 @@ use netops::lock;
 use on_node::networks::{Known, Origin};
 
 use crate::doctor::attachments::count;
-use crate::doctor::removal::word;
 use crate::doctor::{Finding, Fix, Kind, Level};
+use crate::shell::word;
 
 /// A lock that is held for longer is worth a finding: an ADD holds it for about a millisecond.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -11,6 +11,7 @@ use netops::{Kernel, Netns, addr};
 use super::carrier::{Carrier, sets};
 use super::routes::{outside, words};
 use super::{Cause, Findings, Level, Reason, Sight};
+use crate::shell::word;
 use crate::view::{Attachment, Network};
 
 /// The faults of the container's side, or the reason why it cannot be read.
@@ -31,7 +32,11 @@ impl Sight<'_> {
                     network.name
                 );
                 let what = format!("a container has given itself {address}, which another container has");
-                let remedy = format!("nsenter --net={} ip address flush to {address} dev {name}", attachment.netns);
+                let remedy = format!(
+                    "nsenter --net={} ip address flush to {address} dev {}",
+                    word(&attachment.netns),
+                    word(name)
+                );
                 let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
                 findings.reasons.push(reason.mended_by([remedy]));
             }
@@ -51,10 +56,10 @@ impl Sight<'_> {
         let why = format!("the container's {family} route out leads by {by}, and ADD gave it {given}");
         let routes = route::list(kernel, Some(link.index), Some(MAIN_TABLE), family).unwrap_or_default();
         let leads_there = |route: &&Route| route.gateway == Some(by) && route.dst.contains(outside(family));
-        let ip = format!("nsenter --net={} ip", attachment.netns);
+        let ip = format!("nsenter --net={} ip", word(&attachment.netns));
         let wrong = routes.iter().filter(leads_there);
-        let remedy = wrong.map(|route| format!("{ip} route del {} dev {}", words(route), link.name));
-        let remedy = remedy.chain([format!("{ip} route replace default via {given} dev {}", link.name)]);
+        let remedy = wrong.map(|route| format!("{ip} route del {} dev {}", words(route), word(&link.name)));
+        let remedy = remedy.chain([format!("{ip} route replace default via {given} dev {}", word(&link.name))]);
         Some(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy))
     }
 
@@ -83,7 +88,7 @@ impl Sight<'_> {
             }
         };
         findings.mac = link.mac;
-        let enter = format!("nsenter --net={} ip", attachment.netns);
+        let enter = format!("nsenter --net={} ip", word(&attachment.netns));
         let missing = |findings: &mut Findings, why: String, remedy: Option<String>| {
             findings.reasons.push(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy));
         };
@@ -91,7 +96,7 @@ impl Sight<'_> {
             missing(
                 findings,
                 format!("{} is down in the container", link.name),
-                Some(format!("{enter} link set {} up", link.name)),
+                Some(format!("{enter} link set {} up", word(&link.name))),
             );
         }
         self.narrow_end(attachment, &link, findings);
@@ -106,7 +111,7 @@ impl Sight<'_> {
         }
         for address in attachment.addresses.iter().filter(is_missing) {
             let net = attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.ip() == *address);
-            let remedy = net.map(|net| format!("{enter} address add {net} dev {}", link.name));
+            let remedy = net.map(|net| format!("{enter} address add {net} dev {}", word(&link.name)));
             missing(findings, format!("{} in the container does not have {address}", link.name), remedy);
         }
         self.taken((network, attachment, carrier), &link, &addresses, findings);
@@ -126,8 +131,8 @@ impl Sight<'_> {
                 }
                 Err(_) if has_way_out(attachment, carrier, outside.is_ipv4()) => {
                     let gateway = gateways(attachment, outside.is_ipv4()).next();
-                    let remedy =
-                        gateway.map(|gateway| format!("{enter} route add default via {gateway} dev {}", link.name));
+                    let remedy = gateway
+                        .map(|gateway| format!("{enter} route add default via {gateway} dev {}", word(&link.name)));
                     findings.reasons.push(
                         Reason::new(
                             Cause::Inside,

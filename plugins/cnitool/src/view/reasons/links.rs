@@ -8,6 +8,7 @@ use netops::link::{Kind, Link, Mac};
 
 use super::carrier::{Bridge, Carrier};
 use super::{Cause, Findings, Level, Reason, Sight};
+use crate::shell::{sysctl, word};
 use crate::view::{Attachment, HostLink, Network};
 
 impl Sight<'_> {
@@ -75,23 +76,25 @@ impl Sight<'_> {
         let name = &bridge.name;
         let enslave = |link: &HostLink| {
             let hairpin = if bridge.has_hairpin {
-                format!("; ip link set {} type bridge_slave hairpin on", link.name)
+                format!("; ip link set {} type bridge_slave hairpin on", word(&link.name))
             } else {
                 String::new()
             };
-            format!("ip link set {} master {name}{hairpin}", link.name)
+            format!("ip link set {} master {}{hairpin}", word(&link.name), word(name))
         };
         let Some(found) = self.host.find(name) else {
             let gateways = gateways.iter().filter(|_| bridge.router == *name);
             let mac = self.mac_at_add(name).map_or(String::new(), |mac| format!(" address {mac}"));
-            let mut remedy = vec![format!("ip link add {name}{mac} type bridge"), format!("ip link set {name} up")];
-            remedy.extend(gateways.map(|net| format!("ip address add {net} dev {name}")));
+            let made = word(name);
+            let mut remedy = vec![format!("ip link add {made}{mac} type bridge"), format!("ip link set {made} up")];
+            remedy.extend(gateways.map(|net| format!("ip address add {net} dev {made}")));
             remedy.extend(attachment.links.iter().map(enslave));
             if bridge.router == *name
                 && attachment.addresses.iter().any(IpAddr::is_ipv4)
                 && !attachment.asked.is_empty()
             {
-                remedy.push(format!("sysctl -w net.ipv4.conf.{}.route_localnet=1", bridge.router.replace('.', "/")));
+                let key = format!("net.ipv4.conf.{}.route_localnet", bridge.router.replace('.', "/"));
+                remedy.push(sysctl(&key, "1"));
             }
             let what = format!("bridge {name} is gone");
             findings.reasons.push(Reason::new(Cause::LinkGone, Level::Error, what).mended_by(remedy));
@@ -113,7 +116,7 @@ impl Sight<'_> {
             let others = others.filter(|(own, _)| gateways.contains(own));
             let remedy = [enslave(link)]
                 .into_iter()
-                .chain(others.map(|(own, master)| format!("ip address del {own} dev {master}")));
+                .chain(others.map(|(own, master)| format!("ip address del {own} dev {}", word(master))));
             findings.reasons.push(reason.shared(what).mended_by(remedy));
         }
         if !gateways.is_empty() && bridge.router == *name {
@@ -134,7 +137,7 @@ impl Sight<'_> {
         let (wanted, found) = (self.mac_at_add(&bridge.name).filter(|_| has_other)?, bridge.mac?);
         let name = &bridge.name;
         let what = format!("bridge {name} has Ethernet address {found}, and containers know it by {wanted}");
-        let remedy = [format!("ip link set {name} address {wanted}")];
+        let remedy = [format!("ip link set {} address {wanted}", word(name))];
         Some(Reason::new(Cause::Gateway, Level::Warning, what).mended_by(remedy))
     }
 
@@ -154,8 +157,8 @@ impl Sight<'_> {
                 "link {router} does not use the gateway's address {gateway} (dadfailed): another on it had the address"
             );
             let remedy = [
-                format!("ip address del {gateway} dev {router}"),
-                format!("ip address add {gateway} dev {router} nodad"),
+                format!("ip address del {gateway} dev {}", word(router)),
+                format!("ip address add {gateway} dev {} nodad", word(router)),
             ];
             let reason = Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy);
             findings.reasons.push(reason.mended_by(lost.iter().cloned()));
@@ -166,8 +169,9 @@ impl Sight<'_> {
             let instead =
                 if others.is_empty() { String::new() } else { format!(", and has {} instead", others.join(", ")) };
             let what = format!("link {router} does not have the gateway's address {gateway}{instead}");
-            let replaced = others.iter().map(|other| format!("ip address del {other} dev {router}"));
-            let remedy = replaced.chain([format!("ip address add {gateway} dev {router}")]).chain(lost.iter().cloned());
+            let replaced = others.iter().map(|other| format!("ip address del {other} dev {}", word(router)));
+            let remedy =
+                replaced.chain([format!("ip address add {gateway} dev {}", word(router))]).chain(lost.iter().cloned());
             findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
         }
     }
@@ -180,7 +184,7 @@ impl Sight<'_> {
         for name in ["all", router].into_iter().filter(|name| has_gateway && is_silent(name)) {
             let key = format!("net.ipv4.conf.{}.arp_ignore", name.replace('.', "/"));
             let what = format!("{key} is 8: the node does not tell containers the gateway's Ethernet address");
-            let remedy = [format!("sysctl -w {key}=0")];
+            let remedy = [sysctl(&key, "0")];
             findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
         }
     }
@@ -204,8 +208,9 @@ impl Sight<'_> {
         let narrowest = ways.filter_map(|family| self.link_out(family)).min_by_key(|(_, mtu)| *mtu);
         let netns = &attachment.netns;
         let narrowed = |mtu: u32| {
-            let inside = format!("nsenter --net={netns} ip link set {} mtu {mtu}", attachment.id.ifname);
-            let links = attachment.links.iter().map(move |link| format!("ip link set {} mtu {mtu}", link.name));
+            let inside =
+                format!("nsenter --net={} ip link set {} mtu {mtu}", word(netns), word(attachment.id.ifname.as_str()));
+            let links = attachment.links.iter().map(move |link| format!("ip link set {} mtu {mtu}", word(&link.name)));
             Some(inside).filter(|_| !netns.is_empty()).into_iter().chain(links)
         };
         if let Some((link, mtu)) = narrowest.filter(|(_, mtu)| *mtu < own) {
@@ -242,7 +247,7 @@ impl Sight<'_> {
         for link in links.filter(|link| link.kind == Kind::Veth && link.mtu_bytes < inside.mtu_bytes) {
             let (name, narrow, wide) = (&link.name, link.mtu_bytes, inside.mtu_bytes);
             let what = format!("mtu of link {name} is {narrow}, and that of its other end in the container {wide}");
-            let remedy = [format!("ip link set {name} mtu {wide}")];
+            let remedy = [format!("ip link set {} mtu {wide}", word(name))];
             findings.reasons.push(Reason::new(Cause::Mtu, Level::Warning, what).mended_by(remedy));
         }
     }
@@ -263,7 +268,8 @@ impl Sight<'_> {
                 let remedy = [own.map_or_else(
                     || "Start all but one of the containers anew with an Ethernet address of its own.".to_owned(),
                     |own| {
-                        format!("nsenter --net={} ip link set {} address {own}", attachment.netns, attachment.id.ifname)
+                        let (netns, ifname) = (word(&attachment.netns), word(attachment.id.ifname.as_str()));
+                        format!("nsenter --net={netns} ip link set {ifname} address {}", word(own))
                     },
                 )];
                 let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
@@ -323,23 +329,26 @@ pub(super) fn mac_of_host(attachment: &Attachment, name: &str) -> Option<Mac> {
 /// with its last address, or when it goes down, and does not make again.
 fn routes_lost_with(link: &str, attachment: &Attachment, carrier: &Carrier) -> Vec<String> {
     match carrier {
-        Carrier::Routed(None) => {
-            attachment.addresses.iter().map(|address| format!("ip route replace {address} dev {link}")).collect()
-        }
+        Carrier::Routed(None) => attachment
+            .addresses
+            .iter()
+            .map(|address| format!("ip route replace {address} dev {}", word(link)))
+            .collect(),
         _ => Vec::new(),
     }
 }
 
 fn down(link: &str) -> Reason {
-    let remedy = [format!("ip link set {link} up")];
+    let remedy = [format!("ip link set {} up", word(link))];
     Reason::new(Cause::LinkDown, Level::Error, format!("link {link} is down")).mended_by(remedy)
 }
 
 /// A bridge that has another name than at ADD: its ports work, and the next ADD makes a second one. Kernels before 6.2 rename
 /// no link that is up.
 fn renamed(was: &str, name: &str) -> Reason {
-    let rename = format!("ip link set {name} name {was}");
-    let remedy = format!("{rename} || (ip link set {name} down && {rename} && ip link set {was} up)");
+    let (now, then) = (word(name), word(was));
+    let rename = format!("ip link set {now} name {then}");
+    let remedy = format!("{rename} || (ip link set {now} down && {rename} && ip link set {then} up)");
     let what = format!("bridge {was} is called {name} now, and the next ADD makes another one");
     Reason::new(Cause::LinkGone, Level::Warning, what).mended_by([remedy])
 }

@@ -9,6 +9,7 @@ use netops::listen::{self, Listener};
 
 use super::carrier::{Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
+use crate::shell;
 use crate::view::{Asked, Attachment, Forward, Maker, Network, Protocol, View};
 
 /// An attachment that has a port, with the node's address that packets are sent to; `None`: any.
@@ -141,7 +142,7 @@ impl Sight<'_> {
             let key = format!("net.ipv4.conf.{}.route_localnet", link.replace('.', "/"));
             let why = format!("{key} is 0: {} does not answer at 127.0.0.1", port.host_port());
             let what = format!("{key} is 0: ports of the node do not lead to containers from 127.0.0.1");
-            let remedy = [format!("sysctl -w {key}=1")];
+            let remedy = [shell::sysctl(&key, "1")];
             findings.reasons.push(Reason::new(Cause::PortGone, Level::Warning, why).shared(what).mended_by(remedy));
         }
     }

@@ -13,6 +13,7 @@ use netops::sysctl;
 use super::carrier::{Bridge, Carrier, is_by_design};
 use super::inside::has_way_out;
 use super::{Cause, Findings, Level, Reason, Sight};
+use crate::shell::{self, word};
 use crate::view::{Attachment, Network};
 
 /// An address that no network has, so the route to it is the way out: RFC 5737, RFC 3849.
@@ -110,7 +111,7 @@ impl Sight<'_> {
                 vec![format!("Give one of the networks another subnet: {} is that of link {link}, too.", route.dst)]
             }
             Some(route) if route.dst.prefix() > 0 => {
-                vec![format!("ip route del {} dev {link}", words(route))]
+                vec![format!("ip route del {} dev {}", words(route), word(link))]
             }
             Some(_) => self.new_route(address, attachment, entry),
             None => {
@@ -161,7 +162,8 @@ impl Sight<'_> {
             let why = format!("the node's routing refuses packets from {address} to other networks: {error}");
             let what = format!("the node's routing refuses packets of containers by {entry} to other networks");
             let remedy = [format!(
-                "Remove the rule that refuses them: see ip rule, and ip route get {outside} from {address} iif {entry}."
+                "Remove the rule that refuses them: see ip rule, and ip route get {outside} from {address} iif {}.",
+                word(entry)
             )];
             findings.reasons.push(Reason::new(Cause::Refused, Level::Error, why).shared(what).mended_by(remedy));
         }
@@ -193,7 +195,7 @@ impl Sight<'_> {
                     "{key} is 1 (strict), and the way back to other networks is {}: packets from there to ports of the node that come by {} are dropped as forged",
                     best.name, link.name
                 );
-                let remedy = [format!("sysctl -w {key}=2")];
+                let remedy = [shell::sysctl(&key, "2")];
                 findings.reasons.push(Reason::new(Cause::ReversePath, Level::Warning, what).mended_by(remedy));
             }
         }
@@ -208,7 +210,7 @@ impl Sight<'_> {
             let what = format!(
                 "{key} is 1 (strict), and the way back to what comes by {entry} is {link}: the kernel drops it as forged"
             );
-            let remedy = [format!("sysctl -w {key}=2")];
+            let remedy = [shell::sysctl(&key, "2")];
             findings.reasons.push(Reason::new(Cause::ReversePath, Level::Error, what).mended_by(remedy));
         }
     }
@@ -220,9 +222,9 @@ impl Sight<'_> {
         let is_bridge = self.host.find(entry).is_some_and(|link| link.kind.is_bridge());
         let command = match own.filter(|_| is_bridge) {
             Some((net, gateway)) => {
-                format!("ip route replace {}/{} dev {entry} src {gateway}", net.network(), net.prefix())
+                format!("ip route replace {}/{} dev {} src {gateway}", net.network(), net.prefix(), word(entry))
             }
-            None => format!("ip route replace {address} dev {entry}"),
+            None => format!("ip route replace {address} dev {}", word(entry)),
         };
         vec![command]
     }
@@ -261,7 +263,7 @@ impl Sight<'_> {
         if let Some(key) = off {
             let name = format!("net.{}", key.iter().map(|part| part.replace('.', "/")).collect::<Vec<_>>().join("."));
             let why = format!("{name} is 0: the node passes on no packets between it and other networks");
-            let remedy = [format!("sysctl -w {name}=1")];
+            let remedy = [shell::sysctl(&name, "1")];
             findings.reasons.push(Reason::new(Cause::Forwarding, Level::Error, why).mended_by(remedy));
         }
     }
