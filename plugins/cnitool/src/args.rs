@@ -1,6 +1,9 @@
 //! The command line's arguments.
 
+mod cluster;
 mod values;
+
+pub(crate) use cluster::{Cluster, Shared};
 
 use crate::install::platforms;
 use crate::shell::word;
@@ -334,49 +337,6 @@ pub(crate) enum Ipam {
         #[arg(long)]
         force: bool,
     },
-}
-
-/// Verbs about the addresses that nodes share.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Cluster {
-    /// Show which node owns which addresses, the claims, and what is free
-    Show(Shared),
-    /// Check that nothing is held twice: the store, and what this node holds
-    Check(Shared),
-    /// Free the addresses of a node that is lost, when it trusts them no longer
-    Forget {
-        #[command(flatten)]
-        shared: Shared,
-        /// The node, as show names it
-        node: String,
-        /// The node is off: do not wait
-        #[arg(long)]
-        fenced: bool,
-    },
-    /// Write back what this node holds, after the store was restored from a copy
-    Repair(Shared),
-    /// Free the addresses of a claim that no node holds
-    Release {
-        #[command(flatten)]
-        shared: Shared,
-        /// The claim, as show names it
-        claim: String,
-    },
-    /// Make the addresses of whereabouts' IPPools claims, so that no node gives them
-    Import {
-        #[command(flatten)]
-        shared: Shared,
-        /// IPPools as kubectl prints them with --output json
-        file: PathBuf,
-    },
-}
-
-/// A network whose addresses nodes share.
-#[derive(Debug, Args)]
-pub(crate) struct Shared {
-    /// Network, by name, or the path of its file (with a /)
-    #[arg(add = ArgValueCompleter::new(completing::networks))]
-    pub(crate) network: String,
 }
 
 /// An address of a network.

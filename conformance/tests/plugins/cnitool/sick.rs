@@ -460,51 +460,6 @@ fn a_healthy_node_has_no_finding() {
     drop(sick.outside);
 }
 
-/// The kernel removes the route to the container with the gateway's address, and does not make it again.
-#[test]
-fn a_pair_without_bridge_is_mended_at_once() {
-    let sick = Sick::new();
-    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
-    let ipam = json!({"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
-    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "ptp", "ipam": ipam}]}));
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
-    assert_eq!(sick.doctor(), (0, Vec::new()));
-    for damage in ["ip address flush dev VETH scope global; ip route flush dev VETH", "ip link set VETH down"] {
-        sh(&damage.replace("VETH", "$(ls /sys/class/net | grep ^veth)"));
-        for finding in sick.doctor().1 {
-            let done = sick.tour.shell(finding["remedy"].as_str().unwrap());
-            assert!(done.status.success(), "{finding}: {done:?}");
-        }
-        assert_eq!(sick.doctor(), (0, Vec::new()), "{damage}");
-    }
-}
-
-/// A rule of one family is no rule of the other.
-#[test]
-fn what_is_lost_in_one_family_is_found() {
-    let sick = Sick::new();
-    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
-    sick.network(
-        "10-office",
-        json!({"name": "office", "plugins": [
-        {"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}},
-        {"type": "portmap", "capabilities": {"portMappings": true}}]}),
-    );
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, Some(8080));
-    assert_eq!(sick.doctor(), (0, Vec::new()));
-    for (program, over) in [("ip6tables", "over IPv6"), ("iptables", "over IPv4")] {
-        sh(&format!("{program}-save -t nat > /run/rules; {program} -w -t nat -F; {program} -w -t nat -X"));
-        sick.expect(program, &[("port-gone", ERROR, over, false)]);
-        sh(&format!("{program}-restore < /run/rules"));
-        assert_eq!(sick.doctor(), (0, Vec::new()), "{program}");
-    }
-    sh("ip -6 rule add from fd00:207:1::/64 prohibit");
-    let refused = "the node's routing refuses packets of containers by cni0 to other networks";
-    sick.expect("a rule of IPv6", &[("route-elsewhere", ERROR, refused, false)]);
-}
-
 /// A container with CAP_NET_ADMIN can give itself any address.
 #[test]
 fn an_address_that_a_container_has_taken_from_another_is_found() {

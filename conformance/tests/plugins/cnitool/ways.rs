@@ -1,4 +1,4 @@
-//! `cnitool doctor` on nodes whose containers have lost a part of their way out: one family, one link of a pair, the uplink.
+//! `cnitool doctor` on nodes whose containers have lost a part of their way out: one family, one link of a pair, a port, the uplink.
 
 use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
 use serde_json::json;
@@ -76,4 +76,49 @@ fn a_gateway_that_the_kernel_does_not_use_is_found() {
     sh(&format!("nsenter --net={netns} ip address del fd00:207:1::1/64 dev eth0"));
     let text = "link cni0 does not use the gateway's address fd00:207:1::1/64 (dadfailed)";
     sick.expect("another had the gateway's address", &[("gateway-address", ERROR, text, true)]);
+}
+
+/// The kernel removes the route to the container with the gateway's address, and does not make it again.
+#[test]
+fn a_pair_without_bridge_is_mended_at_once() {
+    let sick = Sick::new();
+    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
+    let ipam = json!({"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
+    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "ptp", "ipam": ipam}]}));
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    for damage in ["ip address flush dev VETH scope global; ip route flush dev VETH", "ip link set VETH down"] {
+        sh(&damage.replace("VETH", "$(ls /sys/class/net | grep ^veth)"));
+        for finding in sick.doctor().1 {
+            let done = sick.tour.shell(finding["remedy"].as_str().unwrap());
+            assert!(done.status.success(), "{finding}: {done:?}");
+        }
+        assert_eq!(sick.doctor(), (0, Vec::new()), "{damage}");
+    }
+}
+
+/// A rule of one family is no rule of the other.
+#[test]
+fn what_is_lost_in_one_family_is_found() {
+    let sick = Sick::new();
+    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
+    sick.network(
+        "10-office",
+        json!({"name": "office", "plugins": [
+        {"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}},
+        {"type": "portmap", "capabilities": {"portMappings": true}}]}),
+    );
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, Some(8080));
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    for (program, over) in [("ip6tables", "over IPv6"), ("iptables", "over IPv4")] {
+        sh(&format!("{program}-save -t nat > /run/rules; {program} -w -t nat -F; {program} -w -t nat -X"));
+        sick.expect(program, &[("port-gone", ERROR, over, false)]);
+        sh(&format!("{program}-restore < /run/rules"));
+        assert_eq!(sick.doctor(), (0, Vec::new()), "{program}");
+    }
+    sh("ip -6 rule add from fd00:207:1::/64 prohibit");
+    let refused = "the node's routing refuses packets of containers by cni0 to other networks";
+    sick.expect("a rule of IPv6", &[("route-elsewhere", ERROR, refused, false)]);
 }
