@@ -76,9 +76,16 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
         return None;
     }
     if !source.is_single() && network.plugins.is_empty() {
-        let text =
-            "key plugins is missing: only plugins of a folder beside the file, of the network's name, are called";
-        notes.value(Level::Warning, "", text);
+        let (level, text) = match source.is_without_plugins {
+            true => {
+                (Level::Error, "key plugins is missing, and no folder beside the file, of the network's name, has any")
+            }
+            false => (
+                Level::Warning,
+                "key plugins is missing: only plugins of a folder beside the file, of the network's name, are called",
+            ),
+        };
+        notes.value(level, "", text);
     }
     name(source, &network, notes);
     // As CRI-O calls it.

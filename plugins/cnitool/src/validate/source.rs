@@ -12,6 +12,8 @@ use cni_spec::json;
 use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use libcni::conflist::NO_PLUGINS;
+use libcni::{Error, NetworkConf};
 
 use crate::validate::finding::join;
 
@@ -37,6 +39,8 @@ pub struct Source {
     pub form: Form,
     /// Why the file cannot be read; it then has no text.
     pub unreadable: Option<Unreadable>,
+    /// Whether a runtime finds no plugin: neither in this file, nor in the folder beside it that has the network's name.
+    pub(crate) is_without_plugins: bool,
     /// Whether the file is a single plugin's config.
     is_single: bool,
     /// The places at which the pieces of the text begin, so that [`Source::position`] counts in one piece only.
@@ -133,7 +137,10 @@ impl Source {
     /// # Errors
     /// As [`libcni::plain_file::read`].
     pub fn read(path: &Path) -> io::Result<Self> {
-        Ok(Self::file(&path.display().to_string(), &libcni::plain_file::read(path)?))
+        let file = Self::file(&path.display().to_string(), &libcni::plain_file::read(path)?);
+        let is_without_plugins = matches!(NetworkConf::read(path),
+            Err(Error::Config { error, .. }) if error.msg.ends_with(NO_PLUGINS));
+        Ok(Self { is_without_plugins, ..file })
     }
 
     /// Reads a file of a folder. One that cannot be read hides no other: it is a source without text, and a finding.
@@ -176,7 +183,15 @@ impl Source {
                 value.get("plugins").is_none() && json::member(&value, "type").is_some()
             }
         };
-        Self { name: name.to_owned(), pieces: pieces(&text), text, form, unreadable: None, is_single }
+        Self {
+            name: name.to_owned(),
+            pieces: pieces(&text),
+            text,
+            form,
+            unreadable: None,
+            is_without_plugins: false,
+            is_single,
+        }
     }
 
     /// Whether the whole file is a single plugin's config.

@@ -210,3 +210,24 @@ fn capability_arguments_that_no_plugin_takes_are_named() {
     "#]]
     .assert_eq(&add("mac"));
 }
+
+/// ADD refuses the file that has no plugin, and calls those of the folder that has the network's name.
+#[test]
+fn a_list_without_plugins_is_an_error_where_add_refuses_it() {
+    let tool = Tool::new();
+    let file =
+        tool.write("net.d/10-lab.conflist", r#"{"cniVersion":"1.1.0","name":"lab","plguins":[{"type":"bridge"}]}"#);
+    let validate = || tool.run(&["validate", file.to_str().unwrap()]).shown();
+    let without = validate();
+    assert!(
+        without.starts_with("1\n") && without.contains("error: key plugins is missing, and no folder"),
+        "{without}"
+    );
+    assert!(without.contains("Did you mean plugins?"), "{without}");
+    tool.write("net.d/lab/10-lo.conf", r#"{"type":"loopback"}"#);
+    let with = validate();
+    assert!(
+        with.starts_with("0\n") && with.contains("warning: key plugins is missing: only plugins of a folder"),
+        "{with}"
+    );
+}
