@@ -26,11 +26,11 @@ pub use answer::{Answer, ErrorObject};
 pub struct Bench {
     /// The node. Make containers with [`Bench::pod`], which also lays what the profile needs.
     pub node: Node,
-    /// How the plugin is to be used.
+    /// The profile of the plugin.
     pub profile: Profile,
     /// `cniVersion` of the config.
     pub version: String,
-    /// For random parts: see [`Bench::random`].
+    /// The seed of random parts: see [`Bench::random`].
     pub seed: u64,
     /// The features that the machine allows.
     pub machine: Machine,
@@ -254,7 +254,7 @@ impl Bench {
         daemons.drain(..).count()
     }
 
-    /// How long a call may take.
+    /// The longest time that a call may take.
     #[must_use]
     pub fn call_deadline(&self) -> Duration {
         self.call_deadline

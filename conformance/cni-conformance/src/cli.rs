@@ -86,7 +86,7 @@ impl Options {
         Ok(Some(self.outcome(&run, &document)))
     }
 
-    /// What a run came to, by the levels of what is broken, or by what was expected.
+    /// The outcome of a run, by the levels of the broken rules, or by what was expected.
     fn outcome(&self, run: &Run, document: &Document) -> Outcome {
         let compared = self.expect.as_ref().map(|file| report::compare(document, file));
         match compared {
@@ -236,7 +236,7 @@ fn no_executable(subject: &Subject, name: &str) -> String {
     }
 }
 
-/// Why none of the built-in profiles can be used.
+/// The reason why none of the built-in profiles can be used.
 fn nothing_known(subjects: &[Subject], names: &[&str], some_were_chosen: bool) -> String {
     let there: Vec<_> = subjects.iter().flat_map(Subject::executables).collect();
     let there = if there.is_empty() {

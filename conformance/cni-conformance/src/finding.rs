@@ -1,4 +1,4 @@
-//! What a case found: what was expected, what was seen, and the calls that a person needs to see it too.
+//! The findings of cases: what was expected, what was seen, and the calls that a person needs to see it too.
 
 use crate::isolate::Shown;
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,9 @@ use testns::Output;
 /// A rule that is broken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What the rule expects.
+    /// The behaviour that the rule expects.
     pub expected: String,
-    /// What the case saw.
+    /// The behaviour that the case saw.
     pub seen: String,
     /// Lines of the node that went (`-`) and came (`+`), where that is the point.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -74,7 +74,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Why a case ended before its end.
+/// The reason why a case ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// The rule is broken.
@@ -119,11 +119,11 @@ pub struct CallRecord {
     pub stdin: String,
     /// Exit status; 128 and the number for a signal; `None` if it did not end in time.
     pub exit: Option<i32>,
-    /// What the executable printed.
+    /// The executable's standard output.
     pub stdout: String,
-    /// What the executable logged.
+    /// The executable's standard error.
     pub stderr: String,
-    /// How long the call took, in milliseconds.
+    /// The duration of the call, in milliseconds.
     pub milliseconds: u64,
 }
 

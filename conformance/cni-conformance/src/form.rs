@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// Every version there is, oldest first.
 pub const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// Where a version stands in [`VERSIONS`].
+/// The index of a version in [`VERSIONS`].
 #[must_use]
 pub fn rank(version: &str) -> Option<usize> {
     VERSIONS.iter().position(|known| *known == version)

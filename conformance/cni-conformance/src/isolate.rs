@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 /// Folders that a bench's node hides under empty ones, beside those of [`shield::SCRATCH`].
 const HIDDEN: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
 
-/// Where [`Shown`] puts what they hide. The folder is part of the Filesystem Hierarchy Standard; what is in it is
-/// hidden from the trial, and the machine sees nothing of that.
+/// The folder in which [`Shown`] puts what nodes hide. It is part of the Filesystem Hierarchy Standard; its contents
+/// are hidden from the trial, and the machine sees nothing of that.
 const SHOWN: &str = "/mnt";
 
 /// Moves this process, which must have one thread only, into namespaces of its own: user (as root there) and mount; with
@@ -24,7 +24,7 @@ const SHOWN: &str = "/mnt";
 /// for each trial would be one too many for a kernel that takes long to end them.
 ///
 /// # Errors
-/// What the kernel says; most often that user namespaces are forbidden.
+/// The kernel's error; most often that user namespaces are forbidden.
 #[expect(clippy::disallowed_methods, reason = "a trial is a process in namespaces of its own, before its first thread")]
 pub fn leave_the_machine(own_processes: bool) -> io::Result<()> {
     let (user, group) = (Uid::effective(), Gid::effective());
@@ -43,7 +43,7 @@ pub fn leave_the_machine(own_processes: bool) -> io::Result<()> {
 /// Moves this process, which must have one thread only, into a network of its own.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 #[expect(clippy::disallowed_methods, reason = "for an task without a node, before its first thread")]
 pub(crate) fn leave_the_network() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| io::Error::other(format!("unshare: {errno}")))
@@ -81,7 +81,7 @@ pub fn own_mounts(own_processes: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// What the bench's node hides, bound where it is seen.
+/// The files and folders that the bench's node hides, bound where the trial sees them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shown {
     /// The path where a file or folder is seen, and its real path.
@@ -112,7 +112,7 @@ impl Shown {
         Ok(place)
     }
 
-    /// Where something really is.
+    /// The real path of a file or folder.
     pub(crate) fn real(&self, seen: &Path) -> PathBuf {
         let real = |(place, real): &(PathBuf, PathBuf)| seen.strip_prefix(place).ok().map(|rest| real.join(rest));
         self.bound.iter().find_map(real).unwrap_or_else(|| seen.to_owned())

@@ -25,10 +25,10 @@ pub const ISOLATE: &str = "isolate";
 /// The same, as first process of its own namespaces.
 pub const RUN_ISOLATED: &str = "run-isolated";
 
-/// How long a plugin may take to say its versions.
+/// The longest time that a plugin may take to say its versions.
 const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Where a program that is not the kit finds it.
+/// The path of the kit's executable, for a program that is not the kit.
 static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
 
 /// Names the kit's executable, for programs that use this library and are something else. The first call counts.
@@ -66,7 +66,7 @@ pub(crate) enum IsolatedTask {
     },
 }
 
-/// What an executable said to VERSION.
+/// The answer of an executable to VERSION.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spoken {
     /// Versions that the kit knows, oldest first; empty if there was no sensible answer.

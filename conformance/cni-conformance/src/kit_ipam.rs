@@ -51,7 +51,7 @@ impl IpamCall {
     }
 }
 
-/// What the plugin does in place of its work.
+/// An action of the plugin in place of its work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -64,7 +64,7 @@ pub enum Order {
     },
     /// Prints this text and ends with this status.
     Print {
-        /// All of stdout.
+        /// The whole of stdout.
         stdout: String,
         /// Exit status.
         exit: u8,
@@ -73,10 +73,10 @@ pub enum Order {
     Hang,
 }
 
-/// What the plugin knows.
+/// The state that the plugin keeps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Ledger {
-    /// By verb.
+    /// The orders, by verb.
     orders: BTreeMap<String, Order>,
     /// Container ID and interface name of each attachment that has an address, with its number.
     held: BTreeMap<String, u16>,
@@ -169,7 +169,7 @@ pub fn install(bin_dir: &Path, kit: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// What a call comes to.
+/// The outcome of a call.
 struct Reply {
     stdout: String,
     exit: u8,

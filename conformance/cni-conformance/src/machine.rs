@@ -1,8 +1,8 @@
-//! What the machine under the kit allows, found out once by trying.
+//! The abilities of the machine under the kit, found out once by trying.
 
 use serde::{Deserialize, Serialize};
 
-/// What the machine under the kit allows.
+/// The abilities of the machine under the kit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The kernel's release.

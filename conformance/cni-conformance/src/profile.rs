@@ -1,5 +1,5 @@
-//! How a plugin is to be used: its config, and what the node must have for it. Data, so that it can be printed, sent to
-//! a child and read from a file.
+//! Profiles of plugins: the config of each, and what the node must have for it. They are data, so that they can be
+//! printed, sent to a child and read from a file.
 
 mod built_in;
 mod file;
@@ -19,10 +19,10 @@ pub use pool::Pool;
 /// Name of the network in each config.
 pub const NETWORK: &str = "conformance";
 
-/// Where a config names its delegate, unless its profile says otherwise.
+/// The JSON pointer of the object in a config that names its delegate, unless the profile says otherwise.
 const IPAM: &str = "/ipam";
 
-/// What kind of plugin it is, which decides the rules that bind it.
+/// The kind of a plugin, which decides the rules that bind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -48,12 +48,12 @@ impl Role {
     pub const ATTACHING: &'static [Self] = &[Self::Interface, Self::List];
 }
 
-/// How a plugin is to be used.
+/// A profile of a plugin: its config, and what the node must have for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// What reports call it; for a built-in one the name of the executable, or that and a variant, `bridge-dual-stack`.
+    /// The name in reports; for a built-in profile that of the executable, or that and a variant, `bridge-dual-stack`.
     pub name: String,
-    /// What kind of plugin it is.
+    /// The kind of the plugin.
     pub role: Role,
     /// The plugin objects in order, without `name` and `cniVersion`; one unless it is a list.
     ///
@@ -64,7 +64,7 @@ pub struct Profile {
     /// The executable that is tested, for a list that of its first plugin; for an IPAM plugin not the `type` of its
     /// config.
     pub executable: String,
-    /// What the node must have before ADD.
+    /// The things that the node must have before ADD.
     #[serde(default)]
     pub stage: Vec<Stage>,
     /// Names of kernel features without which it cannot work: [`testns::Feature`] as displayed.
@@ -73,10 +73,10 @@ pub struct Profile {
     /// The oldest version with which it makes sense: there were no chains before 0.3.0, and no results without addresses.
     #[serde(default)]
     pub oldest: Option<String>,
-    /// How its pool of addresses is made small, where that is not as in a config of host-local.
+    /// The way to make its pool of addresses small, where that is not as in a config of host-local.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
-    /// What a runtime passes for each capability, where that is not the kit's own sample.
+    /// The value that a runtime passes for each capability, where that is not the kit's own sample.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub samples: Map<String, Value>,
     /// Keys of the prevResult of a chained plugin, in place of those of what the kit lays, in the newest form.
@@ -121,7 +121,7 @@ pub enum Stage {
     File {
         /// The file's path.
         path: PathBuf,
-        /// All of it.
+        /// The file's whole content.
         text: String,
     },
     /// A process that has to run, started before the first call.
@@ -245,7 +245,7 @@ impl Profile {
     }
 }
 
-/// What a runtime could pass for a capability (CONVENTIONS, "Dynamic Plugin specific fields").
+/// A value that a runtime could pass for a capability (CONVENTIONS, "Dynamic Plugin specific fields").
 fn sample(capability: &str) -> Option<Value> {
     Some(match capability {
         "portMappings" => json!([

@@ -1,4 +1,4 @@
-//! How far a run is: one line on a terminal, drawn again and again; nothing anywhere else.
+//! The progress of a run: one line on a terminal, drawn again and again; nothing anywhere else.
 
 use crate::schedule::News;
 use crate::trial::Verdict;
@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 /// Columns of a terminal that does not report its width.
 const COLUMNS: usize = 80;
 
-/// How long a trial runs before the line says for how long.
+/// The time after which the line says how long a trial has run.
 const LONG: Duration = Duration::from_secs(2);
 
 /// The line.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Why a case of a rule does not bind a subject, if so: `those` are rules, starts of their names, or `RULE/CASE`, each with
-/// a reason.
+/// The reason why a case of a rule does not bind a subject, if so: `those` are rules, starts of their names, or
+/// `RULE/CASE`, each with a reason.
 #[must_use]
 pub fn unbound<'a>(those: &'a BTreeMap<String, String>, rule: &str, case: &str) -> Option<&'a str> {
     let is_it = |name: &str| rule.starts_with(name) || name.split_once('/') == Some((rule, case));
@@ -31,7 +31,7 @@ pub fn misspelt<'a, 'r>(
     Some((wrong, all.iter().map(|(id, _)| *id).collect()))
 }
 
-/// How binding a rule is.
+/// The level of a rule: how binding it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -71,27 +71,27 @@ pub struct Rule<B: 'static = Bench> {
     pub id: &'static str,
     /// The source that asks for the rule.
     pub source: Source,
-    /// What the rule says, in our words.
+    /// The statement of the rule, in our words.
     pub sentence: &'static str,
     /// The roles that the rule binds.
     pub roles: &'static [Role],
-    /// How the rule is shown.
+    /// The proof of the rule.
     pub proof: Proof<B>,
 }
 
-/// What asks for a rule, and so how binding it is.
+/// The source of a rule, which decides how binding it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Sentences of the specification or of CONVENTIONS, by their [names](crate::sentences). All have the same force, and
     /// each case of the rule has it.
     Spec(&'static [&'static str]),
-    /// None, but these depend on it.
+    /// No document, but these depend on it.
     Relied(&'static str),
-    /// None: it is about robustness.
+    /// No document: the rule is about robustness.
     Stress,
 }
 
-/// How a rule is shown.
+/// The proof of a rule: the way to show it.
 #[derive(Debug)]
 pub enum Proof<B: 'static = Bench> {
     /// By these cases; all have to pass.
@@ -111,7 +111,7 @@ pub struct Case<B: 'static = Bench> {
     pub run: fn(&B) -> Result<(), Stop>,
 }
 
-/// With which of the subject's versions a case is tried.
+/// The versions, of those that the subject speaks, with which a case is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versions {
     /// The newest that the subject speaks.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// The rule that an executable breaks which does not say its versions.
 const VERSION_RULE: &str = "version.lists-versions";
 
-/// How long looking at the machine, or asking for versions, may take.
+/// The longest time that looking at the machine, or asking for versions, may take.
 const TASK_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A whole run.
@@ -27,23 +27,23 @@ pub struct Run {
     pub rules: Vec<&'static Rule>,
     /// The subjects that are tested, in the order of the command line.
     pub subjects: Vec<Subject>,
-    /// What came of each trial, in the order of subjects, profiles and rules.
+    /// The outcome of each trial, in the order of subjects, profiles and rules.
     pub reports: Vec<Report>,
-    /// On what machine.
+    /// The machine of the run.
     pub machine: Machine,
-    /// What a reader has to know beside the reports, a sentence each.
+    /// The notes that a reader has to know beside the reports, a sentence each.
     pub notes: Vec<String>,
     /// The command line, without the executable.
     pub command: Vec<String>,
-    /// Of the random parts.
+    /// The seed of the random parts.
     pub seed: u64,
-    /// When the run began.
+    /// The time at which the run began.
     pub began: SystemTime,
-    /// How long the run took.
+    /// The duration of the run.
     pub took: Duration,
 }
 
-/// What a run came to, for the exit status.
+/// The outcome of a run, for the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Every applicable required rule passed.
@@ -92,7 +92,7 @@ impl Run {
         self.rule(report).map_or(Level::Must, Rule::level)
     }
 
-    /// How many reports have each verdict: passed, failed, skipped, broken.
+    /// The number of reports with each verdict: passed, failed, skipped, broken.
     #[must_use]
     pub fn counts(&self) -> [usize; 4] {
         let mut counts = [0; 4];
@@ -112,7 +112,7 @@ impl Run {
 /// Finds out what the machine allows.
 ///
 /// # Errors
-/// Why nothing can be tested on it, and what its owner could do.
+/// The reason why nothing can be tested on the machine, and what its owner could do.
 pub fn look() -> Result<Machine, String> {
     let look = |own_processes| IsolatedTask::Look.run::<Machine>(own_processes, TASK_DEADLINE);
     look(true).or_else(|_no_proc| look(false)).map_err(|error| {
@@ -196,27 +196,27 @@ fn silence(subject: &Subject, profile: &Profile, spoken: &Spoken, wanted: &Wante
     trial.report(Verdict::Fail(finding), vec![call.clone()], Duration::from_millis(call.milliseconds))
 }
 
-/// What a run is made of.
+/// The inputs of a run.
 #[derive(Debug)]
 pub struct Order {
     /// The subjects and profiles to test.
     pub pairs: Vec<(Subject, Profile)>,
-    /// With what.
+    /// The rules, cases and settings to test them with.
     pub wanted: Wanted,
-    /// How many trials at a time.
+    /// The number of trials at a time.
     pub side_by_side: usize,
-    /// How long a trial may take.
+    /// The longest time that a trial may take.
     pub deadline: Duration,
     /// The command line, for reports.
     pub command: Vec<String>,
-    /// What a reader has to know.
+    /// The notes that a reader has to know.
     pub notes: Vec<String>,
 }
 
 /// Runs all trials. `on_news` hears how many there are, then what happens.
 ///
 /// # Errors
-/// Why nothing can be tested.
+/// The reason why nothing can be tested.
 pub fn run(order: Order, mut on_news: impl FnMut(usize, News<'_>)) -> Result<Run, String> {
     let (start, began) = (Instant::now(), SystemTime::now());
     let Order { pairs, wanted, side_by_side, deadline, command, mut notes } = order;

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub struct Planned {
     /// The trial.
     pub trial: Trial,
-    /// What the trial comes to, if it is not run.
+    /// The verdict of the trial, if it is not run.
     pub instead: Option<Verdict>,
 }
 
@@ -28,7 +28,7 @@ pub struct Planned {
 pub struct Candidate {
     /// The subject that has the executable.
     pub subject: Subject,
-    /// How the executable is used.
+    /// The profile with which the executable is used.
     pub profile: Profile,
     /// Versions that it speaks, oldest first; not empty.
     pub versions: Vec<String>,
@@ -41,11 +41,11 @@ pub struct Wanted {
     pub rules: Vec<&'static Rule>,
     /// Names of cases; all of them if there are none.
     pub cases: Vec<String>,
-    /// For random parts.
+    /// The seed of random parts.
     pub seed: u64,
     /// The number of runs of each trial, the seed growing by one.
     pub repeat: u64,
-    /// How many seconds a call may take.
+    /// The number of seconds that a call may take.
     pub call_seconds: u64,
 }
 
@@ -107,7 +107,7 @@ fn no_version(rule: &Rule, which: Versions) -> Option<String> {
     }
 }
 
-/// What happens in a run.
+/// An event in a run.
 #[derive(Debug)]
 pub enum News<'a> {
     /// A trial of this name starts.
@@ -169,7 +169,7 @@ fn leave_to_basis(reports: &mut [Report]) {
     }
 }
 
-/// After which time it is reported that nothing happens.
+/// The time after which it is reported that nothing happens.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Does all of some work that has names, so many at a time, and reports each; what came of it, in the order of the work.

@@ -10,7 +10,7 @@ use crate::{rules, runtime};
 use serde::Deserialize;
 use std::sync::OnceLock;
 
-/// How bindingly a sentence says what it says (RFC 2119).
+/// The force of a sentence (RFC 2119).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Force {
@@ -24,7 +24,7 @@ pub enum Force {
     Plain,
 }
 
-/// Whom a sentence binds.
+/// The parties that a sentence binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
@@ -52,21 +52,21 @@ pub struct Sentence {
     pub since: Option<String>,
     /// The last one.
     pub until: Option<String>,
-    /// How binding the sentence is.
+    /// The force of the sentence.
     pub force: Force,
     /// The parties that the sentence binds.
     pub binds: Bound,
-    /// What the sentence says, in our words.
+    /// The content of the sentence, in our words.
     pub says: String,
     /// Rules that ask for it beside others, which they cite.
     #[serde(default)]
     pub also: Vec<String>,
-    /// Why no rule asks for it.
+    /// The reason why no rule asks for the sentence.
     pub unasked: Option<String>,
 }
 
 impl Sentence {
-    /// How binding a rule is that cites it.
+    /// The level of a rule that cites the sentence.
     #[must_use]
     pub fn level(&self) -> Level {
         match self.force {

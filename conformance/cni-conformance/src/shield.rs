@@ -1,4 +1,4 @@
-//! What a trial may write to: its node's own folders and kernel objects, and nothing of the machine.
+//! The shield: a trial may write to its node's own folders and kernel objects, and to nothing of the machine.
 //!
 //! A plugin that is tested may write where it likes, and in a user namespace it is still its user. So every mount of
 //! the machine is for reading only, and where programs put what they soon forget there are empty folders.
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 /// Folders for files that are soon forgotten: empty for each trial.
 pub(crate) const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// What the kernel says of a write that the shield stops, as C's and Go's libraries word it; in lower case.
+/// The kernel's error for a write that the shield stops, as C's and Go's libraries word it; in lower case.
 const REFUSAL: &str = "read-only file system";
 
 /// Raises it over this process's mounts, which have to be private. What is mounted later can be written to.
 ///
 /// # Errors
-/// What the kernel says. A mount that this process cannot reach is no error: nor can a plugin.
+/// The kernel's error. A mount that this process cannot reach is no error: nor can a plugin.
 pub(crate) fn raise() -> io::Result<()> {
     let none = None::<&str>;
     for (place, flags) in mounts(&fs::read("/proc/self/mountinfo")?) {
@@ -51,7 +51,7 @@ pub(crate) fn lay_empty(folder: &Path, options: &str) -> nix::Result<()> {
 /// Without a folder of that name, the nearest one above is mounted anew, with all that was in it.
 ///
 /// # Errors
-/// What the kernel says, and of what.
+/// The kernel's error, and the path that it is about.
 pub(crate) fn own_folder(folder: &Path) -> io::Result<()> {
     if !folder.is_dir() {
         let above = folder.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/"));

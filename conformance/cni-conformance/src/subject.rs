@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// A folder of executables, with a name for reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// What reports call it.
+    /// The subject's name in reports.
     pub label: String,
     /// The folder.
     pub bin_dir: PathBuf,

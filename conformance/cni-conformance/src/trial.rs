@@ -25,17 +25,17 @@ pub struct Trial {
     pub case: String,
     /// The subject that has the executables.
     pub subject: Subject,
-    /// How the executables are used.
+    /// The profile with which the executables are used.
     pub profile: Profile,
     /// `cniVersion`.
     pub version: String,
-    /// For random parts.
+    /// The seed of random parts.
     pub seed: u64,
-    /// How many seconds a call may take before that is a finding.
+    /// The number of seconds that a call may take before that is a finding.
     pub call_seconds: u64,
 }
 
-/// What came of a trial.
+/// The outcome of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "verdict")]
 pub enum Verdict {
@@ -45,22 +45,22 @@ pub enum Verdict {
     Fail(Finding),
     /// The case says nothing of it.
     Skip {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The rule does not bind the subject, as its user has said: it was not tried.
     Exempt {
-        /// Why, in the user's words.
+        /// The reason, in the user's words.
         why: String,
     },
     /// The case could not be tried; no fault of the subject.
     Broken {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// How the reason starts for which a case was skipped on this machine, and might be tried on another.
+/// The start of the reason for which a case was skipped on this machine, and might be tried on another.
 pub(crate) const NOT_HERE: &str = "not tried here: ";
 
 impl Verdict {
@@ -84,17 +84,17 @@ impl Verdict {
     }
 }
 
-/// What came of a trial, and what was done.
+/// The outcome of a trial, and the calls that were made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The trial.
     pub trial: Trial,
-    /// What came of the trial.
+    /// The outcome of the trial.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// The calls, in order, unless it passed.
     pub calls: Vec<CallRecord>,
-    /// How long the trial took, in milliseconds.
+    /// The duration of the trial, in milliseconds.
     pub milliseconds: u64,
 }
 
@@ -162,7 +162,7 @@ impl Trial {
 
     /// Says what a plugin may have stumbled over that tried to write where no trial may.
     fn explained(&self, verdict: Verdict, calls: &[CallRecord]) -> Verdict {
-        // These refuse writes themselves.
+        // The rules of these families refuse writes themselves.
         let refuses = ["faults.", "disk."].iter().any(|family| self.rule.starts_with(family));
         let is_stopped = |call: &CallRecord| [&call.stdout, &call.stderr].iter().any(|text| shield::has_stopped(text));
         match verdict {
@@ -175,7 +175,7 @@ impl Trial {
     }
 }
 
-/// What a finding says of a plugin that was refused a write.
+/// The addition to the finding of a plugin that was refused a write.
 const SHIELDED: &str = " (it was refused a write: in a trial all of the disk is for reading only but /run, /etc/cni, \
                         /var/lib/cni, folders for temporary files, and those of --writable)";
 

@@ -37,7 +37,7 @@ pub struct Mutant {
     pub apart: bool,
     /// The cases with which it is tried; all of the rule if there are none.
     pub cases: &'static [&'static str],
-    /// How the honest plugin is tried with the rule.
+    /// The way in which the honest plugin is tried with the rule.
     pub honest: Honest,
     /// The versions with which the mutant is tried.
     pub versions: &'static [&'static str],
@@ -49,7 +49,7 @@ pub struct Mutant {
     pub starts: fn(&[String]) -> bool,
 }
 
-/// How the honest plugin is tried with the rule of a mutant.
+/// The way in which the honest plugin is tried with the rule of a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Honest {
     /// Together with the mutant.

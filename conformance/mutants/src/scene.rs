@@ -100,7 +100,7 @@ impl Scene {
         Reply::default()
     }
 
-    /// All of stdin.
+    /// The whole of stdin.
     #[must_use]
     pub fn stdin(&self) -> &[u8] {
         self.stdin.as_deref().unwrap_or_default()
@@ -183,7 +183,7 @@ impl Scene {
         inode(&self.env.netns) == inode("/proc/self/ns/net")
     }
 
-    /// What the honest plugin replies, changed if it is a success of this verb.
+    /// The honest plugin's reply, changed if it is a success of this verb.
     #[must_use]
     pub fn on(&self, verb: Command, change: impl FnOnce(&mut Value)) -> Reply {
         let reply = self.honest();
@@ -193,7 +193,7 @@ impl Scene {
         }
     }
 
-    /// What the honest plugin replies, but ADD reports something else. It remembers that: where it comes back as
+    /// The honest plugin's reply, but ADD reports something else. The mutant remembers that: where it comes back as
     /// prevResult, the other verbs get the honest plugin's. With the kit's IPAM plugin it reports the truth:
     /// that one is for rules that look at what a delegate gets.
     #[must_use]
@@ -221,7 +221,7 @@ impl Scene {
         }
     }
 
-    /// What the honest plugin replies, changed if it is an error.
+    /// The honest plugin's reply, changed if it is an error.
     #[must_use]
     pub fn on_error(&self, change: impl FnOnce(&mut Value)) -> Reply {
         let reply = self.honest();
@@ -231,7 +231,7 @@ impl Scene {
         }
     }
 
-    /// What the honest plugin replies; after a success of this verb something is done as well.
+    /// The honest plugin's reply; after a success of this verb something is done as well.
     #[must_use]
     pub fn after(&self, verb: Command, effect: impl FnOnce()) -> Reply {
         let reply = self.honest();

@@ -1,4 +1,4 @@
-//! What mutants do to a node besides. All of it panics if it cannot be done: the mutant is then not what a test takes
+//! Side effects of mutants on a node. Each panics if it cannot be done: the mutant is then not what a test takes
 //! it for.
 
 use netops::addr::{self, Address};

@@ -4,7 +4,7 @@ use crate::finding::{CallRecord, Finding, Stop};
 use crate::form;
 use serde_json::Value;
 
-/// What a call came to.
+/// The outcome of a call.
 #[derive(Debug, Clone)]
 pub struct Answer {
     record: CallRecord,
@@ -54,7 +54,7 @@ impl Answer {
         object.get("code").is_some() && object.get("msg").is_some()
     }
 
-    /// What the plugin printed, if it succeeded; `null` for nothing.
+    /// The plugin's standard output, if it succeeded; `null` for nothing.
     ///
     /// # Errors
     /// A finding if it failed, or printed something else than one JSON object.
@@ -64,7 +64,7 @@ impl Answer {
             let seen = format!("it ended with {} and {}", exit.unwrap_or(-1), self.printed());
             return Err(Finding::new("exit status 0", seen).of_call(self.basis).into());
         }
-        // What the other verbs print is for rules of their own, and no caller reads it.
+        // The output of other verbs is for rules of their own, and no caller reads it.
         if !["ADD", "VERSION"].contains(&self.record.verb()) {
             return Ok(serde_json::from_str(stdout).unwrap_or_default());
         }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use testns::{Attachment, Call, Verb};
 
 impl Bench {
-    /// How many plugins an operation calls: one, unless the profile is a list.
+    /// The number of plugins that an operation calls: one, unless the profile is a list.
     #[must_use]
     pub fn plugin_count(&self) -> usize {
         match self.profile.role {

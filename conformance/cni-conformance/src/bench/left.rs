@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use testns::{Container, Snapshot};
 
-/// How long a namespace that lost its path may take to go, and its links with it.
+/// The longest time that a namespace which lost its path may take to go, and its links with it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a process may outlive the call that started it: some wait for the kernel to be through with a link, whose
-/// removal is announced long before.
+/// The longest time that a process may outlive the call that started it: some wait for the kernel to be through with a
+/// link, whose removal is announced long before.
 const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The state that [`Bench::remember`] saw.
@@ -132,7 +132,7 @@ impl Bench {
         let start = Instant::now();
         for id in self.process_ids().difference(&memory.processes) {
             let pid = rustix::process::Pid::from_raw(*id);
-            // None, or an error: it has ended.
+            // The process has ended if it cannot be opened.
             let Some(Ok(fd)) = pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) else {
                 continue;
             };

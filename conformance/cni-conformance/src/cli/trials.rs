@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::Duration;
 
-/// How many trials a processor gets by default: with fewer it idles while they wait for links to come up and
+/// The default number of trials for each processor: with fewer it idles while they wait for links to come up and
 /// namespaces to end, and more only take each other's time.
 const JOBS_PER_PROCESSOR: usize = 3;
 
@@ -72,7 +72,7 @@ impl Trials {
         }
     }
 
-    /// How many run at a time.
+    /// The number of trials that run at a time.
     pub(crate) fn side_by_side(&self) -> usize {
         let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.jobs.map_or(processors * JOBS_PER_PROCESSOR, usize::from)
@@ -87,7 +87,7 @@ impl Trials {
         }
     }
 
-    /// How long a case may take.
+    /// The longest time that a case may take.
     pub(crate) fn case_deadline(&self) -> Duration {
         Duration::from_secs(self.case_deadline)
     }

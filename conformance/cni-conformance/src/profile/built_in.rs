@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 /// The link that is the master of others.
 const UPLINK: &str = "uplink";
 
-/// Where the daemon of `dhcp` listens by default.
+/// The socket on which the daemon of `dhcp` listens by default.
 const DHCP_SOCKET: &str = "/run/cni/dhcp.sock";
 
-/// Why DEL of `tuning` need not undo all that its ADD changed, which SPEC 2 says that it should.
+/// The reason why DEL of `tuning` need not undo all that its ADD changed, though SPEC 2 says that it should.
 const SYSCTLS_STAY: &str = "sysctls end with the container's namespace: DEL of the reference's tuning leaves them, and a \
                             plugin in its place does as it does";
 
@@ -19,7 +19,7 @@ const OWN_DNS: [&str; 5] = ["macvlan", "ipvlan", "vlan", "host-device", "tap"];
 const OWN_DNS_ALONE: &str = "the reference's plugin reports the dns of its own configuration alone, and a plugin in its place \
                              must not give containers other name servers than it does";
 
-/// Why DEL of `host-device` leaves its record of a device that was deleted, until the container's namespace ends.
+/// The reason why DEL of `host-device` leaves its record of a deleted device until the container's namespace ends.
 const RECORD_STAYS: &str = "the record of a device that was deleted stays until the container's namespace ends: without it the \
                             next DEL would take home what the container puts in the device's place";
 

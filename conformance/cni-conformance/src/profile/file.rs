@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Written {
-    /// What reports call it; else the name of the file.
+    /// The profile's name in reports; if absent, the name of the file.
     name: Option<String>,
     command: Option<PathBuf>,
     folder: Option<PathBuf>,
@@ -49,7 +49,7 @@ struct Daemon {
 /// A profile file, and the folder of executables that it names.
 #[derive(Debug)]
 pub struct ProfileFile {
-    /// What the file says of the plugin.
+    /// The profile that the file describes.
     pub profile: Profile,
     /// The subject that has the executable, if the file names one.
     pub subject: Option<Subject>,
@@ -188,7 +188,7 @@ struct At {
 }
 
 impl At {
-    /// Where a key stands first.
+    /// An error at the first place of a key.
     fn key(text: &str, key: &str, what: String) -> Self {
         let quoted = json!(key).to_string();
         let line = text.lines().position(|line| line.contains(&quoted)).map_or(1, |index| index + 1);

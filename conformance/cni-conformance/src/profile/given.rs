@@ -94,7 +94,7 @@ fn plain(mut plugin: Value) -> Value {
     plugin
 }
 
-/// What the objects name that a node must have.
+/// The things that a node must have, as the plugin objects name them.
 fn stage(plugins: &[Value], role: Role) -> Vec<Stage> {
     let named = |key: &str| {
         let texts = plugins.iter().filter_map(|plugin| plugin.get(key)?.as_str()).map(str::to_owned);

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// How the pool of a config is made small, as the author of a plugin says it.
+/// The way to make the pool of a config small, as the author of a plugin describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
-    /// How many attachments the config as it stands has addresses for; unknown if left out.
+    /// The number of attachments that the config as it stands has addresses for; unknown if left out.
     #[serde(default)]
     pub addresses: Option<usize>,
     /// For a number of addresses, or `any`, the values of keys of the plugin object, by JSON pointers. In those of `any`,
@@ -46,7 +46,7 @@ impl Profile {
         true
     }
 
-    /// How many attachments its config has addresses for, if that is known.
+    /// The number of attachments that its config has addresses for, if known.
     pub(crate) fn capacity(&self) -> Option<usize> {
         match &self.pool {
             Some(given) => given.addresses,

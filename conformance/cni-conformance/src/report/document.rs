@@ -1,4 +1,4 @@
-//! What reports are written from: a run, or several, as plain data. Its JSON is the format `json`, and is read back to
+//! The source of all reports: a run, or several, as plain data. Its JSON is the format `json`, and is read back to
 //! be merged with others. A key may be added without a new [`VERSION`]; one that goes or changes its meaning needs it.
 
 use super::again;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::SystemTime;
 
-/// What the key `format` says.
+/// The value of the key `format`.
 pub const FORMAT: &str = "cni-conformance";
 /// The version of the shape.
 pub const VERSION: u32 = 1;
@@ -23,43 +23,43 @@ pub struct Document {
     pub format: String,
     /// [`VERSION`].
     pub version: u32,
-    /// Where, when and how; more than one if documents were merged.
+    /// The place, time and settings of the run; more than one if documents were merged.
     pub runs: Vec<Origin>,
     /// The subjects that were tested. Their labels differ.
     pub subjects: Vec<Who>,
-    /// How the executables of each were used.
+    /// The ways in which the executables of each were used.
     pub profiles: Vec<Use>,
     /// Rules that were asked for, in the order of the specification.
     pub rules: Vec<Asked>,
-    /// What came of each trial.
+    /// The outcome of each trial.
     pub trials: Vec<Tried>,
 }
 
-/// Where, when and how a run was.
+/// The place, time and settings of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// Version of the kit.
     pub kit: String,
-    /// When the run began: RFC 3339, UTC, to the second.
+    /// The time at which the run began: RFC 3339, UTC, to the second.
     pub began: String,
-    /// How long the run took.
+    /// The duration of the run.
     pub milliseconds: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// Of the random parts.
+    /// The seed of the random parts.
     pub seed: u64,
     /// The command line, without the executable.
     pub command: Vec<String>,
     /// Labels of its subjects.
     pub subjects: Vec<String>,
-    /// What a reader has to know, a sentence each.
+    /// The notes that a reader has to know, a sentence each.
     pub notes: Vec<String>,
 }
 
 /// A subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Who {
-    /// What reports call it.
+    /// The subject's name in reports.
     pub label: String,
     /// The subject's folder.
     pub folder: String,
@@ -67,14 +67,14 @@ pub struct Who {
     pub also: Vec<String>,
 }
 
-/// How an executable of a subject was used.
+/// The way in which an executable of a subject was used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
     /// Label of the subject.
     pub subject: String,
     /// Name of the profile.
     pub name: String,
-    /// What kind of plugin it is.
+    /// The kind of the plugin.
     pub role: Role,
     /// Name of the executable.
     pub executable: String,
@@ -87,15 +87,15 @@ pub struct Use {
 pub struct Asked {
     /// The rule's name.
     pub id: String,
-    /// Where the rule is written.
+    /// The section that has the rule.
     pub section: String,
-    /// How binding the rule is.
+    /// The rule's level: how binding it is.
     pub level: Level,
-    /// What the rule says.
+    /// The statement of the rule.
     pub sentence: String,
     /// The roles that the rule binds.
     pub roles: Vec<Role>,
-    /// Why the rule cannot be shown, if it cannot.
+    /// The reason why the rule cannot be shown, if it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untestable: Option<String>,
 }
@@ -113,7 +113,7 @@ pub struct Tried {
     pub profile: String,
     /// `cniVersion`.
     pub cni_version: String,
-    /// For random parts.
+    /// The seed of random parts.
     pub seed: u64,
     /// `verdict`: `pass`; `fail` with `expected`, `seen` and perhaps `diff` and `basis`; `skip` or `broken` with `why`.
     #[serde(flatten)]
@@ -121,7 +121,7 @@ pub struct Tried {
     /// The calls, in order, unless it passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallRecord>,
-    /// How long the trial took.
+    /// The duration of the trial.
     pub milliseconds: u64,
     /// The command that tries just this again, if it did not pass.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -129,7 +129,7 @@ pub struct Tried {
 }
 
 impl Document {
-    /// Of one run.
+    /// The document of one run.
     #[must_use]
     pub fn new(run: &Run) -> Self {
         let subjects = run.subjects.iter().map(|subject| Who {

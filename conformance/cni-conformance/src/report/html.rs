@@ -57,7 +57,7 @@ pub(super) fn page(document: &Document) -> String {
     out + "</table>\n</body></html>\n"
 }
 
-/// What came of a rule with a profile; the pointer over it shows the findings, or why it says nothing.
+/// The outcome of a rule with a profile; the pointer over it shows the findings, or why it says nothing.
 fn cell(document: &Document, column: &Column, rule: &Asked) -> String {
     let trials = column.trials(document, rule);
     let mark = Mark::of_all(trials.iter().copied(), rule);

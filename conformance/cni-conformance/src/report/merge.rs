@@ -21,7 +21,7 @@ impl Options {
     /// Writes reports of runs that are over. What they came to is what one run of all would have.
     ///
     /// # Errors
-    /// What cannot be read or written.
+    /// The file that cannot be read, or the reports that cannot be written, and why.
     pub fn run(&self) -> Result<Outcome, String> {
         let read = |file: &PathBuf| {
             let read = std::fs::read(file).map_err(|error| error.to_string());
@@ -32,7 +32,7 @@ impl Options {
     }
 }
 
-/// All that some documents say. Labels that two of them give to different things are distinguished by a number.
+/// The union of some documents. Labels that two of them give to different things are distinguished by a number.
 #[must_use]
 pub fn merged(documents: Vec<Document>) -> Document {
     let mut all = Document { format: FORMAT.to_owned(), version: VERSION, ..Document::default() };

@@ -1,10 +1,10 @@
-//! What reports count: a mark for each rule and column, and what a subject came to at each level.
+//! The counts of reports: a mark for each rule and column, and the sums of a subject at each level.
 
 use super::document::{Asked, Document, Tried};
 use crate::rule::Level;
 use crate::trial::Verdict;
 
-/// What trials came to together.
+/// The common outcome of some trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     /// A trial found the rule broken.
@@ -17,9 +17,9 @@ pub(super) enum Mark {
     Skip,
     /// All other trials were skipped, and one does not bind the subject.
     Exempt,
-    /// There can be none.
+    /// No trial can show the rule.
     Untestable,
-    /// There is none: the rule does not bind these plugins.
+    /// No trial exists: the rule does not bind these plugins.
     Absent,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn profiles(document: &Document) -> Vec<&str> {
     names
 }
 
-/// How many rules of a level have each mark for a column.
+/// The number of rules of a level with each mark for a column.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) pass: usize,
@@ -119,7 +119,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Of the rules of a level.
+    /// The sum of the rules of a level.
     pub(super) fn of(document: &Document, column: &Column, level: Level) -> Self {
         let mut sum = Self::default();
         for rule in document.rules.iter().filter(|rule| rule.level == level) {

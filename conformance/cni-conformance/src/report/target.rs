@@ -1,4 +1,4 @@
-//! Where reports go.
+//! The targets of reports.
 
 use super::{Document, Format};
 use clap::ValueEnum;

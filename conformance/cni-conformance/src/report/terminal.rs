@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// How many calls of a failure are shown; of more, the first few and the last.
+/// The number of calls of a failure that are shown; of more, the first few and the last.
 const CALLS: usize = 12;
 
 /// The report for lines of that width; without a width prose is not wrapped. Its styles are for an `anstream` to keep
@@ -44,7 +44,7 @@ pub(super) fn text(document: &Document, width: Option<usize>) -> String {
     out
 }
 
-/// How many failures of a level the summary shows.
+/// The number of failures of a level that the summary shows.
 const SHOWN: usize = 10;
 
 /// The sums, then for each rule that is broken, and each that could not be tried, where that was first seen.
@@ -319,7 +319,7 @@ fn not_made(out: &mut String, document: &Document, mark: Mark, width: Option<usi
     }
 }
 
-/// What a reader has to know, and the sums of trials.
+/// The notes that a reader has to know, and the sums of trials.
 fn ends(out: &mut String, document: &Document, width: Option<usize>) {
     for run in &document.runs {
         for note in &run.notes {

@@ -51,7 +51,7 @@ pub(super) fn shortened_to_one_line(text: &str, limit: usize) -> String {
     }
 }
 
-/// Both, as an output of a plugin is shown.
+/// A plugin's output as reports show it: shortened, and with no invisible character.
 pub(super) fn output(text: &str) -> String {
     visible(&shortened(text, SHOWN_BYTES))
 }
@@ -86,7 +86,7 @@ pub(super) fn verb(call: &CallRecord) -> &str {
     verb.map_or("no CNI_COMMAND", |(_, verb)| verb)
 }
 
-/// How a call ended.
+/// The ending of a call, in words.
 pub(super) fn ending(call: &CallRecord) -> String {
     let ended = match call.exit {
         None => "did not end".to_owned(),

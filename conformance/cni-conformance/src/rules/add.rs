@@ -136,7 +136,7 @@ fn prints_a_result(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-/// Where the node has the address that the result calls gateway. Elsewhere nothing of the bench would answer.
+/// The gateway of a result has to answer if its address is on the node: elsewhere nothing of the bench would answer.
 fn reaches_its_gateway(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     let on_node = bench.node.host().addresses();
@@ -311,7 +311,7 @@ fn leaves_others_alone(bench: &Bench) -> Result<(), Stop> {
     bench.add(&first)?;
     bench.remember();
     let result = bench.add(&second)?;
-    // What came is the second's. What went or changed was the first's or the node's, but for a link that moved in.
+    // Added lines are the second's. Removed and changed ones are of the first or the node, but for a link that moved in.
     let of_first = format!("(in {})", first.id());
     let moved = second.namespace().links().into_iter().map(|link| link.mac);
     let moved: Vec<_> = moved.filter(|mac| mac.bytes().any(|byte| !b"0:".contains(&byte))).collect();
@@ -343,7 +343,7 @@ fn serves_containers_at_once(bench: &Bench) -> Result<(), Stop> {
     };
     let [first, second] = at_once(&|index| bench.del(&pods[index], &results[index]).map(|()| Value::Null));
     first.and(second)?;
-    // What the network has once came with them and may stay: what names both is a log.
+    // Files that the network has once came with them and may stay: a file that names both is a log.
     let named = pods.each_ref().map(|pod| bench.files_naming(pod));
     for (own, others) in [(&named[0], &named[1]), (&named[1], &named[0])] {
         if let Some(file) = own.iter().find(|file| !others.contains(file)) {
@@ -364,7 +364,7 @@ fn follows_del(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn serves_a_container_twice(bench: &Bench) -> Result<(), Stop> {
-    // What the first DEL of a node leaves is of the network.
+    // Anything that the first DEL of a node leaves belongs to the network.
     lay_network(bench)?;
     let attached = Attached::add(bench)?;
     if bench.profile.role != Role::Ipam {

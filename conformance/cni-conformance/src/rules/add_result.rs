@@ -87,7 +87,7 @@ pub(super) const RULES: &[Rule] = &[
 
 const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
 
-/// Where an interface of a result should be.
+/// The namespace that an interface of a result should be in.
 fn place(attached: &Attached<'_>, interface: &Interface) -> Namespace {
     match &interface.sandbox {
         Some(path) => Namespace::at(path),

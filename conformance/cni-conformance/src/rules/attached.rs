@@ -211,7 +211,7 @@ pub(super) fn pod_of_before(bench: &Bench) -> Result<Container, Stop> {
     Ok(attached.pod)
 }
 
-/// What comes of ADD of [`pod_of_before`]: skips if it fails, which is `add.follows-del`'s.
+/// The outcome of ADD of [`pod_of_before`]: skips if it fails, which is `add.follows-del`'s.
 pub(super) fn again<T>(added: Result<T, Stop>) -> Result<T, Stop> {
     added.map_err(|_failed| skip("its ADD fails for a container that came and went before"))
 }
@@ -226,8 +226,8 @@ pub(super) fn pod_with_kit_ipam(bench: &Bench) -> Result<(Attachment, Value), St
     Ok((attachment, config))
 }
 
-/// Why these containers could not be served at once: `stop`, unless they cannot be served one after the other either, as a
-/// pool that is smaller than its profile says, or a handful of devices, has no room for them.
+/// The reason why these containers could not be served at once: `stop`, unless they cannot be served one after the
+/// other either, as a pool that is smaller than its profile says, or a handful of devices, has no room for them.
 pub(super) fn room_for(bench: &Bench, pods: &[Container], stop: Stop) -> Stop {
     // Addresses of those that came before may not be free yet.
     if bench.profile.capacity().is_some_and(|addresses| addresses >= bench.pods().len()) {

@@ -7,22 +7,22 @@ use crate::rule::{Case, Versions};
 /// Tries it.
 type Run = fn(&Bench) -> Result<(), Stop>;
 
-/// With the newest version.
+/// A case with the newest version.
 pub(super) const fn newest(name: &'static str, run: Run) -> Case {
     Case { name, versions: Versions::Newest, run }
 }
 
-/// With each version.
+/// A case with each version.
 pub(super) const fn each(name: &'static str, run: Run) -> Case {
     Case { name, versions: Versions::Each, run }
 }
 
-/// With the newest version from `oldest` on.
+/// A case with the newest version from `oldest` on.
 pub(super) const fn since(oldest: &'static str, name: &'static str, run: Run) -> Case {
     Case { name, versions: Versions::From(oldest), run }
 }
 
-/// With the newest version before `newer`.
+/// A case with the newest version before `newer`.
 pub(super) const fn before(newer: &'static str, name: &'static str, run: Run) -> Case {
     Case { name, versions: Versions::Before(newer), run }
 }

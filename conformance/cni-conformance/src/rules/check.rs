@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use testns::{Attachment, Verb};
 
-/// With the newest version; there was no CHECK before 0.4.0.
+/// A case with the newest version; there was no CHECK before 0.4.0.
 const fn check(name: &'static str, run: fn(&Bench) -> Result<(), Stop>) -> Case {
     since("0.4.0", name, run)
 }
@@ -206,7 +206,7 @@ fn passes_after_add(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-/// Of the kit's IPAM plugin, as it is the result's.
+/// The kit's IPAM plugin gives the route, so that it is the result's.
 fn passes_with_a_route_in_a_table(bench: &Bench) -> Result<(), Stop> {
     let attachment = bench.pod().attachment();
     let route = json!([{ "dst": "198.51.100.0/24", "gw": "10.88.0.1", "table": 4711 }]);
@@ -265,7 +265,7 @@ fn wants_a_prev_result(bench: &Bench) -> Result<(), Stop> {
     attached.check_objects_to(None, "there is no prevResult").map(drop)
 }
 
-/// Of the kit's IPAM plugin, whose CHECK asks for no address in particular.
+/// The address is from the kit's IPAM plugin, whose CHECK asks for no address in particular.
 fn expects_no_address_that_was_taken(bench: &Bench) -> Result<(), Stop> {
     const TAKEN: &str = "10.88.0.77/16";
     let pod = bench.pod();

@@ -77,14 +77,14 @@ fn at_once(bench: &Bench, count: usize) -> Result<(), Stop> {
     if leaves || bench.left_behind().is_empty() {
         return Ok(());
     }
-    // What a plugin makes once, when calls first get into each other's way, such as a file to lock, is no container's: more
-    // containers do not leave more of it.
+    // A thing that a plugin makes once, when calls first get into each other's way, such as a file to lock, is no
+    // container's: more containers do not leave more of it.
     bench.remember_node();
     all_through(&operator, &pods)?;
     operator.nothing_is_left(&format!("ADD, CHECK and DEL of {count} containers at once, for the second time"))
 }
 
-/// How many containers at once are fair: no more than the pool has addresses for, and than this machine can serve in
+/// The fair number of containers at once: no more than the pool has addresses for, and than this machine can serve in
 /// time, if one alone takes that long.
 fn load(bench: &Bench, count: usize, alone: Duration) -> Result<usize, Stop> {
     let count = bench.profile.capacity().map_or(count, |addresses| count.min(addresses));

@@ -208,7 +208,7 @@ fn hides_the_container(bench: &Bench, transport: Transport) -> Result<(), Stop> 
     }
 }
 
-/// How long an exchange between neighbours takes at least on a machine that is too slow for a verdict.
+/// The least time that an exchange between neighbours takes on a machine that is too slow for a verdict.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// An exchange that comes through sooner or later: a datagram is lost where an address is still being checked, and a slow

@@ -285,7 +285,7 @@ fn args_ips(bench: &Bench) -> Result<(), Stop> {
     has_addresses(bench, &result, &WANTED[1..])
 }
 
-/// Of two addresses out of one range it would have to give both, or one.
+/// A plugin that is asked for two addresses out of one range would have to give both, or one.
 fn args_win(bench: &Bench) -> Result<(), Stop> {
     has_range(bench)?;
     if bench.config().pointer("/ipam/ranges").is_none() {

@@ -318,11 +318,11 @@ fn for_want_of_a_result(bench: &Bench, stop: Stop) -> Stop {
     }
 }
 
-/// What a runtime still knows of ADD.
+/// The knowledge of ADD that a runtime still has.
 #[derive(Clone, Copy)]
 enum Parsed {
     All,
-    /// All but the result.
+    /// Everything but the result.
     NoResult,
 }
 
@@ -459,7 +459,7 @@ fn bears_another_name(bench: &Bench) -> Result<(), Stop> {
     attached.dels()
 }
 
-/// What cannot be restored without them may stay as it is.
+/// Changes that cannot be undone without the lost files may stay.
 fn bears_lost_files(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     lose_files(&attached)?;

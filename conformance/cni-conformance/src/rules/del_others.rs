@@ -52,7 +52,7 @@ fn leaves_other_interfaces(bench: &Bench) -> Result<(), Stop> {
         return Err(skip("its config serves a container once"));
     }
     let result = answer.succeeds()?;
-    // What came with the second one, but for what it shares with the first: a default route of both, for example.
+    // Lines that came with the second one, but for those shared with the first: a default route of both, for example.
     let came: Vec<_> = lines(bench, &attached).into_iter().filter(|line| !before.contains(line)).collect();
     let came: Vec<_> = came.into_iter().filter(|line| !line.contains("eth0")).collect();
     attached.dels()?;

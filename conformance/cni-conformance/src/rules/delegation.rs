@@ -367,7 +367,7 @@ fn result_is_used(bench: &Bench) -> Result<(), Stop> {
     )
 }
 
-/// What a caller has a dns of its own for is asked elsewhere.
+/// A caller with a dns of its own is asked about that elsewhere.
 fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
     let mut upper = Upper::of_ipam(bench)?;
     let dns = json!({

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use testns::{Attachment, Call, Container, Remains, Verb};
 
-/// There was no GC before.
+/// The versions with GC.
 const GC: Versions = Versions::From("1.1.0");
 
-/// How long an answer to a packet may take.
+/// The longest time that an answer to a packet may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Key of the attachments that are still there.
@@ -137,7 +137,7 @@ fn removed(bench: &Bench, stale: &Container, valid: &[Attachment]) -> Result<(),
     nothing_more(bench)
 }
 
-/// What came since the bench was remembered; what went is the container's end.
+/// Nothing may have come since the bench was remembered; what went is the container's end.
 fn nothing_more(bench: &Bench) -> Result<(), Stop> {
     let left = bench.left_behind();
     let left: String = left.lines().filter(|line| line.starts_with('+')).map(|line| format!("{line}\n")).collect();

@@ -108,7 +108,7 @@ fn addresses(bench: &Bench, result: &Value) -> Vec<String> {
     }
 }
 
-/// Why nothing is asked of the reservations of some plugins.
+/// The reason why nothing is asked of the reservations of some plugins.
 const FIXED: &str = "its addresses stand in its config, so it reserves none";
 
 /// Skips plugins whose addresses stand in the config: they reserve nothing.
@@ -191,7 +191,7 @@ fn differ(bench: &Bench, attachments: &[Attachment]) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Of IPv4, with a prefix that leaves the network and all in it addresses of their own (RFC 3021).
+/// The case looks at IPv4 only, with a prefix that leaves addresses for network and broadcast (RFC 3021).
 fn gives_no_broadcast_address(bench: &Bench) -> Result<(), Stop> {
     reserves(bench)?;
     let mut tried = false;

@@ -1,4 +1,4 @@
-//! What later plugins of a chain do to an attachment, which CHECK of an earlier one has to bear.
+//! Changes by later plugins of a chain to an attachment, which CHECK of an earlier one has to bear.
 
 use super::add_result::leads_to;
 use super::attached::{Attached, foreign_result, skip};
@@ -31,7 +31,7 @@ pub(super) fn bears_more_routes(bench: &Bench) -> Result<(), Stop> {
     attached.checks()
 }
 
-/// Such as bandwidth's, on the node, or a second one in the container.
+/// Interfaces of later plugins: on the node, such as bandwidth's, or a second one in the container.
 pub(super) fn bears_more_interfaces(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     attached.has_to_check()?;
@@ -57,7 +57,7 @@ pub(super) fn bears_more_interfaces(bench: &Bench) -> Result<(), Stop> {
     bench.check(&attached.attachment, &result)
 }
 
-/// As tuning does: the mac of the result is the new one.
+/// The change is tuning's: the mac of the result is the new one.
 pub(super) fn bears_another_mac(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     attached.has_to_check()?;

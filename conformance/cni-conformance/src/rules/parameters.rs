@@ -156,7 +156,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// There was no CHECK before.
+/// The first version with CHECK.
 const SINCE: &str = "0.4.0";
 
 /// An ID as containerd and CRI-O make them: a SHA-256 in hex.

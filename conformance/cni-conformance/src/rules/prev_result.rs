@@ -1,6 +1,7 @@
 //! SPEC 2, ADD, and SPEC 5: what becomes of the prevResult of a plugin that is not the first of its chain.
 //!
-//! What the kernel has no more was changed, and may be missing in the result. What it still has is reported as it was.
+//! An entry that the kernel has no more was changed, and may be missing in the result. An entry that it still has is
+//! reported as it was.
 
 use super::attached::{skip, with_key};
 use super::cases::{newest, since};
@@ -72,7 +73,7 @@ impl Later {
         Ok(Self { given, result: form::in_one_notation(answer.succeeds()?), pod })
     }
 
-    /// Where an interface of a result is: its name, and its sandbox if it has one.
+    /// The place of an interface of a result: its name, and its sandbox if it has one.
     fn place<'a>(result: &'a Value, index: &Value) -> Option<(&'a Value, &'a Value)> {
         let index = usize::try_from(index.as_u64()?).ok()?;
         result["interfaces"].get(index).map(|entry| (&entry["name"], &entry["sandbox"]))
@@ -132,7 +133,8 @@ pub(super) fn own_addresses_are_set(bench: &Bench) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What plugins before it made, in the newest form: of a chained plugin what its profile has, else an interface of the kit's.
+/// The result of the plugins before it, in the newest form: what the profile of a chained plugin has, else an interface
+/// of the kit's.
 fn before_it(bench: &Bench, pod: &Container) -> Value {
     let ifname = pod.attachment().ifname;
     if let Some(laid) = bench.laid_for(&pod.attachment()) {
@@ -232,7 +234,7 @@ fn passes_of_links_on(bench: &Bench, key: &str) -> Result<(), Stop> {
     for entry in entries(&later.given, "interfaces").iter().filter(|entry| entry.get(key).is_some()) {
         let Some(link) = later.link(bench, entry) else { continue };
         let is = if key == "mac" { json!(link.mac) } else { json!(link.mtu_bytes) };
-        // That the interface is in the result is another case's.
+        // Another case asks whether the interface is in the result.
         let Some(other) = printed.iter().find(|other| same(entry, other, &["name", "sandbox"])) else { continue };
         let value = other.get(key).unwrap_or(&Value::Null);
         let expected = format!("{key} {} of {} in the result", entry[key], entry["name"]);

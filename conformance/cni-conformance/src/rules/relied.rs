@@ -1,4 +1,4 @@
-//! What runtimes and operators rely on without any document: texts that they match, the case of keys, exit codes.
+//! Behaviour that runtimes and operators rely on without any document: texts that they match, case of keys, exit codes.
 
 use super::cases::{before, newest, since};
 use crate::bench::Bench;

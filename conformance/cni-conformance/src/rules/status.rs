@@ -8,7 +8,7 @@ use crate::rule::{Case, Proof, Rule, Source, Versions};
 use serde_json::{Value, json};
 use testns::{Attachment, Verb};
 
-/// There was no STATUS before.
+/// The versions with STATUS.
 const STATUS: Versions = Versions::From("1.1.0");
 
 pub(super) const RULES: &[Rule] = &[

@@ -7,7 +7,7 @@ use crate::profile::Stage;
 use std::fs;
 use testns::{Link, changes};
 
-/// What an attachment suffers.
+/// A harm to an attachment.
 pub(super) type Harm = fn(&Attached<'_>) -> Result<&'static str, Stop>;
 
 /// The interface in the container is removed.
@@ -53,7 +53,7 @@ pub(super) fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> 
     }
 }
 
-/// What [`change_mac`] sets.
+/// The MAC address that [`change_mac`] sets.
 pub(super) const OTHER_MAC: &str = "0a:00:00:00:77:77";
 
 /// The first address of the result is taken from the interface.

@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long asking a command for its help may take.
+/// The longest time that asking a command for its help may take.
 const HELP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Options of `runtime`.

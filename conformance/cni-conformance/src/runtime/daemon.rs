@@ -11,9 +11,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a daemon may take to be ready.
+/// The longest time that a daemon may take to be ready.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// What a ready daemon writes to the socket in `NOTIFY_SOCKET` (sd_notify(3)), in one datagram with other lines or not.
+/// The line that a ready daemon writes to the socket in `NOTIFY_SOCKET` (sd_notify(3)), in one datagram with other
+/// lines or not.
 const READY: &str = "READY=1";
 
 /// A daemon that runs. Dropping it ends it.

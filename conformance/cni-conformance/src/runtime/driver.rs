@@ -1,14 +1,14 @@
-//! How a runtime is made to do something: command lines and variables with placeholders, as data.
+//! The driver of a runtime: command lines and variables with placeholders, as data.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// How a runtime is driven. `--driver FILE` reads one as JSON.
+/// The driver of a runtime. `--driver FILE` reads one as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Driver {
-    /// What reports call it.
+    /// The runtime's name in reports.
     pub name: String,
     /// By verb, the arguments after the command. A verb that is not here is one that the runtime has not got.
     ///
@@ -56,7 +56,7 @@ pub struct Driver {
     pub unbound: BTreeMap<String, String>,
 }
 
-/// What a placeholder stands for: name of the network, path of the namespace, interface name, container ID, `CNI_ARGS`,
+/// The placeholders stand for: name of the network, path of the namespace, interface name, container ID, `CNI_ARGS`,
 /// capability arguments as JSON, folder of configs, folders of plugins, attachment to keep as `CONTAINER/IFNAME`; the
 /// first folder of plugins and the second, a name for a container whose ID the runtime chooses, a folder for its own
 /// files, a root folder for containers.
@@ -191,7 +191,7 @@ impl Driver {
             .any(|text| text.contains(sought))
     }
 
-    /// Why a case of a rule does not bind it, if so.
+    /// The reason why a case of a rule does not bind the runtime, if so.
     #[must_use]
     pub fn unbound(&self, rule: &str, case: &str) -> Option<&str> {
         crate::rule::unbound(&self.unbound, rule, case)

@@ -1,4 +1,4 @@
-//! What cases for runtimes look at again and again.
+//! Checks that cases for runtimes share.
 
 use super::mock_plugin::Received;
 use crate::finding::{Finding, Stop};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fmt::Debug;
 use testns::Verb;
 
-/// How a case ends.
+/// The ending of a case.
 pub(crate) type End = Result<(), Stop>;
 
 /// Checks that something is as it should be.

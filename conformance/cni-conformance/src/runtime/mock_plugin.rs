@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How the names of the mock plugin's executables start.
+/// The prefix of the names of the mock plugin's executables.
 pub const PREFIX: &str = "kit-mock";
 /// The mock plugin's own key in a plugin object: a [`Brief`].
 pub const KEY: &str = "kitJudge";
@@ -29,10 +29,10 @@ const FOLDER: &str = "/run/testns/plugin";
 const HOLDER: &str = "kit-mock-holder";
 /// Name under which it is the only process of a container.
 pub const PAUSE: &str = "pause";
-/// How long a runtime may take to end stdin after the plugin's start.
+/// The longest time that a runtime may take to end stdin after the plugin's start.
 const STDIN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a mock plugin finds in its plugin object.
+/// The instructions that a mock plugin finds in its plugin object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Brief {
     /// The plugin's place in the list, from 1; decides the address in its results.
@@ -42,18 +42,18 @@ pub struct Brief {
     pub orders: BTreeMap<String, Order>,
 }
 
-/// What a mock plugin does when it is called.
+/// The behaviour of a mock plugin in a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Order {
-    /// All of stdout; its own result if absent.
+    /// The whole of stdout; the plugin's own result if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout: Option<String>,
     /// Exit status.
     pub exit: u8,
-    /// What the plugin logs first.
+    /// The text that the plugin logs first.
     pub stderr: String,
-    /// How many bytes more it logs.
+    /// The number of bytes that the plugin logs after that text.
     pub noise: usize,
     /// The plugin first waits until no process holds the [`Gate`].
     pub waits: bool,
@@ -100,7 +100,7 @@ pub struct Received {
     pub container_netns: Option<u64>,
     /// Open descriptors beyond stderr, and what they are.
     pub descriptors: Vec<String>,
-    /// What the plugin printed.
+    /// The plugin's standard output.
     pub stdout: String,
     /// The exit status.
     pub exit: u8,
@@ -353,7 +353,7 @@ pub(crate) fn namespace(path: &Path) -> Option<u64> {
     (kind == NSFS_MAGIC || kind == PROC_SUPER_MAGIC).then(|| fs::metadata(path).ok().map(|about| about.ino()))?
 }
 
-/// What a plugin would print.
+/// The output of a plugin without orders.
 fn answer(received: &Received, place: u8) -> String {
     let config = received.config();
     let version = config["cniVersion"].as_str().unwrap_or("0.1.0");

@@ -8,7 +8,7 @@ use testns::Output;
 pub struct Ran {
     /// The arguments it was started with.
     pub arguments: Vec<String>,
-    /// How the run ended.
+    /// The output and exit status of the run.
     pub output: Output,
 }
 

@@ -13,7 +13,7 @@ use crate::finding::Stop;
 use crate::profile::Role;
 use crate::rule::{Proof, Source, Versions};
 
-/// Whom these rules bind.
+/// The roles that these rules bind.
 const RUNTIMES: &[Role] = &[Role::Runtime];
 
 const fn rule(id: &'static str, source: Source, sentence: &'static str, cases: &'static [Case]) -> Rule {

@@ -1,4 +1,4 @@
-//! What a case for runtimes works with: a throwaway node whose plugins are mock plugins, and runs of the runtime.
+//! The bench of a case for runtimes: a throwaway node whose plugins are mock plugins, and runs of the runtime.
 
 mod command_line;
 mod lists;
@@ -27,7 +27,7 @@ use testns::{Attachment, Container, Node, Output, Verb};
 pub(super) const NETWORK: &str = "conformance";
 /// Endings of the names of the mock plugins that are there.
 const MOCK_PLUGINS: [&str; 3] = ["a", "b", "c"];
-/// What the environment of the runtime has in variables of the protocol that its driver does not set.
+/// The value, in the runtime's environment, of variables of the protocol that its driver does not set.
 pub(super) const STALE: &str = "stale";
 
 const CONF_DIR: &str = "/etc/cni/net.d";
@@ -37,11 +37,11 @@ const CONF_DIR: &str = "/etc/cni/net.d";
 pub struct RuntimeBench {
     /// The node. Make containers with [`RuntimeBench::request`].
     pub node: Node,
-    /// How the runtime is driven.
+    /// The driver of the runtime.
     pub driver: Driver,
     /// `cniVersion` of the network.
     pub version: String,
-    /// How long a runtime may wait for a plugin that hangs, if that is to be tried.
+    /// The longest time that a runtime may wait for a plugin that hangs, if that is to be tried.
     pub patience: Option<Duration>,
     command: Vec<String>,
     deadline: Duration,
@@ -65,7 +65,7 @@ struct State {
     stayed: usize,
 }
 
-/// What a runtime is to do, and with what.
+/// The network, container and arguments of an operation of the runtime.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// Name of the network.

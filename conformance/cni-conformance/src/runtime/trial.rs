@@ -24,26 +24,26 @@ pub struct Trial {
     pub case: String,
     /// The runtime: an executable's path, and arguments before those of the driver.
     pub command: Vec<String>,
-    /// How the runtime is driven.
+    /// The driver of the runtime.
     pub driver: Driver,
     /// `cniVersion` of the network.
     pub version: String,
-    /// How many seconds a run may take before that is a finding.
+    /// The number of seconds that a run may take before that is a finding.
     pub call_seconds: u64,
-    /// How many seconds a runtime may wait for a plugin that hangs, if that is to be tried.
+    /// The number of seconds that a runtime may wait for a plugin that hangs, if that is to be tried.
     pub patience_seconds: Option<u64>,
 }
 
-/// What came of a trial.
+/// A trial and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     /// The trial.
     pub trial: Trial,
-    /// What came of the trial.
+    /// The outcome of the trial.
     pub verdict: Verdict,
     /// The runs of the runtime and the calls of mock plugins, in order, unless it passed.
     pub calls: Vec<CallRecord>,
-    /// How long the trial took, in milliseconds.
+    /// The duration of the trial, in milliseconds.
     pub milliseconds: u64,
 }
 
@@ -81,7 +81,7 @@ impl Trial {
         };
         let mut shown = Shown::default();
         let kit = shown.see(&std::env::current_exe()?)?;
-        // What a node hides has to be bound elsewhere before there is one.
+        // Files that a node hides have to be bound elsewhere before there is a node.
         let mut bound = self.clone();
         for word in bound.command.iter_mut().filter(|word| word.starts_with('/') && Path::new(word).exists()) {
             *word = shown.see(Path::new(word))?.display().to_string();

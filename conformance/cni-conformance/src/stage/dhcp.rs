@@ -18,7 +18,7 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 const PREFIX: u32 = 16;
 const LEASE: u32 = 3600; // seconds: no case lasts until a renewal
 
-/// Where server and client listen (RFC 2131, section 4.1).
+/// The ports of server and client (RFC 2131, section 4.1).
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
 

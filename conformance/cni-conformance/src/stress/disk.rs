@@ -35,7 +35,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Where plugins keep state: the places of the reference set, and of all who follow it.
+/// The folders in which plugins keep state: those of the reference set, and of all who follow it.
 const PLACES: [&str; 3] = ["/var/lib/cni", "/run/cni", "/run/lock"];
 const PAGE: usize = 4096;
 const OPTIONS: &str = "mode=0755,size=1m,nr_inodes=200";
@@ -117,7 +117,7 @@ fn fill_inodes(path: &Path, free: usize) {
     }
 }
 
-/// What the cases work with.
+/// The scene of the cases, and the disks that they fill.
 struct FullDisk<'a> {
     scene: Scene<'a>,
     disks: Disks,

@@ -78,7 +78,7 @@ fn half(number: usize) -> Share {
     Share { number, of: 2, limit: LIMIT }
 }
 
-/// How a call is disturbed.
+/// A disturbance of a call.
 #[derive(Clone, Copy)]
 struct Fault {
     name: &'static str,
@@ -107,7 +107,7 @@ const IO_ERROR: Fault = Fault { name: "write to a file", fate: Fate::FailWhere(i
 /// As on a disk that fills up meanwhile: what there was room for is there, and the rest has to be written again.
 const SHORT: Fault = Fault { name: "write to a file", fate: Fate::ShortenWhere(is_long_write) };
 
-/// What the kernel may well say to a call; `None` where it would not fail.
+/// An error that a system call may well return; `None` where it would not fail.
 fn suitable(call: &Syscall) -> Option<Errno> {
     if let Some(errno) = no_space(call) {
         return Some(errno);

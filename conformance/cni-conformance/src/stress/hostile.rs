@@ -65,15 +65,15 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// How many inputs share a look at the node.
+/// The number of inputs that share a look at the node.
 const BATCH: usize = 16;
 /// The number of containers with a namespace of their own.
 const ALONE: usize = 4;
-/// How many broken inputs a finding shows.
+/// The number of broken inputs that a finding shows.
 const SHOWN: usize = 12;
 
-/// What lies beside the folders of the node is empty and can be written to, so that a plugin that follows a path out of
-/// its folders is seen.
+/// Makes the surroundings of the node's folders empty and writable, so that a plugin that follows a path out of its
+/// folders is seen.
 fn lay_bait() {
     let laid = shield::lay_empty(Path::new("/var/lib"), "mode=0755");
     laid.unwrap_or_else(|errno| panic!("cannot mount a tmpfs on /var/lib: {errno}"));
@@ -86,11 +86,11 @@ fn thinned<T>(inputs: Vec<T>, nth: usize, bench: &Bench) -> Vec<T> {
     inputs.into_iter().skip(first).step_by(nth).collect()
 }
 
-/// What the cases work with.
+/// The container, config and operator of the cases.
 struct Scene<'a> {
     operator: Operator<'a>,
     pod: Container,
-    /// What a good ADD sends.
+    /// The config of a good ADD.
     config: Value,
     deadline: Duration,
 }
@@ -382,7 +382,7 @@ fn changes_nothing(bench: &Bench, inputs: impl Fn(&Value) -> Vec<Input<Vec<u8>>>
             }
         }
         if let Trace::OfRefused(left) = of_batch {
-            // What comes with the first refusal only, and is there from then on.
+            // The trace comes with the first refusal only, and is there from then on.
             let names: Vec<_> = batch.iter().map(|input| input.name.as_str()).collect();
             return Err(has_a_trace(&format!("the input being one of these: {}", names.join("; ")), left));
         }
@@ -396,13 +396,13 @@ fn has_a_trace(when: &str, left: String) -> Stop {
     Finding::new("a refused ADD without a trace", format!("something changed, {when}")).with_diff(left).into()
 }
 
-/// What inputs left.
+/// The trace that inputs left.
 enum Trace {
     None,
     /// Something, after one that succeeded: what that leaves after DEL, a bridge of another name perhaps, is no matter
     /// here.
     OfSucceeded,
-    /// This, after refusals only.
+    /// These lines, after refusals only.
     OfRefused(String),
 }
 

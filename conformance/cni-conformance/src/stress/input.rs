@@ -17,7 +17,7 @@ impl<T> Input<T> {
 
 /// Bytes of the largest inputs.
 const HUGE: usize = 64 << 20;
-/// How deep the deepest inputs are nested.
+/// The depth of the most deeply nested inputs.
 const DEEP: usize = 100_000;
 
 /// JSON texts of the wrong type or of hostile content, for any place.

@@ -35,20 +35,20 @@ pub(super) const RULES: &[Rule] = &[Rule {
 /// Tried only if it is asked for by name: it takes minutes.
 pub(super) const LONG: &str = "10000-steps";
 
-/// How many containers a node has, and addresses the pool.
+/// The numbers of containers of a node, and of addresses in the pool.
 const CONTAINERS: usize = 5;
 const ADDRESSES: u32 = 5;
 /// After so many steps, on average, everything is removed and looked at.
 const LOOK_EVERY: usize = 25;
 
-/// How long the kernel may take to end a namespace.
+/// The longest time that the kernel may take to end a namespace.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a container should have.
+/// The state that a container should be in.
 enum State {
     /// Nothing.
     Absent,
-    /// What ADD said.
+    /// The result of ADD.
     Attached(Value),
     /// A killed ADD or DEL: anything. DEL has to come next.
     Unknown,
@@ -116,7 +116,7 @@ impl<'a> Model<'a> {
             trail: Vec::new(),
             taken: 0,
             has_gc: form::is_from(&bench.version, "1.1.0"),
-            // What the kit lays in a container's namespace is not laid again.
+            // The kit lays its parts of a container's namespace once, not again.
             can_vanish: !bench.profile.stage.iter().any(|part| part.lays_in_containers()),
             hands_out,
         };
@@ -252,7 +252,8 @@ impl Model<'_> {
     }
 
     fn gc(&mut self) -> Result<(), Stop> {
-        // What a plugin changed in a namespace that the kit laid out, GC may leave to DEL: that of a killed call comes first then.
+        // Changes by a plugin in a namespace that the kit laid out may be left to DEL by GC: that of a killed call
+        // comes first then.
         let waits = |member: &Member| !self.can_vanish && matches!(member.state, State::Unknown);
         let is_valid = |member: &&Member| member.state.result().is_some() || waits(member);
         let valid: Vec<_> = self.members.iter().filter(is_valid).map(|member| member.pod.attachment()).collect();

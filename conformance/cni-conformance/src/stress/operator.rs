@@ -11,19 +11,19 @@ use testns::{Attachment, Call, Container, Remains, Verb};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operator<'a> {
     pub(crate) bench: &'a Bench,
-    /// How many addresses the pool has, if the kit can say that.
+    /// The number of addresses in the pool, if the kit can say that.
     pool: Option<u32>,
     /// Whether CHECK succeeds when nothing is wrong: else it says nothing, and other rules say that it does not.
     has_check: bool,
 }
 
 impl<'a> Operator<'a> {
-    /// With the profile's own pool.
+    /// An operator with the profile's own pool.
     pub(crate) fn new(bench: &'a Bench) -> Self {
         Self { bench, pool: None, has_check: false }
     }
 
-    /// With a pool of so many addresses; one as large as ever where the kit does not know how to make it smaller.
+    /// An operator with a pool of so many addresses; as large as ever if the kit does not know how to make it smaller.
     pub(crate) fn with_pool(bench: &'a Bench, addresses: u32) -> Self {
         Self { bench, pool: Some(addresses), has_check: false }
     }

@@ -7,10 +7,10 @@ use testns::trace::Syscall;
 /// A case's share of the points of a call; the cases run side by side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
-    /// From 0.
+    /// The share's number, from 0.
     pub(crate) number: usize,
     pub(crate) of: usize,
-    /// How many points it looks at, at most.
+    /// The greatest number of points that the share may have.
     pub(crate) limit: usize,
 }
 

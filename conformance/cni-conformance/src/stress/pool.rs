@@ -36,7 +36,7 @@ fn range(subnet: &str, addresses: u32) -> Option<Value> {
     Some(json!([{ "subnet": subnet, "rangeStart": nth(2)?, "rangeEnd": nth(addresses + 1)? }]))
 }
 
-/// How many attachments a config of host-local has addresses for: as many as the smallest of its range sets.
+/// The number of attachments that a config of host-local has addresses for: that of the smallest of its range sets.
 pub(crate) fn capacity(config: &Value) -> Option<usize> {
     let ipam = config.get("ipam").filter(|ipam| ipam["type"] == "host-local")?;
     let sets: Vec<Vec<&Value>> = match ipam["ranges"].as_array() {
@@ -46,7 +46,7 @@ pub(crate) fn capacity(config: &Value) -> Option<usize> {
     sets.iter().map(|set| set.iter().filter_map(|range| of_range(range)).sum()).min()
 }
 
-/// How many addresses a range has for containers: not those of the network, the gateway and broadcast.
+/// The number of addresses that a range has for containers: not those of the network, the gateway and broadcast.
 fn of_range(range: &Value) -> Option<usize> {
     let (base, prefix) = range["subnet"].as_str()?.split_once('/')?;
     let bits = if base.contains(':') { 128 } else { 32 };

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 use testns::{Attachment, Verb};
 
-/// How much memory a plugin may have reserved, in bytes: thirty-two times the largest input. Go's runtime alone
+/// The most memory that a plugin may have reserved, in bytes: thirty-two times the largest input. Go's runtime alone
 /// reserves over one GiB.
 const ADDRESS_SPACE: rlim_t = 4 << 30;
 

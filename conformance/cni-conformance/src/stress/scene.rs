@@ -17,7 +17,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) pod: Container,
     /// The container that needs the pool's only address afterwards.
     pub(crate) other: Container,
-    /// What a runtime has kept of ADD: nothing if that failed, and the result as long as no DEL has succeeded.
+    /// The result of ADD that a runtime has kept: none if ADD failed, or once a DEL has succeeded.
     kept: RefCell<Option<Value>>,
 }
 

@@ -109,7 +109,7 @@ fn the_command_of_a_finding_finds_it_again() {
         shell.args(["-c", &again]).current_dir(bin.path());
         let second = say(shell);
         let (mut one, mut other) = (found, finding(&second));
-        // What differs is only how the option of the report is left out.
+        // The only difference is how the option of the report is left out.
         for lines in [&mut one, &mut other] {
             lines.retain(|line| !line.starts_with("again:"));
         }

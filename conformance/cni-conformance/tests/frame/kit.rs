@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 /// A folder of plugins, and room for configs.
 pub(crate) struct Bin(tempfile::TempDir);
 
-/// What the kit said.
+/// The exit status and output of the kit.
 pub(crate) struct Said {
     pub(crate) status: Option<i32>,
     pub(crate) stdout: String,

@@ -1,4 +1,4 @@
-//! What a plugin may write to: the machine is safe from it.
+//! The shield: the machine is safe from a plugin that writes.
 
 use crate::kit::{Bin, HONEST, plugin, say, sum};
 use std::path::Path;

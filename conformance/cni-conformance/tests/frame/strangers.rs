@@ -138,7 +138,8 @@ fn no_more_come_at_once_than_the_range_has_addresses() {
     is_not_accused(&of_pool(&pool("", ""), 20, &rule));
 }
 
-/// What a pool of few addresses shows is seen with the key that the profile names: wrong variants of the same plugin.
+/// Faults that only a pool of few addresses shows are seen with the key that the profile names: wrong variants of the
+/// same plugin.
 #[test]
 fn a_pool_whose_key_the_profile_names_shows_faults() {
     let small = ["--rule", "concurrency.pool-is-whole-again"];
@@ -201,7 +202,7 @@ fn a_plugin_that_needs_prev_result_for_del_breaks_no_must() {
     of_pool(&needy, 200, &["--rule", "del.needs-no-prev-result"]).has(0, &["prevResult is missing"]);
 }
 
-/// What an interpreter does to start processes is no matter of the script's author.
+/// The system calls by which an interpreter starts processes are no matter of the script's author.
 #[test]
 fn failing_system_calls_of_an_interpreter_are_not_the_plugins() {
     let script = pool("", "");
@@ -273,7 +274,7 @@ fn a_code_of_1_0_0_is_none_of_0_4_0() {
     of_pool(&newer, 20, &rule).has(0, &["it speaks 1.0.0, too", &sum(0, 0, 1, 0)]);
 }
 
-/// Which names a network may have is not said to plugins, and a failure without an error object is another rule's.
+/// Plugins are not told which names a network may have, and a failure without an error object is another rule's.
 #[test]
 fn versions_and_codes_are_asked_of_error_objects_alone() {
     let rules =

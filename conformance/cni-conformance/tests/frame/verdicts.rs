@@ -81,7 +81,7 @@ fn what_cannot_be_tried_is_skipped() {
     said.has(0, &["the kit does not know how to make its pool small", &sum(0, 0, 1, 0)]);
 }
 
-/// Where a plugin finds the folder of its own: a trial does not see it where the test does.
+/// The plugin's own folder, as its script finds it: a trial does not see it where the test does.
 const OWN_FOLDER: &str = "\"$(dirname \"$(readlink -f \"$0\")\")\"";
 
 /// `tuning` leaves sysctls with a reason that its profile has; a profile file may have others.
@@ -101,7 +101,7 @@ fn what_does_not_bind_is_exempt_with_its_reason() {
 #[test]
 fn a_list_is_driven_as_a_runtime_does() {
     let bin = Bin::new();
-    // All else than a pipe would be for reading only.
+    // Anything else than a pipe would be for reading only.
     nix::unistd::mkfifo(&bin.path().join("log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut log = File::options().read(true).write(true).open(bin.path().join("log")).unwrap();
     let has = r#"stdin=$(cat); has() { case "$stdin" in *$1*) echo $1 ;; esac; }"#;

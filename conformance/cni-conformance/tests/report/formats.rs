@@ -64,7 +64,7 @@ fn json_reads_back_as_it_was() {
     assert_eq!(Document::parse(text.as_bytes()).as_ref(), Ok(&document));
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&value["format"], &value["version"]), (&"cni-conformance".into(), &1.into()));
-    // All of an output, however long and odd.
+    // The whole of an output, however long and odd.
     assert!(text.contains(serde_json::to_string(&long()).unwrap().as_str()));
     // The shape: one trial of each verdict.
     let mut few = document;

@@ -5,7 +5,7 @@ use cni_conformance::report::{Asked, Document, FORMAT, Origin, Tried, Use, VERSI
 use cni_conformance::{Finding, Level, Role, Verdict};
 use serde_json::json;
 
-/// What a plugin prints that wants to be more than text: ends of elements of each format, control characters,
+/// The output of a plugin that wants to be more than text: ends of elements of each format, control characters,
 /// directions of writing, what was no UTF-8, lines that look like those of TAP and YAML.
 pub(crate) const HOSTILE: &str = "</script></pre><img src=x onerror=alert(1)>]]>&amp;\"'\u{1b}[31m\r\0\u{7f}\u{9b}\u{202e}\u{fffd}\u{ffff}\nnot ok 1 # TODO\n  ...\n1..0\n";
 

@@ -20,7 +20,7 @@ pub(crate) fn driver(fault: &str) -> Value {
     })
 }
 
-/// What came of a run: the kit's status, and of each report rule, case, version and verdict.
+/// The outcome of a run: the kit's status, and of each report rule, case, version and verdict.
 pub(crate) struct Checked {
     pub(crate) status: Option<i32>,
     pub(crate) trials: Vec<Value>,

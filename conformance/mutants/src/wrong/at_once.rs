@@ -6,13 +6,13 @@ use std::io::Read;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-/// The one who serves listens there, below the bench's own folder.
+/// The socket on which the call that serves listens, below the bench's own folder.
 const SOCKET: &str = "/run/testns/mutant-is-busy";
 
-/// How long a call waits for another to be refused.
+/// The time that a call waits for another to be refused.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many calls wait in vain before none waits any more: on most benches calls come one by one.
+/// The number of calls that wait in vain before none waits any more: on most benches calls come one by one.
 const VAIN: usize = 4;
 
 /// The first call waits for another, so that they meet on any machine; the other is refused.

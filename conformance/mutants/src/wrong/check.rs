@@ -171,7 +171,7 @@ fn remembered(key: &str) -> Option<Value> {
     serde_json::from_str(&memory::find(key)?).ok()
 }
 
-/// What the honest plugin does; the result of ADD is kept.
+/// The honest plugin's reply; the result of ADD is kept.
 fn remembers(scene: &Scene) -> Reply {
     let reply = scene.honest();
     if scene.is(Add) && reply.exit == 0 {
@@ -180,7 +180,7 @@ fn remembers(scene: &Scene) -> Reply {
     reply
 }
 
-/// What the honest plugin does, but CHECK wants something of the container to be as ADD left it.
+/// The honest plugin's reply, but CHECK wants something of the container to be as ADD left it.
 fn wants_as_added(scene: &Scene, what: fn(&Scene, &Link) -> String) -> Reply {
     let key = scene.attachment();
     let now = || find_interface(scene).map(|link| what(scene, &link)).unwrap_or_default();

@@ -29,7 +29,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("bridge", "conventions.mac", "knows-no-mac-of-runtimes", |scene| {
-        // Where nothing else says which, so that it is not about what is strongest.
+        // The MAC address is ignored only where nothing else names one, so that precedence is not at issue.
         match scene.env.args.is_empty() && scene.config().get("args").is_none() {
             true => without(scene, "/runtimeConfig", "mac"),
             false => scene.honest(),

@@ -29,7 +29,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         .starting(|words| words.get(1).is_none_or(|word| word != "daemon") || !Path::new(SOCKET).exists()),
 ];
 
-/// Where the daemon of the kit's profile listens.
+/// The socket on which the daemon of the kit's profile listens.
 const SOCKET: &str = "/run/cni/dhcp.sock";
 
 fn has_daemon() -> bool {

@@ -324,7 +324,7 @@ fn deletes_once(scene: &Scene) -> Reply {
     scene.after(Del, || memory::mark(&scene.attachment()))
 }
 
-/// What the honest plugin does; a first DEL that is given everything leaves something.
+/// The honest plugin's reply; a first DEL that is given everything leaves something.
 fn leaves(scene: &Scene, something: impl FnOnce()) -> Reply {
     let is_known = scene.is(Del) && scene.has_all() && memory::forget(&scene.attachment());
     let reply = scene.after(Add, || memory::mark(&scene.attachment()));
@@ -372,7 +372,7 @@ fn deletes_also(scene: &Scene, is_meant: fn(&str, &str) -> bool) -> Reply {
     scene.after(Add, || memory::note(&format!("added-{}", scene.attachment()), &format!("{container_id} {ifname}")))
 }
 
-/// What the honest plugin does, but DEL is refused once while something is missing of what ADD made. The check gets the
+/// The honest plugin's reply, but DEL is refused while something is missing of what ADD made. The check gets the
 /// interface, where it is still there by its name.
 pub(super) fn wants(scene: &Scene, is_missing: impl Fn(&Scene, Option<&Link>) -> bool) -> Reply {
     let key = scene.attachment();

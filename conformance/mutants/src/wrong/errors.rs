@@ -7,7 +7,7 @@ use skel::cni_spec::Command::Add;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "errors.exit-status", "bears-any-command", |scene| match scene.env.find_command() {
-        // With the error that it prints.
+        // The error is printed all the same.
         None => Reply { exit: 0, ..scene.honest() },
         Some(_) => scene.honest(),
     }),

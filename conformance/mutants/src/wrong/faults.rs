@@ -7,7 +7,7 @@ use skel::cni_spec::Command::{self, Add, Del, Gc};
 use std::fs;
 use std::io::Write;
 
-/// What plugins write that have no state otherwise, and how its name begins.
+/// The file that plugins without other state write, and the start of its name.
 const JOURNAL: &str = "/var/lib/cni/journal";
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -81,7 +81,7 @@ fn remove_journals(scene: &Scene) {
     }
 }
 
-/// What the honest plugin does, but without the error if the kernel says that it cannot.
+/// The honest plugin's reply, but without the error if the kernel says that it cannot.
 fn says_nothing(scene: &Scene, verb: Command) -> Reply {
     // Texts of ENOMEM, ENOBUFS, EOPNOTSUPP, ENOSPC and EIO: what other rules have refused is refused otherwise.
     const CANNOT: [&str; 5] =

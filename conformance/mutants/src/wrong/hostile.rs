@@ -45,7 +45,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .slow(),
 ];
 
-/// What the honest plugin does, but without the errors that have some text.
+/// The honest plugin's reply, but without the errors that have some text.
 fn has_no_words(scene: &Scene, texts: &[&str]) -> Reply {
     let reply = scene.honest();
     match reply.exit != 0 && texts.iter().any(|text| says(&reply, text)) {

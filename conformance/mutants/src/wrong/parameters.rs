@@ -125,7 +125,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
 ];
 
-/// Whether an interface can be called that.
+/// Whether an interface can have that name.
 fn is_possible(name: &str) -> bool {
     let is_length = (1..=15).contains(&name.len());
     is_length && ![".", ".."].contains(&name) && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace())

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Folders in which the plugins are honest, the second for mutants that are [`Mutant::apart`].
 const HONEST: [&str; 2] = ["honest", "honest-apart"];
 
-/// How long a call may take.
+/// The number of seconds that a call may take.
 const CALL_SECONDS: u64 = 30;
 
 const TRIAL_DEADLINE: Duration = Duration::from_secs(300);

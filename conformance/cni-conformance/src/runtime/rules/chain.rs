@@ -366,7 +366,7 @@ fn gc_is_no_del(bench: &RuntimeBench) -> End {
     order(&bench.received_of(Del), &[])
 }
 
-/// Why a GC that calls no plugin shows nothing: a word that the runtime does not know has it print its usage.
+/// The skip of a GC that calls no plugin, which shows nothing: a runtime prints its usage for a word it does not know.
 fn nothing_collected(bench: &RuntimeBench) -> Stop {
     Stop::Skips(format!("the GC of {}'s driver calls no plugin", bench.driver.name))
 }

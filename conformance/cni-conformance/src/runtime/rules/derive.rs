@@ -133,7 +133,7 @@ fn name_and_version(bench: &RuntimeBench) -> End {
     Ok(())
 }
 
-/// What a mock plugin with more keys of its own got with ADD.
+/// The plugin object of a mock plugin with more keys of its own, and the call of ADD that it received.
 fn with_keys(bench: &RuntimeBench, more: &Value) -> Result<(Value, Received), Stop> {
     let mut object = bench.plugin(1);
     for (key, value) in more.as_object().into_iter().flatten() {

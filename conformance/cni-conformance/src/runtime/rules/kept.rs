@@ -180,7 +180,7 @@ fn del_twice(bench: &RuntimeBench) -> End {
     bench.does(Del, &request).map(|_| ())
 }
 
-/// Where libcni keeps results, and others below it.
+/// The folder in which libcni keeps results, and others below it.
 const STATE: &str = "/var/lib/cni";
 
 fn del_after_a_full_disk(bench: &RuntimeBench) -> End {

@@ -12,9 +12,9 @@ use std::time::Duration;
 use testns::Verb::{Add, Del, Gc};
 use testns::{Attachment, Verb};
 
-/// How long a second operation gets to show that it does not wait for the first.
+/// The time that a second operation gets to show that it does not wait for the first.
 const GRACE: Duration = Duration::from_millis(1500);
-/// How long one gets to show that it runs beside another.
+/// The time that an operation gets to show that it runs beside another.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) const RULES: &[Rule] = &[

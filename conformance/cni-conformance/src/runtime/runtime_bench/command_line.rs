@@ -6,7 +6,7 @@ use serde_json::Value;
 use testns::Verb;
 
 impl RuntimeBench {
-    /// What every process of the runtime has in its environment.
+    /// The variables that every process of the runtime has in its environment.
     pub(super) fn surroundings(&self) -> Variables {
         vec![
             ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),

@@ -1,4 +1,4 @@
-//! What the mock plugins received, and what becomes of it in a report.
+//! The calls that the mock plugins received, and what becomes of them in a report.
 
 use super::{RuntimeBench, Variables};
 use crate::finding::CallRecord;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use testns::{Output, Verb};
 
 impl RuntimeBench {
-    /// What mock plugins received since they were last forgotten, in the order in which the calls began. Calls with VERSION are
-    /// left out: a runtime may ask at any time.
+    /// The calls that mock plugins received since they were last forgotten, in the order in which they began. Calls
+    /// with VERSION are left out: a runtime may ask at any time.
     #[must_use]
     pub fn received(&self) -> Vec<Received> {
         let forgotten = self.with_state(|state| state.forgotten);

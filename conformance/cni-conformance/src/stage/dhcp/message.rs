@@ -18,7 +18,7 @@ const KIND: u8 = 53;
 pub(super) const SERVER: u8 = 54;
 const CLIENT: u8 = 61;
 
-/// What a message is for: option 53.
+/// The type of a message: option 53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -36,7 +36,7 @@ impl Kind {
         [Self::Discover, Self::Offer, Self::Request, Self::Decline, Self::Ack, Self::Nak, Self::Release];
 }
 
-/// What a client says.
+/// A message of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) kind: Kind,
@@ -99,7 +99,7 @@ impl Asked {
         self.option(number).and_then(|value| <[u8; 4]>::try_from(value).ok()).map(Ipv4Addr::from)
     }
 
-    /// Whom the address is for: the identifier of the client, else of its hardware (RFC 2131, section 4.2).
+    /// The client that the address is for: its identifier, else that of its hardware (RFC 2131, section 4.2).
     pub(super) fn client(&self) -> &[u8] {
         self.option(CLIENT).unwrap_or(&self.hardware)
     }

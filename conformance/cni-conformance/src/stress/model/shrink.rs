@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use testns::Remains;
 
-/// How long shrinking tries to do without steps.
+/// The longest time that shrinking tries to do without steps.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The fewest of some steps that still fail on an empty node, as far as they are found in time, and what is seen then.

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// How long a plugin may take.
+/// The longest time that a plugin may take.
 const DEADLINE: Duration = Duration::from_secs(6);
 
 pub(crate) fn plugin(request: &Request, list: &List, plugin: &Plugin, previous: Option<&Value>) -> Result<Value> {
@@ -98,7 +98,7 @@ fn valid(request: &Request) -> Value {
     keep.iter().map(entry).collect()
 }
 
-/// How a plugin ended, and what it printed.
+/// The ending of a plugin, and what it printed.
 struct Ended {
     is_success: bool,
     code: Option<i32>,

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 /// Errors are reported in one line.
 type Result<T> = std::result::Result<T, String>;
 
-/// What the runtime is to do, and with what.
+/// An operation of the runtime, and its arguments.
 #[derive(Clone)]
 struct Request {
     verb: String,
