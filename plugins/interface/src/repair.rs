@@ -4,10 +4,11 @@
 //! container may use the link. Each step is made whole or not at all, and one that cannot be made hides no other.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface, Repair, Repaired, SpecVersion};
 use netops::link::{self, Link, Mac, Settings};
-use netops::txn;
+use netops::{sysctl, txn};
 use skel::{CheckRequest, Delegate};
 
 use crate::apply::Stage;
@@ -149,13 +150,13 @@ impl Mender<'_> {
         match step {
             Step::Own(own) => own.is_on_node && plugin.may_mend(*own, &self.look) && !self.is_renamed(),
             Step::Veth(_) => self.look.kind("veth").is_ok() && !self.is_elsewhere(),
-            Step::SpoofGuard(_)
-            | Step::JoinVlans(_)
-            | Step::Port(_)
-            | Step::Addresses(Side::Host, _)
-            | Step::Up(Side::Host)
-            | Step::Routes(Side::Host, _)
-            | Step::OnlyRoutes(Side::Host, _) => self.look.host_link().is_ok(),
+            Step::SpoofGuard(_) | Step::JoinVlans(_) | Step::Port(_) => !self.is_elsewhere(),
+            Step::Addresses(Side::Host, addresses) => {
+                self.look.host_link().is_ok_and(|link| can_have(&link.name, addresses.iter().map(|it| it.net.ip())))
+            }
+            Step::Up(Side::Host) | Step::Routes(Side::Host, _) | Step::OnlyRoutes(Side::Host, _) => {
+                self.look.host_link().is_ok()
+            }
             Step::Masquerade(..) | Step::Forward(_) => true,
             Step::Create(_)
             | Step::RefuseAdvertisements
@@ -238,6 +239,12 @@ impl Mender<'_> {
             step => step.clone(),
         }
     }
+}
+
+/// Whether the node's settings let a link have these addresses, as far as they can be read.
+pub fn can_have(link: &str, addresses: impl IntoIterator<Item = IpAddr>) -> bool {
+    let has_ipv6 = addresses.into_iter().any(|address| address.is_ipv6());
+    !has_ipv6 || !matches!(sysctl::find_ipv6_refusal(link), Ok(Some(_)))
 }
 
 /// Adds the addresses or routes of a step one by one; what is there stays.

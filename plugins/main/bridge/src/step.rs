@@ -119,6 +119,9 @@ impl OwnStep for Own {
     fn may_mend(&self, look: &Look<'_>) -> bool {
         match (self, &look.master) {
             (Self::Shared(shared), Some(bridge)) => !bridge.up || shared.bridge.promisc && !bridge.promisc,
+            (Self::Gateways(gateways), _) => {
+                interface::repair::can_have(&gateways.holder, gateways.addresses.iter().map(|it| it.net.ip()))
+            }
             _ => true,
         }
     }

@@ -172,7 +172,7 @@ impl ChainedPlugin for Portmap {
         }))
     }
 
-    /// The marks of iptables, by which answers come back through the node.
+    /// The marks of iptables, by which answers come back through the node, and what 127.0.0.1 needs.
     fn lost(call: &Call<'_, Conf>) -> Result<Vec<String>, CniError> {
         let (conf, mut lost) = (call.keys, Vec::new());
         if conf.mappings.is_empty() {
@@ -191,6 +191,8 @@ impl ChainedPlugin for Portmap {
                 }
                 Ok(())
             })?;
+            let is_off = |key| format!("this is lost: {key}=1");
+            lost.extend(localnet::lost(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?.map(is_off));
         }
         Ok(lost)
     }

@@ -4,7 +4,9 @@
 use std::net::IpAddr;
 
 use netops::error::Result;
+use netops::link::Link;
 use netops::nft::Family;
+use netops::route::Route;
 use netops::sysctl::{self, Key};
 use netops::{Kernel, link, route};
 
@@ -27,16 +29,32 @@ pub(crate) fn enable(host: &Kernel, pod: &Pod<'_>) -> Result<()> {
     if !is_needed(pod) {
         return Ok(());
     }
-    let leads_there = match route::lookup(host, pod.address.ip()) {
-        Ok(route) => route.link.map(|index| link::find_index(host, index)).transpose()?.flatten(),
+    let route = match route::lookup(host, pod.address.ip()) {
+        Ok(route) => route,
         // As the reference: without a route no packet of any address comes there.
         Err(error) => {
             tracing::warn!(%error, "no route to the container: ports of 127.0.0.1 are not forwarded");
-            None
+            return Ok(());
         }
     };
-    let Some(link) = leads_there else { return Ok(()) };
-    let key = Key::of_link("ipv4", &link.name, "route_localnet")?;
+    let Some((link, key)) = of_route(host, &route)? else { return Ok(()) };
     tracing::info!(link = link.name, "route_localnet is on, so that ports of 127.0.0.1 are forwarded");
     sysctl::ensure(&key, "1")
+}
+
+/// The setting of the link towards the container that is off again: a bridge that was made anew begins with it off. `None` also
+/// where the node has no link of the container's own network.
+pub(crate) fn lost(host: &Kernel, pod: &Pod<'_>) -> Result<Option<Key>> {
+    if !is_needed(pod) {
+        return Ok(None);
+    }
+    let Ok(route) = route::lookup(host, pod.address.ip()) else { return Ok(None) };
+    let of_link = if route.gateway.is_none() { of_route(host, &route)? } else { None };
+    Ok(of_link.map(|(_, key)| key).filter(|key| matches!(sysctl::find(key), Ok(Some(value)) if value == "0")))
+}
+
+fn of_route(host: &Kernel, route: &Route) -> Result<Option<(Link, Key)>> {
+    let link = route.link.map(|index| link::find_index(host, index)).transpose()?.flatten();
+    link.map(|link| Ok((Key::of_link("ipv4", &link.name, "route_localnet")?, link)).map(|(key, link)| (link, key)))
+        .transpose()
 }
