@@ -116,8 +116,11 @@ fn still_there(settings: &Settings, network: &NetworkConf, cached: &[Cached], su
         before.id == now.id && before.objects.iter().any(|object| now.objects.contains(object))
     };
     let on_node = on_node.into_iter().filter(|now| survey.removed.iter().any(|before| is_left(before, now)));
-    let in_cache = settings.runtime.stale(network, &[]).unwrap_or_default();
-    let is_in_cache = |id: &AttachmentId| in_cache.iter().any(|cached| cached.attachment.id == *id);
+    // Broken files were reported when the cache was read first.
+    let in_cache = settings.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_default();
+    let is_in_cache = |id: &AttachmentId| {
+        in_cache.iter().any(|cached| cached.network.as_str() == network.name && cached.attachment.id == *id)
+    };
     let mut left: Vec<OnNode> = on_node.collect();
     let entries = survey.removed.iter().filter(|before| before.id.as_ref().is_some_and(is_in_cache));
     for before in entries.filter(|before| !left.iter().any(|now| now.id == before.id)).collect::<Vec<_>>() {

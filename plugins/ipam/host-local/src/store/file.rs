@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cni_spec::{Attachment, ContainerId, IfName};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::libc::{EEXIST, EINVAL, EISDIR, EMLINK, ENOSYS, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE};
+use nix::libc::{EEXIST, EINVAL, EISDIR, ELOOP, EMLINK, ENOSYS, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE};
 
 /// The temporary name of a reservation, if the file system has no unnamed files, or without /proc, which is needed to
 /// name them.
@@ -78,7 +78,7 @@ pub(crate) fn read(path: &Path) -> Option<Content> {
 /// As [`read`], for a caller that shows what it cannot read.
 ///
 /// # Errors
-/// `EACCES`: only its owner may read it. `ELOOP`: it is a link.
+/// `EACCES`: only its owner may read it; or the entry is a symbolic link.
 pub(crate) fn try_read(path: &Path) -> io::Result<Option<Content>> {
     let read = |file: File| {
         let mut bytes = Vec::new();
@@ -91,6 +91,8 @@ pub(crate) fn try_read(path: &Path) -> io::Result<Option<Content>> {
     let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
     match file.and_then(read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // The system's words for it are "Too many levels of symbolic links".
+        Err(error) if error.raw_os_error() == Some(ELOOP) => Err(io::Error::new(error.kind(), "it is a symbolic link")),
         content => content.map(Some),
     }
 }
