@@ -65,6 +65,8 @@ pub struct Step {
     pub may_accept: bool,
     /// Whether the rule may lead packets back to the chain before.
     pub may_return: bool,
+    /// Whether the rule may drop packets, or has a program decide on them.
+    pub may_refuse: bool,
 }
 
 const BUILT_IN: [(&str, Hook); 2] = [("FORWARD", Hook::Forward), ("INPUT", Hook::Input)];
@@ -202,8 +204,9 @@ fn chains(table: &mut Table<'_>, start: &str) -> Result<BTreeMap<String, Vec<Ste
             };
             let may_return = found.may_return();
             if to.is_some() || found.may_decide() || may_return {
-                let (rule, to) = (found.refusing(), to.map(str::to_owned));
-                steps.push(Step { rule, to, may_accept: found.may_accept(), may_return });
+                let (may_accept, may_refuse) = (found.may_accept(), found.may_refuse());
+                let step = |rule| Step { rule, to: to.map(str::to_owned), may_accept, may_return, may_refuse };
+                steps.extend(found.readings().into_iter().map(step));
             }
         }
         read.insert(chain, steps);

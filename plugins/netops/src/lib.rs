@@ -13,6 +13,7 @@
 //! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
 //! | [`link_removal`] | removing links, one without waiting for the kernel's grace period, many in one |
 //! | [`addr`], [`route`] | addresses and routes: `add` `delete` `list`, route lookup |
+//! | [`neighbour`] | the Ethernet addresses that an administrator has fixed |
 //! | [`rule`] | policy rules: which table a source's packets are routed by |
 //! | [`tc`] | token buckets, and what comes in sent through another link |
 //! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
@@ -52,6 +53,8 @@ pub mod places;
 pub mod addr;
 pub mod route;
 pub mod rule;
+
+pub mod neighbour;
 
 pub mod tc;
 

@@ -22,16 +22,22 @@ pub struct Rule {
 }
 
 /// A rule as it is listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Listed {
     /// The source addresses; `None`: any.
     pub source: Option<IpNetwork>,
+    /// The destination addresses; `None`: any.
+    pub destination: Option<IpNetwork>,
+    /// The rule refuses packets: `prohibit`, `unreachable` or `blackhole`.
+    pub refuses: Option<&'static str>,
     /// The table; `None`: the rule names no table.
     pub table: Option<u32>,
     /// The priority: the lowest is evaluated first.
     pub priority: u32,
     /// The rule has selectors besides the source (a mark, a link, a destination).
     pub is_narrower: bool,
+    /// The rule has selectors besides source and destination.
+    pub is_conditional: bool,
 }
 
 impl std::fmt::Display for Rule {
@@ -110,25 +116,31 @@ pub fn list(net: &Kernel, family: Family) -> Result<Vec<Listed>> {
 fn read(message: &RuleMessage) -> Listed {
     let header = &message.header;
     let mut table = u32::from(header.table);
-    let mut listed =
-        Listed { source: None, table: None, priority: 0, is_narrower: header.dst_len > 0 || header.tos > 0 };
+    let mut listed = Listed { is_conditional: header.tos > 0, ..Listed::default() };
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Source(ip) => listed.source = IpNetwork::new(*ip, header.src_len).ok(),
+            RuleAttribute::Destination(ip) => listed.destination = IpNetwork::new(*ip, header.dst_len).ok(),
             RuleAttribute::Table(number) => table = *number,
             RuleAttribute::Priority(priority) => listed.priority = *priority,
-            RuleAttribute::Destination(_)
-            | RuleAttribute::Iifname(_)
+            RuleAttribute::Iifname(_)
             | RuleAttribute::Oifname(_)
             | RuleAttribute::FwMark(_)
             | RuleAttribute::UidRange(_)
             | RuleAttribute::IpProtocol(_)
             | RuleAttribute::SourcePortRange(_)
-            | RuleAttribute::DestinationPortRange(_) => listed.is_narrower = true,
+            | RuleAttribute::DestinationPortRange(_) => listed.is_conditional = true,
             _ => (),
         }
     }
+    listed.is_narrower = header.dst_len > 0 || listed.is_conditional;
     listed.table = (header.action == RuleAction::ToTable).then_some(table);
+    listed.refuses = match header.action {
+        RuleAction::Blackhole => Some("blackhole"),
+        RuleAction::Unreachable => Some("unreachable"),
+        RuleAction::Prohibit => Some("prohibit"),
+        _ => None,
+    };
     listed
 }
 

@@ -66,7 +66,7 @@ fn each(
     elements.iter().map(rule).collect()
 }
 
-/// States of connections: that which established and related ones have in common is spelled.
+/// States of connections: those of a set as one mask; of a map, that which established and related ones have in common.
 fn states(
     register: Register,
     elements: &[ElementInfo],
@@ -79,8 +79,9 @@ fn states(
     let mask = Expr::Mask(register, answers.to_ne_bytes().to_vec());
     let of_answers = vec![mask, Expr::Cmp(Cmp::Neq, register, vec![0; 4])];
     if !is_map {
-        let is_all = elements.iter().filter(is_answer).count() == 2 && elements.len() == 2;
-        return is_all.then(|| vec![of_answers]);
+        let all = elements.iter().map(bits).sum::<Option<u32>>()?;
+        let mask = Expr::Mask(register, all.to_ne_bytes().to_vec());
+        return Some(vec![vec![mask, Expr::Cmp(Cmp::Neq, register, vec![0; 4])]]);
     }
     let accepts = |element: &&ElementInfo| element.verdict == Some(Verdict::Accept);
     let answered = elements.iter().filter(is_answer).filter(accepts).count() == 2;

@@ -95,6 +95,10 @@ pub struct Link {
     pub tx_queue_len: u32,
     /// The settings as a bridge port.
     pub port: Option<Port>,
+    /// As a bridge port it passes on no frames: the spanning tree, or an administrator, has it blocked or disabled.
+    pub port_blocks: bool,
+    /// As a bridge port it neither learns who is behind it nor gets frames for those whom the bridge does not know.
+    pub port_is_deaf: bool,
     /// The group that the administrator put it in (`ip link set group`); 0 is none.
     pub group: u32,
 }

@@ -2,7 +2,7 @@
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoBridgePort, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State,
+    BridgePortState, InfoBridgePort, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State,
 };
 
 use super::{Kind, Link, Mac, Port};
@@ -25,13 +25,18 @@ impl Link {
             }
             LinkInfo::PortData(InfoPortData::BridgePort(options)) => {
                 let mut port = Port::default();
+                let (mut learns, mut floods) = (true, true);
                 for option in options {
                     match option {
+                        InfoBridgePort::State(state) => self.port_blocks = !is_open(*state),
+                        InfoBridgePort::Learning(on) => learns = *on,
+                        InfoBridgePort::UnicastFlood(on) => floods = *on,
                         InfoBridgePort::HairpinMode(on) => port.hairpin = *on,
                         InfoBridgePort::Isolated(on) => port.isolated = *on,
                         _ => (),
                     }
                 }
+                self.port_is_deaf = !learns && !floods;
                 self.port = Some(port);
             }
             _ => (),
@@ -94,4 +99,9 @@ impl From<&LinkMessage> for Link {
         link.parent_device = (!device.is_empty()).then(|| format!("{bus}/{device}"));
         link
     }
+}
+
+/// States by which a port gets to pass on frames; the kernel has one whose link is down disabled.
+fn is_open(state: BridgePortState) -> bool {
+    matches!(state, BridgePortState::Listening | BridgePortState::Learning | BridgePortState::Forwarding)
 }

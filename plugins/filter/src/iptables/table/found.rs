@@ -1,8 +1,11 @@
 //! A rule that a table has, in either variant.
 
-use super::super::{decode, parse, xt};
+use super::super::{decode, parse, states, xt};
 use crate::iptables::rule::{Rule, Target};
 use netops::nft::{self, Expr, Verdict};
+
+/// The target of a rule that leaves packets out of connection tracking, as iptables writes it.
+pub const UNTRACKED: &str = "NOTRACK";
 
 /// A rule in a table.
 #[derive(Debug, Clone)]
@@ -45,14 +48,15 @@ impl Found {
         }
     }
 
-    /// The rule, with [`Target::Reject`] for a refusal (`REJECT`, `reject`) and with a jump for `goto`.
-    pub(crate) fn refusing(&self) -> Option<Rule> {
+    /// The rule, with [`Target::Reject`] for a refusal (`REJECT`, `reject`) and with a jump for `goto` and [`UNTRACKED`].
+    fn refusing(&self) -> Option<Rule> {
         let refused = || match &self.id {
             Id::Handle(rule) => {
                 let (last, others) = rule.exprs.split_last()?;
                 let target = match last {
                     Expr::Verdict(Verdict::Goto(chain)) => Target::Jump(chain.to_string()),
                     last if is_refusal(last) => Target::Reject,
+                    last if is_untracked(last) => Target::Jump(UNTRACKED.to_owned()),
                     _ => return None,
                 };
                 let conditions = decode::rule(&nft::Rule { exprs: others.to_vec(), ..rule.clone() })?;
@@ -64,6 +68,31 @@ impl Found {
             }
         };
         self.rule.clone().or_else(refused)
+    }
+
+    /// The rule as programs that explain it read it: several where one has conditions that [`Rule`] cannot join, none for invalid
+    /// packets alone; `None`: it has conditions that this crate does not read.
+    pub(crate) fn readings(&self) -> Vec<Option<Rule>> {
+        if let Some(rule) = self.refusing() {
+            return vec![Some(rule)];
+        }
+        let parts = match &self.id {
+            Id::Handle(rule) => states::parts(&rule.exprs).or_else(|| states::of_icmp(&rule.exprs)).map(|parts| {
+                let of = |(exprs, words): (Vec<Expr>, Vec<String>)| {
+                    (Self::from_nft(nft::Rule { exprs, ..rule.clone() }), words)
+                };
+                parts.into_iter().map(of).collect::<Vec<_>>()
+            }),
+            Id::Words(words) => states::parts_of_words(words).map(|parts| {
+                let of = |(text, words): (String, Vec<String>)| {
+                    (Self { rule: parse::rule(&text), note: None, id: Id::Words(text) }, words)
+                };
+                parts.into_iter().map(of).collect()
+            }),
+        };
+        let Some(parts) = parts else { return vec![None] };
+        let read = parts.into_iter().map(|(part, words)| Some(Rule { words, ..part.refusing()? }));
+        read.collect::<Option<Vec<Rule>>>().map_or(vec![None], |rules| rules.into_iter().map(Some).collect())
     }
 
     /// The rule; or its conditions, and in words a translation that this suite's rules do not have.
@@ -88,11 +117,23 @@ impl Found {
         let decides = |expr: &Expr| match expr {
             Expr::Verdict(verdict) => matches!(verdict, Verdict::Accept | Verdict::Drop),
             Expr::VerdictMap(..) => true,
-            expr => is_refusal(expr),
+            expr => is_refusal(expr) || is_queue(expr) || is_untracked(expr),
         };
         match &self.id {
             Id::Handle(rule) => rule.exprs.iter().any(decides),
-            Id::Words(words) => ["ACCEPT", "DROP", "REJECT"].iter().any(|verdict| parse::jump(words) == Some(verdict)),
+            Id::Words(words) => {
+                let to = parse::jump(words);
+                ["ACCEPT", "DROP", "REJECT", "NFQUEUE"].iter().any(|verdict| to == Some(verdict))
+            }
+        }
+    }
+
+    /// Whether the rule may drop packets, or has a program decide on them.
+    pub(crate) fn may_refuse(&self) -> bool {
+        let refuses = |expr: &Expr| *expr == Expr::Verdict(Verdict::Drop) || is_refusal(expr) || is_queue(expr);
+        match &self.id {
+            Id::Handle(rule) => rule.exprs.iter().any(refuses),
+            Id::Words(words) => ["DROP", "REJECT", "NFQUEUE"].iter().any(|verdict| parse::jump(words) == Some(verdict)),
         }
     }
 
@@ -119,6 +160,26 @@ fn is_refusal(expr: &Expr) -> bool {
     match expr {
         Expr::Other { name, .. } => name == "reject",
         Expr::Target(extension) => extension.name == "REJECT",
+        _ => false,
+    }
+}
+
+/// Whether an expression has a program decide on the packet.
+fn is_queue(expr: &Expr) -> bool {
+    match expr {
+        Expr::Other { name, .. } => name == "queue",
+        Expr::Target(extension) => extension.name == "NFQUEUE",
+        _ => false,
+    }
+}
+
+/// Whether an expression leaves the packet out of connection tracking: `notrack`, `NOTRACK`, `CT --notrack`.
+fn is_untracked(expr: &Expr) -> bool {
+    // XT_CT_NOTRACK of linux/netfilter/xt_CT.h.
+    let is_flag = |info: &[u8]| info.first_chunk().is_some_and(|flags| u16::from_ne_bytes(*flags) & 1 != 0);
+    match expr {
+        Expr::Other { name, .. } => name == "notrack",
+        Expr::Target(extension) => extension.name == "NOTRACK" || extension.name == "CT" && is_flag(&extension.info),
         _ => false,
     }
 }
