@@ -199,6 +199,14 @@ pub(crate) fn is_of_marks(edit: &Edit) -> bool {
     }
 }
 
+/// The difference that an edit removes: a container's chain has other rules than ADD made, or has them in another order.
+pub(crate) fn other_content(edit: &Edit) -> Option<String> {
+    match edit {
+        Edit::FlushChain(chain) => Some(format!("chain {chain} has other rules than ADD made")),
+        _ => None,
+    }
+}
+
 /// Makes the rules, unless a container that holds a port already is to be an error.
 pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_>) -> Result<()> {
     match table.change(|table| edits(table, pod, contest)) {

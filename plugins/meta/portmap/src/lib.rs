@@ -185,9 +185,10 @@ impl ChainedPlugin for Portmap {
             let mut contest = contest(call);
             with_table(&mut filter, &pod, &mut |table, backend| {
                 if backend == Backend::Iptables {
-                    let edits = iptables::edits(table, &pod, &mut contest)?;
-                    let edits = edits.iter().filter(|edit| iptables::is_of_marks(edit));
+                    let all = iptables::edits(table, &pod, &mut contest)?;
+                    let edits = all.iter().filter(|edit| iptables::is_of_marks(edit));
                     lost.extend(edits.map(|edit| format!("this is lost: {}", table.command(edit))));
+                    lost.extend(all.iter().filter_map(iptables::other_content));
                 }
                 Ok(())
             })?;

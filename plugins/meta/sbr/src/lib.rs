@@ -214,7 +214,7 @@ impl<'a> Rules<'a> {
         txn.push(Box::new(Change::AddedRule(rule)));
         self.inside.run(rule::add(&rule)).map_err(failed)?;
         // The kernel chooses the priority, which nothing asks for.
-        self.all.push(Listed { source: Some(rule.source), table: Some(table), priority: 0, is_narrower: false });
+        self.all.push(Listed { source: Some(rule.source), table: Some(table), ..Listed::default() });
         Ok(())
     }
 }
