@@ -56,8 +56,17 @@ pub struct Node<'a> {
     pub checks: bool,
 }
 
-/// Looks at everything, and returns what is not as it should be, the worst first. What cannot be looked at is a finding, too.
-pub async fn examine(node: Node<'_>) -> Vec<Finding> {
+/// What was found on a node.
+#[derive(Debug, Clone, Default)]
+pub struct Examined {
+    /// What is not as it should be, the worst first. What cannot be looked at is a finding, too.
+    pub findings: Vec<Finding>,
+    /// What a node may suffer from all the same: [`BEYOND`], and rules of the packet filter with conditions that are not examined.
+    pub beyond: Vec<String>,
+}
+
+/// Looks at everything.
+pub async fn examine(node: Node<'_>) -> Examined {
     let mut findings = Vec::new();
     let networks = configs::look(node, &mut findings).await;
     let known = attachments::look(node, &networks, &mut findings);
@@ -71,7 +80,7 @@ pub async fn examine(node: Node<'_>) -> Vec<Finding> {
     };
     attachments::unreserved_by_traces(&survey.view, &known, &mut findings);
     needed::look(networks.iter().filter(|network| !is_used(network)), &mut findings);
-    reasons::look(&survey, &mut findings);
+    let unexamined = reasons::look(&survey, &mut findings);
     host::look(node, &networks, &survey.view, &mut findings);
     if node.checks {
         checks::look(node, &mut findings).await;
@@ -84,7 +93,12 @@ pub async fn examine(node: Node<'_>) -> Vec<Finding> {
         _ => 1,
     };
     findings.sort_by_key(|finding| (std::cmp::Reverse(finding.level), turn(finding)));
-    findings
+    let all = survey.view.networks.iter().flat_map(|network| &network.attachments);
+    let uncached = all.filter(|it| it.life == Life::Lives && it.is_complete.is_none()).count();
+    let uncached = (uncached > 0)
+        .then(|| format!("what ADD gave {uncached} living attachments that the cache does not have (--cache-dir)"));
+    let beyond = BEYOND.iter().map(|what| (*what).to_owned()).chain(unexamined).chain(uncached).collect();
+    Examined { findings, beyond }
 }
 
 /// The objects that [`examine`] never looks at.

@@ -57,7 +57,7 @@ async fn page(settings: &Settings, words: &Metrics, log: &mut Log) -> anyhow::Re
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     let page = Page::new(RELEASE)?;
     page.add_view(&look(Node { runtime, conf_dir, inventory: &gc::node() }, None))?;
-    page.add_findings(&doctor::verb::look(settings, false).await)?;
+    page.add_findings(&doctor::verb::look(settings, false).await.findings)?;
     page.add_calls(log.counted(words.from.as_deref()).await?)?;
     page.add_duration(begin.elapsed())?;
     Ok(page.text()?)

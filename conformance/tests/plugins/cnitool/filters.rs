@@ -1,7 +1,7 @@
 //! `cnitool doctor` and packet filters as other programs write them: what drops the packets of containers is named at each
 //! hook, with commands that open it, and a filter that lets them pass is no fault.
 
-use super::sick::{ERROR, Sick, leak, sh};
+use super::sick::{ERROR, Sick, WARNING, leak, sh};
 use serde_json::json;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn gets_out(pod: &Container, within: Duration) -> bool {
     pod.namespace().pings(OUTSIDE.parse::<IpAddr>().unwrap(), within)
 }
 
-const DROPPING: [Filter; 16] = [
+const DROPPING: [Filter; 20] = [
     (
         "iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
          iptables -w -A FORWARD -i lxcbr0 -j ACCEPT; iptables -w -A FORWARD -j REJECT --reject-with icmp-host-prohibited",
@@ -51,6 +51,25 @@ const DROPPING: [Filter; 16] = [
     ),
     ("iptables -w -t raw -A PREROUTING -i cni0 -j DROP", ERROR, "iptables -t raw -A PREROUTING -i cni0 -j DROP drops what"),
     ("iptables -w -t mangle -A FORWARD -s A -j DROP", ERROR, "iptables -t mangle -A FORWARD -s A -j DROP drops what"),
+    // The first packet of each connection, and the state in several forms.
+    ("iptables -w -A FORWARD -m conntrack --ctstate NEW -j DROP", ERROR, "-m conntrack --ctstate NEW -j DROP drops what"),
+    (
+        "iptables -w -A FORWARD -s A -m conntrack ! --ctstate RELATED,ESTABLISHED -j REJECT",
+        ERROR,
+        "iptables -A FORWARD -s A -m conntrack --ctstate NEW -j REJECT drops what",
+    ),
+    (
+        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
+         nft add rule inet guard pass ct state new drop",
+        ERROR,
+        "nft chain inet guard pass that iptables would write as -m conntrack --ctstate NEW -j DROP drops what",
+    ),
+    (
+        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
+         nft 'add rule inet guard pass ct state { invalid, new, established } drop'",
+        ERROR,
+        "drops what no rule before it accepts",
+    ),
     // Rules that name the way out, and nothing of the network.
     ("iptables -w -A FORWARD -o ens3 -j REJECT", ERROR, "iptables -A FORWARD -o ens3 -j REJECT drops what no rule before it"),
     (
@@ -182,4 +201,88 @@ fn a_filter_that_lets_packets_pass_is_no_fault() {
         assert!(gets_out(&pod, LONG), "{script} drops packets");
         assert_eq!(sick.doctor(), (0, Vec::new()), "{script}");
     }
+}
+
+/// What doctor says without a remedy that opens it: exit code and text; no text where there is no finding.
+const OTHERS: [Filter; 9] = [
+    ("iptables -w -A FORWARD -p tcp -j DROP", WARNING, "iptables -A FORWARD -p tcp -j DROP may drop them"),
+    (
+        "iptables -w -t raw -A PREROUTING -j CT --notrack",
+        WARNING,
+        "iptables -t raw -A PREROUTING -j NOTRACK leaves packets out of connection tracking",
+    ),
+    (
+        "nft add table inet guard; nft 'add chain inet guard early { type filter hook prerouting priority -300; }'
+         nft add rule inet guard early notrack",
+        WARNING,
+        "leaves packets out of connection tracking",
+    ),
+    (
+        "iptables -w -P OUTPUT DROP; iptables -w -A OUTPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        WARNING,
+        "OUTPUT",
+    ),
+    // A policy that marks what it accepts.
+    (
+        "iptables -w -N policy; iptables -w -A FORWARD -i cni0 -j policy; iptables -w -A FORWARD -o cni0 -j policy
+         iptables -w -A policy -j MARK --set-xmark 0x10000/0x10000
+         iptables -w -A policy -m mark --mark 0x10000/0x10000 -j RETURN; iptables -w -A policy -j DROP",
+        0,
+        "",
+    ),
+    (
+        "iptables -w -P FORWARD DROP; iptables -w -t mangle -A PREROUTING -j MARK --set-xmark 0x7
+         iptables -w -A FORWARD -m mark --mark 0x7 -j ACCEPT",
+        0,
+        "chain FORWARD of iptables drops by policy",
+    ),
+    // The port of a bridge is not what routed packets come in by, and another host may be kept out on purpose.
+    ("iptables -w -t raw -I PREROUTING -i $(ls /sys/class/net | grep ^veth) -j DROP", 0, ""),
+    ("iptables -w -A FORWARD -i cni0 -d 203.0.113.66 -j REJECT", 0, ""),
+    (
+        "iptables -w -P FORWARD DROP; iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT
+         iptables -w -A FORWARD -i cni0 -o ens3 -j ACCEPT",
+        0,
+        "",
+    ),
+];
+
+#[test]
+fn rules_for_some_packets_are_told_from_those_for_all() {
+    for (script, exit, text) in OTHERS {
+        let (sick, _pod) = with_pod();
+        sh(script);
+        let (found, findings) = sick.doctor();
+        let says = serde_json::Value::from(findings.clone()).to_string();
+        assert_eq!(found, exit, "{script}: {findings:#?}");
+        assert!(says.contains(text) && (!text.is_empty() || findings.is_empty()), "{script}: {findings:#?}");
+    }
+}
+
+/// Conditions that are not read are named at the report's end.
+#[test]
+fn a_rule_with_conditions_that_are_not_read_is_no_all_clear() {
+    let (sick, _pod) = with_pod();
+    sh(
+        "iptables -w -I FORWARD -m length --length 200: -j DROP; iptables -w -t mangle -I FORWARD -j NFQUEUE --queue-num 0",
+    );
+    let shown = sick.tour.cnitool(&["doctor"]);
+    for place in ["chain FORWARD of iptables", "chain FORWARD of iptables -t mangle"] {
+        let text = format!("rules of {place} that drop packets on further conditions");
+        assert!(shown.contains(&text), "{text} is missing in {shown}");
+    }
+}
+
+/// Without neighbour discovery there is no IPv6.
+#[test]
+fn a_filter_of_neighbour_discovery_is_an_error() {
+    let sick = Sick::new();
+    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
+    let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
+    sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    sh("ip6tables -w -A INPUT -p icmpv6 -j DROP");
+    sick.expect("icmpv6", &[("firewall-drops", ERROR, "drops neighbour discovery", false)]);
 }

@@ -183,7 +183,7 @@ const DAMAGES: [Damage; 38] = [
     ),
     (
         "ip rule add from A.0/24 prohibit",
-        &[("route-elsewhere", ERROR, "the node's routing refuses packets of containers by cni0", false)],
+        &[("route-elsewhere", ERROR, "the node's rule from A.0/24 prohibit refuses packets from containers", true)],
     ),
     (
         "sysctl -qw net.ipv4.conf.ens3.forwarding=0",

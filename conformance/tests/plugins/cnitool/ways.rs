@@ -4,7 +4,7 @@ use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
 use serde_json::json;
 use std::process::Command;
 
-const DAMAGES: [Damage; 9] = [
+const DAMAGES: [Damage; 23] = [
     (
         "ip link set $(ls /sys/class/net | grep ^veth) mtu 1300",
         &[("mtu", WARNING, "is 1300, and that of its other end in the container 1500", true)],
@@ -46,8 +46,96 @@ const DAMAGES: [Damage; 9] = [
          ip route del A.0/24 dev cni0; ip route add A.0/24 dev vpn src A.1; ip route append A.0/24 dev cni0 src A.1",
         &[("route-elsewhere", ERROR, "leads to vpn and not to cni0, by route A.0/24", false)],
     ),
-    ("ip rule add from A.0/24 prohibit", &[("route-elsewhere", ERROR, "Packets of these", false)]),
+    ("ip rule add from A.0/24 prohibit", &[("route-elsewhere", ERROR, "Packets of these", true)]),
+    (
+        "ip rule add from A.0/24 iif cni0 prohibit",
+        &[("route-elsewhere", ERROR, "see ip rule, and ip route get", false)],
+    ),
+    (
+        "ip rule add to A.0/24 prohibit",
+        &[("route-elsewhere", ERROR, "the node's rule to A.0/24 prohibit refuses packets to containers", true)],
+    ),
+    (
+        "ip link set cni0 arp off",
+        &[("gateway-address", ERROR, "link cni0 neither asks nor answers for Ethernet addresses", true)],
+    ),
+    (
+        "ip link set ens3 arp off",
+        &[("link-down", WARNING, "link ens3, the way out, neither asks nor answers for Ethernet addresses", true)],
+    ),
+    (
+        "ip neigh replace A.2 lladdr 02:11:22:33:44:55 dev cni0 nud permanent",
+        &[("route-elsewhere", ERROR, "02:11:22:33:44:55 as the fixed Ethernet address of A.2 on cni0", true)],
+    ),
+    (
+        "ip address flush dev ens3; ip -6 route flush dev ens3",
+        &[("no-way-out", WARNING, "Give link ens3 its address, and", false)],
+    ),
+    (
+        "ip address flush dev ens3; ip -6 route replace default dev ens3",
+        &[("no-way-out", WARNING, "the way out in IPv6, has no IPv6 address", false)],
+    ),
+    ("ip link set ens3 down", &[("no-way-out", WARNING, "Set link ens3 up, and", false)]),
+    ("ip link set ens3 master cni0", &[("link-down", ERROR, "link ens3, the way out, is a port of bridge cni0", true)]),
+    (
+        "ip route replace default via A.2",
+        &[("no-way-out", WARNING, "route out leads to cni0, where no other networks", false)],
+    ),
+    (
+        "bridge link set dev $(ls /sys/class/net | grep ^veth) flood off learning off",
+        &[("link-down", ERROR, "is a port that neither learns Ethernet addresses nor gets frames", true)],
+    ),
+    (
+        "bridge link set dev $(ls /sys/class/net | grep ^veth) state 0",
+        &[("link-down", ERROR, "is a blocked or disabled port", true)],
+    ),
+    (
+        "bridge link set dev $(ls /sys/class/net | grep ^veth) isolated on",
+        &[("link-down", WARNING, "is an isolated port", true)],
+    ),
+    (
+        "bridge link set dev $(ls /sys/class/net | grep ^veth) hairpin off",
+        &[("link-down", WARNING, "has no hairpin", true)],
+    ),
 ];
+
+/// The container's own side.
+const DAMAGES_INSIDE: [Damage; 8] = [
+    (
+        "ip -n pod link set eth0 arp off",
+        &[("container-side", ERROR, "eth0 in the container neither asks nor answers", true)],
+    ),
+    (
+        "ip -n pod neigh replace A.1 lladdr 02:11:22:33:44:55 dev eth0 nud permanent",
+        &[("container-side", ERROR, "02:11:22:33:44:55 as the fixed Ethernet address of its gateway A.1", true)],
+    ),
+    (
+        "ip -n pod route add blackhole A.1",
+        &[("container-side", ERROR, "route blackhole A.1/32 refuses packets to its gateway A.1", true)],
+    ),
+    (
+        "ip -n pod rule add prohibit pref 100",
+        &[("container-side", ERROR, "in the container, rule prohibit refuses IPv4 packets to other networks", true)],
+    ),
+    (
+        "ip -n pod route add blackhole 192.0.2.0/24",
+        &[("container-side", ERROR, "in the container, route blackhole 192.0.2.0/24 refuses IPv4 packets", true)],
+    ),
+    (
+        "ip -n pod route replace default dev eth0",
+        &[("container-side", ERROR, "route out leads by no gateway, and ADD gave it A.1", true)],
+    ),
+    (
+        "ip -n pod address add A.2/32 dev eth0; ip -n pod address del A.2/24 dev eth0; ip -n pod route replace default via A.1 dev eth0 onlink",
+        &[("container-side", ERROR, "eth0 in the container has A.2/32, and ADD gave it A.2/24", true)],
+    ),
+    ("ip -n pod route flush dev eth0", &[("container-side", ERROR, "the container has no IPv4 route out", true)]),
+];
+
+#[test]
+fn each_fault_of_the_containers_own_side_is_found() {
+    DAMAGES_INSIDE.iter().for_each(find_and_mend);
+}
 
 #[test]
 fn each_way_that_is_lost_in_part_is_found() {
@@ -119,6 +207,29 @@ fn what_is_lost_in_one_family_is_found() {
         assert_eq!(sick.doctor(), (0, Vec::new()), "{program}");
     }
     sh("ip -6 rule add from fd00:207:1::/64 prohibit");
-    let refused = "the node's routing refuses packets of containers by cni0 to other networks";
-    sick.expect("a rule of IPv6", &[("route-elsewhere", ERROR, refused, false)]);
+    let refused = "the node's rule from fd00:207:1::/64 prohibit refuses packets from containers to other networks";
+    sick.expect("a rule of IPv6", &[("route-elsewhere", ERROR, refused, true)]);
+    let netns = pod.namespace().path().display().to_string();
+    for (damage, why) in [
+        ("ip link set eth0 mtu 1000", "its MTU is 1000, and IPv6 needs 1280"),
+        ("sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1", "IPv6 is disabled there"),
+    ] {
+        sh(&format!("nsenter --net={netns} {damage}"));
+        sick.expect(damage, &[("container-side", ERROR, why, true)]);
+    }
+    sh("ip link set cni0 mtu 1000");
+    sick.expect(
+        "a narrow bridge",
+        &[("gateway-address", ERROR, "fd00:207:1::1/64", true), ("mtu", ERROR, "1000", true)],
+    );
+}
+
+#[test]
+fn an_end_of_a_pair_that_was_moved_away_is_missed() {
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    sh(&format!("ip link set $(ls /sys/class/net | grep ^veth) netns {}", pod.namespace().path().display()));
+    let text = "the host's end of eth0 in the container is not on the node";
+    sick.expect("a moved end", &[("link-down", ERROR, text, false)]);
 }

@@ -43,13 +43,16 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
         } else {
             let what = format!("CHECK of {name} fails");
             let mut finding = Kind::CheckFails.finding(Level::Error, Some(entry.network.as_str()), what);
-            finding.remedy = match is_repairable(runtime, &entry).await {
+            let (is_repairable, differences) = repair(runtime, &entry).await;
+            finding.remedy = match is_repairable {
                 true => format!("cnitool repair {}", entry.network),
                 false => advice(known, entry.network.as_str(), &name),
             };
+            // CHECK ends with the first plugin that fails.
+            finding.evidence = differences.into_iter().filter(|difference| !text.contains(difference)).collect();
             finding
         };
-        finding.evidence = text.lines().map(str::to_owned).collect();
+        finding.evidence.splice(..0, text.lines().map(str::to_owned));
         Some(finding)
     };
     let entries = stream::iter(listing.cached.into_iter().filter(is_there));
@@ -96,12 +99,14 @@ fn without_check(entry: &Cached, version: &str) -> Finding {
     finding
 }
 
-/// Whether a repair would leave no difference. Changes nothing.
-async fn is_repairable(runtime: &Runtime, entry: &Cached) -> bool {
-    let Ok(Some(plugins)) = runtime.repair(entry, Repair::Show).await else { return false };
-    plugins.iter().all(|plugin| match &plugin.outcome {
+/// Whether a repair would leave no difference, and all differences that it finds. Changes nothing.
+async fn repair(runtime: &Runtime, entry: &Cached) -> (bool, Vec<String>) {
+    let Ok(Some(plugins)) = runtime.repair(entry, Repair::Show).await else { return (false, Vec::new()) };
+    let is_whole = plugins.iter().all(|plugin| match &plugin.outcome {
         Ok(Some(Repaired { left, .. })) => left.is_empty(),
         Ok(None) => true,
         Err(_) => false,
-    })
+    });
+    let found = plugins.into_iter().filter_map(|plugin| plugin.outcome.ok().flatten());
+    (is_whole, found.flat_map(|Repaired { repaired, left }| repaired.into_iter().chain(left)).collect())
 }

@@ -255,7 +255,7 @@ fn router_of(plugin: &Value) -> Option<String> {
 fn is_used(own: &IpNetwork, network: &NetworkConf, networks: &[NetworkConf], view: &View) -> bool {
     let others = networks.iter().filter(|other| other.name != network.name);
     let is_configured = others.flat_map(plugins).any(|plugin| is_router(&plugin) && gateways(&plugin).contains(own));
-    let all = view.networks.iter().flat_map(|network| &network.attachments);
+    let all = view.networks.iter().filter(|other| other.name != *network.name).flat_map(|other| &other.attachments);
     let present = all.filter(|attachment| attachment.life != Life::Gone);
     is_configured || present.flat_map(|attachment| &attachment.addresses).any(|address| own.contains(*address))
 }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::view::reasons::{Cause, Found, Reason, Survey};
+use crate::view::reasons::{Cause, Found, Reason, Reasons, Survey};
 
 use crate::doctor::removal::COMMANDS_MAX;
 use crate::doctor::{Finding, Kind};
 
-/// Looks at all attachments that live.
-pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) {
-    let (found, unseen) = survey.reasons();
+/// Looks at all attachments that live, and returns what was not examined.
+pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) -> Vec<String> {
+    let Reasons { found, unseen, unexamined } = survey.reasons();
     for what in unseen.iter().filter(|what| !is_expected(what)) {
         let (place, error) = what.split_once(": ").unwrap_or((what, "not known"));
         findings.push(Kind::unseen(None, place, &error));
@@ -43,6 +43,7 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) {
         };
         Some(finding)
     }));
+    unexamined
 }
 
 /// No fault: rules with conditions that are not read, whose effect is not known, and an interface whose addresses a guest has.

@@ -1,6 +1,6 @@
 //! `cnitool doctor`: faults of the node's network, and their removal.
 
-use super::{BEYOND, Finding, Fix, Level, Node, command_lines, examine};
+use super::{Examined, Finding, Fix, Level, Node, command_lines, examine};
 use crate::args::{Doctor, Gc, Whole};
 use crate::gc;
 use crate::output::{Output, say};
@@ -19,19 +19,19 @@ const ERRORS: u8 = 4;
 const EVIDENCE_MAX: usize = 5;
 
 pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> anyhow::Result<ExitCode> {
-    let mut findings = look(settings, words.check).await;
-    if words.fix {
+    let Examined { mut findings, mut beyond } = look(settings, words.check).await;
+    if words.fix && findings.iter().any(|finding| finding.fix.is_some()) {
         if !output.is_json {
             print(&findings)?;
         }
         mend(settings, &findings, output).await?;
-        findings = look(settings, words.check).await;
+        Examined { findings, beyond } = look(settings, words.check).await;
     }
     match output.is_json {
         true => output.json(&findings.iter().map(to_json).collect())?,
         false => {
             print(&findings)?;
-            say(beyond(words.check).as_bytes())?;
+            say(not_looked_at(words.check, &beyond).as_bytes())?;
             say(default(settings).as_bytes())?;
         }
     }
@@ -42,14 +42,14 @@ pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> 
     })
 }
 
-pub(crate) async fn look(settings: &Settings, checks: bool) -> Vec<Finding> {
+pub(crate) async fn look(settings: &Settings, checks: bool) -> Examined {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     let node = Node { runtime, conf_dir, known: crate::keys::ALL, inventory: &gc::node(), checks };
-    let mut findings = examine(node).await;
-    for finding in &mut findings {
+    let mut examined = examine(node).await;
+    for finding in &mut examined.findings {
         finding.remedy = command_lines(&finding.remedy, &settings.folders);
     }
-    findings
+    examined
 }
 
 /// The folder's default network, as a line; empty if there is no choice.
@@ -84,10 +84,10 @@ async fn mend(settings: &Settings, findings: &[Finding], output: Output) -> anyh
 }
 
 /// The report's end: what a node may suffer from all the same.
-fn beyond(checks: bool) -> String {
+fn not_looked_at(checks: bool, beyond: &[String]) -> String {
     let checks = (!checks).then_some("what only CHECK compares (cnitool doctor --check)");
-    let items: Vec<&str> = checks.into_iter().chain(BEYOND.iter().copied()).collect();
-    format!("not looked at: {}\n", items.join("; "))
+    let items: Vec<&str> = checks.into_iter().chain(beyond.iter().map(String::as_str)).collect();
+    visible(&format!("not looked at: {}", items.join("; "))) + "\n"
 }
 
 fn print(findings: &[Finding]) -> anyhow::Result<()> {

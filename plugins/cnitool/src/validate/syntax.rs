@@ -30,11 +30,16 @@ impl Fault {
 
 /// The fault of a file that is no plain UTF-8.
 fn encoding(text: &str) -> Option<&'static str> {
-    let is_utf_16 = text.contains('\0') && text.chars().any(|c| c != '\0');
     match text.starts_with('\u{feff}') {
         true => Some("the file begins with a byte order mark"),
-        false => is_utf_16.then_some("the file is UTF-16"),
+        false => is_utf_16(text).then_some("the file is UTF-16"),
     }
+}
+
+/// Each second byte of plain text in UTF-16 is zero.
+fn is_utf_16(text: &str) -> bool {
+    let zeros = text.chars().filter(|c| *c == '\0').count();
+    zeros > text.len() / 3 && text.chars().any(|c| c != '\0')
 }
 
 /// The remedy for a file that is something else altogether.
@@ -44,7 +49,7 @@ fn of_whole(text: &str) -> Option<&'static str> {
     if text.chars().all(|c| c == '\0') {
         return Some("The file has zero bytes only, as after a loss of power: write it anew.");
     }
-    if text.contains('\0') {
+    if is_utf_16(text) {
         return Some("Save it as UTF-8 without a byte order mark.");
     }
     if has_line("<<<<<<< ") && has_line(">>>>>>> ") {

@@ -13,10 +13,10 @@ use crate::view::{Attachment, Maker, Network, Node, Origin, Protocol, View, lead
 
 /// Objects that are never examined.
 pub const BEYOND: [&str; 4] = [
-    "tables raw and mangle of legacy iptables, eBPF programs, and neighbours",
+    "tables raw and mangle of legacy iptables, eBPF programs, limits and filters of tc",
     "rules of routing for marks, other tables of routes, and ports in STP",
     "IPsec policies, chains of nft for ARP, and translations in nft",
-    "what is beyond the node, and what the container itself filters",
+    "other machines with a container's address, what is beyond the node, and what the container itself filters",
 ];
 
 /// An answer.
@@ -197,7 +197,8 @@ impl Path<'_> {
             (_, None) => "unknown".to_owned(),
         };
         let attached = Some((network.name.clone(), attachment.clone()));
-        let Findings { reasons, to, from, mut unseen, .. } = self.sight.of(network, attachment);
+        let Findings { reasons, to, from, mut unseen, unexamined, .. } = self.sight.of(network, attachment);
+        unseen.extend(unexamined);
         unseen.extend(self.sight.unseen.iter().cloned());
         unseen.extend(BEYOND.map(str::to_owned));
         let drops = reasons.into_iter().map(|reason| reason.why).collect();

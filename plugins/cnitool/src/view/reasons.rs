@@ -8,7 +8,9 @@ mod carrier;
 mod filtered;
 mod inside;
 mod links;
+mod neighbours;
 mod ports;
+mod refusals;
 pub(crate) mod routes;
 
 use std::cell::RefCell;
@@ -23,6 +25,7 @@ use libcni::AttachmentId;
 use libcni::inventory::Life;
 use netops::Family;
 use netops::link::Mac;
+use netops::neighbour::Permanent;
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::sysctl;
 
@@ -120,6 +123,17 @@ pub struct Found<'a> {
     pub reason: Reason,
 }
 
+/// Why packets of living attachments are dropped.
+#[derive(Debug)]
+pub struct Reasons<'a> {
+    /// The reasons.
+    pub found: Vec<Found<'a>>,
+    /// What could not be looked at, with the error.
+    pub unseen: Vec<String>,
+    /// Rules of the packet filter that may drop packets on conditions that are not examined.
+    pub unexamined: Vec<String>,
+}
+
 /// The findings about one attachment.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -129,6 +143,8 @@ pub(crate) struct Findings {
     /// The hops of packets from the attachment, in their order.
     pub(crate) from: Vec<String>,
     pub(crate) unseen: Vec<String>,
+    /// Rules that were read and not understood, and may drop packets.
+    pub(crate) unexamined: Vec<String>,
     /// The Ethernet address that the container's interface has now, if its namespace could be read.
     mac: Option<Mac>,
 }
@@ -156,11 +172,11 @@ impl Survey {
         Self { view: look_by(node, &host, only, unseen), host, search_path }
     }
 
-    /// The reasons of all attachments that live, and what could not be examined.
+    /// The reasons of all attachments that live.
     #[must_use]
-    pub fn reasons(&self) -> (Vec<Found<'_>>, Vec<String>) {
+    pub fn reasons(&self) -> Reasons<'_> {
         let sight = Sight::new(&self.host, &self.search_path, &self.view);
-        let (mut found, mut unseen) = (Vec::new(), sight.unseen.clone());
+        let (mut found, mut unseen, mut unexamined) = (Vec::new(), sight.unseen.clone(), Vec::new());
         for network in &self.view.networks {
             for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
                 let findings = sight.of(network, attachment);
@@ -168,12 +184,15 @@ impl Survey {
                 if !attachment.netns.is_empty() {
                     unseen.extend(findings.unseen);
                 }
+                unexamined.extend(findings.unexamined);
                 found.extend(findings.reasons.into_iter().map(|reason| Found { network, attachment, reason }));
             }
         }
-        unseen.sort();
-        unseen.dedup();
-        (found, unseen)
+        for list in [&mut unseen, &mut unexamined] {
+            list.sort();
+            list.dedup();
+        }
+        Reasons { found, unseen, unexamined }
     }
 }
 
@@ -188,7 +207,7 @@ const SHARED: usize = 4;
 #[must_use]
 pub fn look(node: Node<'_>, only: Option<&str>) -> View {
     let survey = Survey::look_at(node, only);
-    let (found, _) = survey.reasons();
+    let found = survey.reasons().found;
     let mut gathered: BTreeMap<(String, String), Vec<(AttachmentId, String)>> = BTreeMap::new();
     for Found { network, attachment, reason } in found {
         // Others are said by the attachment's state.
@@ -224,6 +243,8 @@ pub(crate) struct Sight<'a> {
     routes: Vec<Route>,
     /// The routes that refuse packets: kind and destination.
     refusing: Vec<(&'static str, IpNetwork)>,
+    /// The Ethernet addresses that an administrator has fixed.
+    permanent: Vec<Permanent>,
     ports: Ports<'a>,
     view: &'a View,
     /// The living attachments that have an address.
@@ -258,6 +279,7 @@ impl<'a> Sight<'a> {
                 refusing.extend(route::list_refusing(kernel, family).unwrap_or_default());
             }
         }
+        let permanent = host.kernel.as_ref().map(neighbours::permanent).unwrap_or_default();
         let listeners = netops::listen::list().unwrap_or_else(|error| {
             unseen.push(format!("listening sockets of the node: {error}"));
             Vec::new()
@@ -283,6 +305,7 @@ impl<'a> Sight<'a> {
             translating,
             routes,
             refusing,
+            permanent,
             ports,
             view,
             holders,
@@ -318,6 +341,9 @@ impl<'a> Sight<'a> {
         self.routes_of(network, attachment, &carrier, &mut findings);
         self.links_of(attachment, &carrier, &mut findings);
         self.inside(network, attachment, &carrier, &mut findings);
+        if carrier.is_routed() {
+            self.neighbours(attachment, &carrier, &mut findings);
+        }
         if network.is_read {
             self.masquerade(attachment, &mut findings);
         }

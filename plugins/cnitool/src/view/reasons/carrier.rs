@@ -85,6 +85,11 @@ impl Carrier {
         matches!(self, Self::Routed(_))
     }
 
+    /// Whether the container's interface is one end of a pair, whose other end is on the node.
+    pub(super) fn is_pair(&self) -> bool {
+        matches!(self, Self::Routed(_) | Self::Switched(_))
+    }
+
     pub(super) fn bridge(&self) -> Option<&Bridge> {
         match self {
             Self::Routed(bridge) => bridge.as_ref(),

@@ -12,11 +12,12 @@ use std::net::IpAddr;
 use cni_filter::gates::{At, Gate};
 use cni_filter::iptables::Rule;
 use cni_filter::iptables::rule::Is;
+use cni_filter::iptables::states::ICMPV6;
 use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::nft::Hook;
 
-use super::carrier::Carrier;
+use super::carrier::{Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::view::Attachment;
 use passed::{Directions, Passed};
@@ -32,9 +33,21 @@ impl Sight<'_> {
         if own.way_out.is_some() {
             self.translated(family, attachment, &own, findings);
         }
+        // At the hooks of routed packets the link of a bridge's port is the bridge.
+        let is_port = |name: &&str| attachment.links.iter().any(|link| link.name == **name && link.master.is_some());
+        let mut routed = Own { links: own.links.clone(), ..own };
+        routed.links.retain(|name| !is_port(name));
         for gate in self.gates.iter().filter(|gate| gate.family.is_none_or(|of| of == family)) {
             let Some(meant) = self.directions(gate, family, carrier, &own) else { continue };
-            let passed = Passed::of(gate, &own, family, meant);
+            let own = if gate.is_of_frames || !matches!(gate.at, At::Hook(_)) { &own } else { &routed };
+            let passed = Passed::of(gate, own, family, meant);
+            if passed.may_refuse {
+                let rules = show(gate);
+                findings
+                    .unexamined
+                    .push(format!("rules of {} that drop packets on further conditions ({rules})", gate.place));
+            }
+            findings.reasons.extend(passed.not_tracked(gate, attachment));
             if gate.at == At::Hook(Hook::Input) && !gate.is_of_frames {
                 findings.reasons.extend(passed.to_node(gate, attachment, family));
                 continue;
@@ -88,6 +101,20 @@ impl Passed<'_> {
         }
     }
 
+    /// Packets that are not tracked are not translated, and no rule knows answers to them.
+    fn not_tracked(&self, gate: &Gate, attachment: &Attachment) -> Option<Reason> {
+        let (chain, rule) = self.untracked?;
+        let needs = attachment.conf.as_ref().is_some_and(|conf| sets(conf, "ipMasq")) || !attachment.ports.is_empty();
+        if !needs {
+            return None;
+        }
+        let text = in_words(gate, chain, rule);
+        let what = format!(
+            "{text} leaves packets out of connection tracking: neither masquerade nor forwarded ports work for them"
+        );
+        Some(Reason::new(Cause::Filtered, Level::Warning, what).mended_by([show(gate)]))
+    }
+
     /// Why packets between the attachment and other networks are dropped.
     fn forwarded(&self, gate: &Gate, attachment: &Attachment, family: Family) -> impl Iterator<Item = Reason> {
         let by_rule = self.drops.iter().map(|(chain, rule, is_whole)| {
@@ -131,7 +158,11 @@ impl Passed<'_> {
         let drops = if self.barrier.is_some() { " drops" } else { "" };
         // The node's own packets: a container reaches other networks without them.
         let is_of_node = gate.at == At::Hook(Hook::Output);
-        let level = if self.may_accept > 0 || is_of_node { Level::Warning } else { Level::Error };
+        let level = match (self.may_accept_all, self.may_accept > 0 || is_of_node) {
+            (true, _) => Level::Note,
+            (false, true) => Level::Warning,
+            (false, false) => Level::Error,
+        };
         let unread = match self.may_accept {
             0 => String::new(),
             count => format!(" ({count} of its rules have conditions that were not examined)"),
@@ -153,6 +184,11 @@ impl Passed<'_> {
     fn to_node(&self, gate: &Gate, attachment: &Attachment, family: Family) -> Vec<Reason> {
         let by_rule = self.drops.iter().map(|(chain, rule, _)| {
             let text = in_words(gate, chain, rule);
+            if rule.words == ICMPV6 {
+                let why = format!("{text} drops neighbour discovery: nothing finds the node by IPv6, nor the node it");
+                let what = why.replace("the node it", "the node them");
+                return Reason::new(Cause::FilteredToNode, Level::Error, why).shared(what).mended_by([show(gate)]);
+            }
             let is_of_names = rule.port.iter().chain(&rule.ports).any(|port| *port == NAMES);
             // An administrator may mean it, but a resolver that runs on the node is meant to answer.
             let level = if is_of_names { Level::Warning } else { Level::Note };
@@ -172,7 +208,9 @@ impl Passed<'_> {
         if self.accepts[1] {
             return None;
         }
-        let level = if self.accepts_answers || self.may_accept > 0 { Level::Note } else { Level::Warning };
+        // Neighbour discovery is no answer to anything.
+        let is_known = self.accepts_answers && family == Family::V4;
+        let level = if is_known || self.may_accept > 0 { Level::Note } else { Level::Warning };
         let mut lost = "what it sends to the node's addresses".to_owned();
         if level == Level::Warning {
             lost += ", answers too";
@@ -241,6 +279,12 @@ impl<'a> Own<'a> {
             is.value == "+" || self.is_link(Some(&value)) != is.negated
         });
         fits_net && fits_link
+    }
+
+    /// Whether a rule is for packets between the attachment and some other addresses alone.
+    fn is_about_another(&self, rule: &Rule) -> bool {
+        let nets = [&rule.source, &rule.destination].into_iter().flatten();
+        nets.filter(|is| !is.negated && is.value.prefix() > 0).any(|is| !self.has(Some(is)))
     }
 
     /// Whether a rule is for packets between the attachment and its own network alone, of one that has more to reach.

@@ -6,7 +6,7 @@ use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::link::{Kind, Link, Mac};
 
-use super::carrier::{Bridge, Carrier};
+use super::carrier::{Bridge, Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::shell::{sysctl, word};
 use crate::view::{Attachment, HostLink, Network};
@@ -119,6 +119,9 @@ impl Sight<'_> {
                 .chain(others.map(|(own, master)| format!("ip address del {own} dev {}", word(master))));
             findings.reasons.push(reason.shared(what).mended_by(remedy));
         }
+        for link in attachment.links.iter().filter_map(|link| self.host.find(&link.name)) {
+            findings.reasons.extend(of_port(attachment, bridge, link));
+        }
         if !gateways.is_empty() && bridge.router == *name {
             findings.reasons.extend(self.other_mac(found));
         }
@@ -170,8 +173,12 @@ impl Sight<'_> {
                 if others.is_empty() { String::new() } else { format!(", and has {} instead", others.join(", ")) };
             let what = format!("link {router} does not have the gateway's address {gateway}{instead}");
             let replaced = others.iter().map(|other| format!("ip address del {other} dev {}", word(router)));
+            let wider = self.host.find(router).filter(|link| gateway.is_ipv6() && link.mtu_bytes < 1280);
+            // The kernel takes the addresses of IPv6 from a link that is narrower than `IPV6_MIN_MTU` (linux/ipv6.h).
+            let wider = wider.map(|_| format!("ip link set {} mtu 1500", word(router)));
+            let remedy = wider.into_iter().chain(replaced);
             let remedy =
-                replaced.chain([format!("ip address add {gateway} dev {}", word(router))]).chain(lost.iter().cloned());
+                remedy.chain([format!("ip address add {gateway} dev {}", word(router))]).chain(lost.iter().cloned());
             findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
         }
     }
@@ -226,7 +233,11 @@ impl Sight<'_> {
             let mtu = bridge.mtu_bytes;
             let what = format!("mtu of containers is {own}, and that of their bridge {} {mtu}", bridge.name);
             let reason = Reason::new(Cause::Mtu, Level::Warning, what);
-            findings.reasons.push(reason.mended_by(narrowed(mtu)));
+            // A narrower link has no IPv6.
+            let is_too_narrow = mtu < 1280 && has(&Family::V6);
+            let wider = Some(format!("ip link set {} mtu {own}", word(&bridge.name))).filter(|_| is_too_narrow);
+            let narrowed = (!is_too_narrow).then(|| narrowed(mtu)).into_iter().flatten();
+            findings.reasons.push(reason.mended_by(wider.into_iter().chain(narrowed)));
         }
     }
 
@@ -297,7 +308,9 @@ impl Sight<'_> {
             for (of, other) in self.other_holders((network, attachment, carrier), *address) {
                 let why = format!("{} in network {} has {address}, too", other.full_name(), of.name);
                 let what = format!("several living containers have address {address}");
-                findings.reasons.push(Reason::new(Cause::Duplicate, Level::Error, why).shared(what));
+                let remedy = ["Start all but one of the containers anew: they get other addresses.".to_owned()];
+                let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
+                findings.reasons.push(reason.mended_by(remedy));
             }
         }
     }
@@ -335,6 +348,40 @@ fn routes_lost_with(link: &str, attachment: &Attachment, carrier: &Carrier) -> V
             .map(|address| format!("ip route replace {address} dev {}", word(link)))
             .collect(),
         _ => Vec::new(),
+    }
+}
+
+/// Settings of a bridge's port that keep frames from the container, and that its network does not ask for.
+fn of_port(attachment: &Attachment, bridge: &Bridge, link: &Link) -> Option<Reason> {
+    let port = link.port.filter(|_| link.oper_up)?;
+    let wants_isolation = attachment.conf.as_ref().is_none_or(|conf| sets(conf, "portIsolation"));
+    let name = word(&link.name);
+    let reason = |level, why: &str, remedy: String| {
+        let why = format!("link {} {why}", link.name);
+        Some(Reason::new(Cause::LinkDown, level, why).mended_by([remedy]))
+    };
+    match port {
+        _ if link.port_blocks => reason(
+            Level::Error,
+            "is a blocked or disabled port of its bridge",
+            format!("ip link set {name} type bridge_slave state 3"),
+        ),
+        _ if link.port_is_deaf => reason(
+            Level::Error,
+            "is a port that neither learns Ethernet addresses nor gets frames for unknown ones",
+            format!("ip link set {name} type bridge_slave learning on flood on"),
+        ),
+        _ if port.isolated && !wants_isolation => reason(
+            Level::Warning,
+            "is an isolated port, and its network does not set portIsolation: isolated containers do not reach each other",
+            format!("ip link set {name} type bridge_slave isolated off"),
+        ),
+        _ if !port.hairpin && bridge.has_hairpin => reason(
+            Level::Warning,
+            "has no hairpin, and its network sets hairpinMode: the container does not reach itself by its own port or service",
+            format!("ip link set {name} type bridge_slave hairpin on"),
+        ),
+        _ => None,
     }
 }
 

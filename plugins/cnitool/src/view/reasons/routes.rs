@@ -12,6 +12,8 @@ use netops::sysctl;
 
 use super::carrier::{Bridge, Carrier, is_by_design};
 use super::inside::has_way_out;
+use super::neighbours::is_mute;
+use super::refusals::{self, Refusal};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::shell::{self, word};
 use crate::view::{Attachment, Network};
@@ -115,7 +117,8 @@ impl Sight<'_> {
             }
             Some(_) => self.new_route(address, attachment, entry),
             None => {
-                vec![format!("Remove the rule of routing that leads there: see ip rule, and ip route get {address}.")]
+                let what = "the rule of routing, or the route of another kind or table, that leads there";
+                vec![format!("Remove {what}: see ip route get {address}, ip rule, and ip route show table all.")]
             }
         };
         let by = match in_table {
@@ -136,13 +139,11 @@ impl Sight<'_> {
         (attachment, entry): (&Attachment, &str),
         error: &OpError,
     ) -> Reason {
-        let refusing =
-            self.refusing.iter().filter(|(_, dst)| dst.contains(address)).max_by_key(|(_, dst)| dst.prefix());
-        if let Some((kind, dst)) = refusing {
-            let why = format!("the node's route {kind} {dst} refuses packets to {address}");
-            let what = format!("the node's route {kind} {dst} refuses packets to containers of {}", network.name);
-            let remedy = [format!("ip route del {kind} {dst}")];
-            return Reason::new(Cause::Route, Level::Error, why).shared(what).mended_by(remedy);
+        let refusal = self.host.kernel.as_ref().and_then(|kernel| refusals::find(kernel, "ip", None, address));
+        if let Some(Refusal { what, remedy }) = refusal {
+            let why = format!("the node's {what} refuses packets to {address}");
+            let what = format!("the node's {what} refuses packets to containers of {}", network.name);
+            return Reason::new(Cause::Route, Level::Error, why).shared(what).mended_by([remedy]);
         }
         let why = format!("the node has no route to {address}: {error}");
         let what = format!("the node has no route to containers of {}", network.name);
@@ -159,6 +160,11 @@ impl Sight<'_> {
             return;
         }
         if let Err(error) = route::lookup_forwarded(kernel, address, link, outside) {
+            if let Some(Refusal { what, remedy }) = refusals::find(kernel, "ip", Some(address), outside) {
+                let what = format!("the node's {what} refuses packets from containers to other networks");
+                findings.reasons.push(Reason::new(Cause::Refused, Level::Error, what).mended_by([remedy]));
+                return;
+            }
             let why = format!("the node's routing refuses packets from {address} to other networks: {error}");
             let what = format!("the node's routing refuses packets of containers by {entry} to other networks");
             let remedy = [format!(
@@ -276,30 +282,80 @@ impl Sight<'_> {
     }
 
     /// The remedy for a node that has a link to other networks, and no default route of either family.
-    fn without_any_way(&self) -> Option<String> {
-        let of_containers: BTreeSet<&str> = self
-            .view
-            .networks
-            .iter()
-            .flat_map(|network| &network.attachments)
-            .flat_map(|attachment| &attachment.links)
-            .map(|link| &*link.name)
-            .collect();
-        let is_of_containers = |link: &Link| {
-            let is_marked = link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:"));
-            is_marked || of_containers.contains(&*link.name)
+    fn without_any_way(&self) -> Option<(Level, String)> {
+        let of_containers = self.links_of_containers();
+        let may_lead_out = |link: &&Link| {
+            link.name != "lo" && link.master.is_none() && !link.kind.is_bridge() && !of_containers.contains(&*link.name)
         };
-        let may_lead_out = |link: &&Link| link.name != "lo" && link.master.is_none() && !link.kind.is_bridge();
-        let mut links = self.host.links.iter().filter(may_lead_out);
-        let link = links.find(|link| !is_of_containers(link))?;
-        let has_address = self.host.addresses_of(&link.name).iter().any(|own| is_global(own.ip()));
+        let links: Vec<&Link> = self.host.links.iter().filter(may_lead_out).collect();
+        let has_address = |link: &Link| self.host.addresses_of(&link.name).iter().any(|own| is_global(own.ip()));
+        // A link that was set down keeps its addresses.
+        let was_set_down = links.iter().find(|link| !link.up && has_address(link));
+        let link = was_set_down.or(links.first())?;
+        let has_lost_addresses = link.up && link.carrier && !links.iter().any(|link| has_address(link));
+        let level = if was_set_down.is_some() || has_lost_addresses { Level::Warning } else { Level::Note };
+        let has_address = has_address(link);
         let name = &link.name;
         let first = match (link.up, has_address) {
             (true, true) => "Give".to_owned(),
             (true, false) => format!("Give link {name} its address, and"),
             (false, _) => format!("Set link {name} up, and give"),
         };
-        Some(format!("{first} the node a default route by {name}, if containers have to reach other networks."))
+        let remedy = format!("{first} the node a default route by {name}, if containers have to reach other networks.");
+        Some((level, remedy))
+    }
+
+    /// The node's links that are there for containers: their own, their bridges, and those that they are stacked on.
+    fn links_of_containers(&self) -> BTreeSet<&str> {
+        let marked =
+            self.host.links.iter().filter(|link| link.alias.as_deref().is_some_and(|it| it.starts_with("cni:")));
+        let attachments = || self.view.networks.iter().flat_map(|network| &network.attachments);
+        let own = attachments().flat_map(|attachment| &attachment.links);
+        let own = own.flat_map(|link| [Some(&*link.name), link.master.as_deref()].into_iter().flatten());
+        let plugins = attachments().flat_map(|attachment| &attachment.conf).flat_map(|conf| &conf.plugins);
+        let masters = plugins.filter_map(|plugin| plugin.find("master")).map(|text| text.trim_matches('"'));
+        marked.map(|link| &*link.name).chain(own).chain(masters).collect()
+    }
+
+    /// The way out is a link on which only containers are, or the node's own.
+    fn way_to_containers(&self, family: Family, out: &Link) -> Option<Reason> {
+        let attachments = || self.view.networks.iter().flat_map(|network| &network.attachments);
+        let is_own = |link: &Link| {
+            let is_marked = link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:"));
+            is_marked || attachments().flat_map(|attachment| &attachment.links).any(|own| own.name == link.name)
+        };
+        let mut ports = self.host.links.iter().filter(|link| link.master == Some(out.index)).peekable();
+        let is_of_containers = is_own(out) || out.kind.is_bridge() && ports.peek().is_some() && ports.all(is_own);
+        if !out.loopback && !is_of_containers {
+            return None;
+        }
+        let name = &out.name;
+        let what = format!("the node's {family} route out leads to {name}, where no other networks are");
+        let remedy = [format!("Give the node its default route of {family} by another link than {name} again.")];
+        Some(Reason::new(Cause::WayOut, Level::Warning, what).mended_by(remedy))
+    }
+
+    /// The way out has no address of the family, and no other link that is not for containers: packets leave with an address to
+    /// which no answer comes.
+    fn way_without_address(&self, family: Family, out: &Link) -> Option<Reason> {
+        let has = |link: &Link| {
+            let own = self.host.addresses_of(&link.name);
+            own.iter().any(|own| Family::from(own.ip()) == family && is_global(own.ip()))
+        };
+        if has(out) {
+            return None;
+        }
+        let of_containers = self.links_of_containers();
+        let is_apart = |link: &&Link| !of_containers.contains(&*link.name);
+        if self.host.links.iter().filter(is_apart).any(has) {
+            return None;
+        }
+        let what = format!(
+            "link {}, the way out in {family}, has no {family} address, nor has another link of the node",
+            out.name
+        );
+        let remedy = [format!("Give link {} its addresses and routes again.", out.name)];
+        Some(Reason::new(Cause::WayOut, Level::Warning, what).mended_by(remedy))
     }
 
     /// The node has no route out. Where nothing says that it is meant to have one, there is no remedy.
@@ -316,9 +372,13 @@ impl Sight<'_> {
         let why = format!("the node has no {family} route out: packets reach its own networks only");
         let other = if family == Family::V4 { Family::V6 } else { Family::V4 };
         let Some((link, _)) = self.link_out(other) else {
-            let what = "the node has no route out";
-            return Reason::new(Cause::WayOut, Level::Note, why).shared(what).mended_by(self.without_any_way());
+            let (level, remedy) = self.without_any_way().unzip();
+            let reason = Reason::new(Cause::WayOut, level.unwrap_or(Level::Note), why);
+            return reason.shared("the node has no route out").mended_by(remedy);
         };
+        if let Some(reason) = self.way_without_address(other, link) {
+            return reason;
+        }
         let name = &link.name;
         let is_of_family = |own: &&IpNetwork| Family::from(own.ip()) == family && is_global(own.ip());
         if let Some(own) = self.host.addresses_of(name).iter().find(is_of_family) {
@@ -345,8 +405,24 @@ impl Sight<'_> {
         Reason::new(Cause::WayOut, Level::Note, why)
     }
 
-    /// The way out, which cannot carry packets: its cable or other end is off, or each port of the bridge is.
+    /// The way out, which cannot carry packets: its cable or other end is off, or each port of the bridge is, or it asks for no
+    /// Ethernet address.
     fn way_without_carrier(&self, link: &Link) -> Option<Reason> {
+        let bridge = link.master.and_then(|index| self.host.at(index)).filter(|master| master.kind.is_bridge());
+        if let Some(bridge) = bridge {
+            let (name, bridge) = (&link.name, &bridge.name);
+            let what = format!(
+                "link {name}, the way out, is a port of bridge {bridge}: nothing reaches the addresses of {name}"
+            );
+            let remedy = [format!("ip link set {} nomaster", word(name))];
+            return Some(Reason::new(Cause::LinkDown, Level::Error, what).mended_by(remedy));
+        }
+        if link.up && is_mute(link) {
+            let name = &link.name;
+            let what = format!("link {name}, the way out, neither asks nor answers for Ethernet addresses (NOARP)");
+            let remedy = [format!("ip link set {} arp on", word(name))];
+            return Some(Reason::new(Cause::LinkDown, Level::Warning, what).mended_by(remedy));
+        }
         let (why, remedy) = match link.kind.is_bridge() {
             _ if !link.up || link.carrier => return None,
             true => ("no port of the bridge has one", "Give the bridge its port again, or set the port up."),
@@ -363,11 +439,13 @@ impl Sight<'_> {
                 let link = self.name_of(found.link);
                 let via = found.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
                 findings.from.push(format!("the node's {family} route out leads{via} to {link}"));
-                let reason = self.host.find(link).and_then(|link| self.way_without_carrier(link));
-                // Both families may lead out by one link.
-                let is_known = |reason: &Reason| findings.reasons.contains(reason);
-                let reason = reason.filter(|reason| !is_known(reason));
-                findings.reasons.extend(reason);
+                let Some(link) = self.host.find(link) else { return };
+                let reason = self.way_to_containers(family, link).or_else(|| self.way_without_address(family, link));
+                for reason in [self.way_without_carrier(link), reason] {
+                    // Both families may lead out by one link.
+                    let reason = reason.filter(|reason| !findings.reasons.contains(reason));
+                    findings.reasons.extend(reason);
+                }
             }
             Err(_) => {
                 let mut reason = self.without_way(family);

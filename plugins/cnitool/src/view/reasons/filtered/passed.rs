@@ -1,10 +1,12 @@
 //! A walk through a gate's chains, in the order in which packets of an attachment meet the rules.
 
-use cni_filter::gates::{Gate, Step};
-use cni_filter::iptables::Rule;
+use cni_filter::gates::{At, Gate, Step};
 use cni_filter::iptables::rule::{Is, Target};
+use cni_filter::iptables::states::{BEGINS, ICMPV6};
+use cni_filter::iptables::{Rule, UNTRACKED};
 use ipnetwork::IpNetwork;
 use netops::Family;
+use netops::nft::Hook;
 
 use super::Own;
 
@@ -19,6 +21,8 @@ const DEPTH_MAX: usize = 16;
 pub(super) struct Passed<'a> {
     /// The packets that meet the gate.
     pub(super) meant: Directions,
+    /// Whether these are packets of the node itself.
+    is_of_node: bool,
     /// The rules that name it, with their chains: to it, from it.
     pub(super) named: [Vec<(&'a str, &'a Rule)>; 2],
     /// Rules that may drop its packets, and whether each is met by all its packets in a direction.
@@ -38,6 +42,12 @@ pub(super) struct Passed<'a> {
     /// How many rules have further conditions, and how many of them may accept packets.
     pub(super) unread: usize,
     pub(super) may_accept: usize,
+    /// Whether a rule accepts packets with a mark, which all packets to it or from it may have.
+    pub(super) may_accept_all: bool,
+    /// Whether a rule may drop packets by conditions that are not read.
+    pub(super) may_refuse: bool,
+    /// The first rule that leaves its packets out of connection tracking.
+    pub(super) untracked: Option<(&'a str, &'a Rule)>,
 }
 
 /// The state that all rules of a walk share.
@@ -59,7 +69,8 @@ struct In<'a> {
 
 impl<'a> Passed<'a> {
     pub(super) fn of(gate: &'a Gate, own: &Own<'_>, family: Family, meant: Directions) -> Self {
-        let mut passed = Self { meant, ..Self::default() };
+        let is_of_node = gate.at == At::Hook(Hook::Output) && !gate.is_of_frames;
+        let mut passed = Self { meant, is_of_node, ..Self::default() };
         let walk = Walk { gate, own, family };
         passed.walk(&walk, In { chain: &gate.chain, meant, is_certain: true, depth: 0 });
         passed
@@ -78,6 +89,7 @@ impl<'a> Passed<'a> {
             let Some(rule) = &step.rule else {
                 self.unread += 1;
                 self.may_accept += usize::from(step.may_accept);
+                self.may_refuse |= step.may_refuse;
                 if let Some(to) = &step.to {
                     self.walk(walk, In { chain: to, is_certain: false, depth: place.depth + 1, ..place });
                 }
@@ -96,12 +108,25 @@ impl<'a> Passed<'a> {
         let is_for_all = plain == bare;
         let is_for_answers = plain == Rule { established: true, ..bare.clone() };
         let named = walk.own.names(rule);
+        let begins = plain.words == BEGINS;
+        let stateless = if begins { Rule { words: Vec::new(), ..plain.clone() } } else { plain.clone() };
         // A jump for packets of some ports or marks names no attachment, and may be for any.
         let may_be_its = is_for_all || step.to.is_some() && !names_any(&plain);
         let is_whole = [0, 1].map(|way| walk.own.is_for_whole(&plain, way));
-        // Without answers no connection comes to be.
-        let of_answers = [walk.own.is_for_whole(&Rule { established: false, ..plain.clone() }, 0), is_whole[1]];
+        // Without answers, and without its first packet, no connection comes to be.
+        let of_answers = [
+            walk.own.is_for_whole(&Rule { established: false, ..plain.clone() }, 0),
+            walk.own.is_for_whole(&stateless, 1),
+        ];
+        let begins_there = begins && walk.own.is_for_whole(&stateless, 0);
         let directions = [0, 1].map(|way| place.meant[way] && (named[way] || may_be_its || of_answers[way]));
+        let is_met =
+            |rule: &Rule| [0, 1].map(|way| place.meant[way] && walk.own.is_for_whole(rule, way)).contains(&true);
+        // Of one protocol, or with a mark: some of its packets, or all of them.
+        let is_of_icmp = plain.words == ICMPV6 && is_met(&Rule { words: Vec::new(), ..plain.clone() });
+        let is_of_protocol =
+            is_of_icmp || plain.protocol.is_some() && is_met(&Rule { protocol: None, ..stateless.clone() });
+        let is_of_mark = plain.mark.is_some() && is_met(&Rule { mark: None, ..stateless.clone() });
         let whole = [0, 1].map(|way| directions[way] && is_whole[way]);
         if !is_for_all && step.to.is_none() && rule.target != Target::Return {
             for (list, _) in self.named.iter_mut().zip(named).filter(|(_, is_named)| *is_named) {
@@ -115,17 +140,17 @@ impl<'a> Passed<'a> {
             }
             return;
         }
-        let is_met = [0, 1].map(|way| directions[way] && !self.is_done[way]).contains(&true);
+        let is_left = [0, 1].map(|way| place.meant[way] && !self.is_done[way]).contains(&true);
         let is_translated = plain == Rule { translated: true, ..bare };
         self.accepts_new |= rule.target == Target::Accept
             && !rule.established
             && (directions[0] || is_translated)
             && !walk.own.is_among_own(rule);
         let is_refusal = matches!(rule.target, Target::Drop | Target::Reject) && !place.chain.starts_with("CNI-");
-        if is_refusal && whole[0] && place.is_certain && !self.accepts_new {
+        if is_refusal && (whole[0] || begins_there) && place.is_certain && !self.accepts_new {
             self.refuses_new.get_or_insert((place.chain, rule));
         }
-        match rule.target {
+        match &rule.target {
             Target::Drop | Target::Reject if is_for_all => self.drop_all(walk, *place, rule),
             // Rules that this suite writes drop what the network's configuration says.
             Target::Drop | Target::Reject if place.chain.starts_with("CNI-") => {}
@@ -133,22 +158,35 @@ impl<'a> Passed<'a> {
                 let dropped = [0, 1].map(|way| directions[way] && of_answers[way]);
                 if self.is_open(dropped).contains(&true) {
                     self.drop_all(walk, In { meant: dropped, ..*place }, rule);
-                } else if is_met && named != [false; 2] {
+                } else if is_left && (named != [false; 2] && !walk.own.is_about_another(rule) || is_of_protocol) {
                     self.drops.push((place.chain, rule, place.is_certain && whole.contains(&true)));
+                } else {
+                    self.may_refuse |= is_left && is_of_mark;
                 }
             }
             Target::Accept if place.is_certain && !walk.own.is_among_own(rule) => {
                 // What the container answers is not what it sends first.
-                let accepts = [directions[0], directions[1] && !rule.established];
+                let is_of_answers_alone = self.is_of_node && rule.established;
+                let accepts = [directions[0] && !is_of_answers_alone, directions[1] && !rule.established];
                 self.is_done = [0, 1].map(|way| self.is_done[way] || whole[way]);
                 self.accepts = [0, 1].map(|way| self.accepts[way] || accepts[way]);
-                self.accepts_answers |= is_for_answers || is_for_all && place.meant == self.meant;
+                // Where the gate is the node's own, what the container answers is all that the rule can be for.
+                let is_of_its_answers = rule.established && directions[1] && !self.meant[0];
+                self.accepts_answers |= is_for_answers || is_of_its_answers || is_for_all && place.meant == self.meant;
+                self.may_accept_all |= is_of_mark;
             }
             Target::Accept if walk.own.is_among_own(rule) => {}
-            Target::Accept => self.may_accept += usize::from(directions.contains(&true) || is_for_answers),
+            Target::Accept => {
+                self.may_accept += usize::from(directions.contains(&true) || is_for_answers);
+                self.may_accept_all |= is_of_mark;
+            }
             Target::Return => {
                 place.meant = [0, 1].map(|way| place.meant[way] && !whole[way]);
                 place.is_certain &= is_for_all || !directions.contains(&true) || whole == directions;
+                place.is_certain &= !is_of_mark;
+            }
+            Target::Jump(to) if to == UNTRACKED && is_left && (directions.contains(&true) || is_of_protocol) => {
+                self.untracked.get_or_insert((place.chain, rule));
             }
             _ => {}
         }
@@ -156,7 +194,9 @@ impl<'a> Passed<'a> {
 
     /// In which of these directions no rule accepted packets yet.
     pub(super) fn is_open(&self, meant: Directions) -> Directions {
-        [0, 1].map(|way| meant[way] && !self.is_accepted()[way])
+        // At the hook of what the node sends, a rule for connections that exist accepts no first packet.
+        let accepted = if self.is_of_node { self.accepts } else { self.is_accepted() };
+        [0, 1].map(|way| meant[way] && !accepted[way])
     }
 
     /// What drops the packets to it that begin a connection, while answers reach it: a rule, or the policy.

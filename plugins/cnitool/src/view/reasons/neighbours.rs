@@ -1,0 +1,88 @@
+//! Ethernet addresses: whether links ask for those of their neighbours, and entries that an administrator has fixed.
+
+use netops::link::{Kind, Link, Mac};
+use netops::neighbour::{self, Permanent};
+use netops::{Family, Kernel};
+
+use super::carrier::Carrier;
+use super::inside::gateways;
+use super::{Cause, Findings, Level, Reason, Sight};
+use crate::shell::word;
+use crate::view::Attachment;
+
+/// The permanent entries of both families.
+pub(super) fn permanent(kernel: &Kernel) -> Vec<Permanent> {
+    Family::BOTH.into_iter().flat_map(|family| neighbour::list_permanent(kernel, family).unwrap_or_default()).collect()
+}
+
+/// Whether a link that resolves addresses by its kind was told not to.
+pub(super) fn is_mute(link: &Link) -> bool {
+    let resolves = link.kind.is_bridge() || link.kind == Kind::Veth || link.parent_device.is_some();
+    link.no_arp && resolves
+}
+
+impl Sight<'_> {
+    /// The links that have the gateways: the bridge, or the container's veths.
+    fn routers<'a>(&'a self, attachment: &'a Attachment, carrier: &'a Carrier) -> impl Iterator<Item = &'a Link> {
+        let bridge = carrier.bridge().map(|bridge| bridge.router.as_str());
+        let own = attachment.links.iter().map(|link| link.name.as_str()).filter(move |_| bridge.is_none());
+        bridge.into_iter().chain(own).filter_map(|name| self.host.find(name))
+    }
+
+    /// The node's side, which has to find the container, and to tell it who has the gateways.
+    pub(super) fn neighbours(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
+        for router in self.routers(attachment, carrier) {
+            if is_mute(router) {
+                let name = &router.name;
+                let what = format!("link {name} neither asks nor answers for Ethernet addresses (NOARP)");
+                let remedy = [format!("ip link set {} arp on", word(name))];
+                findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
+            }
+            let Some(mac) = findings.mac else { continue };
+            let is_of_it = |entry: &&Permanent| {
+                entry.link == router.index && entry.mac != mac && attachment.addresses.contains(&entry.address)
+            };
+            let wrong: Vec<Reason> =
+                self.permanent.iter().filter(is_of_it).map(|entry| fixed(entry, router, mac)).collect();
+            findings.reasons.extend(wrong);
+        }
+    }
+
+    /// The container's side: its interface, and what it knows of its gateways.
+    pub(super) fn neighbours_inside(
+        &self,
+        attachment: &Attachment,
+        carrier: &Carrier,
+        (kernel, link): (&Kernel, &Link),
+        findings: &mut Findings,
+    ) {
+        let enter = format!("nsenter --net={} ip", word(&attachment.netns));
+        let name = &link.name;
+        if is_mute(link) {
+            let why = format!("{name} in the container neither asks nor answers for Ethernet addresses (NOARP)");
+            let remedy = [format!("{enter} link set {} arp on", word(name))];
+            findings.reasons.push(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy));
+        }
+        let entries = permanent(kernel);
+        let routers: Vec<Mac> = self.routers(attachment, carrier).filter_map(|router| router.mac).collect();
+        let is_gateway =
+            |entry: &&Permanent| gateways(attachment, entry.address.is_ipv4()).any(|of| of == entry.address);
+        let entries = entries.iter().filter(|entry| entry.link == link.index).filter(is_gateway);
+        for entry in entries.filter(|entry| !routers.is_empty() && !routers.contains(&entry.mac)) {
+            let (address, mac) = (entry.address, entry.mac);
+            let why = format!(
+                "the container has {mac} as the fixed Ethernet address of its gateway {address}, which has another one"
+            );
+            let remedy = [format!("{enter} neigh del {address} dev {}", word(name))];
+            findings.reasons.push(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy));
+        }
+    }
+}
+
+fn fixed(entry: &Permanent, router: &Link, mac: Mac) -> Reason {
+    let (address, name) = (entry.address, &router.name);
+    let why =
+        format!("the node has {} as the fixed Ethernet address of {address} on {name}, and it is {mac}", entry.mac);
+    let remedy = [format!("ip neigh del {address} dev {}", word(name))];
+    Reason::new(Cause::Route, Level::Error, why).mended_by(remedy)
+}

@@ -1,0 +1,39 @@
+//! What refuses packets where a kernel finds no route: a rule of routing, or a route of its main table.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netops::rule::{self, Listed};
+use netops::{Family, Kernel, route};
+
+/// A rule or a route that refuses packets.
+pub(super) struct Refusal {
+    /// The rule or route, in the words of `ip`.
+    pub(super) what: String,
+    /// The command that removes it.
+    pub(super) remedy: String,
+}
+
+/// What refuses packets to an address, from one or from any. `ip` is the command that acts on the kernel's namespace.
+pub(super) fn find(kernel: &Kernel, ip: &str, from: Option<IpAddr>, to: IpAddr) -> Option<Refusal> {
+    let family = Family::from(to);
+    let option = if family == Family::V6 { " -6" } else { "" };
+    let has = |net: Option<IpNetwork>, address: Option<IpAddr>| {
+        net.is_none_or(|net| address.is_some_and(|address| net.contains(address)))
+    };
+    let is_met = |rule: &&Listed| !rule.is_conditional && has(rule.source, from) && has(rule.destination, Some(to));
+    let rules = rule::list(kernel, family).unwrap_or_default();
+    if let Some((rule, kind)) = rules.iter().filter(is_met).find_map(|rule| Some((rule, rule.refuses?))) {
+        let end = |word: &str, net: Option<IpNetwork>| net.map_or(String::new(), |net| format!("{word} {net} "));
+        let words = format!("{}{}{kind}", end("from", rule.source), end("to", rule.destination));
+        let remedy = format!("{ip}{option} rule del {words} pref {}", rule.priority);
+        return Some(Refusal { what: format!("rule {words}"), remedy });
+    }
+    let refusing = route::list_refusing(kernel, family).unwrap_or_default();
+    // The kernel has one of its own, unreachable default of IPv6, which counts where nothing else leads there.
+    let is_made = |(kind, dst): &(&str, IpNetwork)| dst.prefix() > 0 || family == Family::V4 || *kind != "unreachable";
+    let longest = refusing.into_iter().filter(is_made).filter(|(_, dst)| dst.contains(to));
+    let (kind, dst) = longest.max_by_key(|(_, dst)| dst.prefix())?;
+    let dst = if dst.prefix() == 0 { "default".to_owned() } else { dst.to_string() };
+    Some(Refusal { what: format!("route {kind} {dst}"), remedy: format!("{ip}{option} route del {kind} {dst}") })
+}
