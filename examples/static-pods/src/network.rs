@@ -107,7 +107,15 @@ impl Network {
     /// Waits until [`Network::readiness`] may have another answer: five seconds at most, as a plugin may become ready without a
     /// change of any file.
     pub(crate) async fn changed(&self) {
-        drop(tokio::time::timeout(Duration::from_secs(5), self.pods.networks_changed()).await);
+        let before = self.pods.networks().await;
+        let mut seconds = tokio::time::interval(Duration::from_secs(1));
+        seconds.tick().await;
+        for _ in 0..5 {
+            seconds.tick().await;
+            if !Arc::ptr_eq(&before, &self.pods.networks().await) {
+                return;
+            }
+        }
     }
 
     /// The names of the networks that pods can have now, or why they can have none.

@@ -65,9 +65,6 @@ pub enum Error {
         /// The interface in the pod.
         ifname: IfName,
     },
-    /// The folder of networks cannot be watched.
-    #[error("cannot watch the folder of networks: {0}")]
-    Folder(String),
     /// The cache could not be read.
     #[error("{}", .0.with_causes())]
     Cache(libcni::Error),
@@ -206,7 +203,6 @@ impl Error {
             | Error::AlreadyUp { .. }
             | Error::NotUp { .. }
             | Error::Unfinished { .. }
-            | Error::Folder(_)
             | Error::Setting { .. } => None,
         }
     }

@@ -1,4 +1,4 @@
-//! The networks of a folder: read once ([`Networks::read`]), or watched ([`Folder`]).
+//! The networks of a folder: read once ([`Networks::read`]), or again for each query ([`Folder`]).
 //!
 //! `*.conflist` are lists of plugins, `*.conf` and `*.json` single plugins; all three count together, in the order of
 //! their file names, and the first usable one is the default network. An unusable file is skipped, and reported with
@@ -8,20 +8,17 @@
 //! each of these reports by VERSION that it supports the file's version. Whether the node can serve ADD is a separate
 //! question, which STATUS answers.
 //!
-//! Reading order: the outcome (this file), the search (`scan`, with `walk` recording what that depends on), the checks
-//! (`usable`, `versions`), and the notification of changes (`folder`, `watch`, `mounts`).
+//! Reading order: the outcome (this file), the search (`scan`), the checks (`usable`, `versions`), and the comparison with
+//! the last reading (`folder`).
 
 mod folder;
-mod inotify;
-mod mounts;
 mod reason;
 mod scan;
 mod usable;
 mod versions;
-mod walk;
 
 pub use folder::Folder;
-pub use reason::{PassedOver, Problem, Reason, WatchError};
+pub use reason::{PassedOver, Problem, Reason};
 
 use libcni::{NetworkConf, Runtime};
 use std::collections::BTreeSet;
@@ -49,8 +46,6 @@ pub struct Networks {
     pub passed_over: Vec<PassedOver>,
     /// An error of the folder itself.
     pub problem: Option<Problem>,
-    /// The number of a [`Folder`]'s reading.
-    generation: u64,
 }
 
 impl Networks {

@@ -181,7 +181,7 @@ impl Builder {
     /// Makes the handle. It has to be called in a tokio runtime with I/O and time enabled, like all methods.
     ///
     /// # Errors
-    /// [`Error::Setting`]; [`Error::Folder`] when the kernel gives no notification of changes.
+    /// [`Error::Setting`].
     pub fn build(self) -> Result<Pods, Error> {
         let Self { settings, runtime } = self;
         attachments::check_prefix(&settings.prefix).map_err(|error| Error::Setting {
@@ -198,8 +198,7 @@ impl Builder {
             .del_errors(libcni::DelErrors::CarryOn)
             .absence_errors(libcni::AbsenceErrors::CountAsDone)
             .build();
-        let folder =
-            Folder::open(&settings.conf_dir, runtime.clone()).map_err(|error| Error::Folder(error.to_string()))?;
+        let folder = Folder::new(&settings.conf_dir, runtime.clone());
         let inner = Inner { settings, runtime, folder, locks: Locks::default() };
         Ok(Pods { inner: Arc::new(inner), cancellation: None, until: None })
     }
@@ -241,14 +240,9 @@ impl Pods {
         self.until.map_or(own, |until| until.min(own))
     }
 
-    /// The current networks of the folder.
+    /// The current networks of the folder: where nothing has changed, the same `Arc` as before.
     pub async fn networks(&self) -> Arc<Networks> {
         self.inner.folder.networks().await
-    }
-
-    /// Waits until [`Pods::networks`], and with it [`Pods::ready`], may return something else.
-    pub async fn networks_changed(&self) {
-        self.inner.folder.changed().await;
     }
 
     /// The sandboxes in the cache, each with its pod as far as the cache has it: a restarted runtime has to set them up

@@ -124,29 +124,6 @@ pub enum Problem {
         /// The error.
         error: io::Error,
     },
-    /// The folder was read, but not everything that it depends on can be watched: [`super::Folder::networks`] reads anew
-    /// each time, and [`super::Folder::changed`] may miss a change.
-    #[error(transparent)]
-    NotWatched(WatchError),
-}
-
-/// A folder or file that cannot be watched.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot watch {}: {errno}{}", path.display(), remedy(*errno))]
-pub struct WatchError {
-    /// The folder or file.
-    pub path: PathBuf,
-    /// The errno. `EMFILE`: no more inotify instances, or open files. `ENOSPC`: no more watches.
-    pub errno: Errno,
-}
-
-/// The remedy, by inotify_init(2) and inotify_add_watch(2).
-fn remedy(errno: Errno) -> &'static str {
-    match errno {
-        Errno::EMFILE => "; raise sysctl fs.inotify.max_user_instances, or the limit of open files",
-        Errno::ENOSPC => "; raise sysctl fs.inotify.max_user_watches",
-        _ => "",
-    }
 }
 
 fn within(path: Option<&Path>) -> String {

@@ -1,12 +1,12 @@
-//! A reading of the folder and the executables' metadata, with what it depended on. Runs no plugin.
+//! A reading of the folder and the executables' metadata. Runs no plugin.
 
-use super::walk::Needs;
 use super::{EXTENSIONS, Problem, Reason};
 use cni_spec::{NetworkName, PluginPath, PluginType};
-use libcni::conflist::{NO_PLUGINS, conf_files};
+use libcni::conflist::{NO_PLUGINS, conf_files, is_list};
 use libcni::{Error, NetworkConf};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
+use serde::de::IgnoredAny;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,42 @@ pub(super) struct Scan {
     /// Every plugin of these files.
     pub(super) executables: HashMap<PluginType, Lookup>,
     pub(super) looked_in: Vec<PathBuf>,
-    pub(super) needs: Needs,
+    contents: Contents,
+}
+
+/// Each file that was read, with its bytes or why it has none. They are read before the file is parsed: if it changes in
+/// between, the next reading differs.
+type Contents = Vec<(PathBuf, Result<Vec<u8>, String>)>;
+
+/// All that a reading depends on: where two of these are equal, so are the readings.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    problem: Option<String>,
+    contents: Contents,
+    executables: HashMap<PluginType, Lookup>,
+}
+
+impl Scan {
+    pub(super) fn seen(&self) -> Seen {
+        Seen {
+            problem: self.problem.as_ref().map(ToString::to_string),
+            contents: self.contents.clone(),
+            executables: self.executables.clone(),
+        }
+    }
+}
+
+impl Seen {
+    /// Whether a file is no JSON that was not so `before`: a writer may be in the middle of it.
+    pub(super) fn may_be_unfinished(&self, before: &Self) -> bool {
+        let is_json = |bytes: &[u8]| serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
+        let is_cut = |file: &(PathBuf, Result<Vec<u8>, String>)| file.1.as_ref().is_ok_and(|bytes| !is_json(bytes));
+        self.contents.iter().any(|file| is_cut(file) && !before.contents.contains(file))
+    }
 }
 
 /// A plugin's executable.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lookup {
     Missing,
     NotExecutable { path: PathBuf, errno: Errno },
@@ -80,49 +112,45 @@ impl Executable {
 
 /// Reads everything once.
 pub(super) fn scan(dir: &Path, path: &PluginPath) -> Scan {
-    let mut needs = Needs::default();
-    let (problem, files) = match scan_folder(dir, &mut needs) {
+    let mut contents = Contents::new();
+    let (problem, files) = match scan_folder(dir, &mut contents) {
         Ok(files) => (None, files),
         Err(problem) => (Some(problem), Vec::new()),
     };
-    let folders: Vec<_> = path.dirs().iter().map(|dir| (dir.as_path(), needs.walk(dir))).collect();
     let mut executables = HashMap::new();
     for plugin in files.iter().filter_map(|(_, file)| file.as_ref().ok()).flat_map(|conf| &conf.plugins) {
         if !executables.contains_key(&plugin.plugin_type) {
-            let found = look_up(&plugin.plugin_type, &folders, &mut needs);
-            executables.insert(plugin.plugin_type.clone(), found);
+            executables.insert(plugin.plugin_type.clone(), look_up(&plugin.plugin_type, path.dirs()));
         }
     }
-    Scan { problem, files, executables, looked_in: path.dirs().to_vec(), needs }
+    Scan { problem, files, executables, looked_in: path.dirs().to_vec(), contents }
 }
 
 type Files = Vec<(PathBuf, Result<NetworkConf, Reason>)>;
 
-fn scan_folder(dir: &Path, needs: &mut Needs) -> Result<Files, Problem> {
-    let Some(at) = needs.walk(dir) else { return Err(Problem::NoFolder { dir: dir.to_owned() }) };
-    needs.list(&at, EXTENSIONS);
+fn scan_folder(dir: &Path, contents: &mut Contents) -> Result<Files, Problem> {
+    if dir.metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Err(Problem::NoFolder { dir: dir.to_owned() });
+    }
     let files = conf_files(dir, EXTENSIONS)
         .map_err(|error| Problem::Unreadable { dir: dir.to_owned(), error: into_io(error) })?;
     Ok(files
         .into_iter()
         .map(|path| {
-            let conf = scan_file(&path, &at, needs);
+            let conf = scan_file(&path, contents);
             (path, conf)
         })
         .collect())
 }
 
-/// Reads one file in the folder `at`.
-fn scan_file(path: &Path, at: &Path, needs: &mut Needs) -> Result<NetworkConf, Reason> {
-    let name = path.file_name().map(Path::new).unwrap_or(path);
-    needs.file_in(at.to_owned(), name);
-    must_be_readable(path)?;
-    if path.extension().is_some_and(|extension| extension == "conflist") {
-        scan_own_folder(path, at, needs)?;
+fn scan_file(path: &Path, contents: &mut Contents) -> Result<NetworkConf, Reason> {
+    let bytes = read(path, contents)?;
+    if is_list(path) {
+        scan_own_folder(path, &bytes, contents)?;
     }
     let conf = NetworkConf::read(path).map_err(|error| reason(error, path))?;
     let conf = match conf.name.as_str() {
-        "" => conf.named(&name.to_string_lossy()),
+        "" => conf.named(&path.file_name().unwrap_or_default().to_string_lossy()),
         _ => conf,
     };
     match conf.network_name() {
@@ -131,18 +159,21 @@ fn scan_file(path: &Path, at: &Path, needs: &mut Needs) -> Result<NetworkConf, R
     }
 }
 
-/// Records the folder that may have more plugins of a list, `<name>/*.conf`.
-fn scan_own_folder(path: &Path, at: &Path, needs: &mut Needs) -> Result<(), Reason> {
-    let list = std::fs::read(path).ok().and_then(|bytes| NetworkConf::parse(&bytes).ok());
-    let Some(name) = list.and_then(|list| NetworkName::parse(&list.name).ok()) else { return Ok(()) };
-    let Some(own) = needs.walk_in(at.to_owned(), Path::new(name.as_str())) else { return Ok(()) };
-    needs.list(&own, &["conf"]);
-    let dir = path.with_file_name(name.as_str());
-    let files = conf_files(&dir, &["conf"]).map_err(|error| reason(error, path))?;
-    for file in &files {
-        needs.file_in(own.clone(), Path::new(file.file_name().unwrap_or_default()));
-    }
-    files.iter().try_for_each(|file| must_be_readable(file))
+/// Reads the folder that may have more plugins of a list, `<name>/*.conf`.
+fn scan_own_folder(path: &Path, list: &[u8], contents: &mut Contents) -> Result<(), Reason> {
+    let name = NetworkConf::parse(list).ok().and_then(|list| NetworkName::parse(&list.name).ok());
+    let Some(name) = name else { return Ok(()) };
+    let files = conf_files(&path.with_file_name(name.as_str()), &["conf"]).map_err(|error| reason(error, path))?;
+    files.iter().try_for_each(|file| read(file, contents).map(drop))
+}
+
+/// Reads a file and records what it has.
+fn read(path: &Path, contents: &mut Contents) -> Result<Vec<u8>, Reason> {
+    let read = must_be_readable(path)
+        .and_then(|()| std::fs::read(path).map_err(|error| Reason::Unreadable { path: path.to_owned(), error }));
+    let recorded = read.as_ref().map(Vec::clone).map_err(ToString::to_string);
+    contents.push((path.to_owned(), recorded));
+    read
 }
 
 /// A pipe would block, a device may have no end, and a file that is too large is no configuration.
@@ -156,18 +187,14 @@ fn must_be_readable(path: &Path) -> Result<(), Reason> {
     Err(Reason::Unreadable { path: path.to_owned(), error })
 }
 
-fn look_up(plugin: &PluginType, folders: &[(&Path, Option<PathBuf>)], needs: &mut Needs) -> Lookup {
-    for (dir, at) in folders {
-        let Some(at) = at else { continue };
-        let is_there = needs.file_in(at.clone(), Path::new(plugin.as_str())).is_some();
-        let found = is_there.then(|| Executable::find(&dir.join(plugin.as_str()))).flatten();
-        let Some(executable) = found else { continue };
-        return match access(&executable.path, AccessFlags::X_OK) {
-            Ok(()) => Lookup::Found(executable),
-            Err(errno) => Lookup::NotExecutable { path: executable.path, errno },
-        };
+fn look_up(plugin: &PluginType, folders: &[PathBuf]) -> Lookup {
+    let Some(executable) = folders.iter().find_map(|dir| Executable::find(&dir.join(plugin.as_str()))) else {
+        return Lookup::Missing;
+    };
+    match access(&executable.path, AccessFlags::X_OK) {
+        Ok(()) => Lookup::Found(executable),
+        Err(errno) => Lookup::NotExecutable { path: executable.path, errno },
     }
-    Lookup::Missing
 }
 
 fn reason(error: Error, file: &Path) -> Reason {

@@ -15,7 +15,7 @@ const ASKED_AT_ONCE: usize = 32;
 /// Asks the executables and sorts the files into usable and skipped.
 pub(super) async fn select(scan: Scan, runtime: &Runtime, versions: &Versions) -> Networks {
     let answers = ask_all(&scan, runtime, versions).await;
-    let mut networks = Networks { usable: Vec::new(), passed_over: Vec::new(), problem: scan.problem, generation: 0 };
+    let mut networks = Networks { usable: Vec::new(), passed_over: Vec::new(), problem: scan.problem };
     let mut names: HashMap<String, PathBuf> = HashMap::new();
     for (path, file) in scan.files {
         let usable = file.and_then(|conf| {

@@ -466,6 +466,5 @@ fn futures_can_be_sent_between_threads_and_are_small() {
         is_send(pods.ready());
         is_send(pods.gc(&[]).without_inventory());
         is_send(pods.networks());
-        is_send(pods.networks_changed());
     });
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// The time limit of an announcement on a busy machine. It is far longer than usual.
+/// The time limit of noticing a change on a busy machine, far longer than usual.
 pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A plugin's answer to VERSION; each call is counted in the folder `asked`.
@@ -108,10 +108,10 @@ impl Node {
     }
 
     pub(super) fn open_at(&self, dir: &Path) -> Folder {
-        Folder::open(dir, self.runtime()).unwrap()
+        Folder::new(dir, self.runtime())
     }
 
-    /// A reading, without watches.
+    /// The networks, read once.
     pub(super) async fn read(&self) -> Networks {
         Networks::read(&self.path("net.d"), &self.runtime()).await
     }
@@ -126,20 +126,28 @@ impl Node {
         lines.join("\n").replace(self.dir.path().to_str().unwrap(), "$DIR")
     }
 
-    /// Makes a change that must be announced, and expects these networks after it.
+    /// Makes a change that must be noticed, and expects these networks after it.
     pub(super) async fn after<T>(&self, folder: &Folder, change: impl FnOnce(&Self) -> T, expected: &str) {
-        let before = folder.networks().await;
-        let same = timeout(Duration::ZERO, folder.changed_since(&before)).await;
-        assert!(same.is_err(), "a change was announced before there was one, of {:?}", names(&before));
+        self.unmoved(folder, |_| ()).await;
         change(self);
-        timeout(DEADLINE, folder.changed()).await.unwrap_or_else(|_| panic!("not announced: {expected}"));
         let networks = folder.networks().await;
         assert_eq!(names(&networks), expected, "{}", self.show(&networks));
         let fresh = Networks::read(folder.dir(), &self.runtime()).await;
         assert_eq!(self.show(&networks), self.show(&fresh));
     }
 
-    /// Makes a change that must not be announced.
+    /// Waits until the networks are as expected.
+    pub(super) async fn until(&self, folder: &Folder, is_expected: impl Fn(&Arc<Networks>) -> bool) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(10));
+        let until = async {
+            while !is_expected(&folder.networks().await) {
+                ticks.tick().await;
+            }
+        };
+        assert!(timeout(DEADLINE, until).await.is_ok(), "not noticed: {}", self.show(&folder.networks().await));
+    }
+
+    /// Makes a change that must not count.
     pub(super) async fn unmoved<T>(&self, folder: &Folder, change: impl FnOnce(&Self) -> T) {
         let before = folder.networks().await;
         change(self);

@@ -1,4 +1,4 @@
-//! Changes of the folder and of the executables are announced, and nothing else is.
+//! Changes of the folder and of the executables count, and nothing else does.
 
 use super::node::{ALL_VERSIONS, Node, names, network, wait};
 use std::fs::{self, OpenOptions};
@@ -26,26 +26,24 @@ fn files_come_change_and_go() {
     });
 }
 
-/// A name of a file that is written, not another's, and only when it is closed.
+/// A file that is written in place is cut for a moment.
 #[test]
-fn a_file_counts_when_it_is_closed() {
+fn a_file_counts_when_it_is_whole() {
     wait(async {
         let node = ready();
         let folder = node.open();
-        folder.networks().await;
-        let mut new = None;
-        node.unmoved(&folder, |node| new = Some(fs::File::create(node.path("net.d/1.conflist")).unwrap())).await;
-        let mut new = new.unwrap();
-        node.unmoved(&folder, |_| new.write_all(network("m").as_bytes()).unwrap()).await;
-        node.after(&folder, |_| drop(new), "m n").await;
+        node.after(&folder, |node| node.network("net.d/1.conflist", "m"), "m n").await;
         let mut old = None;
         node.unmoved(&folder, |node| {
             let mut file = OpenOptions::new().write(true).truncate(true).open(node.path("net.d/1.conflist")).unwrap();
-            file.write_all(network("k").as_bytes()).unwrap();
+            file.write_all(&network("k").as_bytes()[..9]).unwrap();
             old = Some(file);
         })
         .await;
-        node.after(&folder, |_| drop(old), "k n").await;
+        node.after(&folder, |_| old.unwrap().write_all(&network("k").as_bytes()[9..]).unwrap(), "k n").await;
+        node.unmoved(&folder, |node| node.write("net.d/1.conflist", "{")).await;
+        node.until(&folder, |networks| names(networks) == "n").await;
+        node.after(&folder, |node| node.network("net.d/2.conflist", "m"), "m n").await;
     });
 }
 
@@ -81,7 +79,7 @@ fn the_folder_comes_and_goes_with_its_parents() {
         node.after(&folder, whole, "j").await;
         node.after(&folder, |node| node.rename("etc", "off"), "").await;
         node.after(&folder, |node| node.rename("off", "etc"), "j").await;
-        // The watch followed the folder back; changes in the old place no longer matter.
+        // Changes in the old place no longer matter.
         node.unmoved(&folder, |node| node.network("etc/old/net.d/1.conflist", "x")).await;
         node.after(&folder, |node| node.network("etc/cni/net.d/2.conflist", "i"), "j i").await;
     });
@@ -118,7 +116,7 @@ fn plugins_in_a_lists_own_folder_come_and_go() {
         node.after(
             &folder,
             |node| {
-                node.write("net.d/n/2.conf", "{");
+                node.write("net.d/n/2.conf", "{}");
             },
             "",
         )
@@ -177,5 +175,25 @@ fn names_of_one_executable_are_asked_apart() {
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "n o");
         assert_eq!(node.asked(), "a b");
+    });
+}
+
+#[test]
+fn links_to_the_folder_to_a_file_and_to_an_executable_are_swapped() {
+    wait(async {
+        let node = Node::bare();
+        node.network("v1/1.conflist", "one").network("v2/1.conflist", "two").link("v1", "net.d").make_dir("bin");
+        node.make_dir("suite/v1").make_dir("suite/v2").plugin("suite/v2/cni", ALL_VERSIONS);
+        node.plugin("suite/v1/cni", r#"echo '{"cniVersion":"0.4.0","supportedVersions":["0.4.0"]}'"#);
+        node.link("v2", "suite/current").link("../suite/current/cni", "bin/a");
+        let folder = node.open();
+        assert_eq!(names(&folder.networks().await), "one");
+        node.after(&folder, |node| node.link("v2", "new").rename("new", "net.d"), "two").await;
+        node.unmoved(&folder, |node| node.network("v1/0.conflist", "zero")).await;
+        let to_a_file =
+            |node: &Node| node.network("v3/x", "three").link("../v3/x", "new").rename("new", "v2/1.conflist");
+        node.after(&folder, to_a_file, "three").await;
+        node.after(&folder, |node| node.link("v1", "new").rename("new", "suite/current"), "").await;
+        node.after(&folder, |node| node.link("v2", "new").rename("new", "suite/current"), "three").await;
     });
 }
