@@ -10,7 +10,7 @@
 
 use crate::error::{BandwidthError, Known, RequestError};
 use crate::pod::{Dns, NetworkRequest, Pod, PodId, PortMapping};
-use crate::quantity::Quantity;
+use crate::quantity;
 use cni_spec::{CniError, IfName, NetworkName};
 use ipnetwork::IpNetwork;
 use libcni::{Attachment, CapabilityArgs, NetworkConf};
@@ -285,7 +285,7 @@ fn bandwidth(pod: &Pod) -> Result<Option<Value>, RequestError> {
 fn limit(pod: &Pod, annotation: &'static str, own: Option<u64>) -> Result<Option<u64>, RequestError> {
     let Some(text) = pod.annotations.get(annotation).filter(|_| own.is_none()) else { return Ok(own) };
     let read = || -> Result<u64, BandwidthError> {
-        let value = u64::try_from(Quantity::parse(text)?.value()).unwrap_or(0);
+        let value = u64::try_from(quantity::parse(text)?).unwrap_or(0);
         if BANDWIDTH.contains(&value) { Ok(value) } else { Err(BandwidthError::Range) }
     };
     read().map(Some).map_err(|reason| RequestError::Annotation { annotation, value: text.clone(), reason })

@@ -1,25 +1,6 @@
-//! Quantities in Kubernetes' notation: `10M`, `1.5Gi`, `3e6`. Exact: no floating point, no limit of digits.
+//! Quantities in Kubernetes' notation: `10M`, `1.5Gi`, `3e6`. Exact: no floating point.
 
 use std::fmt;
-
-/// A quantity, exact.
-///
-/// ```
-/// use pods::quantity::Quantity;
-///
-/// let value = |text| Quantity::parse(text).map(|quantity| quantity.value());
-/// assert_eq!(value("10M"), Ok(10_000_000));
-/// assert_eq!(value("1.5Ki"), Ok(1536));
-/// assert_eq!(value("100m"), Ok(1)); // a tenth: fractions round up
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quantity {
-    is_negative: bool,
-    /// Decimal digits, the first one directly after the point of `0.DIGITS`.
-    digits: Vec<u8>,
-    /// The power of ten that `0.DIGITS` is multiplied with.
-    point: i64,
-}
 
 /// An invalid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +17,8 @@ pub struct QuantityError {
 pub enum QuantityRule {
     /// There is no digit.
     Number,
+    /// There are more digits than [`DIGITS_MAX`].
+    Digits,
     /// The text after the number is no suffix.
     Suffix,
     /// The text after `e` or `E` is no whole number.
@@ -46,11 +29,15 @@ impl fmt::Display for QuantityRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             QuantityRule::Number => "it has to start with a number, such as 10 or 1.5",
+            QuantityRule::Digits => "it may have 18 digits",
             QuantityRule::Suffix => "after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3",
             QuantityRule::Exponent => "after e or E comes a whole number",
         })
     }
 }
+
+/// As many digits, times the largest power of two, fit into 128 bits.
+const DIGITS_MAX: usize = 18;
 
 /// The factor of the suffix.
 enum Factor {
@@ -58,69 +45,55 @@ enum Factor {
     TwoTo(u32),
 }
 
-impl Quantity {
-    /// Parses a sign, a decimal number and a suffix.
-    ///
-    /// # Errors
-    /// The rule that the text breaks.
-    pub fn parse(text: &str) -> Result<Self, QuantityError> {
-        Self::read(text).map_err(|reason| QuantityError { text: text.to_owned(), reason })
-    }
+/// Parses a sign, a decimal number and a suffix as a whole number: fractions are rounded away from zero, and larger values
+/// become the maximum, both as in Kubernetes.
+///
+/// ```
+/// use pods::quantity::parse;
+///
+/// assert_eq!(parse("10M"), Ok(10_000_000));
+/// assert_eq!(parse("1.5Ki"), Ok(1536));
+/// assert_eq!(parse("100m"), Ok(1)); // a tenth: fractions round up
+/// ```
+///
+/// # Errors
+/// The rule that the text breaks.
+pub fn parse(text: &str) -> Result<i64, QuantityError> {
+    read(text).map_err(|reason| QuantityError { text: text.to_owned(), reason })
+}
 
-    fn read(text: &str) -> Result<Self, QuantityRule> {
-        let (is_negative, unsigned) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix('+').unwrap_or(text)),
-        };
-        let suffix_at = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-        let (number, suffix) = unsigned.split_at(suffix_at);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let digits: Vec<u8> = whole.bytes().chain(fraction.bytes()).map(|byte| byte.wrapping_sub(b'0')).collect();
-        // A second point is not a digit either.
-        if digits.is_empty() || fraction.contains('.') {
-            return Err(QuantityRule::Number);
-        }
-        let mut quantity = Self { is_negative, digits, point: i64::try_from(whole.len()).unwrap_or(i64::MAX) };
-        match factor(suffix)? {
-            Factor::TenTo(exponent) => quantity.point = quantity.point.saturating_add(exponent),
-            Factor::TwoTo(exponent) => (0..exponent).for_each(|_| quantity.double()),
-        }
-        Ok(quantity)
+fn read(text: &str) -> Result<i64, QuantityRule> {
+    let (sign, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let suffix_at = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(suffix_at);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = format!("{whole}{fraction}");
+    // A second point is not a digit either.
+    if digits.is_empty() || fraction.contains('.') {
+        return Err(QuantityRule::Number);
     }
-
-    fn double(&mut self) {
-        let mut carry = 0;
-        for digit in self.digits.iter_mut().rev() {
-            let doubled = *digit * 2 + carry;
-            (*digit, carry) = (doubled % 10, doubled / 10);
-        }
-        if carry > 0 {
-            self.digits.insert(0, carry);
-            self.point = self.point.saturating_add(1);
-        }
+    let significant = digits.trim_start_matches('0');
+    if significant.len() > DIGITS_MAX {
+        return Err(QuantityRule::Digits);
     }
-
-    /// The value as a whole number: fractions are rounded away from zero, and larger values become the maximum, both as
-    /// in Kubernetes.
-    #[must_use]
-    pub fn value(&self) -> i64 {
-        let whole = usize::try_from(self.point.max(0)).unwrap_or(usize::MAX);
-        let split = whole.min(self.digits.len());
-        let push = |value: Option<i64>, digit: u8| value?.checked_mul(10)?.checked_add(i64::from(digit));
-        let mut value = self.digits[..split].iter().copied().fold(Some(0), push);
-        // Zeros up to the point; zero stays zero, however many there are.
-        for _ in split..whole {
-            if matches!(value, None | Some(0)) {
-                break;
-            }
-            value = push(value, 0);
-        }
-        if self.digits[split..].iter().any(|digit| *digit > 0) {
-            value = value.and_then(|value| value.checked_add(1));
-        }
-        let value = value.unwrap_or(i64::MAX);
-        if self.is_negative { -value } else { value }
-    }
+    let number: i128 = if significant.is_empty() { 0 } else { significant.parse().unwrap_or(i128::MAX) };
+    let (number, tens) = match factor(suffix)? {
+        Factor::TenTo(exponent) => (number, exponent),
+        Factor::TwoTo(exponent) => (number << exponent, 0),
+    };
+    let tens = tens.saturating_sub(i64::try_from(fraction.len()).unwrap_or(i64::MAX));
+    let power = u32::try_from(tens.unsigned_abs()).ok().and_then(|tens| 10_i128.checked_pow(tens));
+    let value = match power {
+        _ if number == 0 => 0,
+        Some(power) if tens >= 0 => number.saturating_mul(power),
+        Some(power) => number / power + i128::from(number % power > 0),
+        None if tens >= 0 => i128::MAX,
+        None => 1,
+    };
+    Ok(sign * i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 fn factor(suffix: &str) -> Result<Factor, QuantityRule> {
@@ -160,8 +133,8 @@ mod tests {
     use expect_test::{Expect, expect};
 
     fn check(texts: &str, expected: &Expect) {
-        let text = texts.split_whitespace().map(|text| match Quantity::parse(text) {
-            Ok(quantity) => format!("{text} = {}\n", quantity.value()),
+        let text = texts.split_whitespace().map(|text| match parse(text) {
+            Ok(value) => format!("{text} = {value}\n"),
             Err(error) => format!("{text}: {}\n", error.reason),
         });
         expected.assert_eq(&text.collect::<String>());
@@ -200,8 +173,8 @@ mod tests {
     #[test]
     fn fractions_round_away_from_zero_and_nothing_is_lost_before() {
         check(
-            "1.5k 1. .5 -.5 100m 1n 999999u 1000000u 0.1Ki 1.0000000000000000000000000001 -1.1 0.0 0n \
-             4.6566128730773926e9 0.30000000000000000000000000000000000001Mi",
+            "1.5k 1. .5 -.5 100m 1n 999999u 1000000u 0.1Ki 1.00000000000000001 -1.1 0.0 0n 4.6566128730773926e9 \
+             0.30000000000000001Mi",
             &expect![[r#"
                 1.5k = 1500
                 1. = 1
@@ -212,12 +185,12 @@ mod tests {
                 999999u = 1
                 1000000u = 1
                 0.1Ki = 103
-                1.0000000000000000000000000001 = 2
+                1.00000000000000001 = 2
                 -1.1 = -2
                 0.0 = 0
                 0n = 0
                 4.6566128730773926e9 = 4656612874
-                0.30000000000000000000000000000000000001Mi = 314573
+                0.30000000000000001Mi = 314573
             "#]],
         );
     }
@@ -225,18 +198,19 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_the_most_that_does() {
         check(
-            "9223372036854775807 9223372036854775808 -9223372036854775808 8Ei 1e99 0e99999999999 1e99999999999 \
-             1e-99999999999 99999999999999999999999999999999999999999999n",
+            "922337203685477580e1 922337203685477581e1 -922337203685477581e1 8Ei 999999999999999999Ei 1e99 0e99999999999 \
+             1e99999999999 1e-99999999999 000000000000000000000000000001k",
             &expect![[r#"
-                9223372036854775807 = 9223372036854775807
-                9223372036854775808 = 9223372036854775807
-                -9223372036854775808 = -9223372036854775807
+                922337203685477580e1 = 9223372036854775800
+                922337203685477581e1 = 9223372036854775807
+                -922337203685477581e1 = -9223372036854775807
                 8Ei = 9223372036854775807
+                999999999999999999Ei = 9223372036854775807
                 1e99 = 9223372036854775807
                 0e99999999999 = 0
                 1e99999999999 = 9223372036854775807
                 1e-99999999999 = 1
-                99999999999999999999999999999999999999999999n = 9223372036854775807
+                000000000000000000000000000001k = 1000
             "#]],
         );
     }
@@ -244,7 +218,7 @@ mod tests {
     #[test]
     fn what_is_no_quantity_says_which_rule_it_breaks() {
         check(
-            ". - + k 1.2.3 1x 1K 1kb 1ki 1e 1e+ 1e1.5 1e1k 1_000 ١ 1.5.Gi",
+            ". - + k 1.2.3 1x 1K 1kb 1ki 1e 1e+ 1e1.5 1e1k 1_000 ١ 1.5.Gi 1234567890123456789",
             &expect![[r#"
                 .: it has to start with a number, such as 10 or 1.5
                 -: it has to start with a number, such as 10 or 1.5
@@ -262,10 +236,11 @@ mod tests {
                 1_000: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
                 ١: it has to start with a number, such as 10 or 1.5
                 1.5.Gi: it has to start with a number, such as 10 or 1.5
+                1234567890123456789: it may have 18 digits
             "#]],
         );
         assert_eq!(
-            Quantity::parse("").unwrap_err().to_string(),
+            parse("").unwrap_err().to_string(),
             r#""" is no quantity: it has to start with a number, such as 10 or 1.5"#
         );
     }
