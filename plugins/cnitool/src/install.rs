@@ -126,7 +126,16 @@ async fn put_all(install: &Install, folder: &Folder, source: &Source, names: &[S
     if install.plugins.is_empty() {
         items.extend(folder.list_for_tests()?);
     }
+    let foreign = names_of(items.iter().filter(|item| item.standing == Standing::Foreign));
+    let earlier = names_of(items.iter().filter(|item| folder.has_kept(item)));
     swap(install, folder, source, &items).await?;
+    let kept = folder.path(REPLACED);
+    if !foreign.is_empty() {
+        tracing::warn!("{} has what was replaced: {}", kept.display(), foreign.join(", "));
+    }
+    if !earlier.is_empty() {
+        tracing::warn!("{} had another {}: overwritten", kept.display(), earlier.join(", another "));
+    }
     Ok(items)
 }
 
@@ -151,9 +160,12 @@ fn refuse_written(folder: &Folder, items: &[Item]) -> anyhow::Result<()> {
     written.map_or(Ok(()), |item| Err(Busy::writer(&folder.path(&item.name))))
 }
 
+fn names_of<'a>(items: impl Iterator<Item = &'a Item>) -> Vec<&'a str> {
+    items.map(|item| item.name.as_str()).collect()
+}
+
 fn refuse_foreign(folder: &Folder, items: &[Item]) -> anyhow::Result<()> {
-    let foreign: Vec<&str> =
-        items.iter().filter(|item| item.standing == Standing::Foreign).map(|item| item.name.as_str()).collect();
+    let foreign = names_of(items.iter().filter(|item| item.standing == Standing::Foreign));
     if foreign.is_empty() {
         return Ok(());
     }

@@ -135,6 +135,13 @@ impl Folder {
         Ok(Item { name, standing, action, found: found.as_ref().map(identity) })
     }
 
+    /// Whether a foreign file that is to be replaced takes the place of one that was kept earlier.
+    pub(super) fn has_kept(&self, item: &Item) -> bool {
+        let kept = self.path(REPLACED).join(&item.name);
+        let differs = || std::fs::read(&kept).ok() != std::fs::read(self.path(&item.name)).ok();
+        item.standing == Standing::Foreign && kept.symlink_metadata().is_ok() && differs()
+    }
+
     /// Refuses files that another program has changed since they were examined.
     pub(super) fn refuse_changed(&self, items: &[Item]) -> anyhow::Result<()> {
         for item in items {

@@ -14,6 +14,9 @@ const CNI_PLUGINS: &str = "cni-plugins";
 /// The name of this program where plugins are.
 pub(super) const CNITOOL: &str = crate::attachments::OWN_NAME;
 
+/// The plugin that has an executable of its own.
+const CLUSTER: &str = "cluster";
+
 /// Plugins that belong on no production node: noop writes what a caller's arguments say to any path, as root.
 pub(super) const FOR_TESTS: &[&str] = &["noop"];
 
@@ -21,7 +24,9 @@ pub(super) const FOR_TESTS: &[&str] = &["noop"];
 pub(super) struct Source {
     plugins: PathBuf,
     cnitool: PathBuf,
-    /// The plugins in `plugins`.
+    /// The executable `cluster`, if it is beside `plugins`.
+    cluster: Option<PathBuf>,
+    /// The plugins in `plugins`, and `cluster`.
     names: Vec<String>,
 }
 
@@ -38,12 +43,18 @@ impl Source {
         let count = names.len();
         names.retain(|name| name != CNITOOL);
         let cnitool = if names.len() < count { plugins.clone() } else { cnitool };
-        Ok(Self { plugins, cnitool, names })
+        let cluster = Some(plugins.with_file_name(CLUSTER)).filter(|path| is_ours(path));
+        names.extend(cluster.iter().map(|_| CLUSTER.to_owned()));
+        Ok(Self { plugins, cnitool, cluster, names })
     }
 
     /// The file that is installed as `name`.
     pub(super) fn of(&self, name: &str) -> &Path {
-        if name == CNITOOL { &self.cnitool } else { &self.plugins }
+        match name {
+            CNITOOL => &self.cnitool,
+            CLUSTER => self.cluster.as_ref().unwrap_or(&self.plugins),
+            _ => &self.plugins,
+        }
     }
 
     /// Whether an executable is in this folder, under whatever path.
@@ -51,7 +62,8 @@ impl Source {
         let real = |path: &Path| path.canonicalize().ok();
         let dir = real(dir);
         let folder = |file: &Path| real(file).and_then(|file| file.parent().map(Path::to_owned));
-        dir.is_some() && [&self.plugins, &self.cnitool].into_iter().any(|file| folder(file) == dir)
+        let mut files = [&self.plugins, &self.cnitool].into_iter().chain(&self.cluster);
+        dir.is_some() && files.any(|file| folder(file) == dir)
     }
 
     /// The plugins that it contains.
@@ -82,8 +94,7 @@ impl Source {
 /// `cni-plugins` beside `cnitool`; in an installation any plugin, as each file contains all of them.
 fn beside(cnitool: &Path) -> PathBuf {
     let built = cnitool.with_file_name(CNI_PLUGINS);
-    let is_plugin =
-        |path: &&PathBuf| path.as_path() != cnitool && path.is_file() && is_of_this_suite(path).unwrap_or(false);
+    let is_plugin = |path: &&PathBuf| path.as_path() != cnitool && !path.ends_with(CLUSTER) && is_ours(path);
     let installed = || {
         let entries = std::fs::read_dir(cnitool.parent()?).ok()?;
         let mut paths: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
@@ -91,6 +102,10 @@ fn beside(cnitool: &Path) -> PathBuf {
         paths.iter().find(is_plugin).cloned()
     };
     if built.exists() { built } else { installed().unwrap_or(built) }
+}
+
+fn is_ours(file: &Path) -> bool {
+    file.is_file() && is_of_this_suite(file).unwrap_or(false)
 }
 
 fn check_ours(file: &Path) -> anyhow::Result<()> {

@@ -205,6 +205,37 @@ fn foreign_files_are_replaced_only_on_request() {
     // From now on they are ours.
     install(&tool, &[]).ok();
     assert_eq!(tool.read("target/.replaced/bridge"), "theirs");
+    // What is kept is what was there last.
+    std::fs::remove_file(tool.path("target/bridge")).unwrap();
+    tool.executable("target/bridge", "newer");
+    expect![[r#"
+        warning: $DIR/target/.replaced has what was replaced: bridge
+        warning: $DIR/target/.replaced had another bridge: overwritten
+    "#]]
+    .assert_eq(&install(&tool, &["--replace-foreign"]).stderr);
+    assert_eq!(tool.read("target/.replaced/bridge"), "newer");
+}
+
+/// The plugin with an executable of its own.
+#[test]
+fn cluster_is_installed_where_it_is_beside_the_others() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let script = tool.read("from/cni-plugins").replace("printf 'bridge", "exit 1; '");
+    tool.executable("from/cluster", &script);
+    install(&tool, &[]).ok();
+    assert_eq!(tool.files("target"), ["bridge", "cluster", "cnitool", "host-local"]);
+    assert_eq!(tool.read("target/cluster"), script);
+    // From an installation, too, also where that has no other plugin of the first letters.
+    install(&tool, &["--plugin", "host-local", "--plugin", "cluster"]).ok();
+    std::fs::remove_file(tool.path("target/bridge")).unwrap();
+    let mut installed = tool.on_path(&tool.path("target/cnitool"));
+    tool.ended(installed.args(["install", "--bin-dir"]).arg(tool.path("elsewhere"))).ok();
+    assert_eq!(tool.files("elsewhere"), ["bridge", "cluster", "cnitool", "host-local"]);
+    tool.executable("from/cluster", "theirs");
+    tool.executable("target/cluster", "theirs");
+    install(&tool, &[]).ok();
+    assert_eq!(tool.read("target/cluster"), "theirs", "no executable of the suite is no plugin of it");
 }
 
 #[test]

@@ -124,8 +124,8 @@ fn another_release_and_a_foreign_plugin_stay() {
 fn what_another_installer_is_writing_is_left_to_it() {
     let tool = Tool::new();
     multicall(&tool, "1");
-    install(&tool, &[]).ok();
     for words in [&[][..], &["--replace-foreign"]] {
+        install(&tool, &["--replace-foreign"]).ok();
         let mut watching = Watching::begin(&tool, words);
         let mut cp = fs::File::create(tool.path("target/bridge")).unwrap();
         // The watch has looked at the empty file when it has put this one back.

@@ -54,11 +54,11 @@ fn every_block_of_commands_says_what_runs_it_or_what_it_needs() {
     for page in PAGES {
         let text = std::fs::read_to_string(root.join(page)).unwrap();
         for (before, _, commands) in
-            blocks(&text).into_iter().filter(|(_, language, _)| ["sh", "text", "console"].contains(language))
+            blocks(&text).into_iter().filter(|(_, language, _)| !["json", "toml"].contains(language))
         {
             let mark = before.strip_prefix("<!-- ").and_then(|mark| mark.strip_suffix(" -->")).unwrap_or_default();
             let is_right = match mark.strip_prefix("run by ") {
-                Some(file) => root.join(file).is_file(),
+                Some(file) => std::fs::read_to_string(root.join(file)).is_ok_and(|file| runs(&file, page, &commands)),
                 None => mark.starts_with("needs "),
             };
             if !is_right {
@@ -67,6 +67,50 @@ fn every_block_of_commands_says_what_runs_it_or_what_it_needs() {
         }
     }
     assert!(wrong.is_empty(), "<!-- run by FILE --> or <!-- needs WHAT -->:\n{}", wrong.join("\n"));
+}
+
+/// Whether a script or a test reads the page, or has each command's program and verb.
+fn runs(script: &str, page: &str, commands: &str) -> bool {
+    let is_placeholder = |word: &&str| word.starts_with(|first: char| first.is_ascii_uppercase() || first == '-');
+    let begins =
+        |line: &str| line.split(' ').take(2).filter(|word| !is_placeholder(word)).collect::<Vec<_>>().join(" ");
+    script.contains(&format!("page {page}\n"))
+        || script.contains(&format!("../{page}"))
+        || commands.lines().filter(|line| !line.is_empty()).all(|line| script.contains(&begins(line)))
+}
+
+/// Commands in the text and in tables.
+#[test]
+fn every_call_of_cnitool_is_one_that_it_accepts() {
+    let Some(root) = root() else { return };
+    let tool = Tool::new();
+    let mut count = 0;
+    for page in PAGES {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        let is_call = |words: &&str| words.starts_with("cnitool ") || words.starts_with("bin/cnitool ");
+        for call in text.split('`').skip(1).step_by(2).filter(is_call) {
+            let words = call.split(' ').skip(1).map(|word| if word == "NAME" { "kubeadm" } else { word });
+            let ended = tool.run(&words.chain(["--help"]).collect::<Vec<_>>());
+            assert_eq!(ended.code, 0, "{page}: {call}: {}", ended.shown());
+            count += 1;
+        }
+    }
+    assert!(count > 15, "{count} calls");
+}
+
+/// What the page says about containerd is what `install` reads there.
+#[test]
+fn the_settings_of_containerd_name_the_packages_folder() {
+    let Some(root) = root() else { return };
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let text = std::fs::read_to_string(root.join("plugins/packages/PLATFORMS.md")).unwrap();
+    let (_, _, settings) = blocks(&text).into_iter().find(|(_, language, _)| *language == "toml").unwrap();
+    tool.write("node/etc/containerd/config.toml", &settings);
+    let mut command = tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref());
+    command.args(["install", "--platform", "containerd", "--root"]).arg(tool.path("node"));
+    tool.ended(command.arg("--from").arg(tool.path("from/cni-plugins"))).ok();
+    assert_eq!(tool.files("node/usr/libexec/cni"), ["bridge", "cnitool", "host-local"]);
 }
 
 #[test]

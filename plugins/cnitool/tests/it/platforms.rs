@@ -42,6 +42,7 @@ fn the_folders_of_k3s_are_known_and_its_links_are_kept() {
         note: k3s: networks $DIR/node/var/lib/rancher/k3s/agent/etc/cni/net.d: 10-flannel.conflist
         note: k3s: cache $DIR/node/var/lib/cni: no such folder
         note: k3s: its own plugins are links, which it makes anew at each start: --replace-foreign, and --watch
+        warning: $DIR/node/var/lib/rancher/k3s/data/cni/.replaced has what was replaced: bridge
     "#]]
     .assert_eq(&install(&tool, "k3s", &["--replace-foreign"]).shown());
     assert_eq!(tool.files(dir), [".replaced", "bridge", "cni", "cnitool", "host-local"]);
