@@ -98,7 +98,7 @@ pub(crate) struct Common {
     /// Folder of network configurations [default: /etc/cni/net.d]
     #[arg(long, global = true, value_name = "DIR", env = "NETCONFPATH", hide_env = true, value_parser = values::maybe_empty())]
     pub(crate) conf_dir: Option<PathBuf>,
-    /// Folders of plugins, separated by colons [default: /opt/cni/bin]
+    /// Folders of plugins, separated by colons [default: /opt/cni/bin, then cnitool's own if it has plugins]
     #[arg(long, global = true, value_name = "DIRS", env = "CNI_PATH", hide_env = true)]
     pub(crate) cni_path: Option<String>,
     /// Folder of the cache
@@ -463,9 +463,8 @@ pub(crate) struct Install {
 /// The folder to compare, and with which manifest.
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// The folder
-    #[arg(default_value = "/opt/cni/bin")]
-    pub(crate) dir: PathBuf,
+    /// The folder [default: that of this suite's package on this node, or /opt/cni/bin]
+    pub(crate) dir: Option<PathBuf>,
     /// A release's manifest (repeatable: files may be of any of them; the first is the one that has to be complete) [default:
     /// those of this suite's packages on this node]
     #[arg(long = "manifest", value_name = "FILE")]

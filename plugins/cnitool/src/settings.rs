@@ -14,6 +14,9 @@ use sha2::{Digest, Sha512};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+/// A plugin that no installation lacks.
+const ON_EVERY_NODE: &str = "loopback";
+
 /// The options, with defaults applied. An empty variable counts as absent.
 #[derive(Clone)]
 pub(crate) struct Settings {
@@ -29,6 +32,13 @@ pub(crate) struct Settings {
     cap_args: Option<String>,
 }
 
+/// The folder that runtimes know, and then the one of this program, if it is installed beside plugins, as a package does it.
+fn usual_plugins() -> PluginPath {
+    let own = std::env::current_exe().ok().and_then(|file| file.parent().map(Path::to_owned));
+    let own = own.filter(|dir| dir.join(ON_EVERY_NODE).exists() && dir != Path::new(libcni::DEFAULT_PLUGIN_DIR));
+    PluginPath::from_dirs([libcni::DEFAULT_PLUGIN_DIR.into()].into_iter().chain(own).collect())
+}
+
 impl Settings {
     /// The names of the containers in the cache. One that cannot be listed has none: the verb itself reports that.
     pub(crate) fn names(&self) -> Names {
@@ -38,10 +48,10 @@ impl Settings {
 
     pub(crate) fn new(common: &Common, cancellation: Cancellation) -> Self {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        let path = given(&common.cni_path).unwrap_or_else(|| libcni::DEFAULT_PLUGIN_DIR.to_owned());
+        let path = given(&common.cni_path).map_or_else(usual_plugins, |path| PluginPath::parse(&path));
         let timeout = Duration::from_secs(common.timeout);
         let mut builder = Runtime::builder()
-            .plugin_path(PluginPath::parse(&path))
+            .plugin_path(path)
             .cache_dir(&common.cache_dir)
             .plugin_deadline(timeout)
             .plugin_grace(GRACE.min(timeout));

@@ -15,9 +15,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where packages of this suite have the manifest of their files.
-const INSTALLED: [&str; 2] =
-    ["/usr/share/kubernetes-cni-rust/manifest.json", "/usr/share/cni-plugins-rust/manifest.json"];
+/// Where packages of this suite have the manifest of their files, and these files.
+const INSTALLED: [(&str, &str); 2] = [
+    ("/usr/share/kubernetes-cni-rust/manifest.json", libcni::DEFAULT_PLUGIN_DIR),
+    ("/usr/share/cni-plugins-rust/manifest.json", "/usr/libexec/cni"),
+];
 
 const NAMED: &str = "Each release has one: manifest-linux-ARCH-vVERSION.json.";
 
@@ -64,8 +66,9 @@ enum Finding<'a> {
 pub(crate) fn run(words: &Verify, output: Output) -> anyhow::Result<()> {
     let manifests = manifests(&words.manifests)?;
     let newest = manifests.first().context("no manifest")?;
-    let failed = || format!("cannot list {}", words.dir.display());
-    let entries = fs::read_dir(&words.dir).with_context(failed).if_absent(|| "Name the plugins' folder.".to_owned())?;
+    let dir = words.dir.clone().unwrap_or_else(usual);
+    let failed = || format!("cannot list {}", dir.display());
+    let entries = fs::read_dir(&dir).with_context(failed).if_absent(|| "Name the plugins' folder.".to_owned())?;
     let entries = entries.collect::<io::Result<Vec<_>>>().with_context(failed)?;
     // What begins with a dot is an installation's, and no runtime calls it.
     let is_called = |name: &String| !name.starts_with('.');
@@ -79,7 +82,7 @@ pub(crate) fn run(words: &Verify, output: Output) -> anyhow::Result<()> {
         let (state, release) = if !names.contains(name) {
             ("missing", None)
         } else {
-            match examine(&words.dir.join(name), name, &manifests)? {
+            match examine(&dir.join(name), name, &manifests)? {
                 Finding::Released(release) => ("as released", Some(release)),
                 Finding::Changed => ("changed", None),
                 Finding::Foreign => ("foreign", None),
@@ -92,7 +95,7 @@ pub(crate) fn run(words: &Verify, output: Output) -> anyhow::Result<()> {
     if faults == 0 {
         return Ok(());
     }
-    let (dir, release) = (words.dir.display(), &newest.release);
+    let (dir, release) = (dir.display(), &newest.release);
     let (files, are) = if faults == 1 { ("file", "is") } else { ("files", "are") };
     let msg = format!("{dir} is not as release {release} has it: {faults} {files} {are} missing, changed or foreign");
     let help = format!(
@@ -101,12 +104,19 @@ pub(crate) fn run(words: &Verify, output: Output) -> anyhow::Result<()> {
     Err(refused(Code::STATE, msg, help))
 }
 
+/// The folder of the first package that is on this node, or the one that runtimes know.
+fn usual() -> PathBuf {
+    let installed = INSTALLED.iter().find(|(manifest, _)| Path::new(manifest).exists());
+    installed.map_or(libcni::DEFAULT_PLUGIN_DIR, |(_, dir)| dir).into()
+}
+
 /// The requested manifests, or those of the packages on this node.
 fn manifests(named: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
-    let installed = INSTALLED.iter().map(PathBuf::from).filter(|path| path.exists());
+    let installed = INSTALLED.iter().map(|(manifest, _)| PathBuf::from(manifest)).filter(|path| path.exists());
     let paths: Vec<PathBuf> = if named.is_empty() { installed.collect() } else { named.to_vec() };
     if paths.is_empty() {
-        let msg = format!("no package of this suite is on this node: there is no {}", INSTALLED.join(", nor "));
+        let manifests = INSTALLED.map(|(manifest, _)| manifest).join(", nor ");
+        let msg = format!("no package of this suite is on this node: there is no {manifests}");
         return Err(refused(Code::INVALID_ENVIRONMENT, msg, format!("Name a manifest by --manifest. {NAMED}")));
     }
     paths.iter().map(|path| Manifest::read(path)).collect()

@@ -216,6 +216,34 @@ fn foreign_files_are_replaced_only_on_request() {
     assert_eq!(tool.read("target/.replaced/bridge"), "newer");
 }
 
+/// A newcomer's first call after a package came, whose folder is not the usual one.
+#[test]
+fn an_installed_cnitool_finds_the_plugins_beside_it() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let version = || {
+        let mut installed = tool.on_path(&tool.path("target/cnitool"));
+        tool.ended(installed.env_remove("CNI_PATH").args(["version", "only-here"]))
+    };
+    install(&tool, &[]).ok();
+    // No folder of this machine has a plugin of this name.
+    std::fs::rename(tool.path("target/bridge"), tool.path("target/only-here")).unwrap();
+    expect![[r#"
+        1
+        stdout: 
+        stderr: error: plugin type="only-here" failed (version): failed to find plugin "only-here" in path [/opt/cni/bin]
+          Install only-here into one of these folders, or correct the type.
+    "#]].assert_eq(&version().shown());
+    std::fs::rename(tool.path("target/host-local"), tool.path("target/loopback")).unwrap();
+    expect![[r#"
+        0
+        stdout: PLUGIN     PATH                              RELEASE  VERSIONS
+        only-here  $DIR/target/only-here  -        1.1.0
+
+        stderr: "#]]
+    .assert_eq(&version().shown());
+}
+
 /// The plugin with an executable of its own.
 #[test]
 fn cluster_is_installed_where_it_is_beside_the_others() {
