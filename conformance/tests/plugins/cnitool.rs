@@ -230,10 +230,10 @@ fn the_debug_log_has_a_line_for_each_step() {
 fn the_readmes_commands_work_as_written() {
     let tour = Tour::new();
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
-    let (_, from_install) = readme.split_once("## Install").unwrap();
-    let mut blocks = from_install.split("```").skip(1).step_by(2);
+    let (_, from_network) = readme.split_once("## A first network").unwrap();
+    let mut blocks = from_network.split("```").skip(1).step_by(2);
     let mut block = |kind: &str| blocks.next().and_then(|text| text.strip_prefix(kind)).expect("a block of this kind");
-    let (install, network, by_hand) = (block("sh\n"), block("json\n"), block("sh\n"));
+    let (network, by_hand, install) = (block("json\n"), block("sh\n"), block("sh\n"));
     std::fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
     std::fs::write("/etc/cni/net.d/10-pods.conflist", network).unwrap();
     let (build, install) = install.split_once('\n').unwrap();
