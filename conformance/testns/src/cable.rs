@@ -2,15 +2,16 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 
 use netlink_packet_core::{DefaultNla, NLM_F_APPEND};
 use netlink_packet_route::RouteNetlinkMessage::{
-    DelAddress, DelLink, DelRoute, NewAddress, NewLink, NewLinkProp, NewRoute,
+    DelAddress, DelLink, DelRoute, NewAddress, NewLink, NewLinkProp, NewNeighbour, NewRoute,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop};
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
@@ -95,9 +96,7 @@ impl Namespace {
     #[track_caller]
     pub fn set_mac(&self, link: &str, mac: &str) {
         let what = format!("set the hardware address of {link} to {mac}");
-        let bytes: Result<Vec<u8>, _> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
-        let bytes = bytes.must(&what);
-        self.change_link(link, LinkAttribute::Address(bytes), what);
+        self.change_link(link, LinkAttribute::Address(mac_bytes(mac)), what);
     }
 
     /// Sets a link down.
@@ -187,6 +186,32 @@ impl Namespace {
     pub fn add_address(&self, link: &str, address: &str) {
         let message = NewAddress(self.address_message(link, address));
         self.request(NEW, &message, format_args!("add {address} to {link}"));
+    }
+
+    /// Sets neighbours of a link for good, IPv4 addresses with their Ethernet addresses: the kernel does not ask for them, and its
+    /// limit of neighbours does not count them.
+    ///
+    /// # Panics
+    /// When a text is no Ethernet address, or the kernel refuses.
+    #[track_caller]
+    pub fn add_neighbours(&self, link: &str, all: &[(Ipv4Addr, String)]) {
+        let index = self.link(link).index;
+        let message = |(ip, mac): &(Ipv4Addr, String)| {
+            let mut message = NeighbourMessage::default();
+            message.header.family = AddressFamily::Inet;
+            message.header.ifindex = index;
+            message.header.state = NeighbourState::Permanent;
+            message.attributes = vec![
+                NeighbourAttribute::Destination(NeighbourAddress::Inet(*ip)),
+                NeighbourAttribute::LinkLayerAddress(mac_bytes(mac)),
+            ];
+            NewNeighbour(message)
+        };
+        let set_all = || {
+            let mut socket = Socket::route();
+            all.iter().try_for_each(|neighbour| socket.request(NEW, &message(neighbour)))
+        };
+        self.enter(set_all).must(format_args!("set neighbours of {link}"));
     }
 
     /// Removes an address from a link.
@@ -336,4 +361,10 @@ fn prefix(text: &str) -> (IpAddr, u8) {
 
 fn family(ip: IpAddr) -> AddressFamily {
     if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+#[track_caller]
+fn mac_bytes(mac: &str) -> Vec<u8> {
+    let bytes: Result<Vec<u8>, _> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
+    bytes.must(format_args!("read {mac} as an Ethernet address"))
 }

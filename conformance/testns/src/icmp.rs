@@ -1,6 +1,7 @@
 //! Echo requests and router advertisements.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ use crate::traffic::wait_readable;
 
 /// Neighbour resolution may lose the first requests, so they are repeated.
 const REPEAT: Duration = Duration::from_millis(100);
+
+/// More answers might not fit into a socket's buffer.
+const AT_A_TIME: usize = 64;
 
 static IDENTIFIER: AtomicU16 = AtomicU16::new(1);
 
@@ -55,6 +59,18 @@ impl Namespace {
             }
         }
         false
+    }
+
+    /// Sends echo requests to many IPv4 addresses, some at a time; those that did not answer.
+    ///
+    /// # Panics
+    /// When the namespace cannot be entered or allows no raw socket.
+    #[must_use]
+    #[track_caller]
+    pub fn find_silent(&self, targets: &[Ipv4Addr], within: Duration) -> Vec<Ipv4Addr> {
+        let socket = self.enter(|| open(true)).must("open an ICMP socket");
+        let identifier = IDENTIFIER.fetch_add(1, Ordering::Relaxed);
+        targets.chunks(AT_A_TIME).flat_map(|some| silent(&socket, some, identifier, within)).collect()
     }
 
     /// Sends a router advertisement from the link-local address of a link to all nodes there:
@@ -97,6 +113,31 @@ fn send(socket: &OwnedFd, to: IpAddr, link: u32, packet: &[u8]) -> nix::Result<u
             sendto(fd, packet, &address, flags)
         }
     }
+}
+
+/// The addresses of which no answer came within a time; they are asked again and again.
+fn silent(socket: &OwnedFd, targets: &[Ipv4Addr], identifier: u16, within: Duration) -> BTreeSet<Ipv4Addr> {
+    let mut waiting: BTreeSet<Ipv4Addr> = targets.iter().copied().collect();
+    let start = Instant::now();
+    let mut buffer = [0; 2048];
+    for sequence in 0.. {
+        for target in &waiting {
+            send(socket, (*target).into(), 0, &echo_request(true, identifier, sequence)).ok();
+        }
+        let asked = Instant::now();
+        while !waiting.is_empty() && wait_readable(socket, REPEAT.saturating_sub(asked.elapsed())).unwrap_or(false) {
+            let Ok((length, _)) = recvfrom::<SockaddrStorage>(socket.as_raw_fd(), &mut buffer) else { continue };
+            let packet = buffer.get(..length).unwrap_or_default();
+            let Some(source) = packet.get(12..16).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok()) else { continue };
+            if is_answer(packet.get(usize::from(packet[0] & 15) * 4..), 0, identifier) {
+                waiting.remove(&source.into());
+            }
+        }
+        if waiting.is_empty() || start.elapsed() > within {
+            break;
+        }
+    }
+    waiting
 }
 
 /// Whether the answer comes before the request has to be repeated.

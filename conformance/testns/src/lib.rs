@@ -62,12 +62,14 @@ mod icmp;
 mod settle;
 mod traffic;
 
+mod etcd;
 mod feature;
 
 pub use address::{Address, Neighbour};
 pub use built::{cnitool, plugins};
 pub use call::{Call, Failure, Reply, Verb};
 pub use container::{Attachment, Container, Remains};
+pub use etcd::Etcd;
 pub use feature::{Feature, note, note_panics, skip};
 pub use link::{Link, Port, PortVlan};
 pub use mounts::{THROWAWAY_MACHINE, THROWAWAY_PROCESS};

@@ -1,14 +1,16 @@
 //! A node: a thread with namespaces of its own, which does what it is asked to.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use libcni::cni_spec::Code;
 use libcni::{Attachment, NetworkConf, Runtime};
+use serde_json::{Value, json};
 use testns::{Container, Namespace, Node, Subject};
 
 const CONFLIST: &str = include_str!("../10-lan.conflist");
@@ -18,16 +20,17 @@ type Task = Box<dyn FnOnce(&mut Machine) + Send>;
 
 /// A node's end that the story holds.
 pub(crate) struct Handle {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     tasks: Sender<Task>,
     _thread: JoinHandle<()>,
 }
 
 /// What the thread has.
 pub(crate) struct Machine {
-    name: &'static str,
+    name: String,
     node: Node,
-    store: PathBuf,
+    /// Keys of `ipam`, beside those of the file.
+    keys: Value,
     pods: Vec<Pod>,
 }
 
@@ -35,13 +38,25 @@ struct Pod {
     attachment: Attachment,
     container: Container,
     address: IpAddr,
+    mac: String,
+}
+
+/// What a runtime saw of many ADDs.
+#[derive(Debug, Default)]
+pub(crate) struct Adds {
+    /// Address and Ethernet address of each pod.
+    pub(crate) given: Vec<(Ipv4Addr, String)>,
+    pub(crate) longest: Duration,
+    /// How many were called again, as code 11 says.
+    pub(crate) repeated: usize,
 }
 
 impl Handle {
     /// Starts a node.
-    pub(crate) fn start(name: &'static str, store: PathBuf, executable: PathBuf) -> Self {
+    pub(crate) fn start(name: String, keys: Value, executable: PathBuf) -> Self {
         let (tasks, todo) = channel();
-        let thread = std::thread::spawn(move || serve(name, store, executable, &todo));
+        let own = name.clone();
+        let thread = std::thread::spawn(move || serve(own, keys, executable, &todo));
         Self { name, tasks, _thread: thread }
     }
 
@@ -65,11 +80,23 @@ impl Handle {
     }
 }
 
-fn serve(name: &'static str, store: PathBuf, executable: PathBuf, todo: &Receiver<Task>) {
+/// Does something on all nodes at once.
+pub(crate) fn on_all<T: Send + 'static>(
+    nodes: &[Handle],
+    work: impl Fn(&mut Machine) -> Result<T> + Clone + Send + 'static,
+) -> Result<Vec<T>> {
+    let begun: Vec<_> = nodes.iter().map(|node| node.begin(work.clone())).collect();
+    let ended = |(node, answer): (&Handle, Receiver<Result<T>>)| {
+        answer.recv().map_err(|_ended| anyhow!("{} has ended", node.name))?
+    };
+    nodes.iter().zip(begun).map(ended).collect()
+}
+
+fn serve(name: String, keys: Value, executable: PathBuf, todo: &Receiver<Task>) {
     let subject = Subject::Multicall(executable);
     let node = Node::with(&subject);
     node.install_one(&subject, "cluster");
-    let mut machine = Machine { name, node, store, pods: Vec::new() };
+    let mut machine = Machine { name, node, keys, pods: Vec::new() };
     for task in todo {
         task(&mut machine);
     }
@@ -80,26 +107,57 @@ impl Machine {
         self.node.host()
     }
 
-    fn config(&self) -> String {
-        CONFLIST.replace("NODE", self.name).replace("STORE", &self.store.display().to_string())
+    fn config(&self) -> Result<String> {
+        let mut list: Value = serde_json::from_str(CONFLIST)?;
+        let ipam = list["plugins"][0]["ipam"].as_object_mut().context("10-lan.conflist has no ipam")?;
+        ipam.insert("node".to_owned(), json!(self.name));
+        ipam.extend(self.keys.as_object().cloned().unwrap_or_default());
+        Ok(list.to_string())
     }
 
     fn on_network<T>(&self, work: impl AsyncFnOnce(&Runtime, &NetworkConf) -> Result<T>) -> Result<T> {
         let cni = Runtime::builder().plugin_dirs([self.node.bin_dir()]).build();
-        let network = NetworkConf::parse(self.config().as_bytes())?;
+        let network = NetworkConf::parse(self.config()?.as_bytes())?;
         let events = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         events.block_on(work(&cni, &network))
     }
 
     /// Adds a pod; its address.
     pub(crate) fn add(&mut self) -> Result<IpAddr> {
-        let container = self.node.container();
+        self.try_add(self.node.container()).map(|(address, _)| address)
+    }
+
+    fn try_add(&mut self, container: Container) -> Result<(IpAddr, String)> {
         let netns = container.namespace().path().display().to_string();
         let attachment = Attachment::new(container.id(), "eth0")?.netns(netns);
         let result = self.on_network(async |cni, network| Ok(cni.add(network, &attachment).await?))?;
         let address = result.ips.first().context("ADD gave no address")?.address.ip();
-        self.pods.push(Pod { attachment, container, address });
-        Ok(address)
+        let mac = result.interfaces.iter().map(|interface| interface.mac.clone()).find(|mac| !mac.is_empty());
+        let mac = mac.unwrap_or_default();
+        self.pods.push(Pod { attachment, container, address, mac: mac.clone() });
+        Ok((address, mac))
+    }
+
+    /// Adds pods one after the other, and calls again what code 11 says may be called again, as runtimes do.
+    pub(crate) fn add_many(&mut self, count: usize) -> Result<Adds> {
+        let mut adds = Adds::default();
+        while adds.given.len() < count {
+            let container = self.node.container_without_probes();
+            loop {
+                let begin = Instant::now();
+                let answer = self.try_add(container.clone());
+                adds.longest = adds.longest.max(begin.elapsed());
+                match answer {
+                    Ok((IpAddr::V4(address), mac)) => {
+                        adds.given.push((address, mac));
+                        break;
+                    }
+                    Err(error) if code(&error) == Some(Code::TRY_AGAIN) => adds.repeated += 1,
+                    other => return Err(other.err().unwrap_or_else(|| anyhow!("an address of IPv6"))),
+                }
+            }
+        }
+        Ok(adds)
     }
 
     /// Pings from each pod all addresses but its own, which takes `lo`, and no network; the number of answers.
@@ -107,10 +165,30 @@ impl Machine {
         let mut answers = 0;
         for Pod { container, address, .. } in &self.pods {
             for target in targets.iter().filter(|target| *target != address) {
-                let name = (container.id(), self.name);
+                let name = (container.id(), &self.name);
                 ensure!(container.namespace().pings(*target, WITHIN), "{name:?} got no answer from {target}");
                 answers += 1;
             }
+        }
+        Ok(answers)
+    }
+
+    /// Tells each pod the Ethernet addresses of all others: a kernel keeps 1,024 that it has asked for, for all its namespaces.
+    pub(crate) fn introduce(&self, all: &[(Ipv4Addr, String)]) {
+        for pod in &self.pods {
+            let others: Vec<_> = all.iter().filter(|(_, mac)| *mac != pod.mac).cloned().collect();
+            pod.container.namespace().add_neighbours("eth0", &others);
+        }
+    }
+
+    /// As [`Machine::ping`], many requests at a time.
+    pub(crate) fn ping_all(&self, all: &[(Ipv4Addr, String)]) -> Result<usize> {
+        let mut answers = 0;
+        for pod in &self.pods {
+            let others: Vec<_> = all.iter().map(|(ip, _)| *ip).filter(|ip| IpAddr::from(*ip) != pod.address).collect();
+            let silent = pod.container.namespace().find_silent(&others, WITHIN);
+            ensure!(silent.is_empty(), "{} of {} got no answer from {silent:?}", pod.address, self.name);
+            answers += others.len();
         }
         Ok(answers)
     }
@@ -129,10 +207,14 @@ impl Machine {
     /// An operator's command; its output.
     pub(crate) fn operate(&self, command: &str, words: &[&str]) -> Result<String> {
         let config = Path::new("/run/10-lan.conflist");
-        std::fs::write(config, self.config())?;
+        std::fs::write(config, self.config()?)?;
         let mut process = Command::new(self.node.bin_dir().join("cluster"));
         let output = process.arg(command).arg(config).args(words).output()?;
         ensure!(output.status.success(), "cluster {command}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?)
     }
+}
+
+fn code(error: &anyhow::Error) -> Option<Code> {
+    error.downcast_ref::<libcni::Error>().and_then(libcni::Error::code)
 }

@@ -3,48 +3,33 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
-use testns::{Namespace, Node};
+use anyhow::{Result, ensure};
+use serde_json::json;
 
 use crate::machine::Handle;
+use crate::site::Site;
 
-const NAMES: [&str; 3] = ["node1", "node2", "node3"];
+const NODES: usize = 3;
 const PODS: usize = 4;
 
 /// Runs all steps and prints them on `out`.
-pub(crate) fn run(out: &mut impl Write) -> Result<()> {
-    let executable = std::env::current_exe().context("cannot find this program's own file")?;
-    let folder = tempfile::tempdir()?;
-    let store = folder.path().join("store");
-    std::fs::create_dir(&store)?;
-    // A switch that all nodes are plugged into.
-    let switch = Node::new();
-    switch.host().add_link("lan", "bridge");
-    let nodes = NAMES.map(|name| Handle::start(name, store.clone(), executable.clone()));
-    for node in &nodes {
-        plug(switch.host(), node)?;
-    }
-    writeln!(out, "Three nodes on one network, and a folder as their store: examples/cluster/10-lan.conflist.\n")?;
+pub(crate) fn run(out: &mut impl Write, is_etcd: bool) -> Result<()> {
+    let mut site = Site::new(is_etcd)?;
+    let nodes = site.start_nodes(NODES, json!({}))?;
+    let store = if is_etcd { "etcd with three members" } else { "a folder" };
+    writeln!(out, "Three nodes on one network, and {store} as their store: examples/cluster/10-lan.conflist.\n")?;
     let given = add(out, &nodes)?;
     reach(out, &nodes, &given)?;
     writeln!(out, "\n{}", nodes[0].run(|machine| machine.operate("show", &[]))?)?;
-    without_store(out, &nodes[0], &store)?;
+    without_store(out, &nodes[0], &mut site)?;
     forget(out, &nodes)?;
     for node in &nodes[..2] {
         node.run(|machine| machine.delete())?;
     }
     let left = nodes[0].run(|machine| machine.operate("check", &[]))?;
     writeln!(out, "DEL    all pods of the others: {}", left.trim_end())?;
-    Ok(())
-}
-
-fn plug(switch: &Namespace, node: &Handle) -> Result<()> {
-    let path = node.run(|machine| Ok(machine.host().path().to_owned()))?;
-    switch.add_veth(node.name, &Namespace::at(path), "eth0");
-    switch.set_master(node.name, "lan");
     Ok(())
 }
 
@@ -81,9 +66,8 @@ fn reach(out: &mut impl Write, nodes: &[Handle], given: &[IpAddr]) -> Result<()>
 }
 
 /// The store is away: a node gives what is left of its runs, and says what it lacks.
-fn without_store(out: &mut impl Write, node: &Handle, store: &Path) -> Result<()> {
-    let away = store.with_extension("away");
-    std::fs::rename(store, &away)?;
+fn without_store(out: &mut impl Write, node: &Handle, site: &mut Site) -> Result<()> {
+    site.turn_store(false)?;
     let (mut count, mut last) = (0, None);
     while last.is_none() {
         match node.run(|machine| machine.add()) {
@@ -92,7 +76,7 @@ fn without_store(out: &mut impl Write, node: &Handle, store: &Path) -> Result<()
         }
         ensure!(count < 64, "a node without its store gives addresses without end");
     }
-    std::fs::rename(&away, store)?;
+    site.turn_store(true)?;
     let error = last.map(|error| format!("{error:#}")).unwrap_or_default();
     ensure!(error.contains("addresses are reserved"), "another error: {error}");
     writeln!(

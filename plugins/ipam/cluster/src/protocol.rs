@@ -238,7 +238,8 @@ pub fn share(state: &State, node: &str, set: &[Span], size: u32, barred: &Barred
     let of_nodes = || state.runs.iter().filter(in_set).filter(|run| state.nodes.contains_key(&run.node));
     let own = count(&mut of_nodes().filter(|run| run.node == node).map(Run::span));
     let equal = left.saturating_add(count(&mut of_nodes().map(Run::span))) / nodes;
-    let careful = if nodes == 1 { left } else { left / (2 * (nodes - 1)) };
+    // The first node leaves room for the second: of a small range, a run could be all.
+    let careful = if nodes == 1 { left.div_ceil(4) } else { left / (2 * (nodes - 1)) };
     let up_to_equal = if own == 0 { 0 } else { equal.saturating_sub(own) };
     careful.max(up_to_equal).clamp(1, size.max(1).into())
 }

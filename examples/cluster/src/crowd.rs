@@ -1,0 +1,93 @@
+//! The published case: many pods at once, on a range that has exactly as many addresses.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::machine::{Adds, Handle, on_all};
+use crate::site::{Site, Store};
+
+/// How many, and what happens meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Crowd {
+    pub(crate) nodes: usize,
+    /// Of each node.
+    pub(crate) pods: usize,
+    pub(crate) is_etcd: bool,
+    /// Half way, etcd's leader is killed.
+    pub(crate) is_leader_killed: bool,
+}
+
+/// Runs all steps and prints them on `out`.
+pub(crate) fn run(out: &mut impl Write, crowd: Crowd) -> Result<()> {
+    let count = crowd.nodes * crowd.pods;
+    let mut site = Site::new(crowd.is_etcd)?;
+    // .1 is the gateway's.
+    let last = Ipv4Addr::from_bits(Ipv4Addr::new(10, 9, 0, 1).to_bits() + u32::try_from(count)?);
+    let keys = json!({ "subnet": "10.9.0.0/16", "rangeStart": "10.9.0.2", "rangeEnd": last, "claimSize": (crowd.pods / 3).clamp(1, 32) });
+    let nodes = site.start_nodes(crowd.nodes, keys)?;
+    let (adds, took) = add(&mut site, &nodes, crowd)?;
+    let given: Vec<_> = adds.iter().flat_map(|adds| adds.given.iter().cloned()).collect();
+    let (addresses, macs): (BTreeSet<_>, BTreeSet<_>) = given.iter().cloned().unzip();
+    ensure!(
+        given.len() == count && addresses.len() == count,
+        "{} pods have {} addresses",
+        given.len(),
+        addresses.len()
+    );
+    ensure!(macs.len() == count, "two pods have one Ethernet address");
+    let longest = adds.iter().map(|adds| adds.longest).max().unwrap_or_default();
+    let repeated: usize = adds.iter().map(|adds| adds.repeated).sum();
+    let shown = nodes[0].run(|machine| machine.operate("show", &["--json"]))?;
+    let writes = serde_json::from_str::<serde_json::Value>(&shown)?["writes"].as_u64().context("show has no writes")?;
+    writeln!(
+        out,
+        "ADD    {count} pods on {} nodes, {count} addresses, none twice: {:.1} s, {writes} writes; the longest ADD {} ms, {repeated} repeated",
+        crowd.nodes,
+        took.as_secs_f64(),
+        longest.as_millis()
+    )?;
+    ensure!(longest < Duration::from_secs(3) || !crowd.is_leader_killed, "an ADD took {longest:?}");
+    ensure!(writes <= 100.max(count as u64 / 10), "{writes} writes");
+    let begin = Instant::now();
+    let known = given.clone();
+    on_all(&nodes, move |machine| {
+        machine.introduce(&known);
+        Ok(())
+    })?;
+    let known = begin.elapsed();
+    let answers: usize = on_all(&nodes, move |machine| machine.ping_all(&given))?.iter().sum();
+    ensure!(answers == count * (count - 1), "{answers} answers");
+    writeln!(
+        out,
+        "ping   {answers} of {answers} answers, every pod from every other one: {:.1} s, and {:.1} s to tell them their neighbours",
+        (begin.elapsed() - known).as_secs_f64(),
+        known.as_secs_f64()
+    )?;
+    let begin = Instant::now();
+    on_all(&nodes, |machine| machine.delete())?;
+    let left = nodes[0].run(|machine| machine.operate("check", &[]))?;
+    writeln!(out, "DEL    all: {:.1} s; {}", begin.elapsed().as_secs_f64(), left.trim_end())?;
+    Ok(())
+}
+
+/// All nodes add their pods, one after the other, at once.
+fn add(site: &mut Site, nodes: &[Handle], crowd: Crowd) -> Result<(Vec<Adds>, Duration)> {
+    let begin = Instant::now();
+    // All nodes are there before one has used up an equal part.
+    let mut all = on_all(nodes, |machine| machine.add_many(1))?;
+    let half = crowd.pods / 2;
+    let mut more = on_all(nodes, move |machine| machine.add_many(half))?;
+    if let (Store::Etcd(etcd), true) = (&mut site.store, crowd.is_leader_killed) {
+        let leader = etcd.leader();
+        etcd.kill(leader);
+    }
+    let rest = crowd.pods.saturating_sub(1 + half);
+    more.extend(on_all(nodes, move |machine| machine.add_many(rest))?);
+    all.extend(more);
+    Ok((all, begin.elapsed()))
+}
