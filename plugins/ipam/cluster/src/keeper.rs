@@ -160,7 +160,7 @@ fn identify(conf: &Conf) -> Result<(Me, View), CniError> {
         )));
     }
     let (store_id, boot, macs) = (view.store_id.clone(), view::boot()?, node::macs());
-    Ok((Me { name, store_id, is_known, boot, macs, trust_seconds: conf.trust_seconds }, view))
+    Ok((Me { name, store_id, is_known, boot, macs, trust_seconds: conf.trust_seconds, now: node::now() }, view))
 }
 
 fn random() -> Result<String, CniError> {
@@ -250,7 +250,7 @@ pub(crate) fn holds(conf: &Conf, owner: &Attachment) -> Result<bool, CniError> {
 }
 
 /// The reservations in the node's folder that are in the network's ranges.
-fn held(conf: &Conf) -> Result<Vec<Held>, CniError> {
+pub(crate) fn held(conf: &Conf) -> Result<Vec<Held>, CniError> {
     let folder = conf.folder();
     let unreadable = |error| view::fault(&OpError::io("read", format!("store {}", folder.display()), &error));
     let mut held = list_held(folder).map_err(unreadable)?;
@@ -262,6 +262,8 @@ fn fill(view: &mut View, me: &Me, state: &State, read_at_ms: u64) {
     let Memory { runs, claims } = Memory::of(state, &me.name);
     (view.runs, view.claims) = (runs.into_iter().collect(), claims);
     (view.is_recorded, view.pending, view.writes) = (true, false, state.writes);
+    view.nodes = state.nodes.len();
+    view.silent = state.nodes.values().filter(|member| member.silence(me.now).is_some()).count();
     (view.boot, view.trust_seconds, view.read_at_ms) = (me.boot.clone(), me.trust_seconds, Some(read_at_ms));
 }
 

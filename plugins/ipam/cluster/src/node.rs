@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use cni_spec::{CniError, Code};
 
@@ -35,4 +36,10 @@ pub fn macs() -> BTreeSet<String> {
     let devices = links.filter(|link| link.join("device").exists());
     let addresses = devices.filter_map(|link| fs::read_to_string(link.join("address")).ok());
     addresses.map(|address| address.trim().to_owned()).filter(|address| !address.is_empty()).collect()
+}
+
+/// The time of day, in seconds since 1970.
+#[must_use]
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -40,6 +40,10 @@ pub struct Member {
     pub macs: BTreeSet<String>,
     /// How long the node trusts what it has read, in seconds.
     pub trust_seconds: u32,
+    /// When the node wrote last, in seconds since 1970 by its own clock, and written anew when that is half of `trust_seconds` ago. For people
+    /// only: nothing depends on it.
+    #[serde(default)]
+    pub heard_at: u64,
     /// Whether an operator has begun to forget the node: nothing is confirmed to it any more.
     pub leaving: bool,
 }
@@ -59,6 +63,16 @@ pub struct Run {
     pub last: IpAddr,
     /// The name of the node; of a claim's address `claim/` and the name of the claim, as no node is called.
     pub node: String,
+}
+
+impl Member {
+    /// For how long nothing was heard of the node, in seconds, if that is longer than a node with any ADD is silent: it may be lost, cut off or
+    /// idle, which only an operator can know.
+    #[must_use]
+    pub fn silence(&self, now: u64) -> Option<u64> {
+        let silence = now.saturating_sub(self.heard_at);
+        (silence > 2 * u64::from(self.trust_seconds)).then_some(silence)
+    }
 }
 
 impl Run {
@@ -90,6 +104,8 @@ pub struct Me {
     pub macs: BTreeSet<String>,
     /// How long the node trusts what it has read, in seconds.
     pub trust_seconds: u32,
+    /// The time of day, in seconds since 1970.
+    pub now: u64,
 }
 
 /// Why a machine gets nothing under its name.
@@ -152,6 +168,7 @@ pub fn enter(state: &State, me: &Me) -> Result<Option<State>, Refusal> {
         boot: me.boot.clone(),
         macs: me.macs.clone(),
         trust_seconds: me.trust_seconds,
+        heard_at: me.now,
         leaving: false,
     };
     if let Some(recorded) = state.nodes.get(&me.name) {
@@ -173,7 +190,8 @@ pub fn enter(state: &State, me: &Me) -> Result<Option<State>, Refusal> {
         if recorded.leaving {
             return Err(Refusal::Leaving);
         }
-        if *recorded == member {
+        let is_recent = recorded.heard_at.abs_diff(me.now) <= u64::from(me.trust_seconds / 2);
+        if is_recent && *recorded == (Member { heard_at: recorded.heard_at, ..member.clone() }) {
             return Ok(None);
         }
     }
@@ -239,7 +257,7 @@ pub fn share(state: &State, node: &str, set: &[Span], size: u32, barred: &Barred
     let own = count(&mut of_nodes().filter(|run| run.node == node).map(Run::span));
     let equal = left.saturating_add(count(&mut of_nodes().map(Run::span))) / nodes;
     // The first node leaves room for the second: of a small range, a run could be all.
-    let careful = if nodes == 1 { left.div_ceil(4) } else { left / (2 * (nodes - 1)) };
+    let careful = if nodes == 1 { left.div_ceil(4).max(2) } else { left / (2 * (nodes - 1)) };
     let up_to_equal = if own == 0 { 0 } else { equal.saturating_sub(own) };
     careful.max(up_to_equal).clamp(1, size.max(1).into())
 }

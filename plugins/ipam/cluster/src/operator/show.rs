@@ -10,20 +10,26 @@ use crate::store::{AnyStore, Store};
 
 pub(super) fn show(conf: &Conf, store: &AnyStore) -> Result<(String, Value), CniError> {
     let (state, _) = wait(store.read())??;
+    let now = crate::node::now();
     let count = |span| conf.local.barred.count_allowed(span);
     let of_node = |(name, member): (&String, &Member)| {
         let runs: Vec<_> = state.runs.iter().filter(|run| run.node == *name).collect();
         let addresses: u128 = runs.iter().map(|run| count(run.span())).sum();
         let spans: Vec<String> = runs.iter().map(|run| run.span().to_string()).collect();
-        let condition = if member.leaving { "being forgotten" } else { "recorded" };
-        (name.clone(), condition, addresses, spans)
+        let condition = match member.silence(now) {
+            _ if member.leaving => "being forgotten",
+            Some(_) => "silent",
+            None => "recorded",
+        };
+        (name.clone(), condition, now.saturating_sub(member.heard_at), addresses, spans)
     };
     let nodes: Vec<_> = state.nodes.iter().map(of_node).collect();
-    let head = ["NODE", "STATE", "ADDRESSES", "RUNS"].map(str::to_owned);
-    let rows = nodes.iter().map(|(name, condition, addresses, spans)| {
-        [name.clone(), (*condition).to_owned(), addresses.to_string(), spans.join(" ")]
+    let head = ["NODE", "STATE", "HEARD", "ADDRESSES", "RUNS"].map(str::to_owned);
+    let rows = nodes.iter().map(|(name, condition, heard, addresses, spans)| {
+        [name.clone(), (*condition).to_owned(), age(*heard), addresses.to_string(), spans.join(" ")]
     });
     let mut lines = text::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    lines.push_str(&silent(&conf.network, nodes.iter().filter(|node| node.1 == "silent").map(|node| node.0.as_str())));
     let of_claim = |(claim, holders): (&String, &std::collections::BTreeSet<String>)| {
         let addresses: Vec<String> = claims::addresses(&state, claim).iter().map(ToString::to_string).collect();
         (claim.clone(), holders.iter().cloned().collect::<Vec<_>>(), addresses)
@@ -49,9 +55,9 @@ pub(super) fn show(conf: &Conf, store: &AnyStore) -> Result<(String, Value), Cni
         // More digits than JSON's readers keep: as text.
         sets.push(json!({ "set": set.to_string(), "addresses": all.to_string(), "free": free.to_string() }));
     }
-    let node = |(name, condition, addresses, spans)| {
+    let node = |(name, condition, heard, addresses, spans)| {
         let addresses: u128 = addresses;
-        json!({ "node": name, "state": condition, "addresses": addresses.to_string(), "runs": spans })
+        json!({ "node": name, "state": condition, "heardSecondsAgo": heard, "addresses": addresses.to_string(), "runs": spans })
     };
     let nodes: Vec<Value> = nodes.into_iter().map(node).collect();
     let claim = |(claim, holders, addresses)| json!({ "claim": claim, "heldBy": holders, "addresses": addresses });
@@ -60,4 +66,38 @@ pub(super) fn show(conf: &Conf, store: &AnyStore) -> Result<(String, Value), Cni
         lines,
         json!({ "network": conf.network, "writes": state.writes, "nodes": nodes, "claims": claimed, "sets": sets }),
     ))
+}
+
+/// A time in the largest unit that has two of it.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s ago"),
+        120..7200 => format!("{} min ago", seconds / 60),
+        7200..172_800 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86400),
+    }
+}
+
+/// What an operator may think of nodes of which nothing was heard.
+fn silent<'a>(network: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    match names.as_slice() {
+        [] => String::new(),
+        names => format!(
+            "silent: {}. No ADD there has asked the store for longer than twice trustSeconds: idle, cut off or lost, which the store cannot know. \
+             Nothing is freed by that. If a machine is gone: cnitool cluster forget {network} NODE.\n",
+            names.join(" ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::age;
+
+    #[test]
+    fn a_time_is_told_in_the_largest_unit() {
+        let told = [0, 119, 120, 7199, 7200, 172_799, 172_800].map(age);
+        assert_eq!(told, ["0 s ago", "119 s ago", "2 min ago", "119 min ago", "2 h ago", "47 h ago", "2 days ago"]);
+    }
 }

@@ -102,6 +102,7 @@ fn ten_nodes_share_a_range_of_exactly_their_containers() {
                     boot: String::new(),
                     macs: BTreeSet::from([name.clone()]),
                     trust_seconds: 60,
+                    now: 0,
                 };
                 state = enter(&state, &me).unwrap().unwrap_or(state);
                 let (next, run) = claim(&state, name, &set, 32, &conf.barred).expect("an address is left");

@@ -78,6 +78,18 @@ fn a_claim_is_asked_for_in_words_that_can_be_its_name() {
 }
 
 #[test]
+fn a_claim_does_not_get_an_address_of_a_nodes_run() {
+    let site = site();
+    let (a, b) = (site.machine("a"), site.machine("b"));
+    let address = a.add("c0").unwrap().replace("/28", "");
+    for machine in [&a, &b] {
+        let asked = machine.call("ADD", "vm", &format!("IP={address};claim=db"), &machine.config());
+        assert_refused(&asked, 103, &[&format!("requested IP address {address} belongs to node a")]);
+    }
+    assert!(site.state().claims.is_empty());
+}
+
+#[test]
 fn a_forgotten_node_holds_no_claim() {
     let site = site();
     let (mut a, b, c) = (site.machine("a"), site.machine("b"), site.machine("c"));

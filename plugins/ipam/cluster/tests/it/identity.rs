@@ -103,3 +103,67 @@ fn a_store_that_is_older_than_its_reader_is_refused() {
     machine.add("c1").unwrap();
     assert!(site.state().runs.iter().any(|run| run.span().to_string() == "10.9.0.2-10.9.0.5"));
 }
+
+/// The time since the machine's start differs, as between any two machines, and no time of day is compared.
+#[test]
+fn machines_whose_clocks_are_apart_share_no_address() {
+    let site = site();
+    let (mut a, b) = (site.machine("a"), site.machine("b"));
+    a.later_seconds = 400_000;
+    let given: Vec<_> = (0..12).map(|number| [&a, &b][number % 2].add(&format!("c{number}")).unwrap()).collect();
+    assert_distinct(given.iter());
+    // The time of day in the records is for people: one of the future changes nothing.
+    let path = site.store().join("net.json");
+    let mut state = site.state();
+    state.nodes.get_mut("a").unwrap().heard_at += 10_000_000;
+    fs::write(&path, serde_json::to_string(&state).unwrap()).unwrap();
+    b.add("later").unwrap();
+    a.add("later").unwrap();
+    assert!(a.operator(&["show"]).contains("a     recorded  0 s ago"), "{}", a.operator(&["show"]));
+}
+
+#[test]
+fn of_two_machines_with_one_name_the_second_gets_nothing() {
+    let site = site();
+    let (first, mut second) = (site.machine("a"), site.machine("a"));
+    second.home = site.folder.path().join("second");
+    fs::create_dir(&second.home).unwrap();
+    (second.boot, second.card) = ("boot-of-second-0000-0000-000000000000".to_owned(), "0a:00:00:00:99:99".to_owned());
+    // Both at once: one is recorded.
+    let answers = std::thread::scope(|scope| {
+        let threads = [&first, &second].map(|machine| scope.spawn(|| machine.add("c0")));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let (winner, loser) = if answers[0].is_ok() { (&first, &second) } else { (&second, &first) };
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1, "{answers:?}");
+    for number in 1..3 {
+        assert_refused(&loser.add(&format!("c{number}")), 106, &["node a gets no addresses", "machine has this name"]);
+    }
+    winner.add("c1").unwrap();
+}
+
+#[test]
+fn a_node_of_which_nothing_is_heard_is_shown_and_keeps_what_it_has() {
+    let site = site();
+    let (a, b) = (site.machine("a"), site.machine("b"));
+    let own = a.add("c0").unwrap();
+    b.add("c0").unwrap();
+    assert!(!b.operator(&["show"]).contains("silent"), "{}", b.operator(&["show"]));
+    let path = site.store().join("net.json");
+    let mut state = site.state();
+    state.nodes.get_mut("a").unwrap().heard_at -= 3 * 3600;
+    fs::write(&path, serde_json::to_string(&state).unwrap()).unwrap();
+    let shown = b.operator(&["show"]);
+    assert!(shown.contains("a     silent    3 h ago") && shown.contains("cnitool cluster forget net NODE"), "{shown}");
+    let value: serde_json::Value = serde_json::from_str(&b.operator(&["show", "--json"])).unwrap();
+    assert_eq!((&value["nodes"][0]["state"], &value["nodes"][1]["state"]), (&json!("silent"), &json!("recorded")));
+    assert!(value["nodes"][0]["heardSecondsAgo"].as_u64().unwrap() >= 3 * 3600, "{value:#}");
+    let (given, _) = b.fill();
+    assert!(!given.contains(&own), "nothing is moved by time");
+    assert_eq!((b.view()["nodes"].clone(), b.view()["silent"].clone()), (json!(2), json!(1)));
+    // Its next ADD that asks the store is heard.
+    let mut late = site.machine("a");
+    late.later_seconds = 4000;
+    late.add("c1").unwrap();
+    assert!(!b.operator(&["show"]).contains("silent"), "{}", b.operator(&["show"]));
+}

@@ -164,6 +164,7 @@ impl Machine {
             boot: self.boot.to_string(),
             macs: BTreeSet::from([at.to_string()]),
             trust_seconds: 1,
+            now: 0,
         };
         if let Some(recorded) = recorded {
             if fault == Fault::AnyMachine {
