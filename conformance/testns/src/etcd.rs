@@ -13,7 +13,7 @@ use crate::must::Must;
 const CERTIFICATES: &str = r#"set -e
 new="openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -x509"
 for name in ca other; do $new -subj "/CN=$name" -keyout $name.key -out $name.pem; done
-for name in member node stranger; do
+for name in member root node stranger; do
     $new -CA ca.pem -CAkey ca.key -subj "/CN=$name" -addext subjectAltName=IP:$0 -addext basicConstraints=critical,CA:FALSE -keyout $name.key -out $name.pem
 done
 chmod 600 *.key"#;
@@ -30,7 +30,7 @@ impl Etcd {
     /// Starts three members in a folder, whose clients reach them at an IPv4 address of this namespace. They may take a second or
     /// two until they answer. An error names the program that is missing, and its package.
     ///
-    /// The folder gets `ca.pem`, and certificates and keys of the users `node` and `stranger`, `node.pem` and `node.key`.
+    /// The folder gets `ca.pem`, and certificates and keys of the users `root`, `node` and `stranger`, `node.pem` and `node.key`.
     ///
     /// # Errors
     /// A sentence: a program is not there.
@@ -104,13 +104,42 @@ impl Etcd {
         self.members[at] = self.member(at, "existing");
     }
 
+    /// Saves a snapshot of the first member.
+    ///
+    /// # Panics
+    /// When etcdctl cannot save it.
+    pub fn save(&self, snapshot: &str) {
+        let output =
+            self.client("root", &self.endpoint(0), &["snapshot", "save", snapshot]).output().must("start etcdctl");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Kills all members, and starts them with the data of a snapshot, a file that `snapshot save` has made.
+    ///
+    /// # Panics
+    /// When etcdctl cannot restore it.
+    pub fn restore(&mut self, snapshot: &str) {
+        for at in 0..3 {
+            self.kill(at);
+            let name = format!("m{at}");
+            fs::remove_dir_all(self.folder.join(&name)).must("remove a member's data");
+            let all: Vec<_> = (0..3).map(|at| format!("m{at}={}", peer(at))).collect();
+            let mut command = self.command("root", &["snapshot", "restore", snapshot, "--name", &name]);
+            command.args(["--data-dir", &name, "--initial-cluster", &all.join(",")]);
+            command.args(["--initial-advertise-peer-urls", &peer(at)]).current_dir(&self.folder);
+            let output = command.output().must("start etcdctl");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        (0..3).for_each(|at| self.restart(at));
+    }
+
     /// The number of the leader among the members.
     ///
     /// # Panics
     /// When there is none.
     #[must_use]
     pub fn leader(&self) -> usize {
-        let text = self.ctl("node", &["endpoint", "status", "--cluster", "--write-out=json"]);
+        let text = self.ctl("root", &["endpoint", "status", "--cluster", "--write-out=json"]);
         let all: Value = serde_json::from_str(&text).must("read etcdctl's answer");
         let is_leader = |one: &&Value| one["Status"]["leader"] == one["Status"]["header"]["member_id"];
         let leader = all.as_array().into_iter().flatten().find(is_leader).must("find a leader");
@@ -118,7 +147,7 @@ impl Etcd {
         (0..3).find(|at| self.endpoint(*at) == endpoint).must("find the leader's number")
     }
 
-    /// Allows the user `node` the keys below `/cni`, and the user `stranger` none.
+    /// Allows the user `node` a key, or as `--prefix` says all below it, and the user `stranger` none.
     ///
     /// # Panics
     /// When etcd refuses.
@@ -149,10 +178,14 @@ impl Etcd {
     }
 
     fn command(&self, user: &str, words: &[&str]) -> Command {
-        let of = |name: String| self.folder.join(name);
         let endpoints: Vec<_> = (0..3).map(|at| self.endpoint(at)).collect();
+        self.client(user, &endpoints.join(","), words)
+    }
+
+    fn client(&self, user: &str, endpoints: &str, words: &[&str]) -> Command {
+        let of = |name: String| self.folder.join(name);
         let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", endpoints.join(",")));
+        command.env("ETCDCTL_API", "3").arg(format!("--endpoints={endpoints}"));
         command.arg("--cacert").arg(of("ca.pem".to_owned()));
         command.arg("--cert").arg(of(format!("{user}.pem"))).arg("--key").arg(of(format!("{user}.key")));
         command.args(words);
@@ -160,7 +193,6 @@ impl Etcd {
     }
 
     fn member(&self, at: usize, state: &str) -> Child {
-        let peer = |at: usize| format!("http://127.0.0.1:{}", 2380 + 10 * at);
         let all: Vec<_> = (0..3).map(|at| format!("m{at}={}", peer(at))).collect();
         let log = fs::File::create(self.folder.join(format!("m{at}.log"))).must("create a member's log");
         let mut command = Command::new("etcd");
@@ -181,4 +213,8 @@ impl Drop for Etcd {
             member.wait().ok();
         }
     }
+}
+
+fn peer(at: usize) -> String {
+    format!("http://127.0.0.1:{}", 2380 + 10 * at)
 }

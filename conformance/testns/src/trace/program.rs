@@ -119,6 +119,21 @@ impl Program<'_> {
         hit.map(|_| calls)
     }
 
+    /// Runs it and kills everything of it before its `n`th (from 1) state-changing system call, which is returned; `None` if there were not so
+    /// many.
+    ///
+    /// # Panics
+    /// When tracing is not possible, or the deadline passes.
+    #[must_use]
+    #[track_caller]
+    pub fn kill_before(&self, node: &Node, n: usize) -> Option<Syscall> {
+        let done = thread::scope(|scope| scope.spawn(|| self.follow(node, Some((n, Fate::Kill)))).join());
+        match done {
+            Ok(followed) => followed.must("trace a program within its deadline").1.hit,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
     pub(super) fn follow(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<(Output, Tracer)> {
         self.follow_and(node, fate, &mut || {})
     }

@@ -31,17 +31,23 @@ pub(crate) async fn give_back(conf: Option<&Conf>) {
 async fn try_to(conf: &Conf) -> Result<(), CniError> {
     let Some(view) = View::read(conf.folder())? else { return Ok(()) };
     // Nothing to do, as in most calls: found out without reading a reservation.
-    if view.runs.len() <= conf.local.sets.len() && view.empty.is_empty() && view.claims.is_empty()
-        || !view.may_ask()?
-        || !view.is_trusted_now()?
-    {
+    let is_quiet = view.runs.len() <= conf.local.sets.len() && view.empty.is_empty() && view.claims.is_empty();
+    if is_quiet && !view.pending || !view.may_ask()? || !view.is_trusted_now()? {
         return Ok(());
     }
-    if view.empty.is_empty() && unheld(conf, &view).is_empty() && !has_spare(conf, &view)? {
+    if !view.pending && view.empty.is_empty() && unheld(conf, &view).is_empty() && !has_spare(conf, &view)? {
         return Ok(());
     }
     let Some(keeper) = Keeper::find(conf)? else { return Ok(()) };
     let Some(mut view) = View::read(conf.folder())? else { return Ok(()) };
+    if view.pending {
+        // An earlier call was killed, or had no answer: the store may have what the view has not.
+        let settled = keeper.transact(|state| Ok(state.clone())).await;
+        if settled.is_err() {
+            View::note_quiet(conf.folder(), true)?;
+        }
+        view = settled?;
+    }
     let (leaving, claims, seen_once) = {
         // No ADD reserves meanwhile; one that has read the view before reads it again.
         let place = &conf.local.place;

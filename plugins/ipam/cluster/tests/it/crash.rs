@@ -1,10 +1,13 @@
-//! Killed before any state-changing system call of ADD that claims, and of DEL that gives back.
+//! Killed before any state-changing system call of ADD that claims, of DEL that gives back, both also with a claim, and of an operator's command.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use testns::trace::Program;
 use testns::{Attachment, Call, Node, Subject, Verb};
 
 use crate::machine::PLUGIN;
@@ -50,6 +53,36 @@ impl Bench<'_> {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// An operator's command that is killed before its nth call; that call.
+    fn kill_operator(&self, name: &str, words: &[&str], n: usize) -> Option<String> {
+        let path = self.node.work_dir().join("net.conf");
+        std::fs::write(&path, self.config(name).to_string()).unwrap();
+        let (first, rest) = words.split_first().unwrap();
+        let arguments: Vec<_> =
+            [*first, path.to_str().unwrap()].iter().chain(rest).map(|word| (*word).to_owned()).collect();
+        let (executable, deadline) = (Path::new(PLUGIN), Duration::from_secs(60));
+        let program = Program { executable, arguments: &arguments, environment: &[], stdin: "", deadline };
+        program.kill_before(self.node, n).map(|hit| hit.to_string())
+    }
+
+    /// An operator's command for the second time, which may have nothing left to do.
+    fn again(&self, name: &str, words: &[&str], nothing_left: &str, label: &str) {
+        let path = self.node.work_dir().join("net.conf");
+        let (first, rest) = words.split_first().unwrap();
+        let output = Command::new(PLUGIN).arg(first).arg(&path).args(rest).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() || said.contains(nothing_left), "{label}: {name}: {said}");
+    }
+
+    /// A node gets this many addresses and no more, none twice: nothing is lost.
+    fn assert_gets(&self, name: &str, count: usize, label: &str) {
+        let ids: Vec<_> = (0..count).map(|number| format!("all{number}")).collect();
+        let given: BTreeSet<_> = ids.iter().map(|id| self.add(name, id)).collect();
+        assert_eq!(given.len(), count, "{label}: {given:?}");
+        self.call(Verb::Add, name, "more").run(self.node).fails_with(105);
+        ids.iter().for_each(|id| self.del(name, id));
+    }
+
     /// Both nodes together can use the range to its last address.
     fn assert_serves(&self, label: &str) {
         assert!(self.operate("a", &["check"]).contains("no address in two"), "{label}");
@@ -67,9 +100,13 @@ impl Bench<'_> {
     }
 }
 
-fn at_each_call(mut check: impl FnMut(usize) -> bool) {
+fn at_each_call(check: impl FnMut(usize) -> bool) {
+    at_calls(12, check);
+}
+
+fn at_calls(least: usize, mut check: impl FnMut(usize) -> bool) {
     let count = (1..).take_while(|n| check(*n)).count();
-    assert!(count >= 12, "only {count} state-changing calls were seen");
+    assert!(count >= least, "only {count} state-changing calls were seen");
 }
 
 /// A node whose only plugin is `cluster`.
@@ -113,6 +150,77 @@ pub(crate) fn kill_del(node: &Node, store: Value) {
     });
 }
 
+/// Kills ADD, and then DEL, with a claim before each of its calls. The claim keeps its address, and is released then.
+pub(crate) fn kill_claim(node: &Node, store: Value) {
+    let bench = Bench { node, store };
+    bench.add("a", "other");
+    let claim = |verb, name: &str| {
+        let config = bench.config(name);
+        let netns = "/var/run/netns/none".to_owned();
+        let pod = Attachment { container_id: "vm".to_owned(), netns, ifname: "eth0".to_owned() };
+        Call::new(verb, config, pod).args("claim=db")
+    };
+    let ip = |result: Value| result["ips"][0]["address"].as_str().unwrap().to_owned();
+    for verb in [Verb::Add, Verb::Del] {
+        at_each_call(|n| {
+            let before = (verb == Verb::Del).then(|| ip(claim(Verb::Add, "a").run(node).ok()));
+            let hit = claim(verb, "a").kill_before(node, n).hit;
+            let label = format!("{verb} with a claim killed before {n}: {hit:?}");
+            claim(Verb::Del, "a").run(node).ok();
+            let address = ip(claim(Verb::Add, "b").run(node).ok());
+            assert!(before.is_none_or(|before| before == address), "{label}: {address}");
+            assert!(bench.operate("b", &["check"]).contains("no address in two"), "{label}");
+            claim(Verb::Del, "b").run(node).ok();
+            bench.operate("b", &["release", "db"]);
+            hit.is_some()
+        });
+    }
+    bench.del("a", "other");
+}
+
+/// Kills an operator's `forget` before each of its calls.
+pub(crate) fn kill_forget(node: &Node, store: Value) {
+    let bench = Bench { node, store };
+    let words = ["forget", "a", "--fenced"];
+    bench.add("b", "other");
+    at_calls(4, |n| {
+        bench.add("a", "c1");
+        let hit = bench.kill_operator("b", &words, n);
+        let label = format!("forget killed before {n}: {hit:?}");
+        bench.again("b", &words, "no node a is recorded", &label);
+        std::fs::remove_dir_all("/var/lib/cni/a").unwrap();
+        assert!(bench.operate("b", &["check"]).contains("1 nodes"), "{label}");
+        bench.assert_gets("b", 12, &label);
+        hit.is_some()
+    });
+}
+
+/// Kills an operator's `repair` before each of its calls, after the store went back to an older document.
+fn kill_repair(node: &Node, folder: &Path) {
+    let bench = Bench { node, store: json!({ "path": folder }) };
+    let document = folder.join("net.json");
+    at_calls(4, |n| {
+        let first = bench.add("a", "c1");
+        let copy = std::fs::read(&document).unwrap();
+        let more = ["c2", "c3"].map(|id| bench.add("a", id));
+        std::fs::write(&document, copy).unwrap();
+        let hit = bench.kill_operator("a", &["repair"], n);
+        let label = format!("repair killed before {n}: {hit:?}");
+        bench.operate("a", &["repair"]);
+        assert!(bench.operate("a", &["check"]).contains("no address in two"), "{label}");
+        let others: BTreeSet<_> = (0..3).map(|number| bench.add("b", &format!("b{number}"))).collect();
+        assert!(
+            others.len() == 3 && more.iter().chain([&first]).all(|own| !others.contains(own)),
+            "{label}: {others:?}"
+        );
+        (0..3).for_each(|number| bench.del("b", &format!("b{number}")));
+        bench.operate("b", &["forget", "a", "--fenced"]);
+        std::fs::remove_dir_all("/var/lib/cni/a").unwrap();
+        bench.assert_gets("b", 13, &label);
+        hit.is_some()
+    });
+}
+
 fn folder() -> (tempfile::TempDir, Value) {
     let folder = tempfile::tempdir().unwrap();
     let keys = json!({ "path": folder.path() });
@@ -129,4 +237,20 @@ fn add_killed_anywhere_while_it_claims_leaves_nothing_owned_twice() {
 fn del_killed_anywhere_while_it_gives_back_leaves_nothing_owned_twice() {
     let (_folder, store) = folder();
     kill_del(&node(), store);
+}
+
+#[test]
+fn calls_with_a_claim_killed_anywhere_lose_no_claim_and_no_address() {
+    let (_folder, store) = folder();
+    kill_claim(&node(), store);
+}
+
+#[test]
+fn forget_and_repair_killed_anywhere_are_called_again() {
+    let (_folder, store) = folder();
+    let node = node();
+    kill_forget(&node, store);
+    std::fs::remove_dir_all("/var/lib/cni/b").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    kill_repair(&node, folder.path());
 }

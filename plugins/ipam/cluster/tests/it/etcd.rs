@@ -114,5 +114,65 @@ fn calls_on_etcd_killed_anywhere_leave_nothing_owned_twice() {
     crash::kill_add(&etcd.node, store.clone());
     store["prefix"] = json!("/second");
     fs::remove_dir_all("/var/lib/cni").ok();
-    crash::kill_del(&etcd.node, store);
+    crash::kill_del(&etcd.node, store.clone());
+    for (prefix, kill) in [("/third", crash::kill_claim as fn(&Node, Value)), ("/fourth", crash::kill_forget)] {
+        store["prefix"] = json!(prefix);
+        fs::remove_dir_all("/var/lib/cni").ok();
+        kill(&etcd.node, store.clone());
+    }
+}
+
+/// The members have an older history: a node that has written since then is refused until it has written back what it holds.
+#[test]
+fn etcd_restored_from_a_snapshot_is_found_and_repaired() {
+    let ipam = json!({ "subnet": "10.9.0.0/24", "claimSize": 2 });
+    let Some(mut etcd) = Etcd::start_or_skip("etcd_restored_from_a_snapshot", ipam) else { return };
+    let mut given = vec![etcd.site.machine("a").add("a0").unwrap(), etcd.site.machine("b").add("b0").unwrap()];
+    let snapshot = etcd.site.folder.path().join("snapshot.db");
+    // The snapshot of one member, which etcdctl takes of one endpoint only.
+    etcd.members.save(snapshot.to_str().unwrap());
+    for name in ["a", "b"] {
+        given.extend((1..6).map(|number| etcd.site.machine(name).add(&format!("{name}{number}")).unwrap()));
+    }
+    etcd.members.restore(snapshot.to_str().unwrap());
+    let (mut a, b) = (etcd.site.machine("a"), etcd.site.machine("b"));
+    a.later_seconds = 4000;
+    assert_refused(&a.add("a9"), 106, &["cnitool cluster repair net"]);
+    for machine in [&a, &b] {
+        assert!(machine.operator(&["repair"]).contains("the store has what node"));
+    }
+    for machine in [&a, &b] {
+        given.push(machine.add("new").unwrap());
+        machine.operator(&["check"]);
+    }
+    assert_distinct(given.iter());
+}
+
+/// A node that is cut off from the members gives what it has, the others go on, and it goes on when it is back.
+#[test]
+fn a_node_that_is_cut_off_from_etcd_and_back_shares_no_address() {
+    let ipam = json!({ "subnet": "10.9.0.0/26", "claimSize": 4 });
+    let Some(etcd) = Etcd::start_or_skip("a_node_that_is_cut_off_from_etcd", ipam) else { return };
+    let (a, b) = (etcd.site.machine("a"), etcd.site.machine("b"));
+    let mut given = vec![a.add("c0").unwrap(), b.add("c0").unwrap()];
+    let mut cut = a.config();
+    cut["ipam"]["store"]["endpoints"] = json!(["https://127.0.0.1:9"]);
+    cut["ipam"]["store"]["timeoutSeconds"] = json!(1);
+    let mut refused = None;
+    for number in 1.. {
+        given.push(b.add(&format!("c{number}")).unwrap());
+        match a.call("ADD", &format!("c{number}"), "", &cut) {
+            Ok(address) => given.push(address),
+            answer => {
+                refused = Some(answer);
+                break;
+            }
+        }
+    }
+    assert_refused(&refused.unwrap(), 11, &["https://127.0.0.1:9", "addresses are reserved"]);
+    given.extend((10..14).map(|number| a.add(&format!("c{number}")).unwrap()));
+    assert_distinct(given.iter());
+    for machine in [&a, &b] {
+        machine.operator(&["check"]);
+    }
 }
