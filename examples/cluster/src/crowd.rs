@@ -1,6 +1,6 @@
 //! The published case: many pods at once, on a range that has exactly as many addresses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -53,6 +53,7 @@ pub(crate) fn run(out: &mut impl Write, crowd: Crowd) -> Result<()> {
     )?;
     ensure!(longest < Duration::from_secs(3) || !crowd.is_leader_killed, "an ADD took {longest:?}");
     ensure!(writes <= 100.max(count as u64 / 10), "{writes} writes");
+    let known_to_runtimes: BTreeMap<_, _> = given.iter().cloned().collect();
     let begin = Instant::now();
     let known = given.clone();
     on_all(&nodes, move |machine| {
@@ -68,10 +69,27 @@ pub(crate) fn run(out: &mut impl Write, crowd: Crowd) -> Result<()> {
         (begin.elapsed() - known).as_secs_f64(),
         known.as_secs_f64()
     )?;
+    ask(out, &nodes[0], &known_to_runtimes)?;
     let begin = Instant::now();
     on_all(&nodes, |machine| machine.delete())?;
     let left = nodes[0].run(|machine| machine.operate("check", &[]))?;
     writeln!(out, "DEL    all: {:.1} s; {}", begin.elapsed().as_secs_f64(), left.trim_end())?;
+    Ok(())
+}
+
+/// Asks the network by ARP: for each address one pod answers, the one that has got it.
+fn ask(out: &mut impl Write, node: &Handle, given: &BTreeMap<Ipv4Addr, String>) -> Result<()> {
+    let begin = Instant::now();
+    let said = node.run(|machine| machine.operate("check", &["--probe", "--json"]))?;
+    let value: serde_json::Value = serde_json::from_str(&said)?;
+    let answers = value["probe"]["answers"].as_object().context("no answers")?;
+    for (address, mac) in given {
+        let found = &answers.get(&address.to_string()).context("no answer")?;
+        ensure!(**found == json!([mac]), "{address}: {mac} has it, and {found} answers");
+    }
+    ensure!(answers.len() == given.len(), "{} addresses are answered", answers.len());
+    let seconds = begin.elapsed().as_secs_f64();
+    writeln!(out, "ARP    {} addresses, each answered by the one pod that has it: {seconds:.1} s", answers.len())?;
     Ok(())
 }
 

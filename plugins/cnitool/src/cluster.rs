@@ -42,7 +42,11 @@ pub(crate) fn run(settings: &Settings, words: &Cluster, output: Output) -> anyho
 fn parts(words: &Cluster) -> (&'static str, &Shared, Vec<OsString>) {
     match words {
         Cluster::Show(shared) => ("show", shared, Vec::new()),
-        Cluster::Check(shared) => ("check", shared, Vec::new()),
+        Cluster::Check { shared, probe, link } => {
+            let probe = probe.then(|| "--probe".into());
+            let link = link.iter().flat_map(|link| ["--link".into(), link.into()]);
+            ("check", shared, probe.into_iter().chain(link).collect())
+        }
         Cluster::Repair(shared) => ("repair", shared, Vec::new()),
         Cluster::Forget { shared, node, fenced } => {
             let fenced = fenced.then(|| "--fenced".into());

@@ -11,7 +11,7 @@ use crate::netns::Netns;
 use crate::packet::Frames;
 
 /// `ETH_P_ARP` (linux/if_ether.h).
-const ETH_P_ARP: u16 = 0x0806;
+pub(crate) const ETH_P_ARP: u16 = 0x0806;
 /// Ethernet, IPv4, and the lengths of their addresses (RFC 826).
 const ETHERNET_AND_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const REQUEST: [u8; 2] = [0, 1];
@@ -50,7 +50,7 @@ impl Arp {
     }
 }
 
-fn probe(mac: Mac, address: Ipv4Addr) -> Vec<u8> {
+pub(crate) fn probe(mac: Mac, address: Ipv4Addr) -> Vec<u8> {
     let ethernet = [&[0xff; 6][..], &mac.0, &ETH_P_ARP.to_be_bytes()].concat();
     let unspecified = Ipv4Addr::UNSPECIFIED.octets();
     [&ethernet, &ETHERNET_AND_IPV4[..], &REQUEST, &mac.0, &unspecified, &[0; 6], &address.octets()].concat()

@@ -18,6 +18,7 @@
 //! | [`tc`] | token buckets, and what comes in sent through another link |
 //! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
 //! | [`packet`] | UDP on a link without addresses |
+//! | [`scan`] | which stations of a link answer for addresses |
 //! | [`sysctl`] | `/proc/sys/net`, in a namespace |
 //! | [`nft`] | a ruleset as data, applied in one transaction |
 //! | [`conntrack`] | UDP flows forgotten, by where they were sent |
@@ -61,6 +62,7 @@ pub mod tc;
 pub mod watch;
 
 pub mod packet;
+pub mod scan;
 
 pub mod sysctl;
 

@@ -161,7 +161,7 @@ fn frame(mac: Mac, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Opti
 }
 
 /// RFC 1071, over parts of which only the last may have an odd length.
-fn checksum(parts: &[&[u8]]) -> u16 {
+pub(crate) fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | word.get(1).copied().map_or(0, u32::from)).sum();
     let folded = (sum >> 16) + (sum & 0xffff);

@@ -11,7 +11,16 @@ pub(crate) enum Cluster {
     /// Show which node owns which addresses, the claims, and what is free
     Show(Shared),
     /// Check that nothing is held twice: the store, and what this node holds
-    Check(Shared),
+    Check {
+        #[command(flatten)]
+        shared: Shared,
+        /// Ask the network, too, by ARP and neighbour discovery, who answers for each address
+        #[arg(long)]
+        probe: bool,
+        /// The link to ask on; by default the bridge or master of the network's configuration
+        #[arg(long, requires = "probe")]
+        link: Option<String>,
+    },
     /// Free the addresses of a node that is lost, when it trusts them no longer
     Forget {
         #[command(flatten)]

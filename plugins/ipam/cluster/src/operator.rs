@@ -2,6 +2,7 @@
 
 mod check;
 mod import;
+mod probe;
 mod show;
 
 use std::io::Read;
@@ -18,7 +19,7 @@ use crate::protocol::{self, State, claims};
 use crate::store::{AnyStore, Store};
 
 const USAGE: &str = "usage: cluster VERB CONFIG [WORDS] [--json]; CONFIG is a file with the network's config or list, or - for \
-                     standard input.\n  show\n  check\n  forget NODE [--fenced]\n  repair\n  release CLAIM\n  import FILE";
+                     standard input.\n  show\n  check [--probe [--link LINK]]\n  forget NODE [--fenced]\n  repair\n  release CLAIM\n  import FILE";
 /// How often a command begins anew because a node wrote first.
 const ATTEMPTS_MAX: usize = 100;
 
@@ -35,11 +36,16 @@ pub fn run_if_asked(words: impl Iterator<Item = String>) -> Option<u8> {
         tracing::error!("{USAGE}");
         return Some(2);
     };
-    let done = open(config).and_then(|(conf, store)| {
+    let done = open(config).and_then(|(conf, store, object)| {
+        let object = &object;
         let said = |(text, value): (String, Value)| if is_json { format!("{value:#}\n") } else { text };
         Ok(Some(match (*verb, rest) {
             ("show", []) => said(show::show(&conf, &store)?),
-            ("check", []) => said(check::check(&conf, &store)?),
+            ("check", []) => said(check::check(&conf, &store, None)?),
+            ("check", ["--probe"]) => said(check::check(&conf, &store, Some(check::Probe { object, link: None }))?),
+            ("check", ["--probe", "--link", link]) => {
+                said(check::check(&conf, &store, Some(check::Probe { object, link: Some(link) }))?)
+            }
             ("forget", [node]) => said(forget(&store, node, false)?),
             ("forget", [node, "--fenced"]) => said(forget(&store, node, true)?),
             ("repair", []) => said(repair(&conf)?),
@@ -70,7 +76,7 @@ pub fn run_if_asked(words: impl Iterator<Item = String>) -> Option<u8> {
 const VERBS: [&str; 6] = ["show", "check", "forget", "repair", "release", "import"];
 
 /// The keys of the network in a file: a list, or one plugin's object.
-fn open(path: &str) -> Result<(Conf, AnyStore), CniError> {
+fn open(path: &str) -> Result<(Conf, AnyStore, Value), CniError> {
     let unusable = |why: String| CniError::new(Code::INVALID_CONFIG, format!("cannot use {path}: {why}"));
     let bytes = read(path).map_err(|error| unusable(error.to_string()))?;
     let list = cni_spec::json::parse(&bytes)?;
@@ -85,7 +91,7 @@ fn open(path: &str) -> Result<(Conf, AnyStore), CniError> {
     }
     let conf = Conf::from_conf(&ConfObject::parse(cni_spec::json::to_text(&object).as_bytes())?)?;
     let store = conf.store.open(&conf.network, conf.timeout);
-    Ok((conf, store))
+    Ok((conf, store, object))
 }
 
 /// A file, or standard input.

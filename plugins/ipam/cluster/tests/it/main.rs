@@ -12,4 +12,5 @@ mod crash;
 mod etcd;
 mod identity;
 mod nodes;
+mod probe;
 mod restored;
