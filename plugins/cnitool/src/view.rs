@@ -88,6 +88,19 @@ impl View {
     }
 }
 
+/// What a node knows of the nodes that share a network's addresses, as of its last question to their store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OfCluster {
+    /// Reserved addresses that are in no run of the node.
+    pub in_no_run: u128,
+    /// The node's runs.
+    pub runs: usize,
+    /// All nodes.
+    pub nodes: u64,
+    /// Those that asked the store nothing for long.
+    pub silent: u64,
+}
+
 /// A network.
 #[derive(Debug, Clone)]
 pub struct Network {
@@ -103,8 +116,8 @@ pub struct Network {
     pub links: Vec<Shared>,
     /// host-local's ranges; the node's runs of a network whose addresses nodes share.
     pub ranges: Vec<Usage>,
-    /// With shared addresses, the number of reserved ones that are in no run of the node.
-    pub in_no_run: Option<u128>,
+    /// With shared addresses, what the node knows of the others.
+    pub cluster: Option<OfCluster>,
     /// Addresses that an operator holds.
     pub by_hand: Vec<IpAddr>,
     /// Reserved addresses whose owner is unknown: the file cannot be read, or names no valid owner.

@@ -139,18 +139,33 @@ pub fn clusters(network: &NetworkConf) -> Vec<ConfObject> {
     of_type(network, "cluster").collect()
 }
 
-/// The runs that a node has of a network whose addresses `cluster` gives, and the addresses of the claims that it holds, as the plugin
-/// remembers them; `None`: it has had none yet, or its memory cannot be read.
+/// What the plugin `cluster` remembers on this node of a network whose addresses nodes share.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The node's runs, and the addresses of the claims that it holds.
+    pub spans: Vec<Span>,
+    /// The number of the runs.
+    pub runs: usize,
+    /// How many nodes the store had when it was read last.
+    pub nodes: u64,
+    /// How many of them were silent for longer than a node with any ADD is.
+    pub silent: u64,
+}
+
+/// What the plugin `cluster` remembers; `None`: it has had no run yet, or its memory cannot be read.
 #[must_use]
-pub fn runs(object: &ConfObject) -> Option<Vec<Span>> {
+pub fn memory(object: &ConfObject) -> Option<Memory> {
     let bytes = netops::file::read_plain(&store(object).join("cluster/view"), VIEW_BYTES_MAX).ok()?;
     let view: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
     let address = |value: &serde_json::Value| Some(Address::from(value.as_str()?.parse::<IpAddr>().ok()?));
     let run = |run: &serde_json::Value| Some(Span { first: address(run.get(0)?)?, last: address(run.get(1)?)? });
     let of_claims = view["claims"].as_object().into_iter().flat_map(|claims| claims.values());
     let claimed = of_claims.flat_map(|own| own.as_array().into_iter().flatten()).filter_map(address);
-    let runs = view["runs"].as_array()?.iter().filter_map(run);
-    Some(runs.chain(claimed.map(|claimed| Span { first: claimed, last: claimed })).collect())
+    let mut spans: Vec<Span> = view["runs"].as_array()?.iter().filter_map(run).collect();
+    let runs = spans.len();
+    spans.extend(claimed.map(|claimed| Span { first: claimed, last: claimed }));
+    let count = |key: &str| view[key].as_u64().unwrap_or_default();
+    Some(Memory { spans, runs, nodes: count("nodes"), silent: count("silent") })
 }
 
 const VIEW_BYTES_MAX: u64 = 16 << 20;

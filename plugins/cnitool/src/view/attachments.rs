@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::view::host::Host;
 use crate::view::{
-    Asked, Attachment, Forward, IsDefault, Limits, Maker, Network, Node, Origin, Protocol, Shared, leads_to,
+    Asked, Attachment, Forward, IsDefault, Limits, Maker, Network, Node, OfCluster, Origin, Protocol, Shared, leads_to,
 };
 
 /// Looks at one network. `marked` gets the indexes of the host links that are its own.
@@ -55,7 +55,7 @@ pub(crate) fn look(
         plugins: if *origin == Origin::Traces { Vec::new() } else { types.collect() },
         links: shared(conf, &attachments, host),
         ranges: ranges(known, unseen),
-        in_no_run: in_no_run(conf),
+        cluster: of_cluster(conf),
         by_hand,
         unreadable,
         attachments,
@@ -257,8 +257,8 @@ fn ranges(known: &Known, unseen: &mut Vec<String>) -> Vec<host_local::inventory:
         }
     }
     for object in on_node::clusters(&known.conf) {
-        let runs = on_node::runs(&object).unwrap_or_default();
-        match usage_of(&object, Some(&runs)) {
+        let memory = on_node::memory(&object).unwrap_or_default();
+        match usage_of(&object, Some(&memory.spans)) {
             Ok(found) => ranges.extend(found),
             Err(error) => unseen.push(format!("the runs of network {}: {error}", known.conf.name)),
         }
@@ -266,12 +266,13 @@ fn ranges(known: &Known, unseen: &mut Vec<String>) -> Vec<host_local::inventory:
     ranges
 }
 
-/// The number of reserved addresses that are in no run of the node, and may be given by another one.
-fn in_no_run(conf: &NetworkConf) -> Option<u128> {
+/// What the node knows of the nodes that share a network's addresses.
+fn of_cluster(conf: &NetworkConf) -> Option<OfCluster> {
     let object = on_node::clusters(conf).into_iter().next()?;
-    let runs = on_node::runs(&object)?;
+    let memory = on_node::memory(&object)?;
     let count = |spans| usage_of(&object, spans).map(|found| found.iter().map(|one| one.used).sum::<u128>()).ok();
-    Some(count(None)?.saturating_sub(count(Some(&runs))?))
+    let in_no_run = count(None)?.saturating_sub(count(Some(&memory.spans))?);
+    Some(OfCluster { in_no_run, runs: memory.runs, nodes: memory.nodes, silent: memory.silent })
 }
 
 /// The addresses that an operator holds, and those whose owner cannot be read, or is none. A folder that cannot be read is reported by the

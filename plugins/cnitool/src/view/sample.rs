@@ -45,7 +45,7 @@ pub(crate) fn network(name: &str) -> Network {
         plugins: vec!["bridge".to_owned(), "portmap".to_owned()],
         links: Vec::new(),
         ranges: Vec::new(),
-        in_no_run: None,
+        cluster: None,
         is_read: true,
         faults: Vec::new(),
         by_hand: Vec::new(),

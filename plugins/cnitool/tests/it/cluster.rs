@@ -21,6 +21,8 @@ fn the_verbs_are_the_plugins_and_get_the_networks_configuration() {
     for (words, passed) in [
         (&["show", "lan"][..], "show -"),
         (&["check", "lan", "--json"], "check - --json"),
+        (&["check", "lan", "--probe"], "check - --probe"),
+        (&["check", "lan", "--probe", "--link", "eth1", "--json"], "check - --probe --link eth1 --json"),
         (&["forget", "lan", "n7", "--fenced"], "forget - n7 --fenced"),
         (&["forget", "lan", "n7"], "forget - n7"),
         (&["repair", "lan"], "repair -"),
@@ -57,7 +59,7 @@ fn metrics_have_the_nodes_runs_and_what_is_in_none() {
     tool.write("net.d/lan.conflist", &list.to_string());
     let without_view = tool.run(&["metrics"]).shown();
     assert!(without_view.contains("cni_attachments{") && !without_view.contains("cni_addresses_in_no_run"));
-    let view = r#"{"runs":[["10.1.0.2","10.1.0.5"]],"claims":{"db":["10.1.0.9"]}}"#;
+    let view = r#"{"nodes":3,"silent":1,"runs":[["10.1.0.2","10.1.0.5"]],"claims":{"db":["10.1.0.9"]}}"#;
     tool.write("data/lan/cluster/view", view);
     for address in ["10.1.0.3", "10.1.0.9", "10.1.0.77"] {
         tool.write(&format!("data/lan/{address}"), "c1\r\neth0");
@@ -68,6 +70,9 @@ fn metrics_have_the_nodes_runs_and_what_is_in_none() {
         r#"cni_range_addresses_free{network="lan",range="10.1.0.2-10.1.0.5"} 3"#,
         r#"cni_range_addresses_used{network="lan",range="10.1.0.9-10.1.0.9"} 1"#,
         r#"cni_addresses_in_no_run{network="lan"} 1"#,
+        r#"cni_cluster_runs{network="lan"} 1"#,
+        r#"cni_cluster_nodes{network="lan",state="heard"} 2"#,
+        r#"cni_cluster_nodes{network="lan",state="silent"} 1"#,
     ] {
         assert!(page.contains(line), "{page}");
     }

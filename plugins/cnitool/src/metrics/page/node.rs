@@ -17,6 +17,10 @@ pub(crate) fn add_view(page: &Page, view: &View) -> Result<(), Error> {
     let held_by_hand = page.gauges("cni_addresses_held_by_hand", help, &["network"])?;
     let help = "Reserved addresses that are in no run of this node: another node may give them.";
     let in_no_run = page.gauges("cni_addresses_in_no_run", help, &["network"])?;
+    let runs = page.gauges("cni_cluster_runs", "Runs of addresses that this node has.", &["network"])?;
+    let help = "Nodes that share the network's addresses, when this node asked their store last: a silent one has asked \
+                nothing for longer than twice trustSeconds, and is idle, cut off or lost.";
+    let nodes = page.gauges("cni_cluster_nodes", help, &["network", "state"])?;
     let ranges = Ranges::new(page)?;
     for network in &view.networks {
         for state in STATES {
@@ -24,8 +28,14 @@ pub(crate) fn add_view(page: &Page, view: &View) -> Result<(), Error> {
             attachments.with_label_values(&[network.name.as_str(), crate::view::word(state)]).set(gauge(count));
         }
         held_by_hand.with_label_values(&[&network.name]).set(gauge(network.by_hand.len()));
-        if let Some(count) = network.in_no_run {
-            in_no_run.with_label_values(&[&network.name]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        if let Some(cluster) = &network.cluster {
+            let limited = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+            in_no_run.with_label_values(&[&network.name]).set(i64::try_from(cluster.in_no_run).unwrap_or(i64::MAX));
+            runs.with_label_values(&[&network.name]).set(gauge(cluster.runs));
+            for (state, count) in [("silent", cluster.silent), ("heard", cluster.nodes.saturating_sub(cluster.silent))]
+            {
+                nodes.with_label_values(&[network.name.as_str(), state]).set(limited(count));
+            }
         }
         for range in &network.ranges {
             ranges.add(&network.name, range);

@@ -44,7 +44,7 @@ fn view(name: &str) -> View {
         is_default: crate::view::IsDefault::No,
         plugins: Vec::new(),
         links: Vec::new(),
-        in_no_run: Some(2),
+        cluster: Some(crate::view::OfCluster { in_no_run: 2, runs: 3, nodes: 5, silent: 1 }),
         ranges: vec![
             Usage { set: 0, first: [10, 1, 0, 1].into(), last: [10, 1, 0, 254].into(), total: 253, used: 3 },
             Usage {
@@ -146,6 +146,13 @@ fn a_page_has_state_findings_and_calls() {
         # TYPE cni_calls_total counter
         cni_calls_total{plugin="bridge",side="plugin",verb="ADD"} 2
         cni_calls_total{plugin="bridge",side="plugin",verb="DEL"} 1
+        # HELP cni_cluster_nodes Nodes that share the network's addresses, when this node asked their store last: a silent one has asked nothing for longer than twice trustSeconds, and is idle, cut off or lost.
+        # TYPE cni_cluster_nodes gauge
+        cni_cluster_nodes{network="pods",state="heard"} 4
+        cni_cluster_nodes{network="pods",state="silent"} 1
+        # HELP cni_cluster_runs Runs of addresses that this node has.
+        # TYPE cni_cluster_runs gauge
+        cni_cluster_runs{network="pods"} 3
         # HELP cni_doctor_findings Findings of cnitool doctor, by kind.
         # TYPE cni_doctor_findings gauge
         cni_doctor_findings{kind="range-full"} 2
