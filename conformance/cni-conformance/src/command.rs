@@ -31,7 +31,7 @@ enum What {
     Runtime(Box<runtime::cli::Options>),
     /// Report runs that are over, one beside the other. Status as if all had been one run
     Report(report::Options),
-    /// Print all rules
+    /// Print the specification sentence by sentence, with the rules that ask for it
     Rules,
     /// Tell what a rule asks, of whom, and how it is tried
     Explain {
@@ -62,14 +62,7 @@ pub fn main() -> ExitCode {
         What::Inside { own_processes } => {
             isolated_task::run_isolated(own_processes == "true").map_err(|error| error.to_string())
         }
-        What::Rules => {
-            let all: Vec<_> = rules::all().chain(stress::rules()).collect();
-            let of_runtimes: Vec<_> = runtime::rules::all().collect();
-            let mut stdout = io::stdout().lock();
-            let printed = rules::table(&all, &mut stdout).and_then(|()| writeln!(stdout));
-            let printed = printed.and_then(|()| rules::table(&of_runtimes, &mut stdout));
-            printed.or_else(unread).map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
-        }
+        What::Rules => print(&rules::page::page()).map(|()| ExitCode::SUCCESS),
         What::Explain { rule } => explain(&rule).map(|()| ExitCode::SUCCESS),
         What::Report(options) => options.run().map(status),
         What::Runtime(options) => options.run().map(outcome),
@@ -86,21 +79,23 @@ fn outcome(outcome: Option<Outcome>) -> ExitCode {
     outcome.map_or(ExitCode::SUCCESS, status)
 }
 
-/// The reader has seen enough: `head`, or a pager that was left.
-fn unread(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
+/// Prints a text. A reader who has seen enough, `head` or a pager that was left, is no error.
+fn print(text: &str) -> Result<(), String> {
+    let printed = io::stdout().lock().write_all(text.as_bytes());
+    let read = printed.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) });
+    read.map_err(|error| format!("cannot write to stdout: {error}"))
 }
 
 /// A rule as it is explained, whomever it binds.
 struct Explained {
     rule: Asked,
     sentences: Vec<&'static Sentence>,
-    cases: Vec<(&'static str, Versions)>,
+    cases: Vec<(&'static str, Versions, &'static str)>,
 }
 
 impl Explained {
     fn new<B>(rule: &'static Rule<B>) -> Self {
-        let cases = rule.cases().iter().map(|case| (case.name, case.versions)).collect();
+        let cases = rule.cases().iter().map(|case| (case.name, case.versions, case.does)).collect();
         Self { rule: Asked::new(rule), sentences: rule.sentences().collect(), cases }
     }
 }
@@ -115,17 +110,15 @@ fn explain(name: &str) -> Result<(), String> {
         let names: Vec<_> = all.iter().map(|told| told.rule.id.as_str()).collect();
         return Err(cli::unknown("rule", name, &names));
     }
-    let printed = io::stdout().lock().write_all(meant.join("\n").as_bytes());
-    printed.or_else(unread).map_err(|error| format!("cannot write to stdout: {error}"))
+    print(&meant.join("\n"))
 }
 
 fn described(Explained { rule, sentences, cases }: &Explained) -> String {
     let roles: Vec<_> = rule.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
     let mut text = format!("{}: {}, {}\n  {}\n", rule.id, rule.level, rule.section, rule.sentence);
-    for Sentence { id, section, since, until, says, .. } in sentences {
-        let since = since.as_ref().map_or(String::new(), |since| format!(", from {since}"));
-        let until = until.as_ref().map_or(String::new(), |until| format!(", to {until}"));
-        text += &format!("  says:   {says} ({section}{since}{until}; {id} of RULES.md)\n");
+    for sentence in sentences {
+        let Sentence { id, section, says, .. } = sentence;
+        text += &format!("  says:   {says} ({section}{}; {id})\n", sentence.editions());
     }
     if rule.level == Level::Relied {
         text += "  says:   no sentence of the specification; those named above depend on it\n";
@@ -134,15 +127,9 @@ fn described(Explained { rule, sentences, cases }: &Explained) -> String {
     if let Some(why) = &rule.untestable {
         return text + &format!("  tried:  not at all: {why}\n");
     }
-    for (name, versions) in cases {
-        let versions = match versions {
-            Versions::Newest => "the newest version that it speaks".to_owned(),
-            Versions::Each => "each version that it speaks".to_owned(),
-            Versions::From(oldest) => format!("the newest version from {oldest} on"),
-            Versions::Before(limit) => format!("the newest version before {limit}"),
-        };
+    for (name, versions, does) in cases {
         let case = if name.is_empty() { "one case".to_owned() } else { format!("--case {name}") };
-        text += &format!("  tried:  {case}, with {versions}\n");
+        text += &format!("  tried:  {case}, with {versions}\n          {does}\n");
     }
     let is_of_runtimes = rule.roles.contains(&Role::Runtime);
     let (command, file) = match rule.level {

@@ -107,9 +107,14 @@ pub struct Case<B: 'static = Bench> {
     pub name: &'static str,
     /// The versions with which the case is tried.
     pub versions: Versions,
+    /// What the case does, in a sentence.
+    pub does: &'static str,
     /// Tries it.
-    pub run: fn(&B) -> Result<(), Stop>,
+    pub run: Run<B>,
 }
+
+/// Tries a case.
+type Run<B> = fn(&B) -> Result<(), Stop>;
 
 /// The versions, of those that the subject speaks, with which a case is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +127,17 @@ pub enum Versions {
     From(&'static str),
     /// The newest that the subject speaks and that is older than this one.
     Before(&'static str),
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newest => f.write_str("the newest version that it speaks"),
+            Self::Each => f.write_str("each version that it speaks"),
+            Self::From(oldest) => write!(f, "the newest version from {oldest} on"),
+            Self::Before(limit) => write!(f, "the newest version before {limit}"),
+        }
+    }
 }
 
 // Not derived: the row of a table is copied whatever it is tried on.
@@ -149,7 +165,68 @@ impl<B> Clone for Case<B> {
 
 impl<B> Copy for Case<B> {}
 
+/// A rule that sentences of the specification ask for.
+pub(crate) const fn spec<B>(id: &'static str, cited: &'static [&'static str], roles: &'static [Role]) -> Rule<B> {
+    of(id, Source::Spec(cited), roles)
+}
+
+/// A rule that no sentence asks for, and on which these rely.
+pub(crate) const fn relied<B>(id: &'static str, who: &'static str, roles: &'static [Role]) -> Rule<B> {
+    of(id, Source::Relied(who), roles)
+}
+
+/// A rule about robustness.
+pub(crate) const fn stress<B>(id: &'static str, roles: &'static [Role]) -> Rule<B> {
+    of(id, Source::Stress, roles)
+}
+
+const fn of<B>(id: &'static str, source: Source, roles: &'static [Role]) -> Rule<B> {
+    Rule { id, source, sentence: "", roles, proof: Proof::Cases(&[]) }
+}
+
+/// A case with the newest version.
+pub(crate) const fn newest<B>(name: &'static str, run: Run<B>) -> Case<B> {
+    Case { name, versions: Versions::Newest, does: "", run }
+}
+
+/// A case with each version.
+pub(crate) const fn each<B>(name: &'static str, run: Run<B>) -> Case<B> {
+    Case { name, versions: Versions::Each, does: "", run }
+}
+
+/// A case with the newest version from `oldest` on.
+pub(crate) const fn since<B>(oldest: &'static str, name: &'static str, run: Run<B>) -> Case<B> {
+    Case { name, versions: Versions::From(oldest), does: "", run }
+}
+
+/// A case with the newest version before `newer`.
+pub(crate) const fn before<B>(newer: &'static str, name: &'static str, run: Run<B>) -> Case<B> {
+    Case { name, versions: Versions::Before(newer), does: "", run }
+}
+
+impl<B> Case<B> {
+    /// The case with what it does.
+    pub(crate) const fn does(self, does: &'static str) -> Self {
+        Self { does, ..self }
+    }
+}
+
 impl<B> Rule<B> {
+    /// The rule with its statement.
+    pub(crate) const fn says(self, sentence: &'static str) -> Self {
+        Self { sentence, ..self }
+    }
+
+    /// The rule with the cases that show it.
+    pub(crate) const fn by(self, cases: &'static [Case<B>]) -> Self {
+        Self { proof: Proof::Cases(cases), ..self }
+    }
+
+    /// The rule with the reason why nothing shows it.
+    pub(crate) const fn untestable(self, why: &'static str) -> Self {
+        Self { proof: Proof::Untestable(why), ..self }
+    }
+
     /// The sentences that it cites.
     pub fn sentences(&self) -> impl Iterator<Item = &'static Sentence> {
         let ids = match self.source {
@@ -189,6 +266,13 @@ impl<B> Rule<B> {
         !matches!(self.source, Source::Spec(_)) || self.sentences().any(|sentence| sentence.is_of(version))
     }
 
+    /// Returns the names of the roles that the rule binds.
+    #[must_use]
+    pub fn binds(&self) -> String {
+        let names: Vec<_> = self.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
+        names.join(", ")
+    }
+
     /// Returns the rule's cases.
     #[must_use]
     pub fn cases(&self) -> &'static [Case<B>] {
@@ -216,6 +300,7 @@ pub(crate) mod tests {
             for case in cases {
                 assert_eq!(cases.iter().filter(|other| other.name == case.name).count(), 1, "{}", rule.id);
                 assert!(!case.name.is_empty() || cases.len() == 1, "{}", rule.id);
+                assert!(case.does.ends_with('.'), "{} {}: what does it do?", rule.id, case.name);
             }
         }
     }

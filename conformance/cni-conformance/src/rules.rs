@@ -3,7 +3,6 @@
 mod add;
 mod add_result;
 mod attached;
-mod cases;
 mod check;
 mod concurrency;
 mod configuration;
@@ -15,6 +14,7 @@ mod errors;
 mod gc;
 mod ipam;
 mod later_plugins;
+pub mod page;
 mod parameters;
 mod prev_result;
 mod relied;
@@ -25,7 +25,7 @@ mod upper;
 mod version;
 
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule};
+use crate::rule::{Case, Rule};
 use crate::stress;
 use std::io::{self, Write};
 
@@ -86,17 +86,10 @@ pub(crate) fn basis(verb: &str, role: Role) -> Option<&'static str> {
 /// # Errors
 /// If `out` fails.
 pub fn table<B>(rules: &[&Rule<B>], out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "| Rule | Level | Section | Says | Binds | Shown by |\n|---|---|---|---|---|---|")?;
+    writeln!(out, "| Rule | Level | Section | Says | Binds | Cases |\n|---|---|---|---|---|---|")?;
     for rule in rules.iter().copied() {
-        let Rule { id, sentence, roles, proof, .. } = rule;
-        let (level, section) = (rule.level(), rule.section());
-        let roles: Vec<_> = roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
-        let proof = match proof {
-            Proof::Cases([case]) if case.name.is_empty() => "one case".to_owned(),
-            Proof::Cases(cases) => cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", "),
-            Proof::Untestable(why) => format!("nothing: {why}"),
-        };
-        writeln!(out, "| {id} | {level} | {section} | {sentence} | {} | {proof} |", roles.join(", "))?;
+        let (level, section, binds, cases) = (rule.level(), rule.section(), rule.binds(), page::cases(rule));
+        writeln!(out, "| {} | {level} | {section} | {} | {binds} | {cases} |", rule.id, rule.sentence)?;
     }
     Ok(())
 }

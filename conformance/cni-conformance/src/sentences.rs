@@ -2,7 +2,7 @@
 //!
 //! `sentences.json` has them, each in our own words, out of the texts of 0.4.0, 1.0.0 and 1.1.0 as it stands since
 //! library 1.3. [Rules](crate::rules) have what can be tried, and are as binding as the sentences that they cite.
-//! `RULES.md` is written from both, and from the mutants, so that nothing is forgotten.
+//! [`page`](crate::rules::page) shows both, so that nothing is forgotten.
 
 use crate::form::is_from;
 use crate::rule::Level;
@@ -74,6 +74,17 @@ impl Sentence {
             Force::Must => Level::Must,
             Force::Should => Level::Should,
             Force::May | Force::Plain => Level::Stated,
+        }
+    }
+
+    /// Returns the editions that have it, in words that follow another: `, from 1.0.0`.
+    #[must_use]
+    pub fn editions(&self) -> String {
+        match (&self.since, &self.until) {
+            (None, None) => String::new(),
+            (Some(since), None) => format!(", from {since}"),
+            (None, Some(until)) => format!(", to {until}"),
+            (Some(since), Some(until)) => format!(", {since} to {until}"),
         }
     }
 

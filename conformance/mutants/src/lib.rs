@@ -5,7 +5,7 @@
 //! one executable, which acts as the plugin by whose name it is called and as the mutant by whose name its folder is
 //! called; in a folder of any other name it is honest. So all verbs can be wrong, also those that have no config.
 //!
-//! [`excused`] has the rules that no mutant can break, [`known`] faults that others have had, with the rules that find them.
+//! [`excused`] has the rules that no mutant can break.
 
 use cni_plugins::ENTRIES;
 use std::path::Path;
@@ -13,7 +13,6 @@ use std::process::ExitCode;
 
 mod delegate;
 pub mod excused;
-pub mod known;
 mod memory;
 mod scene;
 mod side_effect;

@@ -4,13 +4,12 @@ use super::attached::{
     Attached, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, room_for, skip, unchanged, with_key,
     with_kit_ipam,
 };
-use super::cases::{before, each, newest};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, before, each, newest, relied, spec};
 use crate::trial::NOT_HERE;
 use serde_json::{Value, json};
 use std::fs;
@@ -18,93 +17,71 @@ use std::time::Duration;
 use testns::{Attachment, Container, Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "add.makes-the-interface",
-        source: Source::Spec(&["add/interface"]),
-        sentence: "ADD creates the interface CNI_IFNAME in the container, or adjusts the one that is there.",
-        roles: NOT_IPAM,
-        proof: Proof::Cases(&[newest("", makes_the_interface)]),
-    },
-    Rule {
-        id: "add.prints-a-result",
-        source: Source::Spec(&["add/result"]),
-        sentence: "ADD that succeeds prints a result on stdout, and nothing else there.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[each("", prints_a_result)]),
-    },
-    Rule {
-        id: "add.gives-connectivity",
-        source: Source::Spec(&["overview/kinds"]),
-        sentence: "An interface plugin ensures that its interface has connectivity.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[newest("gateway", reaches_its_gateway)]),
-    },
-    Rule {
-        id: "add.refuses-an-existing-interface",
-        source: Source::Spec(&["add/existing-interface"]),
-        sentence: "If the container has an interface of that name, ADD is an error.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[
-            newest("of-others", refuses_an_interface_of_others),
-            newest("of-its-own", refuses_its_own_interface),
+    spec("add.makes-the-interface", &["add/interface"], NOT_IPAM)
+        .says("ADD creates the interface CNI_IFNAME in the container, or adjusts the one that is there.")
+        .by(&[newest("", makes_the_interface).does("ADD; the container has to have a link called CNI_IFNAME.")]),
+    spec("add.prints-a-result", &["add/result"], Role::ALL)
+        .says("ADD that succeeds prints a result on stdout, and nothing else there.")
+        .by(&[each("", prints_a_result).does("ADD; its stdout has to be one JSON object.")]),
+    spec("add.gives-connectivity", &["overview/kinds"], Role::ATTACHING)
+        .says("An interface plugin ensures that its interface has connectivity.")
+        .by(&[newest("gateway", reaches_its_gateway)
+            .does("The container pings the gateway of the result, where that address is on the node.")]),
+    spec("add.refuses-an-existing-interface", &["add/existing-interface"], Role::ATTACHING)
+        .says("If the container has an interface of that name, ADD is an error.")
+        .by(&[
+            newest("of-others", refuses_an_interface_of_others)
+                .does("ADD to a container in which a link of the kit's has the name."),
+            newest("of-its-own", refuses_its_own_interface).does("ADD a second time, with no DEL between."),
         ]),
-    },
-    Rule {
-        id: "add.needs-the-namespace",
-        source: Source::Spec(&["errors/exit"]),
-        sentence: "ADD is an error where CNI_NETNS is no network namespace.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[
-            newest("no-file", refuses_no_file),
-            newest("plain-file", refuses_a_plain_file),
-            newest("other-namespace", refuses_another_kind_of_namespace),
+    spec("add.needs-the-namespace", &["errors/exit"], Role::ATTACHING)
+        .says("ADD is an error where CNI_NETNS is no network namespace.")
+        .by(&[
+            newest("no-file", refuses_no_file).does("ADD with the path of a file that is not there."),
+            newest("plain-file", refuses_a_plain_file).does("ADD with the path of a plain file."),
+            newest("other-namespace", refuses_another_kind_of_namespace).does("ADD with the path of a UTS namespace."),
         ]),
-    },
-    Rule {
-        id: "add.failed-leaves-nothing",
-        source: Source::Relied("kubelet, which tries ADD again under another container ID"),
-        sentence: "ADD that fails takes back what it did, and has its delegate release what it gave.",
-        roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[
-            newest("no-namespace", leaves_nothing_without_a_namespace),
-            newest("impossible-name", leaves_nothing_when_the_name_is_impossible),
-            newest("ipam-fails", leaves_nothing_when_ipam_fails),
-            newest("address-twice", leaves_nothing_when_an_address_is_refused),
-            newest("no-way-to-gateway", leaves_nothing_when_a_route_is_refused),
-            newest("name-is-taken", leaves_nothing_when_the_name_is_taken),
-            newest("name-is-its-own", leaves_its_own_interface_when_the_name_is_taken),
-            newest("unknown-value", leaves_nothing_when_a_value_is_unknown),
-            before("0.3.0", "layer-2-before-0.3.0", leaves_nothing_when_its_version_has_no_result),
-        ]),
-    },
-    Rule {
-        id: "add.leaves-others-alone",
-        source: Source::Spec(&["execution/attachment"]),
-        sentence: "ADD of one container takes nothing from another, and changes nothing in it.",
-        roles: NOT_IPAM,
-        proof: Proof::Cases(&[newest("", leaves_others_alone)]),
-    },
-    Rule {
-        id: "add.serves-containers-at-once",
-        source: Source::Spec(&["lifecycle/at-once"]),
-        sentence: "Calls for different containers may run at the same time, the very first ones too.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", serves_containers_at_once)]),
-    },
-    Rule {
-        id: "add.follows-del",
-        source: Source::Spec(&["add/again"]),
-        sentence: "With a DEL between them, ADD may be called again for the same container and interface name.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[newest("", follows_del)]),
-    },
-    Rule {
-        id: "add.serves-a-container-twice",
-        source: Source::Spec(&["add/again"]),
-        sentence: "A container may be added to a network again under another interface name; the first stays as it is.",
-        roles: &[Role::Interface, Role::Ipam, Role::List],
-        proof: Proof::Cases(&[newest("", serves_a_container_twice)]),
-    },
+    relied(
+        "add.failed-leaves-nothing",
+        "kubelet, which tries ADD again under another container ID",
+        &[Role::Interface, Role::Chained],
+    )
+    .says("ADD that fails takes back what it did, and has its delegate release what it gave.")
+    .by(&[
+        newest("no-namespace", leaves_nothing_without_a_namespace)
+            .does("ADD with a namespace that is not there; then the node is compared with before."),
+        newest("impossible-name", leaves_nothing_when_the_name_is_impossible)
+            .does("The same with an interface name of 16 letters."),
+        newest("ipam-fails", leaves_nothing_when_ipam_fails)
+            .does("The same with a delegate that fails; it may hold no address afterwards."),
+        newest("address-twice", leaves_nothing_when_an_address_is_refused)
+            .does("The same with a delegate that gives one address twice, which the kernel refuses."),
+        newest("no-way-to-gateway", leaves_nothing_when_a_route_is_refused)
+            .does("The same with a delegate whose route has a gateway that nothing leads to."),
+        newest("name-is-taken", leaves_nothing_when_the_name_is_taken)
+            .does("The same where the container has a link of that name, which is the kit's."),
+        newest("name-is-its-own", leaves_its_own_interface_when_the_name_is_taken)
+            .does("A second ADD without a DEL between; the interface of the first has to stay as it is."),
+        newest("unknown-value", leaves_nothing_when_a_value_is_unknown)
+            .does("Each text of the config in turn becomes \"no such/value\"; where ADD fails, the node is compared."),
+        before("0.3.0", "layer-2-before-0.3.0", leaves_nothing_when_its_version_has_no_result)
+            .does("ADD without addresses, in a version whose results need one."),
+    ]),
+    spec("add.leaves-others-alone", &["execution/attachment"], NOT_IPAM)
+        .says("ADD of one container takes nothing from another, and changes nothing in it.")
+        .by(&[newest("", leaves_others_alone)
+            .does("ADD of a second container; nothing of the first one and of the node may go or change.")]),
+    spec("add.serves-containers-at-once", &["lifecycle/at-once"], Role::PLUGINS)
+        .says("Calls for different containers may run at the same time, the very first ones too.")
+        .by(&[newest("", serves_containers_at_once)
+            .does("ADD of a node's first two containers at the same time, then DEL; no file may name them.")]),
+    spec("add.follows-del", &["add/again"], Role::ALL)
+        .says("With a DEL between them, ADD may be called again for the same container and interface name.")
+        .by(&[newest("", follows_del).does("ADD, DEL, ADD and DEL of one container.")]),
+    spec("add.serves-a-container-twice", &["add/again"], &[Role::Interface, Role::Ipam, Role::List])
+        .says("A container may be added to a network again under another interface name; the first stays as it is.")
+        .by(&[newest("", serves_a_container_twice)
+            .does("ADD as eth0 and as net1, then DEL of net1; the first attachment has to be as it was.")]),
 ];
 
 const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];

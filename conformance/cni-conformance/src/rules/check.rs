@@ -1,7 +1,6 @@
 //! SPEC 2, CHECK: it passes right after ADD, it bears what later plugins change, and it notices what is missing.
 
 use super::attached::{Attached, lay_network, skip, unchanged, with_key, with_kit_ipam};
-use super::cases::{before, since};
 use super::conventions::honours;
 use super::later_plugins::{
     bears_another_mac, bears_another_mtu, bears_more_addresses, bears_more_interfaces, bears_more_routes, entries,
@@ -16,7 +15,7 @@ use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source};
+use crate::rule::{Case, Rule, before, relied, since, spec};
 use crate::stress::operator::Operator;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -28,173 +27,138 @@ const fn check(name: &'static str, run: fn(&Bench) -> Result<(), Stop>) -> Case 
 }
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "check.passes-after-add",
-        source: Source::Spec(&["check/at-once"]),
-        sentence: "CHECK immediately after ADD passes: what takes its time is waited for.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            check("newest", passes_after_add),
-            before("1.0.0", "oldest", passes_after_add),
-            since("1.1.0", "route-in-a-table", passes_with_a_route_in_a_table),
-            check("mac-in-capitals", passes_with_a_mac_in_capitals),
+    spec("check.passes-after-add", &["check/at-once"], Role::ALL)
+        .says("CHECK immediately after ADD passes: what takes its time is waited for.")
+        .by(&[
+            check("newest", passes_after_add).does("CHECK right after ADD."),
+            before("1.0.0", "oldest", passes_after_add).does("The same with the newest version before 1.0.0."),
+            since("1.1.0", "route-in-a-table", passes_with_a_route_in_a_table)
+                .does("The same with a route of the delegate in a table of its own."),
+            check("mac-in-capitals", passes_with_a_mac_in_capitals)
+                .does("The same with a runtimeConfig.mac in capitals."),
         ]),
-    },
-    Rule {
-        id: "check.prints-nothing",
-        source: Source::Spec(&["check/nothing"]),
-        sentence: "CHECK that succeeds prints nothing.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[check("", prints_nothing)]),
-    },
-    Rule {
-        id: "check.returns-nothing-or-an-error",
-        source: Source::Spec(&["check/nothing-0.4.0"]),
-        sentence: "CHECK returns either nothing or an error.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[check("", prints_nothing)]),
-    },
-    Rule {
-        id: "check.needs-prev-result",
-        source: Source::Relied("operators, who so learn that a runtime forgot it"),
-        sentence: "CHECK without prevResult is an error.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[check("", wants_a_prev_result)]),
-    },
-    Rule {
-        id: "check.changes-nothing",
-        source: Source::Relied("operators, who look at a node with it"),
-        sentence: "CHECK looks, and repairs or changes nothing.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            check("when-all-is-well", changes_nothing),
-            check("when-something-is-missing", repairs_nothing),
+    spec("check.prints-nothing", &["check/nothing"], Role::ALL)
+        .says("CHECK that succeeds prints nothing.")
+        .by(&[check("", prints_nothing).does("CHECK right after ADD; its stdout has to be empty.")]),
+    spec("check.returns-nothing-or-an-error", &["check/nothing-0.4.0"], Role::ALL)
+        .says("CHECK returns either nothing or an error.")
+        .by(&[check("", prints_nothing).does("CHECK right after ADD; its stdout has to be empty.")]),
+    relied("check.needs-prev-result", "operators, who so learn that a runtime forgot it", &[Role::Interface])
+        .says("CHECK without prevResult is an error.")
+        .by(&[check("", wants_a_prev_result).does("CHECK without prevResult, of an attachment that is there.")]),
+    relied("check.changes-nothing", "operators, who look at a node with it", Role::ALL)
+        .says("CHECK looks, and repairs or changes nothing.")
+        .by(&[
+            check("when-all-is-well", changes_nothing)
+                .does("CHECK right after ADD; node and container are compared with before."),
+            check("when-something-is-missing", repairs_nothing)
+                .does("An address, filter rules, the link's state or files are taken away first."),
         ]),
-    },
-    Rule {
-        id: "check.consults-prev-result",
-        source: Source::Spec(&["check/consults"]),
-        sentence: "CHECK takes from prevResult which addresses to expect: one that a later plugin took away, and prevResult \
-                   has no more, is not missing.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[check("", expects_no_address_that_was_taken)]),
-    },
-    Rule {
-        id: "check.expects-what-prev-result-has",
-        source: Source::Relied("operators, who so learn that a container lacks what it was promised"),
-        sentence: "CHECK is an error when the container has not the interface or the addresses of prevResult.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[
-            check("without-the-interface", expects_the_interface_of_prev_result),
-            check("another-address", expects_the_address_of_prev_result),
+    spec("check.consults-prev-result", &["check/consults"], &[Role::Interface])
+        .says(
+            "CHECK takes from prevResult which addresses to expect: one that a later plugin took away, and \
+              prevResult has no more, is not missing.",
+        )
+        .by(&[check("", expects_no_address_that_was_taken)
+            .does("One of two addresses is taken from the interface and from prevResult; CHECK has to pass.")]),
+    relied(
+        "check.expects-what-prev-result-has",
+        "operators, who so learn that a container lacks what it was promised",
+        &[Role::Interface],
+    )
+    .says("CHECK is an error when the container has not the interface or the addresses of prevResult.")
+    .by(&[
+        check("without-the-interface", expects_the_interface_of_prev_result)
+            .does("CHECK with a prevResult whose interface is called absent0."),
+        check("another-address", expects_the_address_of_prev_result)
+            .does("CHECK with a prevResult whose addresses are others."),
+    ]),
+    spec("check.bears-later-plugins", &["check/later"], &[Role::Interface])
+        .says(
+            "CHECK passes when a later plugin of the chain added to what this one made, or changed it and said \
+              so.",
+        )
+        .by(&[
+            check("more-addresses", bears_more_addresses)
+                .does("The kit adds an address to the interface; CHECK has to pass."),
+            check("more-routes", bears_more_routes).does("The same with a route by the gateway of the result."),
+            check("more-interfaces", bears_more_interfaces)
+                .does("The same with a second interface, which stands in prevResult."),
+            check("other-mac", bears_another_mac).does("The same with another MAC, which stands in prevResult."),
+            check("other-mtu", bears_another_mtu)
+                .does("The same with another MTU, which stands in prevResult if it has mtu."),
         ]),
-    },
-    Rule {
-        id: "check.bears-later-plugins",
-        source: Source::Spec(&["check/later"]),
-        sentence: "CHECK passes when a later plugin of the chain added to what this one made, or changed it and said so.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[
-            check("more-addresses", bears_more_addresses),
-            check("more-routes", bears_more_routes),
-            check("more-interfaces", bears_more_interfaces),
-            check("other-mac", bears_another_mac),
-            check("other-mtu", bears_another_mtu),
+    spec("check.notices-a-harmed-interface", &["check/listed"], Role::ATTACHING)
+        .says("CHECK is an error when an interface of the result is missing or in an invalid state.")
+        .by(&[
+            check("removed", |bench| notices(bench, remove_interface))
+                .does("The interface is deleted; CHECK has to fail."),
+            check("renamed", |bench| notices(bench, rename_interface))
+                .does("The interface gets another name; CHECK has to fail."),
+            check("down", |bench| notices(bench, set_interface_down))
+                .does("The interface is set down; CHECK has to fail."),
+            check("other-mac", |bench| notices(bench, change_mac))
+                .does("The interface gets another MAC; CHECK has to fail."),
         ]),
-    },
-    Rule {
-        id: "check.notices-a-harmed-interface",
-        source: Source::Spec(&["check/listed"]),
-        sentence: "CHECK is an error when an interface of the result is missing or in an invalid state.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[
-            check("removed", |bench| notices(bench, remove_interface)),
-            check("renamed", |bench| notices(bench, rename_interface)),
-            check("down", |bench| notices(bench, set_interface_down)),
-            check("other-mac", |bench| notices(bench, change_mac)),
+    spec("check.notices-a-harmed-host-end", &["check/listed"], Role::ATTACHING)
+        .says("CHECK is an error when what connects the interface to the node is missing or in an invalid state.")
+        .by(&[
+            check("removed", |bench| notices(bench, remove_host_end))
+                .does("The other end of the veth is deleted; CHECK has to fail."),
+            check("down", |bench| notices(bench, set_host_end_down))
+                .does("The other end of the veth is set down; CHECK has to fail."),
+            check("detached", |bench| notices(bench, detach_host_end))
+                .does("The other end of the veth is taken off its bridge; CHECK has to fail."),
+            check("bridge-removed", |bench| notices(bench, remove_bridge))
+                .does("The bridge is deleted; CHECK has to fail."),
+            check("master-removed", |bench| notices(bench, remove_master))
+                .does("The master on the node is deleted; CHECK has to fail."),
         ]),
-    },
-    Rule {
-        id: "check.notices-a-harmed-host-end",
-        source: Source::Spec(&["check/listed"]),
-        sentence: "CHECK is an error when what connects the interface to the node is missing or in an invalid state.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[
-            check("removed", |bench| notices(bench, remove_host_end)),
-            check("down", |bench| notices(bench, set_host_end_down)),
-            check("detached", |bench| notices(bench, detach_host_end)),
-            check("bridge-removed", |bench| notices(bench, remove_bridge)),
-            check("master-removed", |bench| notices(bench, remove_master)),
+    spec("check.notices-a-missing-address", &["check/listed"], Role::ATTACHING)
+        .says("CHECK is an error when an address of the result is not on the interface.")
+        .by(&[
+            check("first", |bench| notices(bench, remove_address))
+                .does("The first address of the result is taken away; CHECK has to fail."),
+            check("last", |bench| notices(bench, remove_last_address))
+                .does("The last address of the result is taken away; CHECK has to fail."),
         ]),
-    },
-    Rule {
-        id: "check.notices-a-missing-address",
-        source: Source::Spec(&["check/listed"]),
-        sentence: "CHECK is an error when an address of the result is not on the interface.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[
-            check("first", |bench| notices(bench, remove_address)),
-            check("last", |bench| notices(bench, remove_last_address)),
+    spec("check.notices-a-missing-route", &["check/listed"], Role::ATTACHING)
+        .says("CHECK is an error when a route of the result is not there.")
+        .by(&[check("", |bench| notices(bench, remove_route))
+            .does("A route of the result is deleted; CHECK has to fail.")]),
+    spec("check.notices-missing-filter-rules", &["check/unlisted"], NOT_IPAM)
+        .says("CHECK is an error when firewall rules that ADD set are missing.")
+        .by(&[check("", notices_missing_filter_rules)
+            .does("The rules of nftables and iptables are flushed, if ADD made some; CHECK has to fail.")]),
+    spec("check.notices-a-lost-reservation", &["check/unlisted"], &[Role::Interface, Role::Ipam, Role::List])
+        .says("CHECK is an error when the reservation of an address is missing.")
+        .by(&[check("", notices_a_lost_reservation).does(
+            "Files that name the container, and are shown to reserve its address, are deleted; CHECK has to fail.",
+        )]),
+    spec("check.notices-settings-undone", &["check/unlisted"], &[Role::Chained])
+        .says("CHECK is an error when sysctls or link settings that ADD set in the container have their old values.")
+        .by(&[
+            check("sysctl", notices_sysctls_undone)
+                .does("Sysctls of the container that ADD set get their old values; CHECK has to fail."),
+            check("mtu", notices_an_mtu_undone).does("An MTU that ADD set gets its old value; CHECK has to fail."),
         ]),
-    },
-    Rule {
-        id: "check.notices-a-missing-route",
-        source: Source::Spec(&["check/listed"]),
-        sentence: "CHECK is an error when a route of the result is not there.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[check("", |bench| notices(bench, remove_route))]),
-    },
-    Rule {
-        id: "check.notices-missing-filter-rules",
-        source: Source::Spec(&["check/unlisted"]),
-        sentence: "CHECK is an error when firewall rules that ADD set are missing.",
-        roles: NOT_IPAM,
-        proof: Proof::Cases(&[check("", notices_missing_filter_rules)]),
-    },
-    Rule {
-        id: "check.notices-a-lost-reservation",
-        source: Source::Spec(&["check/unlisted"]),
-        sentence: "CHECK is an error when the reservation of an address is missing.",
-        roles: &[Role::Interface, Role::Ipam, Role::List],
-        proof: Proof::Cases(&[check("", notices_a_lost_reservation)]),
-    },
-    Rule {
-        id: "check.notices-settings-undone",
-        source: Source::Spec(&["check/unlisted"]),
-        sentence: "CHECK is an error when sysctls or link settings that ADD set in the container have their old values.",
-        roles: &[Role::Chained],
-        proof: Proof::Cases(&[check("sysctl", notices_sysctls_undone), check("mtu", notices_an_mtu_undone)]),
-    },
-    Rule {
-        id: "check.notices-a-missing-daemon",
-        source: Source::Spec(&["check/unlisted"]),
-        sentence: "CHECK is an error when a daemon that connectivity depends on is gone.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[check("", notices_a_missing_daemon)]),
-    },
-    Rule {
-        id: "check.asks-the-delegate",
-        source: Source::Spec(&["check/delegates"]),
-        sentence: "CHECK calls CHECK of the plugins that it delegates to, and passes their error on.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[check("", asks_the_delegate)]),
-    },
-    Rule {
-        id: "check.notices-missing-traffic-shaping",
-        source: Source::Spec(&["check/unlisted"]),
-        sentence: "CHECK is an error when traffic shaping that ADD set up is missing.",
-        roles: NOT_IPAM,
-        proof: Proof::Cases(&[check("", notices_missing_shaping)]),
-    },
-    Rule {
-        id: "check.reports-what-it-knows",
-        source: Source::Spec(&["check/unreachable"]),
-        sentence: "CHECK is an error when the plugin is aware that the container is generally unreachable.",
-        roles: NOT_IPAM,
-        proof: Proof::Untestable(
-            "what a plugin is aware of is not seen from outside; links that are down are check.notices-a-harmed-interface",
+    spec("check.notices-a-missing-daemon", &["check/unlisted"], Role::PLUGINS)
+        .says("CHECK is an error when a daemon that connectivity depends on is gone.")
+        .by(&[check("", notices_a_missing_daemon).does("The plugin's daemon is ended; CHECK has to fail.")]),
+    spec("check.asks-the-delegate", &["check/delegates"], &[Role::Interface])
+        .says("CHECK calls CHECK of the plugins that it delegates to, and passes their error on.")
+        .by(&[check("", asks_the_delegate)
+            .does("CHECK with the kit's own delegate, which fails; its message has to be in the error.")]),
+    spec("check.notices-missing-traffic-shaping", &["check/unlisted"], NOT_IPAM)
+        .says("CHECK is an error when traffic shaping that ADD set up is missing.")
+        .by(&[check("", notices_missing_shaping)
+            .does("Queueing disciplines that ADD made are deleted; CHECK has to fail.")]),
+    spec("check.reports-what-it-knows", &["check/unreachable"], NOT_IPAM)
+        .says("CHECK is an error when the plugin is aware that the container is generally unreachable.")
+        .untestable(
+            "what a plugin is aware of is not seen from outside; links that are down are \
+                    check.notices-a-harmed-interface",
         ),
-    },
 ];
 
 const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];

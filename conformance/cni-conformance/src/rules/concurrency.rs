@@ -1,11 +1,10 @@
 //! Stress: many calls at once, for different containers, as a runtime makes them when a node comes up.
 
 use super::attached::room_for;
-use super::cases::newest;
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, newest, spec};
 use crate::stress::operator::{Operator, within};
 use crate::stress::pool;
 use serde_json::Value;
@@ -16,39 +15,31 @@ use std::time::{Duration, Instant};
 use testns::{Container, Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "concurrency.containers-at-once",
-        source: Source::Spec(&["lifecycle/at-once"]),
-        sentence: "Operations on different containers at the same time all succeed, no address is given twice, and no \
-                   more is left than of one alone.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("8", |bench| at_once(bench, 8)),
-            newest("64", |bench| at_once(bench, 64)),
-            newest("256", |bench| at_once(bench, 256)),
+    spec("concurrency.containers-at-once", &["lifecycle/at-once"], Role::ALL)
+        .says(
+            "Operations on different containers at the same time all succeed, no address is given twice, and no \
+              more is left than of one alone.",
+        )
+        .by(&[
+            newest("8", |bench| at_once(bench, 8))
+                .does("ADD of 8 containers at the same time, then CHECK of all, then DEL."),
+            newest("64", |bench| at_once(bench, 64)).does("The same with 64."),
+            newest("256", |bench| at_once(bench, 256)).does("The same with 256."),
         ]),
-    },
-    Rule {
-        id: "concurrency.first-containers-at-once",
-        source: Source::Spec(&["lifecycle/at-once"]),
-        sentence: "So do the first ones of a node, for which the network itself has to be made.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[newest("", first_at_once)]),
-    },
-    Rule {
-        id: "concurrency.small-pool",
-        source: Source::Spec(&["lifecycle/at-once"]),
-        sentence: "Of more operations at once than the pool has addresses, no more than that succeed, and no address is given twice.",
-        roles: &[Role::Interface, Role::Ipam, Role::List],
-        proof: Proof::Cases(&[newest("", small_pool)]),
-    },
-    Rule {
-        id: "concurrency.pool-is-whole-again",
-        source: Source::Spec(&["del/ipam"]),
-        sentence: "When as many came at once as a pool has addresses, and went, there is an address for as many again.",
-        roles: &[Role::Interface, Role::Ipam, Role::List],
-        proof: Proof::Cases(&[newest("", pool_is_whole_again)]),
-    },
+    spec("concurrency.first-containers-at-once", &["lifecycle/at-once"], Role::ALL)
+        .says("So do the first ones of a node, for which the network itself has to be made.")
+        .by(&[newest("", first_at_once)
+            .does("The same of 8, or as many as the pool has addresses, on a node that had none.")]),
+    spec("concurrency.small-pool", &["lifecycle/at-once"], &[Role::Interface, Role::Ipam, Role::List])
+        .says(
+            "Of more operations at once than the pool has addresses, no more than that succeed, and no address \
+              is given twice.",
+        )
+        .by(&[newest("", small_pool).does("15 ADDs at the same time, with a pool of 5 addresses.")]),
+    spec("concurrency.pool-is-whole-again", &["del/ipam"], &[Role::Interface, Role::Ipam, Role::List])
+        .says("When as many came at once as a pool has addresses, and went, there is an address for as many again.")
+        .by(&[newest("", pool_is_whole_again)
+            .does("15 ADDs at the same time with a pool of 5, DEL of each; then 5 have to be served.")]),
 ];
 
 /// Interfaces of 256 containers on one node are costly for the kernel; a chained plugin's are laid by the kit, too.

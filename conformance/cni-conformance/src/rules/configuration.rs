@@ -1,12 +1,11 @@
 //! SPEC 1: what a plugin makes of its configuration. What binds runtimes and administrators is not here.
 
 use super::attached::{Attached, refused, skip, unchanged, with_key};
-use super::cases::newest;
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam;
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, newest, relied, spec};
 use serde_json::{Value, json};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,94 +13,73 @@ use std::time::{Duration, Instant};
 use testns::{Namespace, Transport, Verb, exchange};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "configuration.name-is-a-name",
-        source: Source::Relied("libcni and skel, which build paths of it"),
-        sentence: "A network without a name, or with one that could be a path, is refused, and nothing changes.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("absent", refuses_no_name),
-            newest("empty", |bench| refuses_name(bench, "")),
-            newest("path", |bench| refuses_name(bench, "../../outside")),
-            newest("dots", |bench| refuses_name(bench, "..")),
-            newest("white-space", |bench| refuses_name(bench, "two words")),
+    relied("configuration.name-is-a-name", "libcni and skel, which build paths of it", Role::PLUGINS)
+        .says("A network without a name, or with one that could be a path, is refused, and nothing changes.")
+        .by(&[
+            newest("absent", refuses_no_name).does("ADD without name."),
+            newest("empty", |bench| refuses_name(bench, "")).does("ADD with an empty name."),
+            newest("path", |bench| refuses_name(bench, "../../outside")).does("ADD with the name ../../outside."),
+            newest("dots", |bench| refuses_name(bench, "..")).does("ADD with the name \"..\"."),
+            newest("white-space", |bench| refuses_name(bench, "two words")).does("ADD with a name that has a space."),
         ]),
-    },
-    Rule {
-        id: "configuration.every-name-works",
-        source: Source::Relied("administrators, who name networks within the rules of the format"),
-        sentence: "A name starts with a letter or digit; then letters, digits, underscores, dots and hyphens may follow.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("one-letter", |bench| takes_name(bench, "n")),
-            newest("all-kinds", |bench| takes_name(bench, "9.Net_work--x.")),
-            newest("long", |bench| takes_name(bench, LONG_NAME)),
+    relied(
+        "configuration.every-name-works",
+        "administrators, who name networks within the rules of the format",
+        Role::PLUGINS,
+    )
+    .says(
+        "A name starts with a letter or digit; then letters, digits, underscores, dots and hyphens may \
+              follow.",
+    )
+    .by(&[
+        newest("one-letter", |bench| takes_name(bench, "n")).does("ADD and DEL of the network n."),
+        newest("all-kinds", |bench| takes_name(bench, "9.Net_work--x."))
+            .does("ADD and DEL of the network 9.Net_work--x."),
+        newest("long", |bench| takes_name(bench, LONG_NAME))
+            .does("ADD and DEL of a network whose name has 73 characters."),
+    ]),
+    spec("configuration.unknown-keys-are-ignored-or-named", &["objects/own-keys"], Role::PLUGINS)
+        .says("A plugin may refuse a key that it does not know; then its error names the key, and nothing changes.")
+        .by(&[newest("", ignores_or_names_unknown_keys).does("ADD with the key com.example.unheard-of.")]),
+    spec("configuration.args-are-ignored", &["objects/args"], Role::PLUGINS)
+        .says("What a plugin does not understand of args it ignores.")
+        .by(&[newest("", ignores_args).does("ADD and DEL with labels and other keys below args.")]),
+    spec("configuration.reserved-keys-are-known", &["objects/reserved"], Role::PLUGINS)
+        .says("Keys that runtimes generate are no unknown keys: runtimeConfig, and all that start with cni.dev/.")
+        .by(&[newest("", knows_reserved_keys)
+            .does("ADD and DEL with cni.dev/conformance, then with a capability in runtimeConfig that nobody knows.")]),
+    spec("configuration.ip-masq-hides-the-container", &["objects/ip-masq"], &[Role::Interface])
+        .says(
+            "With ipMasq, what the container sends beyond the node bears the node's address, and answers come \
+              back.",
+        )
+        .by(&[
+            newest("udp", |bench| hides_the_container(bench, Transport::Udp)).does(
+                "The container sends a datagram to a neighbour of the node, which looks at its source and answers.",
+            ),
+            newest("tcp", |bench| hides_the_container(bench, Transport::Tcp)).does("The same by a connection."),
         ]),
-    },
-    Rule {
-        id: "configuration.unknown-keys-are-ignored-or-named",
-        source: Source::Spec(&["objects/own-keys"]),
-        sentence: "A plugin may refuse a key that it does not know; then its error names the key, and nothing changes.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", ignores_or_names_unknown_keys)]),
-    },
-    Rule {
-        id: "configuration.args-are-ignored",
-        source: Source::Spec(&["objects/args"]),
-        sentence: "What a plugin does not understand of args it ignores.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", ignores_args)]),
-    },
-    Rule {
-        id: "configuration.reserved-keys-are-known",
-        source: Source::Spec(&["objects/reserved"]),
-        sentence: "Keys that runtimes generate are no unknown keys: runtimeConfig, and all that start with cni.dev/.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", knows_reserved_keys)]),
-    },
-    Rule {
-        id: "configuration.ip-masq-hides-the-container",
-        source: Source::Spec(&["objects/ip-masq"]),
-        sentence: "With ipMasq, what the container sends beyond the node bears the node's address, and answers come back.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[
-            newest("udp", |bench| hides_the_container(bench, Transport::Udp)),
-            newest("tcp", |bench| hides_the_container(bench, Transport::Tcp)),
-        ]),
-    },
-    Rule {
-        id: "configuration.ipam-type-is-a-file-name",
-        source: Source::Relied("operators, whose users write configurations and are to run no executable of their own"),
-        sentence: "ipam.type names a file of CNI_PATH: with a separator in it nothing is run, and ADD is an error.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[
-            newest("beside", |bench| runs_no_path(bench, "../outside/kit-ipam")),
-            newest("absolute", |bench| runs_no_path(bench, "/run/testns/outside/kit-ipam")),
-        ]),
-    },
-    Rule {
-        id: "configuration.dns-is-kept",
-        source: Source::Spec(&["objects/dns"]),
-        sentence: "A plugin that uses dns of its config hands it on whole, and nameservers in their order.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[newest("", keeps_dns)]),
-    },
-    Rule {
-        id: "configuration.type-is-a-file-name",
-        source: Source::Spec(&["objects/type"]),
-        sentence: "type is the name of the executable, without separators.",
-        roles: Role::PLUGINS,
-        proof: Proof::Untestable("the runtime looks the executable up; a plugin that runs has been found"),
-    },
-    Rule {
-        id: "configuration.name-is-unique",
-        source: Source::Spec(&["format/name-is-unique"]),
-        sentence: "The name of a network is unique on a node.",
-        roles: Role::PLUGINS,
-        proof: Proof::Untestable(
-            "it binds administrators; that plugins keep networks apart is del.leaves-others-alone",
-        ),
-    },
+    relied(
+        "configuration.ipam-type-is-a-file-name",
+        "operators, whose users write configurations and are to run no executable of their own",
+        &[Role::Interface],
+    )
+    .says("ipam.type names a file of CNI_PATH: with a separator in it nothing is run, and ADD is an error.")
+    .by(&[
+        newest("beside", |bench| runs_no_path(bench, "../outside/kit-ipam"))
+            .does("ADD with the type ../outside/kit-ipam, where an executable lies."),
+        newest("absolute", |bench| runs_no_path(bench, "/run/testns/outside/kit-ipam"))
+            .does("ADD with an absolute path as type, where an executable lies."),
+    ]),
+    spec("configuration.dns-is-kept", &["objects/dns"], &[Role::Interface])
+        .says("A plugin that uses dns of its config hands it on whole, and nameservers in their order.")
+        .by(&[newest("", keeps_dns).does("ADD with a dns of each key; if the result has a dns, it has to be that.")]),
+    spec("configuration.type-is-a-file-name", &["objects/type"], Role::PLUGINS)
+        .says("type is the name of the executable, without separators.")
+        .untestable("the runtime looks the executable up; a plugin that runs has been found"),
+    spec("configuration.name-is-unique", &["format/name-is-unique"], Role::PLUGINS)
+        .says("The name of a network is unique on a node.")
+        .untestable("it binds administrators; that plugins keep networks apart is del.leaves-others-alone"),
 ];
 
 /// As long as a file name may be in a plugin's folder, less what else may have to stand in it.

@@ -2,12 +2,11 @@
 //!
 //! The conventions name plugins for each of them; another one is bound where its config enables the capability.
 
-use super::cases::newest;
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, newest, relied, spec};
 use serde_json::{Map, Value, json};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -17,135 +16,79 @@ use testns::{Container, Verb};
 const MACS: [&str; 3] = ["0a:11:22:33:44:01", "0a:11:22:33:44:02", "0a:11:22:33:44:03"];
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "conventions.port-mappings",
-        source: Source::Spec(&["conventions/port-mappings"]),
-        sentence: "runtimeConfig.portMappings: a connection to hostPort of the node reaches containerPort.",
-        roles: &[Role::Chained],
-        proof: Proof::Cases(&[newest("", port_mappings)]),
-    },
-    Rule {
-        id: "conventions.ip-ranges",
-        source: Source::Spec(&["conventions/ip-ranges"]),
-        sentence: "runtimeConfig.ipRanges: addresses are out of these ranges.",
-        roles: &[Role::Ipam],
-        proof: Proof::Cases(&[newest("alone", ip_ranges), newest("of-both-families", ip_ranges_of_both_families)]),
-    },
-    Rule {
-        id: "conventions.bandwidth",
-        source: Source::Spec(&["conventions/bandwidth"]),
-        sentence: "runtimeConfig.bandwidth: traffic is limited to these rates, in each direction that has one.",
-        roles: &[Role::Chained],
-        proof: Proof::Cases(&[newest("", bandwidth)]),
-    },
-    Rule {
-        id: "conventions.ips",
-        source: Source::Spec(&["conventions/ips"]),
-        sentence: "runtimeConfig.ips: the container gets these addresses.",
-        roles: &[Role::Ipam],
-        proof: Proof::Cases(&[newest("", ips)]),
-    },
-    Rule {
-        id: "conventions.mac",
-        source: Source::Spec(&["conventions/mac"]),
-        sentence: "runtimeConfig.mac: the container's interface has this hardware address.",
-        roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[newest("", mac)]),
-    },
-    Rule {
-        id: "conventions.dns",
-        source: Source::Spec(&["conventions/dns"]),
-        sentence: "runtimeConfig.dns: servers, searches and options are those of the container.",
-        roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[newest("", dns)]),
-    },
-    Rule {
-        id: "conventions.aliases",
-        source: Source::Spec(&["conventions/aliases"]),
-        sentence: "runtimeConfig.aliases: the container answers to these names.",
-        roles: Role::PLUGINS,
-        proof: Proof::Untestable("where names are looked up, each name service does in its own way"),
-    },
-    Rule {
-        id: "conventions.infiniband-guid",
-        source: Source::Spec(&["conventions/infiniband-guid"]),
-        sentence: "runtimeConfig.infinibandGUID: the interface has this GUID.",
-        roles: &[Role::Interface],
-        proof: Proof::Untestable("it needs InfiniBand hardware"),
-    },
-    Rule {
-        id: "conventions.device-id",
-        source: Source::Spec(&["conventions/device-id"]),
-        sentence: "runtimeConfig.deviceID: the interface is this device's.",
-        roles: &[Role::Interface],
-        proof: Proof::Untestable("it names PCI and auxiliary devices, of which a namespace has none"),
-    },
-    Rule {
-        id: "conventions.cgroup-path",
-        source: Source::Spec(&["conventions/cgroup-path"]),
-        sentence: "runtimeConfig.cgroupPath: the container's control group.",
-        roles: Role::PLUGINS,
-        proof: Proof::Untestable("what a plugin does with it is not said"),
-    },
-    Rule {
-        id: "conventions.args-are-optional",
-        source: Source::Spec(&["conventions/args"]),
-        sentence: "args that a plugin does not know, labels among them, are ignored.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("unknown", args_are_optional),
-            newest("keys-of-the-config", keys_in_args_are_answered),
+    spec("conventions.port-mappings", &["conventions/port-mappings"], &[Role::Chained])
+        .says("runtimeConfig.portMappings: a connection to hostPort of the node reaches containerPort.")
+        .by(&[newest("", port_mappings)
+            .does("A connection to port 23456 of the node, which is mapped to 8080 of the container.")]),
+    spec("conventions.ip-ranges", &["conventions/ip-ranges"], &[Role::Ipam])
+        .says("runtimeConfig.ipRanges: addresses are out of these ranges.")
+        .by(&[
+            newest("alone", ip_ranges)
+                .does("ADD with a range of one address in runtimeConfig, and none in the config."),
+            newest("of-both-families", ip_ranges_of_both_families).does("The same with a range of each family."),
         ]),
-    },
-    Rule {
-        id: "conventions.args-ips",
-        source: Source::Spec(&["conventions/args-ips"]),
-        sentence: "args.cni.ips: the container gets these addresses.",
-        roles: &[Role::Ipam],
-        proof: Proof::Cases(&[newest("", args_ips)]),
-    },
-    Rule {
-        id: "conventions.cni-args-ip",
-        source: Source::Spec(&["conventions/cni-args-ip"]),
-        sentence: "IP in CNI_ARGS: the container gets this address.",
-        roles: &[Role::Ipam],
-        proof: Proof::Cases(&[newest("", cni_args_ip)]),
-    },
-    Rule {
-        id: "conventions.args-win",
-        source: Source::Spec(&["conventions/args-win"]),
-        sentence: "With args.cni.ips, IP in CNI_ARGS is ignored.",
-        roles: &[Role::Ipam],
-        proof: Proof::Cases(&[newest("", args_win)]),
-    },
-    Rule {
-        id: "conventions.cni-args-mac",
-        source: Source::Relied("Podman and Multus, which ask for a hardware address so"),
-        sentence: "MAC in CNI_ARGS: the container's interface has this hardware address.",
-        roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[newest("", cni_args_mac)]),
-    },
-    Rule {
-        id: "conventions.ignore-unknown",
-        source: Source::Relied("containerd and CRI-O, which pass keys of Kubernetes so"),
-        sentence: "With IgnoreUnknown in CNI_ARGS, others that the plugin does not know are ignored.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("first", ignores_unknown), newest("last", ignores_unknown_when_told_last)]),
-    },
-    Rule {
-        id: "conventions.runtime-config-is-strongest",
-        source: Source::Spec(&["conventions/runtime-config"]),
-        sentence: "What runtimeConfig says wins over the same in args and in CNI_ARGS, which is deprecated.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[newest("", runtime_config_is_strongest)]),
-    },
-    Rule {
-        id: "conventions.chained",
-        source: Source::Spec(&["conventions/chained"]),
-        sentence: "A plugin that does not mind what kind of interface it has works on one that is there.",
-        roles: &[Role::Chained],
-        proof: Proof::Untestable("add.makes-the-interface asks it: every chained profile adjusts a veth of the kit's"),
-    },
+    spec("conventions.bandwidth", &["conventions/bandwidth"], &[Role::Chained])
+        .says("runtimeConfig.bandwidth: traffic is limited to these rates, in each direction that has one.")
+        .by(&[newest("", bandwidth).does("ADD with rates in runtimeConfig; a limit in each direction has to come.")]),
+    spec("conventions.ips", &["conventions/ips"], &[Role::Ipam])
+        .says("runtimeConfig.ips: the container gets these addresses.")
+        .by(&[newest("", ips).does("ADD with 10.77.40.40 in runtimeConfig.")]),
+    spec("conventions.mac", &["conventions/mac"], &[Role::Interface, Role::Chained])
+        .says("runtimeConfig.mac: the container's interface has this hardware address.")
+        .by(&[newest("", mac).does("ADD with a MAC in runtimeConfig; the link has to have it.")]),
+    spec("conventions.dns", &["conventions/dns"], &[Role::Interface, Role::Chained])
+        .says("runtimeConfig.dns: servers, searches and options are those of the container.")
+        .by(&[
+            newest("", dns).does("ADD with a dns in runtimeConfig; the result has to have its servers and searches.")
+        ]),
+    spec("conventions.aliases", &["conventions/aliases"], Role::PLUGINS)
+        .says("runtimeConfig.aliases: the container answers to these names.")
+        .untestable("where names are looked up, each name service does in its own way"),
+    spec("conventions.infiniband-guid", &["conventions/infiniband-guid"], &[Role::Interface])
+        .says("runtimeConfig.infinibandGUID: the interface has this GUID.")
+        .untestable("it needs InfiniBand hardware"),
+    spec("conventions.device-id", &["conventions/device-id"], &[Role::Interface])
+        .says("runtimeConfig.deviceID: the interface is this device's.")
+        .untestable("it names PCI and auxiliary devices, of which a namespace has none"),
+    spec("conventions.cgroup-path", &["conventions/cgroup-path"], Role::PLUGINS)
+        .says("runtimeConfig.cgroupPath: the container's control group.")
+        .untestable("what a plugin does with it is not said"),
+    spec("conventions.args-are-optional", &["conventions/args"], Role::PLUGINS)
+        .says("args that a plugin does not know, labels among them, are ignored.")
+        .by(&[
+            newest("unknown", args_are_optional).does("ADD with labels and keys of others in args."),
+            newest("keys-of-the-config", keys_in_args_are_answered)
+                .does("ADD with the config's own keys in args.cni instead; a result or an error object has to come."),
+        ]),
+    spec("conventions.args-ips", &["conventions/args-ips"], &[Role::Ipam])
+        .says("args.cni.ips: the container gets these addresses.")
+        .by(&[newest("", args_ips).does("ADD with 10.77.40.40 in args.cni.ips.")]),
+    spec("conventions.cni-args-ip", &["conventions/cni-args-ip"], &[Role::Ipam])
+        .says("IP in CNI_ARGS: the container gets this address.")
+        .by(&[newest("", cni_args_ip).does("ADD with 10.77.40.40 as IP in CNI_ARGS.")]),
+    spec("conventions.args-win", &["conventions/args-win"], &[Role::Ipam])
+        .says("With args.cni.ips, IP in CNI_ARGS is ignored.")
+        .by(&[newest("", args_win).does("ADD with an address in args.cni.ips and another in CNI_ARGS.")]),
+    relied(
+        "conventions.cni-args-mac",
+        "Podman and Multus, which ask for a hardware address so",
+        &[Role::Interface, Role::Chained],
+    )
+    .says("MAC in CNI_ARGS: the container's interface has this hardware address.")
+    .by(&[newest("", cni_args_mac).does("ADD with a MAC in CNI_ARGS; the link has to have it.")]),
+    relied("conventions.ignore-unknown", "containerd and CRI-O, which pass keys of Kubernetes so", Role::PLUGINS)
+        .says("With IgnoreUnknown in CNI_ARGS, others that the plugin does not know are ignored.")
+        .by(&[
+            newest("first", ignores_unknown).does("ADD with IgnoreUnknown=1 before a key that nobody knows."),
+            newest("last", ignores_unknown_when_told_last).does("ADD with IgnoreUnknown=true behind it."),
+        ]),
+    spec("conventions.runtime-config-is-strongest", &["conventions/runtime-config"], &[Role::Interface])
+        .says("What runtimeConfig says wins over the same in args and in CNI_ARGS, which is deprecated.")
+        .by(&[newest("", runtime_config_is_strongest)
+            .does("ADD with three MACs, in runtimeConfig, args and CNI_ARGS; the link has to have the first.")]),
+    spec("conventions.chained", &["conventions/chained"], &[Role::Chained])
+        .says("A plugin that does not mind what kind of interface it has works on one that is there.")
+        .untestable("add.makes-the-interface asks it: every chained profile adjusts a veth of the kit's"),
 ];
 
 /// Plugins that the conventions name.

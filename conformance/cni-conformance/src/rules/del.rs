@@ -1,7 +1,6 @@
 //! SPEC 2, DEL: what it takes back, and what it must not need for that.
 
 use super::attached::{Attached, again, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, skip, unchanged};
-use super::cases::{each, newest};
 use super::tamper::{
     Harm, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge, remove_host_end, remove_interface,
     remove_master, remove_route, rename_interface,
@@ -11,164 +10,146 @@ use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::{Role, Stage, fill_text};
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, each, newest, relied, spec};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "del.leaves-nothing",
-        source: Source::Spec(&["del/deletes"]),
-        sentence: "DEL takes back everything that ADD did, on the node and in the container.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[each("", leaves_nothing)]),
-    },
-    Rule {
-        id: "del.hides-nothing",
-        source: Source::Spec(&["del/deletes"]),
-        sentence: "DEL takes back, too, what an earlier container would hide: an address that the next one gets again, a sysctl \
-                   that only the first ADD of a node changes; and a device comes home up if it was.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[
-            newest("beside-another", leaves_nothing_beside_another),
-            newest("sysctls-of-the-first", leaves_no_sysctl_of_the_first),
-            newest("device-that-was-up", brings_a_device_home_up),
+    spec("del.leaves-nothing", &["del/deletes"], Role::ATTACHING)
+        .says("DEL takes back everything that ADD did, on the node and in the container.")
+        .by(&[each("", leaves_nothing).does("ADD and DEL of a second container; the node is compared with before.")]),
+    spec("del.hides-nothing", &["del/deletes"], Role::ATTACHING)
+        .says(
+            "DEL takes back, too, what an earlier container would hide: an address that the next one gets again, \
+              a sysctl that only the first ADD of a node changes; and a device comes home up if it was.",
+        )
+        .by(&[
+            newest("beside-another", leaves_nothing_beside_another)
+                .does("ADD and DEL beside another container; the node is compared with before."),
+            newest("sysctls-of-the-first", leaves_no_sysctl_of_the_first)
+                .does("ADD and DEL of the first container of a node; its sysctls are compared, but for forwarding."),
+            newest("device-that-was-up", brings_a_device_home_up)
+                .does("A device that was up is moved by ADD and comes home by DEL; it has to be up."),
         ]),
-    },
-    Rule {
-        id: "del.undoes-modifications",
-        source: Source::Spec(&["del/deletes"]),
-        sentence: "DEL of a plugin that makes no interface undoes what its ADD changed, and frees what it reserved.",
-        roles: &[Role::Chained, Role::Ipam],
-        proof: Proof::Cases(&[newest("sysctls", undoes_sysctls), newest("all-else", undoes_all_else)]),
-    },
-    Rule {
-        id: "del.removes-the-interface",
-        source: Source::Spec(&["del/deletes"]),
-        sentence: "After DEL the container has no interface CNI_IFNAME.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[newest("", removes_the_interface)]),
-    },
-    Rule {
-        id: "del.is-repeatable",
-        source: Source::Spec(&["del/repeats"]),
-        sentence: "DEL may be called again, and succeeds when everything is gone.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("namespace-alive", is_repeatable),
-            newest("namespace-gone", is_repeatable_without_namespace),
+    spec("del.undoes-modifications", &["del/deletes"], &[Role::Chained, Role::Ipam])
+        .says("DEL of a plugin that makes no interface undoes what its ADD changed, and frees what it reserved.")
+        .by(&[
+            newest("sysctls", undoes_sysctls).does("ADD and DEL; sysctls of the container are compared with before."),
+            newest("all-else", undoes_all_else).does("ADD and DEL; all else is compared with before."),
         ]),
-    },
-    Rule {
-        id: "del.is-repeatable-in-0.4.0",
-        source: Source::Spec(&["del/repeats-0.4.0"]),
-        sentence: "DEL may be called again, and succeeds when everything is gone.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[newest("", is_repeatable)]),
-    },
-    Rule {
-        id: "del.of-nothing-changes-nothing",
-        source: Source::Relied("others on the node, as runtimes call DEL more often than needed"),
-        sentence: "DEL of what is gone, or was never added, changes nothing.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("again", again_changes_nothing),
-            newest("again-without-namespace", again_leaves_nothing_without_namespace),
-            newest("never-added", of_what_was_never_added_changes_nothing),
+    spec("del.removes-the-interface", &["del/deletes"], Role::ATTACHING)
+        .says("After DEL the container has no interface CNI_IFNAME.")
+        .by(&[newest("", removes_the_interface).does("ADD and DEL; the container may have no link of that name.")]),
+    spec("del.is-repeatable", &["del/repeats"], Role::ALL)
+        .says("DEL may be called again, and succeeds when everything is gone.")
+        .by(&[
+            newest("namespace-alive", is_repeatable).does("DEL three times."),
+            newest("namespace-gone", is_repeatable_without_namespace)
+                .does("DEL a second time, when the namespace has gone."),
         ]),
-    },
-    Rule {
-        id: "del.bears-that-nothing-was-added",
-        source: Source::Spec(&["del/repeats"]),
-        sentence: "DEL of what was never added succeeds.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("network-in-use", bears_that_nothing_was_added),
-            newest("first-call-of-all", bears_that_nothing_was_ever_done),
+    spec("del.is-repeatable-in-0.4.0", &["del/repeats-0.4.0"], Role::ALL)
+        .says("DEL may be called again, and succeeds when everything is gone.")
+        .by(&[newest("", is_repeatable).does("DEL three times.")]),
+    relied(
+        "del.of-nothing-changes-nothing",
+        "others on the node, as runtimes call DEL more often than needed",
+        Role::ALL,
+    )
+    .says("DEL of what is gone, or was never added, changes nothing.")
+    .by(&[
+        newest("again", again_changes_nothing).does("DEL three times; the second and third may change nothing."),
+        newest("again-without-namespace", again_leaves_nothing_without_namespace)
+            .does("DEL a second time, when the namespace has gone; nothing may come."),
+        newest("never-added", of_what_was_never_added_changes_nothing)
+            .does("DEL of a container that was never added, beside one that was."),
+    ]),
+    spec("del.bears-that-nothing-was-added", &["del/repeats"], Role::ALL)
+        .says("DEL of what was never added succeeds.")
+        .by(&[
+            newest("network-in-use", bears_that_nothing_was_added)
+                .does("DEL of a container that was never added, beside one that was."),
+            newest("first-call-of-all", bears_that_nothing_was_ever_done).does("DEL as the first call of a node."),
         ]),
-    },
-    Rule {
-        id: "del.needs-no-namespace",
-        source: Source::Spec(&["del/best-effort"]),
-        sentence: "With the namespace gone, DEL succeeds, and nothing is left on the node.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("gone", |bench| del(bench, Remains::Gone, Parsed::All)),
-            newest("plain-file", |bench| del(bench, Remains::PlainFile, Parsed::All)),
-            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Parsed::All)),
-            newest("no-variable", needs_no_variable),
+    spec("del.needs-no-namespace", &["del/best-effort"], Role::ALL)
+        .says("With the namespace gone, DEL succeeds, and nothing is left on the node.")
+        .by(&[
+            newest("gone", |bench| del(bench, Remains::Gone, Parsed::All))
+                .does("DEL when the namespace has gone; nothing may be left on the node."),
+            newest("plain-file", |bench| del(bench, Remains::PlainFile, Parsed::All))
+                .does("The same where its path is a plain file."),
+            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Parsed::All))
+                .does("The same with an empty CNI_NETNS; the namespace goes afterwards."),
+            newest("no-variable", needs_no_variable).does("The same without CNI_NETNS."),
         ]),
-    },
-    Rule {
-        id: "del.needs-no-prev-result",
-        source: Source::Spec(&["del/empty-prev-result"]),
-        sentence: "Without prevResult, with or without a namespace, DEL succeeds, and nothing is left on the node.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("alive", |bench| del(bench, Remains::Alive, Parsed::NoResult)),
-            newest("gone", |bench| del(bench, Remains::Gone, Parsed::NoResult)),
-            newest("plain-file", |bench| del(bench, Remains::PlainFile, Parsed::NoResult)),
-            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Parsed::NoResult)),
-            newest("empty-result", bears_an_empty_result),
+    spec("del.needs-no-prev-result", &["del/empty-prev-result"], Role::ALL)
+        .says("Without prevResult, with or without a namespace, DEL succeeds, and nothing is left on the node.")
+        .by(&[
+            newest("alive", |bench| del(bench, Remains::Alive, Parsed::NoResult))
+                .does("DEL without prevResult; the node is compared with before."),
+            newest("gone", |bench| del(bench, Remains::Gone, Parsed::NoResult))
+                .does("The same when the namespace has gone."),
+            newest("plain-file", |bench| del(bench, Remains::PlainFile, Parsed::NoResult))
+                .does("The same where its path is a plain file."),
+            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Parsed::NoResult))
+                .does("The same with an empty CNI_NETNS."),
+            newest("empty-result", bears_an_empty_result).does("DEL with {} as prevResult."),
         ]),
-    },
-    Rule {
-        id: "del.needs-no-dynamic-parameters",
-        source: Source::Relied("runtimes that lost their cache"),
-        sentence: "A runtime that lost its cache has neither prevResult nor runtimeConfig nor CNI_ARGS; DEL cleans up all the same.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[newest("runtime-config", needs_no_runtime_config), newest("args", needs_no_args)]),
-    },
-    Rule {
-        id: "del.follows-a-failed-add",
-        source: Source::Spec(&["del/repeats"]),
-        sentence: "DEL after an ADD that failed succeeds.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("no-namespace", follows_an_add_without_namespace),
-            newest("ipam-failed", follows_an_add_without_address),
+    relied("del.needs-no-dynamic-parameters", "runtimes that lost their cache", Role::ALL)
+        .says(
+            "A runtime that lost its cache has neither prevResult nor runtimeConfig nor CNI_ARGS; DEL cleans up \
+              all the same.",
+        )
+        .by(&[
+            newest("runtime-config", needs_no_runtime_config)
+                .does("ADD with a runtimeConfig, DEL without it and without prevResult."),
+            newest("args", needs_no_args).does("ADD with CNI_ARGS, DEL without them."),
         ]),
-    },
-    Rule {
-        id: "del.cleans-up-a-failed-add",
-        source: Source::Spec(&["del/deletes"]),
-        sentence: "After DEL nothing is left of an ADD that failed.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("no-namespace", |bench| follows_an_add_without_namespace(bench).and_then(|()| nothing_left(bench))),
+    spec("del.follows-a-failed-add", &["del/repeats"], Role::ALL).says("DEL after an ADD that failed succeeds.").by(&[
+        newest("no-namespace", follows_an_add_without_namespace)
+            .does("DEL after an ADD whose namespace was not there."),
+        newest("ipam-failed", follows_an_add_without_address).does("DEL after an ADD whose delegate failed."),
+    ]),
+    spec("del.cleans-up-a-failed-add", &["del/deletes"], Role::ALL)
+        .says("After DEL nothing is left of an ADD that failed.")
+        .by(&[
+            newest("no-namespace", |bench| follows_an_add_without_namespace(bench).and_then(|()| nothing_left(bench)))
+                .does("The same as in del.follows-a-failed-add; nothing may be left."),
             newest("ipam-failed", |bench| {
                 follows_an_add_without_address(bench)?;
                 unchanged(bench, "all as before the ADD that failed")
-            }),
+            })
+            .does("The same; the node is compared with before."),
         ]),
-    },
-    Rule {
-        id: "del.bears-what-is-missing",
-        source: Source::Spec(&["del/best-effort"]),
-        sentence: "Where the administrator removed a part of the attachment, DEL succeeds and removes the rest.",
-        roles: Role::ATTACHING,
-        proof: Proof::Cases(&[
-            newest("interface", |bench| bears(bench, remove_interface)),
-            newest("interface-renamed", bears_another_name),
-            newest("address", |bench| bears(bench, remove_address)),
-            newest("route", |bench| bears(bench, remove_route)),
-            newest("host-end", |bench| bears(bench, remove_host_end)),
-            newest("host-end-detached", |bench| bears(bench, detach_host_end)),
-            newest("bridge", |bench| bears(bench, remove_bridge)),
-            newest("master", |bench| bears(bench, remove_master)),
+    spec("del.bears-what-is-missing", &["del/best-effort"], Role::ATTACHING)
+        .says("Where the administrator removed a part of the attachment, DEL succeeds and removes the rest.")
+        .by(&[
+            newest("interface", |bench| bears(bench, remove_interface))
+                .does("The interface is deleted before DEL; nothing may be left."),
+            newest("interface-renamed", bears_another_name)
+                .does("The interface gets another name before DEL, which has to succeed."),
+            newest("address", |bench| bears(bench, remove_address))
+                .does("An address is taken away before DEL; nothing may be left."),
+            newest("route", |bench| bears(bench, remove_route))
+                .does("A route is deleted before DEL; nothing may be left."),
+            newest("host-end", |bench| bears(bench, remove_host_end))
+                .does("The other end of the veth is deleted before DEL; nothing may be left."),
+            newest("host-end-detached", |bench| bears(bench, detach_host_end))
+                .does("The other end of the veth is taken off its bridge before DEL; nothing may be left."),
+            newest("bridge", |bench| bears(bench, remove_bridge))
+                .does("The bridge is deleted before DEL; nothing may be left."),
+            newest("master", |bench| bears(bench, remove_master))
+                .does("The master on the node is deleted before DEL; nothing may be left."),
         ]),
-    },
-    Rule {
-        id: "del.bears-lost-state",
-        source: Source::Spec(&["del/best-effort"]),
-        sentence: "Where firewall rules, reservations or other files, or the plugin's daemon are gone, DEL succeeds.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("filter-rules", |bench| bears(bench, flush_filters)),
-            newest("files", bears_lost_files),
-            newest("daemon", bears_a_missing_daemon),
+    spec("del.bears-lost-state", &["del/best-effort"], Role::ALL)
+        .says("Where firewall rules, reservations or other files, or the plugin's daemon are gone, DEL succeeds.")
+        .by(&[
+            newest("filter-rules", |bench| bears(bench, flush_filters))
+                .does("Filter rules are flushed before DEL; nothing may be left."),
+            newest("files", bears_lost_files)
+                .does("Files that name the container are deleted before DEL, which has to succeed."),
+            newest("daemon", bears_a_missing_daemon)
+                .does("The plugin's daemon is ended before DEL, which has to succeed."),
         ]),
-    },
 ];
 
 fn leaves_nothing(bench: &Bench) -> Result<(), Stop> {

@@ -1,26 +1,25 @@
 //! SPEC 2, DEL: what it leaves to other attachments.
 
 use super::attached::{Attached, again, lay_network, nothing_lost, pod_of_before, skip, with_key, with_kit_ipam};
-use super::cases::newest;
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, newest, spec};
 use testns::{Attachment, Verb};
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    id: "del.leaves-others-alone",
-    source: Source::Spec(&["execution/attachment"]),
-    sentence: "DEL is of one attachment, which is a container and an interface name: others stay as they are.",
-    roles: Role::ALL,
-    proof: Proof::Cases(&[
-        newest("other-container", leaves_other_containers),
-        newest("an-id-that-starts-so", leaves_the_longer_id),
-        newest("other-interface", leaves_other_interfaces),
-        newest("other-interface-of-a-chain", leaves_the_other_interface_of_a_chain),
-        newest("other-network", leaves_other_networks),
-    ]),
-}];
+pub(super) const RULES: &[Rule] = &[spec("del.leaves-others-alone", &["execution/attachment"], Role::ALL)
+    .says("DEL is of one attachment, which is a container and an interface name: others stay as they are.")
+    .by(&[
+        newest("other-container", leaves_other_containers)
+            .does("ADD and DEL of a container beside another, of which nothing may go or change."),
+        newest("an-id-that-starts-so", leaves_the_longer_id).does("ADD and DEL of web-1 beside web-10."),
+        newest("other-interface", leaves_other_interfaces)
+            .does("ADD as eth0 and net1, DEL of eth0; what came with net1 has to be there."),
+        newest("other-interface-of-a-chain", leaves_the_other_interface_of_a_chain)
+            .does("ADD and DEL of net1 beside eth0 of the same container, whose links the kit lays."),
+        newest("other-network", leaves_other_networks)
+            .does("ADD and DEL in one network beside a container of another."),
+    ])];
 
 fn leaves_other_containers(bench: &Bench) -> Result<(), Stop> {
     let (first, second) = (bench.pod(), pod_of_before(bench)?);

@@ -1,141 +1,109 @@
 //! SPEC 4: delegated plugins. The kit's own IPAM plugin is the witness.
 
-use super::cases::{before, newest, since};
 use super::upper::Upper;
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;
 use crate::kit_ipam::{self, Order};
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Rule, before, newest, relied, since, spec};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use testns::{Call, Verb};
 
-const CHECK: Versions = Versions::From("0.4.0");
-const GC: Versions = Versions::From("1.1.0");
-
 /// Roles that delegate to an IPAM plugin, if their config says so.
 const UPPER: &[Role] = &[Role::Interface];
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "delegation.looks-in-cni-path",
-        source: Source::Spec(&["delegation/looked-up"]),
-        sentence: "A delegate is looked for in the folders of CNI_PATH.",
-        roles: UPPER,
-        proof: Proof::Cases(&[newest("another-folder", finds_in_another_folder)]),
-    },
-    Rule {
-        id: "delegation.looks-in-order",
-        source: Source::Relied("operators, who replace a plugin by a folder before the others"),
-        sentence: "The folders of CNI_PATH are searched in their order, and no other.",
-        roles: UPPER,
-        proof: Proof::Cases(&[newest("first-of-two", takes_the_first), newest("nowhere", looks_nowhere_else)]),
-    },
-    Rule {
-        id: "delegation.same-environment",
-        source: Source::Spec(&["delegation/environment"]),
-        sentence: "A delegate gets all the environment variables that its caller got.",
-        roles: UPPER,
-        proof: Proof::Cases(&[
-            newest("add-and-del", same_environment),
-            Case { name: "check", versions: CHECK, run: same_environment_of_check },
-            Case { name: "gc", versions: GC, run: same_environment_of_gc },
-            Case { name: "status", versions: GC, run: same_environment_of_status },
+    spec("delegation.looks-in-cni-path", &["delegation/looked-up"], UPPER)
+        .says("A delegate is looked for in the folders of CNI_PATH.")
+        .by(&[newest("another-folder", finds_in_another_folder)
+            .does("The delegate is moved to another folder, which CNI_PATH names behind one that is not there.")]),
+    relied("delegation.looks-in-order", "operators, who replace a plugin by a folder before the others", UPPER)
+        .says("The folders of CNI_PATH are searched in their order, and no other.")
+        .by(&[
+            newest("first-of-two", takes_the_first)
+                .does("CNI_PATH has two folders with a delegate; that of the second fails."),
+            newest("nowhere", looks_nowhere_else)
+                .does("CNI_PATH names a folder that is not there; ADD has to fail, and no delegate to be called."),
         ]),
-    },
-    Rule {
-        id: "delegation.complete-config",
-        source: Source::Spec(&["delegation/same-input"]),
-        sentence: "A delegate gets the complete config that its caller got, not its own part only.",
-        roles: UPPER,
-        proof: Proof::Cases(&[
-            newest("add-and-del", complete_config),
-            Case { name: "check", versions: CHECK, run: complete_config_of_check },
-            Case { name: "gc", versions: GC, run: |bench| complete_config_without_container(bench, Verb::Gc) },
-            Case { name: "status", versions: GC, run: |bench| complete_config_without_container(bench, Verb::Status) },
+    spec("delegation.same-environment", &["delegation/environment"], UPPER)
+        .says("A delegate gets all the environment variables that its caller got.")
+        .by(&[
+            newest("add-and-del", same_environment)
+                .does("ADD and DEL with variables that nobody knows; those of the delegate are compared."),
+            since("0.4.0", "check", same_environment_of_check).does("The same with CHECK."),
+            since("1.1.0", "gc", same_environment_of_gc).does("The same with GC."),
+            since("1.1.0", "status", same_environment_of_status).does("The same with STATUS."),
         ]),
-    },
-    Rule {
-        id: "delegation.forwards",
-        source: Source::Spec(&["delegation/forwards"]),
-        sentence: "CHECK and DEL are forwarded to the delegate.",
-        roles: UPPER,
-        proof: Proof::Cases(&[
-            newest("add-and-del", forwards_add_and_del),
-            newest("del-without-namespace", forwards_del_without_namespace),
-            Case { name: "check", versions: CHECK, run: forwards_check },
+    spec("delegation.complete-config", &["delegation/same-input"], UPPER)
+        .says("A delegate gets the complete config that its caller got, not its own part only.")
+        .by(&[
+            newest("add-and-del", complete_config)
+                .does("ADD and DEL with odd values in config and args; the delegate's stdin is compared."),
+            since("0.4.0", "check", complete_config_of_check).does("The same with CHECK."),
+            since("1.1.0", "gc", |bench| complete_config_without_container(bench, Verb::Gc)).does("The same with GC."),
+            since("1.1.0", "status", |bench| complete_config_without_container(bench, Verb::Status))
+                .does("The same with STATUS."),
         ]),
-    },
-    Rule {
-        id: "delegation.stderr",
-        source: Source::Spec(&["delegation/stderr"]),
-        sentence: "A delegate's stderr joins its caller's.",
-        roles: UPPER,
-        proof: Proof::Cases(&[newest("", joins_stderr)]),
-    },
-    Rule {
-        id: "delegation.error",
-        source: Source::Spec(&["delegation/error"]),
-        sentence: "If a delegate fails, its caller does.",
-        roles: UPPER,
-        proof: Proof::Cases(&[
-            newest("add", error_of_add),
-            newest("del", error_of_del),
-            Case { name: "check", versions: CHECK, run: error_of_check },
-            newest("missing", error_of_a_missing_one),
+    spec("delegation.forwards", &["delegation/forwards"], UPPER)
+        .says("CHECK and DEL are forwarded to the delegate.")
+        .by(&[
+            newest("add-and-del", forwards_add_and_del).does("ADD and DEL; the delegate has to be called with both."),
+            newest("del-without-namespace", forwards_del_without_namespace)
+                .does("DEL with an empty CNI_NETNS; the delegate may hold no address afterwards."),
+            since("0.4.0", "check", forwards_check).does("CHECK; the delegate has to be called with it."),
         ]),
-    },
-    Rule {
-        id: "delegation.same-error",
-        source: Source::Relied("runtimes and operators, who learn from it what to do"),
-        sentence: "The delegate's error is what the caller prints: its code, and its message at least within.",
-        roles: UPPER,
-        proof: Proof::Cases(&[newest("", same_error)]),
-    },
-    Rule {
-        id: "delegation.del-after-failed-add",
-        source: Source::Spec(&["delegation/del-after-add"]),
-        sentence: "When the delegate's ADD fails, it is called again with DEL.",
-        roles: UPPER,
-        proof: Proof::Cases(&[
-            newest("delegate-fails", del_after_failed_delegate),
-            newest("result-is-no-json", del_after_garbage),
+    spec("delegation.stderr", &["delegation/stderr"], UPPER)
+        .says("A delegate's stderr joins its caller's.")
+        .by(&[newest("", joins_stderr).does("ADD with a delegate that writes a line to stderr.")]),
+    spec("delegation.error", &["delegation/error"], UPPER).says("If a delegate fails, its caller does.").by(&[
+        newest("add", error_of_add).does("ADD with a delegate that fails."),
+        newest("del", error_of_del).does("DEL with a delegate that fails."),
+        since("0.4.0", "check", error_of_check).does("CHECK with a delegate that fails."),
+        newest("missing", error_of_a_missing_one).does("ADD with a delegate that there is not."),
+    ]),
+    relied("delegation.same-error", "runtimes and operators, who learn from it what to do", UPPER)
+        .says("The delegate's error is what the caller prints: its code, and its message at least within.")
+        .by(&[newest("", same_error).does("ADD with a delegate that fails with code 117.")]),
+    spec("delegation.del-after-failed-add", &["delegation/del-after-add"], UPPER)
+        .says("When the delegate's ADD fails, it is called again with DEL.")
+        .by(&[
+            newest("delegate-fails", del_after_failed_delegate)
+                .does("ADD with a delegate that fails; it has to be called with DEL."),
+            newest("result-is-no-json", del_after_garbage)
+                .does("ADD with a delegate that prints no JSON; it has to be called with DEL."),
         ]),
-    },
-    Rule {
-        id: "delegation.result-is-used",
-        source: Source::Spec(&["delegation/applied"]),
-        sentence: "The delegate's addresses are in the container and in the caller's result, where each has the index of \
-                   its interface.",
-        roles: UPPER,
-        proof: Proof::Cases(&[
-            newest("addresses", result_is_used),
-            newest("gateway-and-dns", gateway_and_dns_are_used),
+    spec("delegation.result-is-used", &["delegation/applied"], UPPER)
+        .says(
+            "The delegate's addresses are in the container and in the caller's result, where each has the index \
+              of its interface.",
+        )
+        .by(&[
+            newest("addresses", result_is_used)
+                .does("ADD; the delegate's address has to be on the interface, and in ips with an index."),
+            newest("gateway-and-dns", gateway_and_dns_are_used)
+                .does("ADD with a delegate that gives a gateway and a dns, which have to be in the result."),
         ]),
-    },
-    Rule {
-        id: "delegation.ips-and-dns-in-0.4.0",
-        source: Source::Spec(&["results/as-ipam-0.4.0"]),
-        sentence: "ips and dns of the result are those of the IPAM plugin, but for the index of the interface.",
-        roles: UPPER,
-        proof: Proof::Cases(&[
-            newest("addresses", result_is_used),
-            before("0.3.0", "addresses-before-0.3.0", result_is_used),
-            since("0.3.0", "gateway-and-dns", gateway_and_dns_are_used),
+    spec("delegation.ips-and-dns-in-0.4.0", &["results/as-ipam-0.4.0"], UPPER)
+        .says("ips and dns of the result are those of the IPAM plugin, but for the index of the interface.")
+        .by(&[
+            newest("addresses", result_is_used)
+                .does("ADD; the delegate's address has to be on the interface, and in ips with an index."),
+            before("0.3.0", "addresses-before-0.3.0", result_is_used)
+                .does("The same before 0.3.0, where the address is ip4's."),
+            since("0.3.0", "gateway-and-dns", gateway_and_dns_are_used)
+                .does("ADD with a delegate that gives a gateway and a dns, which have to be in the result."),
         ]),
-    },
-    Rule {
-        id: "delegation.route-attributes",
-        source: Source::Spec(&["results/route-attributes"]),
-        sentence: "mtu, advmss, priority and table of a delegate's route are those of the route in the container, and \
-                   in the caller's result.",
-        roles: UPPER,
-        proof: Proof::Cases(&[since("1.1.0", "", route_attributes)]),
-    },
+    spec("delegation.route-attributes", &["results/route-attributes"], UPPER)
+        .says(
+            "mtu, advmss, priority and table of a delegate's route are those of the route in the container, and \
+              in the caller's result.",
+        )
+        .by(&[since("1.1.0", "", route_attributes)
+            .does("ADD with a delegate whose routes have each attribute; route and result are compared.")]),
 ];
 
 /// The rule that says that a delegate's error is one of the plugin.

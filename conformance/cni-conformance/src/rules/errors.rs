@@ -1,158 +1,117 @@
 //! SPEC 5, Error: the object, and the codes below 100.
 
-use super::cases::{before, newest, since};
 use crate::bench::{Answer, Bench, ErrorObject};
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, before, newest, since, spec};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::process::{Command, Stdio};
 use testns::{Attachment, Call, Output, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "errors.exit-status",
-        source: Source::Spec(&["errors/exit"]),
-        sentence: "A plugin that fails exits with another status than 0.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("config-is-no-json", no_json_fails),
-            newest("unknown-command", unknown_command_fails),
-            newest("no-such-namespace", no_namespace_fails),
+    spec("errors.exit-status", &["errors/exit"], Role::PLUGINS)
+        .says("A plugin that fails exits with another status than 0.")
+        .by(&[
+            newest("config-is-no-json", no_json_fails)
+                .does("ADD with \"{\" as its config; a failure has to show in the status."),
+            newest("unknown-command", unknown_command_fails).does("The same with an unknown CNI_COMMAND."),
+            newest("no-such-namespace", no_namespace_fails).does("The same with a namespace that is not there."),
         ]),
-    },
-    Rule {
-        id: "errors.object",
-        source: Source::Spec(&["errors/object"]),
-        sentence: "A plugin that fails prints an object with the number code, the text msg and, if any, the text details; \
-                   and nothing else on stdout.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("config-is-no-json", no_json_prints_an_object),
-            newest("config-without-name", no_name_prints_an_object),
-            newest("no-such-namespace", no_namespace_prints_an_object),
+    spec("errors.object", &["errors/object"], Role::PLUGINS)
+        .says(
+            "A plugin that fails prints an object with the number code, the text msg and, if any, the text \
+              details; and nothing else on stdout.",
+        )
+        .by(&[
+            newest("config-is-no-json", no_json_prints_an_object)
+                .does("ADD with \"{\" as its config; what it prints is looked at."),
+            newest("config-without-name", no_name_prints_an_object).does("The same with a config without name."),
+            newest("no-such-namespace", no_namespace_prints_an_object)
+                .does("The same with a namespace that is not there."),
         ]),
-    },
-    Rule {
-        id: "errors.object-in-0.4.0",
-        source: Source::Spec(&["errors/object-0.4.0"]),
-        sentence: "A plugin that fails prints an object with the number code and the text msg.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", no_name_prints_an_object)]),
-    },
-    Rule {
-        id: "errors.version",
-        source: Source::Spec(&["errors/keys"]),
-        sentence: "cniVersion of an error is the version in use.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("newest", version_in_use), before("1.0.0", "before-1.0.0", version_in_use)]),
-    },
-    Rule {
-        id: "errors.reserved-codes",
-        source: Source::Spec(&["errors/reserved"]),
-        sentence: "Codes below 100 are used as the specification has them; a plugin's own start at 100.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            since("1.0.0", "no-such-namespace", no_namespace_code),
-            since("1.0.0", "unusable-config", unusable_config_code),
+    spec("errors.object-in-0.4.0", &["errors/object-0.4.0"], Role::PLUGINS)
+        .says("A plugin that fails prints an object with the number code and the text msg.")
+        .by(&[newest("", no_name_prints_an_object)
+            .does("ADD with a config without name; if it fails, what it prints is looked at.")]),
+    spec("errors.version", &["errors/keys"], Role::PLUGINS).says("cniVersion of an error is the version in use.").by(
+        &[
+            newest("newest", version_in_use).does(
+                "The error of ADD with a name that has a slash, without a namespace, or without CNI_CONTAINERID.",
+            ),
+            before("1.0.0", "before-1.0.0", version_in_use).does("The same with the newest version before 1.0.0."),
+        ],
+    ),
+    spec("errors.reserved-codes", &["errors/reserved"], Role::PLUGINS)
+        .says("Codes below 100 are used as the specification has them; a plugin's own start at 100.")
+        .by(&[
+            since("1.0.0", "no-such-namespace", no_namespace_code)
+                .does("The code of ADD with a namespace that is not there."),
+            since("1.0.0", "unusable-config", unusable_config_code)
+                .does("The code of ADD whose keys all have the value [[-1]]."),
         ]),
-    },
-    Rule {
-        id: "errors.reserved-codes-in-0.4.0",
-        source: Source::Spec(&["errors/reserved-0.4.0"]),
-        sentence: "Codes from 1 to 99 are used only as the specification has them.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            before("1.0.0", "no-such-namespace", no_namespace_code),
-            before("1.0.0", "unusable-config", unusable_config_code),
-            before("1.0.0", "codes-of-1.0.0", uses_no_code_of_1_0_0),
+    spec("errors.reserved-codes-in-0.4.0", &["errors/reserved-0.4.0"], Role::PLUGINS)
+        .says("Codes from 1 to 99 are used only as the specification has them.")
+        .by(&[
+            before("1.0.0", "no-such-namespace", no_namespace_code)
+                .does("The code of ADD with a namespace that is not there."),
+            before("1.0.0", "unusable-config", unusable_config_code)
+                .does("The code of ADD whose keys all have the value [[-1]]."),
+            before("1.0.0", "codes-of-1.0.0", uses_no_code_of_1_0_0)
+                .does("Codes of three errors of a plugin that speaks nothing from 1.0.0 on: none is 4 to 8."),
         ]),
-    },
-    Rule {
-        id: "errors.1-incompatible-version",
-        source: Source::Spec(&["errors/1"]),
-        sentence: "A config in a version that the plugin does not speak is code 1.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("add", version_of_add), newest("del", version_of_del)]),
-    },
-    Rule {
-        id: "errors.2-unsupported-field",
-        source: Source::Spec(&["errors/2"]),
-        sentence: "The message of code 2 has key and value of the field that is not supported.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", unsupported_field)]),
-    },
-    Rule {
-        id: "errors.3-container-unknown",
-        source: Source::Spec(&["errors/3"]),
-        sentence: "Code 3 says that the runtime has nothing to clean up, so nothing is left.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", container_unknown)]),
-    },
-    Rule {
-        id: "errors.4-invalid-variables",
-        source: Source::Spec(&["errors/4"]),
-        sentence: "Missing or invalid variables are code 4.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("command", |bench| unknown_command(bench)?.fails_with(4).map(drop)),
-            newest("missing", missing_is_code_4),
+    spec("errors.1-incompatible-version", &["errors/1"], Role::PLUGINS)
+        .says("A config in a version that the plugin does not speak is code 1.")
+        .by(&[
+            newest("add", version_of_add).does("ADD with cniVersion 9.9.9."),
+            newest("del", version_of_del).does("DEL with cniVersion 9.9.9."),
         ]),
-    },
-    Rule {
-        id: "errors.4-names-variables",
-        source: Source::Spec(&["errors/4-names"]),
-        sentence: "The message of code 4 names the variables that are missing or invalid.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("command", names_the_command),
-            newest("container-id", names_the_container_id),
-            newest("ifname", names_the_ifname),
-            newest("netns", names_the_netns),
-            newest("several", names_several),
+    spec("errors.2-unsupported-field", &["errors/2"], Role::PLUGINS)
+        .says("The message of code 2 has key and value of the field that is not supported.")
+        .by(&[newest("", unsupported_field)
+            .does("ADD with a key that nobody knows; if that is code 2, msg has to name key and value.")]),
+    spec("errors.3-container-unknown", &["errors/3"], Role::PLUGINS)
+        .says("Code 3 says that the runtime has nothing to clean up, so nothing is left.")
+        .by(&[newest("", container_unknown)
+            .does("ADD with a namespace that is not there; if that is code 3, the node is compared with before.")]),
+    spec("errors.4-invalid-variables", &["errors/4"], Role::PLUGINS)
+        .says("Missing or invalid variables are code 4.")
+        .by(&[
+            newest("command", |bench| unknown_command(bench)?.fails_with(4).map(drop))
+                .does("ADD with an unknown CNI_COMMAND."),
+            newest("missing", missing_is_code_4).does("ADD without CNI_CONTAINERID."),
         ]),
-    },
-    Rule {
-        id: "errors.5-io",
-        source: Source::Spec(&["errors/5"]),
-        sentence: "A config that cannot be read from stdin is code 5.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", unreadable_stdin)]),
-    },
-    Rule {
-        id: "errors.6-undecodable",
-        source: Source::Spec(&["errors/6"]),
-        sentence: "A config that is no JSON is code 6.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("empty", empty_config),
-            newest("truncated", truncated_config),
-            newest("text", text_config),
+    spec("errors.4-names-variables", &["errors/4-names"], Role::PLUGINS)
+        .says("The message of code 4 names the variables that are missing or invalid.")
+        .by(&[
+            newest("command", names_the_command)
+                .does("ADD with an unknown CNI_COMMAND; if that is code 4, msg has to name it."),
+            newest("container-id", names_the_container_id).does("The same without CNI_CONTAINERID."),
+            newest("ifname", names_the_ifname).does("The same without CNI_IFNAME."),
+            newest("netns", names_the_netns).does("The same without CNI_NETNS."),
+            newest("several", names_several).does("The same without all three."),
         ]),
-    },
-    Rule {
-        id: "errors.7-invalid-config",
-        source: Source::Spec(&["errors/7"]),
-        sentence: "A config that is JSON, but not valid, is code 7.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("no-name", no_name), newest("name-with-a-slash", bad_name)]),
-    },
-    Rule {
-        id: "errors.11-try-again",
-        source: Source::Spec(&["errors/11"]),
-        sentence: "Code 11 says that the same call may succeed later.",
-        roles: Role::PLUGINS,
-        proof: Proof::Untestable("a plugin may use it, for conditions of its own that pass"),
-    },
-    Rule {
-        id: "errors.stderr-is-free",
-        source: Source::Spec(&["errors/stderr"]),
-        sentence: "stderr may carry logs of any form.",
-        roles: Role::PLUGINS,
-        proof: Proof::Untestable("a permission: no plugin can break it, and no rule looks at stderr for a verdict"),
-    },
+    spec("errors.5-io", &["errors/5"], Role::PLUGINS)
+        .says("A config that cannot be read from stdin is code 5.")
+        .by(&[newest("", unreadable_stdin).does("ADD whose stdin is a file that cannot be read (EIO).")]),
+    spec("errors.6-undecodable", &["errors/6"], Role::PLUGINS).says("A config that is no JSON is code 6.").by(&[
+        newest("empty", empty_config).does("ADD with an empty stdin."),
+        newest("truncated", truncated_config).does("ADD with a config that lacks its last brace."),
+        newest("text", text_config).does("ADD with a line of text."),
+    ]),
+    spec("errors.7-invalid-config", &["errors/7"], Role::PLUGINS)
+        .says("A config that is JSON, but not valid, is code 7.")
+        .by(&[
+            newest("no-name", no_name).does("ADD without name."),
+            newest("name-with-a-slash", bad_name).does("ADD with a name that has a slash."),
+        ]),
+    spec("errors.11-try-again", &["errors/11"], Role::PLUGINS)
+        .says("Code 11 says that the same call may succeed later.")
+        .untestable("a plugin may use it, for conditions of its own that pass"),
+    spec("errors.stderr-is-free", &["errors/stderr"], Role::PLUGINS)
+        .says("stderr may carry logs of any form.")
+        .untestable("a permission: no plugin can break it, and no rule looks at stderr for a verdict"),
 ];
 
 fn no_json(bench: &Bench) -> Result<Answer, Stop> {

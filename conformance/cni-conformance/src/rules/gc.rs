@@ -5,13 +5,10 @@ use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Rule, since, spec};
 use serde_json::{Value, json};
 use std::time::Duration;
 use testns::{Attachment, Call, Container, Remains, Verb};
-
-/// The versions with GC.
-const GC: Versions = Versions::From("1.1.0");
 
 /// The longest time that an answer to a packet may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -20,90 +17,67 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const VALID: &str = "cni.dev/valid-attachments";
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "gc.removes-what-is-stale",
-        source: Source::Spec(&["gc/removes"]),
-        sentence: "GC removes everything on the node that belongs to attachments of the network that are not valid any \
-                   more; their containers may be gone.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            Case { name: "one-of-two", versions: GC, run: removes_one_of_two },
-            Case { name: "none-is-valid", versions: GC, run: removes_all },
-            Case { name: "one-interface-of-a-container", versions: GC, run: removes_one_interface },
-            Case { name: "an-id-that-a-valid-one-starts-with", versions: GC, run: removes_the_shorter_id },
-            Case { name: "namespace-is-a-plain-file", versions: GC, run: removes_one_whose_namespace_is_a_file },
-            Case { name: "after-a-reboot", versions: GC, run: removes_after_a_reboot },
+    spec("gc.removes-what-is-stale", &["gc/removes"], Role::ALL)
+        .says(
+            "GC removes everything on the node that belongs to attachments of the network that are not valid any \
+              more; their containers may be gone.",
+        )
+        .by(&[
+            since("1.1.0", "one-of-two", removes_one_of_two)
+                .does("Of two containers one is gone; GC with the other; nothing may be left of the first."),
+            since("1.1.0", "none-is-valid", removes_all).does("The only container is gone; GC with an empty list."),
+            since("1.1.0", "one-interface-of-a-container", removes_one_interface).does(
+                "Of two interfaces of a container one is valid; no file may name the other once its link is gone.",
+            ),
+            since("1.1.0", "an-id-that-a-valid-one-starts-with", removes_the_shorter_id)
+                .does("web-1 is gone, web-10 is valid."),
+            since("1.1.0", "namespace-is-a-plain-file", removes_one_whose_namespace_is_a_file)
+                .does("The path of the namespace that is gone is a plain file."),
+            since("1.1.0", "after-a-reboot", removes_after_a_reboot)
+                .does("The links are gone with the container's and the node's boot; no file may name the container."),
         ]),
-    },
-    Rule {
-        id: "gc.keeps-what-is-valid",
-        source: Source::Spec(&["gc/valid"]),
-        sentence: "GC leaves valid attachments as they are.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            Case { name: "all-are-valid", versions: GC, run: keeps_all },
-            Case { name: "one-of-two", versions: GC, run: keeps_one_of_two },
-            Case { name: "one-interface-of-a-container", versions: GC, run: keeps_one_interface },
-            Case { name: "an-id-that-a-stale-one-starts-with", versions: GC, run: keeps_the_shorter_id },
-            Case { name: "packets-still-pass", versions: GC, run: keeps_connectivity },
+    spec("gc.keeps-what-is-valid", &["gc/valid"], Role::ALL).says("GC leaves valid attachments as they are.").by(&[
+        since("1.1.0", "all-are-valid", keeps_all)
+            .does("GC with both of two containers; nothing may go or change, and CHECK has to pass."),
+        since("1.1.0", "one-of-two", keeps_one_of_two)
+            .does("Of two containers one is gone; CHECK of the other has to pass after GC."),
+        since("1.1.0", "one-interface-of-a-container", keeps_one_interface)
+            .does("Of two interfaces of a container one is valid; CHECK of it has to pass after GC."),
+        since("1.1.0", "an-id-that-a-stale-one-starts-with", keeps_the_shorter_id)
+            .does("web-10 is gone, web-1 is valid."),
+        since("1.1.0", "packets-still-pass", keeps_connectivity)
+            .does("The valid container pings its gateway before GC and after it."),
+    ]),
+    spec("gc.keeps-other-networks", &["gc/may-remove"], Role::PLUGINS)
+        .says("GC removes nothing of another network, whatever they share.")
+        .by(&[since("1.1.0", "", keeps_other_networks).does(
+            "GC of a network beside a container of another, of which nothing may go; its CHECK has to pass still.",
+        )]),
+    spec("gc.succeeds", &["gc/completes"], Role::ALL).says("GC succeeds, even if there is nothing to remove.").by(&[
+        since("1.1.0", "nothing-was-attached", succeeds_without_attachments).does("GC as the first call of a node."),
+        since("1.1.0", "valid-ones-that-it-never-saw", succeeds_with_unknown_ones)
+            .does("GC with two containers that were never added."),
+        since("1.1.0", "twice", succeeds_twice).does("GC twice, when the only container has gone."),
+    ]),
+    spec("gc.prints-nothing", &["gc/output"], Role::PLUGINS)
+        .says("GC that succeeds prints nothing on stdout.")
+        .by(&[since("1.1.0", "", prints_nothing).does("GC with an empty list; its stdout has to be empty.")]),
+    spec("gc.forwards", &["gc/forwards"], &[Role::Interface])
+        .says("GC is forwarded to the plugins that the plugin delegates to, with the same list.")
+        .by(&[since("1.1.0", "", forwards).does("GC with the kit's own delegate, which has to get the same list.")]),
+    spec("gc.goes-on-past-errors", &["gc/goes-on"], &[Role::Interface])
+        .says("GC goes on past an error, removes what it can, and reports the error in the end.")
+        .by(&[
+            since("1.1.0", "reports", reports_errors).does("GC with a delegate that fails; GC has to fail."),
+            since("1.1.0", "goes-on", goes_on)
+                .does("The same with a container that has gone, of which nothing may be left."),
         ]),
-    },
-    Rule {
-        id: "gc.keeps-other-networks",
-        source: Source::Spec(&["gc/may-remove"]),
-        sentence: "GC removes nothing of another network, whatever they share.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: GC, run: keeps_other_networks }]),
-    },
-    Rule {
-        id: "gc.succeeds",
-        source: Source::Spec(&["gc/completes"]),
-        sentence: "GC succeeds, even if there is nothing to remove.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            Case { name: "nothing-was-attached", versions: GC, run: succeeds_without_attachments },
-            Case { name: "valid-ones-that-it-never-saw", versions: GC, run: succeeds_with_unknown_ones },
-            Case { name: "twice", versions: GC, run: succeeds_twice },
-        ]),
-    },
-    Rule {
-        id: "gc.prints-nothing",
-        source: Source::Spec(&["gc/output"]),
-        sentence: "GC that succeeds prints nothing on stdout.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: GC, run: prints_nothing }]),
-    },
-    Rule {
-        id: "gc.forwards",
-        source: Source::Spec(&["gc/forwards"]),
-        sentence: "GC is forwarded to the plugins that the plugin delegates to, with the same list.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[Case { name: "", versions: GC, run: forwards }]),
-    },
-    Rule {
-        id: "gc.goes-on-past-errors",
-        source: Source::Spec(&["gc/goes-on"]),
-        sentence: "GC goes on past an error, removes what it can, and reports the error in the end.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[
-            Case { name: "reports", versions: GC, run: reports_errors },
-            Case { name: "goes-on", versions: GC, run: goes_on },
-        ]),
-    },
-    Rule {
-        id: "gc.is-followed-by-del",
-        source: Source::Spec(&["del/repeats"]),
-        sentence: "DEL of what GC has removed succeeds.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[Case { name: "", versions: GC, run: is_followed_by_del }]),
-    },
-    Rule {
-        id: "gc.is-no-del",
-        source: Source::Spec(&["gc/no-substitute"]),
-        sentence: "A runtime does not use GC in place of DEL, nor while it adds or deletes.",
-        roles: Role::ALL,
-        proof: Proof::Untestable("it binds runtimes; `runtime` tries it"),
-    },
+    spec("gc.is-followed-by-del", &["del/repeats"], Role::ALL)
+        .says("DEL of what GC has removed succeeds.")
+        .by(&[since("1.1.0", "", is_followed_by_del).does("The container is gone; GC, then DEL.")]),
+    spec("gc.is-no-del", &["gc/no-substitute"], Role::ALL)
+        .says("A runtime does not use GC in place of DEL, nor while it adds or deletes.")
+        .untestable("it binds runtimes; `runtime` tries it"),
 ];
 
 fn removes_one_of_two(bench: &Bench) -> Result<(), Stop> {

@@ -1,11 +1,10 @@
 //! SPEC 4 and 5, IPAM plugins.
 
-use super::cases::{before, each, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, before, each, newest, relied, since, spec};
 use crate::stress::pool;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Remains, Verb};
@@ -13,87 +12,64 @@ use testns::{Attachment, Call, Remains, Verb};
 const IPAM: &[Role] = &[Role::Ipam];
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "ipam.abbreviated-result",
-        source: Source::Spec(&["results/abbreviated"]),
-        sentence: "The result of an IPAM plugin has no interfaces, and its ips have no index of one.",
-        roles: IPAM,
-        proof: Proof::Cases(&[each("", result_is_abbreviated)]),
-    },
-    Rule {
-        id: "ipam.gives-an-address",
-        source: Source::Spec(&["delegation/ipam"]),
-        sentence: "ADD gives an address, with the routes that the config wants.",
-        roles: IPAM,
-        proof: Proof::Cases(&[newest("newest", gives_an_address), before("0.3.0", "before-0.3.0", gives_an_address)]),
-    },
-    Rule {
-        id: "ipam.gives-route-attributes",
-        source: Source::Spec(&["results/route-attributes"]),
-        sentence: "mtu, advmss, priority, table and scope of a route in ipam.routes are in the result.",
-        roles: IPAM,
-        proof: Proof::Cases(&[since("1.1.0", "", gives_route_attributes)]),
-    },
-    Rule {
-        id: "ipam.makes-no-interface",
-        source: Source::Relied("interface plugins, which make it after the address is there"),
-        sentence: "An IPAM plugin gives addresses; it changes nothing in the container.",
-        roles: IPAM,
-        proof: Proof::Cases(&[newest("", makes_no_interface)]),
-    },
-    Rule {
-        id: "ipam.no-address-twice",
-        source: Source::Spec(&["overview/network"]),
-        sentence: "An address is given to one attachment at a time, and is none that others have anyway: the gateway's, or that of \
-                   the network or of all in it.",
-        roles: IPAM,
-        proof: Proof::Cases(&[
-            newest("containers", containers_differ),
-            newest("interfaces-of-a-container", interfaces_differ),
-            newest("requested", requested_twice),
-            newest("gateway", gives_no_gateway_away),
-            newest("broadcast", gives_no_broadcast_address),
+    spec("ipam.abbreviated-result", &["results/abbreviated"], IPAM)
+        .says("The result of an IPAM plugin has no interfaces, and its ips have no index of one.")
+        .by(
+            &[each("", result_is_abbreviated).does("ADD; the result may have neither interfaces nor an index of one.")],
+        ),
+    spec("ipam.gives-an-address", &["delegation/ipam"], IPAM)
+        .says("ADD gives an address, with the routes that the config wants.")
+        .by(&[
+            newest("newest", gives_an_address)
+                .does("ADD; the result has to have an address, and each route of ipam.routes."),
+            before("0.3.0", "before-0.3.0", gives_an_address).does("The same with the newest version before 0.3.0."),
         ]),
-    },
-    Rule {
-        id: "ipam.one-address-for-an-attachment",
-        source: Source::Relied("runtimes, which call ADD again that they did not see end"),
-        sentence: "A second ADD of an attachment, with a request for an address or without, gives it no second address.",
-        roles: IPAM,
-        proof: Proof::Cases(&[newest("any", no_second_address), newest("requested", no_second_requested_address)]),
-    },
-    Rule {
-        id: "ipam.del-releases",
-        source: Source::Spec(&["del/ipam"]),
-        sentence: "DEL releases the attachment's address.",
-        roles: IPAM,
-        proof: Proof::Cases(&[
-            newest("namespace-alive", del_releases),
-            newest("namespace-gone", del_releases_of_a_gone_one),
-            newest("no-namespace-given", del_releases_of_an_untold_one),
+    spec("ipam.gives-route-attributes", &["results/route-attributes"], IPAM)
+        .says("mtu, advmss, priority, table and scope of a route in ipam.routes are in the result.")
+        .by(&[
+            since("1.1.0", "", gives_route_attributes).does("ADD with a route in ipam.routes that has each attribute.")
         ]),
-    },
-    Rule {
-        id: "ipam.del-keeps-others",
-        source: Source::Spec(&["execution/attachment"]),
-        sentence: "DEL of one attachment keeps the addresses of others, also where one's ID starts as another's.",
-        roles: IPAM,
-        proof: Proof::Cases(&[since("0.4.0", "", del_keeps_others)]),
-    },
-    Rule {
-        id: "ipam.check-misses-a-reservation",
-        source: Source::Spec(&["check/unlisted"]),
-        sentence: "CHECK fails when the attachment has no reservation.",
-        roles: IPAM,
-        proof: Proof::Cases(&[since("0.4.0", "", check_misses_a_reservation)]),
-    },
-    Rule {
-        id: "ipam.exhausted-is-an-error",
-        source: Source::Spec(&["errors/exit"]),
-        sentence: "ADD fails when no address is free.",
-        roles: IPAM,
-        proof: Proof::Cases(&[newest("", exhausted)]),
-    },
+    relied("ipam.makes-no-interface", "interface plugins, which make it after the address is there", IPAM)
+        .says("An IPAM plugin gives addresses; it changes nothing in the container.")
+        .by(&[newest("", makes_no_interface).does("ADD; the container is compared with before.")]),
+    spec("ipam.no-address-twice", &["overview/network"], IPAM)
+        .says(
+            "An address is given to one attachment at a time, and is none that others have anyway: the \
+              gateway's, or that of the network or of all in it.",
+        )
+        .by(&[
+            newest("containers", containers_differ).does("ADD of four containers."),
+            newest("interfaces-of-a-container", interfaces_differ).does("ADD of three interfaces of a container."),
+            newest("requested", requested_twice)
+                .does("A second container asks, by CNI_ARGS, for the address of the first."),
+            newest("gateway", gives_no_gateway_away)
+                .does("ADD of up to four containers; none may get the gateway's address."),
+            newest("broadcast", gives_no_broadcast_address)
+                .does("ADD of up to four containers; none may get an IPv4 network's first or last address."),
+        ]),
+    relied("ipam.one-address-for-an-attachment", "runtimes, which call ADD again that they did not see end", IPAM)
+        .says("A second ADD of an attachment, with a request for an address or without, gives it no second address.")
+        .by(&[
+            newest("any", no_second_address).does("ADD twice; the second is an error, or gives the same."),
+            newest("requested", no_second_requested_address)
+                .does("The same with a request, by CNI_ARGS, for an address that is free."),
+        ]),
+    spec("ipam.del-releases", &["del/ipam"], IPAM).says("DEL releases the attachment's address.").by(&[
+        newest("namespace-alive", del_releases).does("With a pool of one address: ADD, DEL, ADD of another container."),
+        newest("namespace-gone", del_releases_of_a_gone_one)
+            .does("The same with a namespace that has gone before DEL."),
+        newest("no-namespace-given", del_releases_of_an_untold_one).does("The same with an empty CNI_NETNS on DEL."),
+    ]),
+    spec("ipam.del-keeps-others", &["execution/attachment"], IPAM)
+        .says("DEL of one attachment keeps the addresses of others, also where one's ID starts as another's.")
+        .by(&[since("0.4.0", "", del_keeps_others)
+            .does("DEL of eth1 beside eth10 and beside a container web-10; CHECK of both has to pass.")]),
+    spec("ipam.check-misses-a-reservation", &["check/unlisted"], IPAM)
+        .says("CHECK fails when the attachment has no reservation.")
+        .by(&[since("0.4.0", "", check_misses_a_reservation).does("ADD, DEL, CHECK, which has to fail.")]),
+    spec("ipam.exhausted-is-an-error", &["errors/exit"], IPAM)
+        .says("ADD fails when no address is free.")
+        .by(&[newest("", exhausted).does("With a pool of one address: ADD of a second container.")]),
 ];
 
 /// Addresses of a result, in the form of its version.

@@ -1,159 +1,130 @@
 //! SPEC 2, Parameters: what a plugin reads from its environment.
 
 use super::attached::{Attached, lay_network, refused, skip};
-use super::cases::{newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, newest, relied, since, spec};
 use serde_json::Value;
 use std::os::unix::fs::symlink;
 use testns::{Attachment, Namespace, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "parameters.required-of-add",
-        source: Source::Relied("skel, which names what is missing"),
-        sentence: "ADD without a required variable is an error and changes nothing.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("container-id", |bench| add_needs(bench, "CNI_CONTAINERID")),
-            newest("netns", |bench| add_needs(bench, "CNI_NETNS")),
-            newest("ifname", |bench| add_needs(bench, "CNI_IFNAME")),
+    relied("parameters.required-of-add", "skel, which names what is missing", Role::PLUGINS)
+        .says("ADD without a required variable is an error and changes nothing.")
+        .by(&[
+            newest("container-id", |bench| add_needs(bench, "CNI_CONTAINERID"))
+                .does("ADD without CNI_CONTAINERID, and with an empty one; the node is compared with before."),
+            newest("netns", |bench| add_needs(bench, "CNI_NETNS")).does("The same with CNI_NETNS."),
+            newest("ifname", |bench| add_needs(bench, "CNI_IFNAME")).does("The same with CNI_IFNAME."),
         ]),
-    },
-    Rule {
-        id: "parameters.required-of-del",
-        source: Source::Relied("skel, which names what is missing"),
-        sentence: "DEL without a required variable is an error and changes nothing.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("container-id", |bench| later_needs(bench, Verb::Del, "CNI_CONTAINERID")),
-            newest("ifname", |bench| later_needs(bench, Verb::Del, "CNI_IFNAME")),
+    relied("parameters.required-of-del", "skel, which names what is missing", Role::PLUGINS)
+        .says("DEL without a required variable is an error and changes nothing.")
+        .by(&[
+            newest("container-id", |bench| later_needs(bench, Verb::Del, "CNI_CONTAINERID"))
+                .does("DEL without CNI_CONTAINERID; the node is compared with before."),
+            newest("ifname", |bench| later_needs(bench, Verb::Del, "CNI_IFNAME")).does("The same with CNI_IFNAME."),
         ]),
-    },
-    Rule {
-        id: "parameters.required-of-check",
-        source: Source::Relied("skel, which names what is missing"),
-        sentence: "CHECK without a required variable is an error.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            since(SINCE, "container-id", |bench| later_needs(bench, Verb::Check, "CNI_CONTAINERID")),
-            since(SINCE, "netns", |bench| later_needs(bench, Verb::Check, "CNI_NETNS")),
-            since(SINCE, "ifname", |bench| later_needs(bench, Verb::Check, "CNI_IFNAME")),
+    relied("parameters.required-of-check", "skel, which names what is missing", Role::PLUGINS)
+        .says("CHECK without a required variable is an error.")
+        .by(&[
+            since(SINCE, "container-id", |bench| later_needs(bench, Verb::Check, "CNI_CONTAINERID"))
+                .does("CHECK without CNI_CONTAINERID."),
+            since(SINCE, "netns", |bench| later_needs(bench, Verb::Check, "CNI_NETNS"))
+                .does("CHECK without CNI_NETNS."),
+            since(SINCE, "ifname", |bench| later_needs(bench, Verb::Check, "CNI_IFNAME"))
+                .does("CHECK without CNI_IFNAME."),
         ]),
-    },
-    Rule {
-        id: "parameters.required-of-gc",
-        source: Source::Relied("skel, which names what is missing"),
-        sentence: "GC without CNI_PATH, by which it finds delegates, is an error.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[since("1.1.0", "", gc_needs_a_path)]),
-    },
-    Rule {
-        id: "parameters.path-is-optional",
-        source: Source::Spec(&["add/optional"]),
-        sentence: "CNI_PATH may be missing on ADD and DEL of a plugin that delegates to none.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", needs_no_path)]),
-    },
-    Rule {
-        id: "parameters.unknown-command-is-an-error",
-        source: Source::Relied("libcni, which so knows plugins older than VERSION"),
-        sentence: "CNI_COMMAND is one of the specification's words; any other is an error and changes nothing.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("no-word", |bench| refuses_command(bench, "REPAIR")),
-            newest("lower-case", |bench| refuses_command(bench, "add")),
+    relied("parameters.required-of-gc", "skel, which names what is missing", Role::PLUGINS)
+        .says("GC without CNI_PATH, by which it finds delegates, is an error.")
+        .by(&[since("1.1.0", "", gc_needs_a_path).does("GC without CNI_PATH.")]),
+    spec("parameters.path-is-optional", &["add/optional"], Role::PLUGINS)
+        .says("CNI_PATH may be missing on ADD and DEL of a plugin that delegates to none.")
+        .by(&[newest("", needs_no_path).does("ADD and DEL without CNI_PATH.")]),
+    relied(
+        "parameters.unknown-command-is-an-error",
+        "libcni, which so knows plugins older than VERSION",
+        Role::PLUGINS,
+    )
+    .says("CNI_COMMAND is one of the specification's words; any other is an error and changes nothing.")
+    .by(&[
+        newest("no-word", |bench| refuses_command(bench, "REPAIR"))
+            .does("A call with CNI_COMMAND=REPAIR; the node is compared with before."),
+        newest("lower-case", |bench| refuses_command(bench, "add")).does("The same with CNI_COMMAND=add."),
+    ]),
+    spec("parameters.config-is-one-json-object", &["overview/json"], Role::PLUGINS)
+        .says("The config is a JSON object on stdin; anything else is an error and changes nothing.")
+        .by(&[
+            newest("nothing", |bench| refuses_stdin(bench, |_| String::new()))
+                .does("ADD with an empty stdin; the node is compared with before."),
+            newest("half", |bench| refuses_stdin(bench, |config| config[..config.len() / 2].to_owned()))
+                .does("The same with the first half of the config."),
+            newest("no-json", |bench| refuses_stdin(bench, |_| "name = \"conformance\"\n".to_owned()))
+                .does("The same with a line that is no JSON."),
+            newest("array", |bench| refuses_stdin(bench, |config| format!("[{config}]")))
+                .does("The same with the config in an array."),
         ]),
-    },
-    Rule {
-        id: "parameters.config-is-one-json-object",
-        source: Source::Spec(&["overview/json"]),
-        sentence: "The config is a JSON object on stdin; anything else is an error and changes nothing.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("nothing", |bench| refuses_stdin(bench, |_| String::new())),
-            newest("half", |bench| refuses_stdin(bench, |config| config[..config.len() / 2].to_owned())),
-            newest("no-json", |bench| refuses_stdin(bench, |_| "name = \"conformance\"\n".to_owned())),
-            newest("array", |bench| refuses_stdin(bench, |config| format!("[{config}]"))),
+    relied("parameters.container-id-is-a-name", "libcni and skel, which build paths of it", Role::PLUGINS)
+        .says("A container ID that does not start with a letter or digit, or could be a path, is refused.")
+        .by(&[
+            newest("path", |bench| refuses_id(bench, "../../outside"))
+                .does("ADD with the ID ../../outside; the node is compared with before."),
+            newest("dots", |bench| refuses_id(bench, "..")).does("The same with \"..\"."),
+            newest("hyphen", |bench| refuses_id(bench, "-pod")).does("The same with -pod."),
+            newest("white-space", |bench| refuses_id(bench, "two words")).does("The same with a space in it."),
+            newest("line-break", |bench| refuses_id(bench, "pod\neth0")).does("The same with a line break in it."),
         ]),
-    },
-    Rule {
-        id: "parameters.container-id-is-a-name",
-        source: Source::Relied("libcni and skel, which build paths of it"),
-        sentence: "A container ID that does not start with a letter or digit, or could be a path, is refused.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("path", |bench| refuses_id(bench, "../../outside")),
-            newest("dots", |bench| refuses_id(bench, "..")),
-            newest("hyphen", |bench| refuses_id(bench, "-pod")),
-            newest("white-space", |bench| refuses_id(bench, "two words")),
-            newest("line-break", |bench| refuses_id(bench, "pod\neth0")),
+    relied(
+        "parameters.every-container-id-works",
+        "runtimes, each of which makes IDs of its own within the rules",
+        Role::PLUGINS,
+    )
+    .says(
+        "A container ID starts with a letter or digit; then letters, digits, underscores, dots and hyphens \
+              follow.",
+    )
+    .by(&[
+        newest("one-letter", |bench| takes_id(bench, "c")).does("ADD and DEL with the ID c."),
+        newest("all-kinds", |bench| takes_id(bench, "9.Pod_x--y.")).does("ADD and DEL with the ID 9.Pod_x--y."),
+        newest("runtimes", |bench| takes_id(bench, DIGEST)).does("ADD and DEL with a SHA-256 in hex."),
+    ]),
+    spec("parameters.ifname-is-used-or-refused", &["parameters/ifname"], &[Role::Interface])
+        .says("The interface is called CNI_IFNAME; a plugin that cannot use the name returns an error.")
+        .by(&[
+            newest("longest", |bench| uses_ifname(bench, "abcdefghijklmno"))
+                .does("ADD with a name of 15 letters; if it succeeds, the link has to have it."),
+            newest("dot", |bench| uses_ifname(bench, "eth0.100")).does("The same with eth0.100."),
+            newest("signs", |bench| uses_ifname(bench, "a_b-c@d%e")).does("The same with a_b-c@d%e."),
+            newest("digits", |bench| uses_ifname(bench, "0")).does("The same with 0."),
         ]),
-    },
-    Rule {
-        id: "parameters.every-container-id-works",
-        source: Source::Relied("runtimes, each of which makes IDs of its own within the rules"),
-        sentence: "A container ID starts with a letter or digit; then letters, digits, underscores, dots and hyphens follow.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("one-letter", |bench| takes_id(bench, "c")),
-            newest("all-kinds", |bench| takes_id(bench, "9.Pod_x--y.")),
-            newest("runtimes", |bench| takes_id(bench, DIGEST)),
+    spec("parameters.impossible-ifname-is-an-error", &["parameters/ifname"], &[Role::Interface])
+        .says("A name that the kernel gives no interface is an error.")
+        .by(&[
+            newest("too-long", |bench| refuses_ifname(bench, "abcdefghijklmnop"))
+                .does("ADD with a name of 16 letters."),
+            newest("slash", |bench| refuses_ifname(bench, "a/b")).does("ADD with a/b."),
+            newest("colon", |bench| refuses_ifname(bench, "a:b")).does("ADD with a:b."),
+            newest("white-space", |bench| refuses_ifname(bench, "a b")).does("ADD with a name that has a space."),
+            newest("dot", |bench| refuses_ifname(bench, ".")).does("ADD with \".\"."),
+            newest("dots", |bench| refuses_ifname(bench, "..")).does("ADD with \"..\"."),
         ]),
-    },
-    Rule {
-        id: "parameters.ifname-is-used-or-refused",
-        source: Source::Spec(&["parameters/ifname"]),
-        sentence: "The interface is called CNI_IFNAME; a plugin that cannot use the name returns an error.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[
-            newest("longest", |bench| uses_ifname(bench, "abcdefghijklmno")),
-            newest("dot", |bench| uses_ifname(bench, "eth0.100")),
-            newest("signs", |bench| uses_ifname(bench, "a_b-c@d%e")),
-            newest("digits", |bench| uses_ifname(bench, "0")),
+    spec("parameters.netns-is-any-path", &["parameters/netns"], &[Role::Interface])
+        .says("CNI_NETNS is a path to the namespace: a bind mount, a link to one, or a file of /proc.")
+        .by(&[
+            newest("proc", takes_a_netns_of_proc).does("ADD and DEL with the path of a thread's namespace in /proc."),
+            newest("symlink", takes_a_link_to_a_netns).does("ADD and DEL with a symbolic link to the namespace."),
         ]),
-    },
-    Rule {
-        id: "parameters.impossible-ifname-is-an-error",
-        source: Source::Spec(&["parameters/ifname"]),
-        sentence: "A name that the kernel gives no interface is an error.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[
-            newest("too-long", |bench| refuses_ifname(bench, "abcdefghijklmnop")),
-            newest("slash", |bench| refuses_ifname(bench, "a/b")),
-            newest("colon", |bench| refuses_ifname(bench, "a:b")),
-            newest("white-space", |bench| refuses_ifname(bench, "a b")),
-            newest("dot", |bench| refuses_ifname(bench, ".")),
-            newest("dots", |bench| refuses_ifname(bench, "..")),
+    spec("parameters.args-are-pairs", &["parameters/args"], Role::PLUGINS)
+        .says("CNI_ARGS are pairs with semicolons between them, for all plugins of a chain: others' are no error.")
+        .by(&[
+            newest("one", |bench| takes_args(bench, "IgnoreUnknown=1")).does("ADD and DEL with CNI_ARGS of one pair."),
+            newest("of-others", |bench| takes_args(bench, "IgnoreUnknown=1;FOO=BAR;ABC=123"))
+                .does("ADD and DEL with pairs that are for others, and IgnoreUnknown."),
+            newest("empty", |bench| takes_args(bench, "")).does("ADD and DEL with empty CNI_ARGS."),
         ]),
-    },
-    Rule {
-        id: "parameters.netns-is-any-path",
-        source: Source::Spec(&["parameters/netns"]),
-        sentence: "CNI_NETNS is a path to the namespace: a bind mount, a link to one, or a file of /proc.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[newest("proc", takes_a_netns_of_proc), newest("symlink", takes_a_link_to_a_netns)]),
-    },
-    Rule {
-        id: "parameters.args-are-pairs",
-        source: Source::Spec(&["parameters/args"]),
-        sentence: "CNI_ARGS are pairs with semicolons between them, for all plugins of a chain: others' are no error.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("one", |bench| takes_args(bench, "IgnoreUnknown=1")),
-            newest("of-others", |bench| takes_args(bench, "IgnoreUnknown=1;FOO=BAR;ABC=123")),
-            newest("empty", |bench| takes_args(bench, "")),
-        ]),
-    },
-    Rule {
-        id: "parameters.runs-in-the-runtimes-namespace",
-        source: Source::Spec(&["overview/domain"]),
-        sentence: "A plugin runs in the runtime's networking domain.",
-        roles: Role::PLUGINS,
-        proof: Proof::Untestable("it binds runtimes, as which the kit keeps to it in every case"),
-    },
+    spec("parameters.runs-in-the-runtimes-namespace", &["overview/domain"], Role::PLUGINS)
+        .says("A plugin runs in the runtime's networking domain.")
+        .untestable("it binds runtimes, as which the kit keeps to it in every case"),
 ];
 
 /// The first version with CHECK.

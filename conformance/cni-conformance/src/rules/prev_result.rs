@@ -4,45 +4,45 @@
 //! reported as it was.
 
 use super::attached::{skip, with_key};
-use super::cases::{newest, since};
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, newest, relied, since, spec};
 use serde_json::{Value, json};
 use testns::{Container, Hop, Route, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "add.passes-prev-result-on",
-        source: Source::Spec(&["add/prev-result", "results/prev-result"]),
-        sentence: "A plugin that gets a prevResult prints it, with its own changes: what others made and is still there is in \
-                   the result as it was, once.",
-        roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[
-            newest("interfaces", passes_interfaces_on),
-            newest("macs", |bench| passes_of_links_on(bench, "mac")),
-            newest("mtus", |bench| passes_of_links_on(bench, "mtu")),
-            newest("ips", passes_ips_on),
-            newest("routes", passes_routes_on),
-            newest("dns", passes_dns_on),
+    spec("add.passes-prev-result-on", &["add/prev-result", "results/prev-result"], &[Role::Interface, Role::Chained])
+        .says(
+            "A plugin that gets a prevResult prints it, with its own changes: what others made and is still \
+              there is in the result as it was, once.",
+        )
+        .by(&[
+            newest("interfaces", passes_interfaces_on)
+                .does("ADD after others, with more addresses and routes; each interface is in the result once."),
+            newest("macs", |bench| passes_of_links_on(bench, "mac"))
+                .does("The same; each mac has to be that of prevResult or the link's."),
+            newest("mtus", |bench| passes_of_links_on(bench, "mtu"))
+                .does("The same; each mtu has to be that of prevResult or the link's."),
+            newest("ips", passes_ips_on)
+                .does("The same; each address is in the result once, with its gateway and interface."),
+            newest("routes", passes_routes_on).does("The same; each route is in the result once, with its attributes."),
+            newest("dns", passes_dns_on)
+                .does("ADD with a dns in prevResult; a key is as it was, or has something of the plugin's own."),
         ]),
-    },
-    Rule {
-        id: "add.echoes-prev-result",
-        source: Source::Spec(&["add/prev-result-echo-0.4.0"]),
-        sentence: "From 0.3.0 to 0.4.0 a plugin echoes prevResult: what others made is in its result.",
-        roles: &[Role::Chained],
-        proof: Proof::Cases(&[since("0.3.0", "", passes_ips_on)]),
-    },
-    Rule {
-        id: "add.passes-unknown-keys-on",
-        source: Source::Relied("runtimes and plugins that are newer than one in the middle of their chain"),
-        sentence: "Keys of prevResult that the plugin does not know stay in the result.",
-        roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[since("1.0.0", "", passes_unknown_keys_on)]),
-    },
+    spec("add.echoes-prev-result", &["add/prev-result-echo-0.4.0"], &[Role::Chained])
+        .says("From 0.3.0 to 0.4.0 a plugin echoes prevResult: what others made is in its result.")
+        .by(&[since("0.3.0", "", passes_ips_on)
+            .does("ADD after others; each address of prevResult is in the result once.")]),
+    relied(
+        "add.passes-unknown-keys-on",
+        "runtimes and plugins that are newer than one in the middle of their chain",
+        &[Role::Interface, Role::Chained],
+    )
+    .says("Keys of prevResult that the plugin does not know stay in the result.")
+    .by(&[since("1.0.0", "", passes_unknown_keys_on)
+        .does("ADD with a key \"newer\" in prevResult, which has to be in the result.")]),
 ];
 
 /// Addresses that an interface has beside its first, and the gateway of the last.

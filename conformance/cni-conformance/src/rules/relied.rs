@@ -1,151 +1,102 @@
 //! Behaviour that runtimes and operators rely on without any document: texts that they match, case of keys, exit codes.
 
-use super::cases::{before, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, before, newest, relied, since};
 use serde_json::{Map, Value, json};
 use testns::{Attachment, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "relied.words",
-        source: Source::Relied(
-            "libcni, which so knows plugins older than VERSION; kubelet, go-cni and operators, who look for them",
-        ),
-        sentence: "Errors have the words of Go's library: `unknown CNI_COMMAND: ` and its name, `required env variables [A,B] \
-                   missing`, `incompatible CNI versions` with the config's in the details, `config version does not allow ` and the \
-                   verb, `no such file or directory` of a namespace; without CNI_COMMAND stderr has the versions.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("unknown-command", unknown_command_text),
-            newest("missing-variables", missing_variables_text),
-            newest("incompatible-version", incompatible_version_text),
-            before("0.4.0", "check", check_gate),
-            before("1.1.0", "gc", gc_gate),
-            before("1.1.0", "status", status_gate),
-            newest("no-such-file", no_such_file_text),
-            newest("about", about_text),
+    relied(
+        "relied.words",
+        "libcni, which so knows plugins older than VERSION; kubelet, go-cni and operators, who look for them",
+        Role::PLUGINS,
+    )
+    .says(
+        "Errors have the words of Go's library: `unknown CNI_COMMAND: ` and its name, `required env \
+              variables [A,B] missing`, `incompatible CNI versions` with the config's in the details, `config \
+              version does not allow ` and the verb, `no such file or directory` of a namespace; without \
+              CNI_COMMAND stderr has the versions.",
+    )
+    .by(&[
+        newest("unknown-command", unknown_command_text).does("ADD with an unknown CNI_COMMAND."),
+        newest("missing-variables", missing_variables_text).does("ADD without CNI_CONTAINERID and CNI_IFNAME."),
+        newest("incompatible-version", incompatible_version_text).does("ADD with cniVersion 9.9.9."),
+        before("0.4.0", "check", check_gate).does("CHECK with a version before 0.4.0."),
+        before("1.1.0", "gc", gc_gate).does("GC with a version before 1.1.0."),
+        before("1.1.0", "status", status_gate).does("STATUS with a version before 1.1.0."),
+        newest("no-such-file", no_such_file_text).does("ADD with a namespace that is not there."),
+        newest("about", about_text).does("A call without CNI_COMMAND and stdin."),
+    ]),
+    relied("relied.exit-status-1", "skel", Role::PLUGINS).says("A plugin that fails exits with 1.").by(&[newest(
+        "",
+        exits_with_1,
+    )
+    .does("ADD with \"{\" as its config.")]),
+    relied("relied.own-namespace", "skel, namespaces", &[Role::Interface])
+        .says("ADD to the plugin's own network namespace is code 8, unless CNI_NETNS_OVERRIDE is set.")
+        .by(&[newest("", own_namespace).does("ADD with CNI_NETNS of the node itself.")]),
+    relied("relied.version-with-dummies", "libcni, version probe", Role::PLUGINS)
+        .says("VERSION bears the word dummy in CNI_NETNS, CNI_IFNAME and CNI_PATH.")
+        .by(&[newest("", version_with_dummies).does("VERSION with \"dummy\" in three variables.")]),
+    relied("relied.version-without-input", "skel, VERSION", Role::PLUGINS)
+        .says("VERSION answers even if its input is empty.")
+        .by(&[newest("", version_without_input).does("VERSION with an empty stdin.")]),
+    relied("relied.no-version-is-0.1.0", "skel, version gate", Role::PLUGINS)
+        .says("A config without cniVersion, or with an empty one, is one of 0.1.0.")
+        .by(&[
+            before("0.2.0", "missing", missing_version).does("ADD without cniVersion."),
+            before("0.2.0", "empty", empty_version).does("ADD with an empty cniVersion."),
         ]),
-    },
-    Rule {
-        id: "relied.exit-status-1",
-        source: Source::Relied("skel"),
-        sentence: "A plugin that fails exits with 1.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", exits_with_1)]),
-    },
-    Rule {
-        id: "relied.own-namespace",
-        source: Source::Relied("skel, namespaces"),
-        sentence: "ADD to the plugin's own network namespace is code 8, unless CNI_NETNS_OVERRIDE is set.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[newest("", own_namespace)]),
-    },
-    Rule {
-        id: "relied.version-with-dummies",
-        source: Source::Relied("libcni, version probe"),
-        sentence: "VERSION bears the word dummy in CNI_NETNS, CNI_IFNAME and CNI_PATH.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", version_with_dummies)]),
-    },
-    Rule {
-        id: "relied.version-without-input",
-        source: Source::Relied("skel, VERSION"),
-        sentence: "VERSION answers even if its input is empty.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", version_without_input)]),
-    },
-    Rule {
-        id: "relied.no-version-is-0.1.0",
-        source: Source::Relied("skel, version gate"),
-        sentence: "A config without cniVersion, or with an empty one, is one of 0.1.0.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[before("0.2.0", "missing", missing_version), before("0.2.0", "empty", empty_version)]),
-    },
-    Rule {
-        id: "relied.keys-in-any-case",
-        source: Source::Relied("containerd, runtimeConfig"),
-        sentence: "Keys of the config are known in any case: containerd writes HostPort.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("config", keys_in_any_case), newest("runtime-config", keys_of_runtime_config)]),
-    },
-    Rule {
-        id: "relied.null-is-absent",
-        source: Source::Relied("Go's JSON"),
-        sentence: "A key with the value null is as if it were not there.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", null_is_absent)]),
-    },
-    Rule {
-        id: "relied.last-duplicate-wins",
-        source: Source::Relied("Go's JSON"),
-        sentence: "Of a key that is there twice the last value counts.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", last_duplicate_wins)]),
-    },
-    Rule {
-        id: "relied.unknown-keys",
-        source: Source::Relied("libcni, requests"),
-        sentence: "Keys that the plugin does not know are ignored: the capabilities that libcni leaves in the request, \
-                   those of a newer plugin, of runtimeConfig or of ipam.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            newest("config", unknown_keys),
-            newest("capabilities", capabilities_in_the_request),
-            newest("runtime-config", unknown_runtime_config),
+    relied("relied.keys-in-any-case", "containerd, runtimeConfig", Role::PLUGINS)
+        .says("Keys of the config are known in any case: containerd writes HostPort.")
+        .by(&[
+            newest("config", keys_in_any_case)
+                .does("ADD with the first letter of each key in capitals; the result has as much as without."),
+            newest("runtime-config", keys_of_runtime_config).does("The same with keys within runtimeConfig."),
         ]),
-    },
-    Rule {
-        id: "relied.white-space-around-the-config",
-        source: Source::Relied("Go's JSON"),
-        sentence: "White space around the config, such as a final newline, is no error.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", white_space)]),
-    },
-    Rule {
-        id: "relied.kubernetes-args",
-        source: Source::Relied("containerd and CRI-O, CNI_ARGS"),
-        sentence: "The CNI_ARGS of Kubernetes are borne by every plugin, in any order.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", kubernetes_args)]),
-    },
-    Rule {
-        id: "relied.prev-result-without-version",
-        source: Source::Relied("skel, prevResult"),
-        sentence: "A prevResult without cniVersion is in the config's.",
-        roles: &[Role::Chained],
-        proof: Proof::Cases(&[newest("", prev_result_without_version)]),
-    },
-    Rule {
-        id: "relied.gc-with-both-keys",
-        source: Source::Relied("libcni, GC"),
-        sentence: "GC bears cni.dev/attachments beside cni.dev/valid-attachments, as libcni sends both.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[since("1.1.0", "", gc_with_both_keys)]),
-    },
-    Rule {
-        id: "relied.gc-without-list",
-        source: Source::Relied("libcni, GC"),
-        sentence: "GC without the key of valid attachments, which libcni sends if it was given none, is answered.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[since("1.1.0", "", gc_without_list)]),
-    },
-    Rule {
-        id: "relied.config-mtu",
-        source: Source::Relied("operators, whose uplink has a tunnel"),
-        sentence: "The key mtu of the config is the interface's MTU, whatever stands beside it.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[newest("", config_mtu)]),
-    },
-    Rule {
-        id: "relied.daemon-starts-again",
-        source: Source::Relied("service managers, which start a daemon again that was killed"),
-        sentence: "A daemon that was killed, so that its socket is still there, starts again, and ADD works.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", daemon_starts_again)]),
-    },
+    relied("relied.null-is-absent", "Go's JSON", Role::PLUGINS)
+        .says("A key with the value null is as if it were not there.")
+        .by(&[newest("", null_is_absent)
+            .does("ADD with null in runtimeConfig, args, dns, prevResult and capabilities, where they are not set.")]),
+    relied("relied.last-duplicate-wins", "Go's JSON", Role::PLUGINS)
+        .says("Of a key that is there twice the last value counts.")
+        .by(&[newest("", last_duplicate_wins).does("ADD with a second name before the right one, which is no name.")]),
+    relied("relied.unknown-keys", "libcni, requests", Role::PLUGINS)
+        .says(
+            "Keys that the plugin does not know are ignored: the capabilities that libcni leaves in the request, \
+              those of a newer plugin, of runtimeConfig or of ipam.",
+        )
+        .by(&[
+            newest("config", unknown_keys).does("ADD with a key that nobody knows, in config and ipam."),
+            newest("capabilities", capabilities_in_the_request)
+                .does("ADD with capabilities, and one that nobody knows."),
+            newest("runtime-config", unknown_runtime_config).does("ADD with keys in runtimeConfig that nobody knows."),
+        ]),
+    relied("relied.white-space-around-the-config", "Go's JSON", Role::PLUGINS)
+        .says("White space around the config, such as a final newline, is no error.")
+        .by(&[newest("", white_space).does("ADD with line breaks and a tab around the config.")]),
+    relied("relied.kubernetes-args", "containerd and CRI-O, CNI_ARGS", Role::PLUGINS)
+        .says("The CNI_ARGS of Kubernetes are borne by every plugin, in any order.")
+        .by(&[newest("", kubernetes_args).does("ADD with the five pairs of a kubelet's runtime.")]),
+    relied("relied.prev-result-without-version", "skel, prevResult", &[Role::Chained])
+        .says("A prevResult without cniVersion is in the config's.")
+        .by(&[newest("", prev_result_without_version).does("ADD with a prevResult that has no cniVersion.")]),
+    relied("relied.gc-with-both-keys", "libcni, GC", Role::PLUGINS)
+        .says("GC bears cni.dev/attachments beside cni.dev/valid-attachments, as libcni sends both.")
+        .by(&[since("1.1.0", "", gc_with_both_keys).does("GC with both keys, then CHECK of the valid container.")]),
+    relied("relied.gc-without-list", "libcni, GC", Role::PLUGINS)
+        .says("GC without the key of valid attachments, which libcni sends if it was given none, is answered.")
+        .by(&[
+            since("1.1.0", "", gc_without_list).does("GC without the key; it has to succeed or print an error object.")
+        ]),
+    relied("relied.config-mtu", "operators, whose uplink has a tunnel", &[Role::Interface])
+        .says("The key mtu of the config is the interface's MTU, whatever stands beside it.")
+        .by(&[newest("", config_mtu).does("ADD with mtu 1400 in the config; the link has to have it.")]),
+    relied("relied.daemon-starts-again", "service managers, which start a daemon again that was killed", Role::PLUGINS)
+        .says("A daemon that was killed, so that its socket is still there, starts again, and ADD works.")
+        .by(&[newest("", daemon_starts_again).does("The daemon is killed and started; ADD has to succeed.")]),
 ];
 
 /// Checks that a text has some words.

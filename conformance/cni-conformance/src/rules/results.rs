@@ -1,125 +1,85 @@
 //! SPEC 5, Success: the form of what ADD prints, in each version. Whether it is true is asked beside ADD.
 
-use super::cases::{before, each, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, before, each, newest, relied, since, spec};
 use crate::shape;
 use serde_json::{Value, json};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "results.version",
-        source: Source::Spec(&["results/version"]),
-        sentence: "cniVersion of the result is that of the config.",
-        roles: &[Role::Interface, Role::Chained, Role::List],
-        proof: Proof::Cases(&[each("", has_version)]),
-    },
-    Rule {
-        id: "results.version-of-ipam",
-        source: Source::Relied("interface plugins that read their delegate's result by its version"),
-        sentence: "cniVersion of an IPAM plugin's result is that of the config.",
-        roles: &[Role::Ipam],
-        proof: Proof::Cases(&[each("", has_version)]),
-    },
-    Rule {
-        id: "results.version-of-ipam-in-0.4.0",
-        source: Source::Spec(&["results/version-of-ipam-0.4.0"]),
-        sentence: "cniVersion of an IPAM plugin's result is that of the config.",
-        roles: &[Role::Ipam],
-        proof: Proof::Cases(&[each("", has_version)]),
-    },
-    Rule {
-        id: "results.sandbox-in-0.4.0",
-        source: Source::Spec(&["results/sandbox-0.4.0"]),
-        sentence: "An interface that was made in the container, or moved into it, has a sandbox.",
-        roles: &[Role::Interface, Role::List],
-        proof: Proof::Cases(&[since("0.3.0", "", has_a_sandbox)]),
-    },
-    Rule {
-        id: "results.routes-are-of-one-family-in-0.4.0",
-        source: Source::Spec(&["results/route-family-0.4.0"]),
-        sentence: "The next hop of a route is of the family of its destination.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[newest("", routes_are_of_one_family)]),
-    },
-    Rule {
-        id: "results.form",
-        source: Source::Spec(&["results/keys"]),
-        sentence: "The result has the form of the config's version, with every value of the right type.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[each("", has_form)]),
-    },
-    Rule {
-        id: "results.interfaces",
-        source: Source::Spec(&["results/interfaces"]),
-        sentence: "Each of interfaces has a name; mac is a hardware address, mtu a number, sandbox a text, socketPath an \
-                   absolute path, where they are there.",
-        roles: &[Role::Interface, Role::Chained, Role::List],
-        proof: Proof::Cases(&[
-            since("1.0.0", "newest", interfaces_are_right),
-            before("1.0.0", "before-1.0.0", interfaces_are_right),
+    spec("results.version", &["results/version"], &[Role::Interface, Role::Chained, Role::List])
+        .says("cniVersion of the result is that of the config.")
+        .by(&[each("", has_version).does("ADD; cniVersion of the result is compared.")]),
+    relied(
+        "results.version-of-ipam",
+        "interface plugins that read their delegate's result by its version",
+        &[Role::Ipam],
+    )
+    .says("cniVersion of an IPAM plugin's result is that of the config.")
+    .by(&[each("", has_version).does("ADD; cniVersion of the result is compared.")]),
+    spec("results.version-of-ipam-in-0.4.0", &["results/version-of-ipam-0.4.0"], &[Role::Ipam])
+        .says("cniVersion of an IPAM plugin's result is that of the config.")
+        .by(&[each("", has_version).does("ADD; cniVersion of the result is compared.")]),
+    spec("results.sandbox-in-0.4.0", &["results/sandbox-0.4.0"], &[Role::Interface, Role::List])
+        .says("An interface that was made in the container, or moved into it, has a sandbox.")
+        .by(&[since("0.3.0", "", has_a_sandbox)
+            .does("ADD; each link that came into the container, and is in interfaces, has to have a sandbox there.")]),
+    spec("results.routes-are-of-one-family-in-0.4.0", &["results/route-family-0.4.0"], Role::ALL)
+        .says("The next hop of a route is of the family of its destination.")
+        .by(&[newest("", routes_are_of_one_family).does("ADD; dst and gw of each route are compared.")]),
+    spec("results.form", &["results/keys"], Role::ALL)
+        .says("The result has the form of the config's version, with every value of the right type.")
+        .by(&[each("", has_form).does("ADD; the whole result is looked at.")]),
+    spec("results.interfaces", &["results/interfaces"], &[Role::Interface, Role::Chained, Role::List])
+        .says(
+            "Each of interfaces has a name; mac is a hardware address, mtu a number, sandbox a text, socketPath \
+              an absolute path, where they are there.",
+        )
+        .by(&[
+            since("1.0.0", "newest", interfaces_are_right).does("ADD; interfaces is looked at."),
+            before("1.0.0", "before-1.0.0", interfaces_are_right)
+                .does("The same with the newest version before 1.0.0."),
         ]),
-    },
-    Rule {
-        id: "results.ips",
-        source: Source::Spec(&["results/ips"]),
-        sentence: "Each of ips has an address with prefix, perhaps a gateway, and the index of one of \
-                   interfaces; from 0.3.0 to 0.4.0 its version, 4 or 6, as a text.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            since("1.0.0", "newest", ips_are_right),
-            before("1.0.0", "before-1.0.0", ips_are_right),
-            before("0.3.0", "before-0.3.0", ips_are_right),
+    spec("results.ips", &["results/ips"], Role::ALL)
+        .says(
+            "Each of ips has an address with prefix, perhaps a gateway, and the index of one of interfaces; from \
+              0.3.0 to 0.4.0 its version, 4 or 6, as a text.",
+        )
+        .by(&[
+            since("1.0.0", "newest", ips_are_right).does("ADD; ips is looked at."),
+            before("1.0.0", "before-1.0.0", ips_are_right).does("The same with the newest version before 1.0.0."),
+            before("0.3.0", "before-0.3.0", ips_are_right).does("ip4 and ip6 are looked at."),
         ]),
-    },
-    Rule {
-        id: "results.routes",
-        source: Source::Spec(&["results/routes"]),
-        sentence: "Each of routes has a destination with prefix, perhaps a next hop, and numbers only in \
-                   mtu, advmss, priority, table and scope.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            since("1.0.0", "newest", routes_are_right),
-            before("1.0.0", "before-1.0.0", routes_are_right),
+    spec("results.routes", &["results/routes"], Role::ALL)
+        .says(
+            "Each of routes has a destination with prefix, perhaps a next hop, and numbers only in mtu, advmss, \
+              priority, table and scope.",
+        )
+        .by(&[
+            since("1.0.0", "newest", routes_are_right).does("ADD; routes is looked at."),
+            before("1.0.0", "before-1.0.0", routes_are_right).does("The same with the newest version before 1.0.0."),
         ]),
-    },
-    Rule {
-        id: "results.dns",
-        source: Source::Spec(&["results/dns"]),
-        sentence: "nameservers, search and options of dns are lists of texts, and domain is a text.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("as-configured", dns_is_right),
-            newest("from-the-delegate", dns_of_the_delegate_is_right),
+    spec("results.dns", &["results/dns"], Role::ALL)
+        .says("nameservers, search and options of dns are lists of texts, and domain is a text.")
+        .by(&[
+            newest("as-configured", dns_is_right).does("ADD; dns is looked at."),
+            newest("from-the-delegate", dns_of_the_delegate_is_right)
+                .does("The same with a delegate that gives a dns."),
         ]),
-    },
-    Rule {
-        id: "results.known-keys",
-        source: Source::Relied("runtimes that turn a result into the type of its version"),
-        sentence: "The result has no keys that its version does not know.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            newest("newest", has_known_keys),
-            before("1.1.0", "before-1.1.0", has_known_keys),
-            before("0.3.0", "before-0.3.0", has_known_keys),
+    relied("results.known-keys", "runtimes that turn a result into the type of its version", Role::ALL)
+        .says("The result has no keys that its version does not know.")
+        .by(&[
+            newest("newest", has_known_keys).does("ADD; keys of the result are compared with those of the version."),
+            before("1.1.0", "before-1.1.0", has_known_keys).does("The same with the newest version before 1.1.0."),
+            before("0.3.0", "before-0.3.0", has_known_keys).does("The same with the newest version before 0.3.0."),
         ]),
-    },
-    Rule {
-        id: "results.may-leave-out",
-        source: Source::Spec(&["results/may-leave-out"]),
-        sentence: "What does not apply may be left out: mac, mtu, sandbox of the host's interfaces, gateways, dns.",
-        roles: Role::ALL,
-        proof: Proof::Untestable("a permission; results.form takes each absence"),
-    },
-    Rule {
-        id: "results.socket-path-and-pci-id",
-        source: Source::Spec(&["results/socket-path"]),
-        sentence: "socketPath and pciID are of interfaces that are sockets or PCI devices.",
-        roles: Role::ATTACHING,
-        proof: Proof::Untestable("they describe hardware and other processes; results.interfaces looks at their form"),
-    },
+    spec("results.may-leave-out", &["results/may-leave-out"], Role::ALL)
+        .says("What does not apply may be left out: mac, mtu, sandbox of the host's interfaces, gateways, dns.")
+        .untestable("a permission; results.form takes each absence"),
+    spec("results.socket-path-and-pci-id", &["results/socket-path"], Role::ATTACHING)
+        .says("socketPath and pciID are of interfaces that are sockets or PCI devices.")
+        .untestable("they describe hardware and other processes; results.interfaces looks at their form"),
 ];
 
 fn has_version(bench: &Bench) -> Result<(), Stop> {

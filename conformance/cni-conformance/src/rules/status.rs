@@ -4,101 +4,71 @@ use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Rule, relied, since, spec};
 use serde_json::{Value, json};
 use testns::{Attachment, Verb};
 
-/// The versions with STATUS.
-const STATUS: Versions = Versions::From("1.1.0");
-
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "status.ready",
-        source: Source::Spec(&["status/ready"]),
-        sentence: "STATUS succeeds if ADD can be served; it is asked about no container.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "before-any-add", versions: STATUS, run: ready },
-            Case { name: "with-a-container-attached", versions: STATUS, run: ready_with_a_container },
+    spec("status.ready", &["status/ready"], Role::PLUGINS)
+        .says("STATUS succeeds if ADD can be served; it is asked about no container.")
+        .by(&[
+            since("1.1.0", "before-any-add", ready).does("STATUS before any ADD."),
+            since("1.1.0", "with-a-container-attached", ready_with_a_container)
+                .does("STATUS with a container; it may fail where a second ADD does."),
         ]),
-    },
-    Rule {
-        id: "status.not-ready",
-        source: Source::Spec(&["status/services", "status/exhausted"]),
-        sentence: "STATUS fails if a daemon that the plugin relies on is away, or no address is left.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "addresses-exhausted", versions: STATUS, run: addresses_exhausted },
-            Case { name: "daemon-away", versions: STATUS, run: daemon_away },
+    spec("status.not-ready", &["status/services", "status/exhausted"], Role::PLUGINS)
+        .says("STATUS fails if a daemon that the plugin relies on is away, or no address is left.")
+        .by(&[
+            since("1.1.0", "addresses-exhausted", addresses_exhausted)
+                .does("STATUS when the pool's one address is taken."),
+            since("1.1.0", "daemon-away", daemon_away).does("STATUS when the daemon is ended."),
         ]),
-    },
-    Rule {
-        id: "status.foresees-a-refused-add",
-        source: Source::Relied("containerd and CRI-O, which start pods while STATUS succeeds"),
-        sentence: "After a STATUS that succeeded, ADD is not refused for want of a delegate, a master or a bridge.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "delegate-missing", versions: STATUS, run: delegate_missing },
-            Case { name: "master-missing", versions: STATUS, run: master_missing },
-            Case { name: "bridge-is-no-bridge", versions: STATUS, run: bridge_is_no_bridge },
+    relied(
+        "status.foresees-a-refused-add",
+        "containerd and CRI-O, which start pods while STATUS succeeds",
+        Role::PLUGINS,
+    )
+    .says("After a STATUS that succeeded, ADD is not refused for want of a delegate, a master or a bridge.")
+    .by(&[
+        since("1.1.0", "delegate-missing", delegate_missing)
+            .does("STATUS with a delegate that there is not; if it succeeds, ADD has to."),
+        since("1.1.0", "master-missing", master_missing).does("The same with a master that there is not."),
+        since("1.1.0", "bridge-is-no-bridge", bridge_is_no_bridge).does("The same where a veth has the bridge's name."),
+    ]),
+    spec("status.not-ready-codes", &["status/codes"], Role::PLUGINS)
+        .says("STATUS that fails has code 50, or 51 if existing containers are affected.")
+        .by(&[
+            since("1.1.0", "delegate-missing", delegate_missing_code)
+                .does("The code of STATUS with a delegate that there is not."),
+            since("1.1.0", "delegate-not-ready", delegate_not_ready_code)
+                .does("The code of STATUS with a delegate that fails with 50."),
+            since("1.1.0", "addresses-exhausted", addresses_exhausted_code)
+                .does("The code of STATUS when the pool's one address is taken."),
         ]),
-    },
-    Rule {
-        id: "status.not-ready-codes",
-        source: Source::Spec(&["status/codes"]),
-        sentence: "STATUS that fails has code 50, or 51 if existing containers are affected.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "delegate-missing", versions: STATUS, run: delegate_missing_code },
-            Case { name: "delegate-not-ready", versions: STATUS, run: delegate_not_ready_code },
-            Case { name: "addresses-exhausted", versions: STATUS, run: addresses_exhausted_code },
+    spec("status.forwards", &["status/delegates"], &[Role::Interface])
+        .says("STATUS is asked of the plugins that the plugin delegates to.")
+        .by(&[since("1.1.0", "", forwards).does("STATUS with the kit's own delegate, which has to be asked.")]),
+    spec("status.delegate-not-ready", &["status/delegates-error"], &[Role::Interface])
+        .says("STATUS fails if that of a delegate does.")
+        .by(&[
+            since("1.1.0", "code-50", |bench| delegate_not_ready(bench, 50))
+                .does("STATUS with a delegate that fails with 50."),
+            since("1.1.0", "code-51", |bench| delegate_not_ready(bench, 51))
+                .does("STATUS with a delegate that fails with 51."),
         ]),
-    },
-    Rule {
-        id: "status.forwards",
-        source: Source::Spec(&["status/delegates"]),
-        sentence: "STATUS is asked of the plugins that the plugin delegates to.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: forwards }]),
-    },
-    Rule {
-        id: "status.delegate-not-ready",
-        source: Source::Spec(&["status/delegates-error"]),
-        sentence: "STATUS fails if that of a delegate does.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[
-            Case { name: "code-50", versions: STATUS, run: |bench| delegate_not_ready(bench, 50) },
-            Case { name: "code-51", versions: STATUS, run: |bench| delegate_not_ready(bench, 51) },
-        ]),
-    },
-    Rule {
-        id: "status.is-not-needed",
-        source: Source::Spec(&["status/others-come"]),
-        sentence: "STATUS informs only: other operations come even after it has failed.",
-        roles: &[Role::Interface],
-        proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: is_not_needed }]),
-    },
-    Rule {
-        id: "status.changes-nothing",
-        source: Source::Relied("runtimes, which ask again and again"),
-        sentence: "STATUS leaves the node as it is.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: changes_nothing }]),
-    },
-    Rule {
-        id: "status.cni-path-is-optional",
-        source: Source::Spec(&["status/optional"]),
-        sentence: "STATUS needs no CNI_PATH where it delegates to no plugin.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: without_cni_path }]),
-    },
-    Rule {
-        id: "status.limited-connectivity",
-        source: Source::Spec(&["status/codes"]),
-        sentence: "Code 51 says that existing containers may have limited connectivity as well.",
-        roles: Role::PLUGINS,
-        proof: Proof::Untestable("what serves containers after ADD, a daemon say, differs from plugin to plugin"),
-    },
+    spec("status.is-not-needed", &["status/others-come"], &[Role::Interface])
+        .says("STATUS informs only: other operations come even after it has failed.")
+        .by(&[since("1.1.0", "", is_not_needed)
+            .does("STATUS fails for its delegate; then ADD, CHECK and DEL have to succeed.")]),
+    relied("status.changes-nothing", "runtimes, which ask again and again", Role::PLUGINS)
+        .says("STATUS leaves the node as it is.")
+        .by(&[since("1.1.0", "", changes_nothing).does("STATUS; the node is compared with before.")]),
+    spec("status.cni-path-is-optional", &["status/optional"], Role::PLUGINS)
+        .says("STATUS needs no CNI_PATH where it delegates to no plugin.")
+        .by(&[since("1.1.0", "", without_cni_path).does("STATUS without CNI_PATH.")]),
+    spec("status.limited-connectivity", &["status/codes"], Role::PLUGINS)
+        .says("Code 51 says that existing containers may have limited connectivity as well.")
+        .untestable("what serves containers after ADD, a daemon say, differs from plugin to plugin"),
 ];
 
 const NOT_READY: &str = "status.not-ready";

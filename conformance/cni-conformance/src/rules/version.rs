@@ -1,64 +1,41 @@
 //! SPEC 2, VERSION, and the versions of SPEC 1 and 5.
 
-use super::cases::{each, newest};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Rule, each, newest, relied, spec};
 use serde_json::{Value, json};
 use testns::{Attachment, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "version.lists-versions",
-        source: Source::Spec(&["version/keys"]),
-        sentence: "VERSION prints cniVersion and supportedVersions, a list of the versions that the plugin speaks.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", lists_versions)]),
-    },
-    Rule {
-        id: "version.echoes",
-        source: Source::Spec(&["version/keys"]),
-        sentence: "cniVersion of VERSION's answer is that of its input.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", echoes)]),
-    },
-    Rule {
-        id: "version.needs-the-command-only",
-        source: Source::Spec(&["version/input"]),
-        sentence: "VERSION needs no variable but CNI_COMMAND, and of its input cniVersion alone.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", needs_the_command_only)]),
-    },
-    Rule {
-        id: "version.same-list-for-any-input",
-        source: Source::Spec(&["version/keys"]),
-        sentence: "The list of supported versions is the plugin's, whichever of them the input has.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("known", same_list)]),
-    },
-    Rule {
-        id: "version.answers-a-newer-one",
-        source: Source::Relied("runtimes that are newer than a plugin, and ask in their own version"),
-        sentence: "VERSION in a version that the plugin does not know has the same list.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[newest("", same_list_for_a_newer_one)]),
-    },
-    Rule {
-        id: "version.serves-what-it-lists",
-        source: Source::Spec(&["versions/plugins"]),
-        sentence: "A config in any version that the plugin lists is served.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[each("", serves_what_it_lists)]),
-    },
-    Rule {
-        id: "version.negotiation",
-        source: Source::Spec(&["versions/highest"]),
-        sentence: "Of the versions of a network the highest that runtime and plugin know is used.",
-        roles: Role::ALL,
-        proof: Proof::Untestable("the runtime chooses: a plugin gets one version; `runtime` tries it"),
-    },
+    spec("version.lists-versions", &["version/keys"], Role::PLUGINS)
+        .says("VERSION prints cniVersion and supportedVersions, a list of the versions that the plugin speaks.")
+        .by(&[newest("", lists_versions).does("VERSION; the list has to have the version that is tried.")]),
+    spec("version.echoes", &["version/keys"], Role::PLUGINS)
+        .says("cniVersion of VERSION's answer is that of its input.")
+        .by(&[newest("", echoes).does("VERSION with each version there is as its input.")]),
+    spec("version.needs-the-command-only", &["version/input"], Role::PLUGINS)
+        .says("VERSION needs no variable but CNI_COMMAND, and of its input cniVersion alone.")
+        .by(&[newest("", needs_the_command_only).does("VERSION with no other variable.")]),
+    spec("version.same-list-for-any-input", &["version/keys"], Role::PLUGINS)
+        .says("The list of supported versions is the plugin's, whichever of them the input has.")
+        .by(&[
+            newest("known", same_list).does("VERSION with each version there is as its input; the lists are compared.")
+        ]),
+    relied(
+        "version.answers-a-newer-one",
+        "runtimes that are newer than a plugin, and ask in their own version",
+        Role::PLUGINS,
+    )
+    .says("VERSION in a version that the plugin does not know has the same list.")
+    .by(&[newest("", same_list_for_a_newer_one).does("VERSION with 99.0.0; the list is compared with that of 1.1.0.")]),
+    spec("version.serves-what-it-lists", &["versions/plugins"], Role::ALL)
+        .says("A config in any version that the plugin lists is served.")
+        .by(&[each("", serves_what_it_lists).does("ADD and DEL.")]),
+    spec("version.negotiation", &["versions/highest"], Role::ALL)
+        .says("Of the versions of a network the highest that runtime and plugin know is used.")
+        .untestable("the runtime chooses: a plugin gets one version; `runtime` tries it"),
 ];
 
 fn lists_versions(bench: &Bench) -> Result<(), Stop> {

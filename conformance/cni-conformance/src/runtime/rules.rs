@@ -8,35 +8,11 @@ mod derive;
 mod kept;
 mod lifecycle;
 
-use super::{Case, Rule, RuntimeBench};
-use crate::finding::Stop;
+use super::{Case, Rule};
 use crate::profile::Role;
-use crate::rule::{Proof, Source, Versions};
 
 /// The roles that these rules bind.
 const RUNTIMES: &[Role] = &[Role::Runtime];
-
-const fn rule(id: &'static str, source: Source, sentence: &'static str, cases: &'static [Case]) -> Rule {
-    Rule { id, source, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
-}
-
-type Run = fn(&RuntimeBench) -> Result<(), Stop>;
-
-const fn newest(name: &'static str, run: Run) -> Case {
-    Case { name, versions: Versions::Newest, run }
-}
-
-const fn from(oldest: &'static str, run: Run) -> Case {
-    Case { name: "", versions: Versions::From(oldest), run }
-}
-
-const fn before(limit: &'static str, run: Run) -> Case {
-    old("", limit, run)
-}
-
-const fn old(name: &'static str, limit: &'static str, run: Run) -> Case {
-    Case { name, versions: Versions::Before(limit), run }
-}
 
 /// All rules, in the order of the specification.
 pub fn all() -> impl Iterator<Item = &'static Rule> {

@@ -8,7 +8,7 @@
 use crate::bench::{Answer, Bench};
 use crate::finding::Stop;
 use crate::profile::{Role, Stage};
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Rule, newest, since, stress};
 use crate::stress::operator::{Operator, within};
 use crate::stress::points::{At, Share};
 use crate::stress::scene::Scene;
@@ -16,61 +16,37 @@ use testns::trace::Fate;
 use testns::{Call, Container, Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "crash.add-killed",
-        source: Source::Stress,
-        sentence: "DEL after an ADD that was killed at any point succeeds, also when repeated, and leaves nothing.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            Case {
-                name: "first-half",
-                versions: Versions::Newest,
-                run: |bench| killed(bench, Verb::Add, Fate::Kill, half(0)),
-            },
-            Case {
-                name: "second-half",
-                versions: Versions::Newest,
-                run: |bench| killed(bench, Verb::Add, Fate::Kill, half(1)),
-            },
-            Case { name: "namespace-gone", versions: Versions::Newest, run: add_killed_and_gone },
+    stress("crash.add-killed", Role::ALL)
+        .says("DEL after an ADD that was killed at any point succeeds, also when repeated, and leaves nothing.")
+        .by(&[
+            newest("first-half", |bench| killed(bench, Verb::Add, Fate::Kill, half(0))).does(
+                "ADD is killed at each change of the node in its first half, on a node of its own; then DEL twice.",
+            ),
+            newest("second-half", |bench| killed(bench, Verb::Add, Fate::Kill, half(1)))
+                .does("The same in its second half."),
+            newest("namespace-gone", add_killed_and_gone).does("The same when the namespace has gone before DEL."),
         ]),
-    },
-    Rule {
-        id: "crash.del-killed",
-        source: Source::Stress,
-        sentence: "DEL after a DEL that was killed at any point succeeds, also when repeated, and leaves nothing.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[Case {
-            name: "",
-            versions: Versions::Newest,
-            run: |bench| killed(bench, Verb::Del, Fate::Kill, WHOLE),
-        }]),
-    },
-    Rule {
-        id: "crash.gc-killed",
-        source: Source::Stress,
-        sentence: "A GC that was killed at any point harms no valid attachment, and GC and DEL after it leave nothing of others.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: gc_killed }]),
-    },
-    Rule {
-        id: "crash.caller-killed",
-        source: Source::Stress,
-        sentence: "A plugin of which one process alone is killed, such as a delegate, ends with an answer unless it is the one, and DEL leaves nothing.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            Case {
-                name: "add",
-                versions: Versions::Newest,
-                run: |bench| killed(bench, Verb::Add, Fate::KillCaller, WHOLE),
-            },
-            Case {
-                name: "del",
-                versions: Versions::Newest,
-                run: |bench| killed(bench, Verb::Del, Fate::KillCaller, WHOLE),
-            },
+    stress("crash.del-killed", Role::ALL)
+        .says("DEL after a DEL that was killed at any point succeeds, also when repeated, and leaves nothing.")
+        .by(&[newest("", |bench| killed(bench, Verb::Del, Fate::Kill, WHOLE))
+            .does("DEL is killed at each change of the node; then DEL twice.")]),
+    stress("crash.gc-killed", Role::ALL)
+        .says(
+            "A GC that was killed at any point harms no valid attachment, and GC and DEL after it leave nothing \
+              of others.",
+        )
+        .by(&[since("1.1.0", "", gc_killed)
+            .does("GC is killed at each change of the node; then CHECK of the valid container, GC and DEL.")]),
+    stress("crash.caller-killed", Role::ALL)
+        .says(
+            "A plugin of which one process alone is killed, such as a delegate, ends with an answer unless it is \
+              the one, and DEL leaves nothing.",
+        )
+        .by(&[
+            newest("add", |bench| killed(bench, Verb::Add, Fate::KillCaller, WHOLE))
+                .does("At each change of an ADD the process that makes it is killed alone; then DEL."),
+            newest("del", |bench| killed(bench, Verb::Del, Fate::KillCaller, WHOLE)).does("The same with a DEL."),
         ]),
-    },
 ];
 
 /// Points of a call at which a case kills, at most.

@@ -6,7 +6,7 @@
 use crate::bench::Bench;
 use crate::finding::Stop;
 use crate::profile::{Role, Stage};
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Rule, newest, stress};
 use crate::stress::operator::{is_proper, within};
 use crate::stress::scene::Scene;
 use nix::mount::{MsFlags, mount};
@@ -15,24 +15,21 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "disk.add-on-a-full-disk",
-        source: Source::Stress,
-        sentence: "ADD on a disk that is full or nearly so ends with a result or an error object; once there is room, all is well after DEL.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            Case { name: "bytes", versions: Versions::Newest, run: |bench| add_on_a_full_disk(bench, Want::Pages) },
-            Case { name: "files", versions: Versions::Newest, run: |bench| add_on_a_full_disk(bench, Want::Inodes) },
-            Case { name: "read-only", versions: Versions::Newest, run: add_on_a_read_only_disk },
+    stress("disk.add-on-a-full-disk", Role::ALL)
+        .says(
+            "ADD on a disk that is full or nearly so ends with a result or an error object; once there is room, \
+              all is well after DEL.",
+        )
+        .by(&[
+            newest("bytes", |bench| add_on_a_full_disk(bench, Want::Pages))
+                .does("ADD on disks on which there is room for none, one, two ... pages."),
+            newest("files", |bench| add_on_a_full_disk(bench, Want::Inodes))
+                .does("ADD on disks on which there is room for none, one, two ... files."),
+            newest("read-only", add_on_a_read_only_disk).does("ADD on a disk that is for reading only."),
         ]),
-    },
-    Rule {
-        id: "disk.del-on-a-full-disk",
-        source: Source::Stress,
-        sentence: "DEL succeeds on a full disk, and leaves nothing: it is what makes room.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: del_on_a_full_disk }]),
-    },
+    stress("disk.del-on-a-full-disk", Role::ALL)
+        .says("DEL succeeds on a full disk, and leaves nothing: it is what makes room.")
+        .by(&[newest("", del_on_a_full_disk).does("DEL on a disk that was filled after ADD.")]),
 ];
 
 /// The folders in which plugins keep state: those of the reference set, and of all who follow it.

@@ -7,7 +7,7 @@
 use crate::bench::{Answer, Bench};
 use crate::finding::Stop;
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Rule, newest, stress};
 use crate::stress::points::{At, Share};
 use crate::stress::scene::Scene;
 use nix::errno::Errno;
@@ -18,54 +18,38 @@ use testns::Verb;
 use testns::trace::{Fate, Syscall, Traced};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "faults.add-answers",
-        source: Source::Stress,
-        sentence: "An ADD in which any one system call fails ends with a result or an error object, and DEL after it leaves nothing.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            Case {
-                name: "first-half",
-                versions: Versions::Newest,
-                run: |bench| add_fails(bench, SYSTEM_CALL, half(0)),
-            },
-            Case {
-                name: "second-half",
-                versions: Versions::Newest,
-                run: |bench| add_fails(bench, SYSTEM_CALL, half(1)),
-            },
-            Case { name: "refused", versions: Versions::Newest, run: |bench| add_fails(bench, REFUSED, WHOLE) },
+    stress("faults.add-answers", Role::ALL)
+        .says(
+            "An ADD in which any one system call fails ends with a result or an error object, and DEL after it \
+              leaves nothing.",
+        )
+        .by(&[
+            newest("first-half", |bench| add_fails(bench, SYSTEM_CALL, half(0)))
+                .does("Each changing system call in the first half of ADD fails once; then DEL."),
+            newest("second-half", |bench| add_fails(bench, SYSTEM_CALL, half(1))).does("The same in the second half."),
+            newest("refused", |bench| add_fails(bench, REFUSED, WHOLE)).does("Each is refused for want of permission."),
         ]),
-    },
-    Rule {
-        id: "faults.del-answers",
-        source: Source::Stress,
-        sentence: "A DEL in which any one system call fails ends with success or an error object, and DEL after it leaves nothing.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[Case {
-            name: "",
-            versions: Versions::Newest,
-            run: |bench| fails(bench, Verb::Del, SYSTEM_CALL, WHOLE),
-        }]),
-    },
-    Rule {
-        id: "faults.add-is-all-or-nothing",
-        source: Source::Stress,
-        sentence: "An ADD that fails because the kernel refused a change leaves nothing, even without DEL.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: all_or_nothing }]),
-    },
-    Rule {
-        id: "faults.disk-errors",
-        source: Source::Stress,
-        sentence: "An ADD in which a file cannot be written for want of space or by an I/O error ends with a result or an error object; no address is lost or given twice.",
-        roles: Role::ALL,
-        proof: Proof::Cases(&[
-            Case { name: "no-space", versions: Versions::Newest, run: |bench| add_fails(bench, NO_SPACE, WHOLE) },
-            Case { name: "io-error", versions: Versions::Newest, run: |bench| add_fails(bench, IO_ERROR, WHOLE) },
-            Case { name: "short-write", versions: Versions::Newest, run: |bench| add_fails(bench, SHORT, WHOLE) },
+    stress("faults.del-answers", Role::ALL)
+        .says(
+            "A DEL in which any one system call fails ends with success or an error object, and DEL after it \
+              leaves nothing.",
+        )
+        .by(&[newest("", |bench| fails(bench, Verb::Del, SYSTEM_CALL, WHOLE))
+            .does("Each changing system call of DEL fails once; then DEL.")]),
+    stress("faults.add-is-all-or-nothing", Role::ALL)
+        .says("An ADD that fails because the kernel refused a change leaves nothing, even without DEL.")
+        .by(&[newest("", all_or_nothing)
+            .does("Each request of ADD to the kernel is refused once; the node is compared with before.")]),
+    stress("faults.disk-errors", Role::ALL)
+        .says(
+            "An ADD in which a file cannot be written for want of space or by an I/O error ends with a result or \
+              an error object; no address is lost or given twice.",
+        )
+        .by(&[
+            newest("no-space", |bench| add_fails(bench, NO_SPACE, WHOLE)).does("Each write of ADD finds no space."),
+            newest("io-error", |bench| add_fails(bench, IO_ERROR, WHOLE)).does("Each write of ADD is an I/O error."),
+            newest("short-write", |bench| add_fails(bench, SHORT, WHOLE)).does("Each write of ADD is cut short."),
         ]),
-    },
 ];
 
 /// Points of a call at which a case lets something fail, at most.

@@ -6,7 +6,7 @@
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Rule, newest, since, stress};
 use crate::shield;
 use crate::stress::input::{self, Input};
 use crate::stress::operator::{Operator, is_proper, within};
@@ -19,50 +19,36 @@ use std::time::Duration;
 use testns::{Container, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "hostile.config-is-answered",
-        source: Source::Stress,
-        sentence: "Any stdin is answered by a result or an error object: broken, strange, deep, of 64 MiB, of wrong types.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "text", versions: Versions::Newest, run: strange_text },
-            Case { name: "huge", versions: Versions::Newest, run: huge_text },
-            Case { name: "types", versions: Versions::Newest, run: wrong_types },
-            Case { name: "prev-result", versions: Versions::From("0.4.0"), run: wrong_prev_result },
+    stress("hostile.config-is-answered", Role::PLUGINS)
+        .says(
+            "Any stdin is answered by a result or an error object: broken, strange, deep, of 64 MiB, of wrong \
+              types.",
+        )
+        .by(&[
+            newest("text", strange_text).does("Broken, strange and deep texts as the config, with each verb."),
+            newest("huge", huge_text).does("A config of 64 MiB."),
+            newest("types", wrong_types).does("Each value of the config becomes one of another type."),
+            since("0.4.0", "prev-result", wrong_prev_result).does("The same of each value of prevResult."),
         ]),
-    },
-    Rule {
-        id: "hostile.environment-is-answered",
-        source: Source::Stress,
-        sentence: "Any environment is answered by a result or an error object: names that lead elsewhere, no text, 100 kB.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: hostile_environment }]),
-    },
-    Rule {
-        id: "hostile.names-lead-nowhere",
-        source: Source::Stress,
-        sentence: "A path in the place of a name makes, empties or removes no file outside of the plugin's own folders.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: names_lead_nowhere }]),
-    },
-    Rule {
-        id: "hostile.error-changes-nothing",
-        source: Source::Stress,
-        sentence: "An ADD that is refused for what is in its input has changed nothing.",
-        roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case {
-                name: "text",
-                versions: Versions::Newest,
-                run: |bench| changes_nothing(bench, input::strange_texts),
-            },
-            Case {
-                name: "types",
-                versions: Versions::Newest,
-                run: |bench| changes_nothing(bench, |config| input::wrong_types(config, "")),
-            },
+    stress("hostile.environment-is-answered", Role::PLUGINS)
+        .says(
+            "Any environment is answered by a result or an error object: names that lead elsewhere, no text, 100 \
+              kB.",
+        )
+        .by(&[newest("", hostile_environment)
+            .does("Names that lead elsewhere, bytes that are no text, 100 kB in variables.")]),
+    stress("hostile.names-lead-nowhere", Role::PLUGINS)
+        .says("A path in the place of a name makes, empties or removes no file outside of the plugin's own folders.")
+        .by(&[newest("", names_lead_nowhere)
+            .does("Paths in the place of each name; files outside of the plugin's folders are compared.")]),
+    stress("hostile.error-changes-nothing", Role::PLUGINS)
+        .says("An ADD that is refused for what is in its input has changed nothing.")
+        .by(&[
+            newest("text", |bench| changes_nothing(bench, input::strange_texts))
+                .does("ADD with strange texts; where it fails, the node is compared with before."),
+            newest("types", |bench| changes_nothing(bench, |config| input::wrong_types(config, "")))
+                .does("ADD with values of other types; where it fails, the node is compared with before."),
         ]),
-    },
 ];
 
 /// The number of inputs that share a look at the node.

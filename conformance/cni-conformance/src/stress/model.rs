@@ -11,7 +11,7 @@ use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::profile::{Role, Stage};
 use crate::random::Random;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Rule, newest, stress};
 use crate::stress::operator::{Operator, within};
 use crate::stress::pool;
 use serde_json::Value;
@@ -21,16 +21,16 @@ use std::time::Duration;
 use testns::trace::Fate;
 use testns::{Attachment, Container, Namespace, Remains, Verb};
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    id: "model.random-operations",
-    source: Source::Stress,
-    sentence: "After any sequence of operations, kills, vanished namespaces and reboots the node is as the operations say.",
-    roles: Role::ALL,
-    proof: Proof::Cases(&[
-        Case { name: "250-steps", versions: Versions::Newest, run: |bench| walk(bench, 250) },
-        Case { name: LONG, versions: Versions::Newest, run: |bench| walk(bench, 10_000) },
-    ]),
-}];
+pub(super) const RULES: &[Rule] = &[stress("model.random-operations", Role::ALL)
+    .says(
+        "After any sequence of operations, kills, vanished namespaces and reboots the node is as the \
+              operations say.",
+    )
+    .by(&[
+        newest("250-steps", |bench| walk(bench, 250))
+            .does("250 operations at random; after each the node is compared with what they say."),
+        newest(LONG, |bench| walk(bench, 10_000)).does("10,000 of them."),
+    ])];
 
 /// Tried only if it is asked for by name: it takes minutes.
 pub(super) const LONG: &str = "10000-steps";

@@ -60,9 +60,12 @@ fn executables_without_a_profile_are_named() {
 #[test]
 fn rules_are_listed() {
     let all = say(kit(&["rules"]));
-    all.has(0, &["| del.leaves-nothing | SHOULD | SPEC 2, DEL |", "| version.lists-versions |"]);
+    all.has(
+        0,
+        &["| **del/deletes** | SHOULD plugins", "| del.leaves-nothing |", "| answers.plugin-hangs |", "hostile."],
+    );
     let some = say(kit(&["plugin", "--list-rules", "--rule", "version.lists-versions"]));
-    some.has(0, &["| version.lists-versions |"]);
+    some.has(0, &["| version.lists-versions | MUST | SPEC 5, Version |"]);
     some.has_not("del.leaves-nothing");
 }
 
@@ -180,6 +183,7 @@ fn a_rule_is_explained() {
         0,
         &[
             "says:   DEL deletes the interface CNI_IFNAME, or undoes what ADD of the plugin changed",
+            "          ADD and DEL of a second container; the node is compared with before.",
             "skipped:",
             "to do:",
         ],

@@ -1,8 +1,8 @@
 //! SPEC 2, Errors, and what a runtime makes of plugins that answer otherwise than they should.
 
-use super::{newest, rule};
+use super::RUNTIMES;
 use crate::finding::Stop;
-use crate::rule::Source::{Relied, Spec};
+use crate::rule::{newest, relied, spec};
 use crate::runtime::look::{End, holds, order};
 use crate::runtime::mock_plugin::{Gate, Order};
 use crate::runtime::{Rule, RuntimeBench};
@@ -10,82 +10,66 @@ use serde_json::json;
 use testns::Verb::{Add, Del};
 
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "answers.status-counts",
-        Spec(&["adding/error"]),
-        "A plugin that ends with another status than 0 has failed, whatever it printed.",
-        &[
-            newest("error", |bench| fails(bench, |version| Order::fail(version, 7, "no"))),
+    spec("answers.status-counts", &["adding/error"], RUNTIMES)
+        .says("A plugin that ends with another status than 0 has failed, whatever it printed.")
+        .by(&[
+            newest("error", |bench| fails(bench, |version| Order::fail(version, 7, "no")))
+                .does("An error object and status 7."),
             newest("result", |bench| {
                 fails(bench, |version| Order { exit: 3, stdout: Some(result(version)), ..Order::default() })
-            }),
+            })
+            .does("A result and status 3."),
             newest("nothing", |bench| {
                 fails(bench, |_| Order { exit: 1, stdout: Some(String::new()), ..Order::default() })
-            }),
+            })
+            .does("Nothing and status 1."),
             newest("garbage", |bench| {
                 fails(bench, |_| Order { exit: 1, stdout: Some("panic: <x>".to_owned()), ..Order::default() })
-            }),
+            })
+            .does("No JSON and status 1."),
             newest("signal", |bench| {
                 fails(bench, |version| Order { dies: true, stdout: Some(result(version)), ..Order::default() })
-            }),
-        ],
-    ),
-    rule(
-        "answers.no-result",
-        Relied("runtimes, which would start a container without a network"),
-        "An ADD that printed no result has failed, though its plugin ended with 0.",
-        &[
-            newest("nothing", |bench| fails(bench, |_| Order::print(""))),
-            newest("garbage", |bench| fails(bench, |_| Order::print("done\n"))),
-            newest("cut-off", |bench| fails(bench, |_| Order::print(r#"{"cniVersion":"1.0.0","ips":["#))),
-            newest("list", |bench| fails(bench, |_| Order::print("[]"))),
-        ],
-    ),
-    rule(
-        "answers.error-with-status-0",
-        Relied("containers, which would start without a network"),
-        "An error object in place of a result is no success, though the plugin ended with 0.",
-        &[newest("", |bench| fails(bench, |version| Order { exit: 0, ..Order::fail(version, 7, "no") }))],
-    ),
-    rule(
-        "answers.busy-executable",
-        Relied("installers, which write a plugin in its place"),
-        "An executable that is being written is waited for, or ADD fails: it has given no result.",
-        &[newest("", busy_executable)],
-    ),
-    rule(
-        "answers.del-prints-what-it-likes",
-        Relied("plugins that print a result with DEL, as many do"),
-        "What a plugin prints with a successful DEL is of no account.",
-        &[newest("", del_prints)],
-    ),
-    rule(
-        "answers.much-stderr",
-        Relied("operators, who read it"),
-        "A plugin that logs a megabyte is not held up.",
-        &[newest("", much_stderr)],
-    ),
-    rule(
-        "answers.stderr-is-passed",
-        Relied("operators, who read it"),
-        "What a plugin logs comes to where the runtime logs, also when it fails.",
-        &[
-            newest("success", |bench| stderr_is_passed(bench, false)),
-            newest("failure", |bench| stderr_is_passed(bench, true)),
-        ],
-    ),
-    rule(
-        "answers.a-child-holds-stdout",
-        Relied("plugins that start a daemon"),
-        "A process that a plugin leaves behind with its stdout does not hold up the runtime.",
-        &[newest("", child_holds)],
-    ),
-    rule(
-        "answers.plugin-hangs",
-        Relied("runtimes, which would wait for good"),
-        "A plugin that does not end is ended, and that is an error.",
-        &[newest("", plugin_hangs)],
-    ),
+            })
+            .does("A result, and the end by a signal."),
+        ]),
+    relied("answers.no-result", "runtimes, which would start a container without a network", RUNTIMES)
+        .says("An ADD that printed no result has failed, though its plugin ended with 0.")
+        .by(&[
+            newest("nothing", |bench| fails(bench, |_| Order::print(""))).does("ADD prints nothing, with status 0."),
+            newest("garbage", |bench| fails(bench, |_| Order::print("done\n")))
+                .does("ADD prints no JSON, with status 0."),
+            newest("cut-off", |bench| fails(bench, |_| Order::print(r#"{"cniVersion":"1.0.0","ips":["#)))
+                .does("ADD prints half an object, with status 0."),
+            newest("list", |bench| fails(bench, |_| Order::print("[]"))).does("ADD prints a list, with status 0."),
+        ]),
+    relied("answers.error-with-status-0", "containers, which would start without a network", RUNTIMES)
+        .says("An error object in place of a result is no success, though the plugin ended with 0.")
+        .by(&[newest("", |bench| fails(bench, |version| Order { exit: 0, ..Order::fail(version, 7, "no") }))
+            .does("ADD prints an error object, with status 0.")]),
+    relied("answers.busy-executable", "installers, which write a plugin in its place", RUNTIMES)
+        .says("An executable that is being written is waited for, or ADD fails: it has given no result.")
+        .by(&[newest("", busy_executable).does("ADD while the executable is open for writing.")]),
+    relied("answers.del-prints-what-it-likes", "plugins that print a result with DEL, as many do", RUNTIMES)
+        .says("What a plugin prints with a successful DEL is of no account.")
+        .by(&[
+            newest("", del_prints).does("The second plugin prints a line with DEL; the first has to be called still.")
+        ]),
+    relied("answers.much-stderr", "operators, who read it", RUNTIMES)
+        .says("A plugin that logs a megabyte is not held up.")
+        .by(&[newest("", much_stderr).does("The plugin of ADD writes a megabyte to stderr.")]),
+    relied("answers.stderr-is-passed", "operators, who read it", RUNTIMES)
+        .says("What a plugin logs comes to where the runtime logs, also when it fails.")
+        .by(&[
+            newest("success", |bench| stderr_is_passed(bench, false))
+                .does("The plugin of ADD writes a line to stderr."),
+            newest("failure", |bench| stderr_is_passed(bench, true)).does("The same, and fails."),
+        ]),
+    relied("answers.a-child-holds-stdout", "plugins that start a daemon", RUNTIMES)
+        .says("A process that a plugin leaves behind with its stdout does not hold up the runtime.")
+        .by(&[newest("", child_holds).does("The plugin of ADD leaves a process that keeps stdout open.")]),
+    relied("answers.plugin-hangs", "runtimes, which would wait for good", RUNTIMES)
+        .says("A plugin that does not end is ended, and that is an error.")
+        .by(&[newest("", plugin_hangs).does("The plugin of ADD does not end; the runtime has to, within --patience.")]),
 ];
 
 fn result(version: &str) -> String {

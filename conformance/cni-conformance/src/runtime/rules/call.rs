@@ -1,8 +1,8 @@
 //! SPEC 2, Parameters: variables, stdin, and the process itself.
 
-use super::{newest, old, rule};
+use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
-use crate::rule::Source::{Relied, Spec};
+use crate::rule::{before, newest, relied, spec};
 use crate::runtime::look::{End, holds, only, same};
 use crate::runtime::mock_plugin::{self, Received};
 use crate::runtime::runtime_bench::STALE;
@@ -11,139 +11,108 @@ use serde_json::Value;
 use testns::Verb;
 
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "call.command",
-        Spec(&["add/required", "check/required", "del/required", "gc/required"]),
-        "CNI_COMMAND is the verb that was asked for, for every plugin.",
-        &[
-            newest("ADD", |bench| command(bench, Verb::Add)),
-            newest("CHECK", |bench| command(bench, Verb::Check)),
-            newest("DEL", |bench| command(bench, Verb::Del)),
-            newest("GC", |bench| command(bench, Verb::Gc)),
-        ],
-    ),
-    rule(
-        "call.command-of-status",
-        Spec(&["parameters/command"]),
-        "CNI_COMMAND is STATUS, for every plugin.",
-        &[newest("", |bench| command(bench, Verb::Status))],
-    ),
-    rule(
-        "call.container-id",
-        Spec(&["add/required", "check/required", "del/required"]),
-        "CNI_CONTAINERID is the container's ID, the same one with each verb: an alphanumeric character, then any of \
-         those, underscores, dots and hyphens.",
-        &[
-            newest("ADD", |bench| container_id(bench, Verb::Add)),
-            newest("CHECK", |bench| container_id(bench, Verb::Check)),
-            newest("DEL", |bench| container_id(bench, Verb::Del)),
-        ],
-    ),
-    rule(
-        "call.netns",
-        Spec(&["add/required", "check/required"]),
-        "CNI_NETNS is the path of the container's network namespace, which the runtime makes before any plugin runs.",
-        &[newest("ADD", |bench| netns(bench, Verb::Add)), newest("CHECK", |bench| netns(bench, Verb::Check))],
-    ),
-    rule(
-        "call.netns-of-del",
-        Spec(&["attachment/variables"]),
-        "CNI_NETNS of DEL is that of ADD.",
-        &[newest("", |bench| netns(bench, Verb::Del))],
-    ),
-    rule(
-        "call.ifname",
-        Spec(&["add/required", "check/required", "del/required"]),
-        "CNI_IFNAME is the name of the interface in the container, the same one with each verb.",
-        &[
-            newest("ADD", |bench| ifname(bench, Verb::Add)),
-            newest("CHECK", |bench| ifname(bench, Verb::Check)),
-            newest("DEL", |bench| ifname(bench, Verb::Del)),
-        ],
-    ),
-    rule(
-        "call.args",
-        Spec(&["attachment/variables"]),
-        "CNI_ARGS has what the user said at invocation: KEY=VALUE pairs with semicolons between them.",
-        &[newest("", |bench| args(bench, Verb::Add))],
-    ),
-    rule(
-        "call.args-of-check",
-        Spec(&["check/same-parameters", "checking/same-parameters"]),
-        "CNI_ARGS of CHECK are those of ADD.",
-        &[newest("", |bench| args(bench, Verb::Check))],
-    ),
-    rule(
-        "call.args-of-del",
-        Spec(&["attachment/variables"]),
-        "CNI_ARGS of DEL are those of ADD.",
-        &[newest("", |bench| args(bench, Verb::Del))],
-    ),
-    rule(
-        "call.path",
-        Spec(&["attachment/path"]),
-        "CNI_PATH lists the folders of plugins, with colons between them.",
-        &[
-            newest("ADD", |bench| path(bench, Verb::Add)),
-            newest("DEL", |bench| path(bench, Verb::Del)),
-            newest("GC", |bench| path(bench, Verb::Gc)),
-        ],
-    ),
-    rule(
-        "call.nothing-stale",
-        Relied("plugins, which take what is set for this call"),
-        "Variables of the protocol in the runtime's own environment do not reach a plugin, not even with verbs \
-             that need none.",
-        &[
-            newest("ADD", |bench| nothing_stale(bench, Verb::Add)),
-            newest("GC", |bench| nothing_stale(bench, Verb::Gc)),
-            newest("STATUS", |bench| nothing_stale(bench, Verb::Status)),
-        ],
-    ),
-    rule(
-        "call.same-environment-in-0.4.0",
-        Spec(&["lists/environment-0.4.0"]),
-        "Each plugin of a list is called with the same environment.",
-        &[
-            old("ADD", "1.0.0", |bench| same_environment(bench, Verb::Add)),
-            old("DEL", "1.0.0", |bench| same_environment(bench, Verb::Del)),
-        ],
-    ),
-    rule(
-        "call.stdin-in-0.4.0",
-        Spec(&["overview/stdin-0.4.0"]),
-        "The configuration is streamed to stdin, which then ends.",
-        &[
-            old("ADD", "1.0.0", |bench| one_object(bench, Verb::Add)),
-            old("DEL", "1.0.0", |bench| one_object(bench, Verb::Del)),
-        ],
-    ),
-    rule(
-        "call.one-object",
-        Spec(&["overview/json"]),
-        "stdin is one JSON object and then ends.",
-        &[
-            newest("ADD", |bench| one_object(bench, Verb::Add)),
-            newest("DEL", |bench| one_object(bench, Verb::Del)),
-            newest("GC", |bench| one_object(bench, Verb::Gc)),
-            newest("STATUS", |bench| one_object(bench, Verb::Status)),
-        ],
-    ),
-    rule(
-        "call.in-own-namespace",
-        Spec(&["overview/domain"]),
-        "A plugin runs in the network namespace of the runtime, not in that of the container.",
-        &[
-            newest("ADD", |bench| own_namespace(bench, Verb::Add)),
-            newest("DEL", |bench| own_namespace(bench, Verb::Del)),
-        ],
-    ),
-    rule(
-        "call.no-other-files",
-        Relied("runtimes, whose files and sockets a daemon of a plugin would hold"),
-        "A plugin inherits stdin, stdout and stderr, and no other open file of the runtime.",
-        &[newest("", no_other_files)],
-    ),
+    spec("call.command", &["add/required", "check/required", "del/required", "gc/required"], RUNTIMES)
+        .says("CNI_COMMAND is the verb that was asked for, for every plugin.")
+        .by(&[
+            newest("ADD", |bench| command(bench, Verb::Add)).does("CNI_COMMAND of three plugins with ADD."),
+            newest("CHECK", |bench| command(bench, Verb::Check)).does("The same with CHECK."),
+            newest("DEL", |bench| command(bench, Verb::Del)).does("The same with DEL."),
+            newest("GC", |bench| command(bench, Verb::Gc)).does("The same with GC."),
+        ]),
+    spec("call.command-of-status", &["parameters/command"], RUNTIMES)
+        .says("CNI_COMMAND is STATUS, for every plugin.")
+        .by(&[newest("", |bench| command(bench, Verb::Status)).does("CNI_COMMAND of three plugins with STATUS.")]),
+    spec("call.container-id", &["add/required", "check/required", "del/required"], RUNTIMES)
+        .says(
+            "CNI_CONTAINERID is the container's ID, the same one with each verb: an alphanumeric character, then \
+              any of those, underscores, dots and hyphens.",
+        )
+        .by(&[
+            newest("ADD", |bench| container_id(bench, Verb::Add)).does("CNI_CONTAINERID of three plugins with ADD."),
+            newest("CHECK", |bench| container_id(bench, Verb::Check))
+                .does("The same with CHECK, compared with that of ADD."),
+            newest("DEL", |bench| container_id(bench, Verb::Del)).does("The same with DEL, compared with that of ADD."),
+        ]),
+    spec("call.netns", &["add/required", "check/required"], RUNTIMES)
+        .says(
+            "CNI_NETNS is the path of the container's network namespace, which the runtime makes before any \
+              plugin runs.",
+        )
+        .by(&[
+            newest("ADD", |bench| netns(bench, Verb::Add))
+                .does("The namespace at CNI_NETNS of three plugins with ADD."),
+            newest("CHECK", |bench| netns(bench, Verb::Check)).does("The same with CHECK, compared with that of ADD."),
+        ]),
+    spec("call.netns-of-del", &["attachment/variables"], RUNTIMES)
+        .says("CNI_NETNS of DEL is that of ADD.")
+        .by(&[newest("", |bench| netns(bench, Verb::Del))
+            .does("CNI_NETNS of three plugins with DEL, compared with that of ADD.")]),
+    spec("call.ifname", &["add/required", "check/required", "del/required"], RUNTIMES)
+        .says("CNI_IFNAME is the name of the interface in the container, the same one with each verb.")
+        .by(&[
+            newest("ADD", |bench| ifname(bench, Verb::Add)).does("CNI_IFNAME of three plugins with ADD."),
+            newest("CHECK", |bench| ifname(bench, Verb::Check)).does("The same with CHECK, compared with that of ADD."),
+            newest("DEL", |bench| ifname(bench, Verb::Del)).does("The same with DEL, compared with that of ADD."),
+        ]),
+    spec("call.args", &["attachment/variables"], RUNTIMES)
+        .says("CNI_ARGS has what the user said at invocation: KEY=VALUE pairs with semicolons between them.")
+        .by(&[newest("", |bench| args(bench, Verb::Add)).does("ADD with three pairs.")]),
+    spec("call.args-of-check", &["check/same-parameters", "checking/same-parameters"], RUNTIMES)
+        .says("CNI_ARGS of CHECK are those of ADD.")
+        .by(&[
+            newest("", |bench| args(bench, Verb::Check)).does("CHECK of a container that was added with three pairs.")
+        ]),
+    spec("call.args-of-del", &["attachment/variables"], RUNTIMES)
+        .says("CNI_ARGS of DEL are those of ADD.")
+        .by(&[newest("", |bench| args(bench, Verb::Del)).does("DEL of a container that was added with three pairs.")]),
+    spec("call.path", &["attachment/path"], RUNTIMES)
+        .says("CNI_PATH lists the folders of plugins, with colons between them.")
+        .by(&[
+            newest("ADD", |bench| path(bench, Verb::Add)).does("CNI_PATH of three plugins with ADD."),
+            newest("DEL", |bench| path(bench, Verb::Del)).does("The same with DEL."),
+            newest("GC", |bench| path(bench, Verb::Gc)).does("The same with GC."),
+        ]),
+    relied("call.nothing-stale", "plugins, which take what is set for this call", RUNTIMES)
+        .says(
+            "Variables of the protocol in the runtime's own environment do not reach a plugin, not even with \
+              verbs that need none.",
+        )
+        .by(&[
+            newest("ADD", |bench| nothing_stale(bench, Verb::Add))
+                .does("The runtime's own environment has the word stale in each variable of the protocol; ADD."),
+            newest("GC", |bench| nothing_stale(bench, Verb::Gc)).does("The same with GC."),
+            newest("STATUS", |bench| nothing_stale(bench, Verb::Status)).does("The same with STATUS."),
+        ]),
+    spec("call.same-environment-in-0.4.0", &["lists/environment-0.4.0"], RUNTIMES)
+        .says("Each plugin of a list is called with the same environment.")
+        .by(&[
+            before("1.0.0", "ADD", |bench| same_environment(bench, Verb::Add))
+                .does("Environments of three plugins with ADD are compared."),
+            before("1.0.0", "DEL", |bench| same_environment(bench, Verb::Del)).does("The same with DEL."),
+        ]),
+    spec("call.stdin-in-0.4.0", &["overview/stdin-0.4.0"], RUNTIMES)
+        .says("The configuration is streamed to stdin, which then ends.")
+        .by(&[
+            before("1.0.0", "ADD", |bench| one_object(bench, Verb::Add))
+                .does("stdin of three plugins with ADD is read to its end."),
+            before("1.0.0", "DEL", |bench| one_object(bench, Verb::Del)).does("The same with DEL."),
+        ]),
+    spec("call.one-object", &["overview/json"], RUNTIMES).says("stdin is one JSON object and then ends.").by(&[
+        newest("ADD", |bench| one_object(bench, Verb::Add)).does("stdin of three plugins with ADD is read to its end."),
+        newest("DEL", |bench| one_object(bench, Verb::Del)).does("The same with DEL."),
+        newest("GC", |bench| one_object(bench, Verb::Gc)).does("The same with GC."),
+        newest("STATUS", |bench| one_object(bench, Verb::Status)).does("The same with STATUS."),
+    ]),
+    spec("call.in-own-namespace", &["overview/domain"], RUNTIMES)
+        .says("A plugin runs in the network namespace of the runtime, not in that of the container.")
+        .by(&[
+            newest("ADD", |bench| own_namespace(bench, Verb::Add))
+                .does("The network namespace in which three plugins run with ADD."),
+            newest("DEL", |bench| own_namespace(bench, Verb::Del)).does("The same with DEL."),
+        ]),
+    relied("call.no-other-files", "runtimes, whose files and sockets a daemon of a plugin would hold", RUNTIMES)
+        .says("A plugin inherits stdin, stdout and stderr, and no other open file of the runtime.")
+        .by(&[newest("", no_other_files).does("Open files of three plugins with ADD.")]),
 ];
 
 /// The request of a container that was added, if the verb is about one, and what mock plugins received of the verb.

@@ -1,170 +1,119 @@
 //! SPEC 3: adding, checking, deleting an attachment, collecting garbage, asking for the status. In which order plugins
 //! run, what stops them, and what they learn of the result.
 
-use super::{before, from, newest, old, rule};
+use super::RUNTIMES;
 use crate::finding::Stop;
-use crate::rule::Source::{Relied, Spec};
-use crate::rule::Versions;
+use crate::rule::{before, each, newest, relied, since, spec};
 use crate::runtime::look::{End, holds, order, plain, previous, same};
 use crate::runtime::mock_plugin::{KEY, Order, Received};
-use crate::runtime::{Case, Request, Rule, RuntimeBench};
+use crate::runtime::{Request, Rule, RuntimeBench};
 use serde_json::{Value, json};
 use testns::Verb::{Add, Check, Del, Gc, Status};
 use testns::{Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "chain.add-in-order",
-        Spec(&["adding/order"]),
-        "ADD runs the plugins in the order of the list.",
-        &[from("0.3.0", add_in_order)],
-    ),
-    rule(
-        "chain.add-stops-at-error",
-        Spec(&["adding/error"]),
-        "A plugin's error ends ADD: no later plugin runs, and the runtime fails.",
-        &[
-            newest("first", |bench| add_stops(bench, 1)),
-            newest("middle", |bench| add_stops(bench, 2)),
-            newest("last", |bench| add_stops(bench, 3)),
-        ],
-    ),
-    rule(
-        "chain.order-in-0.4.0",
-        Spec(&["adding/order-0.4.0"]),
-        "ADD runs the plugins in the order of the list, DEL in reverse order.",
-        &[old("ADD", "1.0.0", add_in_order), old("DEL", "1.0.0", del_in_reverse)],
-    ),
-    rule(
-        "chain.ends-at-error-in-0.4.0",
-        Spec(&["adding/error-0.4.0"]),
-        "A plugin's error ends ADD and DEL of the list, and the runtime fails.",
-        &[old("ADD", "1.0.0", |bench| add_stops(bench, 2)), old("DEL", "1.0.0", del_stops)],
-    ),
-    rule(
-        "chain.error-is-reported",
-        Spec(&["adding/error"]),
-        "The caller learns code and message of a plugin's error.",
-        &[from("0.3.0", error_is_told)],
-    ),
-    rule(
-        "chain.add-gives-last-result",
-        Relied("callers of the runtime, who learn addresses from it"),
-        "The result of ADD is that of the last plugin.",
-        &[Case { name: "", versions: Versions::Each, run: last_result }],
-    ),
-    rule(
-        "chain.check-in-order",
-        Spec(&["checking/order"]),
-        "CHECK runs the plugins in the order of the list.",
-        &[from("0.4.0", check_in_order)],
-    ),
-    rule(
-        "chain.check-has-result",
-        Spec(&["check/prev-result"]),
-        "Every plugin of CHECK gets the final result of ADD as prevResult.",
-        &[Case { name: "", versions: Versions::Each, run: |bench| has_result(bench, Check) }],
-    ),
-    rule(
-        "chain.check-fails",
-        Spec(&["checking/error"]),
-        "A plugin's error to CHECK is the runtime's; whether it asks later plugins is its own affair.",
-        &[from("0.4.0", check_fails)],
-    ),
-    rule(
-        "chain.no-check-before-0.4.0",
-        Spec(&["check/since"]),
-        "A network of a version before 0.4.0 has no CHECK.",
-        &[before("0.4.0", no_check)],
-    ),
-    rule(
-        "chain.check-disabled",
-        Spec(&["check/disabled"]),
-        "A list with disableCheck is not checked, and that is a success.",
-        &[from("0.4.0", check_disabled)],
-    ),
-    rule(
-        "chain.del-in-reverse",
-        Spec(&["deleting/order"]),
-        "DEL runs the plugins in reverse order.",
-        &[from("0.3.0", del_in_reverse)],
-    ),
-    rule(
-        "chain.del-has-result",
-        Spec(&["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"]),
-        "Every plugin of DEL gets the final result of ADD as prevResult.",
-        &[Case { name: "", versions: Versions::Each, run: |bench| has_result(bench, Del) }],
-    ),
-    rule(
-        "chain.del-stops-at-error",
-        Spec(&["deleting/error"]),
-        "A plugin's error ends DEL, and the runtime fails.",
-        &[from("0.3.0", del_stops)],
-    ),
-    rule(
-        "chain.gc-names-valid-attachments",
-        Spec(&["gc/list"]),
-        "GC gives every plugin, below cni.dev/valid-attachments, the container ID and interface name of each \
-         attachment that is still in use, and of no other.",
-        &[from("1.1.0", gc_names_valid)],
-    ),
-    rule(
-        "chain.gc-is-no-del",
-        Relied("containers that run, which would lose their network"),
-        "GC, and whatever else collects garbage, calls no DEL of attachments that are valid.",
-        &[from("1.1.0", gc_is_no_del)],
-    ),
-    rule(
-        "chain.del-is-no-gc",
-        Spec(&["gc/no-substitute"]),
-        "To delete an attachment the runtime calls DEL of each plugin, and no GC in its place.",
-        &[from("1.1.0", del_is_no_gc)],
-    ),
-    rule(
-        "chain.gc-goes-on-after-error",
-        Spec(&["collecting/error"]),
-        "A plugin's error does not end GC, but the runtime fails in the end.",
-        &[from("1.1.0", gc_goes_on)],
-    ),
-    rule(
-        "chain.no-gc-before-1.1.0",
-        Spec(&["status/since"]),
-        "A network of a version before 1.1.0 has no GC.",
-        &[before("1.1.0", no_gc)],
-    ),
-    rule(
-        "chain.gc-disabled",
-        Spec(&["format/disable-gc"]),
-        "A list with disableGC is not collected.",
-        &[from("1.1.0", gc_disabled)],
-    ),
-    rule(
-        "chain.status-asks-each",
-        Relied("runtimes that show the STATUS of a network, as libcni asks it"),
-        "STATUS asks every plugin of the list.",
-        &[from("1.1.0", status_asks_each)],
-    ),
-    rule(
-        "chain.status-fails",
-        Relied("runtimes that show the STATUS of a network, as libcni asks it"),
-        "A plugin's error to STATUS is the runtime's.",
-        &[from("1.1.0", status_fails)],
-    ),
-    rule(
-        "chain.no-status-before-1.1.0",
-        Spec(&["status/since"]),
-        "A network of a version before 1.1.0 has no STATUS.",
-        &[before("1.1.0", no_status)],
-    ),
-    rule(
-        "chain.del-without-namespace",
-        Relied("nodes after a reboot, which would lose addresses"),
-        "DEL runs the plugins though the namespace is gone: they may still hold something for the container.",
-        &[
-            newest("gone", |bench| del_without(bench, Remains::Gone)),
-            newest("plain-file", |bench| del_without(bench, Remains::PlainFile)),
-        ],
-    ),
+    spec("chain.add-in-order", &["adding/order"], RUNTIMES)
+        .says("ADD runs the plugins in the order of the list.")
+        .by(&[since("0.3.0", "", add_in_order).does("ADD of a list of three.")]),
+    spec("chain.add-stops-at-error", &["adding/error"], RUNTIMES)
+        .says("A plugin's error ends ADD: no later plugin runs, and the runtime fails.")
+        .by(&[
+            newest("first", |bench| add_stops(bench, 1)).does("The first of three plugins fails."),
+            newest("middle", |bench| add_stops(bench, 2)).does("The second of three plugins fails."),
+            newest("last", |bench| add_stops(bench, 3)).does("The last of three plugins fails."),
+        ]),
+    spec("chain.order-in-0.4.0", &["adding/order-0.4.0"], RUNTIMES)
+        .says("ADD runs the plugins in the order of the list, DEL in reverse order.")
+        .by(&[
+            before("1.0.0", "ADD", add_in_order).does("ADD of a list of three."),
+            before("1.0.0", "DEL", del_in_reverse).does("DEL of a list of three."),
+        ]),
+    spec("chain.ends-at-error-in-0.4.0", &["adding/error-0.4.0"], RUNTIMES)
+        .says("A plugin's error ends ADD and DEL of the list, and the runtime fails.")
+        .by(&[
+            before("1.0.0", "ADD", |bench| add_stops(bench, 2)).does("The second of three plugins fails with ADD."),
+            before("1.0.0", "DEL", del_stops).does("The second of three plugins fails with DEL."),
+        ]),
+    spec("chain.error-is-reported", &["adding/error"], RUNTIMES)
+        .says("The caller learns code and message of a plugin's error.")
+        .by(&[since("0.3.0", "", error_is_told)
+            .does("The second of three plugins fails; the runtime has to print its message.")]),
+    relied("chain.add-gives-last-result", "callers of the runtime, who learn addresses from it", RUNTIMES)
+        .says("The result of ADD is that of the last plugin.")
+        .by(&[each("", last_result)
+            .does("ADD of a list of three; what the runtime prints is compared with the last result.")]),
+    spec("chain.check-in-order", &["checking/order"], RUNTIMES)
+        .says("CHECK runs the plugins in the order of the list.")
+        .by(&[since("0.4.0", "", check_in_order).does("CHECK of a list of three.")]),
+    spec("chain.check-has-result", &["check/prev-result"], RUNTIMES)
+        .says("Every plugin of CHECK gets the final result of ADD as prevResult.")
+        .by(&[each("", |bench| has_result(bench, Check))
+            .does("CHECK of a list of three; each prevResult is compared with the last result of ADD.")]),
+    spec("chain.check-fails", &["checking/error"], RUNTIMES)
+        .says("A plugin's error to CHECK is the runtime's; whether it asks later plugins is its own affair.")
+        .by(&[since("0.4.0", "", check_fails).does("The second of three plugins fails with CHECK.")]),
+    spec("chain.no-check-before-0.4.0", &["check/since"], RUNTIMES)
+        .says("A network of a version before 0.4.0 has no CHECK.")
+        .by(&[before("0.4.0", "", no_check)
+            .does("CHECK of a list of one, with the newest version before 0.4.0; no plugin may be called.")]),
+    spec("chain.check-disabled", &["check/disabled"], RUNTIMES)
+        .says("A list with disableCheck is not checked, and that is a success.")
+        .by(&[since("0.4.0", "", check_disabled).does("CHECK of a list with disableCheck; no plugin may be called.")]),
+    spec("chain.del-in-reverse", &["deleting/order"], RUNTIMES)
+        .says("DEL runs the plugins in reverse order.")
+        .by(&[since("0.3.0", "", del_in_reverse).does("DEL of a list of three.")]),
+    spec("chain.del-has-result", &["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"], RUNTIMES)
+        .says("Every plugin of DEL gets the final result of ADD as prevResult.")
+        .by(&[each("", |bench| has_result(bench, Del))
+            .does("DEL of a list of three; each prevResult is compared with the last result of ADD.")]),
+    spec("chain.del-stops-at-error", &["deleting/error"], RUNTIMES)
+        .says("A plugin's error ends DEL, and the runtime fails.")
+        .by(&[since("0.3.0", "", del_stops)
+            .does("The second of three plugins fails with DEL; the first may not be called.")]),
+    spec("chain.gc-names-valid-attachments", &["gc/list"], RUNTIMES)
+        .says(
+            "GC gives every plugin, below cni.dev/valid-attachments, the container ID and interface name of each \
+              attachment that is still in use, and of no other.",
+        )
+        .by(&[since("1.1.0", "", gc_names_valid)
+            .does("GC of a list of three, with two containers of which one is in use, or both.")]),
+    relied("chain.gc-is-no-del", "containers that run, which would lose their network", RUNTIMES)
+        .says("GC, and whatever else collects garbage, calls no DEL of attachments that are valid.")
+        .by(&[since("1.1.0", "", gc_is_no_del)
+            .does("GC with two containers that are in use; no plugin may be called with DEL.")]),
+    spec("chain.del-is-no-gc", &["gc/no-substitute"], RUNTIMES)
+        .says("To delete an attachment the runtime calls DEL of each plugin, and no GC in its place.")
+        .by(&[since("1.1.0", "", del_is_no_gc).does("DEL of a list of three; each has to be called with DEL.")]),
+    spec("chain.gc-goes-on-after-error", &["collecting/error"], RUNTIMES)
+        .says("A plugin's error does not end GC, but the runtime fails in the end.")
+        .by(&[since("1.1.0", "", gc_goes_on)
+            .does("The second of three plugins fails with GC; the third has to be called.")]),
+    spec("chain.no-gc-before-1.1.0", &["status/since"], RUNTIMES)
+        .says("A network of a version before 1.1.0 has no GC.")
+        .by(&[before("1.1.0", "", no_gc)
+            .does("GC of a list of three, with the newest version before 1.1.0; no plugin may be called with it.")]),
+    spec("chain.gc-disabled", &["format/disable-gc"], RUNTIMES)
+        .says("A list with disableGC is not collected.")
+        .by(&[since("1.1.0", "", gc_disabled).does("GC of a list with disableGC; no plugin may be called with it.")]),
+    relied("chain.status-asks-each", "runtimes that show the STATUS of a network, as libcni asks it", RUNTIMES)
+        .says("STATUS asks every plugin of the list.")
+        .by(&[since("1.1.0", "", status_asks_each).does("STATUS of a list of three.")]),
+    relied("chain.status-fails", "runtimes that show the STATUS of a network, as libcni asks it", RUNTIMES)
+        .says("A plugin's error to STATUS is the runtime's.")
+        .by(&[since("1.1.0", "", status_fails)
+            .does("The second plugin fails with STATUS; the runtime has to print its message.")]),
+    spec("chain.no-status-before-1.1.0", &["status/since"], RUNTIMES)
+        .says("A network of a version before 1.1.0 has no STATUS.")
+        .by(&[before("1.1.0", "", no_status)
+            .does("STATUS of a list of three, with the newest version before 1.1.0; no plugin may be called.")]),
+    relied("chain.del-without-namespace", "nodes after a reboot, which would lose addresses", RUNTIMES)
+        .says("DEL runs the plugins though the namespace is gone: they may still hold something for the container.")
+        .by(&[
+            newest("gone", |bench| del_without(bench, Remains::Gone))
+                .does("DEL of a list of three when the namespace has gone."),
+            newest("plain-file", |bench| del_without(bench, Remains::PlainFile))
+                .does("The same where its path is a plain file."),
+        ]),
 ];
 
 fn failing(bench: &RuntimeBench, place: u8, verb: Verb) -> [Value; 3] {

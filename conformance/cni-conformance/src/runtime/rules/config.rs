@@ -1,129 +1,106 @@
 //! SPEC 1: how a runtime reads a network's list, and finds the executables that it names.
 
-use super::{newest, old, rule};
+use super::RUNTIMES;
 use crate::finding::Stop;
-use crate::rule::Source::{Relied, Spec};
-use crate::rule::Versions;
+use crate::rule::{before, newest, relied, since, spec};
 use crate::runtime::look::{End, holds, only, order, same};
 use crate::runtime::mock_plugin::{PREFIX, Received};
-use crate::runtime::{Case, Rule, RuntimeBench};
+use crate::runtime::{Rule, RuntimeBench};
 use serde_json::json;
 use std::fs;
 use testns::Verb::{Add, Check, Del, Gc};
 
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "config.newest-version",
-        Spec(&["versions/highest"]),
-        "Of the versions in cniVersions a runtime uses the newest that it speaks.",
-        &[Case { name: "", versions: Versions::From("1.1.0"), run: newest_version }],
-    ),
-    rule(
-        "config.unknown-keys",
-        Relied("lists that were written for a newer runtime"),
-        "Keys of a list that a runtime does not know are ignored.",
-        &[newest("", unknown_keys)],
-    ),
-    rule(
-        "config.plugins-aside",
-        Relied("operators whose plugins lay a file beside a list, as libcni reads it"),
-        "Plugin objects in the folder of the network's name belong to it, in the order of their names.",
-        &[
-            Case { name: "beside-the-lists-own", versions: Versions::From("1.1.0"), run: plugins_aside },
-            Case { name: "alone", versions: Versions::From("1.1.0"), run: plugins_aside_alone },
-        ],
-    ),
-    rule(
-        "config.aside-come-last",
-        Spec(&["format/aside-is-appended"]),
-        "Plugin objects that a runtime has from elsewhere, from the folder of the network's name for example, follow \
-         those in the list.",
-        &[Case { name: "", versions: Versions::From("1.1.0"), run: aside_come_last }],
-    ),
-    rule(
-        "config.aside-is-validated",
-        Spec(&["objects/aside-is-validated"]),
-        "A plugin object from elsewhere that is not valid, as its type is a path, is not called.",
-        &[Case { name: "", versions: Versions::From("1.1.0"), run: aside_is_validated }],
-    ),
-    rule(
-        "config.only-inlined",
-        Spec(&["format/only-inlined"]),
-        "With loadOnlyInlinedPlugins nothing is loaded but what the list has itself, and it has to have something.",
-        &[
-            Case { name: "beside-others", versions: Versions::From("1.1.0"), run: only_inlined },
-            Case { name: "without-plugins", versions: Versions::From("1.1.0"), run: nothing_inlined },
-        ],
-    ),
-    rule(
-        "config.type-is-no-path",
-        Relied("operators, whose lists name plugins and no other executables"),
-        "A type with a slash in it is refused: it names an executable, not a path.",
-        &[
-            newest("relative", |bench| refuses_type(bench, &format!("../bin/{PREFIX}-a"))),
+    spec("config.newest-version", &["versions/highest"], RUNTIMES)
+        .says("Of the versions in cniVersions a runtime uses the newest that it speaks.")
+        .by(&[since("1.1.0", "", newest_version)
+            .does("A list of 0.4.0 whose cniVersions have newer ones, and one that nobody speaks.")]),
+    relied("config.unknown-keys", "lists that were written for a newer runtime", RUNTIMES)
+        .says("Keys of a list that a runtime does not know are ignored.")
+        .by(&[newest("", unknown_keys).does("ADD of a list with keys that nobody knows.")]),
+    relied("config.plugins-aside", "operators whose plugins lay a file beside a list, as libcni reads it", RUNTIMES)
+        .says("Plugin objects in the folder of the network's name belong to it, in the order of their names.")
+        .by(&[
+            since("1.1.0", "beside-the-lists-own", plugins_aside)
+                .does("A list of one plugin, and two objects in the folder of its name."),
+            since("1.1.0", "alone", plugins_aside_alone).does("The same without plugins in the list."),
+        ]),
+    spec("config.aside-come-last", &["format/aside-is-appended"], RUNTIMES)
+        .says(
+            "Plugin objects that a runtime has from elsewhere, from the folder of the network's name for \
+              example, follow those in the list.",
+        )
+        .by(&[since("1.1.0", "", aside_come_last)
+            .does("A list of one plugin, and two objects in the folder of its name; the list's is called first.")]),
+    spec("config.aside-is-validated", &["objects/aside-is-validated"], RUNTIMES)
+        .says("A plugin object from elsewhere that is not valid, as its type is a path, is not called.")
+        .by(&[since("1.1.0", "", aside_is_validated)
+            .does("An object in the folder of the network's name whose type is a path.")]),
+    spec("config.only-inlined", &["format/only-inlined"], RUNTIMES)
+        .says(
+            "With loadOnlyInlinedPlugins nothing is loaded but what the list has itself, and it has to have \
+              something.",
+        )
+        .by(&[
+            since("1.1.0", "beside-others", only_inlined)
+                .does("A list with loadOnlyInlinedPlugins, and objects in the folder of its name."),
+            since("1.1.0", "without-plugins", nothing_inlined).does("The same list without plugins; ADD has to fail."),
+        ]),
+    relied("config.type-is-no-path", "operators, whose lists name plugins and no other executables", RUNTIMES)
+        .says("A type with a slash in it is refused: it names an executable, not a path.")
+        .by(&[
+            newest("relative", |bench| refuses_type(bench, &format!("../bin/{PREFIX}-a")))
+                .does("A type that leads to a mock plugin by \"..\"."),
             newest("absolute", |bench| {
                 refuses_type(bench, &bench.node.bin_dir().join(format!("{PREFIX}-a")).display().to_string())
-            }),
-            newest("empty", |bench| refuses_type(bench, "")),
-        ],
-    ),
-    rule(
-        "config.names-are-checked",
-        Relied("plugins, which build paths of the name"),
-        "Names of networks that the specification forbids reach no plugin.",
-        &[newest("", bad_network)],
-    ),
-    rule(
-        "config.container-ids-are-checked",
-        Spec(&["parameters/container-id"]),
-        "IDs of containers that the specification forbids reach no plugin.",
-        &[newest("", bad_container)],
-    ),
-    rule(
-        "config.ifnames-are-checked",
-        Relied("plugins and the kernel, which would refuse them late"),
-        "Names that no interface may have reach no plugin.",
-        &[
-            newest("ifname-slash", |bench| bad_ifname(bench, "a/b")),
-            newest("ifname-long", |bench| bad_ifname(bench, "sixteen-letters-")),
-            newest("ifname-space", |bench| bad_ifname(bench, "a b")),
-            newest("ifname-colon", |bench| bad_ifname(bench, "a:b")),
-            newest("ifname-dots", |bench| bad_ifname(bench, "..")),
-        ],
-    ),
-    rule(
-        "config.ifnames-in-0.4.0",
-        Spec(&["parameters/ifname-0.4.0"]),
-        "The name of the interface is one that Linux allows.",
-        &[
-            old("ifname-slash", "1.0.0", |bench| bad_ifname(bench, "a/b")),
-            old("ifname-long", "1.0.0", |bench| bad_ifname(bench, "sixteen-letters-")),
-            old("ifname-dots", "1.0.0", |bench| bad_ifname(bench, "..")),
-        ],
-    ),
-    rule(
-        "config.search-order",
-        Relied("operators, who replace a plugin by a folder before the others"),
-        "An executable is looked up in the folders of plugins in their order: the first that has it counts.",
-        &[newest("first", |bench| found_in(bench, "a", 0)), newest("second", |bench| found_in(bench, "far", 1))],
-    ),
-    rule(
-        "config.missing-executable",
-        Spec(&["adding/executable"]),
-        "A plugin whose executable is not there is an error.",
-        &[
-            newest("ADD", missing_with_add),
-            newest("CHECK", |bench| missing_later(bench, Check)),
-            newest("DEL", |bench| missing_later(bench, Del)),
-            Case { name: "GC", versions: Versions::From("1.1.0"), run: |bench| missing_later(bench, Gc) },
-        ],
-    ),
-    rule(
-        "config.broken-neighbour",
-        Relied("operators with several networks"),
-        "A file of another network that cannot be read as a list does not hinder this one.",
-        &[newest("", broken_neighbour)],
-    ),
+            })
+            .does("A type that is the absolute path of a mock plugin."),
+            newest("empty", |bench| refuses_type(bench, "")).does("An empty type."),
+        ]),
+    relied("config.names-are-checked", "plugins, which build paths of the name", RUNTIMES)
+        .says("Names of networks that the specification forbids reach no plugin.")
+        .by(&[newest("", bad_network).does("ADD of the network ../conformance.")]),
+    spec("config.container-ids-are-checked", &["parameters/container-id"], RUNTIMES)
+        .says("IDs of containers that the specification forbids reach no plugin.")
+        .by(&[newest("", bad_container).does("ADD with the container ID ../container.")]),
+    relied("config.ifnames-are-checked", "plugins and the kernel, which would refuse them late", RUNTIMES)
+        .says("Names that no interface may have reach no plugin.")
+        .by(&[
+            newest("ifname-slash", |bench| bad_ifname(bench, "a/b")).does("ADD with the interface name a/b."),
+            newest("ifname-long", |bench| bad_ifname(bench, "sixteen-letters-")).does("ADD with a name of 16 letters."),
+            newest("ifname-space", |bench| bad_ifname(bench, "a b")).does("ADD with a name that has a space."),
+            newest("ifname-colon", |bench| bad_ifname(bench, "a:b")).does("ADD with a:b."),
+            newest("ifname-dots", |bench| bad_ifname(bench, "..")).does("ADD with \"..\"."),
+        ]),
+    spec("config.ifnames-in-0.4.0", &["parameters/ifname-0.4.0"], RUNTIMES)
+        .says("The name of the interface is one that Linux allows.")
+        .by(&[
+            before("1.0.0", "ifname-slash", |bench| bad_ifname(bench, "a/b")).does("ADD with the interface name a/b."),
+            before("1.0.0", "ifname-long", |bench| bad_ifname(bench, "sixteen-letters-"))
+                .does("ADD with a name of 16 letters."),
+            before("1.0.0", "ifname-dots", |bench| bad_ifname(bench, "..")).does("ADD with \"..\"."),
+        ]),
+    relied("config.search-order", "operators, who replace a plugin by a folder before the others", RUNTIMES)
+        .says("An executable is looked up in the folders of plugins in their order: the first that has it counts.")
+        .by(&[
+            newest("first", |bench| found_in(bench, "a", 0)).does("ADD with a type that both folders have."),
+            newest("second", |bench| found_in(bench, "far", 1))
+                .does("ADD with a type that only the second folder has."),
+        ]),
+    spec("config.missing-executable", &["adding/executable"], RUNTIMES)
+        .says("A plugin whose executable is not there is an error.")
+        .by(&[
+            newest("ADD", missing_with_add).does("ADD of a list whose second plugin there is not."),
+            newest("CHECK", |bench| missing_later(bench, Check))
+                .does("CHECK when the second plugin's executable was deleted."),
+            newest("DEL", |bench| missing_later(bench, Del))
+                .does("DEL when the second plugin's executable was deleted."),
+            since("1.1.0", "GC", |bench| missing_later(bench, Gc))
+                .does("GC when the second plugin's executable was deleted."),
+        ]),
+    relied("config.broken-neighbour", "operators with several networks", RUNTIMES)
+        .says("A file of another network that cannot be read as a list does not hinder this one.")
+        .by(&[newest("", broken_neighbour).does("A file of half an object lies before the network's own.")]),
 ];
 
 fn newest_version(bench: &RuntimeBench) -> End {

@@ -1,53 +1,44 @@
 //! SPEC 3, Deriving request configuration from plugin configuration.
 
-use super::{newest, old, rule};
+use super::RUNTIMES;
 use crate::finding::Stop;
-use crate::rule::Source::Spec;
-use crate::rule::Versions;
+use crate::rule::{before, each, newest, spec};
 use crate::runtime::look::{End, holds, only, order, previous, same};
 use crate::runtime::mock_plugin::{KEY, Received};
 use crate::runtime::runtime_bench::NETWORK;
-use crate::runtime::{Case, Rule, RuntimeBench};
+use crate::runtime::{Rule, RuntimeBench};
 use serde_json::{Value, json};
 use testns::Verb;
 
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "derive.name-and-version",
-        Spec(&["deriving/name-and-version"]),
-        "name and cniVersion are the list's, whatever a plugin object says.",
-        &[Case { name: "", versions: Versions::Each, run: name_and_version }],
-    ),
-    rule(
-        "derive.name-and-version-to-1.0.0",
-        Spec(&["deriving/name-and-version-1.0.0"]),
-        "name and cniVersion are the list's, whatever a plugin object says.",
-        &[Case { name: "", versions: Versions::Each, run: name_and_version }],
-    ),
-    rule(
-        "derive.keys-pass",
-        Spec(&["objects/more-keys"]),
-        "All other keys of a plugin object pass unaltered.",
-        &[
+    spec("derive.name-and-version", &["deriving/name-and-version"], RUNTIMES)
+        .says("name and cniVersion are the list's, whatever a plugin object says.")
+        .by(&[each("", name_and_version).does("A plugin object with a name and a cniVersion of its own.")]),
+    spec("derive.name-and-version-to-1.0.0", &["deriving/name-and-version-1.0.0"], RUNTIMES)
+        .says("name and cniVersion are the list's, whatever a plugin object says.")
+        .by(&[each("", name_and_version).does("A plugin object with a name and a cniVersion of its own.")]),
+    spec("derive.keys-pass", &["objects/more-keys"], RUNTIMES)
+        .says("All other keys of a plugin object pass unaltered.")
+        .by(&[
             newest("nested", |bench| {
                 passes(bench, &json!({ "a": { "b": [[], {}, [{ "c": null }]] }, "": "", "d": false }))
-            }),
+            })
+            .does("Objects and lists within each other, empty keys, null."),
             newest("texts", |bench| {
-                passes(
-                    bench,
-                    &json!({ "html": "<a href='x'>&amp;</a>", "unicode": "zażółć 網路 🐳 \u{2028}\u{7f}\u{0}", "quote": "\"\\/" }),
-                )
-            }),
+                let unicode = "zażółć 網路 🐳 \u{2028}\u{7f}\u{0}";
+                passes(bench, &json!({ "html": "<a href='x'>&amp;</a>", "unicode": unicode, "quote": "\"\\/" }))
+            })
+            .does("Texts with signs of HTML, other scripts, control characters and quotes."),
             newest("integers", |bench| {
-                passes(
-                    bench,
-                    &json!({ "u": u64::MAX, "i": i64::MIN, "large": 12_345_678_901_234_567_890_u64, "odd": 9_007_199_254_740_993_u64 }),
-                )
-            }),
+                let (large, odd) = (12_345_678_901_234_567_890_u64, 9_007_199_254_740_993_u64);
+                passes(bench, &json!({ "u": u64::MAX, "i": i64::MIN, "large": large, "odd": odd }))
+            })
+            .does("The largest and smallest integers of 64 bits."),
             newest("fractions", |bench| {
                 passes(bench, &json!({ "third": 0.333_333_333_333_333_3, "small": 1e-7, "big": 1.5e300 }))
-            }),
-            newest("long-numbers", long_numbers),
+            })
+            .does("Fractions, small and large."),
+            newest("long-numbers", long_numbers).does("Numbers of 30 digits, compared as text."),
             newest("known-keys", |bench| {
                 passes(
                     bench,
@@ -58,64 +49,62 @@ pub(super) const RULES: &[Rule] = &[
                         "ipMasq": true,
                     }),
                 )
-            }),
-            newest("many", many),
-        ],
-    ),
-    rule(
-        "derive.capabilities-removed",
-        Spec(&["deriving/capabilities"]),
-        "The key capabilities is not passed to a plugin.",
-        &[
-            newest("ADD", |bench| capabilities_removed(bench, Verb::Add)),
-            newest("CHECK", |bench| capabilities_removed(bench, Verb::Check)),
-            newest("DEL", |bench| capabilities_removed(bench, Verb::Del)),
-        ],
-    ),
-    rule(
-        "derive.runtime-config",
-        Spec(&["deriving/runtime-config"]),
-        "runtimeConfig has the arguments of capabilities that the plugin object sets to true, and of no other.",
-        &[
+            })
+            .does("Keys that the specification knows."),
+            newest("many", many).does("4000 keys, which are more than a pipe holds."),
+        ]),
+    spec("derive.capabilities-removed", &["deriving/capabilities"], RUNTIMES)
+        .says("The key capabilities is not passed to a plugin.")
+        .by(&[
+            newest("ADD", |bench| capabilities_removed(bench, Verb::Add))
+                .does("ADD of a plugin object with capabilities."),
+            newest("CHECK", |bench| capabilities_removed(bench, Verb::Check)).does("The same with CHECK."),
+            newest("DEL", |bench| capabilities_removed(bench, Verb::Del)).does("The same with DEL."),
+        ]),
+    spec("derive.runtime-config", &["deriving/runtime-config"], RUNTIMES)
+        .says(
+            "runtimeConfig has the arguments of capabilities that the plugin object sets to true, and of no \
+              other.",
+        )
+        .by(&[
             newest("enabled", |bench| {
                 runtime_config(bench, &json!({ "mac": true }), &json!({ "mac": "0a:00:00:00:00:09" }))
-            }),
-            newest("disabled", |bench| runtime_config(bench, &json!({ "mac": false }), &Value::Null)),
-            newest("undeclared", |bench| runtime_config(bench, &json!({}), &Value::Null)),
-            newest("not-given", |bench| runtime_config(bench, &json!({ "bandwidth": true }), &Value::Null)),
+            })
+            .does("A capability that is true."),
+            newest("disabled", |bench| runtime_config(bench, &json!({ "mac": false }), &Value::Null))
+                .does("A capability that is false."),
+            newest("undeclared", |bench| runtime_config(bench, &json!({}), &Value::Null))
+                .does("No capability, with arguments of three."),
+            newest("not-given", |bench| runtime_config(bench, &json!({ "bandwidth": true }), &Value::Null))
+                .does("A capability that is true, with no argument of it."),
             newest("some", |bench| {
                 let enabled = json!({ "mac": true, "portMappings": true, "ipRanges": false, "bandwidth": true });
                 let ports = json!([{ "hostPort": 8080, "containerPort": 80, "protocol": "tcp" }]);
                 runtime_config(bench, &enabled, &json!({ "mac": "0a:00:00:00:00:09", "portMappings": ports }))
-            }),
-            newest("of-own-plugin", of_own_plugin),
-            newest("CHECK", |bench| runtime_config_of(bench, Verb::Check)),
-            newest("DEL", |bench| runtime_config_of(bench, Verb::Del)),
-        ],
-    ),
-    rule(
-        "derive.runtime-config-in-0.4.0",
-        Spec(&["lists/runtime-config-0.4.0"]),
-        "runtimeConfig has no key but those of capabilities of the plugin object.",
-        &[
-            old("declared", "1.0.0", |bench| {
+            })
+            .does("Three that are true and one that is not, with arguments of two and of it."),
+            newest("of-own-plugin", of_own_plugin).does("Two plugins with a capability each."),
+            newest("CHECK", |bench| runtime_config_of(bench, Verb::Check))
+                .does("CHECK of a container that was added with an argument."),
+            newest("DEL", |bench| runtime_config_of(bench, Verb::Del))
+                .does("DEL of a container that was added with an argument."),
+        ]),
+    spec("derive.runtime-config-in-0.4.0", &["lists/runtime-config-0.4.0"], RUNTIMES)
+        .says("runtimeConfig has no key but those of capabilities of the plugin object.")
+        .by(&[
+            before("1.0.0", "declared", |bench| {
                 runtime_config(bench, &json!({ "mac": true }), &json!({ "mac": "0a:00:00:00:00:09" }))
-            }),
-            old("undeclared", "1.0.0", |bench| runtime_config(bench, &json!({}), &Value::Null)),
-        ],
-    ),
-    rule(
-        "derive.no-first-result",
-        Spec(&["deriving/prev-result"]),
-        "The first plugin of ADD gets no prevResult.",
-        &[Case { name: "", versions: Versions::Each, run: no_first_result }],
-    ),
-    rule(
-        "derive.result-of-the-one-before",
-        Spec(&["deriving/prev-result"]),
-        "Each other plugin of ADD gets as prevResult what the one before it printed.",
-        &[Case { name: "", versions: Versions::Each, run: result_of_the_one_before }],
-    ),
+            })
+            .does("A capability that is true."),
+            before("1.0.0", "undeclared", |bench| runtime_config(bench, &json!({}), &Value::Null))
+                .does("No capability, with arguments of three."),
+        ]),
+    spec("derive.no-first-result", &["deriving/prev-result"], RUNTIMES)
+        .says("The first plugin of ADD gets no prevResult.")
+        .by(&[each("", no_first_result).does("ADD of a list of one.")]),
+    spec("derive.result-of-the-one-before", &["deriving/prev-result"], RUNTIMES)
+        .says("Each other plugin of ADD gets as prevResult what the one before it printed.")
+        .by(&[each("", result_of_the_one_before).does("ADD of a list of three.")]),
 ];
 
 fn name_and_version(bench: &RuntimeBench) -> End {

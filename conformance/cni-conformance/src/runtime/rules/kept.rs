@@ -1,12 +1,11 @@
 //! SPEC 3: what a runtime keeps of an attachment, from ADD to DEL.
 
-use super::{before, from, rule};
+use super::RUNTIMES;
 use crate::finding::Stop;
-use crate::rule::Source::{Relied, Spec};
-use crate::rule::Versions;
+use crate::rule::{before, relied, since, spec};
 use crate::runtime::look::{End, holds, order, previous, same};
 use crate::runtime::mock_plugin::{Order, Received};
-use crate::runtime::{Case, Rule, RuntimeBench};
+use crate::runtime::{Rule, RuntimeBench};
 use crate::shield::lay_empty;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,69 +13,58 @@ use std::{fs, io};
 use testns::Verb::{Add, Check, Del};
 
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "lifecycle.del-after-failed-add",
-        Spec(&["lifecycle/del-follows"]),
-        "DEL follows an ADD that failed: every plugin that ran is called with it, the last one first.",
-        &[from("0.3.0", del_after_failed_add)],
-    ),
-    rule(
-        "lifecycle.del-of-all-in-0.4.0",
-        Spec(&["adding/del-of-all-0.4.0"]),
-        "After an ADD that failed, DEL calls all plugins of the list, those that ADD did not call too.",
-        &[before("1.0.0", del_of_all)],
-    ),
-    rule(
+    spec("lifecycle.del-after-failed-add", &["lifecycle/del-follows"], RUNTIMES)
+        .says("DEL follows an ADD that failed: every plugin that ran is called with it, the last one first.")
+        .by(&[since("0.3.0", "", del_after_failed_add)
+            .does("The second of three plugins fails; DEL has to call the second, then the first.")]),
+    spec("lifecycle.del-of-all-in-0.4.0", &["adding/del-of-all-0.4.0"], RUNTIMES)
+        .says("After an ADD that failed, DEL calls all plugins of the list, those that ADD did not call too.")
+        .by(&[before("1.0.0", "", del_of_all).does("The second of three plugins fails; DEL has to call all three.")]),
+    spec(
         "lifecycle.del-again-after-failed-del",
-        Spec(&["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"]),
-        "The result of ADD is kept until DEL succeeds: a DEL after one that failed has it still.",
-        &[from("0.4.0", del_after_failed_del)],
-    ),
-    rule(
-        "lifecycle.result-is-forgotten",
-        Relied("plugins, which DEL an earlier container by its result"),
-        "The result of ADD is forgotten with DEL: a next ADD and DEL of the container know nothing of it.",
-        &[from("0.4.0", result_is_forgotten)],
-    ),
-    rule(
-        "lifecycle.result-is-forgotten-in-0.4.0",
-        Spec(&["del/forgets-0.4.0"]),
-        "A kept result is deleted when DEL succeeded.",
-        &[before("1.0.0", result_is_forgotten)],
-    ),
-    rule(
+        &["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"],
+        RUNTIMES,
+    )
+    .says("The result of ADD is kept until DEL succeeds: a DEL after one that failed has it still.")
+    .by(&[since("0.4.0", "", del_after_failed_del)
+        .does("DEL fails by its second plugin, and comes again; it has to have prevResult.")]),
+    relied("lifecycle.result-is-forgotten", "plugins, which DEL an earlier container by its result", RUNTIMES)
+        .says("The result of ADD is forgotten with DEL: a next ADD and DEL of the container know nothing of it.")
+        .by(&[since("0.4.0", "", result_is_forgotten)
+            .does("ADD and DEL, DEL again; then ADD and DEL with another plugin.")]),
+    spec("lifecycle.result-is-forgotten-in-0.4.0", &["del/forgets-0.4.0"], RUNTIMES)
+        .says("A kept result is deleted when DEL succeeded.")
+        .by(&[before("1.0.0", "", result_is_forgotten)
+            .does("ADD and DEL, DEL again; then ADD and DEL with another plugin.")]),
+    spec(
         "lifecycle.result-is-of-attachment",
-        Spec(&["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"]),
-        "The result that is kept is that of the container and interface, not one of the network.",
-        &[from("0.4.0", result_is_of_attachment)],
-    ),
-    rule(
-        "lifecycle.no-check-without-add",
-        Spec(&["check/not-added"]),
-        "CHECK is not called for what was not added, or was deleted.",
-        &[
-            Case { name: "never-added", versions: Versions::From("0.4.0"), run: check_of_nothing },
-            Case { name: "deleted", versions: Versions::From("0.4.0"), run: check_after_del },
-        ],
-    ),
-    rule(
-        "lifecycle.del-twice",
-        Relied("kubelet, which stops a pod more than once"),
-        "DEL of what was deleted succeeds.",
-        &[from("0.4.0", del_twice)],
-    ),
-    rule(
-        "lifecycle.del-after-a-full-disk",
-        Relied("kubelet, which ends no pod whose DEL fails"),
-        "An ADD for which the disk has no room leaves nothing at which DEL fails: it succeeds, for the plugins that ran.",
-        &[from("0.4.0", del_after_a_full_disk)],
-    ),
-    rule(
-        "lifecycle.del-without-config",
-        Relied("operators, who change or remove a network while containers run"),
-        "DEL is done with the configuration of ADD, and so succeeds when the file of the network is gone.",
-        &[from("0.4.0", del_without_config)],
-    ),
+        &["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"],
+        RUNTIMES,
+    )
+    .says("The result that is kept is that of the container and interface, not one of the network.")
+    .by(&[since("0.4.0", "", result_is_of_attachment)
+        .does("ADD of two containers, DEL of the first; prevResult has to be its own.")]),
+    spec("lifecycle.no-check-without-add", &["check/not-added"], RUNTIMES)
+        .says("CHECK is not called for what was not added, or was deleted.")
+        .by(&[
+            since("0.4.0", "never-added", check_of_nothing)
+                .does("CHECK of a container that was never added; no plugin may be called."),
+            since("0.4.0", "deleted", check_after_del).does("The same after DEL."),
+        ]),
+    relied("lifecycle.del-twice", "kubelet, which stops a pod more than once", RUNTIMES)
+        .says("DEL of what was deleted succeeds.")
+        .by(&[since("0.4.0", "", del_twice).does("ADD, DEL, DEL.")]),
+    relied("lifecycle.del-after-a-full-disk", "kubelet, which ends no pod whose DEL fails", RUNTIMES)
+        .says(
+            "An ADD for which the disk has no room leaves nothing at which DEL fails: it succeeds, for the \
+              plugins that ran.",
+        )
+        .by(&[since("0.4.0", "", del_after_a_full_disk)
+            .does("ADD while /var/lib/cni is full; with room again, DEL has to call each plugin that ADD called.")]),
+    relied("lifecycle.del-without-config", "operators, who change or remove a network while containers run", RUNTIMES)
+        .says("DEL is done with the configuration of ADD, and so succeeds when the file of the network is gone.")
+        .by(&[since("0.4.0", "", del_without_config)
+            .does("The network's file is deleted before DEL, which has to call all three plugins.")]),
 ];
 
 fn del_of_all(bench: &RuntimeBench) -> End {

@@ -1,12 +1,11 @@
 //! SPEC 3, Lifecycle & Ordering: what may happen at the same time, and what twice.
 
-use super::{before, newest, rule};
+use super::RUNTIMES;
 use crate::finding::Stop;
-use crate::rule::Source::{Relied, Spec};
-use crate::rule::Versions;
+use crate::rule::{before, newest, relied, since, spec};
 use crate::runtime::look::{End, holds, order};
 use crate::runtime::mock_plugin::{Gate, Order, Received};
-use crate::runtime::{Case, Ran, Request, Rule, RuntimeBench};
+use crate::runtime::{Ran, Request, Rule, RuntimeBench};
 use std::thread;
 use std::time::Duration;
 use testns::Verb::{Add, Del, Gc};
@@ -18,39 +17,34 @@ const GRACE: Duration = Duration::from_millis(1500);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "lifecycle.one-at-a-time",
-        Spec(&["lifecycle/one-at-a-time"]),
-        "No two operations for one container are in progress at once.",
-        &[newest("del-during-add", del_during_add), newest("two-interfaces", two_interfaces)],
-    ),
-    rule(
-        "lifecycle.gc-alone",
-        Spec(&["lifecycle/gc-alone"]),
-        "GC waits for every ADD and DEL in progress, and they for it.",
-        &[
-            Case { name: "gc-during-add", versions: Versions::From("1.1.0"), run: gc_alone },
-            Case { name: "add-during-gc", versions: Versions::From("1.1.0"), run: add_during_gc },
-        ],
-    ),
-    rule(
-        "lifecycle.no-second-add",
-        Spec(&["add/not-twice"]),
-        "ADD is not called again for a container and interface without a DEL in between.",
-        &[newest("", no_second_add)],
-    ),
-    rule(
-        "lifecycle.no-second-add-in-0.4.0",
-        Spec(&["add/not-twice-0.4.0"]),
-        "ADD is not called again for a network, container and interface without a DEL in between.",
-        &[before("1.0.0", no_second_add)],
-    ),
-    rule(
-        "lifecycle.containers-in-parallel",
-        Relied("kubelet, which starts pods side by side"),
-        "Operations for different containers may be in progress at once, and one that takes long does not hold up others.",
-        &[newest("", in_parallel)],
-    ),
+    spec("lifecycle.one-at-a-time", &["lifecycle/one-at-a-time"], RUNTIMES)
+        .says("No two operations for one container are in progress at once.")
+        .by(&[
+            newest("del-during-add", del_during_add)
+                .does("DEL while the plugin of ADD waits; no plugin may be called."),
+            newest("two-interfaces", two_interfaces)
+                .does("ADD of a second interface while the plugin of the first waits."),
+        ]),
+    spec("lifecycle.gc-alone", &["lifecycle/gc-alone"], RUNTIMES)
+        .says("GC waits for every ADD and DEL in progress, and they for it.")
+        .by(&[
+            since("1.1.0", "gc-during-add", gc_alone)
+                .does("GC while the plugin of ADD waits; no plugin may be called."),
+            since("1.1.0", "add-during-gc", add_during_gc).does("ADD while the plugin of GC waits."),
+        ]),
+    spec("lifecycle.no-second-add", &["add/not-twice"], RUNTIMES)
+        .says("ADD is not called again for a container and interface without a DEL in between.")
+        .by(&[newest("", no_second_add).does("ADD twice; the plugin may not be called twice without DEL.")]),
+    spec("lifecycle.no-second-add-in-0.4.0", &["add/not-twice-0.4.0"], RUNTIMES)
+        .says("ADD is not called again for a network, container and interface without a DEL in between.")
+        .by(&[before("1.0.0", "", no_second_add).does("ADD twice; the plugin may not be called twice without DEL.")]),
+    relied("lifecycle.containers-in-parallel", "kubelet, which starts pods side by side", RUNTIMES)
+        .says(
+            "Operations for different containers may be in progress at once, and one that takes long does not \
+              hold up others.",
+        )
+        .by(&[newest("", in_parallel)
+            .does("ADD of a second container while the plugin of the first waits; its plugin has to be called.")]),
 ];
 
 fn waiting() -> Order {
