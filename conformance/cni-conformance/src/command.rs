@@ -55,6 +55,7 @@ pub fn main() -> ExitCode {
     if runtime::mock_plugin::is_called(called_as) {
         return ExitCode::from(runtime::mock_plugin::main(called_as));
     }
+    report::is_called(called_as);
     let done = match Arguments::parse().what {
         What::Outside { own_processes } => {
             isolated_task::isolate(own_processes == "true").map_err(|error| error.to_string())

@@ -13,6 +13,8 @@ mod text;
 
 use crate::run::Run;
 use crate::trial::Trial;
+use std::path::Path;
+use std::sync::OnceLock;
 
 pub use document::{Asked, Document, FORMAT, Origin, Tried, Use, VERSION, Who};
 pub use findings::compare;
@@ -103,10 +105,15 @@ pub fn again(trial: &Trial, run: &Run) -> String {
     words.join(" ")
 }
 
-/// The kit as a shell finds it: as it was called, if that was by a path.
+/// The kit as a shell finds it: as it was called, under whatever name.
 pub(crate) fn program() -> String {
-    const NAME: &str = "cni-conformance";
-    let called = std::env::args().next().unwrap_or_default();
-    let is_kit = std::path::Path::new(&called).file_name().is_some_and(|name| name.to_string_lossy().starts_with(NAME));
-    if is_kit { crate::finding::quoted(&called) } else { NAME.to_owned() }
+    PROGRAM.get().map_or_else(|| "cni-conformance".to_owned(), |called| crate::finding::quoted(called))
+}
+
+/// The words with which the process was called, of one that is the kit.
+static PROGRAM: OnceLock<String> = OnceLock::new();
+
+/// Says that this process is the kit, and how it was called.
+pub(crate) fn is_called(called_as: &Path) {
+    PROGRAM.get_or_init(|| called_as.display().to_string());
 }

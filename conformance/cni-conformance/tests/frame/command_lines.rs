@@ -121,6 +121,17 @@ fn the_command_of_a_finding_finds_it_again() {
     }
 }
 
+/// Also where the executable has another name and is called by a path.
+#[test]
+fn the_command_of_a_finding_names_the_kit_as_it_was_called() {
+    let bin = leaking();
+    std::fs::copy(env!("CARGO_BIN_EXE_cni-conformance"), bin.path().join("a kit")).unwrap();
+    let mut command = std::process::Command::new("./a kit");
+    command.args(["plugin", "--bin-dir", ".", "--only", "loopback", "--rule", "del.leaves-nothing"]);
+    command.current_dir(bin.path());
+    say(command).has(0, &["again:    './a kit' plugin --bin-dir", "about it: './a kit' explain del.leaves-nothing"]);
+}
+
 #[test]
 fn statuses_tell_what_is_wrong() {
     let status = |script: &str, arguments: &[&str]| {
