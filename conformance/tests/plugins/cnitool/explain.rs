@@ -63,10 +63,12 @@ fn every_name_of_an_attachment_explains_it() {
         ├─ why packets are dropped
         │  └─ the node has no IPv4 route out: packets reach its own networks only
         └─ not looked at
-           ├─ tables raw and mangle of legacy iptables, eBPF programs, limits and filters of tc
-           ├─ rules of routing for marks, other tables of routes, and ports in STP
+           ├─ tables raw and mangle of legacy iptables, eBPF programs, limits and
+           │    filters of tc
+           ├─ rules of routing for marks, and other tables of routes
            ├─ IPsec policies, chains of nft for ARP, and translations in nft
-           └─ other machines with a container's address, what is beyond the node, and what the container itself filters
+           └─ other machines with a container's address, what is beyond the node, and
+                what the container itself filters
     "#]]
     .assert_eq(&shown);
     let (path, prefixed) = (web.namespace().path().display().to_string(), format!("{}/28", tour.address(2)));

@@ -204,7 +204,7 @@ fn a_filter_that_lets_packets_pass_is_no_fault() {
 }
 
 /// What doctor says without a remedy that opens it: exit code and text; no text where there is no finding.
-const OTHERS: [Filter; 9] = [
+const OTHERS: [Filter; 13] = [
     ("iptables -w -A FORWARD -p tcp -j DROP", WARNING, "iptables -A FORWARD -p tcp -j DROP may drop them"),
     (
         "iptables -w -t raw -A PREROUTING -j CT --notrack",
@@ -239,6 +239,18 @@ const OTHERS: [Filter; 9] = [
     // The port of a bridge is not what routed packets come in by, and another host may be kept out on purpose.
     ("iptables -w -t raw -I PREROUTING -i $(ls /sys/class/net | grep ^veth) -j DROP", 0, ""),
     ("iptables -w -A FORWARD -i cni0 -d 203.0.113.66 -j REJECT", 0, ""),
+    ("iptables -w -A FORWARD -i cni0 -p tcp --dport 25 -j REJECT", 0, ""),
+    ("iptables -w -A FORWARD -i cni0 -p udp --dport 53 -j REJECT", WARNING, "--dport 53 -j REJECT may drop them"),
+    (
+        "iptables -w -t nat -I POSTROUTING -s 10.0.0.0/8 ! -d 10.0.0.0/8 -j RETURN",
+        WARNING,
+        "! -d 10.0.0.0/8 -j RETURN comes before the masquerade of containers",
+    ),
+    (
+        "iptables -w -t nat -I PREROUTING -d 192.168.1.7/32 -j ACCEPT",
+        ERROR,
+        "-d 192.168.1.7/32 -j ACCEPT comes before the rule that forwards port 8080/tcp",
+    ),
     (
         "iptables -w -P FORWARD DROP; iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT
          iptables -w -A FORWARD -i cni0 -o ens3 -j ACCEPT",
@@ -250,7 +262,9 @@ const OTHERS: [Filter; 9] = [
 #[test]
 fn rules_for_some_packets_are_told_from_those_for_all() {
     for (script, exit, text) in OTHERS {
-        let (sick, _pod) = with_pod();
+        let sick = Sick::new();
+        let pod = sick.tour.node.container();
+        sick.add("office", "web", &pod, Some(8080));
         sh(script);
         let (found, findings) = sick.doctor();
         let says = serde_json::Value::from(findings.clone()).to_string();

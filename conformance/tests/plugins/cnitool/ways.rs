@@ -176,9 +176,16 @@ fn a_pair_without_bridge_is_mended_at_once() {
     let pod = sick.tour.node.container();
     sick.add("office", "web", &pod, None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
-    for damage in ["ip address flush dev VETH scope global; ip route flush dev VETH", "ip link set VETH down"] {
+    for damage in [
+        "ip address flush dev VETH scope global; ip route flush dev VETH",
+        "ip link set VETH down",
+        "sysctl -qw net.ipv4.conf.VETH.forwarding=0",
+        "ip link set VETH arp off",
+    ] {
         sh(&damage.replace("VETH", "$(ls /sys/class/net | grep ^veth)"));
-        for finding in sick.doctor().1 {
+        let findings = sick.doctor().1;
+        assert!(!findings.is_empty(), "{damage}");
+        for finding in findings {
             let done = sick.tour.shell(finding["remedy"].as_str().unwrap());
             assert!(done.status.success(), "{finding}: {done:?}");
         }
@@ -232,4 +239,33 @@ fn an_end_of_a_pair_that_was_moved_away_is_missed() {
     sh(&format!("ip link set $(ls /sys/class/net | grep ^veth) netns {}", pod.namespace().path().display()));
     let text = "the host's end of eth0 in the container is not on the node";
     sick.expect("a moved end", &[("link-down", ERROR, text, false)]);
+}
+
+/// What a reset of the node leaves of living containers: their links, and the network's file that was written again.
+#[test]
+fn a_container_whose_bridge_and_records_are_gone_is_found() {
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    sh("ip link delete cni0; rm -r /var/lib/cni; iptables -w -t nat -F");
+    let (exit, findings) = sick.doctor();
+    let text = "links of living containers, which the cache does not have, are no ports of a bridge";
+    let is_it = |finding: &serde_json::Value| finding["kind"] == "link-down" && finding.to_string().contains(text);
+    assert!(exit == ERROR && findings.iter().any(is_it), "{findings:#?}");
+}
+
+/// A port at an address that the node has no more, and a pair's link that forwards nothing.
+#[test]
+fn a_port_of_an_address_that_is_gone_is_found() {
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    let netns = pod.namespace().path().display().to_string();
+    let mapping =
+        r#"{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "192.168.1.7"}]}"#;
+    sick.tour.cnitool(&["add", "office", &netns, "--container-id", "web", "--cap-args", mapping]);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    sh(
+        "ip address add 192.168.1.8/24 dev ens3; ip address del 192.168.1.7/24 dev ens3; ip route replace default via 192.168.1.1",
+    );
+    sick.expect("a new address", &[("port-gone", ERROR, "no link has 192.168.1.7", false)]);
 }

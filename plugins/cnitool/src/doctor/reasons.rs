@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::view::Maker;
 use crate::view::reasons::{Cause, Found, Reason, Reasons, Survey};
 
 use crate::doctor::removal::COMMANDS_MAX;
@@ -25,6 +26,11 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) -> Vec<String> 
         let key = (kind, found.network.name.clone(), found.reason.what.clone());
         gathered.entry(key).or_default().push(found);
     }
+    let unreserved: Vec<(Option<String>, usize)> = findings
+        .iter()
+        .filter(|finding| finding.kind == Kind::Unreserved)
+        .map(|finding| (finding.network.clone(), finding.evidence.len().max(1)))
+        .collect();
     findings.extend(gathered.into_iter().filter_map(|((kind, network, what), found)| {
         let level = found.iter().map(|found| found.reason.level).max()?;
         let mut finding = kind.finding(level, Some(&network), what);
@@ -37,6 +43,12 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) -> Vec<String> 
             }
         }
         finding.remedy = match commands.is_empty() {
+            // A repair writes nothing for an address that another one may get, or that another project's plugins gave.
+            true if unreserved.iter().any(|(of, count)| of.as_deref() == Some(&network) && *count >= found.len())
+                || found.iter().all(|found| found.attachment.maker == Maker::Reference) =>
+            {
+                "Start the container anew.".to_owned()
+            }
             true => kind.advice(&network),
             false if commands.len() > COMMANDS_MAX && may_repair(kind, &found) => format!("cnitool repair {network}"),
             false => commands.join("; "),

@@ -14,7 +14,7 @@ use crate::view::{Attachment, Maker, Network, Node, Origin, Protocol, View, lead
 /// Objects that are never examined.
 pub const BEYOND: [&str; 4] = [
     "tables raw and mangle of legacy iptables, eBPF programs, limits and filters of tc",
-    "rules of routing for marks, other tables of routes, and ports in STP",
+    "rules of routing for marks, and other tables of routes",
     "IPsec policies, chains of nft for ARP, and translations in nft",
     "other machines with a container's address, what is beyond the node, and what the container itself filters",
 ];

@@ -339,7 +339,7 @@ impl<'a> Sight<'a> {
         let carrier = Carrier::of(self.host, network, attachment);
         self.ports_of(attachment, &mut findings);
         self.routes_of(network, attachment, &carrier, &mut findings);
-        self.links_of(attachment, &carrier, &mut findings);
+        self.links_of(network, attachment, &carrier, &mut findings);
         self.inside(network, attachment, &carrier, &mut findings);
         if carrier.is_routed() {
             self.neighbours(attachment, &carrier, &mut findings);
@@ -354,7 +354,7 @@ impl<'a> Sight<'a> {
                     self.other_ways_in(attachment, &mut findings);
                 }
                 if carrier.is_routed() {
-                    self.forwarding(family, &carrier, &mut findings);
+                    self.forwarding(family, attachment, &carrier, &mut findings);
                     self.way_out(family, attachment, &carrier, &mut findings);
                 }
                 self.filtered(family, attachment, &carrier, &mut findings);

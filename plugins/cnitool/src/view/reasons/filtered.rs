@@ -35,7 +35,7 @@ impl Sight<'_> {
         }
         // At the hooks of routed packets the link of a bridge's port is the bridge.
         let is_port = |name: &&str| attachment.links.iter().any(|link| link.name == **name && link.master.is_some());
-        let mut routed = Own { links: own.links.clone(), ..own };
+        let mut routed = Own { links: own.links.clone(), ports: own.ports.clone(), ..own };
         routed.links.retain(|name| !is_port(name));
         for gate in self.gates.iter().filter(|gate| gate.family.is_none_or(|of| of == family)) {
             let Some(meant) = self.directions(gate, family, carrier, &own) else { continue };
@@ -237,6 +237,8 @@ struct Own<'a> {
     way_out: Option<&'a str>,
     /// Whether the node passes on frames between the attachment and its own network alone.
     is_switched: bool,
+    /// The ports that are forwarded to it, by its own numbers.
+    ports: Vec<u16>,
 }
 
 impl<'a> Own<'a> {
@@ -252,7 +254,8 @@ impl<'a> Own<'a> {
         links.sort_unstable();
         links.dedup();
         let is_switched = matches!(carrier, Carrier::Switched(_));
-        Self { addresses: &attachment.addresses, links, way_out, is_switched }
+        let ports = attachment.ports.iter().map(|forward| forward.to.port()).collect();
+        Self { addresses: &attachment.addresses, links, way_out, is_switched, ports }
     }
 
     /// Whether a rule names the attachment as destination, and as source.
@@ -284,7 +287,10 @@ impl<'a> Own<'a> {
     /// Whether a rule is for packets between the attachment and some other addresses alone.
     fn is_about_another(&self, rule: &Rule) -> bool {
         let nets = [&rule.source, &rule.destination].into_iter().flatten();
-        nets.filter(|is| !is.negated && is.value.prefix() > 0).any(|is| !self.has(Some(is)))
+        let is_of_others = nets.filter(|is| !is.negated && is.value.prefix() > 0).any(|is| !self.has(Some(is)));
+        // Ports of other hosts are kept from containers on purpose, but for those of names.
+        let mut ports = rule.port.iter().chain(&rule.ports).peekable();
+        is_of_others || ports.peek().is_some() && ports.all(|port| *port != NAMES && !self.ports.contains(port))
     }
 
     /// Whether a rule is for packets between the attachment and its own network alone, of one that has more to reach.

@@ -12,7 +12,13 @@ use crate::shell::{sysctl, word};
 use crate::view::{Attachment, HostLink, Network};
 
 impl Sight<'_> {
-    pub(super) fn links_of(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
+    pub(super) fn links_of(
+        &self,
+        network: &Network,
+        attachment: &Attachment,
+        carrier: &Carrier,
+        findings: &mut Findings,
+    ) {
         for link in &attachment.links {
             findings.to.push(format!("link {} leads into the container", link.name));
             if !link.up {
@@ -20,6 +26,16 @@ impl Sight<'_> {
                 reason.remedy.extend(routes_lost_with(&link.name, attachment, carrier));
                 findings.reasons.push(reason);
             }
+        }
+        // Nothing but its network's file says that the container was on a bridge.
+        if attachment.conf.is_none() && network.plugins.iter().any(|plugin| plugin == "bridge") {
+            let loose = attachment.links.iter().filter(|link| link.master.is_none());
+            findings.reasons.extend(loose.map(|link| {
+                let why = format!("link {} is no port of a bridge, and its network is one of plugin bridge", link.name);
+                let what = "links of living containers, which the cache does not have, are no ports of a bridge";
+                let remedy = ["Start the container anew.".to_owned()];
+                Reason::new(Cause::LinkDown, Level::Error, why).shared(what).mended_by(remedy)
+            }));
         }
         match carrier {
             Carrier::Routed(Some(bridge)) => {
@@ -119,7 +135,7 @@ impl Sight<'_> {
                 .chain(others.map(|(own, master)| format!("ip address del {own} dev {}", word(master))));
             findings.reasons.push(reason.shared(what).mended_by(remedy));
         }
-        for link in attachment.links.iter().filter_map(|link| self.host.find(&link.name)) {
+        for link in attachment.links.iter().filter(|_| found.up).filter_map(|link| self.host.find(&link.name)) {
             findings.reasons.extend(of_port(attachment, bridge, link));
         }
         if !gateways.is_empty() && bridge.router == *name {
@@ -233,10 +249,14 @@ impl Sight<'_> {
             let mtu = bridge.mtu_bytes;
             let what = format!("mtu of containers is {own}, and that of their bridge {} {mtu}", bridge.name);
             let reason = Reason::new(Cause::Mtu, Level::Warning, what);
-            // A narrower link has no IPv6.
-            let is_too_narrow = mtu < 1280 && has(&Family::V6);
-            let wider = Some(format!("ip link set {} mtu {own}", word(&bridge.name))).filter(|_| is_too_narrow);
-            let narrowed = (!is_too_narrow).then(|| narrowed(mtu)).into_iter().flatten();
+            // Unless its network wants it, one link of all is the one that was changed; and a narrow one has no IPv6.
+            let wants = |conf: &libcni::NetworkConf| {
+                let mut keys = conf.plugins.iter().filter_map(|plugin| plugin.find("mtu"));
+                keys.any(|text| text == mtu.to_string())
+            };
+            let is_wanted = attachment.conf.as_ref().is_some_and(wants) && !(mtu < 1280 && has(&Family::V6));
+            let wider = Some(format!("ip link set {} mtu {own}", word(&bridge.name))).filter(|_| !is_wanted);
+            let narrowed = is_wanted.then(|| narrowed(mtu)).into_iter().flatten();
             findings.reasons.push(reason.mended_by(wider.into_iter().chain(narrowed)));
         }
     }

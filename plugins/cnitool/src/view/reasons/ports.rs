@@ -82,6 +82,14 @@ impl Sight<'_> {
         let is_known = self.host.unread_forwards.is_none() && forwards_all(attachment);
         let asked = || attachment.asked.iter().filter(|_| is_known).filter(is_of_family);
         for asked in asked() {
+            let gone = asked.address.filter(|own| !own.is_loopback() && self.host.owner(*own).is_none());
+            if let Some(address) = gone {
+                let what = format!("{} of the node leads nowhere: no link has {address}", asked.name());
+                let remedy =
+                    [format!("Give the node address {address} again, or start the container anew with another one.")];
+                findings.reasons.push(Reason::new(Cause::PortGone, Level::Error, what).mended_by(remedy));
+                continue;
+            }
             let has = |is_ipv4: bool| attachment.addresses.iter().any(|own| own.is_ipv4() == is_ipv4);
             let is_wanted =
                 |is_ipv4: &bool| has(*is_ipv4) && asked.address.is_none_or(|address| address.is_ipv4() == *is_ipv4);

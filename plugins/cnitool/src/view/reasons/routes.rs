@@ -254,7 +254,13 @@ impl Sight<'_> {
         index.and_then(|index| self.host.at(index)).map_or("an unknown link", |link| &link.name)
     }
 
-    pub(super) fn forwarding(&self, family: Family, carrier: &Carrier, findings: &mut Findings) {
+    pub(super) fn forwarding(
+        &self,
+        family: Family,
+        attachment: &Attachment,
+        carrier: &Carrier,
+        findings: &mut Findings,
+    ) {
         let mut keys = vec![if family == Family::V6 {
             vec!["ipv6", "conf", "all", "forwarding"]
         } else {
@@ -263,6 +269,8 @@ impl Sight<'_> {
         // In IPv6 the setting of all links alone counts.
         let router = carrier.bridge().map(|bridge| bridge.router.as_str()).filter(|_| family == Family::V4);
         keys.extend(router.map(|router| vec!["ipv4", "conf", router, "forwarding"]));
+        let pairs = attachment.links.iter().filter(|_| carrier.bridge().is_none() && family == Family::V4);
+        keys.extend(pairs.map(|link| vec!["ipv4", "conf", &link.name, "forwarding"]));
         let out = self.link_out(family).filter(|_| family == Family::V4);
         keys.extend(out.map(|(link, _)| vec!["ipv4", "conf", &link.name, "forwarding"]));
         let off = keys.iter().find(|key| self.setting(key).is_some_and(|value| value == "0"));

@@ -64,6 +64,8 @@ struct In<'a> {
     meant: Directions,
     /// Whether the set has all packets in these directions: behind conditions that are not read nothing is certain.
     is_certain: bool,
+    /// Whether packets with a mark, which all of these may have, have left the chain.
+    is_marked: bool,
     depth: usize,
 }
 
@@ -72,7 +74,7 @@ impl<'a> Passed<'a> {
         let is_of_node = gate.at == At::Hook(Hook::Output) && !gate.is_of_frames;
         let mut passed = Self { meant, is_of_node, ..Self::default() };
         let walk = Walk { gate, own, family };
-        passed.walk(&walk, In { chain: &gate.chain, meant, is_certain: true, depth: 0 });
+        passed.walk(&walk, In { chain: &gate.chain, meant, is_certain: true, is_marked: false, depth: 0 });
         passed
     }
 
@@ -136,7 +138,7 @@ impl<'a> Passed<'a> {
         if let Some(to) = &step.to {
             if directions.contains(&true) {
                 let is_certain = place.is_certain && (named.contains(&true) || whole == directions);
-                self.walk(walk, In { chain: to, meant: directions, is_certain, depth: place.depth + 1 });
+                self.walk(walk, In { chain: to, meant: directions, is_certain, depth: place.depth + 1, ..*place });
             }
             return;
         }
@@ -184,6 +186,7 @@ impl<'a> Passed<'a> {
                 place.meant = [0, 1].map(|way| place.meant[way] && !whole[way]);
                 place.is_certain &= is_for_all || !directions.contains(&true) || whole == directions;
                 place.is_certain &= !is_of_mark;
+                place.is_marked |= is_of_mark;
             }
             Target::Jump(to) if to == UNTRACKED && is_left && (directions.contains(&true) || is_of_protocol) => {
                 self.untracked.get_or_insert((place.chain, rule));
@@ -216,6 +219,7 @@ impl<'a> Passed<'a> {
             true => {}
             // A guard of a port first lets pass the frames that it knows, by conditions that are not read.
             false if walk.gate.is_of_frames => {}
+            false if place.is_marked => self.may_refuse = true,
             false => self.drops.push((place.chain, rule, false)),
         }
     }

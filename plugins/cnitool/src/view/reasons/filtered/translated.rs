@@ -3,6 +3,7 @@
 use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::nat::{Base, Step};
 use netops::Family;
+use std::net::IpAddr;
 
 use super::passed::without_any;
 use super::{Own, Rule};
@@ -11,10 +12,11 @@ use crate::view::{Attachment, Forward};
 
 impl Sight<'_> {
     pub(super) fn translated(&self, family: Family, attachment: &Attachment, own: &Own<'_>, findings: &mut Findings) {
+        let is_of_node = |address| self.host.owner(address).is_some();
         for base in self.translating.iter().filter(|base| base.family == family) {
             match base.chain {
                 "POSTROUTING" => findings.reasons.extend(self.before_masquerade(base, attachment, own)),
-                _ => findings.reasons.extend(before_ports(base, attachment, own)),
+                _ => findings.reasons.extend(before_ports(base, attachment, own, &is_of_node)),
             }
         }
     }
@@ -31,7 +33,13 @@ impl Sight<'_> {
             let to = step.translation.as_ref().and_then(|words| words.strip_prefix("SNAT --to-source "));
             to.and_then(|to| to.parse().ok()).is_some_and(|to| self.host.owner(to).is_some())
         };
-        let is_it = |step: &&Step| ends(step) && !is_of_node(step) && own.is_for_whole(&conditions(step), 1);
+        // Other networks are what is left of all addresses without some.
+        let without_others = |rule: Rule| {
+            let is_beside = rule.destination.as_ref().is_some_and(|is| is.negated && is.value.prefix() > 0);
+            if is_beside { Rule { destination: None, ..rule } } else { rule }
+        };
+        let is_it =
+            |step: &&Step| ends(step) && !is_of_node(step) && own.is_for_whole(&without_others(conditions(step)), 1);
         let step = before.iter().find(is_it)?;
         let why = format!("{} comes before its masquerade, which its packets do not get to", words(base, step));
         let what =
@@ -41,13 +49,23 @@ impl Sight<'_> {
 }
 
 /// The rules that packets from other networks meet before the jump to the forwards of ports.
-fn before_ports(base: &Base, attachment: &Attachment, own: &Own<'_>) -> Vec<Reason> {
+fn before_ports(
+    base: &Base,
+    attachment: &Attachment,
+    own: &Own<'_>,
+    is_of_node: &dyn Fn(IpAddr) -> bool,
+) -> Vec<Reason> {
     let is_jump = |step: &Step| step.rule.goes_to() == Some("CNI-HOSTPORT-DNAT");
     let Some(place) = base.steps.iter().position(is_jump) else { return Vec::new() };
     let before = base.steps.get(..place).unwrap_or_default();
     let of_family = attachment.ports.iter().filter(|port| Family::from(port.to.ip()) == base.family);
     let reasons = of_family.filter_map(|port| {
-        let step = before.iter().find(|step| ends(step) && gets(&conditions(step), port, own))?;
+        // A rule for one of the node's addresses is for packets to the port, too.
+        let to_any = |rule: Rule| match rule.destination.as_ref().and_then(Is::host) {
+            Some(to) if is_of_node(to) && port.address.is_none_or(|of| of == to) => Rule { destination: None, ..rule },
+            _ => rule,
+        };
+        let step = before.iter().find(|step| ends(step) && gets(&to_any(conditions(step)), port, own))?;
         let why = format!("{} comes before the rule that forwards {}", words(base, step), port.host_port());
         let cause = if step.translation.is_some() { Cause::PortTwice } else { Cause::PortGone };
         Some(Reason::new(cause, Level::Error, why).mended_by([show(base)]))

@@ -52,6 +52,11 @@ pub(super) fn accept(gate: &Gate, attachment: &Attachment, family: Family) -> Ve
             _ => vec![show(gate)],
         };
     }
+    // A legacy table without rules is there for its policy alone, which iptables-nft does not show.
+    let is_empty = gate.chains.get(&gate.chain).is_none_or(Vec::is_empty);
+    if gate.maker == Maker::LegacyIptables && gate.drops && is_empty {
+        return vec![format!("{} -P {} ACCEPT", program(gate), gate.chain)];
+    }
     let sides = match gate.at {
         At::Hook(Hook::Output) => ["daddr"].as_slice(),
         _ => &["saddr", "daddr"],
