@@ -4,7 +4,7 @@ use crate::{Mutant, Scene, memory, side_effect};
 use netops::Netns;
 use netops::addr::{self, Address};
 use netops::link::{self, Link};
-use netops::nft::{Change, Element, Family, KeyField, KeyType, Name, Nft, Set, Table, Transaction};
+use netops::nft::{Family, Nft, Table};
 use netops::route;
 use netops::rule::{self, Rule};
 use netops::sysctl::{self, Key};
@@ -13,6 +13,7 @@ use skel::cni_spec::Command::{Add, Check, Del, Gc};
 use skel::env::Environment;
 use std::fs;
 use std::net::IpAddr;
+use std::process;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("portmap", "del.leaves-others-alone", "has-one-chain-for-a-container", |scene| {
@@ -195,20 +196,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-an-element-of-a-set", |scene| {
         leaves(scene, || {
-            let (table, set) = (Table::new(Family::Inet, "pods"), Name::from("known"));
-            let key = vec![KeyField::Ip(address_for(scene))];
-            let changes = vec![
-                Change::EnsureTable(table.clone()),
-                Change::EnsureSet(Set {
-                    table: table.clone(),
-                    name: set.clone(),
-                    key: &[KeyType::Ip4],
-                    is_verdict_map: false,
-                }),
-                Change::CreateElement(Element { table, set, key, verdict: None, comment: None }),
-            ];
-            let mut nft = side_effect::done(Nft::open("the node"));
-            nft.commit(&Transaction::new(changes)).ok(); // the element may exist already
+            let set = "add table inet pods; add set inet pods known { type ipv4_addr; }";
+            let script = format!("{set}; add element inet pods known {{ {} }}", address_for(scene));
+            let nft = process::Command::new("/usr/sbin/nft").arg(script).status();
+            assert!(nft.is_ok_and(|status| status.success()), "this mutant needs nft(8)");
         })
     }),
     Mutant::new("bridge", "del.leaves-others-alone", "deletes-whose-id-starts-so", |scene| {

@@ -181,7 +181,7 @@ impl<'a> Table<'a> {
                 done.push(exprs);
                 continue;
             };
-            let elements = nft.list_any_elements(&rule.table, set)?;
+            let elements = nft.list_elements(&rule.table, set)?;
             let is_short = elements.len() + next.len() + done.len() <= sets::ELEMENTS_MAX;
             let Some(spelled) = is_short.then(|| sets::spelled(&exprs, at, &elements)).flatten() else {
                 next.push((exprs, at + 1));

@@ -17,7 +17,7 @@ mod wire;
 
 pub use expr::{Base, Cmp, Expr, Meta, Register, Verdict};
 pub use extension::{Extension, ExtensionKind};
-pub use object::{BaseChain, Chain, ChainType, Element, Family, Hook, KeyField, KeyType, Name, Rule, Set, Table};
+pub use object::{BaseChain, Chain, ChainType, Family, Hook, Name, Rule, Table};
 pub use query::{Look, Wanted};
 pub use reply::{BaseInfo, Body, ChainInfo, ElementInfo, Reply, RuleInfo, TableInfo, Undecoded, parse_replies};
 pub(crate) use socket::rest;

@@ -1,11 +1,9 @@
-//! Tables, chains, sets, elements and rules as data. Each prints as nft(8) names it.
+//! Tables, chains and rules as data. Each prints as nft(8) names it.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::expr::{Expr, Verdict};
-use super::statement::octets;
+use super::expr::Expr;
 
 /// The name of a table, chain or set; `'static` for those that this program defines.
 pub type Name = Cow<'static, str>;
@@ -80,58 +78,6 @@ pub enum Hook {
     Postrouting = 4,
 }
 
-/// A set of keys, or a map from keys to verdicts. The kernel stores it as a hash table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Set {
-    /// The table it is in.
-    pub table: Table,
-    /// The set's name.
-    pub name: Name,
-    /// The types of the key's fields; several fields are a concatenation.
-    pub key: &'static [KeyType],
-    /// Whether the set is a map: each key has a verdict.
-    pub is_verdict_map: bool,
-}
-
-/// The type of one field of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyType {
-    /// `ipv4_addr`.
-    Ip4,
-    /// `ipv6_addr`.
-    Ip6,
-    /// `ether_addr`.
-    Mac,
-    /// `ifname`.
-    IfName,
-}
-
-/// A field of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeyField {
-    /// An address of either family.
-    Ip(IpAddr),
-    /// A hardware address.
-    Mac([u8; 6]),
-    /// An interface's name.
-    IfName(String),
-}
-
-/// An element of a set or a map.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Element {
-    /// The table of its set.
-    pub table: Table,
-    /// The name of its set.
-    pub set: Name,
-    /// The element's key, field by field.
-    pub key: Vec<KeyField>,
-    /// The verdict, in a map.
-    pub verdict: Option<Verdict>,
-    /// The element's comment, at most 128 bytes: nft(8) accepts no longer one.
-    pub comment: Option<String>,
-}
-
 /// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
@@ -195,64 +141,6 @@ impl Chain {
     }
 }
 
-impl Set {
-    /// An element of this set with this key.
-    #[must_use]
-    pub fn element(&self, key: impl Into<Vec<KeyField>>) -> Element {
-        let (table, set) = (self.table.clone(), self.name.clone());
-        Element { table, set, key: key.into(), verdict: None, comment: None }
-    }
-
-    /// The size of a key in bytes.
-    pub(super) fn key_len(&self) -> usize {
-        self.key.iter().map(|field| field.len().next_multiple_of(4)).sum()
-    }
-
-    /// Decodes a key; `None` if the bytes do not match the type of this set.
-    pub(super) fn parse_key(&self, mut bytes: &[u8]) -> Option<Vec<KeyField>> {
-        let fields = self.key.iter().map(|kind| {
-            let field = kind.parse(bytes.get(..kind.len())?)?;
-            bytes = bytes.get(kind.len().next_multiple_of(4)..)?;
-            Some(field)
-        });
-        fields.collect()
-    }
-}
-
-impl Element {
-    /// The same element with this verdict.
-    #[must_use]
-    pub fn verdict(mut self, verdict: Verdict) -> Self {
-        self.verdict = Some(verdict);
-        self
-    }
-
-    /// The same element with this comment.
-    #[must_use]
-    pub fn comment(mut self, comment: impl Into<String>) -> Self {
-        self.comment = Some(comment.into());
-        self
-    }
-
-    /// The bytes of the key. Each field starts at a multiple of four.
-    pub(super) fn key_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for field in &self.key {
-            match field {
-                KeyField::Ip(address) => bytes.extend(octets(*address)),
-                KeyField::Mac(mac) => bytes.extend(mac),
-                KeyField::IfName(name) => {
-                    let end = bytes.len() + KeyType::IfName.len();
-                    bytes.extend(name.as_bytes());
-                    bytes.resize(end, 0); // cuts what cannot be an interface's name
-                }
-            }
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
-        }
-        bytes
-    }
-}
-
 impl Rule {
     /// The same rule with this comment.
     #[must_use]
@@ -304,43 +192,6 @@ impl ChainType {
     }
 }
 
-impl KeyType {
-    fn len(self) -> usize {
-        match self {
-            Self::Ip4 => 4,
-            Self::Mac => 6,
-            Self::Ip6 | Self::IfName => 16,
-        }
-    }
-
-    /// The number of the type in nft(8), which needs it to print keys (its datatype.h).
-    pub(super) fn nft_type(self) -> u32 {
-        match self {
-            Self::Ip4 => 7,
-            Self::Ip6 => 8,
-            Self::Mac => 9,
-            Self::IfName => 41,
-        }
-    }
-
-    /// nft(8)'s `enum byteorder`: 1 is the machine's, 2 the network's.
-    pub(super) fn nft_byte_order(self) -> u32 {
-        match self {
-            Self::IfName => 1,
-            Self::Ip4 | Self::Ip6 | Self::Mac => 2,
-        }
-    }
-
-    fn parse(self, bytes: &[u8]) -> Option<KeyField> {
-        Some(match self {
-            Self::Ip4 => KeyField::Ip(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into()),
-            Self::Ip6 => KeyField::Ip(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()),
-            Self::Mac => KeyField::Mac(bytes.try_into().ok()?),
-            Self::IfName => KeyField::IfName(super::wire::c_text(bytes)),
-        })
-    }
-}
-
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -356,35 +207,6 @@ impl fmt::Display for Family {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.family, self.name)
-    }
-}
-
-impl fmt::Display for KeyField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ip(address) => address.fmt(f),
-            Self::Mac([a, b, c, d, e, g]) => {
-                write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-            }
-            Self::IfName(name) => write!(f, "\"{name}\""),
-        }
-    }
-}
-
-impl fmt::Display for Element {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {{ ", self.table, self.set)?;
-        for (number, field) in self.key.iter().enumerate() {
-            let dot = if number == 0 { "" } else { " . " };
-            write!(f, "{dot}{field}")?;
-        }
-        if let Some(comment) = &self.comment {
-            write!(f, " comment \"{comment}\"")?;
-        }
-        if let Some(verdict) = &self.verdict {
-            write!(f, " : {verdict}")?;
-        }
-        f.write_str(" }")
     }
 }
 

@@ -3,10 +3,10 @@
 use nix::errno::Errno;
 
 use super::extension::ExtensionKind;
-use super::object::{Chain, Element, Family, Name, Rule, Set, Table};
+use super::object::{Chain, Family, Name, Rule, Table};
 use super::reply::{Body, ChainInfo, ElementInfo, TableInfo, Undecoded, comment_of};
 use super::socket::Nft;
-use super::transaction::{GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, NEWRULE, encode_key};
+use super::transaction::{GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, NEWRULE};
 use super::wire::{RawMessage, Writer};
 use crate::error::{OpError, Result};
 
@@ -194,36 +194,11 @@ impl Nft {
         }
     }
 
-    /// Finds the element of `set` with the key of `element`.
-    ///
-    /// # Errors
-    /// Any error except absence of the element, set or table.
-    pub fn find_element(&mut self, set: &Set, element: &Element) -> Result<Option<Element>> {
-        let object = format_args!("nft element {element}");
-        let ask = |w: &mut Writer| {
-            w.text(1, &set.table.name);
-            encode_key(element, w);
-        };
-        self.get(GETSETELEM, set.table.family, &object, ask, |body| match body {
-            Body::Elements(elements) => elements.into_iter().find_map(|found| found.of(set)),
-            _ => None,
-        })
-    }
-
-    /// Lists the elements of a set; empty if the set does not exist.
+    /// Lists the elements of a set or map, as the kernel reports them; empty if it does not exist.
     ///
     /// # Errors
     /// Any error except absence; a timeout if other processes kept changing the ruleset.
-    pub fn list_elements(&mut self, set: &Set) -> Result<Vec<Element>> {
-        let elements = self.list_any_elements(&set.table, &set.name)?;
-        Ok(elements.into_iter().filter_map(|element| element.of(set)).collect())
-    }
-
-    /// Lists the elements of a set or map of any type, as the kernel reports them; empty if it does not exist.
-    ///
-    /// # Errors
-    /// As [`Nft::list_elements`].
-    pub fn list_any_elements(&mut self, table: &Table, name: &Name) -> Result<Vec<ElementInfo>> {
+    pub fn list_elements(&mut self, table: &Table, name: &Name) -> Result<Vec<ElementInfo>> {
         let object = format_args!("elements of nft set {table} {name}");
         let ask = |w: &mut Writer| {
             w.text(1, &table.name);

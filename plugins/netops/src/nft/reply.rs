@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 use super::expr::{Expr, Verdict};
-use super::object::{BaseChain, Element, Family, Rule, Set, Table};
+use super::object::{BaseChain, Family, Rule, Table};
 use super::transaction::{COMMENT, NEWCHAIN, NEWGEN, NEWRULE, NEWSETELEM, NEWTABLE, NOTE};
 use super::wire::{Attrs, HEADER_LEN, RawMessage, RawMessages, c_text, u32_ne};
 
@@ -130,8 +130,6 @@ pub struct ElementInfo {
     pub key_end: Option<Vec<u8>>,
     /// The verdict, in a map.
     pub verdict: Option<Verdict>,
-    /// The element's comment.
-    pub comment: Option<String>,
     /// Whether the key is the one behind the last of an interval.
     pub is_interval_end: bool,
 }
@@ -176,7 +174,7 @@ pub fn parse_replies(bytes: &[u8]) -> Vec<Reply> {
 
 /// The comment of a rule.
 pub(super) fn comment_of(rule: RawMessage<'_>) -> Option<String> {
-    rule.attrs().get(RULE_USERDATA).and_then(parse_comment)
+    rule.attrs().get(RULE_USERDATA).and_then(|userdata| parse_userdata(userdata, COMMENT))
 }
 
 /// A rule as the kernel sends it, for a look before it is decoded.
@@ -304,13 +302,8 @@ fn parse_element((_, element): (u16, &[u8])) -> ElementInfo {
         key: attrs.nested(1).get(1).unwrap_or_default().to_vec(),
         key_end: attrs.nested(10).get(1).map(<[u8]>::to_vec),
         verdict: Verdict::parse(attrs.nested(2)),
-        comment: attrs.get(6).and_then(parse_comment),
         is_interval_end: attrs.be32(3).is_some_and(|flags| flags & INTERVAL_END != 0),
     }
-}
-
-fn parse_comment(userdata: &[u8]) -> Option<String> {
-    parse_userdata(userdata, COMMENT)
 }
 
 /// Finds a text in nft(8)'s userdata, a list of (type, length, value).
@@ -323,15 +316,6 @@ fn parse_userdata(mut userdata: &[u8], wanted: u8) -> Option<String> {
         userdata = rest.get(usize::from(*length)..)?;
     }
     None
-}
-
-impl ElementInfo {
-    /// The element as one of that set; `None` if the key does not match the set's type.
-    #[must_use]
-    pub fn of(self, set: &Set) -> Option<Element> {
-        let element = set.element(set.parse_key(&self.key)?);
-        Some(Element { verdict: self.verdict, comment: self.comment, ..element })
-    }
 }
 
 impl RuleInfo {
@@ -355,36 +339,24 @@ mod tests {
     use std::hint::black_box;
 
     use super::*;
-    use crate::nft::{Change, KeyField, KeyType, Name, Transaction};
-
-    fn element() -> Element {
-        let table = Table::new(Family::Inet, "t");
-        let set = Set { table, name: Name::Borrowed("s"), key: &[KeyType::Ip4], is_verdict_map: true };
-        let key = [KeyField::Ip("10.1.0.5".parse().unwrap())];
-        set.element(key).verdict(Verdict::Goto("somewhere".into())).comment("whose")
-    }
+    use crate::nft::{Change, Transaction};
 
     /// Messages written here have the kernel's form, so they can serve as its answers.
     fn messages() -> Vec<u8> {
-        let chain = element().table.chain("c");
+        let table = Table::new(Family::Inet, "t");
+        let chain = table.chain("c");
         let rule = chain.rule(vec![Expr::Mask(crate::nft::Register::R1, vec![255; 4]), Expr::Masquerade]);
-        let changes = vec![
-            Change::EnsureTable(element().table),
-            Change::EnsureChain(chain),
-            Change::AppendRule(rule.comment("whose")),
-            Change::CreateElement(element()),
-        ];
+        let changes =
+            vec![Change::EnsureTable(table), Change::EnsureChain(chain), Change::AppendRule(rule.comment("whose"))];
         Transaction::new(changes).encode(7).unwrap()
     }
 
     #[test]
     fn messages_are_decoded() {
         let replies = parse_replies(&messages());
-        assert_eq!(replies.iter().map(|reply| reply.seq).collect::<Vec<_>>(), [7, 8, 9, 10, 11, 12]);
+        assert_eq!(replies.iter().map(|reply| reply.seq).collect::<Vec<_>>(), [7, 8, 9, 10, 11]);
         let Body::Rule(rule) = &replies[3].body else { panic!("{:?}", replies[3]) };
         assert_eq!((rule.exprs.len(), rule.comment.as_deref()), (2, Some("whose")));
-        let Body::Elements(elements) = &replies[4].body else { panic!("{:?}", replies[4]) };
-        assert_eq!(elements[0].verdict, Some(Verdict::Goto("somewhere".into())));
     }
 
     #[test]
@@ -418,10 +390,11 @@ mod tests {
     #[test]
     fn a_comment_is_kept_or_cut_at_a_character_boundary() {
         for (text, kept) in [("a".repeat(128), 128), ("é".repeat(200), 254), (String::new(), 0)] {
-            let change = Change::CreateElement(element().comment(text));
+            let rule = Table::new(Family::Inet, "t").chain("c").rule(Vec::new()).comment(text);
+            let change = Change::AppendRule(rule);
             let replies = parse_replies(&Transaction::new(vec![change]).encode(1).unwrap());
-            let Body::Elements(elements) = &replies[1].body else { panic!("{:?}", replies[1]) };
-            assert_eq!(elements[0].comment.as_ref().unwrap().len(), kept);
+            let Body::Rule(rule) = &replies[1].body else { panic!("{:?}", replies[1]) };
+            assert_eq!(rule.comment.as_ref().unwrap().len(), kept);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::object::{Chain, Element, Rule, Set, Table};
+use super::object::{Chain, Rule, Table};
 use super::wire::{Header, Writer};
 
 // linux/netfilter/nfnetlink.h and nf_tables.h.
@@ -16,11 +16,8 @@ const DELCHAIN: u16 = SUBSYS | 5;
 pub(super) const NEWRULE: u16 = SUBSYS | 6;
 pub(super) const GETRULE: u16 = SUBSYS | 7;
 const DELRULE: u16 = SUBSYS | 8;
-const NEWSET: u16 = SUBSYS | 9;
-const DELSET: u16 = SUBSYS | 11;
 pub(super) const NEWSETELEM: u16 = SUBSYS | 12;
 pub(super) const GETSETELEM: u16 = SUBSYS | 13;
-const DELSETELEM: u16 = SUBSYS | 14;
 pub(super) const NEWGEN: u16 = SUBSYS | 15;
 pub(super) const GETGEN: u16 = SUBSYS | 16;
 /// `NFNL_MSG_COMPAT_GET` of `NFNL_SUBSYS_NFT_COMPAT`.
@@ -33,15 +30,8 @@ const SUBSYS_RES_ID: u16 = 10;
 pub(super) const REQUEST: u16 = 0x01;
 pub(super) const ACK: u16 = 0x04;
 pub(super) const DUMP: u16 = 0x300;
-const EXCL: u16 = 0x200;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
-
-/// `NFT_SET_MAP`, and the data type that is a verdict.
-const SET_MAP: u32 = 0x8;
-const DATA_IS_VERDICT: u32 = 0xffff_ff00;
-/// nft(8)'s number of bits for one type in a concatenation (its datatype.h).
-const TYPE_BITS: u32 = 6;
 
 /// A change of the ruleset.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,10 +43,6 @@ pub enum Change {
     WakeTable(Table),
     /// Creates the chain if it is missing; the rules of an existing one stay.
     EnsureChain(Chain),
-    /// Creates the set if it is missing; the elements of an existing one stay.
-    EnsureSet(Set),
-    /// Adds an element; `EEXIST` if the set has the key.
-    CreateElement(Element),
     /// Appends a rule to its chain.
     AppendRule(Rule),
     /// Inserts a rule at the start of its chain.
@@ -74,12 +60,8 @@ pub enum Change {
     DeleteTable(Table),
     /// Deletes a chain; `EBUSY` while a rule or element refers to it.
     DeleteChain(Chain),
-    /// Deletes an element; `ENOENT` if the set does not have the key.
-    DeleteElement(Element),
     /// Deletes the rule with the handle of this rule.
     DeleteRule(Rule),
-    /// Deletes a set; `EBUSY` while a rule uses it.
-    DeleteSet(Set),
 }
 
 impl Change {
@@ -87,15 +69,11 @@ impl Change {
         match self {
             Self::EnsureTable(_) | Self::WakeTable(_) => (NEWTABLE, CREATE),
             Self::EnsureChain(_) => (NEWCHAIN, CREATE),
-            Self::EnsureSet(_) => (NEWSET, CREATE),
-            Self::CreateElement(_) => (NEWSETELEM, CREATE | EXCL),
             Self::AppendRule(_) => (NEWRULE, CREATE | APPEND),
             Self::PrependRule(_) | Self::InsertRule { .. } => (NEWRULE, CREATE),
             Self::FlushChain(_) | Self::DeleteRule(_) => (DELRULE, 0),
             Self::DeleteTable(_) => (DELTABLE, 0),
             Self::DeleteChain(_) => (DELCHAIN, 0),
-            Self::DeleteElement(_) => (DELSETELEM, 0),
-            Self::DeleteSet(_) => (DELSET, 0),
         }
     }
 
@@ -103,8 +81,6 @@ impl Change {
         match self {
             Self::EnsureTable(table) | Self::WakeTable(table) | Self::DeleteTable(table) => table,
             Self::EnsureChain(chain) | Self::FlushChain(chain) | Self::DeleteChain(chain) => &chain.table,
-            Self::EnsureSet(set) | Self::DeleteSet(set) => &set.table,
-            Self::CreateElement(element) | Self::DeleteElement(element) => &element.table,
             Self::AppendRule(rule)
             | Self::PrependRule(rule)
             | Self::InsertRule { rule, .. }
@@ -118,17 +94,11 @@ impl Change {
             Self::WakeTable(_) => "wake",
             Self::EnsureTable(_)
             | Self::EnsureChain(_)
-            | Self::EnsureSet(_)
-            | Self::CreateElement(_)
             | Self::AppendRule(_)
             | Self::PrependRule(_)
             | Self::InsertRule { .. } => "create",
             Self::FlushChain(_) => "flush",
-            Self::DeleteTable(_)
-            | Self::DeleteChain(_)
-            | Self::DeleteElement(_)
-            | Self::DeleteRule(_)
-            | Self::DeleteSet(_) => "delete",
+            Self::DeleteTable(_) | Self::DeleteChain(_) | Self::DeleteRule(_) => "delete",
         }
     }
 
@@ -140,13 +110,6 @@ impl Change {
             }
             Self::EnsureChain(chain) | Self::FlushChain(chain) | Self::DeleteChain(chain) => {
                 format!("nft chain {} {}", chain.table, chain.name)
-            }
-            Self::EnsureSet(set) | Self::DeleteSet(set) => {
-                let word = if set.is_verdict_map { "map" } else { "set" };
-                format!("nft {word} {} {}", set.table, set.name)
-            }
-            Self::CreateElement(element) | Self::DeleteElement(element) => {
-                format!("nft element {element}")
             }
             Self::AppendRule(rule)
             | Self::PrependRule(rule)
@@ -160,19 +123,15 @@ impl Change {
         match self {
             Self::EnsureTable(_) | Self::WakeTable(_) => "NFT_MSG_NEWTABLE",
             Self::EnsureChain(_) => "NFT_MSG_NEWCHAIN",
-            Self::EnsureSet(_) => "NFT_MSG_NEWSET",
-            Self::CreateElement(_) => "NFT_MSG_NEWSETELEM",
             Self::AppendRule(_) | Self::PrependRule(_) | Self::InsertRule { .. } => "NFT_MSG_NEWRULE",
             Self::FlushChain(_) | Self::DeleteRule(_) => "NFT_MSG_DELRULE",
             Self::DeleteTable(_) => "NFT_MSG_DELTABLE",
             Self::DeleteChain(_) => "NFT_MSG_DELCHAIN",
-            Self::DeleteElement(_) => "NFT_MSG_DELSETELEM",
-            Self::DeleteSet(_) => "NFT_MSG_DELSET",
         }
     }
 
     // Attribute numbers: linux/netfilter/nf_tables.h, enum nft_<object>_attributes.
-    fn encode(&self, number: u32, w: &mut Writer) {
+    fn encode(&self, w: &mut Writer) {
         w.text(1, &self.table().name);
         match self {
             Self::EnsureTable(_) | Self::DeleteTable(_) => {}
@@ -180,12 +139,6 @@ impl Change {
             Self::EnsureChain(chain) => encode_chain(chain, w),
             Self::DeleteChain(chain) => w.text(3, &chain.name),
             Self::FlushChain(chain) => w.text(2, &chain.name),
-            Self::EnsureSet(set) => encode_set(set, number, w),
-            Self::DeleteSet(set) => w.text(2, &set.name),
-            Self::CreateElement(element) => encode_element(element, w),
-            Self::DeleteElement(element) => {
-                encode_key(element, w);
-            }
             Self::AppendRule(rule) | Self::PrependRule(rule) => encode_rule(rule, w),
             Self::InsertRule { rule, before } => {
                 encode_rule(rule, w);
@@ -227,44 +180,6 @@ fn encode_chain(chain: &Chain, w: &mut Writer) {
         w.attr(2, &base.priority.to_be_bytes());
     });
     w.text(7, base.kind.name());
-}
-
-fn encode_set(set: &Set, number: u32, w: &mut Writer) {
-    w.text(2, &set.name);
-    w.be32(3, if set.is_verdict_map { SET_MAP } else { 0 });
-    let types = set.key.iter().fold(0, |all, kind| all << TYPE_BITS | kind.nft_type());
-    w.be32(4, types);
-    w.be32(5, u32::try_from(set.key_len()).unwrap_or(u32::MAX));
-    if set.is_verdict_map {
-        w.be32(6, DATA_IS_VERDICT);
-        w.be32(7, 0);
-    }
-    w.be32(10, number); // how one transaction names its new sets
-    if let [kind] = set.key {
-        // NFTNL_UDATA_SET_KEYBYTEORDER: without it nft(8) prints an ifname as "".
-        w.attr(13, &[&[0, 4], &kind.nft_byte_order().to_ne_bytes()[..]].concat());
-    }
-}
-
-fn encode_element(element: &Element, w: &mut Writer) {
-    w.text(2, &element.set);
-    w.nest(3, |w| {
-        w.nest(1, |w| {
-            w.nest(1, |w| w.attr(1, &element.key_bytes()));
-            if let Some(verdict) = &element.verdict {
-                w.nest(2, |w| verdict.encode(w));
-            }
-            if let Some(comment) = &element.comment {
-                w.attr(6, &userdata(COMMENT, comment));
-            }
-        });
-    });
-}
-
-/// Identifies an element of a set by its key.
-pub(super) fn encode_key(element: &Element, w: &mut Writer) {
-    w.text(2, &element.set);
-    w.nest(3, |w| w.nest(1, |w| w.nest(1, |w| w.attr(1, &element.key_bytes()))));
 }
 
 /// Types of userdata: comments use libnftnl's (its udata.h). The private note uses a number that nft(8) and iptables
@@ -318,12 +233,7 @@ impl Transaction {
         let deletes = |change: &Change| {
             matches!(
                 change,
-                Change::FlushChain(_)
-                    | Change::DeleteTable(_)
-                    | Change::DeleteChain(_)
-                    | Change::DeleteElement(_)
-                    | Change::DeleteRule(_)
-                    | Change::DeleteSet(_)
+                Change::FlushChain(_) | Change::DeleteTable(_) | Change::DeleteChain(_) | Change::DeleteRule(_)
             )
         };
         self.changes.iter().any(deletes)
@@ -364,7 +274,7 @@ impl Transaction {
             let is_last = usize::try_from(number).is_ok_and(|n| n == self.changes.len());
             let flags = flags | REQUEST | if is_last { ACK } else { 0 };
             let family = change.table().family as u8;
-            w.message(Header { kind, flags, seq, family, res_id: 0 }, |w| change.encode(number, w));
+            w.message(Header { kind, flags, seq, family, res_id: 0 }, |w| change.encode(w));
         }
         w
     }
