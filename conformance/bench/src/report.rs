@@ -48,7 +48,7 @@ pub(crate) struct Made {
     pub(crate) command: Vec<String>,
 }
 
-/// A subject, as it stands in the tables.
+/// A subject, as the tables have it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Described {
     pub(crate) name: String,

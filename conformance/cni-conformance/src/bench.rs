@@ -191,7 +191,7 @@ impl Bench {
         self.call_with(verb, self.config_for(verb, &attachment), attachment)
     }
 
-    /// The same with another config, as it stands.
+    /// The same with another config, unchanged.
     #[must_use]
     pub fn call_with(&self, verb: Verb, config: impl std::fmt::Display, attachment: impl Into<Attachment>) -> Call {
         self.call_executable(self.profile.executable(0), verb, config, attachment)

@@ -26,7 +26,7 @@ pub struct Progress {
 impl Progress {
     /// A line on stderr, if that is a terminal that can move its cursor.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "what a terminal can do stands in its user's environment")]
+    #[expect(clippy::disallowed_methods, reason = "what a terminal can do is in its user's environment")]
     pub fn on_stderr() -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let is_shown = io::stderr().is_terminal() && !is_dumb;

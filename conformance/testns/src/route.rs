@@ -127,7 +127,7 @@ fn hop(attributes: Attributes<'_>, index: u32, names: &Names) -> Hop {
     Hop { via: attributes.get(5).and_then(ip).or_else(other_family), link: names.get(index) }
 }
 
-/// The prefix whose length stands at `offset` of the header.
+/// The prefix whose length is at `offset` of the header.
 fn prefix(body: &[u8], offset: usize, address: Option<&[u8]>) -> String {
     let length = body.get(offset).copied().unwrap_or_default();
     match (address.and_then(ip), body.first()) {

@@ -29,7 +29,7 @@ fn add_and_check_without_prev_result_say_that_another_plugin_comes_first() {
         for verb in [Verb::Add, Verb::Check] {
             let failure = node.call(verb, (scene.config)(), &pod).fails_with(7);
             assert!(failure.msg.contains(&format!("plugin {} needs key prevResult", scene.plugin)), "{failure:?}");
-            assert!(failure.details.contains("it stands after an interface plugin"), "{failure:?}");
+            assert!(failure.details.contains("it comes after an interface plugin"), "{failure:?}");
         }
         node.assert_as_before();
     }

@@ -140,7 +140,7 @@ fn the_error_of_an_invalid_config_has_key_and_value() {
         cannot use network config: missing field `mtu`
           Key mtuu is unknown and was ignored: did you mean mtu?
         cannot use network config: plugin egress-mtu needs key prevResult
-          It changes what others have made: in the list of plugins it stands after an interface plugin."#]]
+          It changes what others have made: in the list of plugins it comes after an interface plugin."#]]
     .assert_eq(&texts.join("\n"));
     node.assert_as_before();
 }

@@ -327,7 +327,7 @@ impl NetConf {
         self.prev_result()?.ok_or_else(|| {
             let msg = format!("cannot use network config: plugin {} needs key prevResult", self.plugin_type);
             CniError::new(Code::INVALID_CONFIG, msg)
-                .detail("It changes what others have made: in the list of plugins it stands after an interface plugin.")
+                .detail("It changes what others have made: in the list of plugins it comes after an interface plugin.")
         })
     }
 }

@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(value["interfaces"][1]["pciID"], "0000:03:00.1");
     }
 
-    /// The reference reads any integer, and its plugins pass over what is no index.
+    /// The reference reads any integer, and its plugins ignore what is no index.
     #[test]
     fn an_index_that_is_no_place_is_passed_on() {
         for version in [SpecVersion::V0_4_0, SpecVersion::V1_1_0] {

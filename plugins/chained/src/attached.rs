@@ -21,7 +21,7 @@ pub struct Attached {
 
 impl Attached {
     /// The attachment of this name. Of several interfaces of the name, those in `netns` are preferred, and then the last,
-    /// as an earlier result that was passed on stands before.
+    /// as an earlier result that was passed on comes before.
     pub(crate) fn new(result: AddResult, attachment: &Attachment, netns: Option<&NetnsPath>) -> Self {
         let ifname = attachment.ifname.as_str();
         let named = |entry: &Interface| entry.name == ifname && !entry.sandbox.is_empty();

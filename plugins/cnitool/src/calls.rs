@@ -142,7 +142,7 @@ fn who(record: &Record) -> &str {
     }
 }
 
-/// A part of a call stands below it, and its plugin to the right.
+/// A part of a call comes below it, and its plugin to the right.
 fn table(records: &[(usize, Record)]) -> Table {
     let mut table = Table::new(&["time", "verb", "plugin", "network", "container", "ifname", "ms", "result"]);
     for (depth, record) in records {

@@ -40,7 +40,7 @@ impl Folders {
         Ok(())
     }
 
-    /// Passes over the changes that the next look sees.
+    /// Drops the announcements of changes that the next reading sees.
     pub(crate) fn pass_over(&mut self) {
         while self.queue.read_events().is_ok_and(|events| !events.is_empty()) {}
     }

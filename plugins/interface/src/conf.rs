@@ -113,7 +113,7 @@ impl Macs {
         Ok(Self { strong: parse_mac("runtimeConfig.mac", &runtime_config.mac)?, weak: of_args.or(own) })
     }
 
-    /// The address that a call asks for: that of `CNI_ARGS` stands between the config's two.
+    /// The address that a call asks for: that of `CNI_ARGS` comes between the config's two.
     ///
     /// # Errors
     /// As [`args_mac`].

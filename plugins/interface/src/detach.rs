@@ -1,7 +1,7 @@
 //! DEL and GC: filter rules, links, spoof guard, addresses, in this order, each by its attachment alone.
 //!
 //! No namespace, no prevResult and no record of ours is needed; where there is one, what the reference plugins made is
-//! found, too. An address is freed last, and only when no rule and no link may speak for it: its next owner would be
+//! found, too. An address is freed last, and only when no rule and no link may use it: its next owner would be
 //! masqueraded for the old one, or meet it on the network.
 
 use std::net::IpAddr;

@@ -139,7 +139,7 @@ pub fn find_holder(path: &Path) -> Option<String> {
     processes::find_holder(&path.metadata().ok()?)
 }
 
-/// Reads a file while nobody has it open for writing; `None`: somebody has. Who opens it so meanwhile waits until it is read.
+/// Reads a file while no process has it open for writing; `None`: one has. Who opens it so meanwhile waits until it is read.
 ///
 /// Where the kernel does not tell, for a file of another user or on a file system without leases, the file is read as it is.
 ///
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(read_unless_written(&path).unwrap(), None);
         drop(writer);
         assert_eq!(read_unless_written(&path).unwrap(), Some(Vec::new()));
-        // A reader, and a lease that was given back, are in nobody's way.
+        // A reader, and a lease that was given back, block no writer.
         let reader = File::open(&path).unwrap();
         std::fs::write(&path, "whole").unwrap();
         assert_eq!(read_unless_written(&path).unwrap(), Some(b"whole".to_vec()));

@@ -210,13 +210,13 @@ pub(crate) fn namespace_kind(file: &File) -> Result<libc::c_int, Errno> {
     Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), number) })
 }
 
-/// Takes a read lease of `file`, which is open for reading only: nobody has the file open for writing, and who opens it so waits until
+/// Takes a read lease of `file`, which is open for reading only: no process has the file open for writing, and who opens it so waits until
 /// the lease is given back (`F_SETLEASE`).
 ///
 /// # Errors
 /// `EAGAIN`: it is open for writing. `EACCES`: it is another user's. `EINVAL`: its file system has no leases.
 pub(crate) fn take_read_lease(file: &File) -> Result<(), Errno> {
-    /// Chooses the signal that tells the holder of somebody who waits (asm-generic/fcntl.h).
+    /// Chooses the signal that tells the holder of a process that waits (asm-generic/fcntl.h).
     const F_SETSIG: libc::c_int = 10;
     // This signal does nothing by default; the usual one would end the process.
     // SAFETY: these requests have a number as argument and access no memory of the caller.

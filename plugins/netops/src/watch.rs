@@ -165,7 +165,7 @@ impl Watch {
         self.next().await.map(|_| ()).map_err(failed)
     }
 
-    /// Passes over the announcements that have come until now.
+    /// Drops the announcements that have come until now.
     pub fn pass_over(&mut self) {
         while matches!(receive(&self.socket, &mut self.buffer, MsgFlags::MSG_DONTWAIT), Ok(()) | Err(Errno::ENOBUFS)) {}
     }

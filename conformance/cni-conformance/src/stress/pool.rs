@@ -62,7 +62,7 @@ fn of_range(range: &Value) -> Option<usize> {
     }
 }
 
-/// Whether an address, without its prefix, stands in a config: then each container that is given this config has it.
+/// Whether an address, without its prefix, is in a config: then each container that is given this config has it.
 pub(crate) fn stands_in(config: &Value, address: &str) -> bool {
     match config {
         Value::String(text) => text.split('/').next() == Some(address),

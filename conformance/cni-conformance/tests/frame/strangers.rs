@@ -63,7 +63,7 @@ fn what_the_kit_lays_for_one_container_is_no_matter_of_others() {
     is_not_accused(&example("iflabel", &["gc.keeps-what-is-valid"]));
 }
 
-/// An IPAM plugin in a few lines of shell, whose address stands in its config.
+/// An IPAM plugin in a few lines of shell, whose address is in its config.
 const FIXED: &str = r#"
 stdin=$(cat)
 address=$(printf %s "$stdin" | sed -n 's/.*"fixed":"\([^"]*\)".*/\1/p')

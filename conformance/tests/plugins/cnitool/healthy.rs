@@ -41,7 +41,7 @@ X"#,
     ),
 ];
 
-/// A chained plugin of another make that changes nothing.
+/// A chained plugin of another project that changes nothing.
 const CHAINED: [&str; 3] = ["mesh", "dnsname", "redirect"];
 
 const NETWORKS: [Healthy; 47] = [

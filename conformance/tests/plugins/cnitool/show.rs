@@ -172,7 +172,7 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     assert_eq!((absent.status.code(), absent.stdout.as_slice()), (Some(1), &b""[..]));
 }
 
-/// A fault of one attachment stands below it, a fault of many below their network.
+/// A fault of one attachment comes below it, a fault of many below their network.
 #[test]
 fn what_doctor_calls_an_error_is_shown() {
     let tour = installed();

@@ -142,7 +142,7 @@ fn each_way_that_is_lost_in_part_is_found() {
     DAMAGES.iter().for_each(find_and_mend);
 }
 
-/// The kernel keeps an address that duplicate address detection found with another, and answers nobody who asks for it.
+/// The kernel keeps an address that duplicate address detection found with another, and answers no neighbour that asks for it.
 #[test]
 fn a_gateway_that_the_kernel_does_not_use_is_found() {
     let sick = Sick::new();

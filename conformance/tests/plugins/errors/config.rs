@@ -41,7 +41,7 @@ fn no_type_and_no_prev_result() {
         &call,
         &expect![[r#"
             7 cannot use network config: plugin tuning needs key prevResult
-            It changes what others have made: in the list of plugins it stands after an interface plugin.
+            It changes what others have made: in the list of plugins it comes after an interface plugin.
         "#]],
     );
 }

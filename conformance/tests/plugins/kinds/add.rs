@@ -43,7 +43,7 @@ fn addresses_are_those_that_the_runtime_asks_for(kind: Kind) {
     }
 }
 
-/// What an earlier plugin made stands before the own interface, and keeps its addresses and routes. CHECK takes them for its
+/// What an earlier plugin made comes before the own interface, and keeps its addresses and routes. CHECK takes them for its
 /// own, as routes of a result do not say whose they are: by whichever gateway they go.
 fn prev_result_is_passed_on(kind: Kind) {
     let (node, _outside) = kind.node(1);

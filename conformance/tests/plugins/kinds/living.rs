@@ -136,7 +136,7 @@ fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: Kind) {
     assert_eq!(held(), Vec::<String>::new());
 }
 
-/// ADD is killed after it made the link and before it sets the mark. GC frees the address, which speaks for nothing yet, and DEL
+/// ADD is killed after it made the link and before it sets the mark. GC frees the address, which nothing uses yet, and DEL
 /// removes the link all the same; one that has carried packets is another's.
 fn del_after_gc_removes_the_link_of_a_killed_add(kind: Kind) {
     // The tap of a killed process ends with it.
@@ -182,7 +182,7 @@ fn has_carried(link: &str) -> bool {
     columns[1] != "0" || columns[9] != "0"
 }
 
-/// The path of a namespace is another container's by now, whose link has no mark or, as far as a container cannot write it, its
+/// The path of a namespace is another container's now, whose link has no mark or, as far as a container cannot write it, its
 /// own one. A result with the living one's Ethernet address is that of a config that sets one.
 fn a_late_del_leaves_the_link_of_the_paths_next_container(kind: Kind) {
     for has_mark in [true, false] {

@@ -119,7 +119,7 @@ pub fn may_call_others(network: &NetworkConf) -> bool {
     objects(network).any(|object| plugins::is_foreign(&object))
 }
 
-/// What the plugins of a network whose addresses are host-local's get on stdin. One of another make may replace words of its
+/// What the plugins of a network whose addresses are host-local's get on stdin. A plugin of another project may replace words of its
 /// own before it calls host-local, such as Calico's `usePodCidr`: its ranges are then unknown, and it is left out.
 #[must_use]
 pub fn host_locals(network: &NetworkConf) -> Vec<ConfObject> {

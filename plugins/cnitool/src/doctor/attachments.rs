@@ -26,7 +26,7 @@ pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<
         let what = format!("{} of the cache cannot be read", count(listing.passed_over.len(), "file"));
         let mut finding = Kind::UnreadableEntry.finding(Level::Warning, None, what);
         finding.evidence = listing.passed_over.iter().map(ToString::to_string).collect();
-        "Remove them, if no other program needs them; garbage collection removes what they stood for."
+        "Remove them, if no other program needs them; garbage collection removes what they were for."
             .clone_into(&mut finding.remedy);
         findings.push(finding);
     }

@@ -190,7 +190,7 @@ impl Kind {
     #[must_use]
     pub const fn consequence(self) -> &'static str {
         match self {
-            Self::Config => "Runtimes pass over the file, or containers cannot be attached as it says.",
+            Self::Config => "Runtimes skip the file, or containers cannot be attached as it says.",
             Self::NoNetwork => {
                 "No container can be attached; a kubelet reports its node as NotReady: \"cni plugin not initialized\"."
             }

@@ -152,7 +152,7 @@ impl Changes {
         }
     }
 
-    /// Passes over the changes that the next look sees.
+    /// Drops the announcements of changes that the next reading sees.
     fn pass_over(&mut self) {
         self.links.pass_over();
         self.folders.pass_over();

@@ -50,7 +50,7 @@ pub(crate) fn compare(source: &Source, network: &NetworkConf, known: &[Known], n
         let (key, name) = (join(&base, "type"), plugin.plugin_type.as_str());
         match known::find(known, name).map(|known| known.role) {
             Some(Role::Chained) if index == 0 => {
-                let text = format!("{name} changes what an earlier plugin made, and stands first");
+                let text = format!("{name} changes what an earlier plugin made, and comes first");
                 notes.value(Level::Error, &key, text).help =
                     "Put the plugin that makes the interface before it.".to_owned();
             }

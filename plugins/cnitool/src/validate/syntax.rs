@@ -74,7 +74,7 @@ fn of_error(message: &str, is_eof: bool) -> Option<&'static str> {
         "EOF while parsing a string" => "The \" that ends a text is missing.",
         _ if is_eof => "The end is missing: a bracket is not closed, or the file was cut off while it was written.",
         "trailing characters" => "A file has one network: remove what comes behind it, or give it a file of its own.",
-        "invalid escape" => "Write \\\\ for a backslash; before a prefix length stands /.",
+        "invalid escape" => "Write \\\\ for a backslash; a prefix length comes after /.",
         "expected `,` or `}`" | "expected `,` or `]`" => "A comma is missing before this place, or a bracket.",
         _ if message.starts_with("control character") => "A text ends on its line: is its second \" missing?",
         _ => return None,

@@ -411,7 +411,7 @@ fn a_file_that_another_program_is_writing_is_not_replaced() {
     cp.write_all(b"theirs").unwrap();
     drop(cp);
     assert!(install(&tool, &[]).stderr.contains("not of this suite are in the way: bridge"));
-    // Nobody writes what is only the beginning of ours: that is an installer's that was killed.
+    // No other program writes what is only the beginning of ours: that is an installer's that was killed.
     std::fs::File::create(tool.path("target/bridge")).unwrap();
     install(&tool, &[]).ok();
     assert_eq!(tool.read("target/bridge"), tool.read("from/cni-plugins"));

@@ -156,7 +156,7 @@ fn a_store_that_is_locked_is_waited_for_until_the_timeout() {
     assert!(!tool.path("data/pods/10.1.0.5").exists() && tool.path("data/pods/10.1.0.9").exists());
 }
 
-/// Another program's file, perhaps, or a damaged one: nobody says that the address is free.
+/// Another program's file, perhaps, or a damaged one: nothing says that the address is free.
 #[test]
 fn an_address_whose_owner_is_no_valid_name_is_released_by_force_only() {
     let tool = tool();

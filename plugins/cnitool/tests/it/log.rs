@@ -237,7 +237,7 @@ fn the_lists_key_asks_for_a_record() {
     assert!(!path.exists());
 }
 
-/// README of call-log: a plugin's call that is part of an operation stands below it, and does not count as a call.
+/// README of call-log: a plugin's call that is part of an operation comes below it, and does not count as a call.
 #[test]
 fn calls_of_an_operation_stand_below_it() {
     let tool = Tool::new();

@@ -125,7 +125,7 @@ fn push_container(plan: &mut Plan, pairs: &[Pair]) -> Result<(), CniError> {
     }
     // The kernel takes no route with a tentative source.
     plan.push_await_addresses();
-    // A route of the lease's for a whole subnet stands instead.
+    // A route of the lease's for a whole subnet takes its place.
     let lease = &plan.lease.routes;
     let is_main = |table: Option<u32>| table.is_none_or(|table| table == MAIN_TABLE);
     subnets.retain(|route| !lease.iter().any(|other| other.dst == route.dst && is_main(other.table)));

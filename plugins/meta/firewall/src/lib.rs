@@ -312,7 +312,7 @@ fn bridge<'a>(call: &'a Call<'_, Conf>) -> Result<Option<&'a str>, CniError> {
     let bridge = first.filter(|entry| entry.sandbox.is_empty() && netops::link::is_name(&entry.name));
     bridge.map(|entry| Some(entry.name.as_str())).ok_or_else(|| {
         invalid(format!("ingressPolicy {} needs a bridge as the first interface of prevResult", policy.as_str()))
-            .detail("It is for networks of plugin bridge, which stands before this one in the list.")
+            .detail("It is for networks of plugin bridge, which comes before this one in the list.")
     })
 }
 

@@ -32,7 +32,7 @@ const FORWARD: &str = "FORWARD";
 const OWN: &str = "CNI-FORWARD";
 const STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
 const STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
-/// Stands between an attachment's note and its bridge.
+/// The text between an attachment's note and its bridge.
 const BRIDGE: &str = ", bridge: ";
 /// The fault of a chain in which the accept rules come first.
 const PASSED_BY: &str = "goes to CNI-FORWARD before CNI-ISOLATION-STAGE-1, so packets pass before any policy counts";

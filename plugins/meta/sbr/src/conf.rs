@@ -11,7 +11,7 @@ use serde::Deserialize;
 pub struct Conf {
     /// The table that the container's own routes are in already; `None`: a table for each address is made.
     pub table: Option<u32>,
-    /// The gateway of each family that stands in place of the address's own.
+    /// The gateway of each family that replaces the address's own.
     pub gateways: Vec<IpAddr>,
     /// Routes to the interface's subnets stay in the main table, with its address as source.
     pub add_source_hints: bool,

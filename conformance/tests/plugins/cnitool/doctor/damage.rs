@@ -96,7 +96,7 @@ pub(crate) const OTHERS: [Damage; 15] = [
         "absent",
     ),
     (
-        "a plugin of another make",
+        "a plugin of another project",
         |ward| {
             ward.edit_network(|network| network["plugins"].as_array_mut().unwrap().push(json!({"type": "foreign"})));
             let script = "#!/bin/sh\n[ $CNI_COMMAND != VERSION ] || echo '{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.1.0\"]}'\n";

@@ -41,7 +41,7 @@ fn path(place: Place<'_>) -> String {
     place.join(".").replace(".[", "[")
 }
 
-/// Puts a value into this place of another, whatever stood there. Key `[0]` is the first entry of a list.
+/// Puts a value into this place of another, whatever is there. Key `[0]` is the first entry of a list.
 pub fn put(base: &mut Value, place: Place<'_>, value: Value) {
     match place.split_first() {
         None => *base = value,

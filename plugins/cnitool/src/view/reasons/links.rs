@@ -199,7 +199,7 @@ impl Sight<'_> {
         }
     }
 
-    /// The node answers when containers ask for the gateway's Ethernet address. 8 is the value that answers nobody
+    /// The node answers when containers ask for the gateway's Ethernet address. 8 is the value that answers no request
     /// (Documentation/networking/ip-sysctl.rst), and the larger one of `all` and the link counts.
     fn answers_arp(&self, gateways: &[IpNetwork], router: &str, findings: &mut Findings) {
         let is_silent = |name: &str| self.setting(&["ipv4", "conf", name, "arp_ignore"]).as_deref() == Some("8");

@@ -140,7 +140,7 @@ impl Sight<'_> {
         let Some(port) = attachment.ports.iter().find(|forward| is_v4(forward)) else { return };
         let own = attachment.links.first().map(|link| link.name.as_str());
         let Some(link) = carrier.bridge().map(|bridge| bridge.router.as_str()).or(own) else { return };
-        // A plugin of another make may forward such packets otherwise.
+        // A plugin of another project may forward such packets otherwise.
         if attachment.maker != Maker::ThisSuite || attachment.conf.as_ref().is_none_or(sets_snat_off) {
             return;
         }

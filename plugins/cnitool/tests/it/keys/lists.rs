@@ -39,7 +39,7 @@ fn syntax() {
             error: expected value [These quotation marks are typographic: write " in their place.]
             error: key must be a string [An invisible character is here that is no blank, as from a web page: replace it by a blank.]
             error: expected value [JSON has true, false and null, in small letters.]
-            error: invalid escape [Write \\ for a backslash; before a prefix length stands /.]
+            error: invalid escape [Write \\ for a backslash; a prefix length comes after /.]
             error: expected value [Lines of a merge that was not finished begin with <<<<<<<, ======= and >>>>>>>: resolve it.]
             error: expected value [The file looks like YAML, and runtimes read JSON only.]
             error: expected value [The file has zero bytes only, as after a loss of power: write it anew.]
@@ -155,7 +155,7 @@ fn plugins_that_do_not_fit_together() {
             r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": «"brigde"»}]}"#,
         ],
         &expect![[r#"
-            error: tuning changes what an earlier plugin made, and stands first [Put the plugin that makes the interface before it.]
+            error: tuning changes what an earlier plugin made, and comes first [Put the plugin that makes the interface before it.]
             error: bridge makes the container's interface, which bridge has made already [Give each interface a network of its own.]
             error: host-local makes no interface [It belongs into another plugin's ipam object: "ipam": {"type": "host-local"}.]
             warning: without capability portMappings no runtime gives portmap anything to do [Add "capabilities": {"portMappings": true}.]

@@ -50,7 +50,7 @@ const BEYOND: &[&str] = &[
     "no IP ranges specified",
     "sysctl.\"kernel.panic\"",
     "it needs key ingressBurst",
-    "stands first",
+    "comes first",
     "has made already",
     "makes no interface",
     "it is no name of a device on a bus",

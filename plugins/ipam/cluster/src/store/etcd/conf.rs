@@ -107,7 +107,7 @@ fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// The key file, which nobody but its owner may read: looked at and read by one opening.
+/// The key file, which only its owner may read: looked at and read by one opening.
 fn read_key(path: &Path) -> Result<Vec<u8>, CniError> {
     let failed = |error: io::Error| unusable("keyFile", path, &format!("the file cannot be read: {error}"));
     let mut file = fs::File::open(path).map_err(failed)?;
