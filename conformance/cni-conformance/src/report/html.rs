@@ -3,12 +3,13 @@
 use super::document::{Asked, Document};
 use super::tally::{Column, LEVELS, Mark, Sum};
 use super::text;
+use crate::rule::Level;
 use crate::trial::Verdict;
 use std::fmt::Write;
 
 const STYLE: &str = "body{font:14px sans-serif;margin:1em}table{border-collapse:collapse}th,td{border:1px solid #ccc;padding:2px 6px;\
-text-align:left}thead th{position:sticky;top:0;background:#fff}td.pass{background:#dfd}td.fail{background:#f88;font-weight:bold}\
-td.untried{background:#fd8}td.skip,td.none{color:#666}tr.section th{background:#eee}";
+text-align:left}thead th{position:sticky;top:0;background:#fff}td.pass{background:#dfd}td.fail{background:#fc8}\
+td.must{background:#f88;font-weight:bold}td.untried{background:#fd8}td.skip,td.none{color:#666}tr.level th{background:#eee}";
 
 /// A page without scripts and without anything that is loaded: it can be kept as it is.
 pub(super) fn page(document: &Document) -> String {
@@ -24,37 +25,40 @@ pub(super) fn page(document: &Document) -> String {
     }
     let heads = |first: &str| {
         let of = |column: &Column| {
-            format!("<th>{}<br>{}</th>", escaped(&column.subject), escaped(column.profile.as_deref().unwrap_or("")))
+            let profile = column.profile.as_deref().filter(|name| **name != column.subject).unwrap_or_default();
+            format!("<th>{}<br>{}</th>", escaped(&column.subject), escaped(profile))
         };
         format!("<table><thead><tr>{first}{}</tr></thead>\n", columns.iter().map(of).collect::<String>())
     };
     out += &heads("<th>rules broken, of those that were tried</th>");
-    for level in LEVELS.into_iter().filter(|level| document.rules.iter().any(|rule| rule.level == *level)) {
+    let levels = LEVELS.into_iter().filter(|level| document.rules.iter().any(|rule| rule.level == *level));
+    for level in levels.clone() {
         let cell = |column: &Column| {
             let Sum { pass, fail, .. } = Sum::of(document, column, level);
-            let class = if fail > 0 {
-                "fail"
-            } else if pass > 0 {
-                "pass"
-            } else {
-                "none"
+            let class = match (fail, pass) {
+                (1.., _) => broken(level),
+                (0, 1..) => "pass",
+                (0, 0) => "none",
             };
             format!("<td class={class}>{fail} of {}</td>", pass + fail)
         };
         writeln!(out, "<tr><th>{level}</th>{}</tr>", columns.iter().map(cell).collect::<String>()).ok();
     }
-    out += &format!("</table>\n<h2>Rules</h2>\n{}", heads("<th>rule</th><th>level</th>"));
-    let mut section = "";
-    for rule in &document.rules {
-        if rule.section != section {
-            section = &rule.section;
-            writeln!(out, "<tr class=section><th colspan={}>{}</th></tr>", columns.len() + 2, escaped(section)).ok();
+    out += &format!("</table>\n<h2>Rules</h2>\n{}", heads("<th>rule</th><th>asked by</th>"));
+    for level in levels {
+        writeln!(out, "<tr class=level><th colspan={}>{level}</th></tr>", columns.len() + 2).ok();
+        for rule in document.rules.iter().filter(|rule| rule.level == level) {
+            let cells: String = columns.iter().map(|column| cell(document, column, rule)).collect();
+            let [id, section, says] = [&rule.id, &rule.section, &rule.sentence].map(|text| escaped(text));
+            writeln!(out, "<tr><td title=\"{says}\">{id}</td><td>{section}</td>{cells}</tr>").ok();
         }
-        let cells: String = columns.iter().map(|column| cell(document, column, rule)).collect();
-        let says = escaped(&rule.sentence);
-        writeln!(out, "<tr><td title=\"{says}\">{}</td><td>{}</td>{cells}</tr>", escaped(&rule.id), rule.level).ok();
     }
     out + "</table>\n</body></html>\n"
+}
+
+/// The class of a rule of that level that is broken: a MUST stands out.
+fn broken(level: Level) -> &'static str {
+    if level == Level::Must { "must" } else { "fail" }
 }
 
 /// The outcome of a rule with a profile; the pointer over it shows the findings, or why it says nothing.
@@ -62,7 +66,7 @@ fn cell(document: &Document, column: &Column, rule: &Asked) -> String {
     let trials = column.trials(document, rule);
     let mark = Mark::of_all(trials.iter().copied(), rule);
     let (class, word) = match mark {
-        Mark::Fail => ("fail", "BROKEN"),
+        Mark::Fail => (broken(rule.level), "BROKEN"),
         Mark::Broken => ("untried", "not tried"),
         Mark::Pass => ("pass", "kept"),
         Mark::Skip => ("skip", "says nothing"),
