@@ -32,7 +32,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             side_effect::remove_link(&scene.container(), &scene.env.ifname);
         }
         scene.honest()
-    }),
+    })
+    .also(&["add.failed-leaves-nothing"]),
     Mutant::new("bridge", "add.needs-the-namespace", "makes-do-without-a-namespace", |scene| {
         match scene.is(Add) && !scene.has_netns() {
             true => scene.boast(),
@@ -85,7 +86,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["layer-2-before-0.3.0"])
     .speaking(&["0.2.0"])
-    .also(&["add.needs-the-namespace", "del.cleans-up-a-failed-add"]),
+    .also(&["del.cleans-up-a-failed-add"]),
     Mutant::new("bridge", "add.leaves-others-alone", "opens-the-ports-of-others", opens_others)
         .also(&["gc.removes-what-is-stale"]),
     Mutant::new("bridge", "add.serves-containers-at-once", "is-busy", |scene| match scene.is(Add) {

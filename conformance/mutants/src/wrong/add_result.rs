@@ -13,7 +13,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "add.result-has-all-interfaces", "keeps-its-host-end-to-itself", |scene| {
         scene.reports(|result| result["interfaces"][1] = result["interfaces"][0].clone())
-    }),
+    })
+    .also(&["add.passes-prev-result-on"]),
     Mutant::new("bridge", "add.result-sandbox-is-the-namespace", "cleans-the-path-of-the-sandbox", |scene| {
         scene.reports(|result| {
             let sandbox = &mut result["interfaces"][2]["sandbox"];

@@ -1,11 +1,12 @@
 //! CHECK.
 
-use crate::{Mutant, Scene, memory};
+use crate::{Mutant, Scene, memory, side_effect};
 use netops::link::{self, Link};
 use netops::{addr, route};
 use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del};
+use std::process::{Command, Stdio};
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "check.passes-after-add", "needs-its-time", |scene| {
@@ -15,6 +16,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.after(Add, || memory::mark(&scene.attachment()))
     })
     .speaking(&["0.4.0", "1.1.0"]),
+    Mutant::new("bridge", "check.passes-after-add", "sets-its-link-up-later", |scene| {
+        scene.after(Add, || {
+            side_effect::set_down(&scene.container(), &scene.env.ifname);
+            let later = "{ sleep 1; exec nsenter --net=\"$0\" ip link set \"$1\" up; } &";
+            let arguments = ["-c", later, &scene.env.netns, &scene.env.ifname];
+            let mut shell = Command::new("/bin/sh");
+            shell.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            shell.status().unwrap_or_else(|error| panic!("cannot start a shell: {error}"));
+        })
+    })
+    .with(&["newest"]),
     Mutant::new("bridge", "check.prints-nothing", "prints-what-it-checked", |scene| {
         let reply = scene.honest();
         match scene.is(Check) && reply.exit == 0 {
@@ -77,13 +89,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     })
     .with(&["another-address"])
-    .also(&["check.bears-later-plugins", "check.consults-prev-result"]),
+    .also(&["check.consults-prev-result"]),
     Mutant::new("bridge", "check.bears-later-plugins", "wants-its-own-result-back", |scene| {
         match remembered(&scene.attachment()).filter(|_| scene.is(Check)) {
             Some(result) if result != scene.config()["prevResult"] => scene.refuse(107, "the result was changed"),
             _ => remembers(scene),
         }
-    }),
+    })
+    .also(&["check.consults-prev-result"]),
     Mutant::new("bridge", "check.notices-a-harmed-interface", "does-not-look-at-the-interface", |scene| {
         // An interface that is gone has taken its end on the node with it, which is left to another rule.
         match scene.is(Check) && find_interface(scene).is_some() && !is_interface_well(scene) {
@@ -150,7 +163,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "check.bears-later-plugins", "wants-no-address-more", |scene| {
         wants_as_added(scene, addresses)
     })
-    .with(&["more-addresses"]),
+    .with(&["more-addresses"])
+    .also(&["check.consults-prev-result"]),
     Mutant::new("bridge", "check.bears-later-plugins", "wants-no-route-more", |scene| wants_as_added(scene, routes))
         .with(&["more-routes"]),
     Mutant::new("bridge", "check.bears-later-plugins", "wants-no-interface-more", |scene| {

@@ -29,9 +29,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["an-id-that-starts-so"])
     .also(&["ipam.del-keeps-others"]),
+    Mutant::new("bridge", "del.leaves-others-alone", "turns-forwarding-off", |scene| {
+        scene.after(Del, || {
+            let key = side_effect::done(Key::new(&["ipv4", "ip_forward"]));
+            side_effect::done(sysctl::write(&key, "0"));
+        })
+    })
+    .with(&["other-container"]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-link", |scene| {
         leaves(scene, || side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id)))
-    }),
+    })
+    .also(&["del.hides-nothing"]),
     Mutant::new("portmap", "del.undoes-modifications", "leaves-a-sysctl-of-the-container", |scene| {
         scene.after(Add, || {
             // portmap works without a namespace.
@@ -59,7 +67,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     })
-    .also(&["add.follows-del", "del.leaves-nothing"]),
+    .also(&["add.follows-del", "del.hides-nothing", "del.leaves-nothing"]),
     Mutant::new("bridge", "del.is-repeatable", "deletes-once", deletes_once),
     Mutant::new("bridge", "del.of-nothing-changes-nothing", "makes-a-link-for-whom-it-does-not-know", |scene| {
         scene.after(Del, || {
@@ -68,7 +76,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     })
-    .with(&["never-added"]),
+    .with(&["never-added"])
+    .also(&["del.hides-nothing", "del.leaves-nothing"]),
     Mutant::new("bridge", "del.hides-nothing", "leaves-its-address-on-lo", |scene| {
         // As a node has the address of a container on lo while that is added, so that it answers for it.
         let address = scene.config()["prevResult"]["ips"][0]["address"].as_str().map(str::to_owned);
@@ -81,13 +90,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     })
-    .with(&["beside-another"]),
+    .with(&["beside-another"])
+    .also(&[
+        "del.bears-lost-state",
+        "del.bears-what-is-missing",
+        "del.leaves-nothing",
+        "del.needs-no-dynamic-parameters",
+        "del.needs-no-namespace",
+    ]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-file-in-tmp", |scene| {
         leaves(scene, || {
             let path = format!("/tmp/bridge-{}", scene.attachment());
             fs::write(path, "").unwrap_or_else(|error| panic!("{error}"));
         })
-    }),
+    })
+    .also(&["del.hides-nothing"]),
     Mutant::new("bridge", "del.hides-nothing", "leaves-a-sysctl-of-the-first", |scene| {
         scene.after(Add, || {
             let key = side_effect::done(Key::new(&["ipv4", "ip_default_ttl"]));
@@ -168,14 +185,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let folder = fs::create_dir_all("/var/lib/cni");
             folder.and_then(|()| fs::write(path, registry.to_string())).unwrap_or_else(|error| panic!("{error}"));
         })
-    }),
+    })
+    .also(&["del.hides-nothing"]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-file-in-a-folder-of-its-own", |scene| {
         leaves(scene, || {
             let path = format!("{OWN_FOLDER}/{}", scene.attachment());
             fs::write(path, "").unwrap_or_else(|error| panic!("{error}"));
         })
     })
-    .writing(&[OWN_FOLDER]),
+    .writing(&[OWN_FOLDER])
+    .also(&["del.hides-nothing"]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-policy-rule", |scene| {
         leaves(scene, || {
             let rule = Rule { source: address_for(scene).into(), table: 9, priority: None };
@@ -185,6 +204,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .also(&[
         "del.bears-lost-state",
         "del.bears-what-is-missing",
+        "del.hides-nothing",
         "del.needs-no-dynamic-parameters",
         "del.needs-no-prev-result",
     ]),
@@ -193,7 +213,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let key = side_effect::done(Key::new(&["ipv4", "ip_default_ttl"]));
             side_effect::done(sysctl::write(&key, &number_of(scene).max(1).to_string()));
         })
-    }),
+    })
+    .also(&["del.hides-nothing"]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-an-element-of-a-set", |scene| {
         leaves(scene, || {
             let set = "add table inet pods; add set inet pods known { type ipv4_addr; }";
@@ -201,7 +222,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let nft = process::Command::new("/usr/sbin/nft").arg(script).status();
             assert!(nft.is_ok_and(|status| status.success()), "this mutant needs nft(8)");
         })
-    }),
+    })
+    .also(&["del.hides-nothing"]),
     Mutant::new("bridge", "del.leaves-others-alone", "deletes-whose-id-starts-so", |scene| {
         scene.after(Del, || {
             for file in fs::read_dir("/var/lib/cni/networks/conformance").into_iter().flatten().flatten() {
@@ -224,7 +246,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     }),
-    Mutant::new("bridge", "del.is-repeatable-in-0.4.0", "deletes-once-in-0.4.0", deletes_once).speaking(&["0.4.0"]),
+    Mutant::new("bridge", "del.is-repeatable-in-0.4.0", "deletes-once-in-0.4.0", deletes_once)
+        .speaking(&["0.4.0"])
+        .also(&["del.of-nothing-changes-nothing"]),
     Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-interface-to-delete", |scene| {
         wants(scene, |scene, interface| interface.is_none() && scene.has_netns())
     })
@@ -289,7 +313,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     })
-    .also(&["gc.removes-what-is-stale"]),
+    .also(&["del.hides-nothing", "gc.removes-what-is-stale"]),
 ];
 
 /// A folder that no plugin has but the mutant whose profile names it.

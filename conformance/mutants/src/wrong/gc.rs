@@ -88,7 +88,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             drop(others.honest());
         })
     })
-    .also(&["delegation.same-environment"]),
+    .also(&["delegation.complete-config"]),
     Mutant::new("bridge", "gc.succeeds", "wants-something-to-collect", |scene| {
         match scene.is(Gc) && scene.config()[VALID] == json!([]) {
             true => scene.refuse(110, "there is nothing to collect"),
@@ -101,7 +101,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             true => Reply::success(r#"{"removed":0}"#),
             false => reply,
         }
-    }),
+    })
+    .also(&["relied.gc-without-list"]),
     Mutant::new("bridge", "gc.forwards", "collects-alone", |scene| match scene.is(Gc) && scene.has_kit_ipam() {
         true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
         false => scene.honest(),

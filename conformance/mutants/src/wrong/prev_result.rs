@@ -103,8 +103,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["ips"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "doubles-addresses", |scene| doubles(scene, "ips"))
-        .with(&["ips"])
-        .also(&["add.echoes-prev-result"]),
+        .with(&["ips"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "doubles-routes", |scene| doubles(scene, "routes"))
         .with(&["routes"]),
 ];
