@@ -213,6 +213,21 @@ fn failing_system_calls_of_an_interpreter_are_not_the_plugins() {
     said.has_not(": ioctl");
 }
 
+/// A plugin may stop at the first variable that is missing, and need not look at the name of its network.
+#[test]
+fn a_plugin_that_asks_for_less_breaks_no_must() {
+    let first = r#"for name in CONTAINERID NETNS IFNAME; do
+        eval "value=\${CNI_$name-}"
+        [ -n "$value" ] || [ "$CNI_COMMAND" = VERSION ] || {
+            echo "{\"cniVersion\":\"1.0.0\",\"code\":4,\"msg\":\"CNI_$name is missing\"}"
+            exit 1
+        }
+    done"#;
+    is_not_accused(&of_pool(&pool(first, ""), 200, &["--rule", "errors.4-names-variables"]));
+    let nameless = pool("", "").replace("1.0.0", "0.4.0");
+    of_pool(&nameless, 200, &["--rule", "errors.object-in-0.4.0"]).has(0, &["that is no failure of it"]);
+}
+
 /// Plugins with a mind of their own: each behaves otherwise than the reference, and breaks no MUST. Their `expected` has what else
 /// they do not keep.
 #[test]
