@@ -60,6 +60,14 @@ impl Finding {
         if holds { Ok(()) } else { Err(Self::new(expected, seen).into()) }
     }
 
+    /// Returns the finding if there is a difference.
+    ///
+    /// # Errors
+    /// The finding.
+    pub fn unless_differs(diff: String, expected: impl Into<String>, seen: impl Into<String>) -> Result<(), Stop> {
+        if diff.is_empty() { Ok(()) } else { Err(Self::new(expected, seen).with_diff(diff).into()) }
+    }
+
     /// The same with a difference of the node.
     #[must_use]
     pub fn with_diff(mut self, diff: impl Into<String>) -> Self {

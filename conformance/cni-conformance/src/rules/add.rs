@@ -30,14 +30,15 @@ pub(super) const RULES: &[Rule] = &[
     spec("add.refuses-an-existing-interface", &["add/existing-interface"], Role::ATTACHING)
         .says("If the container has an interface of that name, ADD is an error.")
         .by(&[
-            newest("of-others", refuses_an_interface_of_others)
+            newest("of-others", |bench| refuses_to_replace(bench, &pod_with_foreign_interface(bench)?))
                 .does("ADD to a container in which a link of the kit's has the name."),
             newest("of-its-own", refuses_its_own_interface).does("ADD a second time, with no DEL between."),
         ]),
     spec("add.needs-the-namespace", &["errors/exit"], Role::ATTACHING)
         .says("ADD is an error where CNI_NETNS is no network namespace.")
         .by(&[
-            newest("no-file", refuses_no_file).does("ADD with the path of a file that is not there."),
+            newest("no-file", |bench| refuses_netns(bench, "/run/netns/no-such-namespace"))
+                .does("ADD with the path of a file that is not there."),
             newest("plain-file", refuses_a_plain_file).does("ADD with the path of a plain file."),
             newest("other-namespace", refuses_another_kind_of_namespace).does("ADD with the path of a UTS namespace."),
         ]),
@@ -77,7 +78,8 @@ pub(super) const RULES: &[Rule] = &[
             .does("ADD of a node's first two containers at the same time, then DEL; no file may name them.")]),
     spec("add.follows-del", &["add/again"], Role::ALL)
         .says("With a DEL between them, ADD may be called again for the same container and interface name.")
-        .by(&[newest("", follows_del).does("ADD, DEL, ADD and DEL of one container.")]),
+        .by(&[newest("", |bench| Attached::add_to(bench, pod_of_before(bench)?)?.dels())
+            .does("ADD, DEL, ADD and DEL of one container.")]),
     spec("add.serves-a-container-twice", &["add/again"], &[Role::Interface, Role::Ipam, Role::List])
         .says("A container may be added to a network again under another interface name; the first stays as it is.")
         .by(&[newest("", serves_a_container_twice)
@@ -128,10 +130,6 @@ fn reaches_its_gateway(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-fn refuses_an_interface_of_others(bench: &Bench) -> Result<(), Stop> {
-    refuses_to_replace(bench, &pod_with_foreign_interface(bench)?)
-}
-
 fn refuses_its_own_interface(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     attached.interface()?;
@@ -169,10 +167,6 @@ fn leaves_its_own_interface_when_the_name_is_taken(bench: &Bench) -> Result<(), 
 fn refuses_netns(bench: &Bench, netns: &str) -> Result<(), Stop> {
     let attachment = Attachment { netns: netns.to_owned(), ..bench.pod().attachment() };
     bench.make(&bench.call(Verb::Add, &attachment))?.refuses()
-}
-
-fn refuses_no_file(bench: &Bench) -> Result<(), Stop> {
-    refuses_netns(bench, "/run/netns/no-such-namespace")
 }
 
 fn refuses_a_plain_file(bench: &Bench) -> Result<(), Stop> {
@@ -298,10 +292,7 @@ fn leaves_others_alone(bench: &Bench) -> Result<(), Stop> {
     };
     let harm: String = bench.left_behind().lines().filter(is_harm).map(|line| format!("{line}\n")).collect();
     bench.del(&second, &result)?;
-    match harm.is_empty() {
-        true => Ok(()),
-        false => Err(Finding::new("all of the first container as it was", "it is not").with_diff(harm).into()),
-    }
+    Finding::unless_differs(harm, "all of the first container as it was", "it is not")
 }
 
 fn serves_containers_at_once(bench: &Bench) -> Result<(), Stop> {
@@ -334,10 +325,6 @@ fn serves_containers_at_once(bench: &Bench) -> Result<(), Stop> {
 /// The rule that says that DEL leaves nothing.
 fn basis_of_del(bench: &Bench) -> Option<&'static str> {
     super::basis("DEL", bench.profile.role)
-}
-
-fn follows_del(bench: &Bench) -> Result<(), Stop> {
-    Attached::add_to(bench, pod_of_before(bench)?)?.dels()
 }
 
 fn serves_a_container_twice(bench: &Bench) -> Result<(), Stop> {

@@ -245,10 +245,7 @@ pub(super) fn room_for(bench: &Bench, pods: &[Container], stop: Stop) -> Stop {
 
 /// Checks that nothing differs from what was remembered.
 pub(super) fn unchanged(bench: &Bench, expected: &str) -> Result<(), Stop> {
-    match bench.left_behind() {
-        left if left.is_empty() => Ok(()),
-        left => Err(Finding::new(expected, "something is not").with_diff(left).into()),
-    }
+    Finding::unless_differs(bench.left_behind(), expected, "something is not")
 }
 
 /// Checks that nothing has gone or changed since it was remembered. What has come does no harm to what was there, and is
@@ -265,10 +262,7 @@ pub(super) fn nothing_lost(bench: &Bench, expected: &str) -> Result<(), Stop> {
 pub(super) fn nothing_left(bench: &Bench) -> Result<(), Stop> {
     let left = bench.left_behind();
     let left: String = left.lines().filter(|line| line.starts_with('+')).map(|line| format!("{line}\n")).collect();
-    match left.is_empty() {
-        true => Ok(()),
-        false => Err(Finding::new("nothing of the attachment on the node", "something is left").with_diff(left).into()),
-    }
+    Finding::unless_differs(left, "nothing of the attachment on the node", "something is left")
 }
 
 /// A call that has to fail and change nothing. Make the containers before.

@@ -4,9 +4,9 @@
 
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
-use crate::form::is_from;
 use crate::profile::Role;
 use crate::rule::{Rule, newest, relied, spec};
+use crate::stress::pool;
 use serde_json::{Map, Value, json};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -136,23 +136,8 @@ fn port_mappings(bench: &Bench) -> Result<(), Stop> {
     Finding::unless(connected.is_ok(), "a connection to port 8080 of the container", seen)
 }
 
-/// Addresses of a result, without prefixes.
-fn addresses(bench: &Bench, result: &Value) -> Vec<String> {
-    let bare = |value: Option<&Value>| {
-        let text = value.and_then(Value::as_str)?;
-        Some(text.split('/').next().unwrap_or(text).to_owned())
-    };
-    match is_from(&bench.version, "0.3.0") {
-        true => {
-            let ips = result.get("ips").and_then(Value::as_array).into_iter().flatten();
-            ips.filter_map(|ip| bare(ip.get("address"))).collect()
-        }
-        false => ["/ip4/ip", "/ip6/ip"].iter().filter_map(|place| bare(result.pointer(place))).collect(),
-    }
-}
-
-fn has_addresses(bench: &Bench, result: &Value, wanted: &[&str]) -> Result<(), Stop> {
-    let got = addresses(bench, result);
+fn has_addresses(result: &Value, wanted: &[&str]) -> Result<(), Stop> {
+    let got = pool::addresses(result);
     let all = wanted.iter().all(|address| got.iter().any(|other| other == address));
     Finding::unless(all, format!("addresses {wanted:?}"), format!("the result is {result}"))
 }
@@ -180,7 +165,7 @@ fn from_ranges(bench: &Bench, ranges: Value, expected: &[&str]) -> Result<(), St
     }
     config["runtimeConfig"] = json!({ "ipRanges": ranges });
     let result = bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
-    has_addresses(bench, &result, expected)
+    has_addresses(&result, expected)
 }
 
 fn bandwidth(bench: &Bench) -> Result<(), Stop> {
@@ -219,13 +204,13 @@ fn has_range(bench: &Bench) -> Result<(), Stop> {
 fn ips(bench: &Bench) -> Result<(), Stop> {
     has_range(bench)?;
     let result = add(bench, &bench.pod(), "runtimeConfig", json!({ "ips": [WANTED[0]] }), "")?;
-    has_addresses(bench, &result, &WANTED[1..])
+    has_addresses(&result, &WANTED[1..])
 }
 
 fn args_ips(bench: &Bench) -> Result<(), Stop> {
     has_range(bench)?;
     let result = add(bench, &bench.pod(), "args", json!({ "cni": { "ips": [WANTED[0]] } }), "")?;
-    has_addresses(bench, &result, &WANTED[1..])
+    has_addresses(&result, &WANTED[1..])
 }
 
 /// A plugin that is asked for two addresses out of one range would have to give both, or one.
@@ -236,7 +221,7 @@ fn args_win(bench: &Bench) -> Result<(), Stop> {
     }
     let args = json!({ "cni": { "ips": [WANTED[0]] } });
     let result = add(bench, &bench.pod(), "args", args, "IgnoreUnknown=1;IP=10.77.0.99")?;
-    has_addresses(bench, &result, &WANTED[1..])?;
+    has_addresses(&result, &WANTED[1..])?;
     let is_there = result.to_string().contains("10.77.0.99");
     Finding::unless(!is_there, "the address of args alone", format!("the result is {result}"))
 }
@@ -247,7 +232,7 @@ fn cni_args_ip(bench: &Bench) -> Result<(), Stop> {
     let has_ranges = bench.config().pointer("/ipam/ranges").is_some();
     let wanted = if has_ranges { WANTED[1] } else { WANTED[0] };
     let result = add(bench, &bench.pod(), "", Value::Null, &format!("IgnoreUnknown=1;IP={wanted}"))?;
-    has_addresses(bench, &result, &WANTED[1..])
+    has_addresses(&result, &WANTED[1..])
 }
 
 fn has_mac(pod: &Container, wanted: &str) -> Result<(), Stop> {

@@ -34,8 +34,10 @@ pub(super) const RULES: &[Rule] = &[
     spec("del.undoes-modifications", &["del/deletes"], &[Role::Chained, Role::Ipam])
         .says("DEL of a plugin that makes no interface undoes what its ADD changed, and frees what it reserved.")
         .by(&[
-            newest("sysctls", undoes_sysctls).does("ADD and DEL; sysctls of the container are compared with before."),
-            newest("all-else", undoes_all_else).does("ADD and DEL; all else is compared with before."),
+            newest("sysctls", |bench| undoes(bench, is_sysctl))
+                .does("ADD and DEL; sysctls of the container are compared with before."),
+            newest("all-else", |bench| undoes(bench, |line| !is_sysctl(line)))
+                .does("ADD and DEL; all else is compared with before."),
         ]),
     spec("del.removes-the-interface", &["del/deletes"], Role::ATTACHING)
         .says("After DEL the container has no interface CNI_IFNAME.")
@@ -185,10 +187,7 @@ fn leaves_no_sysctl_of_the_first(bench: &Bench) -> Result<(), Stop> {
         key.is_some_and(|key| !is_forwarding(key) && !key.contains(" (in "))
     };
     let left: String = bench.left_behind().lines().filter(is_of_node).map(|line| format!("{line}\n")).collect();
-    match left.is_empty() {
-        true => Ok(()),
-        false => Err(Finding::new("sysctls of the node as before the first ADD", "they differ").with_diff(left).into()),
-    }
+    Finding::unless_differs(left, "sysctls of the node as before the first ADD", "they differ")
 }
 
 /// A device that was up, as one that carries the node's own traffic, is moved and comes home. Its addresses are not asked for:
@@ -212,14 +211,6 @@ fn is_sysctl(line: &str) -> bool {
     line.get(2..).is_some_and(|line| line.starts_with("sysctl ")) && line.contains(" (in ")
 }
 
-fn undoes_sysctls(bench: &Bench) -> Result<(), Stop> {
-    undoes(bench, is_sysctl)
-}
-
-fn undoes_all_else(bench: &Bench) -> Result<(), Stop> {
-    undoes(bench, |line| !is_sysctl(line))
-}
-
 fn undoes(bench: &Bench, is_meant: fn(&str) -> bool) -> Result<(), Stop> {
     lay_network(bench)?;
     let pod = bench.pod();
@@ -227,10 +218,7 @@ fn undoes(bench: &Bench, is_meant: fn(&str) -> bool) -> Result<(), Stop> {
     Attached::add_to(bench, pod)?.dels()?;
     let left = bench.left_behind();
     let left: String = left.lines().filter(|line| is_meant(line)).map(|line| format!("{line}\n")).collect();
-    match left.is_empty() {
-        true => Ok(()),
-        false => Err(Finding::new("all as before ADD", "something is not").with_diff(left).into()),
-    }
+    Finding::unless_differs(left, "all as before ADD", "something is not")
 }
 
 fn removes_the_interface(bench: &Bench) -> Result<(), Stop> {

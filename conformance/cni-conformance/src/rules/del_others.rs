@@ -82,10 +82,7 @@ fn leaves_the_other_interface_of_a_chain(bench: &Bench) -> Result<(), Stop> {
     // Lines about net1 belong to the second attachment.
     let lost = |line: &&str| line.starts_with('-') && !line.contains("net1");
     let lost: String = bench.left_behind().lines().filter(lost).map(|line| format!("{line}\n")).collect();
-    match lost.is_empty() {
-        true => Ok(()),
-        false => Err(Finding::new("the other attachment as it was", "something is missing").with_diff(lost).into()),
-    }
+    Finding::unless_differs(lost, "the other attachment as it was", "something is missing")
 }
 
 /// The node and the container, without what the kernel does by itself; of files only their names, as they may keep

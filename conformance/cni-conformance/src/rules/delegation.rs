@@ -35,8 +35,9 @@ pub(super) const RULES: &[Rule] = &[
             newest("add-and-del", same_environment)
                 .does("ADD and DEL with variables that nobody knows; those of the delegate are compared."),
             since("0.4.0", "check", same_environment_of_check).does("The same with CHECK."),
-            since("1.1.0", "gc", same_environment_of_gc).does("The same with GC."),
-            since("1.1.0", "status", same_environment_of_status).does("The same with STATUS."),
+            since("1.1.0", "gc", |bench| same_environment_without_container(bench, Verb::Gc)).does("The same with GC."),
+            since("1.1.0", "status", |bench| same_environment_without_container(bench, Verb::Status))
+                .does("The same with STATUS."),
         ]),
     spec("delegation.complete-config", &["delegation/same-input"], UPPER)
         .says("A delegate gets the complete config that its caller got, not its own part only.")
@@ -173,14 +174,6 @@ fn same_environment_of_check(bench: &Bench) -> Result<(), Stop> {
     let answer = bench.make(&with_variables(upper.call(Verb::Check).prev_result(&result)))?;
     answer.succeeds()?;
     upper.environment_is_of(&answer)
-}
-
-fn same_environment_of_gc(bench: &Bench) -> Result<(), Stop> {
-    same_environment_without_container(bench, Verb::Gc)
-}
-
-fn same_environment_of_status(bench: &Bench) -> Result<(), Stop> {
-    same_environment_without_container(bench, Verb::Status)
 }
 
 fn same_environment_without_container(bench: &Bench, verb: Verb) -> Result<(), Stop> {

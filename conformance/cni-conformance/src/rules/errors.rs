@@ -14,10 +14,12 @@ pub(super) const RULES: &[Rule] = &[
     spec("errors.exit-status", &["errors/exit"], Role::PLUGINS)
         .says("A plugin that fails exits with another status than 0.")
         .by(&[
-            newest("config-is-no-json", no_json_fails)
+            newest("config-is-no-json", |bench| fails(&no_json(bench)?))
                 .does("ADD with \"{\" as its config; a failure has to show in the status."),
-            newest("unknown-command", unknown_command_fails).does("The same with an unknown CNI_COMMAND."),
-            newest("no-such-namespace", no_namespace_fails).does("The same with a namespace that is not there."),
+            newest("unknown-command", |bench| fails(&unknown_command(bench)?))
+                .does("The same with an unknown CNI_COMMAND."),
+            newest("no-such-namespace", |bench| fails(&no_namespace(bench)?))
+                .does("The same with a namespace that is not there."),
         ]),
     spec("errors.object", &["errors/object"], Role::PLUGINS)
         .says(
@@ -25,10 +27,10 @@ pub(super) const RULES: &[Rule] = &[
               details; and nothing else on stdout.",
         )
         .by(&[
-            newest("config-is-no-json", no_json_prints_an_object)
+            newest("config-is-no-json", |bench| prints_an_object(&no_json(bench)?))
                 .does("ADD with \"{\" as its config; what it prints is looked at."),
             newest("config-without-name", no_name_prints_an_object).does("The same with a config without name."),
-            newest("no-such-namespace", no_namespace_prints_an_object)
+            newest("no-such-namespace", |bench| prints_an_object(&no_namespace(bench)?))
                 .does("The same with a namespace that is not there."),
         ]),
     spec("errors.object-in-0.4.0", &["errors/object-0.4.0"], Role::PLUGINS)
@@ -64,8 +66,8 @@ pub(super) const RULES: &[Rule] = &[
     spec("errors.1-incompatible-version", &["errors/1"], Role::PLUGINS)
         .says("A config in a version that the plugin does not speak is code 1.")
         .by(&[
-            newest("add", version_of_add).does("ADD with cniVersion 9.9.9."),
-            newest("del", version_of_del).does("DEL with cniVersion 9.9.9."),
+            newest("add", |bench| of_unspoken_version(bench, Verb::Add)).does("ADD with cniVersion 9.9.9."),
+            newest("del", |bench| of_unspoken_version(bench, Verb::Del)).does("DEL with cniVersion 9.9.9."),
         ]),
     spec("errors.2-unsupported-field", &["errors/2"], Role::PLUGINS)
         .says("The message of code 2 has key and value of the field that is not supported.")
@@ -80,31 +82,35 @@ pub(super) const RULES: &[Rule] = &[
         .by(&[
             newest("command", |bench| unknown_command(bench)?.fails_with(4).map(drop))
                 .does("ADD with an unknown CNI_COMMAND."),
-            newest("missing", missing_is_code_4).does("ADD without CNI_CONTAINERID."),
+            newest("missing", |bench| without(bench, &["CNI_CONTAINERID"])?.fails_with(4).map(drop))
+                .does("ADD without CNI_CONTAINERID."),
         ]),
     spec("errors.4-names-variables", &["errors/4-names"], Role::PLUGINS)
         .says("The message of code 4 names the variables that are missing or invalid.")
         .by(&[
-            newest("command", names_the_command)
+            newest("command", |bench| names(&unknown_command(bench)?, &["CNI_COMMAND"]))
                 .does("ADD with an unknown CNI_COMMAND; if that is code 4, msg has to name it."),
-            newest("container-id", names_the_container_id).does("The same without CNI_CONTAINERID."),
-            newest("ifname", names_the_ifname).does("The same without CNI_IFNAME."),
-            newest("netns", names_the_netns).does("The same without CNI_NETNS."),
-            newest("several", names_several).does("The same without all three; one has to be named."),
+            newest("container-id", |bench| names_missing(bench, &["CNI_CONTAINERID"]))
+                .does("The same without CNI_CONTAINERID."),
+            newest("ifname", |bench| names_missing(bench, &["CNI_IFNAME"])).does("The same without CNI_IFNAME."),
+            newest("netns", |bench| names_missing(bench, &["CNI_NETNS"])).does("The same without CNI_NETNS."),
+            newest("several", |bench| names_missing(bench, &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"]))
+                .does("The same without all three; one has to be named."),
         ]),
     spec("errors.5-io", &["errors/5"], Role::PLUGINS)
         .says("A config that cannot be read from stdin is code 5.")
         .by(&[newest("", unreadable_stdin).does("ADD whose stdin is a file that cannot be read (EIO).")]),
     spec("errors.6-undecodable", &["errors/6"], Role::PLUGINS).says("A config that is no JSON is code 6.").by(&[
-        newest("empty", empty_config).does("ADD with an empty stdin."),
+        newest("empty", |bench| undecodable(bench, "")).does("ADD with an empty stdin."),
         newest("truncated", truncated_config).does("ADD with a config that lacks its last brace."),
-        newest("text", text_config).does("ADD with a line of text."),
+        newest("text", |bench| undecodable(bench, "name: conformance")).does("ADD with a line of text."),
     ]),
     spec("errors.7-invalid-config", &["errors/7"], Role::PLUGINS)
         .says("A config that is JSON, but not valid, is code 7.")
         .by(&[
-            newest("no-name", no_name).does("ADD without name."),
-            newest("name-with-a-slash", bad_name).does("ADD with a name that has a slash."),
+            newest("no-name", |bench| without_name(bench)?.fails_with(7).map(drop)).does("ADD without name."),
+            newest("name-with-a-slash", |bench| bad_name_answer(bench)?.fails_with(7).map(drop))
+                .does("ADD with a name that has a slash."),
         ]),
     spec("errors.11-try-again", &["errors/11"], Role::PLUGINS)
         .says("Code 11 says that the same call may succeed later.")
@@ -150,18 +156,6 @@ fn fails(answer: &Answer) -> Result<(), Stop> {
         .map_err(|stop| stop.based_on(answer.basis_of_failure()))
 }
 
-fn no_json_fails(bench: &Bench) -> Result<(), Stop> {
-    fails(&no_json(bench)?)
-}
-
-fn unknown_command_fails(bench: &Bench) -> Result<(), Stop> {
-    fails(&unknown_command(bench)?)
-}
-
-fn no_namespace_fails(bench: &Bench) -> Result<(), Stop> {
-    fails(&no_namespace(bench)?)
-}
-
 /// The error's keys have the right types, if they are present. A call that succeeds is no failure: that it has to be one is
 /// not asked by this, and less binding.
 fn prints_an_object(answer: &Answer) -> Result<(), Stop> {
@@ -177,16 +171,8 @@ fn prints_an_object(answer: &Answer) -> Result<(), Stop> {
     )
 }
 
-fn no_json_prints_an_object(bench: &Bench) -> Result<(), Stop> {
-    prints_an_object(&no_json(bench)?)
-}
-
 fn no_name_prints_an_object(bench: &Bench) -> Result<(), Stop> {
     prints_an_object(&without_name(bench)?)
-}
-
-fn no_namespace_prints_an_object(bench: &Bench) -> Result<(), Stop> {
-    prints_an_object(&no_namespace(bench)?)
 }
 
 /// The error object of a call that may be refused: that it is, and prints an object, is asked by other rules.
@@ -256,14 +242,6 @@ fn of_unspoken_version(bench: &Bench, verb: Verb) -> Result<(), Stop> {
     bench.make(&bench.call_with(verb, &config, &attachment))?.fails_with(1).map(drop)
 }
 
-fn version_of_add(bench: &Bench) -> Result<(), Stop> {
-    of_unspoken_version(bench, Verb::Add)
-}
-
-fn version_of_del(bench: &Bench) -> Result<(), Stop> {
-    of_unspoken_version(bench, Verb::Del)
-}
-
 fn unsupported_field(bench: &Bench) -> Result<(), Stop> {
     let attachment = bench.pod().attachment();
     let mut config = bench.config_for(Verb::Add, &attachment);
@@ -294,10 +272,7 @@ fn container_unknown(bench: &Bench) -> Result<(), Stop> {
         Ok(error) if error.code == 3 => {}
         _ => return Err(Stop::skip("it does not say code 3 when the container is not there")),
     }
-    match bench.left_behind() {
-        left if left.is_empty() => Ok(()),
-        left => Err(Finding::new("nothing left after code 3", "something is").with_diff(left).into()),
-    }
+    Finding::unless_differs(bench.left_behind(), "nothing left after code 3", "something is")
 }
 
 /// Checks that a call that fails with code 4 names a variable: a plugin may stop at the first that is wrong, and need not
@@ -311,26 +286,6 @@ fn names(answer: &Answer, variables: &[&str]) -> Result<(), Stop> {
     Finding::unless(says_one, format!("{} in msg", variables.join(" or ")), format!("it printed {}", error.object))
 }
 
-fn names_the_command(bench: &Bench) -> Result<(), Stop> {
-    names(&unknown_command(bench)?, &["CNI_COMMAND"])
-}
-
-fn names_the_container_id(bench: &Bench) -> Result<(), Stop> {
-    names_missing(bench, &["CNI_CONTAINERID"])
-}
-
-fn names_the_ifname(bench: &Bench) -> Result<(), Stop> {
-    names_missing(bench, &["CNI_IFNAME"])
-}
-
-fn names_the_netns(bench: &Bench) -> Result<(), Stop> {
-    names_missing(bench, &["CNI_NETNS"])
-}
-
-fn names_several(bench: &Bench) -> Result<(), Stop> {
-    names_missing(bench, &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"])
-}
-
 fn names_missing(bench: &Bench, variables: &[&str]) -> Result<(), Stop> {
     names(&without(bench, variables)?, variables)
 }
@@ -339,10 +294,6 @@ fn without(bench: &Bench, variables: &[&str]) -> Result<Answer, Stop> {
     let call = bench.call(Verb::Add, &bench.pod());
     let answer = bench.make(&variables.iter().fold(call, |call, name| call.without(name)))?;
     Ok(answer.refused_by("parameters.required-of-add"))
-}
-
-fn missing_is_code_4(bench: &Bench) -> Result<(), Stop> {
-    without(bench, &["CNI_CONTAINERID"])?.fails_with(4).map(drop)
 }
 
 /// Memory that is not mapped can be opened, but reading it is an error (EIO). Not a folder: some interpreters would not even
@@ -366,18 +317,10 @@ fn undecodable(bench: &Bench, stdin: &str) -> Result<(), Stop> {
     answer.refused_by("parameters.config-is-one-json-object").fails_with(6).map(drop)
 }
 
-fn empty_config(bench: &Bench) -> Result<(), Stop> {
-    undecodable(bench, "")
-}
-
 fn truncated_config(bench: &Bench) -> Result<(), Stop> {
     let mut text = bench.config().to_string();
     text.pop();
     undecodable(bench, &text)
-}
-
-fn text_config(bench: &Bench) -> Result<(), Stop> {
-    undecodable(bench, "name: conformance")
 }
 
 fn without_name(bench: &Bench) -> Result<Answer, Stop> {
@@ -396,12 +339,4 @@ fn bad_name_answer(bench: &Bench) -> Result<Answer, Stop> {
     config["name"] = json!("a/b");
     let answer = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?;
     Ok(answer.refused_by("configuration.name-is-a-name"))
-}
-
-fn no_name(bench: &Bench) -> Result<(), Stop> {
-    without_name(bench)?.fails_with(7).map(drop)
-}
-
-fn bad_name(bench: &Bench) -> Result<(), Stop> {
-    bad_name_answer(bench)?.fails_with(7).map(drop)
 }

@@ -50,15 +50,18 @@ pub(super) const RULES: &[Rule] = &[
     relied("ipam.one-address-for-an-attachment", "runtimes, which call ADD again that they did not see end", IPAM)
         .says("A second ADD of an attachment, with a request for an address or without, gives it no second address.")
         .by(&[
-            newest("any", no_second_address).does("ADD twice; the second is an error, or gives the same."),
+            newest("any", |bench| gives_no_second(bench, |_, second| second))
+                .does("ADD twice; the second is an error, or gives the same."),
             newest("requested", no_second_requested_address)
                 .does("The same with a request, by CNI_ARGS, for an address that is free."),
         ]),
     spec("ipam.del-releases", &["del/ipam"], IPAM).says("DEL releases the attachment's address.").by(&[
-        newest("namespace-alive", del_releases).does("With a pool of one address: ADD, DEL, ADD of another container."),
-        newest("namespace-gone", del_releases_of_a_gone_one)
+        newest("namespace-alive", |bench| releases(bench, Remains::Alive))
+            .does("With a pool of one address: ADD, DEL, ADD of another container."),
+        newest("namespace-gone", |bench| releases(bench, Remains::Gone))
             .does("The same with a namespace that has gone before DEL."),
-        newest("no-namespace-given", del_releases_of_an_untold_one).does("The same with an empty CNI_NETNS on DEL."),
+        newest("no-namespace-given", |bench| releases(bench, Remains::EmptyPath))
+            .does("The same with an empty CNI_NETNS on DEL."),
     ]),
     spec("ipam.del-keeps-others", &["execution/attachment"], IPAM)
         .says("DEL of one attachment keeps the addresses of others, also where one's ID starts as another's.")
@@ -71,18 +74,6 @@ pub(super) const RULES: &[Rule] = &[
         .says("ADD fails when no address is free.")
         .by(&[newest("", exhausted).does("With a pool of one address: ADD of a second container.")]),
 ];
-
-/// Addresses of a result, in the form of its version.
-fn addresses(bench: &Bench, result: &Value) -> Vec<String> {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-    match is_from(&bench.version, "0.3.0") {
-        true => {
-            let ips = result.get("ips").and_then(Value::as_array).into_iter().flatten();
-            ips.filter_map(|ip| text(ip.get("address"))).collect()
-        }
-        false => ["/ip4/ip", "/ip6/ip"].iter().filter_map(|place| text(result.pointer(place))).collect(),
-    }
-}
 
 /// The reason why nothing is asked of the reservations of some plugins.
 const FIXED: &str = "its addresses stand in its config, so it reserves none";
@@ -105,7 +96,7 @@ fn result_is_abbreviated(bench: &Bench) -> Result<(), Stop> {
 
 fn gives_an_address(bench: &Bench) -> Result<(), Stop> {
     let result = bench.add(&bench.pod())?;
-    Finding::unless(!addresses(bench, &result).is_empty(), "an address", format!("the result is {result}"))?;
+    Finding::unless(!pool::addresses(&result).is_empty(), "an address", format!("the result is {result}"))?;
     let config = bench.config();
     let wanted = config.pointer("/ipam/routes").and_then(Value::as_array).into_iter().flatten();
     let is_in = |list: Option<&Value>, dst: &Value| {
@@ -135,10 +126,7 @@ fn makes_no_interface(bench: &Bench) -> Result<(), Stop> {
     let before = pod.namespace().snapshot();
     bench.add(&pod)?;
     let changes = testns::changes(&before, &pod.namespace().snapshot());
-    match changes.is_empty() {
-        true => Ok(()),
-        false => Err(Finding::new("the container as before ADD", "it differs").with_diff(changes).into()),
-    }
+    Finding::unless_differs(changes, "the container as before ADD", "it differs")
 }
 
 fn containers_differ(bench: &Bench) -> Result<(), Stop> {
@@ -155,7 +143,7 @@ fn differ(bench: &Bench, attachments: &[Attachment]) -> Result<(), Stop> {
     reserves(bench)?;
     let mut given: Vec<String> = Vec::new();
     for attachment in attachments {
-        let new = addresses(bench, &bench.add(attachment)?);
+        let new = pool::addresses(&bench.add(attachment)?);
         let config = bench.config_for(Verb::Add, attachment);
         if new.iter().all(|address| pool::stands_in(&config, address.split('/').next().unwrap_or(address))) {
             return Err(Stop::skip(FIXED));
@@ -214,7 +202,7 @@ fn gives_no_gateway_away(bench: &Bench) -> Result<(), Stop> {
 fn requested_twice(bench: &Bench) -> Result<(), Stop> {
     reserves(bench)?;
     let result = bench.add(&bench.pod())?;
-    let given = addresses(bench, &result);
+    let given = pool::addresses(&result);
     let first = given.first().ok_or_else(|| Stop::skip("its ADD gives no address"))?;
     let plain = first.split('/').next().unwrap_or_default();
     if pool::stands_in(&bench.config(), plain) {
@@ -225,13 +213,9 @@ fn requested_twice(bench: &Bench) -> Result<(), Stop> {
     if !answer.is_success() {
         return Ok(());
     }
-    let second = addresses(bench, &answer.succeeds()?);
+    let second = pool::addresses(&answer.succeeds()?);
     let expected = "an error, or another address";
     Finding::unless(!second.contains(first), expected, format!("{first}, which another has, is given again"))
-}
-
-fn no_second_address(bench: &Bench) -> Result<(), Stop> {
-    gives_no_second(bench, |_, second| second)
 }
 
 /// The address is that of an attachment that has come and gone.
@@ -243,28 +227,16 @@ fn gives_no_second(bench: &Bench, request: impl FnOnce(&str, Call) -> Call) -> R
     reserves(bench)?;
     let (before, pod) = (bench.pod(), bench.pod());
     let gone = bench.add(&before)?;
-    let first = addresses(bench, &bench.add(&pod)?);
+    let first = pool::addresses(&bench.add(&pod)?);
     bench.del(&before, &gone)?;
-    let free = addresses(bench, &gone);
+    let free = pool::addresses(&gone);
     let free = free.first().and_then(|address| address.split('/').next()).unwrap_or_default();
     let answer = bench.make(&request(free, bench.call(Verb::Add, &pod)))?;
     if !answer.is_success() {
         return answer.fails().map(drop);
     }
-    let second = addresses(bench, &answer.succeeds()?);
+    let second = pool::addresses(&answer.succeeds()?);
     Finding::unless(second == first, format!("an error, or {first:?} again"), format!("it got {second:?} as well"))
-}
-
-fn del_releases(bench: &Bench) -> Result<(), Stop> {
-    releases(bench, Remains::Alive)
-}
-
-fn del_releases_of_a_gone_one(bench: &Bench) -> Result<(), Stop> {
-    releases(bench, Remains::Gone)
-}
-
-fn del_releases_of_an_untold_one(bench: &Bench) -> Result<(), Stop> {
-    releases(bench, Remains::EmptyPath)
 }
 
 /// The only address goes from one container to the next.

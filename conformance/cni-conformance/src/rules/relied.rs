@@ -24,8 +24,8 @@ pub(super) const RULES: &[Rule] = &[
         newest("missing-variables", missing_variables_text).does("ADD without CNI_CONTAINERID and CNI_IFNAME."),
         newest("incompatible-version", incompatible_version_text).does("ADD with cniVersion 9.9.9."),
         before("0.4.0", "check", check_gate).does("CHECK with a version before 0.4.0."),
-        before("1.1.0", "gc", gc_gate).does("GC with a version before 1.1.0."),
-        before("1.1.0", "status", status_gate).does("STATUS with a version before 1.1.0."),
+        before("1.1.0", "gc", |bench| gate(bench, Verb::Gc)).does("GC with a version before 1.1.0."),
+        before("1.1.0", "status", |bench| gate(bench, Verb::Status)).does("STATUS with a version before 1.1.0."),
         newest("no-such-file", no_such_file_text).does("ADD with a namespace that is not there."),
         newest("about", about_text).does("A call without CNI_COMMAND and stdin."),
     ]),
@@ -130,14 +130,6 @@ fn check_gate(bench: &Bench) -> Result<(), Stop> {
     let result = bench.add(&pod)?;
     let call = bench.call(Verb::Check, &pod).prev_result(&result);
     says("msg", &bench.make(&call)?.fails_with(1)?.msg, "config version does not allow CHECK")
-}
-
-fn gc_gate(bench: &Bench) -> Result<(), Stop> {
-    gate(bench, Verb::Gc)
-}
-
-fn status_gate(bench: &Bench) -> Result<(), Stop> {
-    gate(bench, Verb::Status)
 }
 
 /// Of a verb that came with 1.1.0. Who speaks no 1.1.0 need not know it.

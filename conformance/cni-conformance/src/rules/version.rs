@@ -20,16 +20,16 @@ pub(super) const RULES: &[Rule] = &[
         .by(&[newest("", needs_the_command_only).does("VERSION with no other variable.")]),
     spec("version.same-list-for-any-input", &["version/keys"], Role::PLUGINS)
         .says("The list of supported versions is the plugin's, whichever of them the input has.")
-        .by(&[
-            newest("known", same_list).does("VERSION with each version there is as its input; the lists are compared.")
-        ]),
+        .by(&[newest("known", |bench| form::VERSIONS.iter().try_for_each(|version| same_list_as_for(bench, version)))
+            .does("VERSION with each version there is as its input; the lists are compared.")]),
     relied(
         "version.answers-a-newer-one",
         "runtimes that are newer than a plugin, and ask in their own version",
         Role::PLUGINS,
     )
     .says("VERSION in a version that the plugin does not know has the same list.")
-    .by(&[newest("", same_list_for_a_newer_one).does("VERSION with 99.0.0; the list is compared with that of 1.1.0.")]),
+    .by(&[newest("", |bench| same_list_as_for(bench, "99.0.0"))
+        .does("VERSION with 99.0.0; the list is compared with that of 1.1.0.")]),
     spec("version.serves-what-it-lists", &["versions/plugins"], Role::ALL)
         .says("A config in any version that the plugin lists is served.")
         .by(&[each("", serves_what_it_lists).does("ADD and DEL.")]),
@@ -67,14 +67,6 @@ fn needs_the_command_only(bench: &Bench) -> Result<(), Stop> {
     let has_list = answer.get("supportedVersions").is_some_and(Value::is_array);
     Finding::unless(has_list, "supportedVersions", format!("it printed {answer}"))
         .map_err(|stop| stop.based_on("version.lists-versions"))
-}
-
-fn same_list(bench: &Bench) -> Result<(), Stop> {
-    form::VERSIONS.iter().try_for_each(|version| same_list_as_for(bench, version))
-}
-
-fn same_list_for_a_newer_one(bench: &Bench) -> Result<(), Stop> {
-    same_list_as_for(bench, "99.0.0")
 }
 
 fn same_list_as_for(bench: &Bench, version: &str) -> Result<(), Stop> {
