@@ -8,7 +8,7 @@ use crate::trial::Verdict;
 use std::fmt::Write;
 
 const STYLE: &str = "body{font:14px sans-serif;margin:1em}table{border-collapse:collapse}th,td{border:1px solid #ccc;padding:2px 6px;\
-text-align:left}thead th{position:sticky;top:0;background:#fff}td.pass{background:#dfd}td.fail{background:#fc8}\
+text-align:left}td{white-space:nowrap}td+td{white-space:normal}td.skip{white-space:nowrap}thead th{position:sticky;top:0;background:#fff}td.pass{background:#dfd}td.fail{background:#fc8}\
 td.must{background:#f88;font-weight:bold}td.untried{background:#fd8}td.skip,td.none{color:#666}tr.level th{background:#eee}";
 
 /// A page without scripts and without anything that is loaded: it can be kept as it is.
