@@ -19,11 +19,10 @@ pub(super) const RULES: &[Rule] = &[
     stress("crash.add-killed", Role::ALL)
         .says("DEL after an ADD that was killed at any point succeeds, also when repeated, and leaves nothing.")
         .by(&[
-            newest("first-half", |bench| killed(bench, Verb::Add, Fate::Kill, half(0))).does(
-                "ADD is killed at each change of the node in its first half, on a node of its own; then DEL twice.",
-            ),
+            newest("first-half", |bench| killed(bench, Verb::Add, Fate::Kill, half(0)))
+                .does("ADD is killed at every other change of the node; then DEL twice."),
             newest("second-half", |bench| killed(bench, Verb::Add, Fate::Kill, half(1)))
-                .does("The same in its second half."),
+                .does("The same at those between them."),
             newest("namespace-gone", add_killed_and_gone).does("The same when the namespace has gone before DEL."),
         ]),
     stress("crash.del-killed", Role::ALL)

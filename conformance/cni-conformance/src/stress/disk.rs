@@ -22,14 +22,15 @@ pub(super) const RULES: &[Rule] = &[
         )
         .by(&[
             newest("bytes", |bench| add_on_a_full_disk(bench, Want::Pages))
-                .does("ADD on disks on which there is room for none, one, two ... pages."),
+                .does("ADD on a disk with room for none to seven pages; with more room DEL, and another container."),
             newest("files", |bench| add_on_a_full_disk(bench, Want::Inodes))
-                .does("ADD on disks on which there is room for none, one, two ... files."),
-            newest("read-only", add_on_a_read_only_disk).does("ADD on a disk that is for reading only."),
+                .does("The same with room for none to seven files."),
+            newest("read-only", add_on_a_read_only_disk).does("The same on a disk that is for reading only at ADD."),
         ]),
     stress("disk.del-on-a-full-disk", Role::ALL)
         .says("DEL succeeds on a full disk, and leaves nothing: it is what makes room.")
-        .by(&[newest("", del_on_a_full_disk).does("DEL on a disk that was filled after ADD.")]),
+        .by(&[newest("", del_on_a_full_disk)
+            .does("DEL on a disk that was filled after ADD, with pages and with files; nothing may be left.")]),
 ];
 
 /// The folders in which plugins keep state: those of the reference set, and of all who follow it.

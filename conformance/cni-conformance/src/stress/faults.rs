@@ -25,9 +25,11 @@ pub(super) const RULES: &[Rule] = &[
         )
         .by(&[
             newest("first-half", |bench| add_fails(bench, SYSTEM_CALL, half(0)))
-                .does("Each changing system call in the first half of ADD fails once; then DEL."),
-            newest("second-half", |bench| add_fails(bench, SYSTEM_CALL, half(1))).does("The same in the second half."),
-            newest("refused", |bench| add_fails(bench, REFUSED, WHOLE)).does("Each is refused for want of permission."),
+                .does("Every other system call that may fail in an ADD does, one at a time; then DEL."),
+            newest("second-half", |bench| add_fails(bench, SYSTEM_CALL, half(1)))
+                .does("The same with those between them."),
+            newest("refused", |bench| add_fails(bench, REFUSED, WHOLE))
+                .does("Each netlink message of an ADD is refused, one at a time; then DEL."),
         ]),
     stress("faults.del-answers", Role::ALL)
         .says(
@@ -35,20 +37,22 @@ pub(super) const RULES: &[Rule] = &[
               leaves nothing.",
         )
         .by(&[newest("", |bench| fails(bench, Verb::Del, SYSTEM_CALL, WHOLE))
-            .does("Each changing system call of DEL fails once; then DEL.")]),
+            .does("Each system call that may fail in a DEL does, one at a time; then DEL.")]),
     stress("faults.add-is-all-or-nothing", Role::ALL)
         .says("An ADD that fails because the kernel refused a change leaves nothing, even without DEL.")
         .by(&[newest("", all_or_nothing)
-            .does("Each request of ADD to the kernel is refused once; the node is compared with before.")]),
+            .does("Each netlink message of an ADD is refused, one at a time; if it fails, nothing may be left.")]),
     stress("faults.disk-errors", Role::ALL)
         .says(
             "An ADD in which a file cannot be written for want of space or by an I/O error ends with a result or \
               an error object; no address is lost or given twice.",
         )
         .by(&[
-            newest("no-space", |bench| add_fails(bench, NO_SPACE, WHOLE)).does("Each write of ADD finds no space."),
-            newest("io-error", |bench| add_fails(bench, IO_ERROR, WHOLE)).does("Each write of ADD is an I/O error."),
-            newest("short-write", |bench| add_fails(bench, SHORT, WHOLE)).does("Each write of ADD is cut short."),
+            newest("no-space", |bench| add_fails(bench, NO_SPACE, WHOLE))
+                .does("Each write of an ADD to a file finds no space, one at a time; then DEL."),
+            newest("io-error", |bench| add_fails(bench, IO_ERROR, WHOLE)).does("The same with an I/O error."),
+            newest("short-write", |bench| add_fails(bench, SHORT, WHOLE))
+                .does("The same with a write that is cut short."),
         ]),
 ];
 

@@ -25,10 +25,11 @@ pub(super) const RULES: &[Rule] = &[
               types.",
         )
         .by(&[
-            newest("text", strange_text).does("Broken, strange and deep texts as the config, with each verb."),
-            newest("huge", huge_text).does("A config of 64 MiB."),
-            newest("types", wrong_types).does("Each value of the config becomes one of another type."),
-            since("0.4.0", "prev-result", wrong_prev_result).does("The same of each value of prevResult."),
+            newest("text", strange_text).does("Broken, strange and deep texts as the config of ADD, then of DEL."),
+            newest("huge", huge_text).does("Configs of ADD of 64 MiB."),
+            newest("types", wrong_types).does("ADD with each value of the config in turn of another type."),
+            since("0.4.0", "prev-result", wrong_prev_result)
+                .does("The same of prevResult, with CHECK and DEL, of a chained plugin with ADD."),
         ]),
     stress("hostile.environment-is-answered", Role::PLUGINS)
         .says(
