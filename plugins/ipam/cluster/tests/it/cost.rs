@@ -1,38 +1,58 @@
-//! The time of a call beside host-local's, in turns, as the machine's load changes.
+//! The time and memory of a call beside host-local's, in turns, as the machine's load changes; and of calls that claim.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use testns::trace::Program;
+use testns::{Etcd, Node};
 
 use crate::machine::Site;
 
 const ROUNDS: usize = 300;
 
-fn call(executable: &Path, verb: &str, config: &Path) -> Duration {
+fn environment(verb: &str, container: &str) -> Vec<(String, String)> {
+    let all = [
+        ("CNI_COMMAND", verb),
+        ("CNI_CONTAINERID", container),
+        ("CNI_IFNAME", "eth0"),
+        ("CNI_NETNS", "/var/run/netns/none"),
+        ("CNI_PATH", "/opt/cni/bin"),
+    ];
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+}
+
+fn call(executable: &Path, verb: &str, container: &str, config: &Path) -> Duration {
     let mut command = Command::new(executable);
-    command.arg0(config.file_stem().unwrap()).env_clear().env("CNI_COMMAND", verb).env("CNI_CONTAINERID", "web");
-    command.env("CNI_IFNAME", "eth0").env("CNI_NETNS", "/var/run/netns/none").env("CNI_PATH", "/opt/cni/bin");
-    command.stdin(fs::File::open(config).unwrap()).stdout(Stdio::null());
+    command.arg0(config.file_stem().unwrap()).env_clear().envs(environment(verb, container));
+    command.stdin(fs::File::open(config).unwrap()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
     assert!(command.status().unwrap().success(), "{verb} with {}", config.display());
     begin.elapsed()
+}
+
+fn median(mut taken: Vec<Duration>) -> String {
+    taken.sort();
+    let (middle, late) = (taken[taken.len() / 2], taken[taken.len() * 99 / 100]);
+    format!("{:.2} ms, of 100 the slowest {:.2} ms", middle.as_secs_f64() * 1e3, late.as_secs_f64() * 1e3)
+}
+
+fn lay(site: &Site, name: &str, config: &Value) -> PathBuf {
+    let path = site.folder.path().join(format!("{name}.json"));
+    fs::write(&path, config.to_string()).unwrap();
+    path
 }
 
 #[test]
 #[ignore = "a measurement, not a check"]
 #[expect(clippy::print_stdout, reason = "the figures are read by a person")]
 fn beside_host_local() {
-    let site = Site::new(json!({ "subnet": "10.9.0.0/16" }));
+    let node = Node::new();
+    let mut site = Site::new(json!({ "subnet": "10.9.0.0/16" }));
     let folder = testns::plugins().parent().unwrap();
-    let lay = |name: &str, config: &Value| {
-        let path = site.folder.path().join(format!("{name}.json"));
-        fs::write(&path, config.to_string()).unwrap();
-        path
-    };
     let cluster = site.machine("n1").config();
     let mut host_local = cluster.clone();
     let ipam = host_local["ipam"].as_object_mut().unwrap();
@@ -41,22 +61,59 @@ fn beside_host_local() {
         ("type".to_owned(), json!("host-local")),
         ("dataDir".to_owned(), json!(site.folder.path().join("hl"))),
     ]);
-    let plugins = [
-        (folder.join("cni-plugins"), lay("host-local", &host_local)),
-        (folder.join("cluster"), lay("cluster", &cluster)),
-    ];
+    // Called by the name of the plugin, as a link or a copy is.
+    let multicall = node.bin_dir().join("host-local");
+    std::os::unix::fs::symlink(folder.join("cni-plugins"), &multicall).unwrap();
+    let plugins =
+        [(multicall, lay(&site, "host-local", &host_local)), (folder.join("cluster"), lay(&site, "cluster", &cluster))];
     let mut taken: [[Vec<Duration>; 3]; 2] = Default::default();
     for _ in 0..ROUNDS {
         for ((executable, config), taken) in plugins.iter().zip(&mut taken) {
             for (verb, taken) in ["ADD", "CHECK", "DEL"].into_iter().zip(taken) {
-                taken.push(call(executable, verb, config));
+                taken.push(call(executable, verb, "web", config));
             }
         }
     }
-    for (name, taken) in ["host-local", "cluster"].into_iter().zip(&mut taken) {
+    for ((executable, config), taken) in plugins.iter().zip(taken) {
+        let name = config.file_stem().unwrap().display();
         for (verb, taken) in ["ADD", "CHECK", "DEL"].into_iter().zip(taken) {
-            taken.sort();
-            println!("{name} {verb}: median {:.2} ms of {ROUNDS}", taken[ROUNDS / 2].as_secs_f64() * 1e3);
+            println!("{name} {verb}: {}", median(taken));
+        }
+        println!(
+            "{name}: {} KiB, ADD has {} KiB",
+            fs::metadata(executable).unwrap().len() / 1024,
+            memory(&node, executable, config)
+        );
+    }
+    let executable = &plugins[1].0;
+    println!("claim in a folder: {}", claims(&site, executable, "folder", &node));
+    match Etcd::start(site.folder.path(), "127.0.0.1") {
+        Err(why) => println!("claim in etcd: {why}"),
+        Ok(etcd) => {
+            site.keys["store"] = etcd.store();
+            assert!(etcd.is_ready("/cni/net"));
+            println!("claim in etcd: {}", claims(&site, executable, "etcd", &node));
         }
     }
+}
+
+/// The most memory that an ADD has resident.
+fn memory(node: &Node, executable: &Path, config: &Path) -> u64 {
+    let (environment, stdin) = (environment("ADD", "memory"), fs::read_to_string(config).unwrap());
+    let deadline = Duration::from_secs(60);
+    let seen = Program { executable, arguments: &[], environment: &environment, stdin: &stdin, deadline }.trace(node);
+    seen.unwrap().processes[0].peak_kib
+}
+
+/// The time of ADDs each of which claims, as a run is one address.
+fn claims(site: &Site, executable: &Path, name: &str, node: &Node) -> String {
+    let mut config = site.machine(name).config();
+    (config["name"], config["ipam"]["claimSize"]) = (json!(format!("claims-{name}")), json!(1));
+    let path = lay(site, name, &config);
+    let named = node.bin_dir().join("cluster");
+    if !named.exists() {
+        std::os::unix::fs::symlink(executable, &named).unwrap();
+    }
+    let taken = (0..100).map(|number| call(executable, "ADD", &format!("c{number}"), &path)).collect();
+    format!("{}; {} KiB", median(taken), memory(node, &named, &path))
 }
