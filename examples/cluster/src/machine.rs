@@ -47,7 +47,7 @@ pub(crate) struct Adds {
     /// Address and Ethernet address of each pod.
     pub(crate) given: Vec<(Ipv4Addr, String)>,
     pub(crate) longest: Duration,
-    /// How many were called again, as code 11 says.
+    /// The number of ADDs that were called again, as code 11 says.
     pub(crate) repeated: usize,
 }
 

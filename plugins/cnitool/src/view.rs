@@ -97,7 +97,7 @@ pub struct OfCluster {
     pub runs: usize,
     /// All nodes.
     pub nodes: u64,
-    /// Those that asked the store nothing for long.
+    /// Nodes that asked the store nothing for long.
     pub silent: u64,
 }
 

@@ -27,10 +27,10 @@ const SHOWN_MAX: usize = 20;
 /// The macvlan that asks, in a namespace of its own.
 const NAME: &str = "probe0";
 
-/// Who answers, and what is to be said about it.
+/// The answers of the network, and sentences about them.
 pub(super) struct Findings {
     pub(super) faults: Vec<String>,
-    /// What is no fault by itself.
+    /// Sentences that are no fault by themselves.
     pub(super) notes: Vec<String>,
     pub(super) value: Value,
 }
