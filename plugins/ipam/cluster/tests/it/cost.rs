@@ -50,8 +50,8 @@ fn lay(site: &Site, name: &str, config: &Value) -> PathBuf {
 #[ignore = "a measurement, not a check"]
 #[expect(clippy::print_stdout, reason = "the figures are read by a person")]
 fn beside_host_local() {
-    let node = Node::new();
     let mut site = Site::new(json!({ "subnet": "10.9.0.0/16" }));
+    let node = Node::new();
     let folder = testns::plugins().parent().unwrap();
     let cluster = site.machine("n1").config();
     let mut host_local = cluster.clone();
