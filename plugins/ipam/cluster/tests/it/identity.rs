@@ -144,7 +144,7 @@ fn of_two_machines_with_one_name_the_second_gets_nothing() {
 
 #[test]
 fn a_node_of_which_nothing_is_heard_is_shown_and_keeps_what_it_has() {
-    let site = site();
+    let site = Site::new(json!({ "subnet": "10.9.0.0/28", "claimSize": 4 }));
     let (a, b) = (site.machine("a"), site.machine("b"));
     let own = a.add("c0").unwrap();
     b.add("c0").unwrap();
