@@ -122,14 +122,40 @@ fn manifests(named: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
     paths.iter().map(|path| Manifest::read(path)).collect()
 }
 
+/// Refuses an executable that is not as the manifest beside its folder has it under this name: the full tarball has one there.
+///
+/// # Errors
+/// The file differs, or cannot be read.
+pub(crate) fn refuse_damaged(name: &str, path: &Path) -> anyhow::Result<()> {
+    let manifest = path.parent().and_then(Path::parent).map(|above| above.join("manifest.json"));
+    // A file of that name may be another program's.
+    let Some(manifest) = manifest.and_then(|manifest| Manifest::read(&manifest).ok()) else { return Ok(()) };
+    match manifest.digest(name) {
+        Some(known) if *known != digest(path).with_context(|| format!("cannot read {}", path.display()))? => {
+            let msg =
+                format!("cannot install from {}: it is not as release {} has it", path.display(), manifest.release);
+            Err(refused(
+                Code::INVALID_ENVIRONMENT,
+                msg,
+                "Unpack the release again, and compare its tarball with SHA256SUMS.",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The SHA-256 of a file, in hex digits.
+fn digest(path: &Path) -> io::Result<String> {
+    Ok(Sha256::digest(fs::read(path)?).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 fn examine<'a>(path: &Path, name: &str, manifests: &'a [Manifest]) -> anyhow::Result<Finding<'a>> {
     let failed = || format!("cannot read {}", path.display());
     // Also of a link that leads nowhere.
     if !path.is_file() {
         return Ok(Finding::Foreign);
     }
-    let digest = Sha256::digest(fs::read(path).with_context(failed)?);
-    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = digest(path).with_context(failed)?;
     let released = manifests.iter().find(|manifest| manifest.digest(name).is_some_and(|known| *known == digest));
     Ok(match released {
         Some(manifest) => Finding::Released(&manifest.release),

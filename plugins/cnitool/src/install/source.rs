@@ -2,7 +2,8 @@
 
 use crate::causes::refused;
 use crate::validate::executables::is_of_this_suite;
-use anyhow::{Context, bail};
+use crate::verify::refuse_damaged;
+use anyhow::Context;
 use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{Code, PluginType};
 use std::io;
@@ -39,11 +40,15 @@ impl Source {
         for file in [&plugins, &cnitool] {
             check_ours(file)?;
         }
+        // Any plugin's name: one file has all.
+        refuse_damaged("loopback", &plugins)?;
+        refuse_damaged(CNITOOL, &cnitool)?;
         let mut names = list(&plugins)?;
         let count = names.len();
         names.retain(|name| name != CNITOOL);
         let cnitool = if names.len() < count { plugins.clone() } else { cnitool };
         let cluster = Some(plugins.with_file_name(CLUSTER)).filter(|path| is_ours(path));
+        cluster.iter().try_for_each(|file| refuse_damaged(CLUSTER, file))?;
         names.extend(cluster.iter().map(|_| CLUSTER.to_owned()));
         Ok(Self { plugins, cnitool, cluster, names })
     }
@@ -138,7 +143,10 @@ fn list(plugins: &Path) -> anyhow::Result<Vec<String>> {
     let names: Vec<String> = text.lines().map(str::to_owned).collect();
     if !output.status.success() || names.is_empty() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!("{}: {}, {} names, stderr {:?}", failed(), output.status, names.len(), stderr.trim());
+        let msg = format!("{}: {}, {} names, stderr {:?}", failed(), output.status, names.len(), stderr.trim());
+        let help =
+            "The file may be cut short or damaged: take it from the release again, and compare that with SHA256SUMS.";
+        return Err(refused(Code::INVALID_ENVIRONMENT, msg, help));
     }
     for name in &names {
         PluginType::parse(name).with_context(failed)?;

@@ -216,6 +216,30 @@ fn foreign_files_are_replaced_only_on_request() {
     assert_eq!(tool.read("target/.replaced/bridge"), "newer");
 }
 
+/// The full tarball has a manifest beside its folder of executables. Any other file of that name is no manifest.
+#[test]
+fn a_release_whose_bytes_were_changed_is_not_installed() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let manifest = |bytes: &str| {
+        let text = r#"{"release": "1.9.1+rust.1.0.0", "platform": "linux/amd64", "files": {"loopback": "DIGEST"}}"#;
+        tool.write("manifest.json", &text.replace("DIGEST", bytes));
+    };
+    manifest("00");
+    expect![[r#"
+        1
+        stdout: 
+        stderr: error: cannot install from $DIR/from/cni-plugins: it is not as release 1.9.1+rust.1.0.0 has it
+          Unpack the release again, and compare its tarball with SHA256SUMS.
+    "#]].assert_eq(&install(&tool, &[]).shown());
+    assert!(!tool.path("target").exists());
+    let sum = Command::new("sha256sum").arg(tool.path("from/cni-plugins")).output().unwrap().stdout;
+    manifest(String::from_utf8(sum).unwrap().split(' ').next().unwrap());
+    install(&tool, &[]).ok();
+    tool.write("manifest.json", "{}");
+    install(&tool, &[]).ok();
+}
+
 /// A newcomer's first call after a package came, whose folder is not the usual one.
 #[test]
 fn an_installed_cnitool_finds_the_plugins_beside_it() {
