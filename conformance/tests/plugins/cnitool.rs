@@ -132,7 +132,10 @@ fn install_puts_every_plugin_and_cnitool_there() {
     for (more, links) in [(&["--link", "hard"][..], plugins), (&[], 1), (&[], 1)] {
         let output = tour.install(more);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(tour.installed(), names);
+        // The executable `cluster` is another one, and installed where it was built.
+        let mut installed = tour.installed();
+        installed.retain(|name| name != "cluster");
+        assert_eq!(installed, names);
         assert_eq!(tour.bin_dir.join("bridge").metadata().unwrap().nlink(), links);
     }
 }

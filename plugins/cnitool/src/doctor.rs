@@ -56,12 +56,12 @@ pub struct Node<'a> {
     pub checks: bool,
 }
 
-/// What was found on a node.
+/// The doctor's report on a node.
 #[derive(Debug, Clone, Default)]
 pub struct Examined {
-    /// What is not as it should be, the worst first. What cannot be looked at is a finding, too.
+    /// The faults, the worst first. An object that cannot be looked at is one, too.
     pub findings: Vec<Finding>,
-    /// What a node may suffer from all the same: [`BEYOND`], and rules of the packet filter with conditions that are not examined.
+    /// The objects that were not examined, from which a node may suffer all the same: [`BEYOND`], and rules of the packet filter with conditions that are not examined.
     pub beyond: Vec<String>,
 }
 

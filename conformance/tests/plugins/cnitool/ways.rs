@@ -247,7 +247,7 @@ fn a_container_whose_bridge_and_records_are_gone_is_found() {
     let sick = Sick::new();
     let pod = sick.tour.node.container();
     sick.add("office", "web", &pod, None);
-    sh("ip link delete cni0; rm -r /var/lib/cni; iptables -w -t nat -F");
+    sh("ip link delete cni0; rm -r /var/lib/cni/*; iptables -w -t nat -F");
     let (exit, findings) = sick.doctor();
     let text = "links of living containers, which the cache does not have, are no ports of a bridge";
     let is_it = |finding: &serde_json::Value| finding["kind"] == "link-down" && finding.to_string().contains(text);
@@ -265,7 +265,7 @@ fn a_port_of_an_address_that_is_gone_is_found() {
     sick.tour.cnitool(&["add", "office", &netns, "--container-id", "web", "--cap-args", mapping]);
     assert_eq!(sick.doctor(), (0, Vec::new()));
     sh(
-        "ip address add 192.168.1.8/24 dev ens3; ip address del 192.168.1.7/24 dev ens3; ip route replace default via 192.168.1.1",
+        "ip address del 192.168.1.7/24 dev ens3; ip address add 192.168.1.8/24 dev ens3; ip route replace default via 192.168.1.1",
     );
     sick.expect("a new address", &[("port-gone", ERROR, "no link has 192.168.1.7", false)]);
 }

@@ -231,7 +231,8 @@ fn a_release_whose_bytes_were_changed_is_not_installed() {
         stdout: 
         stderr: error: cannot install from $DIR/from/cni-plugins: it is not as release 1.9.1+rust.1.0.0 has it
           Unpack the release again, and compare its tarball with SHA256SUMS.
-    "#]].assert_eq(&install(&tool, &[]).shown());
+    "#]]
+    .assert_eq(&install(&tool, &[]).shown());
     assert!(!tool.path("target").exists());
     let sum = Command::new("sha256sum").arg(tool.path("from/cni-plugins")).output().unwrap().stdout;
     manifest(String::from_utf8(sum).unwrap().split(' ').next().unwrap());
