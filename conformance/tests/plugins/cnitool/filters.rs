@@ -287,6 +287,26 @@ fn a_rule_with_conditions_that_are_not_read_is_no_all_clear() {
     }
 }
 
+/// Frames of a bridge pass the filter of routed packets, where a rule for what leaves the bridge accepts none of them.
+#[test]
+fn containers_of_one_bridge_that_the_filter_parts_are_found() {
+    if !std::path::Path::new("/proc/sys/net/bridge").exists() {
+        testns::skip("parted containers", "the kernel has no br_netfilter");
+        return;
+    }
+    let (sick, pod) = with_pod();
+    let other = sick.tour.node.container();
+    sick.add("office", "other", &other, None);
+    let address = format!("{}.3", sick.tour.subnet).parse::<IpAddr>().unwrap();
+    sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1; iptables -w -P FORWARD DROP
+        iptables -w -A FORWARD -i cni0 -o ens3 -j ACCEPT
+        iptables -w -A FORWARD -i ens3 -o cni0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
+    assert!(!pod.namespace().pings(address, SHORT));
+    let text = "drops what containers on bridge cni0 send each other";
+    sick.expect("parted containers", &[("firewall-drops", WARNING, text, true)]);
+    assert!(pod.namespace().pings(address, LONG));
+}
+
 /// Without neighbour discovery there is no IPv6.
 #[test]
 fn a_filter_of_neighbour_discovery_is_an_error() {

@@ -3,6 +3,7 @@
 //! The ruleset is not evaluated: a rule that drops packets of the attachment is named as one that may, and what drops all
 //! others counts unless a rule before it accepts packets in that direction.
 
+mod among;
 mod passed;
 mod translated;
 mod words;
@@ -53,6 +54,11 @@ impl Sight<'_> {
                 continue;
             }
             passed.tell(gate, findings);
+            if let Some(bridge) = carrier.bridge().filter(|_| carrier.is_routed())
+                && !passed.is_open(meant).contains(&true)
+            {
+                findings.reasons.extend(self.among(gate, attachment, (bridge, &routed), family));
+            }
             let bridged = "frames between containers pass it, too, as net.bridge.bridge-nf-call-iptables is 1";
             findings.reasons.extend(passed.forwarded(gate, attachment, family).map(|reason| match carrier {
                 Carrier::Switched(_) if !gate.is_of_frames && matches!(gate.at, At::Hook(_)) => {

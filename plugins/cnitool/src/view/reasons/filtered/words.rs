@@ -20,7 +20,7 @@ pub(super) fn in_words(gate: &Gate, chain: &str, rule: &Rule) -> String {
 }
 
 /// The program of a chain of iptables, with the table where that is not `filter`.
-fn program(gate: &Gate) -> String {
+pub(super) fn program(gate: &Gate) -> String {
     let name = if gate.family == Some(Family::V6) { "ip6tables" } else { "iptables" };
     match &gate.maker {
         Maker::Iptables(table) if table != "filter" => format!("{name} -t {table}"),
