@@ -39,7 +39,7 @@ fn encoding(text: &str) -> Option<&'static str> {
 /// Each second byte of plain text in UTF-16 is zero.
 fn is_utf_16(text: &str) -> bool {
     let zeros = text.chars().filter(|c| *c == '\0').count();
-    zeros > text.len() / 3 && text.chars().any(|c| c != '\0')
+    zeros > 0 && zeros * 4 >= text.chars().count() && text.chars().any(|c| c != '\0')
 }
 
 /// The remedy for a file that is something else altogether.
