@@ -132,8 +132,11 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
         let point = format!("{point}: {}", reply.output.stderr);
         let is_inside = matches!(place, Place::Upon | Place::Inside);
         if is_inside {
-            // A link that is in the container alone is the runtime's to end, with the namespace; the next GC frees its address.
+            // A link that is in the container alone is the runtime's to end, with the namespace.
             pods[1].leave(Remains::Gone);
+        }
+        // The kernel may still be removing what the killed GC had begun to remove. The next GC frees the address then.
+        if is_inside || reply.output.stderr.contains("the next GC") {
             node.host().wait_for("the links to end", |_| {
                 gc().run(node).ok();
                 super::changes(node).is_empty()
