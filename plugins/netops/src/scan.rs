@@ -1,7 +1,8 @@
 //! Which stations of a link answer for addresses: ARP and neighbour discovery, for many addresses at once.
 //!
-//! The requests change nothing that counts: an ARP probe has no sender's address (RFC 5227), so no station takes anything from
-//! it; a solicitation has a link-local address of this link's Ethernet address, so no address that is being tried is given up.
+//! The requests change no station's table: an ARP probe has no sender's address (RFC 5227); a solicitation has a link-local
+//! address of this link's Ethernet address. But a station that is itself probing for an address at that moment takes the ARP
+//! probe for a conflict (RFC 5227, 2.1.1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,21 +20,24 @@ use crate::packet::Frames;
 
 /// `ETH_P_IPV6` (linux/if_ether.h).
 const ETH_P_IPV6: u16 = 0x86dd;
-/// So many requests are sent at once, and then none for [`PAUSE`]: 1,600 in a second.
+/// Requests that are sent at once, before a [`PAUSE`]: 1,600 in a second.
 const AT_ONCE: usize = 32;
 const PAUSE: Duration = Duration::from_millis(20);
-/// A request may be lost: who is silent is asked this often.
+/// Questions to a silent station: a request may be lost.
 const ROUNDS: usize = 3;
-/// How long the last answers may take.
+/// The time that the last answers may take.
 const LAST: Duration = Duration::from_millis(500);
 const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 
+/// Stations that are told of one address. A station can answer by any number of Ethernet addresses.
+const STATIONS_MAX: usize = 8;
+
 /// The stations that answer for each address.
 pub type Stations = BTreeMap<IpAddr, BTreeSet<Mac>>;
 
-/// How long [`scan`] takes at most, for so many addresses.
+/// The time that [`scan`] takes at most, for a number of addresses.
 #[must_use]
 pub fn duration(addresses: usize) -> Duration {
     let chunks = u32::try_from(addresses.div_ceil(AT_ONCE) + 1).unwrap_or(u32::MAX);
@@ -47,6 +51,8 @@ pub fn duration(addresses: usize) -> Duration {
 pub async fn scan(netns: &Netns, link: &Link, addresses: &[IpAddr]) -> Result<Stations> {
     let all = [SockFilter::new(u16::try_from(BPF_RET | BPF_K).unwrap_or_default(), 0, 0, u32::MAX)];
     let (arp, ndp) = (Frames::open(netns, link, ETH_P_ARP, &all)?, Frames::open(netns, link, ETH_P_IPV6, &all)?);
+    // A station may answer for what it was not asked for, without end.
+    let asked: BTreeSet<IpAddr> = addresses.iter().copied().collect();
     let mut found = Stations::new();
     for _ in 0..ROUNDS {
         let silent: Vec<IpAddr> = addresses.iter().copied().filter(|address| !found.contains_key(address)).collect();
@@ -59,19 +65,23 @@ pub async fn scan(netns: &Netns, link: &Link, addresses: &[IpAddr]) -> Result<St
                 let failed = |errno| OpError::errno("send", format!("a request for {address}"), errno);
                 frames.send(&request).map_err(failed)?;
             }
-            listen(&arp, &ndp, PAUSE, &mut found).await?;
+            listen(&arp, &ndp, PAUSE, (&asked, &mut found)).await?;
         }
         if silent.is_empty() {
             break;
         }
-        listen(&arp, &ndp, LAST, &mut found).await?;
+        listen(&arp, &ndp, LAST, (&asked, &mut found)).await?;
     }
-    found.retain(|address, _| addresses.contains(address));
     Ok(found)
 }
 
 /// Takes what comes within a time.
-async fn listen(arp: &Frames, ndp: &Frames, time: Duration, found: &mut Stations) -> Result<()> {
+async fn listen(
+    arp: &Frames,
+    ndp: &Frames,
+    time: Duration,
+    (asked, found): (&BTreeSet<IpAddr>, &mut Stations),
+) -> Result<()> {
     let end = Instant::now() + time;
     let next = async || {
         tokio::select! {
@@ -80,12 +90,20 @@ async fn listen(arp: &Frames, ndp: &Frames, time: Duration, found: &mut Stations
         }
     };
     while let Ok(answer) = timeout_at(end, next()).await {
-        let (address, mac) = answer?;
-        if mac != arp.mac {
-            found.entry(address).or_default().insert(mac);
-        }
+        note((asked, found), answer?, arp.mac);
     }
     Ok(())
+}
+
+/// Notes an answer of another station to what was asked.
+fn note((asked, found): (&BTreeSet<IpAddr>, &mut Stations), (address, mac): (IpAddr, Mac), own: Mac) {
+    if mac == own || !asked.contains(&address) {
+        return;
+    }
+    let stations = found.entry(address).or_default();
+    if stations.len() < STATIONS_MAX {
+        stations.insert(mac);
+    }
 }
 
 /// The sender of an ARP message, request or reply, which has an address.
@@ -128,6 +146,20 @@ mod tests {
     use super::*;
 
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 5]);
+
+    #[test]
+    fn a_station_that_answers_without_end_fills_no_memory() {
+        let (asked, other) = (IpAddr::from([10, 0, 0, 9]), IpAddr::from([10, 0, 0, 8]));
+        let (all, mut found) = (BTreeSet::from([asked]), Stations::new());
+        for number in 0..100 {
+            let mac = Mac([2, 0, 0, 0, 1, number]);
+            note((&all, &mut found), (asked, mac), MAC);
+            note((&all, &mut found), (other, mac), MAC);
+        }
+        note((&all, &mut found), (asked, MAC), MAC);
+        let told: Vec<(IpAddr, usize)> = found.iter().map(|(address, macs)| (*address, macs.len())).collect();
+        assert_eq!(told, [(asked, STATIONS_MAX)]);
+    }
 
     #[test]
     fn an_answer_names_its_sender_and_a_probe_nobody() {
