@@ -7,19 +7,24 @@ use crate::output::{Output, Table};
 use crate::validate::executables::is_of_this_suite;
 use anyhow::Context;
 use libcni::cni_spec::Code;
+use netops::file::read_plain;
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where packages of this suite have the manifest of their files, and these files.
+/// The manifests of this suite's packages, each with the folder of its files.
 const INSTALLED: [(&str, &str); 2] = [
     ("/usr/share/kubernetes-cni-rust/manifest.json", libcni::DEFAULT_PLUGIN_DIR),
     ("/usr/share/cni-plugins-rust/manifest.json", "/usr/libexec/cni"),
 ];
+
+/// A manifest is some kilobytes long.
+const BYTES_MAX: u64 = 1 << 20;
 
 const NAMED: &str = "Each release has one: manifest-linux-ARCH-vVERSION.json.";
 
@@ -43,6 +48,15 @@ impl Manifest {
             true => Err(refused(Code::INVALID_ENVIRONMENT, format!("{}: it names no file", failed()), NAMED)),
             false => Ok(manifest),
         }
+    }
+
+    /// The manifest of an unpacked release, above the folder of one of its executables. A plain file of the executable's owner
+    /// alone counts: in a folder such as `/tmp` anybody may have put one there.
+    fn above(executable: &Path) -> Option<Self> {
+        let path = executable.parent()?.parent()?.join("manifest.json");
+        let owner = |path: &Path| path.symlink_metadata().ok().map(|about| about.uid());
+        let bytes = (owner(&path)? == owner(executable)?).then(|| read_plain(&path, BYTES_MAX).ok()).flatten()?;
+        serde_json::from_slice(&bytes).ok()
     }
 
     fn digest(&self, name: &str) -> Option<&String> {
@@ -127,9 +141,7 @@ fn manifests(named: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
 /// # Errors
 /// The file differs, or cannot be read.
 pub(crate) fn refuse_damaged(name: &str, path: &Path) -> anyhow::Result<()> {
-    let manifest = path.parent().and_then(Path::parent).map(|above| above.join("manifest.json"));
-    // A file of that name may be another program's.
-    let Some(manifest) = manifest.and_then(|manifest| Manifest::read(&manifest).ok()) else { return Ok(()) };
+    let Some(manifest) = Manifest::above(path) else { return Ok(()) };
     match manifest.digest(name) {
         Some(known) if *known != digest(path).with_context(|| format!("cannot read {}", path.display()))? => {
             let msg =

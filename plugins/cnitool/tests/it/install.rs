@@ -239,6 +239,10 @@ fn a_release_whose_bytes_were_changed_is_not_installed() {
     install(&tool, &[]).ok();
     tool.write("manifest.json", "{}");
     install(&tool, &[]).ok();
+    // Anybody may put something there, where the release was unpacked in a shared folder: a fifo without a writer is not waited for.
+    std::fs::remove_file(tool.path("manifest.json")).unwrap();
+    assert!(Command::new("mkfifo").arg(tool.path("manifest.json")).status().unwrap().success());
+    install(&tool, &[]).ok();
 }
 
 /// A newcomer's first call after a package came, whose folder is not the usual one.
