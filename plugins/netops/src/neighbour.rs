@@ -2,55 +2,47 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 
-use crate::addr::Family;
+use crate::addr::family;
 use crate::error::Result;
 use crate::kernel::{Kernel, Request};
-use crate::link::Mac;
+use crate::link::{Link, Mac};
 
-/// An entry that an administrator has made, which the kernel does not replace by what neighbours answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Permanent {
-    /// The index of the link.
-    pub link: u32,
-    /// The neighbour's address.
-    pub address: IpAddr,
-    /// The Ethernet address that packets are sent to.
-    pub mac: Mac,
-}
-
-/// The permanent entries (`NUD_PERMANENT`) of one family.
+/// The Ethernet address that an administrator has fixed for a neighbour of a link (`NUD_PERMANENT`): the kernel does not replace
+/// it by what the neighbour answers.
 ///
 /// # Errors
-/// As the kernel refuses.
-pub fn list_permanent(net: &Kernel, family: Family) -> Result<Vec<Permanent>> {
+/// `EOPNOTSUPP`: a kernel before 5.0 looks up none.
+pub fn find_permanent(net: &Kernel, link: &Link, address: IpAddr) -> Result<Option<Mac>> {
     let mut message = NeighbourMessage::default();
-    message.header.family = family.into();
-    let request = Request::new("list", "neighbours", RouteNetlinkMessage::GetNeighbour(message))
-        .flags(NLM_F_DUMP)
-        .wire_name("RTM_GETNEIGH dump");
-    let permanent = |answer: &RouteNetlinkMessage| match answer {
-        RouteNetlinkMessage::NewNeighbour(message) => read(message),
-        _ => None,
+    message.header.family = family(address);
+    message.header.ifindex = link.index;
+    let destination = match address {
+        IpAddr::V4(address) => NeighbourAddress::Inet(address),
+        IpAddr::V6(address) => NeighbourAddress::Inet6(address),
     };
-    Ok(net.call(request)?.iter().filter_map(permanent).collect())
+    message.attributes.push(NeighbourAttribute::Destination(destination));
+    let object = format!("neighbour {address} of {}", link.name);
+    let request = Request::new("look up", object, RouteNetlinkMessage::GetNeighbour(message))
+        .wire_name(format!("RTM_GETNEIGH {address} dev={}", link.name));
+    let answers = match net.call(request) {
+        Err(error) if error.is_absent() => return Ok(None),
+        answers => answers?,
+    };
+    Ok(answers.iter().find_map(|answer| match answer {
+        RouteNetlinkMessage::NewNeighbour(message) => permanent(message),
+        _ => None,
+    }))
 }
 
-fn read(message: &NeighbourMessage) -> Option<Permanent> {
+fn permanent(message: &NeighbourMessage) -> Option<Mac> {
     if message.header.state != NeighbourState::Permanent {
         return None;
     }
-    let address = message.attributes.iter().find_map(|attribute| match attribute {
-        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::from(*address)),
-        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::from(*address)),
-        _ => None,
-    });
-    let mac = message.attributes.iter().find_map(|attribute| match attribute {
+    message.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::LinkLayerAddress(octets) => octets.as_slice().try_into().ok().map(Mac),
         _ => None,
-    });
-    Some(Permanent { link: message.header.ifindex, address: address?, mac: mac? })
+    })
 }

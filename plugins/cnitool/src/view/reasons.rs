@@ -12,6 +12,7 @@ mod neighbours;
 mod ports;
 mod refusals;
 pub(crate) mod routes;
+mod way_out;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,6 @@ use libcni::AttachmentId;
 use libcni::inventory::Life;
 use netops::Family;
 use netops::link::Mac;
-use netops::neighbour::Permanent;
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::sysctl;
 
@@ -128,7 +128,7 @@ pub struct Found<'a> {
 pub struct Reasons<'a> {
     /// The reasons.
     pub found: Vec<Found<'a>>,
-    /// What could not be looked at, with the error.
+    /// The objects that could not be looked at, with the error.
     pub unseen: Vec<String>,
     /// Rules of the packet filter that may drop packets on conditions that are not examined.
     pub unexamined: Vec<String>,
@@ -241,10 +241,10 @@ pub(crate) struct Sight<'a> {
     translating: Vec<Base>,
     /// The main table's routes.
     routes: Vec<Route>,
+    /// The node's ends of containers' links.
+    own_links: BTreeSet<&'a str>,
     /// The routes that refuse packets: kind and destination.
     refusing: Vec<(&'static str, IpNetwork)>,
-    /// The Ethernet addresses that an administrator has fixed.
-    permanent: Vec<Permanent>,
     ports: Ports<'a>,
     view: &'a View,
     /// The living attachments that have an address.
@@ -279,7 +279,9 @@ impl<'a> Sight<'a> {
                 refusing.extend(route::list_refusing(kernel, family).unwrap_or_default());
             }
         }
-        let permanent = host.kernel.as_ref().map(neighbours::permanent).unwrap_or_default();
+        let marked = host.links.iter().filter(|link| link.alias.as_deref().is_some_and(|it| it.starts_with("cni:")));
+        let known = view.networks.iter().flat_map(|network| &network.attachments).flat_map(|it| &it.links);
+        let own_links = marked.map(|link| &*link.name).chain(known.map(|link| &*link.name)).collect();
         let listeners = netops::listen::list().unwrap_or_else(|error| {
             unseen.push(format!("listening sockets of the node: {error}"));
             Vec::new()
@@ -305,7 +307,7 @@ impl<'a> Sight<'a> {
             translating,
             routes,
             refusing,
-            permanent,
+            own_links,
             ports,
             view,
             holders,

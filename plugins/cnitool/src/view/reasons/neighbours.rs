@@ -1,19 +1,16 @@
 //! Ethernet addresses: whether links ask for those of their neighbours, and entries that an administrator has fixed.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use netops::link::{Kind, Link, Mac};
-use netops::neighbour::{self, Permanent};
-use netops::{Family, Kernel};
+use netops::{Kernel, neighbour};
 
 use super::carrier::Carrier;
 use super::inside::gateways;
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::shell::word;
 use crate::view::Attachment;
-
-/// The permanent entries of both families.
-pub(super) fn permanent(kernel: &Kernel) -> Vec<Permanent> {
-    Family::BOTH.into_iter().flat_map(|family| neighbour::list_permanent(kernel, family).unwrap_or_default()).collect()
-}
 
 /// Whether a link that resolves addresses by its kind was told not to.
 pub(super) fn is_mute(link: &Link) -> bool {
@@ -38,13 +35,13 @@ impl Sight<'_> {
                 let remedy = [format!("ip link set {} arp on", word(name))];
                 findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
             }
-            let Some(mac) = findings.mac else { continue };
-            let is_of_it = |entry: &&Permanent| {
-                entry.link == router.index && entry.mac != mac && attachment.addresses.contains(&entry.address)
-            };
-            let wrong: Vec<Reason> =
-                self.permanent.iter().filter(is_of_it).map(|entry| fixed(entry, router, mac)).collect();
-            findings.reasons.extend(wrong);
+            let (Some(mac), Some(kernel)) = (findings.mac, &self.host.kernel) else { continue };
+            for address in &attachment.addresses {
+                let found = neighbour::find_permanent(kernel, router, *address).ok().flatten();
+                if let Some(found) = found.filter(|found| *found != mac) {
+                    findings.reasons.push(fixed(*address, found, router, mac));
+                }
+            }
         }
     }
 
@@ -63,13 +60,10 @@ impl Sight<'_> {
             let remedy = [format!("{enter} link set {} arp on", word(name))];
             findings.reasons.push(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy));
         }
-        let entries = permanent(kernel);
         let routers: Vec<Mac> = self.routers(attachment, carrier).filter_map(|router| router.mac).collect();
-        let is_gateway =
-            |entry: &&Permanent| gateways(attachment, entry.address.is_ipv4()).any(|of| of == entry.address);
-        let entries = entries.iter().filter(|entry| entry.link == link.index).filter(is_gateway);
-        for entry in entries.filter(|entry| !routers.is_empty() && !routers.contains(&entry.mac)) {
-            let (address, mac) = (entry.address, entry.mac);
+        let own = [true, false].into_iter().flat_map(|is_ipv4| gateways(attachment, is_ipv4)).collect::<BTreeSet<_>>();
+        let fixed = own.iter().filter_map(|own| Some((own, neighbour::find_permanent(kernel, link, *own).ok()??)));
+        for (address, mac) in fixed.filter(|(_, mac)| !routers.is_empty() && !routers.contains(mac)) {
             let why = format!(
                 "the container has {mac} as the fixed Ethernet address of its gateway {address}, which has another one"
             );
@@ -79,10 +73,9 @@ impl Sight<'_> {
     }
 }
 
-fn fixed(entry: &Permanent, router: &Link, mac: Mac) -> Reason {
-    let (address, name) = (entry.address, &router.name);
-    let why =
-        format!("the node has {} as the fixed Ethernet address of {address} on {name}, and it is {mac}", entry.mac);
+fn fixed(address: IpAddr, found: Mac, router: &Link, mac: Mac) -> Reason {
+    let name = &router.name;
+    let why = format!("the node has {found} as the fixed Ethernet address of {address} on {name}, and it is {mac}");
     let remedy = [format!("ip neigh del {address} dev {}", word(name))];
     Reason::new(Cause::Route, Level::Error, why).mended_by(remedy)
 }
