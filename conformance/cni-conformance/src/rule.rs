@@ -107,7 +107,7 @@ pub struct Case<B: 'static = Bench> {
     pub name: &'static str,
     /// The versions with which the case is tried.
     pub versions: Versions,
-    /// What the case does, in a sentence.
+    /// The case's calls and comparisons, in a sentence.
     pub does: &'static str,
     /// Tries it.
     pub run: Run<B>,

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::machine::{Adds, Handle, on_all};
 use crate::site::{Site, Store};
 
-/// How many, and what happens meanwhile.
+/// The number of nodes and pods, and whether the leader is killed meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Crowd {
     pub(crate) nodes: usize,

@@ -41,7 +41,7 @@ struct Pod {
     mac: String,
 }
 
-/// What a runtime saw of many ADDs.
+/// The outcome of many ADDs, as a runtime sees it.
 #[derive(Debug, Default)]
 pub(crate) struct Adds {
     /// Address and Ethernet address of each pod.

@@ -1,4 +1,4 @@
-//! What all nodes share: the switch and the store.
+//! The switch and the store, which all nodes share.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use testns::{Etcd, Namespace, Node};
 
 use crate::machine::Handle;
 
-/// Where nodes reach etcd: an address of the switch's machine, on the network of the nodes.
+/// The address by which nodes reach etcd: one of the switch's machine, on the network of the nodes.
 const ETCD: &str = "10.200.0.1";
 
 /// The switch, and the store.

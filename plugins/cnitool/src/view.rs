@@ -88,7 +88,7 @@ impl View {
     }
 }
 
-/// What a node knows of the nodes that share a network's addresses, as of its last question to their store.
+/// The knowledge of a node about those that share a network's addresses, as of its last question to their store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OfCluster {
     /// Reserved addresses that are in no run of the node.

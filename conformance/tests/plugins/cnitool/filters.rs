@@ -203,7 +203,7 @@ fn a_filter_that_lets_packets_pass_is_no_fault() {
     }
 }
 
-/// What doctor says without a remedy that opens it: exit code and text; no text where there is no finding.
+/// Findings without a remedy that opens the filter: exit code and text; no text where there is no finding.
 const OTHERS: [Filter; 13] = [
     ("iptables -w -A FORWARD -p tcp -j DROP", WARNING, "iptables -A FORWARD -p tcp -j DROP may drop them"),
     (

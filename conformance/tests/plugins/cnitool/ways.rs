@@ -241,7 +241,7 @@ fn an_end_of_a_pair_that_was_moved_away_is_missed() {
     sick.expect("a moved end", &[("link-down", ERROR, text, false)]);
 }
 
-/// What a reset of the node leaves of living containers: their links, and the network's file that was written again.
+/// A reset of the node leaves the links of living containers, and the network's file is written again.
 #[test]
 fn a_container_whose_bridge_and_records_are_gone_is_found() {
     let sick = Sick::new();

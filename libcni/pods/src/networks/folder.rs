@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// How long the last reading is returned where a network's file is no JSON any more: it may be in the middle of being
+/// The time for which the last reading is returned where a network's file is no JSON any more: it may be in the middle of being
 /// written.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(200);
 
@@ -50,7 +50,7 @@ struct Last {
     networks: Arc<Networks>,
     /// When an executable that failed has to be asked again.
     retry_at: Option<Instant>,
-    /// When a file was first seen that may be in the middle of being written.
+    /// The time at which a file was first seen that may be in the middle of being written.
     unfinished: Option<Instant>,
 }
 

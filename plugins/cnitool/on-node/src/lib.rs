@@ -139,20 +139,20 @@ pub fn clusters(network: &NetworkConf) -> Vec<ConfObject> {
     of_type(network, "cluster").collect()
 }
 
-/// What the plugin `cluster` remembers on this node of a network whose addresses nodes share.
+/// The memory of the plugin `cluster` on this node, of a network whose addresses nodes share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
     /// The node's runs, and the addresses of the claims that it holds.
     pub spans: Vec<Span>,
     /// The number of the runs.
     pub runs: usize,
-    /// How many nodes the store had when it was read last.
+    /// The number of nodes that the store had when it was read last.
     pub nodes: u64,
-    /// How many of them were silent for longer than a node with any ADD is.
+    /// The number of nodes that were silent for longer than a node with any ADD is.
     pub silent: u64,
 }
 
-/// What the plugin `cluster` remembers; `None`: it has had no run yet, or its memory cannot be read.
+/// The memory of the plugin `cluster`; `None`: it has had no run yet, or its memory cannot be read.
 #[must_use]
 pub fn memory(object: &ConfObject) -> Option<Memory> {
     let bytes = netops::file::read_plain(&store(object).join("cluster/view"), VIEW_BYTES_MAX).ok()?;

@@ -40,7 +40,7 @@ pub struct Member {
     pub macs: BTreeSet<String>,
     /// How long the node trusts what it has read, in seconds.
     pub trust_seconds: u32,
-    /// When the node wrote last, in seconds since 1970 by its own clock, and written anew when that is half of `trust_seconds` ago. For people
+    /// The time of the node's last write, in seconds since 1970 by its own clock; it is written anew after half of `trust_seconds`. For people
     /// only: nothing depends on it.
     #[serde(default)]
     pub heard_at: u64,
@@ -66,7 +66,7 @@ pub struct Run {
 }
 
 impl Member {
-    /// For how long nothing was heard of the node, in seconds, if that is longer than a node with any ADD is silent: it may be lost, cut off or
+    /// The time for which nothing was heard of the node, in seconds, if that is longer than a node with any ADD is silent: it may be lost, cut off or
     /// idle, which only an operator can know.
     #[must_use]
     pub fn silence(&self, now: u64) -> Option<u64> {

@@ -41,9 +41,9 @@ pub struct View {
     pub trust_seconds: u32,
     /// The number of writes that the store had then.
     pub writes: u64,
-    /// How many nodes the store had then.
+    /// The number of nodes that the store had then.
     pub nodes: usize,
-    /// How many of them were silent for longer than a node with any ADD is.
+    /// The number of nodes that were silent for longer than a node with any ADD is.
     pub silent: usize,
     /// Whether the outcome of a write is unknown.
     pub pending: bool,

@@ -1,4 +1,4 @@
-//! What a repair promises in a dry run, and what it leaves.
+//! The promises of a dry run of `cnitool repair`, and the differences that a repair leaves.
 
 use super::{Site, bridge, has_programs, sh};
 use serde_json::{Value, json};

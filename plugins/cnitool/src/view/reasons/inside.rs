@@ -237,7 +237,7 @@ fn without_way(
     Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy.into_iter().flatten())
 }
 
-/// What refuses packets to the gateway by which the container's route out leads.
+/// The rule or route that refuses packets to the gateway of the container's route out.
 fn refused_gateway(attachment: &Attachment, kernel: &Kernel, is_ipv4: bool) -> Option<Reason> {
     let gateway = gateways(attachment, is_ipv4).next()?;
     if route::lookup(kernel, gateway).is_ok() {

@@ -1,4 +1,4 @@
-//! What refuses packets where a kernel finds no route: a rule of routing, or a route of its main table.
+//! Refusals, where a kernel finds no route: a rule of routing, or a route of its main table.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ pub(super) struct Refusal {
     pub(super) remedy: String,
 }
 
-/// What refuses packets to an address, from one or from any. `ip` is the command that acts on the kernel's namespace.
+/// The rule or route that refuses packets to an address, from one or from any. `ip` is the command that acts on the kernel's namespace.
 pub(super) fn find(kernel: &Kernel, ip: &str, from: Option<IpAddr>, to: IpAddr) -> Option<Refusal> {
     let family = Family::from(to);
     let option = if family == Family::V6 { " -6" } else { "" };

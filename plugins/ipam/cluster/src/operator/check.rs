@@ -9,7 +9,7 @@ use crate::conf::Conf;
 use crate::keeper;
 use crate::store::{AnyStore, Store};
 
-/// What the network is asked by.
+/// The question to the network.
 pub(super) struct Probe<'a> {
     /// The network's configuration.
     pub(super) object: &'a Value,

@@ -20,9 +20,9 @@ use crate::keeper;
 use crate::protocol::{State, claims};
 use crate::store::{AnyStore, Store};
 
-/// More addresses take longer than an operator waits: 15 s for these.
+/// Addresses that one command asks for: more take longer than an operator waits (15 s for these).
 const ADDRESSES_MAX: usize = 8192;
-/// So many faults are told one by one.
+/// Faults that are told one by one.
 const SHOWN_MAX: usize = 20;
 /// The macvlan that asks, in a namespace of its own.
 const NAME: &str = "probe0";
@@ -57,7 +57,7 @@ pub(super) fn probe(conf: &Conf, store: &AnyStore, object: &Value, link: Option<
     Ok(compare(conf, &Seen { stations, before, after, asked: order, total: total(conf), station }))
 }
 
-/// What store and node have.
+/// The records of the store and of the node.
 struct Records {
     state: State,
     /// The node's reservations.

@@ -78,7 +78,7 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// What an operator may think of nodes of which nothing was heard.
+/// The sentence for an operator about nodes of which nothing was heard.
 fn silent<'a>(network: &str, names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     match names.as_slice() {
