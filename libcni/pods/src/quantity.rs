@@ -17,7 +17,7 @@ pub struct QuantityError {
 pub enum QuantityRule {
     /// There is no digit.
     Number,
-    /// There are more digits than [`DIGITS_MAX`].
+    /// There are more digits than `DIGITS_MAX`.
     Digits,
     /// The text after the number is no suffix.
     Suffix,
