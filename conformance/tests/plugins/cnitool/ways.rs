@@ -100,7 +100,7 @@ const DAMAGES: [Damage; 23] = [
 ];
 
 /// The container's own side.
-const DAMAGES_INSIDE: [Damage; 8] = [
+const DAMAGES_INSIDE: [Damage; 10] = [
     (
         "ip -n pod link set eth0 arp off",
         &[("container-side", ERROR, "eth0 in the container neither asks nor answers", true)],
@@ -129,6 +129,16 @@ const DAMAGES_INSIDE: [Damage; 8] = [
         "ip -n pod address add A.2/32 dev eth0; ip -n pod address del A.2/24 dev eth0; ip -n pod route replace default via A.1 dev eth0 onlink",
         &[("container-side", ERROR, "eth0 in the container has A.2/32, and ADD gave it A.2/24", true)],
     ),
+    (
+        "ip -n pod address add 10.9.9.9/32 dev lo; ip -n pod route replace default via A.1 src 10.9.9.9",
+        &[("container-side", ERROR, "IPv4 packets to other networks have source 10.9.9.9, and the node's", true)],
+    ),
+    (
+        "ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
+         ip -n pod address add 10.50.0.1/24 dev own
+         ip -n pod route add 0.0.0.0/1 dev own; ip -n pod route add 128.0.0.0/1 dev own",
+        &[("container-side", WARNING, "route out leads by its link own, which no attachment in the cache made", true)],
+    ),
     ("ip -n pod route flush dev eth0", &[("container-side", ERROR, "the container has no IPv4 route out", true)]),
 ];
 
@@ -144,7 +154,7 @@ fn each_way_that_is_lost_in_part_is_found() {
 
 /// The kernel keeps an address that duplicate address detection found with another, and answers no neighbour that asks for it.
 #[test]
-fn a_gateway_that_the_kernel_does_not_use_is_found() {
+fn an_address_that_the_kernel_does_not_use_is_found() {
     let sick = Sick::new();
     let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
     let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
@@ -164,6 +174,22 @@ fn a_gateway_that_the_kernel_does_not_use_is_found() {
     sh(&format!("nsenter --net={netns} ip address del fd00:207:1::1/64 dev eth0"));
     let text = "link cni0 does not use the gateway's address fd00:207:1::1/64 (dadfailed)";
     sick.expect("another had the gateway's address", &[("gateway-address", ERROR, text, true)]);
+    let own = web.namespace().path().display().to_string();
+    sh(&format!(
+        "address=fd00:207:1::2/64; nsenter --net={own} sysctl -qw net.ipv6.conf.eth0.accept_dad=1
+        nsenter --net={own} ip address del $address dev eth0
+        nsenter --net={netns} ip address add $address dev eth0 nodad; nsenter --net={own} ip address add $address dev eth0"
+    ));
+    web.namespace().wait_for("the kernel refuses the container's address", |_| {
+        let shown = Command::new("nsenter")
+            .args([&format!("--net={own}"), "ip", "address", "show", "dev", "eth0", "dadfailed"])
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&shown.stdout).contains("fd00:207:1::2")
+    });
+    sh(&format!("nsenter --net={netns} ip address del fd00:207:1::2/64 dev eth0"));
+    let text = "eth0 in the container does not use fd00:207:1::2/64 (dadfailed)";
+    sick.expect("another had a container's address", &[("container-side", ERROR, text, true)]);
 }
 
 /// The kernel removes the route to the container with the gateway's address, and does not make it again.
@@ -229,6 +255,21 @@ fn what_is_lost_in_one_family_is_found() {
         "a narrow bridge",
         &[("gateway-address", ERROR, "fd00:207:1::1/64", true), ("mtu", ERROR, "1000", true)],
     );
+}
+
+/// A bridge is as narrow as its narrowest port.
+#[test]
+fn the_container_whose_link_narrows_the_bridge_is_named() {
+    let sick = Sick::new();
+    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("office", "web", &web, None);
+    let netns = web.namespace().path().display().to_string();
+    sh(&format!(
+        "ip link set $(ls /sys/class/net | grep ^veth) mtu 900; nsenter --net={netns} ip link set eth0 mtu 900"
+    ));
+    sick.add("office", "other", &other, None);
+    let text = "mtu of containers is 1500, and that of their bridge cni0 900, by web/eth0, which ADD gave 1500";
+    sick.expect("a narrow container", &[("mtu", WARNING, text, true)]);
 }
 
 #[test]

@@ -5,9 +5,11 @@
 //! its interface and route out in its namespace: no table is dumped for one.
 
 mod carrier;
+mod container_routes;
 mod filtered;
 mod inside;
 mod links;
+mod mtu;
 mod neighbours;
 mod ports;
 mod refusals;
@@ -296,7 +298,10 @@ impl<'a> Sight<'a> {
                 if let Some(mac) = links::mac_of(attachment) {
                     macs.entry(mac).or_default().push((network, attachment));
                 }
-                for address in &attachment.addresses {
+                // A reservation alone is no holder: whose address it is, its network's store says.
+                let is_seen =
+                    !attachment.netns.is_empty() || !attachment.links.is_empty() || !attachment.rules.is_empty();
+                for address in attachment.addresses.iter().filter(|_| is_seen) {
                     holders.entry(*address).or_default().push((network, attachment));
                 }
             }

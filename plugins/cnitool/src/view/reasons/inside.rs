@@ -1,17 +1,14 @@
-//! The container's side: its interface, addresses and route out, from inside its namespace.
+//! The container's side: its interface and addresses, from inside its namespace.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netops::Family;
+use netops::addr::{self, Address};
 use netops::link::{self, Kind, Link, Mac};
-use netops::route::{self, MAIN_TABLE, Route};
-use netops::{Kernel, Netns, addr};
+use netops::{Kernel, Netns};
 
-use super::carrier::{Carrier, sets};
-use super::refusals::{self, Refusal};
-use super::routes::{outside, words};
+use super::carrier::Carrier;
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::shell::{self, word};
 use crate::view::{Attachment, Network};
@@ -64,36 +61,6 @@ impl Sight<'_> {
         Some(("IPv6 is disabled there".to_owned(), format!("{enter} {}", shell::sysctl(&key, "0"))))
     }
 
-    /// The container's route out, by its interface, leads by a gateway that is neither ADD's nor the node's. One that
-    /// advertises itself is its network's affair.
-    fn other_gateway(
-        &self,
-        attachment: &Attachment,
-        (kernel, link): (&Kernel, &Link),
-        out: &Route,
-        is_ipv4: bool,
-    ) -> Option<Reason> {
-        let is_link_local = |by: IpAddr| matches!(by, IpAddr::V6(by) if by.is_unicast_link_local());
-        let given = gateways(attachment, is_ipv4).next()?;
-        let is_right = |by: IpAddr| {
-            let of_node = self.host.owner(by).is_some();
-            of_node || is_link_local(by) || gateways(attachment, is_ipv4).any(|given| given == by)
-        };
-        if out.gateway.is_some_and(is_right) {
-            return None;
-        }
-        let family = if is_ipv4 { Family::V4 } else { Family::V6 };
-        let by = out.gateway.map_or("no gateway".to_owned(), |by| by.to_string());
-        let why = format!("the container's {family} route out leads by {by}, and ADD gave it {given}");
-        let routes = route::list(kernel, Some(link.index), Some(MAIN_TABLE), family).unwrap_or_default();
-        let leads_there = |route: &&Route| route.gateway == out.gateway && route.dst.contains(outside(family));
-        let ip = format!("nsenter --net={} ip", word(&attachment.netns));
-        let wrong = routes.iter().filter(leads_there);
-        let remedy = wrong.map(|route| format!("{ip} route del {} dev {}", words(route), word(&link.name)));
-        let remedy = remedy.chain([format!("{ip} route replace default via {given} dev {}", word(&link.name))]);
-        Some(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy))
-    }
-
     pub(super) fn inside(
         &self,
         network: &Network,
@@ -101,7 +68,7 @@ impl Sight<'_> {
         carrier: &Carrier,
         findings: &mut Findings,
     ) {
-        let (kernel, link, nets) = match look(attachment) {
+        let (kernel, link, held) = match look(attachment) {
             Ok(found) => found,
             Err(Inside::Missing(what)) => {
                 let why = format!("the container has no {what}");
@@ -118,7 +85,8 @@ impl Sight<'_> {
                 return;
             }
         };
-        let addresses: Vec<IpAddr> = nets.iter().map(|net| net.ip()).collect();
+        let nets: Vec<IpNetwork> = held.iter().map(|address| address.net).collect();
+        let addresses: Vec<IpAddr> = nets.iter().map(IpNetwork::ip).collect();
         findings.mac = link.mac;
         if attachment.links.is_empty() && link.kind == Kind::Veth && carrier.is_pair() {
             let why = format!("the host's end of {} in the container is not on the node", link.name);
@@ -162,35 +130,28 @@ impl Sight<'_> {
             findings.reasons.push(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy));
         }
         findings.reasons.extend(other_prefixes(attachment, &link, &nets));
+        findings.reasons.extend(unused(attachment, &link, &held));
         self.taken((network, attachment, carrier), &link, &addresses, findings);
         self.neighbours_inside(attachment, carrier, (&kernel, &link), findings);
-        for outside in Family::BOTH.map(outside) {
-            if !attachment.addresses.iter().any(|address| address.is_ipv4() == outside.is_ipv4()) {
-                continue;
-            }
-            let family = if outside.is_ipv4() { "IPv4" } else { "IPv6" };
-            match route::lookup(&kernel, outside) {
-                Ok(found) => {
-                    let by = found.gateway.map_or("directly".to_owned(), |gateway| format!("by {gateway}"));
-                    let own = if found.link == Some(link.index) { link.name.as_str() } else { "another interface" };
-                    findings.from.push(format!("in the container, {family} leads out {by} on {own}"));
-                    if found.link == Some(link.index) && carrier.is_routed() {
-                        findings.reasons.extend(self.other_gateway(
-                            attachment,
-                            (&kernel, &link),
-                            &found,
-                            outside.is_ipv4(),
-                        ));
-                        findings.reasons.extend(refused_gateway(attachment, &kernel, outside.is_ipv4()));
-                    }
-                }
-                Err(_) if has_way_out(attachment, carrier, outside.is_ipv4()) => {
-                    findings.reasons.push(without_way(attachment, carrier, (&kernel, &link), outside));
-                }
-                Err(_) => findings.from.push(format!("in the container, {family} leads to its own network only")),
-            }
-        }
+        self.ways_inside(attachment, carrier, (&kernel, &link, &held), findings);
     }
+}
+
+/// The addresses that the kernel does not use, as duplicate address detection found them with another station.
+fn unused(attachment: &Attachment, link: &Link, held: &[Address]) -> Vec<Reason> {
+    let ip = format!("nsenter --net={} ip", word(&attachment.netns));
+    let name = word(&link.name);
+    let failed = held.iter().filter(|own| own.dad_failed && attachment.addresses.contains(&own.net.ip()));
+    let reason = |own: &Address| {
+        let net = own.net;
+        let why = format!(
+            "{} in the container does not use {net} (dadfailed): another station on its network had the address",
+            link.name
+        );
+        let remedy = [format!("{ip} address del {net} dev {name}"), format!("{ip} address add {net} dev {name}")];
+        Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy)
+    };
+    failed.map(reason).collect()
 }
 
 /// The addresses that have another prefix length than ADD gave them: with it the container takes others for its neighbours.
@@ -209,46 +170,6 @@ fn other_prefixes(attachment: &Attachment, link: &Link, nets: &[IpNetwork]) -> V
     pairs.map(reason).collect()
 }
 
-/// Why a container has no route out, with the commands that give it one.
-fn without_way(
-    attachment: &Attachment,
-    carrier: &Carrier,
-    (kernel, link): (&Kernel, &Link),
-    outside: IpAddr,
-) -> Reason {
-    let ip = format!("nsenter --net={} ip", word(&attachment.netns));
-    let family = Family::from(outside);
-    let own = attachment.addresses.iter().copied().find(|own| Family::from(*own) == family);
-    if let Some(Refusal { what, remedy }) = refusals::find(kernel, &ip, own, outside) {
-        let why = format!("in the container, {what} refuses {family} packets to other networks");
-        return Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]);
-    }
-    let why = format!("the container has no {family} route out of its own network");
-    let name = word(&link.name);
-    let remedy = gateways(attachment, outside.is_ipv4()).next().map(|gateway| {
-        // Without a route to the gateway the kernel refuses one by it.
-        let is_reached = route::lookup(kernel, gateway).is_ok_and(|found| found.link == Some(link.index));
-        let near = attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.contains(gateway));
-        let near = near.filter(|_| carrier.bridge().is_some());
-        let near = near.map_or(gateway.to_string(), |net| format!("{}/{}", net.network(), net.prefix()));
-        let near = Some(format!("{ip} route replace {near} dev {name}")).filter(|_| !is_reached);
-        near.into_iter().chain([format!("{ip} route add default via {gateway} dev {name}")])
-    });
-    Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy.into_iter().flatten())
-}
-
-/// The rule or route that refuses packets to the gateway of the container's route out.
-fn refused_gateway(attachment: &Attachment, kernel: &Kernel, is_ipv4: bool) -> Option<Reason> {
-    let gateway = gateways(attachment, is_ipv4).next()?;
-    if route::lookup(kernel, gateway).is_ok() {
-        return None;
-    }
-    let ip = format!("nsenter --net={} ip", word(&attachment.netns));
-    let Refusal { what, remedy } = refusals::find(kernel, &ip, None, gateway)?;
-    let why = format!("in the container, {what} refuses packets to its gateway {gateway}");
-    Some(Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]))
-}
-
 /// The Ethernet address that the container's interface has now; `None`: its namespace cannot be read.
 pub(super) fn mac(attachment: &Attachment) -> Option<Mac> {
     look(attachment).ok().and_then(|(_, link, _)| link.mac)
@@ -265,7 +186,7 @@ pub(super) fn mtu_bytes(attachment: &Attachment) -> Option<u32> {
     look(attachment).ok().map(|(_, link, _)| link.mtu_bytes)
 }
 
-fn look(attachment: &Attachment) -> Result<(Kernel, Link, Vec<IpNetwork>), Inside> {
+fn look(attachment: &Attachment) -> Result<(Kernel, Link, Vec<Address>), Inside> {
     let unseen = |error: &dyn fmt::Display| Inside::Unseen(error.to_string());
     if attachment.netns.is_empty() {
         return Err(Inside::Unseen("no path to its namespace is known".to_owned()));
@@ -276,7 +197,7 @@ fn look(attachment: &Attachment) -> Result<(Kernel, Link, Vec<IpNetwork>), Insid
     let link = link::find(&kernel, name).map_err(|error| unseen(&error))?;
     let link = link.ok_or_else(|| Inside::Missing(format!("interface {name}")))?;
     let addresses = addr::list(&kernel, &link).map_err(|error| unseen(&error))?;
-    Ok((kernel, link, addresses.iter().map(|address| address.net).collect()))
+    Ok((kernel, link, addresses))
 }
 
 /// The way by which a virtual machine takes the container's interface, if one does: its guest then has the addresses.
@@ -292,23 +213,4 @@ fn find_guest(kernel: &Kernel, link: &Link) -> Option<String> {
         Kind::Bridge(_) => format!("a port of bridge {} in the container", other.name),
         kind => format!("beside {} {} of a virtual machine", kind.name(), other.name),
     })
-}
-
-/// The gateways that ADD gave the container.
-pub(super) fn gateways(attachment: &Attachment, is_ipv4: bool) -> impl Iterator<Item = IpAddr> + '_ {
-    let result = &attachment.result;
-    let of_routes = result.routes.iter().filter(|route| route.dst.prefix() == 0).filter_map(|route| route.gw);
-    of_routes.chain(result.ips.iter().filter_map(|ip| ip.gateway)).filter(move |gateway| gateway.is_ipv4() == is_ipv4)
-}
-
-/// Whether ADD gave the container a default route of the family. Without its result, a routed network does.
-pub(super) fn has_way_out(attachment: &Attachment, carrier: &Carrier, is_ipv4: bool) -> bool {
-    let result = &attachment.result;
-    if result.ips.is_empty() {
-        return carrier.is_routed();
-    }
-    let is_default = |route: &libcni::cni_spec::Route| route.dst.prefix() == 0 && route.dst.is_ipv4() == is_ipv4;
-    let has_gateway = || result.ips.iter().any(|ip| ip.gateway.is_some_and(|gateway| gateway.is_ipv4() == is_ipv4));
-    result.routes.iter().any(is_default)
-        || attachment.conf.as_ref().is_some_and(|conf| sets(conf, "isDefaultGateway")) && has_gateway()
 }

@@ -1,10 +1,9 @@
-//! The node's links that carry an attachment's packets: up, in their places, with the gateway's addresses, and wide enough.
+//! The node's links that carry an attachment's packets: up, in their places, with the gateway's addresses.
 
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netops::Family;
-use netops::link::{Kind, Link, Mac};
+use netops::link::{Link, Mac};
 
 use super::carrier::{Bridge, Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
@@ -220,67 +219,6 @@ impl Sight<'_> {
         };
         let is_of_family = move |own: &&IpNetwork| own.is_ipv4() && gateway.is_ipv4();
         self.host.addresses_of(router).iter().filter(is_of_family).filter(move |own| !is_used(own))
-    }
-
-    /// The largest packet of the container against those that the links on its way take.
-    fn width(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
-        let links = attachment.links.iter().filter_map(|link| self.host.find(&link.name));
-        let Some(own) = links.map(|link| link.mtu_bytes).max() else { return };
-        let has = |family: &Family| attachment.addresses.iter().any(|address| Family::from(*address) == *family);
-        let ways = Family::BOTH.into_iter().filter(has);
-        let narrowest = ways.filter_map(|family| self.link_out(family)).min_by_key(|(_, mtu)| *mtu);
-        let netns = &attachment.netns;
-        let narrowed = |mtu: u32| {
-            let inside =
-                format!("nsenter --net={} ip link set {} mtu {mtu}", word(netns), word(attachment.id.ifname.as_str()));
-            let links = attachment.links.iter().map(move |link| format!("ip link set {} mtu {mtu}", word(&link.name)));
-            Some(inside).filter(|_| !netns.is_empty()).into_iter().chain(links)
-        };
-        if let Some((link, mtu)) = narrowest.filter(|(_, mtu)| *mtu < own) {
-            let what = format!("mtu of containers is {own}, and that of {}, the way out, {mtu}", link.name);
-            let why =
-                format!("its mtu is {own}, and that of {}, the way out, {mtu}: large packets do not pass", link.name);
-            let reason = Reason::new(Cause::Mtu, Level::Warning, why).shared(what);
-            findings.reasons.push(reason.mended_by(narrowed(mtu)));
-        } else if let Some(bridge) = carrier.bridge().and_then(|bridge| self.host.find(&bridge.name))
-            && bridge.mtu_bytes < own
-            && !self.is_narrowed_by_a_port(bridge)
-        {
-            let mtu = bridge.mtu_bytes;
-            let what = format!("mtu of containers is {own}, and that of their bridge {} {mtu}", bridge.name);
-            let reason = Reason::new(Cause::Mtu, Level::Warning, what);
-            // Unless its network wants it, one link of all is the one that was changed; and a narrow one has no IPv6.
-            let wants = |conf: &libcni::NetworkConf| {
-                let mut keys = conf.plugins.iter().filter_map(|plugin| plugin.find("mtu"));
-                keys.any(|text| text == mtu.to_string())
-            };
-            let is_wanted = attachment.conf.as_ref().is_some_and(wants) && !(mtu < 1280 && has(&Family::V6));
-            let wider = Some(format!("ip link set {} mtu {own}", word(&bridge.name))).filter(|_| !is_wanted);
-            let narrowed = is_wanted.then(|| narrowed(mtu)).into_iter().flatten();
-            findings.reasons.push(reason.mended_by(wider.into_iter().chain(narrowed)));
-        }
-    }
-
-    /// Whether a bridge has its MTU of a port that is narrower than its other end: a reason of that port's attachment.
-    fn is_narrowed_by_a_port(&self, bridge: &Link) -> bool {
-        let has_its_mtu = |link: &&Link| link.master == Some(bridge.index) && link.mtu_bytes == bridge.mtu_bytes;
-        let of = |port: &Link| {
-            let mut attachments = self.view.networks.iter().flat_map(|network| &network.attachments);
-            attachments.find(|attachment| attachment.links.iter().any(|link| link.name == port.name))
-        };
-        let mut narrow = self.host.links.iter().filter(has_its_mtu).filter_map(|port| Some((port, of(port)?)));
-        narrow.any(|(port, attachment)| super::inside::mtu_bytes(attachment) > Some(port.mtu_bytes))
-    }
-
-    /// The node's end of a pair is narrower than the container's: the kernel drops what is larger, and narrows the bridge.
-    pub(super) fn narrow_end(&self, attachment: &Attachment, inside: &Link, findings: &mut Findings) {
-        let links = attachment.links.iter().filter_map(|link| self.host.find(&link.name));
-        for link in links.filter(|link| link.kind == Kind::Veth && link.mtu_bytes < inside.mtu_bytes) {
-            let (name, narrow, wide) = (&link.name, link.mtu_bytes, inside.mtu_bytes);
-            let what = format!("mtu of link {name} is {narrow}, and that of its other end in the container {wide}");
-            let remedy = [format!("ip link set {} mtu {wide}", word(name))];
-            findings.reasons.push(Reason::new(Cause::Mtu, Level::Warning, what).mended_by(remedy));
-        }
     }
 
     /// Living containers on one bridge with one Ethernet address: the bridge sends their packets to either.

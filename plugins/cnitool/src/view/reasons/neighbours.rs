@@ -7,7 +7,7 @@ use netops::link::{Kind, Link, Mac};
 use netops::{Kernel, neighbour};
 
 use super::carrier::Carrier;
-use super::inside::gateways;
+use super::container_routes::gateways;
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::shell::word;
 use crate::view::Attachment;

@@ -9,7 +9,7 @@ use netops::link::Link;
 use netops::route;
 
 use super::carrier::Carrier;
-use super::inside::has_way_out;
+use super::container_routes::has_way_out;
 use super::neighbours::is_mute;
 use super::routes::outside;
 use super::{Cause, Findings, Level, Reason, Sight};

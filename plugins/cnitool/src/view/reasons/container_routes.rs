@@ -1,0 +1,218 @@
+//! The container's ways to other networks: its routes out, by which link and gateway they lead, and with which address.
+
+use std::net::IpAddr;
+
+use netops::addr::Address;
+use netops::link::{self, Kind, Link};
+use netops::route::{self, MAIN_TABLE, Route};
+use netops::{Family, Kernel};
+
+use super::carrier::{Carrier, sets};
+use super::refusals::{self, Refusal};
+use super::routes::{outside, words};
+use super::{Cause, Findings, Level, Reason, Sight};
+use crate::shell::word;
+use crate::view::Attachment;
+
+/// Kinds of links by which a process in the container leads its packets elsewhere on purpose.
+const TUNNELS: [&str; 10] = ["wireguard", "ipip", "ip6tnl", "gre", "ip6gre", "sit", "vti", "vti6", "xfrm", "vxlan"];
+
+impl Sight<'_> {
+    pub(super) fn ways_inside(
+        &self,
+        attachment: &Attachment,
+        carrier: &Carrier,
+        (kernel, link, held): (&Kernel, &Link, &[Address]),
+        findings: &mut Findings,
+    ) {
+        let has = |to: &IpAddr| attachment.addresses.iter().any(|address| address.is_ipv4() == to.is_ipv4());
+        for to in Family::BOTH.map(outside).iter().filter(|to| has(to)) {
+            let (family, is_ipv4) = (Family::from(*to), to.is_ipv4());
+            let found = match route::lookup(kernel, *to) {
+                Ok(found) => found,
+                Err(_) if has_way_out(attachment, carrier, is_ipv4) => {
+                    findings.reasons.push(without_way(attachment, carrier, (kernel, link), *to));
+                    continue;
+                }
+                Err(_) => {
+                    findings.from.push(format!("in the container, {family} leads to its own network only"));
+                    continue;
+                }
+            };
+            let by = found.gateway.map_or("directly".to_owned(), |gateway| format!("by {gateway}"));
+            let is_own = found.link == Some(link.index);
+            let on = if is_own { link.name.as_str() } else { "another interface" };
+            findings.from.push(format!("in the container, {family} leads out {by} on {on}"));
+            if !carrier.is_routed() {
+                continue;
+            }
+            if is_own {
+                let other = self.other_gateway(attachment, (kernel, link), &found, is_ipv4);
+                let source = || self.other_source(attachment, carrier, (link, held), &found);
+                findings.reasons.extend(other.or_else(source));
+                findings.reasons.extend(refused_gateway(attachment, kernel, is_ipv4));
+            } else if has_way_out(attachment, carrier, is_ipv4) {
+                findings.reasons.extend(self.other_link(attachment, (kernel, link), &found, *to));
+            }
+        }
+    }
+
+    /// The route out leads by a link that no attachment of the container has, and that is no tunnel.
+    fn other_link(
+        &self,
+        attachment: &Attachment,
+        (kernel, link): (&Kernel, &Link),
+        out: &Route,
+        to: IpAddr,
+    ) -> Option<Reason> {
+        let other = link::find_index(kernel, out.link?).ok().flatten()?;
+        let is_tunnel = matches!(other.kind, Kind::Tun(_)) || TUNNELS.contains(&other.kind.name());
+        let all = || self.view.networks.iter().flat_map(|network| &network.attachments);
+        let is_of_it =
+            |its: &Attachment| its.id.container_id == attachment.id.container_id || its.netns == attachment.netns;
+        if is_tunnel || all().any(|its| is_of_it(its) && its.id.ifname.as_str() == other.name) {
+            return None;
+        }
+        let (family, name) = (Family::from(to), &other.name);
+        let why = format!(
+            "the container's {family} route out leads by its link {name}, which no attachment in the cache made, and not by {}",
+            link.name
+        );
+        let routes = route::list(kernel, Some(other.index), Some(MAIN_TABLE), family).unwrap_or_default();
+        let ip = format!("nsenter --net={} ip", word(&attachment.netns));
+        // Two halves take the place of a default route.
+        let is_out = |route: &&Route| route.dst.prefix() <= 1 || route.dst.contains(to);
+        let remedy: Vec<String> = routes
+            .iter()
+            .filter(is_out)
+            .map(|route| format!("{ip} route del {} dev {}", words(route), word(name)))
+            .collect();
+        let remedy = if remedy.is_empty() {
+            vec![format!(
+                "Remove the rule of routing or the route in the container that leads there: see {ip} route get {to}."
+            )]
+        } else {
+            remedy
+        };
+        Some(Reason::new(Cause::Inside, Level::Warning, why).mended_by(remedy))
+    }
+
+    /// Packets leave the container with an address that the node does not route to it, so no answer finds the way back.
+    fn other_source(
+        &self,
+        attachment: &Attachment,
+        carrier: &Carrier,
+        (link, held): (&Link, &[Address]),
+        out: &Route,
+    ) -> Option<Reason> {
+        let source = out.source.filter(|source| !attachment.addresses.contains(source))?;
+        // An address that is missing or not used yet is no source.
+        let is_used =
+            |own: &&Address| !own.dad_failed && !own.tentative && attachment.addresses.contains(&own.net.ip());
+        let own = held.iter().filter(is_used).map(|own| own.net.ip()).find(|own| own.is_ipv4() == source.is_ipv4())?;
+        let entry = carrier.bridge().map(|bridge| bridge.router.as_str());
+        let entry = entry.or(attachment.links.first().map(|link| link.name.as_str()))?;
+        let back = route::lookup(self.host.kernel.as_ref()?, source).ok().and_then(|back| back.link);
+        if self.name_of(back) == entry {
+            return None;
+        }
+        let family = Family::from(source);
+        let why = format!(
+            "the container's {family} packets to other networks have source {source}, and the node's route to it does not lead to {entry}"
+        );
+        let via = out.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
+        let name = word(link.name.as_str());
+        let remedy =
+            format!("nsenter --net={} ip route replace default{via} dev {name} src {own}", word(&attachment.netns));
+        Some(Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]))
+    }
+
+    /// The container's route out, by its interface, leads by a gateway that is neither ADD's nor the node's. One that
+    /// advertises itself is its network's affair.
+    fn other_gateway(
+        &self,
+        attachment: &Attachment,
+        (kernel, link): (&Kernel, &Link),
+        out: &Route,
+        is_ipv4: bool,
+    ) -> Option<Reason> {
+        let is_link_local = |by: IpAddr| matches!(by, IpAddr::V6(by) if by.is_unicast_link_local());
+        let given = gateways(attachment, is_ipv4).next()?;
+        let is_right = |by: IpAddr| {
+            let of_node = self.host.owner(by).is_some();
+            of_node || is_link_local(by) || gateways(attachment, is_ipv4).any(|given| given == by)
+        };
+        if out.gateway.is_some_and(is_right) {
+            return None;
+        }
+        let family = if is_ipv4 { Family::V4 } else { Family::V6 };
+        let by = out.gateway.map_or("no gateway".to_owned(), |by| by.to_string());
+        let why = format!("the container's {family} route out leads by {by}, and ADD gave it {given}");
+        let routes = route::list(kernel, Some(link.index), Some(MAIN_TABLE), family).unwrap_or_default();
+        let leads_there = |route: &&Route| route.gateway == out.gateway && route.dst.contains(outside(family));
+        let ip = format!("nsenter --net={} ip", word(&attachment.netns));
+        let wrong = routes.iter().filter(leads_there);
+        let remedy = wrong.map(|route| format!("{ip} route del {} dev {}", words(route), word(&link.name)));
+        let remedy = remedy.chain([format!("{ip} route replace default via {given} dev {}", word(&link.name))]);
+        Some(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy))
+    }
+}
+
+/// Why a container has no route out, with the commands that give it one.
+fn without_way(
+    attachment: &Attachment,
+    carrier: &Carrier,
+    (kernel, link): (&Kernel, &Link),
+    outside: IpAddr,
+) -> Reason {
+    let ip = format!("nsenter --net={} ip", word(&attachment.netns));
+    let family = Family::from(outside);
+    let own = attachment.addresses.iter().copied().find(|own| Family::from(*own) == family);
+    if let Some(Refusal { what, remedy }) = refusals::find(kernel, &ip, own, outside) {
+        let why = format!("in the container, {what} refuses {family} packets to other networks");
+        return Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]);
+    }
+    let why = format!("the container has no {family} route out of its own network");
+    let name = word(&link.name);
+    let remedy = gateways(attachment, outside.is_ipv4()).next().map(|gateway| {
+        // Without a route to the gateway the kernel refuses one by it.
+        let is_reached = route::lookup(kernel, gateway).is_ok_and(|found| found.link == Some(link.index));
+        let near = attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.contains(gateway));
+        let near = near.filter(|_| carrier.bridge().is_some());
+        let near = near.map_or(gateway.to_string(), |net| format!("{}/{}", net.network(), net.prefix()));
+        let near = Some(format!("{ip} route replace {near} dev {name}")).filter(|_| !is_reached);
+        near.into_iter().chain([format!("{ip} route add default via {gateway} dev {name}")])
+    });
+    Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy.into_iter().flatten())
+}
+
+/// The rule or route that refuses packets to the gateway of the container's route out.
+fn refused_gateway(attachment: &Attachment, kernel: &Kernel, is_ipv4: bool) -> Option<Reason> {
+    let gateway = gateways(attachment, is_ipv4).next()?;
+    if route::lookup(kernel, gateway).is_ok() {
+        return None;
+    }
+    let ip = format!("nsenter --net={} ip", word(&attachment.netns));
+    let Refusal { what, remedy } = refusals::find(kernel, &ip, None, gateway)?;
+    let why = format!("in the container, {what} refuses packets to its gateway {gateway}");
+    Some(Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]))
+}
+
+/// The gateways that ADD gave the container.
+pub(super) fn gateways(attachment: &Attachment, is_ipv4: bool) -> impl Iterator<Item = IpAddr> + '_ {
+    let result = &attachment.result;
+    let of_routes = result.routes.iter().filter(|route| route.dst.prefix() == 0).filter_map(|route| route.gw);
+    of_routes.chain(result.ips.iter().filter_map(|ip| ip.gateway)).filter(move |gateway| gateway.is_ipv4() == is_ipv4)
+}
+
+/// Whether ADD gave the container a default route of the family. Without its result, a routed network does.
+pub(super) fn has_way_out(attachment: &Attachment, carrier: &Carrier, is_ipv4: bool) -> bool {
+    let result = &attachment.result;
+    if result.ips.is_empty() {
+        return carrier.is_routed();
+    }
+    let is_default = |route: &libcni::cni_spec::Route| route.dst.prefix() == 0 && route.dst.is_ipv4() == is_ipv4;
+    let has_gateway = || result.ips.iter().any(|ip| ip.gateway.is_some_and(|gateway| gateway.is_ipv4() == is_ipv4));
+    result.routes.iter().any(is_default)
+        || attachment.conf.as_ref().is_some_and(|conf| sets(conf, "isDefaultGateway")) && has_gateway()
+}
