@@ -49,7 +49,7 @@ impl fmt::Display for Life {
             Life::Gone => "no container was found that uses it",
             Life::Young => "it is younger than a minute",
             Life::Unknown => "it is unknown whether its container lives",
-            Life::Lives => "its network namespace exists",
+            Life::Lives => "a network namespace uses it",
         })
     }
 }

@@ -124,7 +124,7 @@ fn gc_runs_nothing_if_something_in_use_cannot_be_kept() {
     let folder = attached(GOOD);
     let node = Found(vec![found(None, Life::Lives)]);
     let error = wait(folder.runtime().gc(&network("1.1.0", &["b"]), &[]).with_inventory(&node)).unwrap_err();
-    expect!["cannot keep address 10.7.0.9: its network namespace exists, and no mark names its attachment"]
+    expect!["cannot keep address 10.7.0.9: a network namespace uses it, and no mark names its attachment"]
         .assert_eq(&error.to_string());
     expect![""].assert_eq(&folder.log());
 }

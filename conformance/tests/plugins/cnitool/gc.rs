@@ -264,7 +264,7 @@ fn a_network_without_gc_is_collected_by_del() {
     let dry = tour.verdicts(&["--dry-run"]);
     assert!(dry.matches("would be kept").count() == 2 && dry.matches("would be deleted").count() == 1, "{dry}");
     let done = tour.gc(&[]);
-    assert!(stderr(&done).contains("its network namespace exists"), "{done:?}");
+    assert!(stderr(&done).contains("a network namespace uses it"), "{done:?}");
     assert!(before > 0 && rules() * 3 == before * 2, "{before} {}", rules());
     assert_eq!(reservations().len(), 2);
     for pod in [&living, &own] {
@@ -285,7 +285,7 @@ fn a_cached_pod_whose_namespace_lives_without_its_path_is_kept() {
     let process = Process::in_pod(&pod);
     drop(pod.leave(Remains::Gone));
     let done = tour.gc(&[]);
-    assert!(stderr(&done).contains("its network namespace exists") && reservations().len() == 1, "{done:?}");
+    assert!(stderr(&done).contains("a network namespace uses it") && reservations().len() == 1, "{done:?}");
     drop(process);
     tour.gc(&["--all"]);
     assert_eq!(reservations().len(), 0);
