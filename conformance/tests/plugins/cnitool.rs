@@ -27,6 +27,8 @@ mod repair;
 #[cfg(feature = "sick-nodes")]
 mod sick;
 #[cfg(feature = "sick-nodes")]
+mod translations;
+#[cfg(feature = "sick-nodes")]
 mod unexplained;
 #[cfg(feature = "sick-nodes")]
 mod ways;

@@ -1,11 +1,13 @@
 //! The base chains of iptables' table `nat`, in the order in which packets meet their rules: for programs that explain why
 //! a translation is not reached.
 
+use std::collections::BTreeMap;
+
 use netops::error::Result;
 use netops::nft::Family;
 
 use crate::Filter;
-use crate::iptables::{Rule, TableName};
+use crate::iptables::{Found, Rule, Table, TableName};
 
 /// A base chain of the table `nat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub struct Base {
     pub chain: &'static str,
     /// The chain's rules that this crate can read.
     pub steps: Vec<Step>,
+    /// The rules of this suite's chains that packets get to from there, by name.
+    pub own: BTreeMap<String, Vec<Step>>,
 }
 
 /// A rule of a base chain.
@@ -43,18 +47,35 @@ pub fn list(search_path: &str) -> Result<Vec<Base>> {
         filter.each_iptables(of, TableName::Nat, &mut |table| {
             let variant = if table.is_of_legacy() { "-legacy" } else { "" };
             for chain in ["PREROUTING", "POSTROUTING"] {
-                let rules = table.list(chain)?.unwrap_or_default();
-                let steps = rules.iter().filter_map(|rule| {
-                    let (rule, translation) = rule.translating()?;
-                    Some(Step { rule, translation })
-                });
-                let (program, steps) = (format!("{program}{variant} -t nat"), steps.collect());
-                found.push(Base { program, family, chain, steps });
+                let steps = steps(table, chain)?;
+                let mut own = BTreeMap::new();
+                add_own(table, &steps, &mut own)?;
+                let program = format!("{program}{variant} -t nat");
+                found.push(Base { program, family, chain, steps, own });
             }
             Ok(())
         })?;
     }
     Ok(found)
+}
+
+/// The rules of a chain that can be read.
+fn steps(table: &mut Table<'_>, chain: &str) -> Result<Vec<Step>> {
+    let rules = table.list(chain)?.unwrap_or_default();
+    let step = |rule: &Found| rule.translating().map(|(rule, translation)| Step { rule, translation });
+    Ok(rules.iter().filter_map(step).collect())
+}
+
+/// Adds the suite's chains that these rules jump to, and those that they jump to in turn.
+fn add_own(table: &mut Table<'_>, from: &[Step], own: &mut BTreeMap<String, Vec<Step>>) -> Result<()> {
+    for chain in from.iter().filter_map(|step| step.rule.goes_to()).filter(|chain| chain.starts_with("CNI-")) {
+        if !own.contains_key(chain) {
+            let steps = steps(table, chain)?;
+            own.insert(chain.to_owned(), steps.clone());
+            add_own(table, &steps, own)?;
+        }
+    }
+    Ok(())
 }
 
 impl Step {

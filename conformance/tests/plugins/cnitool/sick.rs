@@ -100,7 +100,7 @@ impl Sick {
     }
 }
 
-const DAMAGES: [Damage; 38] = [
+const DAMAGES: [Damage; 34] = [
     (
         "ip link set cni0 address 02:11:22:33:44:55",
         &[("gateway-address", WARNING, "bridge cni0 has Ethernet address 02:11:22:33:44:55, and containers know it", true)],
@@ -117,22 +117,6 @@ const DAMAGES: [Damage; 38] = [
     (
         "nft add table inet guard; nft 'add chain inet guard local { type filter hook input priority 0; policy drop; }'",
         &[("firewall-drops", WARNING, "nft chain inet guard local drops what it does not accept", false)],
-    ),
-    (
-        "iptables -w -t nat -I POSTROUTING -o ens3 -j ACCEPT",
-        &[("masquerade-gone", WARNING, "-A POSTROUTING -o ens3 -j ACCEPT comes before the masquerade of containers", false)],
-    ),
-    (
-        "iptables -w -t nat -I POSTROUTING -s A.0/24 -j SNAT --to-source 203.0.113.9",
-        &[("masquerade-gone", WARNING, "-j SNAT --to-source 203.0.113.9 comes before the masquerade", false)],
-    ),
-    (
-        "iptables -w -t nat -I PREROUTING -i ens3 -j RETURN",
-        &[("port-gone", ERROR, "-i ens3 -j RETURN comes before the rule that forwards port 8080/tcp", false)],
-    ),
-    (
-        "iptables -w -t nat -I PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 9999",
-        &[("port-twice", ERROR, "--dport 8080 -j REDIRECT comes before the rule that forwards port 8080/tcp", false)],
     ),
     (
         "iptables -w -A INPUT -i cni0 -p udp --dport 53 -j DROP",

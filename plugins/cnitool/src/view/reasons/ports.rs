@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use libcni::NetworkConf;
 use libcni::inventory::Life;
+use netops::Family;
 use netops::listen::{self, Listener};
 
 use super::carrier::{Carrier, sets};
@@ -166,6 +167,11 @@ impl Sight<'_> {
             let why = format!("{} in network {of} asked for {name} of the node, too", other.full_name());
             let what = format!("several living containers asked for {name} of the node");
             findings.reasons.push(Reason::new(Cause::PortTwice, Level::Error, why).shared(what));
+        } else if let Some(first) = self.first_forward(attachment, port) {
+            let (name, to) = (port.name(), first.to);
+            let why = format!("an earlier rule in the chains of ports forwards {name} of the node to {to}");
+            let remedy = ["Remove that rule: see iptables-save -t nat, or nft list table ip cni_hostport.".to_owned()];
+            findings.reasons.push(Reason::new(Cause::PortTwice, Level::Error, why).mended_by(remedy));
         }
         let is_before = |other: &&Forward| {
             other.protocol == port.protocol && other.port == port.port && meet(other.address, port.address)
@@ -183,6 +189,23 @@ impl Sight<'_> {
                 findings.reasons.push(Reason::new(Cause::PortTaken, Level::Warning, what));
             }
         }
+    }
+
+    /// The forward to another address that packets to the port meet first.
+    fn first_forward(&self, attachment: &Attachment, port: &Asked) -> Option<&Forward> {
+        let is_for_it = |forward: &&Forward| {
+            (forward.protocol, forward.port) == (port.protocol, port.port)
+                && forward.is_entered
+                && !forward.is_conditional
+                && meet(forward.address, port.address)
+        };
+        let is_own = |forward: &Forward| attachment.addresses.contains(&forward.to.ip());
+        Family::BOTH.into_iter().find_map(|family| {
+            let mut of_family =
+                self.host.forwards.iter().filter(|forward| Family::from(forward.to.ip()) == family).filter(is_for_it);
+            let first = of_family.next().filter(|first| !is_own(first))?;
+            of_family.any(is_own).then_some(first)
+        })
     }
 
     pub(super) fn masquerade(&self, attachment: &Attachment, findings: &mut Findings) {

@@ -10,6 +10,9 @@ use super::{Own, Rule};
 use crate::view::reasons::{Cause, Findings, Level, Reason, Sight};
 use crate::view::{Attachment, Forward};
 
+/// portmap's chain of all ports.
+const HOSTPORT_DNAT: &str = "CNI-HOSTPORT-DNAT";
+
 impl Sight<'_> {
     pub(super) fn translated(&self, family: Family, attachment: &Attachment, own: &Own<'_>, findings: &mut Findings) {
         let is_of_node = |address| self.host.owner(address).is_some();
@@ -28,7 +31,8 @@ impl Sight<'_> {
             step.rule.goes_to().is_some_and(|to| to.starts_with("CNI-"))
                 && source.is_some_and(|source| attachment.addresses.contains(&source))
         };
-        let before = base.steps.get(..base.steps.iter().position(is_jump)?)?;
+        let place = base.steps.iter().position(is_jump)?;
+        let (before, jump) = (base.steps.get(..place)?, base.steps.get(place)?);
         let is_of_node = |step: &Step| {
             let to = step.translation.as_ref().and_then(|words| words.strip_prefix("SNAT --to-source "));
             to.and_then(|to| to.parse().ok()).is_some_and(|to| self.host.owner(to).is_some())
@@ -40,12 +44,29 @@ impl Sight<'_> {
         };
         let is_it =
             |step: &&Step| ends(step) && !is_of_node(step) && own.is_for_whole(&without_others(conditions(step)), 1);
-        let step = before.iter().find(is_it)?;
+        let Some(step) = before.iter().find(is_it) else { return in_own_chain(base, jump, is_it) };
         let why = format!("{} comes before its masquerade, which its packets do not get to", words(base, step));
         let what =
             why.replace("its masquerade, which its packets", "the masquerade of containers, which their packets");
         Some(Reason::new(Cause::Masquerade, Level::Warning, why).shared(what).mended_by([show(base)]))
     }
+}
+
+/// The rule that packets meet before the masquerade in the attachment's own chain, or the want of a masquerade there.
+fn in_own_chain(base: &Base, jump: &Step, is_it: impl Fn(&&Step) -> bool) -> Option<Reason> {
+    let chain = jump.rule.goes_to()?;
+    let steps = base.own.get(chain)?;
+    let masquerade = steps.iter().position(|step| step.rule.target == Target::Masquerade);
+    let before = steps.get(..masquerade.unwrap_or(steps.len()))?;
+    if let Some(step) = before.iter().find(is_it) {
+        let why = format!("{} -A {chain}{} comes before its masquerade", base.program, step.words());
+        let remedy = format!("{} -D {chain}{}", base.program, step.words());
+        let what = "a rule in the chains of their masquerade comes before it";
+        return Some(Reason::new(Cause::Masquerade, Level::Error, why).shared(what).mended_by([remedy]));
+    }
+    let why = format!("{} has no MASQUERADE in chain {chain}", base.program);
+    let what = "the chains of their masquerade have no MASQUERADE";
+    masquerade.is_none().then(|| Reason::new(Cause::Masquerade, Level::Error, why).shared(what))
 }
 
 /// The rules that packets from other networks meet before the jump to the forwards of ports.
@@ -55,7 +76,7 @@ fn before_ports(
     own: &Own<'_>,
     is_of_node: &dyn Fn(IpAddr) -> bool,
 ) -> Vec<Reason> {
-    let is_jump = |step: &Step| step.rule.goes_to() == Some("CNI-HOSTPORT-DNAT");
+    let is_jump = |step: &Step| step.rule.goes_to() == Some(HOSTPORT_DNAT);
     let Some(place) = base.steps.iter().position(is_jump) else { return Vec::new() };
     let before = base.steps.get(..place).unwrap_or_default();
     let of_family = attachment.ports.iter().filter(|port| Family::from(port.to.ip()) == base.family);
@@ -65,12 +86,28 @@ fn before_ports(
             Some(to) if is_of_node(to) && port.address.is_none_or(|of| of == to) => Rule { destination: None, ..rule },
             _ => rule,
         };
-        let step = before.iter().find(|step| ends(step) && gets(&to_any(conditions(step)), port, own))?;
-        let why = format!("{} comes before the rule that forwards {}", words(base, step), port.host_port());
-        let cause = if step.translation.is_some() { Cause::PortTwice } else { Cause::PortGone };
-        Some(Reason::new(cause, Level::Error, why).mended_by([show(base)]))
+        let is_it = |step: &&Step| ends(step) && gets(&to_any(conditions(step)), port, own);
+        if let Some(step) = before.iter().find(is_it) {
+            let why = format!("{} comes before the rule that forwards {}", words(base, step), port.host_port());
+            let cause = if step.translation.is_some() { Cause::PortTwice } else { Cause::PortGone };
+            return Some(Reason::new(cause, Level::Error, why).mended_by([show(base)]));
+        }
+        let (chain, step) = before_forward(base, port).find(|(_, step)| is_it(step))?;
+        let rule = format!("{chain}{}", step.words());
+        let why = format!("{} -A {rule} comes before the rule that forwards {}", base.program, port.host_port());
+        let remedy = format!("{} -D {rule}", base.program);
+        Some(Reason::new(Cause::PortGone, Level::Error, why).mended_by([remedy]))
     });
     reasons.collect()
+}
+
+/// The rules of the suite's chains that packets to a port meet before those of its own chain, and there before its forward.
+fn before_forward<'a>(base: &'a Base, port: &'a Forward) -> impl Iterator<Item = (&'a str, &'a Step)> {
+    let all = base.own.get(HOSTPORT_DNAT).map_or(&[][..], Vec::as_slice);
+    let of_all = all.iter().take_while(|step| step.rule.goes_to() != Some(&port.owner));
+    let own = base.own.get(&port.owner).map_or(&[][..], Vec::as_slice);
+    let own = own.iter().take_while(|step| step.rule.target != Target::Dnat(port.to));
+    of_all.map(|step| (HOSTPORT_DNAT, step)).chain(own.map(|step| (port.owner.as_str(), step)))
 }
 
 /// Whether a packet that meets the rule meets no other of its chain.

@@ -1,0 +1,64 @@
+//! `cnitool doctor` and the translation of addresses: what packets meet before the masquerade of a container, or before the
+//! rule that forwards a port, in the chains of iptables' table `nat`.
+
+use super::sick::{Damage, ERROR, WARNING, find_and_mend};
+
+const DAMAGES: [Damage; 9] = [
+    (
+        "iptables -w -t nat -I POSTROUTING -o ens3 -j ACCEPT",
+        &[(
+            "masquerade-gone",
+            WARNING,
+            "-A POSTROUTING -o ens3 -j ACCEPT comes before the masquerade of containers",
+            false,
+        )],
+    ),
+    (
+        "iptables -w -t nat -I POSTROUTING -s A.0/24 -j SNAT --to-source 203.0.113.9",
+        &[("masquerade-gone", WARNING, "-j SNAT --to-source 203.0.113.9 comes before the masquerade", false)],
+    ),
+    (
+        "iptables -w -t nat -I PREROUTING -i ens3 -j RETURN",
+        &[("port-gone", ERROR, "-i ens3 -j RETURN comes before the rule that forwards port 8080/tcp", false)],
+    ),
+    (
+        "iptables -w -t nat -I PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 9999",
+        &[("port-twice", ERROR, "--dport 8080 -j REDIRECT comes before the rule that forwards port 8080/tcp", false)],
+    ),
+    // In the chains of the suite itself.
+    (
+        "iptables -w -t nat -I $(iptables-save -t nat | grep -o '^:CNI-[0-9a-f]\\{24\\}' | tr -d :) -j RETURN",
+        &[("masquerade-gone", ERROR, "-j RETURN comes before its masquerade", true)],
+    ),
+    (
+        "iptables -w -t nat -F $(iptables-save -t nat | grep -o '^:CNI-[0-9a-f]\\{24\\}' | tr -d :)",
+        &[("masquerade-gone", ERROR, "has no MASQUERADE in chain CNI-", true)],
+    ),
+    (
+        "iptables -w -t nat -I CNI-HOSTPORT-DNAT -j RETURN",
+        &[(
+            "port-gone",
+            ERROR,
+            "-A CNI-HOSTPORT-DNAT -j RETURN comes before the rule that forwards port 8080/tcp",
+            true,
+        )],
+    ),
+    (
+        "iptables -w -t nat -I $(iptables-save -t nat | grep -o '^:CNI-DN-[0-9a-f]*' | tr -d :) -p tcp -j ACCEPT",
+        &[("port-gone", ERROR, "-p tcp -j ACCEPT comes before the rule that forwards port 8080/tcp", true)],
+    ),
+    (
+        "iptables -w -t nat -I CNI-HOSTPORT-DNAT -p tcp --dport 8080 -j DNAT --to A.99:80",
+        &[(
+            "port-twice",
+            ERROR,
+            "an earlier rule in the chains of ports forwards port 8080/tcp of the node to A.99:80",
+            false,
+        )],
+    ),
+];
+
+#[test]
+fn what_comes_before_a_translation_is_found() {
+    DAMAGES.iter().for_each(find_and_mend);
+}
