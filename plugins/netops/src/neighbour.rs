@@ -10,12 +10,20 @@ use crate::error::Result;
 use crate::kernel::{Kernel, Request};
 use crate::link::{Link, Mac};
 
-/// The Ethernet address that an administrator has fixed for a neighbour of a link (`NUD_PERMANENT`): the kernel does not replace
-/// it by what the neighbour answers.
+/// An entry of the neighbour table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The Ethernet address that packets are sent to.
+    pub mac: Mac,
+    /// An administrator has fixed it (`NUD_PERMANENT`, `NUD_NOARP`): the kernel does not replace it by what the neighbour answers.
+    pub is_fixed: bool,
+}
+
+/// The entry of one address on a link, if it has an Ethernet address.
 ///
 /// # Errors
 /// `EOPNOTSUPP`: a kernel before 5.0 looks up none.
-pub fn find_permanent(net: &Kernel, link: &Link, address: IpAddr) -> Result<Option<Mac>> {
+pub fn find(net: &Kernel, link: &Link, address: IpAddr) -> Result<Option<Neighbour>> {
     let mut message = NeighbourMessage::default();
     message.header.family = family(address);
     message.header.ifindex = link.index;
@@ -32,17 +40,17 @@ pub fn find_permanent(net: &Kernel, link: &Link, address: IpAddr) -> Result<Opti
         answers => answers?,
     };
     Ok(answers.iter().find_map(|answer| match answer {
-        RouteNetlinkMessage::NewNeighbour(message) => permanent(message),
+        RouteNetlinkMessage::NewNeighbour(message) => read(message),
         _ => None,
     }))
 }
 
-fn permanent(message: &NeighbourMessage) -> Option<Mac> {
-    if message.header.state != NeighbourState::Permanent {
-        return None;
-    }
+fn read(message: &NeighbourMessage) -> Option<Neighbour> {
+    let is_fixed = matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp);
     message.attributes.iter().find_map(|attribute| match attribute {
-        NeighbourAttribute::LinkLayerAddress(octets) => octets.as_slice().try_into().ok().map(Mac),
+        NeighbourAttribute::LinkLayerAddress(octets) => {
+            octets.as_slice().try_into().ok().map(|octets| Neighbour { mac: Mac(octets), is_fixed })
+        }
         _ => None,
     })
 }

@@ -95,10 +95,8 @@ pub struct Link {
     pub tx_queue_len: u32,
     /// The settings as a bridge port.
     pub port: Option<Port>,
-    /// As a bridge port it passes on no frames: the spanning tree, or an administrator, has it blocked or disabled.
-    pub port_blocks: bool,
-    /// As a bridge port it neither learns who is behind it nor gets frames for those whom the bridge does not know.
-    pub port_is_deaf: bool,
+    /// The setting by which it does not pass on all frames as a bridge port.
+    pub port_fault: Option<PortFault>,
     /// The group that the administrator put it in (`ip link set group`); 0 is none.
     pub group: u32,
 }
@@ -110,6 +108,23 @@ pub struct Port {
     pub hairpin: bool,
     /// Isolated ports exchange no frames with each other.
     pub isolated: bool,
+}
+
+/// A setting by which a bridge port does not pass on all frames (`IFLA_BRPORT_*` of linux/if_link.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortFault {
+    /// The spanning tree, or an administrator, has it blocked or disabled.
+    Blocks,
+    /// The spanning tree lets it pass on nothing yet (listening, learning).
+    Waits,
+    /// It neither learns who is behind it nor gets frames for stations that the bridge does not know.
+    Deaf,
+    /// It takes frames only from stations that an administrator has entered (`locked`).
+    Locked,
+    /// It gets no frames for all stations.
+    NoBroadcast,
+    /// It gets no frames for groups that the bridge does not know.
+    NoMulticast,
 }
 
 /// The link a request is for.

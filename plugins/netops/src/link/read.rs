@@ -5,7 +5,7 @@ use netlink_packet_route::link::{
     BridgePortState, InfoBridgePort, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State,
 };
 
-use super::{Kind, Link, Mac, Port};
+use super::{Kind, Link, Mac, Port, PortFault};
 
 impl Link {
     pub(crate) fn from_message(message: &RouteNetlinkMessage) -> Option<Self> {
@@ -25,18 +25,33 @@ impl Link {
             }
             LinkInfo::PortData(InfoPortData::BridgePort(options)) => {
                 let mut port = Port::default();
-                let (mut learns, mut floods) = (true, true);
+                let (mut learns, mut floods, mut state) = (true, true, BridgePortState::Forwarding);
+                let (mut is_locked, mut is_broadcast, mut is_multicast) = (false, true, true);
                 for option in options {
                     match option {
-                        InfoBridgePort::State(state) => self.port_blocks = !is_open(*state),
+                        InfoBridgePort::State(found) => state = *found,
                         InfoBridgePort::Learning(on) => learns = *on,
                         InfoBridgePort::UnicastFlood(on) => floods = *on,
+                        InfoBridgePort::Locked(on) => is_locked = *on,
+                        InfoBridgePort::BroadcastFlood(on) => is_broadcast = *on,
+                        InfoBridgePort::MulticastFlood(on) => is_multicast = *on,
                         InfoBridgePort::HairpinMode(on) => port.hairpin = *on,
                         InfoBridgePort::Isolated(on) => port.isolated = *on,
                         _ => (),
                     }
                 }
-                self.port_is_deaf = !learns && !floods;
+                self.port_fault = match state {
+                    BridgePortState::Listening | BridgePortState::Learning => Some(PortFault::Waits),
+                    BridgePortState::Forwarding => [
+                        (!learns && !floods, PortFault::Deaf),
+                        (is_locked, PortFault::Locked),
+                        (!is_broadcast, PortFault::NoBroadcast),
+                        (!is_multicast, PortFault::NoMulticast),
+                    ]
+                    .into_iter()
+                    .find_map(|(is_it, fault)| is_it.then_some(fault)),
+                    _ => Some(PortFault::Blocks),
+                };
                 self.port = Some(port);
             }
             _ => (),
@@ -99,9 +114,4 @@ impl From<&LinkMessage> for Link {
         link.parent_device = (!device.is_empty()).then(|| format!("{bus}/{device}"));
         link
     }
-}
-
-/// States by which a port gets to pass on frames; the kernel has one whose link is down disabled.
-fn is_open(state: BridgePortState) -> bool {
-    matches!(state, BridgePortState::Listening | BridgePortState::Learning | BridgePortState::Forwarding)
 }

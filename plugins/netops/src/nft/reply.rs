@@ -88,6 +88,8 @@ pub struct BaseInfo {
     pub kind: String,
     /// The number of its hook, which depends on the family.
     pub hook: u32,
+    /// The chain's priority: chains with smaller numbers run earlier.
+    pub priority: i32,
     /// Whether the chain drops the packets that no rule decides on.
     pub drops: bool,
     /// The links of a chain that hangs at links.
@@ -271,6 +273,7 @@ fn parse_chain(attrs: Attrs<'_>) -> ChainInfo {
         base: attrs.get(4).map(|hook| BaseInfo {
             kind: attrs.text(7).unwrap_or_default(),
             hook: Attrs(hook).be32(1).unwrap_or_default(),
+            priority: Attrs(hook).be32(2).unwrap_or_default().cast_signed(),
             drops: attrs.be32(5) == Some(NF_DROP),
             links: links_of(Attrs(hook)),
         }),
