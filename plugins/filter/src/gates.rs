@@ -20,6 +20,8 @@ pub struct Gate {
     pub family: Option<netops::Family>,
     /// Where packets meet it.
     pub at: At,
+    /// The chain's priority: chains with smaller numbers run earlier.
+    pub priority: i32,
     /// Whether the hook sees frames of bridges.
     pub is_of_frames: bool,
     /// Whether only the process that has made the table can change it.
@@ -94,6 +96,7 @@ pub fn list(search_path: &str) -> Result<Vec<Gate>> {
                     },
                     family: of_packets(family),
                     at: At::Hook(hook),
+                    priority: 0,
                     is_of_frames: false,
                     is_owned: false,
                     drops: table.drops_by_policy(chain)?,
@@ -142,6 +145,7 @@ fn of_others(nft: &mut Nft, family: Family, gates: &mut Vec<Gate>) -> Result<()>
             maker,
             family: of_packets(family),
             at,
+            priority: base.priority,
             is_of_frames: family == Family::Bridge,
             is_owned: found.is_some_and(|found| found.is_owned),
             drops: base.drops,

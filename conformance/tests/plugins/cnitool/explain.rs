@@ -66,7 +66,7 @@ fn every_name_of_an_attachment_explains_it() {
            ├─ tables raw and mangle of legacy iptables, eBPF programs, limits and
            │    filters of tc
            ├─ rules of routing for marks, and other tables of routes
-           ├─ IPsec policies, chains of nft for ARP, and translations in nft
+           ├─ IPsec policies, chains of nft for ARP, translations in nft, and those of what containers send
            └─ other machines with a container's address, what is beyond the node, and
                 what the container itself filters
     "#]]

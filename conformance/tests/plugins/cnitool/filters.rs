@@ -204,7 +204,7 @@ fn a_filter_that_lets_packets_pass_is_no_fault() {
 }
 
 /// Findings without a remedy that opens the filter: exit code and text; no text where there is no finding.
-const OTHERS: [Filter; 13] = [
+const OTHERS: [Filter; 21] = [
     ("iptables -w -A FORWARD -p tcp -j DROP", WARNING, "iptables -A FORWARD -p tcp -j DROP may drop them"),
     (
         "iptables -w -t raw -A PREROUTING -j CT --notrack",
@@ -235,6 +235,49 @@ const OTHERS: [Filter; 13] = [
          iptables -w -A FORWARD -m mark --mark 0x7 -j ACCEPT",
         0,
         "chain FORWARD of iptables drops by policy",
+    ),
+    // In a base chain RETURN leaves packets to the policy.
+    ("iptables -w -A FORWARD -i cni0 -j RETURN; iptables -w -A FORWARD -i cni0 -j DROP", 0, ""),
+    (
+        "nft -f - <<'X'
+table inet guard { chain pass { type filter hook forward priority 0; policy drop; iifname { \"cni0\", \"veth*\" } accept
+  oifname { \"cni0\", \"veth*\" } accept; }; }
+X",
+        0,
+        "",
+    ),
+    // Behind the masquerade packets have the node's address.
+    (
+        "nft 'table inet guard { chain out { type filter hook postrouting priority 300; oifname ens3 ip saddr 10.0.0.0/8 drop; }; }'",
+        0,
+        "",
+    ),
+    (
+        "nft 'table inet guard { chain out { type filter hook postrouting priority 300; oifname ens3 ip saddr 192.168.1.7 drop; }; }'",
+        ERROR,
+        "-s 192.168.1.7/32 -o ens3 -j DROP drops what no rule before it accepts",
+    ),
+    // A further address of the node is there for another use.
+    (
+        "ip address add 192.168.1.9/32 dev ens3
+         iptables -w -t nat -I PREROUTING -d 192.168.1.9 -p tcp --dport 8080 -j DNAT --to 10.9.9.9:80",
+        0,
+        "",
+    ),
+    (
+        "iptables -w -t raw -A PREROUTING -i ens3 -p tcp --dport 8080 -j DROP",
+        ERROR,
+        "--dport 8080 -j DROP drops what other hosts send to port 8080/tcp of the node",
+    ),
+    (
+        "nft 'table inet guard { chain early { type filter hook prerouting priority raw; tcp dport { 22, 8080 } drop; }; }'",
+        0,
+        "",
+    ),
+    (
+        "iptables -w -t raw -A PREROUTING -i cni0 -j CT --zone 5",
+        WARNING,
+        "-j CT --zone puts packets in another zone of connection tracking",
     ),
     // The port of a bridge is not what routed packets come in by, and another host may be kept out on purpose.
     ("iptables -w -t raw -I PREROUTING -i $(ls /sys/class/net | grep ^veth) -j DROP", 0, ""),

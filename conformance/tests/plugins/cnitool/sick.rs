@@ -102,7 +102,9 @@ impl Sick {
 
 const DAMAGES: [Damage; 34] = [
     (
-        "ip link set cni0 address 02:11:22:33:44:55",
+        "netns=$(ls /run/netns/pod*); old=$(cat /sys/class/net/cni0/address)
+         nsenter --net=$netns ip neigh replace A.1 lladdr $old dev eth0 nud stale
+         ip link set cni0 address 02:11:22:33:44:55",
         &[("gateway-address", WARNING, "bridge cni0 has Ethernet address 02:11:22:33:44:55, and containers know it", true)],
     ),
     (

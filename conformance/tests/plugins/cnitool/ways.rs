@@ -4,7 +4,7 @@ use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
 use serde_json::json;
 use std::process::Command;
 
-const DAMAGES: [Damage; 23] = [
+const DAMAGES: [Damage; 29] = [
     (
         "ip link set $(ls /sys/class/net | grep ^veth) mtu 1300",
         &[("mtu", WARNING, "is 1300, and that of its other end in the container 1500", true)],
@@ -97,10 +97,35 @@ const DAMAGES: [Damage; 23] = [
         "bridge link set dev $(ls /sys/class/net | grep ^veth) hairpin off",
         &[("link-down", WARNING, "has no hairpin", true)],
     ),
+    (
+        "ip link set $(ls /sys/class/net | grep ^veth) type bridge_slave bcast_flood off",
+        &[("link-down", ERROR, "is a port that gets no broadcasts", true)],
+    ),
+    (
+        "ip link set $(ls /sys/class/net | grep ^veth) type bridge_slave mcast_flood off",
+        &[("link-down", WARNING, "is a port that gets no multicasts to unknown groups", true)],
+    ),
+    (
+        "ip link set $(ls /sys/class/net | grep ^veth) type bridge_slave locked on",
+        &[("link-down", ERROR, "is a locked port", true)],
+    ),
+    (
+        "ip link set cni0 type bridge stp_state 1 forward_delay 3000
+         veth=$(ls /sys/class/net | grep ^veth); ip link set $veth down; ip link set $veth up",
+        &[("link-down", WARNING, "is a port that passes on nothing yet", true)],
+    ),
+    (
+        "ip neigh replace A.2 lladdr 02:11:22:33:44:55 dev cni0 nud noarp",
+        &[("route-elsewhere", ERROR, "02:11:22:33:44:55 as the fixed Ethernet address of A.2 on cni0", true)],
+    ),
+    (
+        "ip rule add pref 100 lookup local; ip rule del pref 0; ip rule add pref 50 to A.1 lookup main",
+        &[("gateway-address", ERROR, "does not take packets to the gateway's address A.1 for its own", false)],
+    ),
 ];
 
 /// The container's own side.
-const DAMAGES_INSIDE: [Damage; 10] = [
+const DAMAGES_INSIDE: [Damage; 13] = [
     (
         "ip -n pod link set eth0 arp off",
         &[("container-side", ERROR, "eth0 in the container neither asks nor answers", true)],
@@ -139,6 +164,15 @@ const DAMAGES_INSIDE: [Damage; 10] = [
          ip -n pod route add 0.0.0.0/1 dev own; ip -n pod route add 128.0.0.0/1 dev own",
         &[("container-side", WARNING, "route out leads by its link own, which no attachment in the cache made", true)],
     ),
+    (
+        "ip -n pod link set eth0 address $(cat /sys/class/net/cni0/address); ip neigh flush dev cni0",
+        &[("duplicate-address", ERROR, "of its bridge cni0 itself", true)],
+    ),
+    (
+        "ip -n pod route add blackhole default table 55; ip -n pod rule add lookup 55 pref 99",
+        &[("container-side", ERROR, "a rule of routing or another table in the container refuses IPv4 packets", false)],
+    ),
+    ("ip -n pod address flush dev eth0", &[("container-side", ERROR, "eth0 in the container does not have A.2", true)]),
     ("ip -n pod route flush dev eth0", &[("container-side", ERROR, "the container has no IPv4 route out", true)]),
 ];
 

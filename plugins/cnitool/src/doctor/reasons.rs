@@ -35,6 +35,8 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) -> Vec<String> 
         let level = found.iter().map(|found| found.reason.level).max()?;
         let mut finding = kind.finding(level, Some(&network), what);
         finding.evidence = found.iter().map(evidence).collect();
+        // One rule may be for both families.
+        finding.evidence.dedup();
         let mut commands: Vec<String> = Vec::new();
         for command in found.iter().flat_map(|found| &found.reason.remedy) {
             let is_said = |said: &String| said == command || is_sentence(said) && is_sentence(command);

@@ -81,6 +81,13 @@ impl Host {
         self.at(*self.owners.get(&address)?)
     }
 
+    /// Whether an address is the first one of its family on a link of the node: further ones are there for other uses.
+    pub(crate) fn is_main(&self, address: IpAddr) -> bool {
+        let of = self.owner(address).and_then(|link| self.addresses.get(&link.index));
+        let first = of.into_iter().flatten().find(|own| own.is_ipv4() == address.is_ipv4());
+        first.is_some_and(|own| own.ip() == address)
+    }
+
     /// The node's ways to other networks, by gateway and link.
     pub(crate) fn ways_out(&self) -> Vec<String> {
         let way = |outside: &IpAddr| {

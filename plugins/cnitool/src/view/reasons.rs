@@ -7,6 +7,7 @@
 mod carrier;
 mod container_routes;
 mod filtered;
+mod gateways;
 mod inside;
 mod links;
 mod mtu;
@@ -178,7 +179,7 @@ impl Survey {
     #[must_use]
     pub fn reasons(&self) -> Reasons<'_> {
         let sight = Sight::new(&self.host, &self.search_path, &self.view);
-        let (mut found, mut unseen, mut unexamined) = (Vec::new(), sight.unseen.clone(), Vec::new());
+        let (mut found, mut unseen, mut unexamined) = (Vec::new(), sight.unseen.clone(), sight.refusing_rules());
         for network in &self.view.networks {
             for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
                 let findings = sight.of(network, attachment);

@@ -80,7 +80,7 @@ pub(crate) mod masquerade;
 pub use executable::unusable_input;
 pub use native::{NativeTable, NotNative};
 pub use rule::Rule;
-pub use table::{Before, Edit, Found, NewRule, PutBack, Table, TableName, UNTRACKED};
+pub use table::{Before, Edit, Found, NewRule, PutBack, Table, TableName, UNTRACKED, ZONED};
 pub use variant::{Place, Variants, in_legacy, variants_with_rules};
 
 /// The words of a line as `iptables-restore` splits it, for [`crate::fuzzing`].

@@ -33,6 +33,9 @@ pub(super) fn spelled(exprs: &[Expr], at: usize, elements: &[ElementInfo]) -> Op
     let unread = || Expr::InSet(set.clone(), *from);
     match exprs.get(..at)?.iter().rev().find(loads)? {
         Expr::CtState(_) => states(*from, elements, is_map, &unread),
+        Expr::Meta(Meta::IifName | Meta::OifName, _) if elements.iter().any(|element| element.is_interval_end) => {
+            names(*from, elements).filter(|_| !is_map)
+        }
         Expr::Meta(Meta::IifName | Meta::OifName, _) => each(elements, NAME_BYTES, is_map, |key| equal(*from, key)),
         &Expr::Payload { base: Base::Network, length, .. }
             if elements.iter().any(|element| element.is_interval_end) =>
@@ -125,6 +128,39 @@ fn intervals(register: Register, elements: &[ElementInfo], bytes: usize) -> Opti
     (rules.len() <= ELEMENTS_MAX).then(|| rules.into_iter().map(rule).collect())
 }
 
+/// Names of links, and beginnings of such names (`veth*`): each range has all names that begin with its first bytes.
+fn names(register: Register, elements: &[ElementInfo]) -> Option<Vec<Vec<Expr>>> {
+    let mut bounds: Vec<(&[u8], bool)> =
+        elements.iter().map(|element| (element.key.as_slice(), !element.is_interval_end)).collect();
+    bounds.sort_unstable();
+    let rule = |(first, end): (&[u8], &[u8])| {
+        let length = (1..=NAME_BYTES).find(|length| {
+            let (begin, rest) = first.split_at(*length);
+            rest.iter().all(|byte| *byte == 0) && next(begin).is_some_and(|next| end.starts_with(&next))
+        })?;
+        Some(equal(register, first.get(..length)?))
+    };
+    let is_pair = |pair: &[(&[u8], bool)]| matches!(pair, [(_, true), (_, false)]);
+    let has_length = |(key, _): &(&[u8], bool)| key.len() == NAME_BYTES;
+    // A set that is all ranges begins with the end of what is before the first one.
+    let from = usize::from(bounds.first().is_some_and(|(_, begins)| !begins));
+    let bounds = bounds.get(from..)?;
+    (bounds.iter().all(has_length) && bounds.chunks(2).all(is_pair)).then_some(())?;
+    bounds.chunks(2).map(|pair| rule((pair.first()?.0, pair.get(1)?.0))).collect()
+}
+
+/// The number behind one of some bytes, the highest first.
+fn next(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut next = bytes.to_vec();
+    for byte in next.iter_mut().rev() {
+        (*byte, _) = byte.overflowing_add(1);
+        if *byte != 0 {
+            return Some(next);
+        }
+    }
+    None
+}
+
 /// The prefixes, as network and length, that a range of addresses is made of.
 pub(super) fn prefixes(first: u128, last: u128, width: u32) -> Vec<(u128, u32)> {
     let (mut found, mut next) = (Vec::new(), Some(first));
@@ -141,6 +177,27 @@ pub(super) fn prefixes(first: u128, last: u128, width: u32) -> Vec<(u128, u32)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_of_names_is_what_they_begin_with() {
+        let key = |name: &[u8]| [name, &[0; NAME_BYTES]].concat().get(..NAME_BYTES).unwrap().to_vec();
+        let element =
+            |key: Vec<u8>, is_interval_end| ElementInfo { key, key_end: None, is_interval_end, verdict: None };
+        let mut behind = key(b"cni0");
+        *behind.last_mut().unwrap() = 1;
+        let of = |elements: &[ElementInfo]| names(Register::R1, elements);
+        let elements = [
+            element(key(b""), true),
+            element(key(b"cni0"), false),
+            element(behind, true),
+            element(key(b"veth"), false),
+            element(key(b"veti"), true),
+        ];
+        let cmp = |bytes: &[u8]| vec![Expr::Cmp(Cmp::Eq, Register::R1, bytes.to_vec())];
+        assert_eq!(of(&elements), Some(vec![cmp(&key(b"cni0")), cmp(b"veth")]));
+        // A range that is no beginning of names is not read.
+        assert_eq!(of(&[element(key(b"eth0"), false), element(key(b"eth3"), true)]), None);
+    }
 
     #[test]
     fn a_range_is_the_prefixes_that_it_is_made_of() {

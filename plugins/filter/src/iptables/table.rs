@@ -9,7 +9,7 @@ mod whole;
 
 pub use before::Before;
 pub use edit::{Edit, NewRule, PutBack};
-pub use found::{Found, UNTRACKED};
+pub use found::{Found, UNTRACKED, ZONED};
 
 use std::fmt;
 use std::time::{Duration, Instant};

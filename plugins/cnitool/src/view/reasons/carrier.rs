@@ -5,7 +5,7 @@ use libcni::{NetworkConf, PluginObject};
 
 use netops::link::Link;
 
-use super::links::mac_of_host;
+use super::gateways::mac_of_host;
 use crate::view::host::Host;
 use crate::view::{Attachment, Network};
 

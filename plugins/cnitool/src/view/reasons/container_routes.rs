@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use netops::addr::Address;
 use netops::link::{self, Kind, Link};
 use netops::route::{self, MAIN_TABLE, Route};
-use netops::{Family, Kernel};
+use netops::{Family, Kernel, neighbour};
 
 use super::carrier::{Carrier, sets};
 use super::refusals::{self, Refusal};
@@ -51,6 +52,7 @@ impl Sight<'_> {
                 let source = || self.other_source(attachment, carrier, (link, held), &found);
                 findings.reasons.extend(other.or_else(source));
                 findings.reasons.extend(refused_gateway(attachment, kernel, is_ipv4));
+                findings.reasons.extend(self.refused_others(attachment, kernel, family));
             } else if has_way_out(attachment, carrier, is_ipv4) {
                 findings.reasons.extend(self.other_link(attachment, (kernel, link), &found, *to));
             }
@@ -127,8 +129,8 @@ impl Sight<'_> {
         Some(Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]))
     }
 
-    /// The container's route out, by its interface, leads by a gateway that is neither ADD's nor the node's. One that
-    /// advertises itself is its network's affair.
+    /// The container's route out, by its interface, leads by a gateway that is neither ADD's nor the node's. A router of
+    /// the link that answers is its network's affair.
     fn other_gateway(
         &self,
         attachment: &Attachment,
@@ -138,9 +140,11 @@ impl Sight<'_> {
     ) -> Option<Reason> {
         let is_link_local = |by: IpAddr| matches!(by, IpAddr::V6(by) if by.is_unicast_link_local());
         let given = gateways(attachment, is_ipv4).next()?;
+        // A kernel that looks up no neighbour does not say that there is none.
+        let is_known = |by| neighbour::find(kernel, link, by).map_or(true, |found| found.is_some());
         let is_right = |by: IpAddr| {
             let of_node = self.host.owner(by).is_some();
-            of_node || is_link_local(by) || gateways(attachment, is_ipv4).any(|given| given == by)
+            of_node || is_link_local(by) && is_known(by) || gateways(attachment, is_ipv4).any(|given| given == by)
         };
         if out.gateway.is_some_and(is_right) {
             return None;
@@ -158,6 +162,23 @@ impl Sight<'_> {
     }
 }
 
+impl Sight<'_> {
+    /// The container's routes that refuse packets to other containers.
+    fn refused_others(&self, attachment: &Attachment, kernel: &Kernel, family: Family) -> Vec<Reason> {
+        let ip = format!("nsenter --net={} ip", word(&attachment.netns));
+        let refusing = route::list_refusing(kernel, family).unwrap_or_default();
+        let reason = |(kind, dst): (&str, IpNetwork)| {
+            let is_in = |address: &&IpAddr| dst.contains(**address) && !attachment.addresses.contains(address);
+            let (_, of) = self.holders.iter().find(|(address, _)| is_in(address))?;
+            let (_, other) = of.first()?;
+            let why = format!("in the container, route {kind} {dst} refuses packets to {}", other.full_name());
+            let remedy = [format!("{ip} route del {kind} {dst}")];
+            Some(Reason::new(Cause::Inside, Level::Warning, why).mended_by(remedy))
+        };
+        refusing.into_iter().filter(|(_, dst)| dst.prefix() > 0).filter_map(reason).collect()
+    }
+}
+
 /// Why a container has no route out, with the commands that give it one.
 fn without_way(
     attachment: &Attachment,
@@ -171,6 +192,13 @@ fn without_way(
     if let Some(Refusal { what, remedy }) = refusals::find(kernel, &ip, own, outside) {
         let why = format!("in the container, {what} refuses {family} packets to other networks");
         return Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]);
+    }
+    let listed = route::list(kernel, Some(link.index), Some(MAIN_TABLE), family).unwrap_or_default();
+    if listed.iter().any(|route| route.dst.prefix() == 0) {
+        let why =
+            format!("a rule of routing or another table in the container refuses {family} packets to other networks");
+        let remedy = [format!("Remove it: see {ip} rule, and {ip} route show table all.")];
+        return Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy);
     }
     let why = format!("the container has no {family} route out of its own network");
     let name = word(&link.name);

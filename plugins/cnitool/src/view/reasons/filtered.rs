@@ -4,6 +4,7 @@
 //! others counts unless a rule before it accepts packets in that direction.
 
 mod among;
+mod before_ports;
 mod passed;
 mod translated;
 mod words;
@@ -11,9 +12,9 @@ mod words;
 use std::net::IpAddr;
 
 use cni_filter::gates::{At, Gate};
-use cni_filter::iptables::Rule;
-use cni_filter::iptables::rule::Is;
+use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::iptables::states::ICMPV6;
+use cni_filter::iptables::{Rule, ZONED};
 use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::nft::Hook;
@@ -41,6 +42,18 @@ impl Sight<'_> {
         for gate in self.gates.iter().filter(|gate| gate.family.is_none_or(|of| of == family)) {
             let Some(meant) = self.directions(gate, family, carrier, &own) else { continue };
             let own = if gate.is_of_frames || !matches!(gate.at, At::Hook(_)) { &own } else { &routed };
+            findings.reasons.extend(self.port_dropped(gate, attachment, own, family));
+            let meant = match self.translated_source(gate, attachment, family) {
+                Some(addresses) => {
+                    let own = Own { addresses: &addresses, links: own.links.clone(), ports: Vec::new(), ..*own };
+                    let passed = Passed::of(gate, &own, family, [false, true]);
+                    // No rule for addresses of containers opens the gate for what has the node's by then.
+                    let open = |reason| Reason { remedy: vec![show(gate)], ..reason };
+                    findings.reasons.extend(passed.forwarded(gate, attachment, family).map(open));
+                    [meant[0], false]
+                }
+                None => meant,
+            };
             let passed = Passed::of(gate, own, family, meant);
             if passed.may_refuse {
                 let rules = show(gate);
@@ -68,6 +81,15 @@ impl Sight<'_> {
                 _ => reason,
             }));
         }
+    }
+
+    /// The addresses that packets from the attachment to other networks have at the gate, where that is behind its masquerade.
+    fn translated_source(&self, gate: &Gate, attachment: &Attachment, family: Family) -> Option<Vec<IpAddr>> {
+        // NF_IP_PRI_NAT_SRC of linux/netfilter_ipv4.h.
+        let is_behind = gate.at == At::Hook(Hook::Postrouting) && !gate.is_of_frames && gate.priority > 100;
+        let (link, _) = self.link_out(family).filter(|_| is_behind && attachment.is_masqueraded(family))?;
+        let own = self.host.addresses_of(&link.name).iter().map(IpNetwork::ip);
+        Some(own.filter(|own| Family::from(*own) == family).collect())
     }
 
     /// The packets of the attachment that meet the gate, if any do.
@@ -115,9 +137,11 @@ impl Passed<'_> {
             return None;
         }
         let text = in_words(gate, chain, rule);
-        let what = format!(
-            "{text} leaves packets out of connection tracking: neither masquerade nor forwarded ports work for them"
-        );
+        let does = match &rule.target {
+            Target::Jump(to) if to == ZONED => "puts packets in another zone of connection tracking than their answers",
+            _ => "leaves packets out of connection tracking",
+        };
+        let what = format!("{text} {does}: neither masquerade nor forwarded ports work for them");
         Some(Reason::new(Cause::Filtered, Level::Warning, what).mended_by([show(gate)]))
     }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
 use netops::link::{self, Kind, Link, Mac};
-use netops::{Kernel, Netns};
+use netops::{Kernel, Netns, sysctl};
 
 use super::carrier::Carrier;
 use super::{Cause, Findings, Level, Reason, Sight};
@@ -58,6 +58,11 @@ impl Sight<'_> {
             return Some((why, format!("{enter} ip link set {} mtu {mtu}", word(name))));
         }
         let key = format!("net.ipv6.conf.{}.disable_ipv6", name.replace('.', "/"));
+        let read = || sysctl::Key::of_link("ipv6", name, "disable_ipv6").and_then(|key| sysctl::find(&key));
+        let netns = Netns::open(&attachment.netns).ok()?;
+        if sysctl::in_netns(&netns, read).ok()?.ok().flatten().as_deref() != Some("1") {
+            return None;
+        }
         Some(("IPv6 is disabled there".to_owned(), format!("{enter} {}", shell::sysctl(&key, "0"))))
     }
 
@@ -168,6 +173,11 @@ fn other_prefixes(attachment: &Attachment, link: &Link, nets: &[IpNetwork]) -> V
         Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy)
     };
     pairs.map(reason).collect()
+}
+
+/// The container's kernel and its interface; `None`: its namespace cannot be read.
+pub(super) fn end(attachment: &Attachment) -> Option<(Kernel, Link)> {
+    look(attachment).ok().map(|(kernel, link, _)| (kernel, link))
 }
 
 /// The Ethernet address that the container's interface has now; `None`: its namespace cannot be read.

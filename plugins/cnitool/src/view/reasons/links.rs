@@ -1,9 +1,9 @@
-//! The node's links that carry an attachment's packets: up, in their places, with the gateway's addresses.
+//! The node's links that carry an attachment's packets: up, and in their places.
 
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netops::link::{Link, Mac};
+use netops::link::{Link, PortFault};
 
 use super::carrier::{Bridge, Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
@@ -143,84 +143,6 @@ impl Sight<'_> {
         self.gateways(gateways, &bridge.router, &[], findings);
     }
 
-    /// A bridge with another Ethernet address than each living container knows: they find it anew after a minute or so.
-    fn other_mac(&self, bridge: &Link) -> Option<Reason> {
-        let all = self.view.networks.iter().flat_map(|network| &network.attachments);
-        let is_of_it =
-            |attachment: &&Attachment| attachment.links.iter().any(|link| link.master.as_ref() == Some(&bridge.name));
-        let known = |attachment: &Attachment| mac_of_host(attachment, &bridge.name);
-        let mut of_it = all.filter(is_of_it).peekable();
-        let has_other = of_it.peek().is_some()
-            && of_it.all(|attachment| known(attachment).is_some_and(|mac| Some(mac) != bridge.mac));
-        let (wanted, found) = (self.mac_at_add(&bridge.name).filter(|_| has_other)?, bridge.mac?);
-        let name = &bridge.name;
-        let what = format!("bridge {name} has Ethernet address {found}, and containers know it by {wanted}");
-        let remedy = [format!("ip link set {} address {wanted}", word(name))];
-        Some(Reason::new(Cause::Gateway, Level::Warning, what).mended_by(remedy))
-    }
-
-    /// The Ethernet address that a link of the node had when the latest attachment was added: CHECK compares it, and
-    /// containers know it.
-    fn mac_at_add(&self, name: &str) -> Option<Mac> {
-        let mut all: Vec<&Attachment> = self.view.networks.iter().flat_map(|network| &network.attachments).collect();
-        all.sort_by_key(|attachment| attachment.since);
-        all.into_iter().rev().find_map(|attachment| mac_of_host(attachment, name))
-    }
-
-    /// The link that has the gateways has each of them. The commands of `lost` make the routes that the kernel removes with one.
-    fn gateways(&self, gateways: &[IpNetwork], router: &str, lost: &[String], findings: &mut Findings) {
-        self.answers_arp(gateways, router, findings);
-        for gateway in gateways.iter().filter(|gateway| self.host.refuses(router, gateway.ip())) {
-            let what = format!(
-                "link {router} does not use the gateway's address {gateway} (dadfailed): another on it had the address"
-            );
-            let remedy = [
-                format!("ip address del {gateway} dev {}", word(router)),
-                format!("ip address add {gateway} dev {} nodad", word(router)),
-            ];
-            let reason = Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy);
-            findings.reasons.push(reason.mended_by(lost.iter().cloned()));
-        }
-        let has = |net: &IpNetwork| self.host.addresses_of(router).iter().any(|own| own.ip() == net.ip());
-        for gateway in gateways.iter().filter(|gateway| !has(gateway)) {
-            let others: Vec<String> = self.in_the_way(router, gateway.ip()).map(ToString::to_string).collect();
-            let instead =
-                if others.is_empty() { String::new() } else { format!(", and has {} instead", others.join(", ")) };
-            let what = format!("link {router} does not have the gateway's address {gateway}{instead}");
-            let replaced = others.iter().map(|other| format!("ip address del {other} dev {}", word(router)));
-            let wider = self.host.find(router).filter(|link| gateway.is_ipv6() && link.mtu_bytes < 1280);
-            // The kernel takes the addresses of IPv6 from a link that is narrower than `IPV6_MIN_MTU` (linux/ipv6.h).
-            let wider = wider.map(|_| format!("ip link set {} mtu 1500", word(router)));
-            let remedy = wider.into_iter().chain(replaced);
-            let remedy =
-                remedy.chain([format!("ip address add {gateway} dev {}", word(router))]).chain(lost.iter().cloned());
-            findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
-        }
-    }
-
-    /// The node answers when containers ask for the gateway's Ethernet address. 8 is the value that answers no request
-    /// (Documentation/networking/ip-sysctl.rst), and the larger one of `all` and the link counts.
-    fn answers_arp(&self, gateways: &[IpNetwork], router: &str, findings: &mut Findings) {
-        let is_silent = |name: &str| self.setting(&["ipv4", "conf", name, "arp_ignore"]).as_deref() == Some("8");
-        let has_gateway = gateways.iter().any(IpNetwork::is_ipv4);
-        for name in ["all", router].into_iter().filter(|name| has_gateway && is_silent(name)) {
-            let key = format!("net.ipv4.conf.{}.arp_ignore", name.replace('.', "/"));
-            let what = format!("{key} is 8: the node does not tell containers the gateway's Ethernet address");
-            let remedy = [sysctl(&key, "0")];
-            findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
-        }
-    }
-
-    /// The addresses of the gateways' link that are no gateway of an attachment, which a new ADD takes for a conflict.
-    fn in_the_way(&self, router: &str, gateway: IpAddr) -> impl Iterator<Item = &IpNetwork> {
-        let is_used = |own: &IpNetwork| {
-            let all = self.view.networks.iter().flat_map(|network| &network.attachments);
-            all.flat_map(|attachment| &attachment.result.ips).any(|ip| ip.gateway == Some(own.ip()))
-        };
-        let is_of_family = move |own: &&IpNetwork| own.is_ipv4() && gateway.is_ipv4();
-        self.host.addresses_of(router).iter().filter(is_of_family).filter(move |own| !is_used(own))
-    }
-
     /// Living containers on one bridge with one Ethernet address: the bridge sends their packets to either.
     pub(super) fn same_mac(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
         let (Some(bridge), at_add) = (carrier.bridge(), mac_of(attachment)) else { return };
@@ -228,19 +150,18 @@ impl Sight<'_> {
         let Some(mac) = findings.mac.or(at_add.and_then(|mac| mac.parse().ok())) else { return };
         let text = mac.to_string();
         let has_it = |other: &Attachment| super::inside::mac(other).is_none_or(|now| now == mac);
+        if let Some(found) = self.host.find(&bridge.name).filter(|found| found.mac == Some(mac)) {
+            let why = format!("bridge {} itself has Ethernet address {mac} of the container", found.name);
+            let what = format!("a container has Ethernet address {mac} of its bridge {} itself", found.name);
+            let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
+            findings.reasons.push(reason.mended_by([own_mac(attachment, at_add, &text)]));
+        }
         let others = self.macs.get(&*text).into_iter().flatten().filter(|(_, other)| other.id != attachment.id);
         for (of, other) in others.filter(|(_, other)| has_it(other)) {
             if Carrier::of(self.host, of, other).bridge().is_some_and(|its| its.name == bridge.name) {
                 let why = format!("{} on bridge {} has Ethernet address {mac}, too", other.full_name(), bridge.name);
                 let what = format!("several living containers on bridge {} have Ethernet address {mac}", bridge.name);
-                let own = at_add.filter(|own| **own != *text && !attachment.netns.is_empty());
-                let remedy = [own.map_or_else(
-                    || "Start all but one of the containers anew with an Ethernet address of its own.".to_owned(),
-                    |own| {
-                        let (netns, ifname) = (word(&attachment.netns), word(attachment.id.ifname.as_str()));
-                        format!("nsenter --net={netns} ip link set {ifname} address {}", word(own))
-                    },
-                )];
+                let remedy = [own_mac(attachment, at_add, &text)];
                 let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
                 findings.reasons.push(reason.mended_by(remedy));
             }
@@ -290,12 +211,6 @@ impl<'a> Sight<'a> {
     }
 }
 
-/// The Ethernet address of a link of the node at the ADD of an attachment.
-pub(super) fn mac_of_host(attachment: &Attachment, name: &str) -> Option<Mac> {
-    let mut links = attachment.result.interfaces.iter();
-    links.find(|link| link.name == name && link.sandbox.is_empty()).and_then(|link| link.mac.parse().ok())
-}
-
 /// Commands for the routes to single addresses: the veth of a pair without bridge has one for each, which the kernel removes
 /// with its last address, or when it goes down, and does not make again.
 fn routes_lost_with(link: &str, attachment: &Attachment, carrier: &Carrier) -> Vec<String> {
@@ -318,17 +233,35 @@ fn of_port(attachment: &Attachment, bridge: &Bridge, link: &Link) -> Option<Reas
         let why = format!("link {} {why}", link.name);
         Some(Reason::new(Cause::LinkDown, level, why).mended_by([remedy]))
     };
+    let slave = |setting: &str| format!("ip link set {name} type bridge_slave {setting}");
+    match link.port_fault {
+        Some(PortFault::Blocks) => {
+            return reason(Level::Error, "is a blocked or disabled port of its bridge", slave("state 3"));
+        }
+        Some(PortFault::Waits) => {
+            let why = "is a port that passes on nothing yet: its bridge waits for the spanning tree (forward_delay)";
+            let off = format!("ip link set {} type bridge stp_state 0", word(&bridge.name));
+            return reason(Level::Warning, why, format!("{off}; {}", slave("state 3")));
+        }
+        Some(PortFault::Deaf) => {
+            let why = "is a port that neither learns Ethernet addresses nor gets frames for unknown ones";
+            return reason(Level::Error, why, slave("learning on flood on"));
+        }
+        Some(PortFault::Locked) => {
+            let why = "is a locked port: it takes frames only from stations that an administrator has entered";
+            return reason(Level::Error, why, slave("locked off"));
+        }
+        Some(PortFault::NoBroadcast) => {
+            let why = "is a port that gets no broadcasts: no station finds the container's Ethernet address";
+            return reason(Level::Error, why, slave("bcast_flood on"));
+        }
+        Some(PortFault::NoMulticast) => {
+            let why = "is a port that gets no multicasts to unknown groups, as neighbour discovery of IPv6 sends them";
+            return reason(Level::Warning, why, slave("mcast_flood on"));
+        }
+        None => {}
+    }
     match port {
-        _ if link.port_blocks => reason(
-            Level::Error,
-            "is a blocked or disabled port of its bridge",
-            format!("ip link set {name} type bridge_slave state 3"),
-        ),
-        _ if link.port_is_deaf => reason(
-            Level::Error,
-            "is a port that neither learns Ethernet addresses nor gets frames for unknown ones",
-            format!("ip link set {name} type bridge_slave learning on flood on"),
-        ),
         _ if port.isolated && !wants_isolation => reason(
             Level::Warning,
             "is an isolated port, and its network does not set portIsolation: isolated containers do not reach each other",
@@ -341,6 +274,18 @@ fn of_port(attachment: &Attachment, bridge: &Bridge, link: &Link) -> Option<Reas
         ),
         _ => None,
     }
+}
+
+/// The command that gives a container's interface the Ethernet address of its ADD again, if it has another one.
+fn own_mac(attachment: &Attachment, at_add: Option<&str>, has: &str) -> String {
+    let own = at_add.filter(|own| *own != has && !attachment.netns.is_empty());
+    own.map_or_else(
+        || "Start all but one of the containers anew with an Ethernet address of its own.".to_owned(),
+        |own| {
+            let (netns, ifname) = (word(&attachment.netns), word(attachment.id.ifname.as_str()));
+            format!("nsenter --net={netns} ip link set {ifname} address {}", word(own))
+        },
+    )
 }
 
 fn down(link: &str) -> Reason {

@@ -37,9 +37,9 @@ impl Sight<'_> {
             }
             let (Some(mac), Some(kernel)) = (findings.mac, &self.host.kernel) else { continue };
             for address in &attachment.addresses {
-                let found = neighbour::find_permanent(kernel, router, *address).ok().flatten();
-                if let Some(found) = found.filter(|found| *found != mac) {
-                    findings.reasons.push(fixed(*address, found, router, mac));
+                let found = neighbour::find(kernel, router, *address).ok().flatten();
+                if let Some(found) = found.filter(|found| found.is_fixed && found.mac != mac) {
+                    findings.reasons.push(fixed(*address, found.mac, router, mac));
                 }
             }
         }
@@ -62,7 +62,8 @@ impl Sight<'_> {
         }
         let routers: Vec<Mac> = self.routers(attachment, carrier).filter_map(|router| router.mac).collect();
         let own = [true, false].into_iter().flat_map(|is_ipv4| gateways(attachment, is_ipv4)).collect::<BTreeSet<_>>();
-        let fixed = own.iter().filter_map(|own| Some((own, neighbour::find_permanent(kernel, link, *own).ok()??)));
+        let fixed = own.iter().filter_map(|own| Some((own, neighbour::find(kernel, link, *own).ok()??)));
+        let fixed = fixed.filter(|(_, found)| found.is_fixed).map(|(own, found)| (own, found.mac));
         for (address, mac) in fixed.filter(|(_, mac)| !routers.is_empty() && !routers.contains(mac)) {
             let why = format!(
                 "the container has {mac} as the fixed Ethernet address of its gateway {address}, which has another one"

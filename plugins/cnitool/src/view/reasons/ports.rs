@@ -71,6 +71,16 @@ fn meet(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
     one.zip(other).is_none_or(|(one, other)| one == other)
 }
 
+impl Attachment {
+    /// Whether the node has a rule that masquerades packets of a family.
+    pub(super) fn is_masqueraded(&self, family: Family) -> bool {
+        self.rules.iter().filter(|rule| rule.contains("masquerade")).any(|rule| {
+            let address = rule.rsplit_once("masquerade of ").and_then(|(_, address)| address.parse::<IpAddr>().ok());
+            address.is_none_or(|address| Family::from(address) == family)
+        })
+    }
+}
+
 impl Sight<'_> {
     pub(super) fn ports_of(&self, attachment: &Attachment, findings: &mut Findings) {
         for forward in attachment.ports.iter().filter(|forward| forward.is_entered) {
@@ -174,7 +184,8 @@ impl Sight<'_> {
             findings.reasons.push(Reason::new(Cause::PortTwice, Level::Error, why).mended_by(remedy));
         }
         let is_before = |other: &&Forward| {
-            other.protocol == port.protocol && other.port == port.port && meet(other.address, port.address)
+            let is_main = other.address.is_none_or(|address| self.host.is_main(address) || port.address.is_some());
+            other.protocol == port.protocol && other.port == port.port && meet(other.address, port.address) && is_main
         };
         let mut others = self.host.other_forwards.iter().filter(is_before);
         if let Some(other) = others.find(|other| !attachment.addresses.contains(&other.to.ip())) {
@@ -213,13 +224,8 @@ impl Sight<'_> {
         if !attachment.conf.as_ref().is_some_and(|conf| sets(conf, "ipMasq")) {
             return;
         }
-        let is_of = |rule: &String, is_ipv6: bool| {
-            let address = rule.rsplit_once("masquerade of ").and_then(|(_, address)| address.parse::<IpAddr>().ok());
-            rule.contains("masquerade") && address.is_none_or(|address| address.is_ipv6() == is_ipv6)
-        };
-        let has_rule = |is_ipv6: bool| attachment.rules.iter().any(|rule| is_of(rule, is_ipv6));
-        let mut families = attachment.addresses.iter().map(IpAddr::is_ipv6);
-        if families.any(|is_ipv6| !has_rule(is_ipv6)) {
+        let mut families = attachment.addresses.iter().map(|address| Family::from(*address));
+        if families.any(|family| !attachment.is_masqueraded(family)) {
             let why = "the network has ipMasq, and no rule masquerades its packets: no answer from outside finds the way back";
             let what = "the network has ipMasq, and no rule masquerades packets of living containers";
             findings.reasons.push(Reason::new(Cause::Masquerade, Level::Error, why).shared(what));

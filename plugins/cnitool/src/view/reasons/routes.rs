@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use netops::Family;
 use netops::error::OpError;
 use netops::route::{self, Route};
+use netops::rule;
 use netops::sysctl;
 
 use super::carrier::{Bridge, Carrier, is_by_design};
@@ -126,6 +127,14 @@ impl Sight<'_> {
         self.reverse_path(address, entry, link, findings);
     }
 
+    /// The node's rules of routing that refuse some packets: those of which the kernel is not asked.
+    pub(super) fn refusing_rules(&self) -> Vec<String> {
+        let Some(kernel) = &self.host.kernel else { return Vec::new() };
+        let rules = rule::list_both(kernel).unwrap_or_default();
+        let some = rules.iter().filter(|rule| rule.refuses.is_some() && rule.is_narrower);
+        some.map(|rule| format!("rule of routing {}, which refuses some packets (ip rule)", rule.priority)).collect()
+    }
+
     /// The kernel finds no route: a route refuses the address, or there is none.
     fn without_route(
         &self,
@@ -139,6 +148,14 @@ impl Sight<'_> {
             let why = format!("the node's {what} refuses packets to {address}");
             let what = format!("the node's {what} refuses packets to containers of {}", network.name);
             return Reason::new(Cause::Route, Level::Error, why).shared(what).mended_by([remedy]);
+        }
+        let entry_index = self.host.find(entry).map(|link| link.index);
+        if self.in_main_table(address, entry_index).is_some() {
+            let by = "a rule of routing, or a route of another table, refuses packets";
+            let why = format!("{by} to {address}: {error}");
+            let what = format!("{by} to containers of {}", network.name);
+            let remedy = [format!("Remove it: see ip rule, and ip route get {address}.")];
+            return Reason::new(Cause::Route, Level::Error, why).shared(what).mended_by(remedy);
         }
         let why = format!("the node has no route to {address}: {error}");
         let what = format!("the node has no route to containers of {}", network.name);

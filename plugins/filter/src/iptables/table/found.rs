@@ -7,6 +7,9 @@ use netops::nft::{self, Expr, Verdict};
 /// The target of a rule that leaves packets out of connection tracking, as iptables writes it.
 pub const UNTRACKED: &str = "NOTRACK";
 
+/// The target of a rule that puts packets in another zone of connection tracking: their answers are tracked in that of all others.
+pub const ZONED: &str = "CT --zone";
+
 /// A rule in a table.
 #[derive(Debug, Clone)]
 pub struct Found {
@@ -56,8 +59,7 @@ impl Found {
                 let target = match last {
                     Expr::Verdict(Verdict::Goto(chain)) => Target::Jump(chain.to_string()),
                     last if is_refusal(last) => Target::Reject,
-                    last if is_untracked(last) => Target::Jump(UNTRACKED.to_owned()),
-                    _ => return None,
+                    last => Target::Jump(tracking_of(last)?.to_owned()),
                 };
                 let conditions = decode::rule(&nft::Rule { exprs: others.to_vec(), ..rule.clone() })?;
                 Some(Rule { target, ..conditions })
@@ -117,7 +119,7 @@ impl Found {
         let decides = |expr: &Expr| match expr {
             Expr::Verdict(verdict) => matches!(verdict, Verdict::Accept | Verdict::Drop),
             Expr::VerdictMap(..) => true,
-            expr => is_refusal(expr) || is_queue(expr) || is_untracked(expr),
+            expr => is_refusal(expr) || is_queue(expr) || tracking_of(expr).is_some(),
         };
         match &self.id {
             Id::Handle(rule) => rule.exprs.iter().any(decides),
@@ -173,13 +175,17 @@ fn is_queue(expr: &Expr) -> bool {
     }
 }
 
-/// Whether an expression leaves the packet out of connection tracking: `notrack`, `NOTRACK`, `CT --notrack`.
-fn is_untracked(expr: &Expr) -> bool {
-    // XT_CT_NOTRACK of linux/netfilter/xt_CT.h.
-    let is_flag = |info: &[u8]| info.first_chunk().is_some_and(|flags| u16::from_ne_bytes(*flags) & 1 != 0);
+/// The target by which an expression takes a packet out of the usual connection tracking: `notrack`, `NOTRACK`, `CT`.
+fn tracking_of(expr: &Expr) -> Option<&'static str> {
     match expr {
-        Expr::Other { name, .. } => name == "notrack",
-        Expr::Target(extension) => extension.name == "NOTRACK" || extension.name == "CT" && is_flag(&extension.info),
-        _ => false,
+        Expr::Other { name, .. } => (name == "notrack").then_some(UNTRACKED),
+        Expr::Target(extension) if extension.name == "NOTRACK" => Some(UNTRACKED),
+        Expr::Target(extension) if extension.name == "CT" => {
+            // `struct xt_ct_target_info` of linux/netfilter/xt_CT.h: flags with XT_CT_NOTRACK, and the zone.
+            let [flags, more, zone, of] = *extension.info.first_chunk()?;
+            let (flags, zone) = (u16::from_ne_bytes([flags, more]), u16::from_ne_bytes([zone, of]));
+            (flags & 1 != 0).then_some(UNTRACKED).or((zone != 0).then_some(ZONED))
+        }
+        _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use cni_filter::gates::{At, Gate, Step};
 use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::iptables::states::{BEGINS, ICMPV6};
-use cni_filter::iptables::{Rule, UNTRACKED};
+use cni_filter::iptables::{Rule, UNTRACKED, ZONED};
 use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::nft::Hook;
@@ -14,7 +14,7 @@ use super::Own;
 pub(super) type Directions = [bool; 2];
 
 /// Chains that a packet can be in, one in the other: `NFT_JUMP_STACK_SIZE` of the kernel.
-const DEPTH_MAX: usize = 16;
+pub(super) const DEPTH_MAX: usize = 16;
 
 /// The verdicts of a gate's rules on an attachment, in the order in which its packets meet them.
 #[derive(Default)]
@@ -46,7 +46,7 @@ pub(super) struct Passed<'a> {
     pub(super) may_accept_all: bool,
     /// Whether a rule may drop packets by conditions that are not read.
     pub(super) may_refuse: bool,
-    /// The first rule that leaves its packets out of connection tracking.
+    /// The first rule that leaves its packets out of connection tracking, or puts them in another zone.
     pub(super) untracked: Option<(&'a str, &'a Rule)>,
 }
 
@@ -109,7 +109,8 @@ impl<'a> Passed<'a> {
         let bare = Rule { comment: rule.comment.clone(), target: rule.target.clone(), ..Rule::default() };
         let is_for_all = plain == bare;
         let is_for_answers = plain == Rule { established: true, ..bare.clone() };
-        let named = walk.own.names(rule);
+        let names = walk.own.names(rule);
+        let named = [0, 1].map(|way| place.meant[way] && names[way]);
         let begins = plain.words == BEGINS;
         let stateless = if begins { Rule { words: Vec::new(), ..plain.clone() } } else { plain.clone() };
         // A jump for packets of some ports or marks names no attachment, and may be for any.
@@ -182,13 +183,21 @@ impl<'a> Passed<'a> {
                 self.may_accept += usize::from(directions.contains(&true) || is_for_answers);
                 self.may_accept_all |= is_of_mark;
             }
+            // In a base chain it leaves the rest to the policy.
+            Target::Return if place.depth == 0 && !walk.gate.drops && place.is_certain => {
+                self.is_done = [0, 1].map(|way| self.is_done[way] || whole[way]);
+                place.meant = [0, 1].map(|way| place.meant[way] && !whole[way]);
+                place.is_marked |= is_of_mark;
+            }
             Target::Return => {
                 place.meant = [0, 1].map(|way| place.meant[way] && !whole[way]);
                 place.is_certain &= is_for_all || !directions.contains(&true) || whole == directions;
                 place.is_certain &= !is_of_mark;
                 place.is_marked |= is_of_mark;
             }
-            Target::Jump(to) if to == UNTRACKED && is_left && (directions.contains(&true) || is_of_protocol) => {
+            Target::Jump(to)
+                if (to == UNTRACKED || to == ZONED) && is_left && (directions.contains(&true) || is_of_protocol) =>
+            {
                 self.untracked.get_or_insert((place.chain, rule));
             }
             _ => {}

@@ -15,7 +15,7 @@ const HOSTPORT_DNAT: &str = "CNI-HOSTPORT-DNAT";
 
 impl Sight<'_> {
     pub(super) fn translated(&self, family: Family, attachment: &Attachment, own: &Own<'_>, findings: &mut Findings) {
-        let is_of_node = |address| self.host.owner(address).is_some();
+        let is_of_node = |address| self.host.is_main(address);
         for base in self.translating.iter().filter(|base| base.family == family) {
             match base.chain {
                 "POSTROUTING" => findings.reasons.extend(self.before_masquerade(base, attachment, own)),
@@ -116,7 +116,7 @@ fn ends(step: &Step) -> bool {
 }
 
 /// Whether packets from other networks to a port meet the conditions.
-fn gets(rule: &Rule, port: &Forward, own: &Own<'_>) -> bool {
+pub(super) fn gets(rule: &Rule, port: &Forward, own: &Own<'_>) -> bool {
     let is_protocol = rule.protocol.is_none_or(|protocol| protocol == port.protocol);
     let is_port =
         rule.port.is_none_or(|of| of == port.port) && (rule.ports.is_empty() || rule.ports.contains(&port.port));

@@ -1,0 +1,77 @@
+//! Filters that packets of other hosts to a port of the node meet before the port is forwarded: chains of table `raw`, and at links.
+
+use cni_filter::gates::{At, Gate};
+use cni_filter::iptables::Rule;
+use cni_filter::iptables::rule::{Is, Target};
+use netops::Family;
+use netops::nft::Hook;
+
+use super::translated::gets;
+use super::words::{in_words, show};
+use super::{Own, passed};
+use crate::view::reasons::{Cause, Level, Reason, Sight};
+use crate::view::{Attachment, Forward};
+
+/// The priority of chains that translate the destination: NF_IP_PRI_NAT_DST of linux/netfilter_ipv4.h.
+const DESTINATION: i32 = -100;
+
+/// What becomes of packets to a port in a chain.
+enum End<'a> {
+    Decided,
+    Dropped(&'a str, &'a Rule),
+}
+
+impl Sight<'_> {
+    /// Why packets of other hosts do not get as far as the rules that forward ports to the attachment.
+    pub(super) fn port_dropped(
+        &self,
+        gate: &Gate,
+        attachment: &Attachment,
+        own: &Own<'_>,
+        family: Family,
+    ) -> Option<Reason> {
+        let is_before = match &gate.at {
+            At::Hook(hook) => *hook == Hook::Prerouting && gate.priority < DESTINATION && !gate.is_of_frames,
+            At::Ingress(links) => own.way_out.is_some_and(|out| links.iter().any(|link| link == out)),
+            At::Egress(_) => false,
+        };
+        let is_public = |port: &Forward| port.address.is_none_or(|address| !address.is_loopback());
+        let is_of = |port: &&Forward| port.is_entered && is_public(port) && Family::from(port.to.ip()) == family;
+        attachment.ports.iter().filter(|_| is_before).filter(is_of).find_map(|port| {
+            let End::Dropped(chain, rule) = self.end_of(gate, &gate.chain, (port, own), 0)? else { return None };
+            let why = format!("{} drops what other hosts send to {}", in_words(gate, chain, rule), port.host_port());
+            Some(Reason::new(Cause::PortGone, Level::Error, why).mended_by([show(gate)]))
+        })
+    }
+
+    /// What a chain does with packets to the port, by the rules that all of them meet.
+    fn end_of<'a>(&self, gate: &'a Gate, chain: &str, of: (&Forward, &Own<'_>), depth: usize) -> Option<End<'a>> {
+        let (chain, steps) = gate.chains.get_key_value(chain).filter(|_| depth < passed::DEPTH_MAX)?;
+        for step in steps {
+            let Some(rule) = step.rule.as_ref().filter(|rule| self.is_met(rule, of)) else { continue };
+            if let Some(to) = &step.to {
+                if let Some(end) = self.end_of(gate, to, of, depth + 1) {
+                    return Some(end);
+                }
+                continue;
+            }
+            match rule.target {
+                Target::Drop | Target::Reject if rule.port.is_some() || !rule.ports.is_empty() => {
+                    return Some(End::Dropped(chain, rule));
+                }
+                // A rule without ports is one for all packets, of which the walk through all rules says more.
+                Target::Accept | Target::Drop | Target::Reject => return Some(End::Decided),
+                Target::Return => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Whether all packets of other hosts to the port meet the rule's conditions.
+    fn is_met(&self, rule: &Rule, (port, own): (&Forward, &Own<'_>)) -> bool {
+        let is_node = |is: &Is<_>| is.host().is_some_and(|to| self.host.is_main(to));
+        let to_any = Rule { destination: rule.destination.clone().filter(|is| !is_node(is)), ..rule.clone() };
+        gets(&passed::without_any(&to_any), port, own)
+    }
+}
