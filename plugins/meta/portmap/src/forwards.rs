@@ -70,7 +70,12 @@ pub fn list(search_path: &str) -> Result<Vec<Forward>> {
             }
             Ok(())
         })?;
-        read(&mut filter.native(native::table(family)), &native::FORWARDING, &mut found)?;
+        let (mut table, before) = (filter.native(native::table(family)), found.len());
+        read(&mut table, &native::FORWARDING, &mut found)?;
+        if found.len() > before {
+            let is_entered = native::missing_jump(&mut table, "prerouting")?.is_none();
+            found.iter_mut().skip(before).for_each(|forward| forward.is_entered = is_entered);
+        }
     }
     Ok(found)
 }

@@ -248,13 +248,26 @@ pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<Strin
         }
     }
     for chain in ENTRIES {
-        let rules = table.list(chain)?.unwrap_or_default();
-        if !rules.iter().any(|found| [ALL, PORTS].map(Some).contains(&found.goes_to())) {
-            return Ok(Some(format!("chain {chain} of nft table {table} has no rule that jumps to {ALL}")));
+        if let Some(missing) = missing_jump(table, chain)? {
+            return Ok(Some(missing));
         }
         table.expect_packets(chain)?;
     }
     Ok(None)
+}
+
+/// The jump that packets lack on their way from a base chain to the rules of ports, if they do.
+pub(crate) fn missing_jump(table: &mut Table<'_>, entry: &str) -> Result<Option<String>> {
+    let mut leads = |chain: &str, to: &[&str]| {
+        let rules = table.list(chain)?.unwrap_or_default();
+        Ok(rules.iter().any(|found| found.goes_to().is_some_and(|goes| to.contains(&goes))))
+    };
+    let missing = match (leads(entry, &[PORTS])?, leads(entry, &[ALL])?) {
+        (true, _) => None,
+        (false, true) => (!leads(ALL, &[PORTS])?).then_some((ALL, PORTS)),
+        (false, false) => Some((entry, ALL)),
+    };
+    Ok(missing.map(|(chain, to)| format!("chain {chain} of nft table {table} has no rule that jumps to {to}")))
 }
 
 /// Removes an attachment's rules, whichever program made them; returns the UDP ports that they forwarded.
