@@ -204,7 +204,7 @@ fn a_filter_that_lets_packets_pass_is_no_fault() {
 }
 
 /// Findings without a remedy that opens the filter: exit code and text; no text where there is no finding.
-const OTHERS: [Filter; 21] = [
+const OTHERS: [Filter; 22] = [
     ("iptables -w -A FORWARD -p tcp -j DROP", WARNING, "iptables -A FORWARD -p tcp -j DROP may drop them"),
     (
         "iptables -w -t raw -A PREROUTING -j CT --notrack",
@@ -236,6 +236,8 @@ const OTHERS: [Filter; 21] = [
         0,
         "chain FORWARD of iptables drops by policy",
     ),
+    // Containers of two bridges may be kept apart on purpose.
+    ("iptables -w -A FORWARD -i cni0 -o docker0 -j DROP; iptables -w -A FORWARD -i docker0 -o cni0 -j DROP", 0, ""),
     // In a base chain RETURN leaves packets to the policy.
     ("iptables -w -A FORWARD -i cni0 -j RETURN; iptables -w -A FORWARD -i cni0 -j DROP", 0, ""),
     (
@@ -348,6 +350,23 @@ fn containers_of_one_bridge_that_the_filter_parts_are_found() {
     let text = "drops what containers on bridge cni0 send each other";
     sick.expect("parted containers", &[("firewall-drops", WARNING, text, true)]);
     assert!(pod.namespace().pings(address, LONG));
+}
+
+/// A network of links alone, whose addresses only its containers know.
+#[test]
+fn containers_without_addresses_that_the_filter_parts_are_found() {
+    if !std::path::Path::new("/proc/sys/net/bridge").exists() {
+        testns::skip("parted containers", "the kernel has no br_netfilter");
+        return;
+    }
+    let sick = Sick::new();
+    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "bridge", "bridge": "br5", "ipam": {}}]}));
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1");
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    sh("iptables -w -P FORWARD DROP");
+    sick.expect("parted", &[("firewall-drops", ERROR, "iptables -I FORWARD -i br5 -o br5 -j ACCEPT", true)]);
 }
 
 /// Without neighbour discovery there is no IPv6.

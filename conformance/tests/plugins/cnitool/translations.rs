@@ -1,7 +1,8 @@
 //! `cnitool doctor` and the translation of addresses: what packets meet before the masquerade of a container, or before the
 //! rule that forwards a port, in the chains of iptables' table `nat`.
 
-use super::sick::{Damage, ERROR, WARNING, find_and_mend};
+use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
+use serde_json::json;
 
 const DAMAGES: [Damage; 9] = [
     (
@@ -61,4 +62,38 @@ const DAMAGES: [Damage; 9] = [
 #[test]
 fn what_comes_before_a_translation_is_found() {
     DAMAGES.iter().for_each(find_and_mend);
+}
+
+/// CHECK looks at the rules of the attachment. A repair knows those that all share, too.
+#[test]
+fn what_check_does_not_compare_is_found_with_checks() {
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, Some(8080));
+    sh("iptables -w -t nat -F CNI-HOSTPORT-SETMARK");
+    let output = sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &["doctor", "--check"]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(WARNING), "{shown}");
+    for text in ["web/eth0 is not as ADD left it", "-A CNI-HOSTPORT-SETMARK", "help: cnitool repair office"] {
+        assert!(shown.contains(text), "{text} is missing in {shown}");
+    }
+    sick.tour.cnitool(&["repair", "office"]);
+    sick.tour.cnitool(&["doctor", "--check"]);
+}
+
+/// The rules of backend nftables are reached by two jumps.
+#[test]
+fn ports_of_the_other_backend_that_nothing_leads_to_are_found() {
+    let sick = Sick::new();
+    let ipam = json!({"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)});
+    let portmap = json!({"type": "portmap", "backend": "nftables", "capabilities": {"portMappings": true}});
+    let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": ipam});
+    sick.network("10-office", json!({"name": "office", "plugins": [bridge, portmap]}));
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, Some(8080));
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    for chain in ["hostports_all", "prerouting"] {
+        sh(&format!("nft flush chain ip cni_hostport {chain}"));
+        sick.expect(chain, &[("port-gone", ERROR, "no rule forwards port 8080/tcp of the node", true)]);
+    }
 }

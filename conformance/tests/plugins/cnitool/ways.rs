@@ -4,7 +4,7 @@ use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
 use serde_json::json;
 use std::process::Command;
 
-const DAMAGES: [Damage; 29] = [
+const DAMAGES: [Damage; 36] = [
     (
         "ip link set $(ls /sys/class/net | grep ^veth) mtu 1300",
         &[("mtu", WARNING, "is 1300, and that of its other end in the container 1500", true)],
@@ -118,6 +118,38 @@ const DAMAGES: [Damage; 29] = [
         "ip neigh replace A.2 lladdr 02:11:22:33:44:55 dev cni0 nud noarp",
         &[("route-elsewhere", ERROR, "02:11:22:33:44:55 as the fixed Ethernet address of A.2 on cni0", true)],
     ),
+    // The file and the living container differ.
+    (
+        "sed -i 's/\"subnet\"/\"gateway\":\"A.254\",\"subnet\"/' /etc/cni/net.d/10-office.conflist",
+        &[("gateway-address", ERROR, "Give the network its old gateway again, which web/eth0 has", false)],
+    ),
+    (
+        "sed -i 's/\"name\":\"office\"/\"name\":\"moved\"/' /etc/cni/net.d/10-office.conflist",
+        &[("duplicate-address", WARNING, "the next ADD may give A.2, which web/eth0 in network office has", false)],
+    ),
+    (
+        "ip address del A.1/24 dev cni0; ip address add A.1/23 dev cni0",
+        &[("gateway-address", ERROR, "ip address add A.1/24 dev cni0; ip address del A.1/23 dev cni0", true)],
+    ),
+    // What is closed to others stays so.
+    (
+        "iptables -w -A FORWARD -s A.2 -j DROP",
+        &[("firewall-drops", ERROR, "iptables -I FORWARD -s A.2/32 -j ACCEPT", true)],
+    ),
+    (
+        "iptables -w -N CNI-ADMIN; iptables -w -I FORWARD -j CNI-ADMIN; iptables -w -A CNI-ADMIN -s A.2 -j DROP",
+        &[("firewall-drops", ERROR, "iptables -A CNI-ADMIN -s A.2/32 -j DROP drops what", true)],
+    ),
+    (
+        "iptables -w -A FORWARD -d A.2 -p tcp --dport 80 -j ACCEPT
+         iptables -w -A FORWARD -d A.2 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+         iptables -w -A FORWARD -d A.2 -j REJECT",
+        &[("firewall-drops", 0, "iptables -A FORWARD -d A.2/32 -j REJECT may drop them", false)],
+    ),
+    (
+        "ip -n pod link set eth0 mtu 1600",
+        &[("mtu", WARNING, "is 1500, and that of its other end in the container 1600", true)],
+    ),
     (
         "ip rule add pref 100 lookup local; ip rule del pref 0; ip rule add pref 50 to A.1 lookup main",
         &[("gateway-address", ERROR, "does not take packets to the gateway's address A.1 for its own", false)],
@@ -125,7 +157,7 @@ const DAMAGES: [Damage; 29] = [
 ];
 
 /// The container's own side.
-const DAMAGES_INSIDE: [Damage; 13] = [
+const DAMAGES_INSIDE: [Damage; 14] = [
     (
         "ip -n pod link set eth0 arp off",
         &[("container-side", ERROR, "eth0 in the container neither asks nor answers", true)],
@@ -173,6 +205,10 @@ const DAMAGES_INSIDE: [Damage; 13] = [
         &[("container-side", ERROR, "a rule of routing or another table in the container refuses IPv4 packets", false)],
     ),
     ("ip -n pod address flush dev eth0", &[("container-side", ERROR, "eth0 in the container does not have A.2", true)]),
+    (
+        "ip -n pod address add A.1/32 dev eth0",
+        &[("duplicate-address", ERROR, "eth0 in the container has A.1, too, which the node has on link cni0", true)],
+    ),
     ("ip -n pod route flush dev eth0", &[("container-side", ERROR, "the container has no IPv4 route out", true)]),
 ];
 
@@ -236,11 +272,18 @@ fn a_pair_without_bridge_is_mended_at_once() {
     let pod = sick.tour.node.container();
     sick.add("office", "web", &pod, None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
+    // The reference's veth has no mark.
+    sh(
+        "veth=$(ls /sys/class/net | grep ^veth); cat /sys/class/net/$veth/ifalias > /run/alias; ip link set $veth alias ''",
+    );
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    sh("ip link set $(ls /sys/class/net | grep ^veth) alias \"$(cat /run/alias)\"");
     for damage in [
         "ip address flush dev VETH scope global; ip route flush dev VETH",
         "ip link set VETH down",
         "sysctl -qw net.ipv4.conf.VETH.forwarding=0",
         "ip link set VETH arp off",
+        "ip link add br9 type bridge; ip link set VETH master br9",
     ] {
         sh(&damage.replace("VETH", "$(ls /sys/class/net | grep ^veth)"));
         let findings = sick.doctor().1;

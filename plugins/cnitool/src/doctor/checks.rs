@@ -33,8 +33,10 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
         if !network.version().is_ok_and(SpecVersion::has_check) {
             return Some(without_check(&entry, &network.cni_version));
         }
-        let error = runtime.check(&network, &entry.attachment).await.err()?;
         let name = names.attachment(&entry.attachment.id);
+        let Some(error) = runtime.check(&network, &entry.attachment).await.err() else {
+            return beyond_check(runtime, &entry, &name).await;
+        };
         let text = error.with_causes();
         let mut finding = if is_unrun(&error) {
             let mut finding = Kind::unseen(Some(entry.network.as_str()), &name, &text);
@@ -63,6 +65,19 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
             findings.push(finding);
         }
     }
+}
+
+/// What a repair would write anew, though CHECK does not miss it.
+async fn beyond_check(runtime: &Runtime, entry: &Cached, name: &str) -> Option<Finding> {
+    let (is_repairable, differences) = repair(runtime, entry).await;
+    if !is_repairable || differences.is_empty() {
+        return None;
+    }
+    let what = format!("{name} is not as ADD left it");
+    let mut finding = Kind::CheckFails.finding(Level::Warning, Some(entry.network.as_str()), what);
+    finding.evidence = differences;
+    finding.remedy = format!("cnitool repair {}", entry.network);
+    Some(finding)
 }
 
 /// Whether an error says nothing of the attachment: a plugin is missing, did not end or was ended, or a lock is held.

@@ -1,10 +1,10 @@
 //! What the next ADD of a network would meet on the node: links, addresses, routes and settings, by the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::shell::{self, word};
-use crate::view::View;
+use crate::view::{Attachment, Origin, View};
 use cni_spec::json;
 use ipnetwork::IpNetwork;
 use libcni::NetworkConf;
@@ -30,6 +30,9 @@ struct Node<'a> {
     routes: Vec<Route>,
     /// Routes that refuse packets: kind and destination.
     refusing: Vec<(&'static str, IpNetwork)>,
+    view: &'a View,
+    /// The node's ends of containers' links.
+    ends: BTreeSet<&'a str>,
 }
 
 /// A plugin that routes packets of its containers.
@@ -55,12 +58,15 @@ pub(crate) fn look(
     let routes = route::list_both(kernel, None, Some(MAIN_TABLE))?;
     let [of_ipv4, of_ipv6] = netops::Family::BOTH.map(|family| route::list_refusing(kernel, family));
     let refusing = [of_ipv4?, of_ipv6?].concat();
-    let node = Node { kernel, links, addresses, routes, refusing };
+    let attachments = view.networks.iter().flat_map(|network| &network.attachments);
+    let ends = attachments.flat_map(|attachment| &attachment.links).map(|link| link.name.as_str()).collect();
+    let node = Node { kernel, links, addresses, routes, refusing, view, ends };
     for network in networks {
         for plugin in plugins(network).filter(is_router) {
             let router = Router { plugin: &plugin, link: router_of(&plugin), gateways: gateways(&plugin) };
             node.gateway(network, &router, &|own| is_used(own, network, networks, view), findings);
             node.route(network, &router, findings);
+            node.taken(network, &router, findings);
             node.ipv6(network, &router, findings);
             let is_of = |it: &&crate::view::Network| it.name == *network.name;
             let attachments = view.networks.iter().filter(is_of).flat_map(|network| &network.attachments);
@@ -91,7 +97,8 @@ impl Node<'_> {
     ) {
         let link = router.link.as_deref().and_then(|name| self.find(name));
         let forces = json::member(router.plugin, "forceAddress").and_then(Value::as_bool) == Some(true);
-        let wanted: Vec<&IpNetwork> = router.gateways.iter().filter(|gateway| gateway.is_ipv4()).collect();
+        let wanted_nets: Vec<&IpNetwork> = router.gateways.iter().filter(|gateway| gateway.is_ipv4()).collect();
+        let wanted = &wanted_nets;
         let Some(link) = link.filter(|_| !forces && !wanted.is_empty()) else { return };
         let of_ipv4 = || self.addresses_of(link).iter().filter(|own| own.is_ipv4());
         if of_ipv4().next().is_none() || of_ipv4().any(|own| wanted.contains(&own)) {
@@ -111,16 +118,62 @@ impl Node<'_> {
         );
         let mut finding = Kind::GatewayAddress.finding(Level::Error, Some(&network.name), what);
         let has_ports = self.links.iter().any(|port| port.master == Some(link.index));
+        let name = word(name);
+        // With another prefix length: the new one comes first, so no container loses its way in between.
+        let other_length = of_ipv4().find_map(|own| Some((own, wanted_nets.iter().find(|net| net.ip() == own.ip())?)));
+        let user = of_ipv4().find_map(|own| self.container_by(own.ip(), &network.name));
         finding.remedy = match has_ports {
+            _ if let Some((own, net)) = other_length => {
+                format!("ip address add {net} dev {name}; ip address del {own} dev {name}")
+            }
+            _ if let Some(container) = user => format!(
+                "Give the network its old gateway again, which {container} has, or start its containers anew once all have ended."
+            ),
             _ if of_ipv4().any(is_used) => {
                 format!("Give network {} another key bridge: {name} is the gateway of other containers.", network.name)
             }
-            true => {
-                has.iter().map(|own| format!("ip address del {own} dev {}", word(name))).collect::<Vec<_>>().join("; ")
-            }
-            false => format!("ip link delete {}", word(name)),
+            true => has.iter().map(|own| format!("ip address del {own} dev {name}")).collect::<Vec<_>>().join("; "),
+            false => format!("ip link delete {name}"),
         };
         findings.push(finding);
+    }
+
+    /// A living container of the network that ADD gave this gateway.
+    fn container_by(&self, gateway: IpAddr, network: &str) -> Option<String> {
+        let mut of_it = self.view.networks.iter().filter(|it| it.name == network).flat_map(|it| &it.attachments);
+        let has = |attachment: &&Attachment| {
+            attachment.life == Life::Lives && attachment.result.ips.iter().any(|ip| ip.gateway == Some(gateway))
+        };
+        of_it.find(has).map(Attachment::full_name)
+    }
+
+    /// An address of the network's ranges that a living container of another network has, on the same bridge: the network's store
+    /// does not know it.
+    fn taken(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
+        let Some(own) = self.view.networks.iter().find(|it| it.name == *network.name) else { return };
+        let is_in_range =
+            |address: &IpAddr| own.ranges.iter().any(|range| (range.first..=range.last).contains(address));
+        let is_held = |address: &IpAddr| own.attachments.iter().any(|it| it.addresses.contains(address));
+        let is_there = |it: &&Attachment| {
+            it.life == Life::Lives && it.links.iter().any(|link| link.master.is_some() && link.master == router.link)
+        };
+        for other in self.view.networks.iter().filter(|it| it.name != *network.name) {
+            let living = other.attachments.iter().filter(is_there);
+            let mut taken = living.flat_map(|it| it.addresses.iter().map(move |address| (address, it)));
+            let found = taken.find(|(address, _)| is_in_range(address) && !is_held(address));
+            let Some((address, attachment)) = found else { continue };
+            let what = format!(
+                "the next ADD may give {address}, which {} in network {} has on the same bridge",
+                attachment.full_name(),
+                other.name
+            );
+            let mut finding = Kind::DuplicateAddress.finding(Level::Warning, Some(&network.name), what);
+            finding.remedy = match &other.origin {
+                Origin::File(_) => "Give one of the networks another range.".to_owned(),
+                _ => format!("Give the network its old name {} again, or end the containers of that one.", other.name),
+            };
+            findings.push(finding);
+        }
     }
 
     /// A route to the network's subnet, or to a part of it, over another link: the kernel prefers it to the bridge's own, or may.
@@ -135,7 +188,9 @@ impl Node<'_> {
             router.gateways.iter().filter_map(|net| IpNetwork::new(net.network(), net.prefix()).ok()).collect();
         let is_of_containers = |link: &Link| {
             let is_bridge = router.link.as_deref().is_some_and(|name| name == link.name);
-            is_bridge || link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:"))
+            is_bridge
+                || self.ends.contains(&*link.name)
+                || link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:"))
         };
         let is_within = |dst: &IpNetwork| {
             subnets.iter().any(|net| {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::view::Maker;
 use crate::view::reasons::{Cause, Found, Reason, Reasons, Survey};
 
 use crate::doctor::removal::COMMANDS_MAX;
@@ -45,10 +44,8 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) -> Vec<String> 
             }
         }
         finding.remedy = match commands.is_empty() {
-            // A repair writes nothing for an address that another one may get, or that another project's plugins gave.
-            true if unreserved.iter().any(|(of, count)| of.as_deref() == Some(&network) && *count >= found.len())
-                || found.iter().all(|found| found.attachment.maker == Maker::Reference) =>
-            {
+            // A repair writes nothing for an address that another one may get.
+            true if unreserved.iter().any(|(of, count)| of.as_deref() == Some(&network) && *count >= found.len()) => {
                 "Start the container anew.".to_owned()
             }
             true => kind.advice(&network),

@@ -28,7 +28,10 @@ pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> 
         Examined { findings, beyond } = look(settings, words.check).await;
     }
     match output.is_json {
-        true => output.json(&findings.iter().map(to_json).collect())?,
+        true => {
+            output.json(&findings.iter().map(to_json).collect())?;
+            tracing::info!("{}", not_looked_at(words.check, &beyond).trim_end());
+        }
         false => {
             print(&findings)?;
             say(not_looked_at(words.check, &beyond).as_bytes())?;

@@ -356,7 +356,9 @@ impl<'a> Sight<'a> {
             self.masquerade(attachment, &mut findings);
         }
         for family in Family::BOTH {
-            if attachment.addresses.iter().any(|address| Family::from(*address) == family) {
+            // A network of links alone may have addresses that only its containers know.
+            let is_of_links = attachment.addresses.is_empty() && matches!(carrier, Carrier::Switched(_));
+            if is_of_links || attachment.addresses.iter().any(|address| Family::from(*address) == family) {
                 if carrier.is_routed() && family == Family::V4 {
                     self.localnet(attachment, &carrier, &mut findings);
                     self.other_ways_in(attachment, &mut findings);

@@ -22,8 +22,8 @@ use netops::nft::Hook;
 use super::carrier::{Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::view::Attachment;
-use passed::{Directions, Passed};
-use words::{accept, accept_answers, accept_translated, in_words, show};
+use passed::{Directions, Passed, Refused};
+use words::{accept, accept_among, accept_answers, accept_one, accept_translated, in_words, show};
 
 impl Sight<'_> {
     pub(super) fn filtered(&self, family: Family, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
@@ -74,6 +74,10 @@ impl Sight<'_> {
             }
             let bridged = "frames between containers pass it, too, as net.bridge.bridge-nf-call-iptables is 1";
             findings.reasons.extend(passed.forwarded(gate, attachment, family).map(|reason| match carrier {
+                Carrier::Switched(bridge) if attachment.addresses.is_empty() => {
+                    let why = format!("{}: {bridged}", reason.what);
+                    Reason { what: why.clone(), why, remedy: vec![accept_among(gate, bridge)], ..reason }
+                }
                 Carrier::Switched(_) if !gate.is_of_frames && matches!(gate.at, At::Hook(_)) => {
                     let (why, what) = (format!("{}: {bridged}", reason.why), format!("{}: {bridged}", reason.what));
                     Reason { why, what, ..reason }
@@ -147,10 +151,15 @@ impl Passed<'_> {
 
     /// Why packets between the attachment and other networks are dropped.
     fn forwarded(&self, gate: &Gate, attachment: &Attachment, family: Family) -> impl Iterator<Item = Reason> {
-        let by_rule = self.drops.iter().map(|(chain, rule, is_whole)| {
+        let by_rule = self.drops.iter().map(|Refused { chain, rule, is_whole, is_meant }| {
             let text = in_words(gate, chain, rule);
-            let reason = Reason::new(Cause::Filtered, Level::Warning, format!("{text} may drop them"));
-            reason.mended_by(if *is_whole { accept(gate, attachment, family) } else { vec![show(gate)] })
+            let level = if *is_meant { Level::Note } else { Level::Warning };
+            let reason = Reason::new(Cause::Filtered, level, format!("{text} may drop them"));
+            reason.mended_by(match *is_whole && !is_meant {
+                true if is_of_one(rule) => accept_one(gate, attachment, family),
+                true => accept(gate, attachment, family),
+                false => vec![show(gate)],
+            })
         });
         let by_rule: Vec<Reason> = by_rule.collect();
         let new = self.new_to_ports(gate, attachment, family);
@@ -207,12 +216,16 @@ impl Passed<'_> {
         };
         let reason = Reason::new(Cause::Filtered, level, format!("{} it{unread}", by_barrier(text("it"))));
         let what = format!("{} containers{unread}", by_barrier(text("them")));
-        Some(reason.shared(what).mended_by(accept(gate, attachment, family)))
+        let opens = match &self.barrier {
+            Some((_, rule, _)) if is_of_one(rule) => accept_one(gate, attachment, family),
+            _ => accept(gate, attachment, family),
+        };
+        Some(reason.shared(what).mended_by(opens))
     }
 
     /// Why the container does not reach the node itself.
     fn to_node(&self, gate: &Gate, attachment: &Attachment, family: Family) -> Vec<Reason> {
-        let by_rule = self.drops.iter().map(|(chain, rule, _)| {
+        let by_rule = self.drops.iter().map(|Refused { chain, rule, .. }| {
             let text = in_words(gate, chain, rule);
             if rule.words == ICMPV6 {
                 let why = format!("{text} drops neighbour discovery: nothing finds the node by IPv6, nor the node it");
@@ -254,6 +267,11 @@ impl Passed<'_> {
         };
         Some(Reason::new(Cause::FilteredToNode, level, why).shared(what).mended_by(remedy))
     }
+}
+
+/// Whether a rule names one address on either side.
+fn is_of_one(rule: &Rule) -> bool {
+    [&rule.source, &rule.destination].into_iter().flatten().any(|is| is.host().is_some())
 }
 
 /// The port of DNS.
@@ -314,10 +332,12 @@ impl<'a> Own<'a> {
         fits_net && fits_link
     }
 
-    /// Whether a rule is for packets between the attachment and some other addresses alone.
+    /// Whether a rule is for packets between the attachment and some other addresses or links alone.
     fn is_about_another(&self, rule: &Rule) -> bool {
         let nets = [&rule.source, &rule.destination].into_iter().flatten();
-        let is_of_others = nets.filter(|is| !is.negated && is.value.prefix() > 0).any(|is| !self.has(Some(is)));
+        let mut links = [&rule.input, &rule.output].into_iter().flatten();
+        let is_of_others = nets.filter(|is| !is.negated && is.value.prefix() > 0).any(|is| !self.has(Some(is)))
+            || links.any(|is| !is.negated && !self.is_link(Some(is)) && !self.is_way_out(&is.value));
         // Ports of other hosts are kept from containers on purpose, but for those of names.
         let mut ports = rule.port.iter().chain(&rule.ports).peekable();
         is_of_others || ports.peek().is_some() && ports.all(|port| *port != NAMES && !self.ports.contains(port))

@@ -9,6 +9,8 @@ use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, Netns, sysctl};
 
 use super::carrier::Carrier;
+use super::mtu::IPV6_MIN_MTU;
+use super::way_out::is_global;
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::shell::{self, word};
 use crate::view::{Attachment, Network};
@@ -24,6 +26,14 @@ impl Sight<'_> {
     fn taken(&self, of: (&Network, &Attachment, &Carrier), link: &Link, addresses: &[IpAddr], findings: &mut Findings) {
         let (_, attachment, _) = of;
         for address in addresses.iter().filter(|address| !attachment.addresses.contains(address)) {
+            if let Some(node) = self.host.owner(*address).filter(|_| is_global(*address)) {
+                let (name, of) = (&link.name, &node.name);
+                let why = format!("{name} in the container has {address}, too, which the node has on link {of}");
+                let what = format!("a container has given itself {address}, which the node has");
+                let netns = word(&attachment.netns);
+                let remedy = [format!("nsenter --net={netns} ip address flush to {address} dev {}", word(name))];
+                findings.reasons.push(Reason::new(Cause::Duplicate, Level::Error, why).shared(what).mended_by(remedy));
+            }
             for (network, other) in self.other_holders(of, *address) {
                 let (name, owner) = (&link.name, other.full_name());
                 let why = format!(
@@ -43,9 +53,8 @@ impl Sight<'_> {
     }
 
     /// Why an interface without any IPv6 address cannot have one, with the command that lets it. Not even an address of the
-    /// link: IPv6 is off, or the MTU is below what it needs (`IPV6_MIN_MTU` of linux/ipv6.h).
+    /// link: IPv6 is off, or the MTU is below what it needs.
     fn ipv6_again(&self, attachment: &Attachment, link: &Link) -> Option<(String, String)> {
-        const IPV6_MIN_MTU: u32 = 1280;
         let enter = format!("nsenter --net={}", word(&attachment.netns));
         let name = &link.name;
         if !link.up {
@@ -109,6 +118,16 @@ impl Sight<'_> {
                 format!("{} is down in the container", link.name),
                 Some(format!("{enter} link set {} up", word(&link.name))),
             );
+        }
+        if link.up
+            && !link.carrier
+            && matches!(carrier, Carrier::Stacked { master: None, .. })
+            && link.kind != Kind::Dummy
+        {
+            let why =
+                format!("{} in the container has no carrier: its other end is down, or no cable is in it", link.name);
+            let remedy = ["Connect it, or set its other end up.".to_owned()];
+            findings.reasons.push(Reason::new(Cause::LinkDown, Level::Warning, why).mended_by(remedy));
         }
         self.narrow_end(attachment, &link, findings);
         let is_missing = |address: &&IpAddr| !addresses.contains(address);

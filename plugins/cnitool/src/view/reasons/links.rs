@@ -46,6 +46,14 @@ impl Sight<'_> {
                 // The veth of a pair without bridge has its gateways alone.
                 let gateways: Vec<IpNetwork> = gateways(attachment).map(|net| IpNetwork::from(net.ip())).collect();
                 for link in &attachment.links {
+                    findings.reasons.extend(link.master.as_ref().map(|master| {
+                        let why = format!(
+                            "link {} is a port of {master}, and the node routes packets to it by no bridge",
+                            link.name
+                        );
+                        let remedy = [format!("ip link set {} nomaster", word(&link.name))];
+                        Reason::new(Cause::LinkDown, Level::Error, why).mended_by(remedy)
+                    }));
                     let routes = routes_lost_with(&link.name, attachment, carrier);
                     self.gateways(&gateways, &link.name, &routes, findings);
                 }

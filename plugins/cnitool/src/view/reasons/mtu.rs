@@ -11,6 +11,9 @@ use crate::view::Attachment;
 /// The MTU of a container's link whose network sets none: `ETH_DATA_LEN` of linux/if_ether.h.
 const MTU_BYTES: u32 = 1500;
 
+/// The least MTU of IPv6, in bytes (`IPV6_MIN_MTU` of linux/ipv6.h).
+pub(super) const IPV6_MIN_MTU: u32 = 1280;
+
 impl Sight<'_> {
     /// The largest packet of the container against those that the links on its way take.
     pub(super) fn width(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
@@ -20,11 +23,17 @@ impl Sight<'_> {
         let ways = Family::BOTH.into_iter().filter(has);
         let narrowest = ways.filter_map(|family| self.link_out(family)).min_by_key(|(_, mtu)| *mtu);
         if let Some((link, mtu)) = narrowest.filter(|(_, mtu)| *mtu < own) {
-            let what = format!("mtu of containers is {own}, and that of {}, the way out, {mtu}", link.name);
-            let why =
-                format!("its mtu is {own}, and that of {}, the way out, {mtu}: large packets do not pass", link.name);
+            let of = if mtu < link.mtu_bytes { "the route out by " } else { "" };
+            let (of, by) = (format!("{of}{}", link.name), if of.is_empty() { ", the way out," } else { "" });
+            let what = format!("mtu of containers is {own}, and that of {of}{by} {mtu}");
+            let why = format!("its mtu is {own}, and that of {of}{by} {mtu}: large packets do not pass");
             let reason = Reason::new(Cause::Mtu, Level::Warning, why).shared(what);
-            findings.reasons.push(reason.mended_by(both_ends(attachment, mtu)));
+            let is_too_narrow = mtu < IPV6_MIN_MTU && has(&Family::V6);
+            let remedy = match is_too_narrow {
+                true => vec![format!("Raise it to {IPV6_MIN_MTU} at least, which IPv6 needs.")],
+                false => both_ends(attachment, mtu),
+            };
+            findings.reasons.push(reason.mended_by(remedy));
         } else if let Some(bridge) = carrier.bridge().and_then(|bridge| self.host.find(&bridge.name))
             && bridge.mtu_bytes < own
             && !self.is_narrowed_by_a_port(bridge)
@@ -45,7 +54,7 @@ impl Sight<'_> {
                 let mut keys = conf.plugins.iter().filter_map(|plugin| plugin.find("mtu"));
                 keys.any(|text| text == mtu.to_string())
             };
-            let is_wanted = attachment.conf.as_ref().is_some_and(wants) && !(mtu < 1280 && has(&Family::V6));
+            let is_wanted = attachment.conf.as_ref().is_some_and(wants) && !(mtu < IPV6_MIN_MTU && has(&Family::V6));
             let wider = Some(format!("ip link set {} mtu {own}", word(&bridge.name))).filter(|_| !is_wanted);
             let narrowed = is_wanted.then(|| both_ends(attachment, mtu)).into_iter().flatten();
             findings.reasons.push(reason.mended_by(wider.into_iter().chain(narrowed)));
@@ -79,8 +88,16 @@ impl Sight<'_> {
         for link in links.filter(|link| link.kind == Kind::Veth && link.mtu_bytes < inside.mtu_bytes) {
             let (name, narrow, wide) = (&link.name, link.mtu_bytes, inside.mtu_bytes);
             let what = format!("mtu of link {name} is {narrow}, and that of its other end in the container {wide}");
-            let remedy = [format!("ip link set {} mtu {wide}", word(name))];
-            findings.reasons.push(Reason::new(Cause::Mtu, Level::Warning, what).mended_by(remedy));
+            // The one that was changed gets its MTU back.
+            let remedy = match wide > mtu_at_add(attachment) {
+                true => format!(
+                    "nsenter --net={} ip link set {} mtu {narrow}",
+                    word(&attachment.netns),
+                    word(attachment.id.ifname.as_str())
+                ),
+                false => format!("ip link set {} mtu {wide}", word(name)),
+            };
+            findings.reasons.push(Reason::new(Cause::Mtu, Level::Warning, what).mended_by([remedy]));
         }
     }
 }

@@ -196,7 +196,7 @@ impl Sight<'_> {
 }
 
 /// Whether an address is of use beyond its link.
-fn is_global(address: IpAddr) -> bool {
+pub(super) fn is_global(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_link_local() && !address.is_loopback(),
         IpAddr::V6(address) => !address.is_unicast_link_local() && !address.is_loopback(),

@@ -1,16 +1,15 @@
 //! Frames that a bridge passes on between its own containers, where they pass the filter of routed packets
 //! (`net.bridge.bridge-nf-call-iptables`).
 
-use cni_filter::gates::{At, Gate, Maker};
+use cni_filter::gates::{At, Gate};
 use cni_filter::iptables::Rule;
 use libcni::inventory::Life;
 use netops::Family;
 use netops::nft::Hook;
 
+use super::Own;
 use super::passed::Passed;
-use super::words::{in_words, program};
-use super::{Own, show};
-use crate::shell::word;
+use super::words::{accept_among, in_words};
 use crate::view::Attachment;
 use crate::view::reasons::carrier::Bridge;
 use crate::view::reasons::{Cause, Level, Reason, Sight};
@@ -56,15 +55,6 @@ impl Sight<'_> {
         let what = format!(
             "{by} drops what containers on bridge {name} send each other, as net.bridge.bridge-nf-call-iptables is 1"
         );
-        let remedy = match &gate.maker {
-            _ if gate.is_owned => show(gate),
-            Maker::Iptables(_) | Maker::LegacyIptables => {
-                format!("{} -I {} -i {name} -o {name} -j ACCEPT", program(gate), gate.chain, name = word(name))
-            }
-            Maker::Nftables(place) => {
-                format!("nft insert rule {place} iifname {name} oifname {name} accept", name = word(name))
-            }
-        };
-        Some(Reason::new(Cause::Filtered, Level::Warning, what).mended_by([remedy]))
+        Some(Reason::new(Cause::Filtered, Level::Warning, what).mended_by([accept_among(gate, bridge)]))
     }
 }

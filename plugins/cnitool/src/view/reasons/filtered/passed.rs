@@ -16,6 +16,16 @@ pub(super) type Directions = [bool; 2];
 /// Chains that a packet can be in, one in the other: `NFT_JUMP_STACK_SIZE` of the kernel.
 pub(super) const DEPTH_MAX: usize = 16;
 
+/// A rule that may drop packets of the attachment.
+pub(super) struct Refused<'a> {
+    pub(super) chain: &'a str,
+    pub(super) rule: &'a Rule,
+    /// Whether all its packets in a direction meet the rule.
+    pub(super) is_whole: bool,
+    /// Whether rules before it accept some of these packets.
+    pub(super) is_meant: bool,
+}
+
 /// The verdicts of a gate's rules on an attachment, in the order in which its packets meet them.
 #[derive(Default)]
 pub(super) struct Passed<'a> {
@@ -25,8 +35,8 @@ pub(super) struct Passed<'a> {
     is_of_node: bool,
     /// The rules that name it, with their chains: to it, from it.
     pub(super) named: [Vec<(&'a str, &'a Rule)>; 2],
-    /// Rules that may drop its packets, and whether each is met by all its packets in a direction.
-    pub(super) drops: Vec<(&'a str, &'a Rule, bool)>,
+    /// Rules that may drop its packets.
+    pub(super) drops: Vec<Refused<'a>>,
     /// The first rule that drops all its packets that were not accepted before, and which those are.
     pub(super) barrier: Option<(&'a str, &'a Rule, Directions)>,
     /// Whether a rule accepts packets to it, and from it.
@@ -149,20 +159,24 @@ impl<'a> Passed<'a> {
             && !rule.established
             && (directions[0] || is_translated)
             && !walk.own.is_among_own(rule);
-        let is_refusal = matches!(rule.target, Target::Drop | Target::Reject) && !place.chain.starts_with("CNI-");
+        let is_refusal =
+            matches!(rule.target, Target::Drop | Target::Reject) && !place.chain.starts_with("CNI-ISOLATION-");
         if is_refusal && (whole[0] || begins_there) && place.is_certain && !self.accepts_new {
             self.refuses_new.get_or_insert((place.chain, rule));
         }
         match &rule.target {
             Target::Drop | Target::Reject if is_for_all => self.drop_all(walk, *place, rule),
             // Rules that this suite writes drop what the network's configuration says.
-            Target::Drop | Target::Reject if place.chain.starts_with("CNI-") => {}
+            Target::Drop | Target::Reject if place.chain.starts_with("CNI-ISOLATION-") => {}
             Target::Drop | Target::Reject => {
                 let dropped = [0, 1].map(|way| directions[way] && of_answers[way]);
+                // Where a rule before it accepts some of its packets, the rest is kept out on purpose.
+                let is_meant = named != [false; 2] && [0, 1].iter().any(|way| directions[*way] && self.accepts[*way]);
                 if self.is_open(dropped).contains(&true) {
                     self.drop_all(walk, In { meant: dropped, ..*place }, rule);
                 } else if is_left && (named != [false; 2] && !walk.own.is_about_another(rule) || is_of_protocol) {
-                    self.drops.push((place.chain, rule, place.is_certain && whole.contains(&true)));
+                    let is_whole = place.is_certain && whole.contains(&true);
+                    self.drops.push(Refused { chain: place.chain, rule, is_whole, is_meant });
                 } else {
                     self.may_refuse |= is_left && is_of_mark;
                 }
@@ -229,7 +243,7 @@ impl<'a> Passed<'a> {
             // A guard of a port first lets pass the frames that it knows, by conditions that are not read.
             false if walk.gate.is_of_frames => {}
             false if place.is_marked => self.may_refuse = true,
-            false => self.drops.push((place.chain, rule, false)),
+            false => self.drops.push(Refused { chain: place.chain, rule, is_whole: false, is_meant: false }),
         }
     }
 }

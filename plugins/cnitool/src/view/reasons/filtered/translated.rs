@@ -40,7 +40,9 @@ impl Sight<'_> {
         // Other networks are what is left of all addresses without some.
         let without_others = |rule: Rule| {
             let is_beside = rule.destination.as_ref().is_some_and(|is| is.negated && is.value.prefix() > 0);
-            if is_beside { Rule { destination: None, ..rule } } else { rule }
+            let rule = if is_beside { Rule { destination: None, ..rule } } else { rule };
+            // Of one protocol: a part of its packets that is worth as much.
+            if rule.port.is_none() && rule.ports.is_empty() { Rule { protocol: None, ..rule } } else { rule }
         };
         let is_it =
             |step: &&Step| ends(step) && !is_of_node(step) && own.is_for_whole(&without_others(conditions(step)), 1);

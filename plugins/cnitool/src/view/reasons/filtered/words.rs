@@ -6,7 +6,9 @@ use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::nft::Hook;
 
+use crate::shell::word;
 use crate::view::Attachment;
+use crate::view::reasons::carrier::Bridge;
 
 /// A rule of a gate as a command or sentence.
 pub(super) fn in_words(gate: &Gate, chain: &str, rule: &Rule) -> String {
@@ -62,6 +64,25 @@ pub(super) fn accept(gate: &Gate, attachment: &Attachment, family: Family) -> Ve
         _ => &["saddr", "daddr"],
     };
     rules(gate, attachment, family, sides, false)
+}
+
+/// Commands that accept packets of the attachment alone: what is closed to others stays so.
+pub(super) fn accept_one(gate: &Gate, attachment: &Attachment, family: Family) -> Vec<String> {
+    let mut alone = attachment.clone();
+    alone.result.ips.clear();
+    accept(gate, &alone, family)
+}
+
+/// The command that accepts what containers on one bridge send each other.
+pub(super) fn accept_among(gate: &Gate, bridge: &Bridge) -> String {
+    let name = word(&bridge.name);
+    match &gate.maker {
+        _ if gate.is_owned => show(gate),
+        Maker::Iptables(_) | Maker::LegacyIptables => {
+            format!("{} -I {} -i {name} -o {name} -j ACCEPT", program(gate), gate.chain)
+        }
+        Maker::Nftables(place) => format!("nft insert rule {place} iifname {name} oifname {name} accept"),
+    }
 }
 
 /// Commands that accept answers of the attachment's subnets to the node.
