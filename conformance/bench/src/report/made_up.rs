@@ -35,15 +35,15 @@ pub(crate) fn report() -> Report {
         subject: "ours".into(),
         outcome,
     };
-    let burst = |subject: &str, per_second| Burst {
+    let burst = |at_once, subject: &str, per_second, outcome| Burst {
         scene: "bridge".into(),
         verb: "ADD".into(),
         subject: subject.into(),
-        at_once: 8,
+        at_once,
         init: Init::Reaps,
         per_second,
         left_ms: 0.0,
-        outcome: figures(4),
+        outcome,
     };
     let failed = || Outcome::Failed("it said <no> & \"never\"".into());
     let described = |name: &str, bytes| Described { name: name.into(), bytes, plugins: 4 };
@@ -65,7 +65,13 @@ pub(crate) fn report() -> Report {
             row("DEL", "floor, waits", figures(20)),
             row("DEL", "ours", figures(5)),
         ],
-        bursts: vec![burst("ours", 500.0), burst("reference", 90.0)],
+        bursts: vec![
+            burst(8, "ours", 500.0, figures(4)),
+            burst(8, "reference", 90.0, figures(4)),
+            burst(8, "before", 400.0, figures(4)),
+            burst(1, "before", 0.0, failed()),
+            burst(1, "ours", 200.0, figures(4)),
+        ],
         growth: vec![
             growth(0, "ADD", figures(3)),
             growth(1_000, "ADD", figures(6)),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use crate::callers::Init;
 use crate::targets::{Bound, OURS, TARGETS};
 
 use super::{Burst, Counts, Figures, Growth, Outcome, Report, Row, Spread};
@@ -70,6 +71,7 @@ pub(crate) fn tables(report: &Report, to: &mut impl Write) -> io::Result<()> {
         ("Targets", targets(report)),
         ("One call at a time, ms", times(&report.rows)),
         ("What a call does", counts(&report.rows)),
+        ("Back to back, subjects side by side", side_by_side(&report.bursts)),
         ("Back to back, and several calls at a time", bursts(&report.bursts)),
         ("Growth, ms", growth(&report.growth)),
         ("Executables", bytes(report)),
@@ -152,6 +154,40 @@ fn counts(rows: &[Row]) -> Table {
         table.line(
             [format!("{} {}", row.scene, row.verb), row.subject.clone()].into_iter().chain(numbers).chain([peak]),
         );
+    }
+    table
+}
+
+/// A column for each subject, ours last, with a PID 1 that takes helpers: the p50 of calls one after the other, and calls a second of
+/// several at a time.
+fn side_by_side(bursts: &[Burst]) -> Table {
+    let rows: Vec<_> = bursts.iter().filter(|row| row.init == Init::Reaps).collect();
+    let mut subjects: Vec<&str> = Vec::new();
+    for row in rows.iter().filter(|row| row.subject != OURS) {
+        subjects.extend(Some(row.subject.as_str()).filter(|subject| !subjects.contains(subject)));
+    }
+    subjects.push(OURS);
+    let head: Vec<_> = ["call", "at once", "measured"].into_iter().chain(subjects.iter().copied()).collect();
+    let mut table = Table::new(3, &head);
+    let mut done = Vec::new();
+    for row in &rows {
+        let call = (&row.scene, &row.verb, row.at_once);
+        if done.contains(&call) {
+            continue;
+        }
+        done.push(call);
+        let cell = |subject: &&str| {
+            let is_it =
+                |other: &&&Burst| (&other.scene, &other.verb, other.at_once) == call && other.subject == **subject;
+            rows.iter().find(is_it).map_or_else(String::new, |row| match (row.outcome.figures(), row.at_once) {
+                (None, _) => "failed".to_owned(),
+                (Some(figures), 1) => ms(figures.wall_ms.p50),
+                (Some(_), _) => number(row.per_second),
+            })
+        };
+        let measured = if row.at_once == 1 { "p50, ms" } else { "calls a second" };
+        let head = [format!("{} {}", row.scene, row.verb), row.at_once.to_string(), measured.to_owned()];
+        table.line(head.into_iter().chain(subjects.iter().map(cell)));
     }
     table
 }
@@ -258,9 +294,14 @@ mod tests {
             ),
             "{text}"
         );
+        let head = "| call | at once | measured | reference | before | ours |";
+        assert!(lines.iter().any(|line| line == head), "{text}");
+        for line in ["bridge ADD | 1 | p50, ms | | failed | 4.00", "bridge ADD | 8 | calls a second | 90 | 400 | 500"] {
+            assert!(lines.iter().any(|found| *found == format!("| {line} |")), "{text}");
+        }
         let cpu = "| CPU time of a bridge ADD, p50 | 1.00 ms | 1.00 ms | <= 2 ms | met |";
         assert!(lines.iter().any(|line| line == cpu), "{text}");
         assert!(lines[0].ends_with("`cargo bench --package bench -- --pods 3`"), "{text}");
-        assert_eq!(lines.last().unwrap(), "FAILED reference, bridge ADD: it said <no> & \"never\"");
+        assert_eq!(lines.last().unwrap(), "FAILED before, bridge ADD: it said <no> & \"never\"");
     }
 }
