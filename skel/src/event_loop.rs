@@ -3,6 +3,7 @@
 //! Creating one takes a fifth of the instructions of a short call, and most calls never wait, as the kernel answers a
 //! netlink request while it is sent. So [`crate::run`] polls without one first, and creates it when the work waits.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::task::Poll;
 use tokio::runtime::Handle;
@@ -17,9 +18,23 @@ pub enum EventLoop {
     WhenWaiting,
 }
 
+thread_local! {
+    /// Whether this thread polls without an event loop, so that tokio, which sets itself up for the question, need not be asked.
+    static IS_WITHOUT: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Waits until there is an event loop; the wait itself causes its creation.
 pub async fn ready() {
-    poll_fn(|_| if Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
+    let is_there = || !IS_WITHOUT.get() && Handle::try_current().is_ok();
+    poll_fn(|_| if is_there() { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+/// Does `work`, a poll, in which no event loop is there.
+pub(crate) fn without<T>(work: impl FnOnce() -> T) -> T {
+    IS_WITHOUT.set(true);
+    let done = work();
+    IS_WITHOUT.set(false);
+    done
 }
 
 /// Waits until the event loop is there if the plugin's verbs rely on it.

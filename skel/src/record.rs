@@ -8,6 +8,7 @@ use call_log::{By, Record, Sink, Step};
 use cni_spec::{CniError, Code, Command, json};
 use serde_json::Value;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Steps that are kept of a call.
@@ -15,7 +16,10 @@ const STEPS_MAX: usize = 100;
 
 thread_local! {
     /// The state of the call that this thread answers. A thread that only helps has none, so it notes no steps.
-    static LOG: RefCell<Log> = const { RefCell::new(Log { begin: None, begin_us: 0, sink: None, steps: Vec::new() }) };
+    ///
+    /// Never dropped: a thread's first value with a destructor makes musl set up a list of them and a heap for it.
+    static LOG: RefCell<ManuallyDrop<Log>> =
+        const { RefCell::new(ManuallyDrop::new(Log { begin: None, begin_us: 0, sink: None, steps: Vec::new() })) };
 }
 
 struct Log {
@@ -79,7 +83,7 @@ pub struct Timer(Option<Instant>);
 impl Timer {
     /// Begins a step. It costs nothing if the call is not recorded.
     pub fn start() -> Self {
-        let is_on = LOG.with_borrow(Log::is_on);
+        let is_on = LOG.with_borrow(|log| log.is_on());
         Self(is_on.then(Instant::now))
     }
 

@@ -1,6 +1,7 @@
 //! A plugin's whole `main`.
 
 use crate::call::Call;
+use crate::event_loop;
 use crate::interrupt;
 use crate::log;
 use crate::plugin::{self, Entry};
@@ -118,7 +119,7 @@ fn take_back(entry: &Entry, call: &Call) {
 /// Polls the work to its end. Most calls never wait, as the kernel answers a netlink request while it is sent; the
 /// event loop, which costs as much as the rest of the start, is created when the work waits.
 fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
-    if let Some(reply) = go_on(work.as_mut()) {
+    if let Some(reply) = event_loop::without(|| go_on(work.as_mut())) {
         return reply;
     }
     let error = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
@@ -127,7 +128,7 @@ fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
     };
     // The work is cancelled, and rolls back as far as that is possible without waiting.
     interrupt::give_up();
-    let ended = go_on(work);
+    let ended = event_loop::without(|| go_on(work));
     match ended {
         Some(reply) if reply.exit == 0 => reply,
         ended => {
