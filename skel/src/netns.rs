@@ -1,12 +1,14 @@
 //! `CNI_NETNS`, opened once: the path may lead to another namespace during a call.
 
 use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::stat::Mode;
 use std::cell::OnceCell;
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -30,9 +32,14 @@ impl NetnsPath {
             return None;
         }
         // A FIFO or a device must not block or do anything.
-        let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        let opened = opened.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EINVAL)));
+        let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let opened = loop {
+            // musl's `open` sets close-on-exec by a system call more.
+            match openat(AT_FDCWD, path, flags, Mode::empty()) {
+                Err(Errno::EINTR) => (),
+                opened => break opened.map(File::from),
+            }
+        };
         Some(Self { path: path.to_owned(), opened: Rc::new(opened), is_own: Rc::default() })
     }
 

@@ -5,6 +5,8 @@ mod lock;
 
 pub use lock::{byte_range, find_holder, holder_in};
 
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 use std::fmt;
 use std::fs::File;
@@ -135,7 +137,9 @@ fn is_gone(error: &io::Error) -> bool {
 /// A file of /proc that one read returns whole.
 fn read(path: &str) -> io::Result<String> {
     let mut bytes = [0; 1024];
-    let count = File::open(path)?.read(&mut bytes)?;
+    // musl's `open` sets close-on-exec by a system call more.
+    let file = openat(AT_FDCWD, path, OFlag::O_CLOEXEC, Mode::empty())?;
+    let count = File::from(file).read(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
 }
 

@@ -5,7 +5,10 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::libc::{O_DIRECTORY, O_NOFOLLOW};
+use nix::sys::stat::Mode;
 
 use crate::error::{OpError, Result};
 
@@ -84,13 +87,27 @@ pub fn read_plain(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     Ok(content)
 }
 
+/// Opens a file, close-on-exec, by one system call: musl's `open` sets the flag once more, for kernels that ignore it. A
+/// file that is created gets permissions `bits`.
+///
+/// # Errors
+/// As `open(2)`.
+pub fn open(path: impl AsRef<Path>, how: OFlag, bits: u32) -> std::io::Result<File> {
+    loop {
+        match openat(AT_FDCWD, path.as_ref(), how | OFlag::O_CLOEXEC, Mode::from_bits_retain(bits)) {
+            Err(Errno::EINTR) => (),
+            opened => return Ok(opened?.into()),
+        }
+    }
+}
+
 /// A file in `/proc` that the kernel writes into one read, of less than 1 KiB: three system calls instead of seven.
 ///
 /// # Errors
 /// As `open(2)` and `read(2)`; `InvalidData`: it is longer, or no text.
-pub(crate) fn read_small(path: impl AsRef<Path>) -> std::io::Result<String> {
+pub fn read_small(path: impl AsRef<Path>) -> std::io::Result<String> {
     let mut bytes = [0; 1024];
-    let length = File::open(path)?.read(&mut bytes)?;
+    let length = open(path, OFlag::O_RDONLY, 0)?.read(&mut bytes)?;
     match bytes.get(..length).filter(|_| length < bytes.len()).map(str::from_utf8) {
         Some(Ok(text)) => Ok(text.to_owned()),
         Some(Err(_)) | None => Err(Error::from(ErrorKind::InvalidData)),

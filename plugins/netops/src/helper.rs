@@ -10,14 +10,14 @@
 //! a zombie that is [`LATE`] ends the trust in PID 1.
 
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::libc;
+use nix::fcntl::OFlag;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid, getpid};
 
@@ -53,7 +53,7 @@ impl Turn {
 
     /// The same while other helpers exist, otherwise `None`. Makes no file.
     pub(crate) fn find_beside_others() -> Option<Self> {
-        let turn = Self::find_in(Path::new(FOLDER), |path| options().open(path))?;
+        let turn = Self::find_in(Path::new(FOLDER), |path| file::open(path, HOW, 0))?;
         (!turn.record.helpers.is_empty()).then_some(turn)
     }
 
@@ -100,7 +100,7 @@ fn path(folder: &Path) -> std::io::Result<PathBuf> {
 }
 
 fn create(path: &Path) -> std::io::Result<File> {
-    let open = || options().create(true).truncate(false).mode(0o600).open(path);
+    let open = || file::open(path, HOW | OFlag::O_CREAT, 0o600);
     match open() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             DirBuilder::new().recursive(true).mode(0o755).create(path.parent().unwrap_or(path))?;
@@ -110,11 +110,8 @@ fn create(path: &Path) -> std::io::Result<File> {
     }
 }
 
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    options
-}
+/// A record is opened so.
+const HOW: OFlag = OFlag::O_RDWR.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK);
 
 /// Whether no other user has made the file, can lock it or can change it: a plain file of this user's, with one name.
 fn is_private(file: &File) -> std::io::Result<bool> {

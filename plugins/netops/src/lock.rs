@@ -11,12 +11,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc::{self, O_NOFOLLOW, O_NONBLOCK};
 
 use crate::error::{Cause, Held, OpError, Result};
 use crate::netns::Netns;
-use crate::unsafe_calls;
+use crate::{file, unsafe_calls};
 
 const REQUEST: &str = "flock LOCK_EX";
 
@@ -168,9 +168,8 @@ fn node_path(name: &str) -> Result<PathBuf> {
 
 fn open(path: &Path, bits: u32) -> Result<File> {
     let failed = |error: &io::Error| OpError::io("open", object(path), error).request("open O_CREAT");
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(bits).custom_flags(O_NOFOLLOW | O_NONBLOCK);
-    let file = options.open(path).map_err(|error| failed(&error))?;
+    let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = file::open(path, how, bits).map_err(|error| failed(&error))?;
     let metadata = file.metadata().map_err(|error| failed(&error))?;
     if !metadata.is_file() {
         return Err(OpError::state("open", object(path), "it is no regular file"));

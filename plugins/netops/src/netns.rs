@@ -11,13 +11,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::{getpid, gettid};
 
 use crate::error::OpError;
-use crate::unsafe_calls;
+use crate::{file, unsafe_calls};
 
 /// The place named in errors unless another namespace is meant.
 pub const HOST: &str = "the host";
@@ -235,11 +236,26 @@ impl Netns {
     }
 }
 
-/// Opens the file of the calling thread's namespace. The main thread's path is shorter: the kernel creates two
-/// directory entries fewer, which it would also have to remove when the process ends.
+/// The file of the calling thread's namespace.
 #[must_use]
 pub fn own_file() -> &'static str {
-    if gettid() == getpid() { "/proc/self/ns/net" } else { "/proc/thread-self/ns/net" }
+    by_thread("/proc/self/ns/net", "/proc/thread-self/ns/net")
+}
+
+/// The path below `/proc/self` for the main thread, and the other one for others, which may be in another namespace than the
+/// process. The main thread's is shorter: the kernel creates two directory entries fewer, which it would also have to remove
+/// when the process ends.
+#[must_use]
+pub fn by_thread<T>(main: T, other: T) -> T {
+    if is_main_thread() { main } else { other }
+}
+
+/// Whether the calling thread is the process's first. The kernel is asked once a thread.
+pub(crate) fn is_main_thread() -> bool {
+    thread_local! {
+        static IS_MAIN: bool = gettid() == getpid();
+    }
+    IS_MAIN.with(|is_main| *is_main)
 }
 
 /// The calling thread's own namespace. Dropping this enters it again.
@@ -249,7 +265,7 @@ impl WayBack {
     /// Tests the way back: entering the current namespace needs the same privileges as returning to it later.
     #[expect(clippy::disallowed_methods, reason = "the one place that enters a namespace")]
     fn find() -> Option<Self> {
-        let own = File::open(own_file()).ok()?;
+        let own = file::open(own_file(), OFlag::O_RDONLY, 0).ok()?;
         setns(&own, CloneFlags::CLONE_NEWNET).ok()?;
         Some(Self(own))
     }
@@ -282,12 +298,8 @@ impl AsRawFd for Netns {
 }
 
 fn open_plain(path: &Path) -> Result<File, Errno> {
-    use std::os::unix::fs::OpenOptionsExt;
-    std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
-        .open(path)
-        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO)))
+    let opened = file::open(path, OFlag::O_NONBLOCK | OFlag::O_NOCTTY, 0);
+    opened.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO)))
 }
 
 fn kind_of_file(mode: u32) -> &'static str {

@@ -17,7 +17,7 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use crate::addr::Family;
 use crate::error::{OpError, Result};
 use crate::netns::Netns;
-use crate::text;
+use crate::{file, text};
 
 const ROOT: &str = "/proc/sys/net/";
 
@@ -143,8 +143,7 @@ pub fn write(key: &Key, value: &str) -> Result<()> {
     tracing::debug!("write {} = {value}", key.object());
     // Never create a file: where /proc/sys is a plain folder, a new file would look like success.
     use std::io::Write;
-    let written =
-        std::fs::OpenOptions::new().write(true).open(key.path()).and_then(|mut file| file.write_all(value.as_bytes()));
+    let written = file::open(key.path(), OFlag::O_WRONLY, 0).and_then(|mut file| file.write_all(value.as_bytes()));
     match written {
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && has(key, value).unwrap_or(false) => Ok(()),
         written => written.map_err(|error| OpError::io("write", format!("{} = {value}", key.object()), &error)),
@@ -167,7 +166,7 @@ pub fn ensure(key: &Key, value: &str) -> Result<()> {
 fn has(key: &Key, value: &str) -> std::io::Result<bool> {
     use std::io::Read;
     let mut text = [0; 64];
-    let length = std::fs::File::open(key.path())?.read(&mut text)?;
+    let length = file::open(key.path(), OFlag::O_RDONLY, 0)?.read(&mut text)?;
     Ok(text.get(..length).is_some_and(|text| text.trim_ascii_end() == value.as_bytes()))
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use cni_spec::{Attachment, ContainerId, IfName};
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::libc::{EEXIST, EINVAL, EISDIR, ELOOP, EMLINK, ENOSYS, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
+use nix::libc::{EEXIST, EINVAL, EISDIR, ELOOP, EMLINK, ENOSYS, EOPNOTSUPP, EPERM};
 
 /// The temporary name of a reservation, if the file system has no unnamed files, or without /proc, which is needed to
 /// name them.
@@ -88,7 +88,7 @@ pub(crate) fn try_read(path: &Path) -> io::Result<Option<Content>> {
         let whole = file.take(MAX_BYTES + 1).read_to_end(&mut bytes)? as u64 <= MAX_BYTES;
         Ok::<_, io::Error>(if whole { Content::parse(&bytes) } else { Content::Opaque })
     };
-    let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
+    let file = netops::file::open(path, OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0);
     match file.and_then(read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         // The system's words for it are "Too many levels of symbolic links".
@@ -126,7 +126,7 @@ pub(super) fn create(folder: &Path, name: &str, content: &str) -> io::Result<()>
 
 /// A file that vanishes with its descriptor; `None` where the file system has no such files (vfat, NFS).
 fn unnamed(folder: &Path) -> io::Result<Option<File>> {
-    match OpenOptions::new().write(true).custom_flags(O_TMPFILE).mode(0o600).open(folder) {
+    match netops::file::open(folder, OFlag::O_WRONLY | OFlag::O_TMPFILE, 0o600) {
         Ok(file) => Ok(Some(file)),
         Err(error) if matches!(error.raw_os_error(), Some(EOPNOTSUPP | EISDIR | EINVAL | ENOSYS)) => Ok(None),
         Err(error) => Err(error),

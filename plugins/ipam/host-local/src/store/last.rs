@@ -1,12 +1,13 @@
 //! `last_reserved_ip.N`: where the search in range set N continues. A hint: a wrong or missing content only changes the
 //! round-robin order. An unreadable file is logged and counts as missing, as in the reference.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use nix::libc::{ELOOP, O_NOFOLLOW, O_NONBLOCK};
+use nix::fcntl::OFlag;
+use nix::libc::ELOOP;
 
 use crate::address::Address;
 
@@ -16,6 +17,9 @@ const MAX_BYTES: usize = 64;
 fn name(set: usize) -> String {
     format!("last_reserved_ip.{set}")
 }
+
+/// The file is opened so, whatever is in its place.
+const HOW: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 
 /// The address last reserved in range set `set`.
 pub(crate) fn read(folder: &Path, set: usize) -> Option<Address> {
@@ -27,7 +31,7 @@ pub(crate) fn read(folder: &Path, set: usize) -> Option<Address> {
         let length = file.read_at(&mut bytes, 0)?;
         Ok::<_, io::Error>(String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).into_owned())
     };
-    let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(folder.join(name(set)));
+    let file = netops::file::open(folder.join(name(set)), HOW, 0);
     match file.and_then(read) {
         Ok(text) => text.parse::<std::net::IpAddr>().ok().map(Address::from),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -42,7 +46,7 @@ pub(crate) fn read(folder: &Path, set: usize) -> Option<Address> {
 /// is truncated before it is written, so that a killed process leaves a part of the old address at worst. A symbolic
 /// link in its place is replaced by a file: its target is not for this plugin to write.
 pub(super) fn write(folder: &Path, set: usize, address: Address) -> io::Result<()> {
-    let open = || open(folder, set, OpenOptions::new().create(true).truncate(false).mode(0o600));
+    let open = || open(folder, set, OFlag::O_CREAT);
     let (file, length) = match open() {
         Err(error) if is_link(&error) => {
             tracing::warn!(set, "last_reserved_ip is a link: a file replaces it");
@@ -68,7 +72,7 @@ fn is_link(error: &io::Error) -> bool {
 /// # Errors
 /// The file that is there cannot be written.
 pub(super) fn needs_room(folder: &Path, set: usize) -> io::Result<bool> {
-    match open(folder, set, &mut OpenOptions::new()) {
+    match open(folder, set, OFlag::empty()) {
         Ok((_, length)) => Ok(length == 0),
         Err(error) if error.kind() == io::ErrorKind::NotFound || is_link(&error) => Ok(true),
         Err(error) => Err(error),
@@ -76,8 +80,8 @@ pub(super) fn needs_room(folder: &Path, set: usize) -> io::Result<bool> {
 }
 
 /// The file and its length in bytes.
-fn open(folder: &Path, set: usize, options: &mut OpenOptions) -> io::Result<(File, u64)> {
-    let file = options.write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(folder.join(name(set)))?;
+fn open(folder: &Path, set: usize, how: OFlag) -> io::Result<(File, u64)> {
+    let file = netops::file::open(folder.join(name(set)), HOW | OFlag::O_WRONLY | how, 0o600)?;
     let metadata = file.metadata()?;
     if metadata.is_file() { Ok((file, metadata.len())) } else { Err(no_file()) }
 }

@@ -21,6 +21,7 @@ use cni_spec::Attachment;
 use netops::OpError;
 use netops::boot::Boot;
 use netops::lock::Lock;
+use nix::fcntl::OFlag;
 
 use crate::address::Address;
 use crate::index::{Damaged, Index, OwnerHash, Seal, Stamp, seal};
@@ -70,6 +71,10 @@ pub(crate) enum Reserved {
     Taken,
 }
 
+fn open(folder: &Path) -> io::Result<File> {
+    netops::file::open(folder, OFlag::O_RDONLY, 0)
+}
+
 impl Store {
     /// Locks the folder, making it if it is missing.
     ///
@@ -77,11 +82,11 @@ impl Store {
     /// The folder or its lock cannot be made; the lock was held past the deadline.
     pub(crate) async fn create(place: &Place) -> Result<Self, OpError> {
         let mkdir = |error: io::Error| OpError::io("create", format!("store {}", place.folder.display()), &error);
-        match File::open(&place.folder) {
+        match open(&place.folder) {
             Ok(dir) => Self::lock(place, dir).await,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(&place.folder).map_err(mkdir)?;
-                Self::lock(place, File::open(&place.folder).map_err(mkdir)?).await
+                Self::lock(place, open(&place.folder).map_err(mkdir)?).await
             }
             Err(error) => Err(mkdir(error)),
         }
@@ -93,7 +98,7 @@ impl Store {
     /// As [`Store::create`].
     pub(crate) async fn find(place: &Place) -> Result<Option<Self>, OpError> {
         let is_empty = || fs::read_dir(&place.folder).is_ok_and(|mut entries| entries.next().is_none());
-        match File::open(&place.folder) {
+        match open(&place.folder) {
             Ok(dir) => match Self::lock(place, dir).await {
                 Err(_no_lock) if is_empty() => Ok(None),
                 outcome => outcome.map(Some),

@@ -7,7 +7,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, openat};
@@ -90,8 +90,7 @@ impl Notes {
 
 /// Opens a folder into which no other user can put anything.
 fn open_own_folder(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
-    let folder = fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let folder = netops::file::open(path, OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW, 0)?;
     let stat = folder.metadata()?;
     match stat.uid() == nix::unistd::geteuid().as_raw() && stat.mode() & 0o022 == 0 {
         true => Ok(folder),
