@@ -8,7 +8,7 @@
 //! first it ignores a list's filters, so each reader of a list filters once more; without the second, errors lack the
 //! kernel's message; without the third they repeat the whole request.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt::ReceiveTimeout};
 use nix::sys::time::TimeVal;
 
+use crate::buffer::Buffer;
 use crate::error::{Cause, OpError, Result};
 use crate::exchange::{Exchange, Outcome};
 use crate::feature::Feature;
@@ -38,10 +39,6 @@ const READS_MAX: usize = 8;
 /// than fits into a queue of 212992 bytes (the default of `net.core.rmem_default`).
 const THROWN_AWAY_MAX: u32 = 10_000;
 
-/// The size of a read. The kernel writes at most 32 KiB of a list into one (`netlink_recvmsg`), but for one link that is
-/// longer: by its further names, of which the kernel takes 64 KiB (`rtnl_linkprop`). Pages that are not written cost nothing.
-pub(crate) const READ_BYTES: usize = 96 * 1024;
-
 /// The number of requests in one send. All answers are in the socket's queue before the first is read: a queue of 212992
 /// bytes (the default of `net.core.rmem_default`) has room for 277 acks or 48 links, and loses what comes then.
 const BATCH: usize = 32;
@@ -57,7 +54,6 @@ pub struct Kernel {
     is_strict: bool,
     place: String,
     sequence: Cell<u32>,
-    buffer: RefCell<Vec<u8>>,
 }
 
 impl std::fmt::Debug for Kernel {
@@ -156,8 +152,7 @@ impl Kernel {
             OpError::errno("open", "a netlink socket", errno).at(&place).request("socket AF_NETLINK NETLINK_ROUTE")
         })?;
         let is_strict = socket.set_netlink_get_strict_chk(true).is_ok();
-        let (sequence, buffer) = (Cell::new(0), RefCell::new(Vec::with_capacity(READ_BYTES)));
-        Ok(Self { socket, is_strict, place, sequence, buffer })
+        Ok(Self { socket, is_strict, place, sequence: Cell::new(0) })
     }
 
     /// Whether the kernel honours the filters of lists, and their namespace. Otherwise it ignores both.
@@ -282,7 +277,7 @@ impl Kernel {
     }
 
     fn collect(&self, exchange: &mut Exchange<'_>) -> std::result::Result<(), Errno> {
-        let mut buffer = self.buffer.borrow_mut();
+        let mut buffer = Buffer::take();
         let mut thrown_away = 0;
         while !exchange.is_complete() {
             match receive(&self.socket, &mut buffer, MsgFlags::empty()) {
@@ -424,7 +419,7 @@ mod tests {
                 [Request::new("list", "links", RouteNetlinkMessage::GetLink(LinkMessage::default())).flags(NLM_F_DUMP)];
             let mut exchange = Exchange::new(&list, 1000, net.place());
             net.send(&list, &encode_batch(&list, 1000).0).unwrap();
-            let mut buffer = Vec::with_capacity(READ_BYTES);
+            let mut buffer = Buffer::take();
             receive(&net.socket, &mut buffer, MsgFlags::empty()).unwrap();
             exchange.take(&buffer);
             assert!(!exchange.is_complete());

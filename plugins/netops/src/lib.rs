@@ -36,6 +36,7 @@ pub mod kernel;
 pub mod netns;
 
 mod answer;
+mod buffer;
 mod exchange;
 mod helper;
 mod text;

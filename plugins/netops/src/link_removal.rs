@@ -20,9 +20,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
 
 use crate::answer::{Answer, Frames};
+use crate::buffer::Buffer;
 use crate::error::{Cause, OpError, Result};
 use crate::helper::Turn;
-use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode_batch};
+use crate::kernel::{DEADLINE, Kernel, Request, encode_batch};
 use crate::link::{self, Link, Target};
 use crate::netns::Netns;
 use crate::unsafe_calls::Rest;
@@ -147,7 +148,7 @@ impl Listening<'_> {
 
     /// Whether the removal was announced or acknowledged before the child ended.
     fn until_gone(&self, child: BorrowedFd<'_>) -> Result<bool> {
-        let mut buffer = Vec::with_capacity(READ_BYTES);
+        let mut buffer = Buffer::take();
         let end = Instant::now() + DEADLINE;
         loop {
             let mut files = [PollFd::new(self.net.as_fd(), PollFlags::POLLIN), PollFd::new(child, PollFlags::empty())];

@@ -18,8 +18,9 @@ use tokio::runtime::Handle;
 
 use crate::addr;
 use crate::answer::{Answer, Frames};
+use crate::buffer::READ_BYTES;
 use crate::error::{Cause, OpError, Result};
-use crate::kernel::{DEADLINE, Kernel, READ_BYTES, open_socket, parse, receive};
+use crate::kernel::{DEADLINE, Kernel, open_socket, parse, receive};
 use crate::link::{self, Link};
 use crate::netns::{HOST, Netns};
 
