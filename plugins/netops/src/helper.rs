@@ -79,10 +79,21 @@ impl Turn {
         (1..HELPERS / 2).contains(&self.record.helpers.len())
     }
 
-    /// Records the helper that was started in this turn.
-    pub(crate) fn note(mut self, pid: Pid) {
+    /// Starts a helper and records it.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub(crate) fn start<T>(self, start: impl FnOnce() -> Result<(Pid, T), Errno>) -> Result<T, Errno> {
+        let before = uptime();
+        let (pid, started) = start()?;
+        let tick = before.ok().zip(uptime().ok()).and_then(|(before, after)| one_tick(before, after));
         // Without a start time, any process with the same pid counts as the helper.
-        let started = Stat::read(pid).map_or(UNKNOWN, |stat| stat.started);
+        let tick = tick.or_else(|| Stat::read(pid).map(|stat| stat.started)).unwrap_or(UNKNOWN);
+        self.note(pid, tick);
+        Ok(started)
+    }
+
+    fn note(mut self, pid: Pid, started: u64) {
         self.record.helpers.push(Helper { pid, started });
         // A single write also covers the rest of a longer record: a killed writer leaves the old record or the new one.
         let text = format!("{:\n<bytes$}", self.record.to_string(), bytes = self.bytes);
@@ -93,6 +104,16 @@ impl Turn {
 }
 
 const INIT: Pid = Pid::from_raw(1);
+
+/// The tick of the clock in which both times are, and with them the start of a process between them: its `stat` has the
+/// same clock's time (`task_struct.start_boottime`), and costs the kernel an entry in `/proc`. `None` near the next tick.
+fn one_tick(before: Duration, after: Duration) -> Option<u64> {
+    /// More than what two readings of one time may differ by.
+    const MARGIN: Duration = Duration::from_micros(50);
+    let tick = |time: Duration| time.as_nanos() * u128::from(TICKS_PER_SECOND) / 1_000_000_000;
+    let (first, last) = (tick(before.saturating_sub(MARGIN)), tick(after + MARGIN));
+    u64::try_from(first).ok().filter(|_| first == last)
+}
 
 /// The record of a PID namespace, as a helper is a process of one.
 fn path(folder: &Path) -> std::io::Result<PathBuf> {
@@ -297,7 +318,8 @@ mod tests {
     }
 
     fn note(folder: &Path, child: &Child) {
-        turn(folder).unwrap().note(Pid::from_raw(child.id().cast_signed()));
+        let helper = helper(child);
+        turn(folder).unwrap().note(helper.pid, helper.started);
     }
 
     fn end(mut child: Child) {
@@ -317,6 +339,27 @@ mod tests {
         assert!(Helper { started: 1, ..ended }.is_late());
         end(child);
         assert_eq!(ended.state(), State::Gone);
+    }
+
+    /// Many processes, as some are started near the end of a tick.
+    #[test]
+    fn a_helpers_start_is_the_tick_that_its_stat_has() {
+        let mut known = 0;
+        for _ in 0..1000 {
+            let before = uptime().unwrap();
+            let child = running();
+            let tick = one_tick(before, uptime().unwrap());
+            known += u32::from(tick.is_some());
+            assert!(tick.is_none_or(|tick| tick == helper(&child).started), "{tick:?}");
+            end(child);
+            if known > 5 {
+                break;
+            }
+        }
+        assert!(known > 0);
+        let at = |millis| Duration::from_millis(millis);
+        assert_eq!(one_tick(at(71), at(79)), Some(7));
+        assert_eq!((one_tick(at(79), at(81)), one_tick(at(75), at(80)), one_tick(at(80), at(85))), (None, None, None));
     }
 
     #[test]

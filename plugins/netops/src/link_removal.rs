@@ -126,12 +126,9 @@ fn remove_by_helper(mut net: Kernel, link: &Link, held: Option<BorrowedFd<'_>>) 
     let Some(turn) = Turn::find() else { return Ok(false) };
     tracing::debug!(place = net.place(), request = request.wire_name, "{} {}", request.op, request.object);
     let rest = if held.is_some() { crate::nft::rest(&turn, Duration::ZERO) } else { Rest::NONE };
-    match crate::unsafe_calls::send_from_child(net.as_fd(), &bytes, held, rest) {
+    match turn.start(|| crate::unsafe_calls::send_from_child(net.as_fd(), &bytes, held, rest)) {
         Err(_no_process) => Ok(false),
-        Ok((pid, end)) => {
-            turn.note(pid);
-            Listening { net, link, request }.until_gone(end.as_fd())
-        }
+        Ok(end) => Listening { net, link, request }.until_gone(end.as_fd()),
     }
 }
 

@@ -88,9 +88,9 @@ impl Nft {
     pub fn close(self) {
         let turn = if self.has_deleted { Turn::find() } else { Turn::find_beside_others() };
         let Some(turn) = turn else { return };
-        if let Ok(helper) = hold_in_child(self.as_fd(), rest(&turn, GRACE)) {
-            turn.note(helper);
-        }
+        let rest = rest(&turn, GRACE);
+        // Without a process the connection is closed here, and waits.
+        turn.start(|| hold_in_child(self.as_fd(), rest).map(|pid| (pid, ()))).ok();
     }
 
     /// Commits a transaction: all of it or nothing.
