@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
@@ -30,7 +30,7 @@ pub const MAX_CHANGES: usize = 200;
 /// A bound netfilter socket with extended acks. Reads and writes wait at most [`ANSWER_TIMEOUT`].
 pub(super) fn open_socket() -> std::io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
-    socket.bind_auto()?;
+    socket.bind(&SocketAddr::new(0, 0))?; // `bind_auto` also asks which port it is
     // Both options exist since Linux 4.12. On older kernels, errors only lack the extended ack.
     socket.set_ext_ack(true).and_then(|()| socket.set_cap_ack(true)).ok();
     let seconds = ANSWER_TIMEOUT.as_secs().try_into().unwrap_or(i64::MAX);
