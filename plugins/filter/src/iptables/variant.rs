@@ -1,11 +1,10 @@
 //! Decides which variant this node's iptables rules belong to: nf_tables, or the legacy variant's own tables.
 
-use std::fs;
 use std::sync::Once;
 
-use netops::OpError;
 use netops::error::Result;
 use netops::nft::{ExtensionKind, Family, Nft, Wanted};
+use netops::{OpError, file, netns};
 
 use super::executable::{self, Program, Variant};
 use super::parse;
@@ -20,23 +19,23 @@ struct Names {
     restore: &'static str,
     legacy_save: &'static str,
     legacy_restore: &'static str,
-    tables: &'static str,
+    /// Of the main thread, and of another one.
+    tables: [&'static str; 2],
 }
 
-// thread-self, because a thread may be in another namespace than the process.
 const IPV4: Names = Names {
     save: "iptables-save",
     restore: "iptables-restore",
     legacy_save: "iptables-legacy-save",
     legacy_restore: "iptables-legacy-restore",
-    tables: "/proc/thread-self/net/ip_tables_names",
+    tables: ["/proc/self/net/ip_tables_names", "/proc/thread-self/net/ip_tables_names"],
 };
 const IPV6: Names = Names {
     save: "ip6tables-save",
     restore: "ip6tables-restore",
     legacy_save: "ip6tables-legacy-save",
     legacy_restore: "ip6tables-legacy-restore",
-    tables: "/proc/thread-self/net/ip6_tables_names",
+    tables: ["/proc/self/net/ip6_tables_names", "/proc/thread-self/net/ip6_tables_names"],
 };
 
 fn names(family: Family) -> &'static Names {
@@ -227,7 +226,8 @@ pub fn variants_with_rules(search_path: &str) -> Result<Variants> {
 
 /// The names of the tables that the legacy variant has used, one per line. Without its modules the file does not exist.
 fn loaded(family: Family) -> String {
-    fs::read_to_string(names(family).tables).unwrap_or_default()
+    let [main, other] = names(family).tables;
+    file::read_small(netns::by_thread(main, other)).unwrap_or_default()
 }
 
 fn is_loaded(family: Family, name: TableName) -> bool {
