@@ -60,13 +60,10 @@ mod tests {
 
     #[test]
     fn a_buffer_that_is_kept_is_the_next_one_and_there_is_a_second_while_it_is_in_use() {
-        let kept = Vec::with_capacity(READ_BYTES);
-        let place = kept.as_ptr();
-        keep(kept);
+        // Of another size, as freed memory may be given out again.
+        keep(Vec::with_capacity(2 * READ_BYTES));
         let (one, other) = (Buffer::take(), Buffer::take());
-        assert_eq!(one.as_ptr(), place);
-        assert_eq!([one.capacity(), other.capacity()], [READ_BYTES; 2]);
-        assert_ne!(one.as_ptr(), other.as_ptr());
+        assert_eq!([one.capacity(), other.capacity()], [2 * READ_BYTES, READ_BYTES]);
     }
 
     #[test]
