@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::rc::Rc;
 
@@ -156,6 +157,21 @@ impl ConfObject {
         json::decode_noting(&self.value, &self.ignored).map_err(|error| self.hint(Self::invalid(&error)))
     }
 
+    /// As [`ConfObject::decode`], after another type was decoded: a key that either type has is not noted.
+    ///
+    /// # Errors
+    /// Code 7 naming key and value.
+    pub fn decode_also<T: DeserializeOwned>(&self) -> Result<T, CniError> {
+        let also = RefCell::default();
+        let decoded = json::decode_noting(&self.value, &also);
+        let (first, also) = (self.ignored.take(), also.into_inner());
+        let of_both = |one: &[Ignored], other: &[Ignored]| -> Vec<Ignored> {
+            one.iter().filter(|key| other.iter().any(|unread| key.is_within(unread))).cloned().collect()
+        };
+        self.ignored.replace([of_both(&first, &also), of_both(&also, &first)].concat());
+        decoded.map_err(|error| self.hint(Self::invalid(&error)))
+    }
+
     /// The keys that were read by no field, each with the keys that its object has fields for.
     #[must_use]
     pub fn ignored(&self) -> Vec<Ignored> {
@@ -169,7 +185,12 @@ impl ConfObject {
             let elsewhere = if ignored.path == ignored.key { COMMON_KEYS } else { &[] };
             ignored.meant(elsewhere).map(|meant| Misspelt { path: ignored.path.clone(), meant: meant.to_owned() })
         };
-        self.ignored.borrow().iter().filter_map(resembling).take(MISSPELT_MAX).collect()
+        let mut all: Vec<Misspelt> = self.ignored.borrow().iter().filter_map(resembling).collect();
+        // Noted for each type that was decoded.
+        let mut seen = BTreeSet::new();
+        all.retain(|misspelt| seen.insert(misspelt.path.clone()));
+        all.truncate(MISSPELT_MAX);
+        all
     }
 
     /// Adds [`ConfObject::misspelt`] to an error about the config: a missing key may be a misspelt one. Text that the
@@ -396,5 +417,35 @@ mod tests {
         let conf = object(r#"{"name":"n","prevResult":{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/8"}}}"#).unwrap();
         assert!(conf.prev_result(SpecVersion::V0_1_0).unwrap().is_some());
         assert_eq!(conf.prev_result(SpecVersion::V1_0_0).unwrap_err().code, Code::INCOMPATIBLE_VERSION);
+    }
+
+    #[test]
+    fn of_two_types_a_key_is_known_that_either_has() {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Of<T> {
+            ipam: T,
+        }
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct First {
+            _subnet: String,
+            _ranges: Vec<BTreeSet<String>>,
+        }
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Second {
+            _store: String,
+        }
+        let text = br#"{"cniVersion":"1.0.0","name":"n","ipam":{"_subnet":"s","_store":"x","_stroe":"y","_sbnet":"z","other":1}}"#;
+        let object = ConfObject::parse(text).unwrap();
+        let _: Of<First> = object.decode().unwrap();
+        assert!(object.misspelt().iter().any(|one| one.path == "ipam._sbnet"));
+        let _: Of<Second> = object.decode_also().unwrap();
+        let told: Vec<String> = object.misspelt().iter().map(|one| format!("{} {}", one.path, one.meant)).collect();
+        assert_eq!(told, ["ipam._sbnet _subnet", "ipam._stroe _store"]);
+        let unread: BTreeSet<String> = object.ignored().into_iter().map(|one| one.path).collect();
+        assert!(!unread.contains("ipam._store") && !unread.contains("ipam._subnet"), "{unread:?}");
+        assert!(unread.contains("ipam.other"));
     }
 }

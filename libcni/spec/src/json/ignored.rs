@@ -12,6 +12,11 @@ pub struct Ignored {
 }
 
 impl Ignored {
+    /// Whether this is the other key, or one of its value.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self.path.strip_prefix(&other.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
+
     /// The known key that this one resembles, unless it is itself known in `elsewhere`.
     #[must_use]
     pub fn meant(&self, elsewhere: &[&'static str]) -> Option<&'static str> {
