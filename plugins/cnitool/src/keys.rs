@@ -17,11 +17,24 @@ macro_rules! table {
     ($($kind:ident $plugin:path, $folder:literal;)*) => {
         /// The plugins, by name, each with its page.
         pub const ALL: &[Known] =
-            &[$($kind::<$plugin>(include_str!(concat!("../../", $folder, "/README.md")))),*];
+            &[$($kind::<$plugin>(include_str!(concat!("../../", $folder, "/README.md"))),)* CLUSTER];
     };
 }
 
 cni_plugins::plugins!(table);
+
+/// The plugin whose executable is one of its own. Most of its keys are on host-local's page.
+const CLUSTER: Known = Known {
+    name: "cluster",
+    role: Role::Address,
+    versions: &SpecVersion::ALL,
+    parse: parse::<cluster_keys::Conf>,
+    readme: concat!(
+        include_str!("../../ipam/cluster/README.md"),
+        "\n",
+        include_str!("../../ipam/host-local/README.md")
+    ),
+};
 
 const fn known<C: FromConf>(role: Role, plugin: &Entry, readme: &'static str) -> Known {
     Known { name: plugin.name, role, versions: plugin.versions, parse: parse::<C>, readme }

@@ -107,6 +107,10 @@ pub fn accepted(plugin: &Known) -> Value {
         base["device"] = json!("eth0");
         base["hwaddr"] = json!("02:00:00:00:00:01");
     }
+    if plugin.name == "cluster" {
+        base["ipam"] =
+            json!({"type": "cluster", "ranges": [[{"subnet": "10.1.0.0/24"}]], "store": {"path": "/shared"}});
+    }
     if plugin.name == "static" {
         base["ipam"] = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24"}]});
     }

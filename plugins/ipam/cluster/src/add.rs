@@ -7,10 +7,10 @@ use host_local::address::Address;
 use host_local::conf as local;
 use host_local::range::{RangeSet, Span};
 
-use crate::conf::Conf;
 use crate::keeper::{self, Keeper};
 use crate::protocol::{self, Run, State, claims};
 use crate::view::{self, View};
+use cluster_keys::Conf;
 
 /// A run is claimed ahead while a quarter of one is left, or so many addresses.
 const LOW_MAX: usize = 64;
@@ -30,7 +30,7 @@ pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, Cn
             undo(conf, owner, is_new).await?;
             continue;
         }
-        let Some(within) = conf.within(&view) else { continue };
+        let Some(within) = view.within(conf) else { continue };
         // What cools down is given after what a new run has.
         let patient = local::Conf { yields: false, ..within.clone() };
         match host_local::add(&patient, owner).await {
@@ -90,7 +90,7 @@ fn usable(conf: &Conf) -> Result<Option<View>, CniError> {
             conf.local.sets.iter().all(has)
         }
         None => {
-            let has_runs = conf.local.sets.iter().all(|set| !Conf::owned(set, &view).is_empty());
+            let has_runs = conf.local.sets.iter().all(|set| !view.owned(set).is_empty());
             has_runs && wanted(conf).all(|address| view.owns(address))
         }
     };
@@ -176,7 +176,7 @@ async fn claim_for(conf: &Conf, index: usize, full: &CniError) -> Result<(), Cni
     let keeper = Keeper::wait(conf)?;
     // Another ADD may have claimed while this one waited.
     let before = View::read(conf.folder())?.unwrap_or_default();
-    let Some(within) = conf.within(&before) else { return Ok(()) };
+    let Some(within) = before.within(conf) else { return Ok(()) };
     if host_local::find_full(&local::Conf { yields: false, ..within })? != Some(index) {
         return Ok(());
     }
@@ -250,7 +250,7 @@ async fn keep_up(conf: &Conf) -> Result<(), CniError> {
 /// The sets of which at most a quarter of a run is left.
 fn low(conf: &Conf, view: &View) -> Result<Vec<usize>, CniError> {
     let quarter = usize::try_from(conf.claim_size / 4).map_or(LOW_MAX, |quarter| quarter.min(LOW_MAX));
-    let Some(within) = conf.within(view) else { return Ok((0..conf.local.sets.len()).collect()) };
+    let Some(within) = view.within(conf) else { return Ok((0..conf.local.sets.len()).collect()) };
     let free = host_local::count_free(&within, quarter + 1)?;
     Ok(free.iter().enumerate().filter(|(_, free)| **free <= quarter).map(|(index, _)| index).collect())
 }

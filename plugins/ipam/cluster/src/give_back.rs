@@ -11,10 +11,10 @@ use host_local::range::Span;
 use netops::OpError;
 use netops::lock::Lock;
 
-use crate::conf::Conf;
 use crate::keeper::Keeper;
 use crate::protocol;
 use crate::view::{self, View};
+use cluster_keys::Conf;
 
 /// The permissions of host-local's lock.
 const BITS: u32 = 0o750;

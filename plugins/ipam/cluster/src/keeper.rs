@@ -9,11 +9,11 @@ use host_local::inventory::{Held, Holder, list_held};
 use netops::OpError;
 use netops::lock::Lock;
 
-use crate::conf::Conf;
 use crate::node;
 use crate::protocol::{self, Me, Memory, Refusal, State};
-use crate::store::{AnyStore, Store};
+use crate::store::{self, AnyStore, Store};
 use crate::view::{self, View};
+use cluster_keys::Conf;
 
 /// How often a transaction begins anew because another node wrote first.
 const ATTEMPTS_MAX: usize = 100;
@@ -35,7 +35,7 @@ impl<'a> Keeper<'a> {
     pub fn wait(conf: &'a Conf) -> Result<Self, CniError> {
         View::make_folder(conf.folder())?;
         let lock = Lock::take(&View::lock(conf.folder()), 0o600, conf.timeout + PATIENCE);
-        Ok(Self { conf, store: store(conf), _lock: lock.map_err(|error| view::fault(&error))? })
+        Ok(Self { conf, store: store::open(conf), _lock: lock.map_err(|error| view::fault(&error))? })
     }
 
     /// Takes the right if no other call has it.
@@ -45,7 +45,7 @@ impl<'a> Keeper<'a> {
     pub fn find(conf: &'a Conf) -> Result<Option<Self>, CniError> {
         View::make_folder(conf.folder())?;
         let lock = Lock::try_take(&View::lock(conf.folder()), 0o600).map_err(|error| view::fault(&error))?;
-        Ok(lock.map(|lock| Self { conf, store: store(conf), _lock: lock }))
+        Ok(lock.map(|lock| Self { conf, store: store::open(conf), _lock: lock }))
     }
 
     /// Reads the records, applies `change`, writes what is new, and fills the view.
@@ -133,10 +133,6 @@ impl<'a> Keeper<'a> {
         }
         Err(CniError::new(Code::TRY_AGAIN, format!("the records were changed {ATTEMPTS_MAX} times meanwhile")))
     }
-}
-
-fn store(conf: &Conf) -> AnyStore {
-    conf.store.open(&conf.network, conf.timeout)
 }
 
 /// This machine, and its view; a new one if there is none.
@@ -316,7 +312,7 @@ fn refused(conf: &Conf, name: &str, refusal: Refusal) -> CniError {
 pub async fn could_serve(conf: &Conf) -> Result<(), CniError> {
     let unavailable = |error: CniError| CniError { code: Code::NOT_AVAILABLE, ..error };
     let (me, view) = identify(conf).map_err(unavailable)?;
-    let (state, _) = store(conf).read().await.map_err(unavailable)?;
+    let (state, _) = store::open(conf).read().await.map_err(unavailable)?;
     let mut next = confirm(conf, &state, &me, &view, view.pending).map_err(unavailable)?;
     for (index, set) in conf.local.sets.iter().enumerate() {
         match protocol::claim(&next, &me.name, &Conf::spans(set), conf.claim_size, &conf.local.barred) {
@@ -340,7 +336,7 @@ pub(crate) fn exhausted(conf: &Conf, index: usize, view: &View) -> CniError {
 
 /// How many addresses of a set's runs are reserved, and how many there are.
 pub(crate) fn room(conf: &Conf, index: usize, view: &View) -> (u128, u128) {
-    let owned = conf.local.sets.get(index).map(|set| Conf::owned(set, view)).unwrap_or_default();
+    let owned = conf.local.sets.get(index).map(|set| view.owned(set)).unwrap_or_default();
     let all = owned.iter().map(|range| conf.local.barred.count_allowed(range.span())).sum();
     let entries = std::fs::read_dir(conf.folder()).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| Address::from_file_name(entry.file_name().to_str()?));

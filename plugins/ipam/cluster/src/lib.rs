@@ -4,7 +4,6 @@
 //! files. Reading order: PROTOCOL.md and [`protocol`], the records and every change of them; [`view`], what the node keeps of
 //! them; [`keeper`], which speaks with the [`store`]; then the verbs.
 
-pub mod conf;
 pub mod keeper;
 pub mod node;
 pub mod operator;
@@ -21,7 +20,7 @@ use cni_spec::{AddResult, CniError, Code};
 use host_local::address::Address;
 use skel::{AddRequest, CheckRequest, DelRequest, Entry, EventLoop, GcRequest, Plugin, StatusRequest};
 
-use conf::{Conf, Removal};
+use cluster_keys::{Conf, Removal};
 use view::View;
 
 /// The executable: an operator's command, or a call of the plugin.
@@ -77,7 +76,7 @@ impl Plugin for Cluster {
     async fn status(_: &StatusRequest, conf: &Conf) -> Result<(), CniError> {
         if let Some(view) = View::read(conf.folder())?
             && view.is_trusted_now()?
-            && let Some(within) = conf.within(&view)
+            && let Some(within) = view.within(conf)
             && host_local::find_full(&within)?.is_none()
         {
             return host_local::status(&within).await;

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cni_spec::{CniError, Code};
 
-use crate::conf::Conf;
+use cluster_keys::Conf;
 
 const MACHINE_ID: &str = "/etc/machine-id";
 const LINKS: &str = "/sys/class/net";

@@ -13,10 +13,10 @@ use cni_spec::{CniError, Code, ConfObject, FromConf};
 use serde_json::{Value, json};
 use skel::Reply;
 
-use crate::conf::Conf;
 use crate::keeper::Keeper;
 use crate::protocol::{self, State, claims};
-use crate::store::{AnyStore, Store};
+use crate::store::{self, AnyStore, Store};
+use cluster_keys::Conf;
 
 const USAGE: &str = "usage: cluster VERB CONFIG [WORDS] [--json]; CONFIG is a file with the network's config or list, or - for \
                      standard input.\n  show\n  check [--probe [--link LINK]]\n  forget NODE [--fenced]\n  repair\n  release CLAIM\n  import FILE";
@@ -94,7 +94,7 @@ fn open(path: &str) -> Result<(Conf, AnyStore, Value), CniError> {
         }
     }
     let conf = Conf::from_conf(&ConfObject::parse(cni_spec::json::to_text(&object).as_bytes())?)?;
-    let store = conf.store.open(&conf.network, conf.timeout);
+    let store = store::open(&conf);
     Ok((conf, store, object))
 }
 

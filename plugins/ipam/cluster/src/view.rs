@@ -9,9 +9,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cluster_keys::Conf;
 use cni_spec::{CniError, Code};
 use host_local::address::Address;
-use host_local::range::Span;
+use host_local::range::{Range, RangeSet, Span};
 use interface::error::{On, failed_on};
 use netops::OpError;
 use netops::boot::{Boot, uptime};
@@ -134,6 +135,26 @@ impl View {
     #[must_use]
     pub fn holds(&self, address: Address) -> bool {
         self.owns(address) || self.claims.values().any(|own| own.contains(&address.ip()))
+    }
+
+    /// The part of a set that the node owns.
+    #[must_use]
+    pub fn owned(&self, set: &RangeSet) -> Vec<Range> {
+        let cut =
+            |range: &Range, run: Span| {
+                let (first, last) = (range.first.max(run.first), range.last.min(run.last));
+                (first.family == range.first.family && first <= last && run.first.family == first.family)
+                    .then_some(Range { first, last, ..*range })
+            };
+        let of_range = |range: &Range| self.spans().filter_map(|run| cut(range, run)).collect::<Vec<_>>();
+        set.ranges().iter().flat_map(of_range).collect()
+    }
+
+    /// Host-local's keys with the node's runs in place of the ranges; `None` if the node has none of a set.
+    #[must_use]
+    pub fn within(&self, conf: &Conf) -> Option<host_local::conf::Conf> {
+        let sets = conf.local.sets.iter().map(|set| RangeSet::new(self.owned(set)).ok());
+        Some(host_local::conf::Conf { sets: sets.collect::<Option<_>>()?, ..conf.local.clone() })
     }
 
     /// The runs and claims of this view, to compare with the store's records.

@@ -86,9 +86,12 @@ impl Asker<'_> {
         let unknown = below(place, UNKNOWN);
         let object = merged(&self.at(place), &json!({UNKNOWN: true}));
         let answer = self.ask(place, object.clone());
-        if let Some(known) = answer.ignored.iter().find(|one| one.path == path(&unknown)) {
+        // The keys of each type that the parser decodes.
+        let known: Vec<_> = answer.ignored.iter().filter(|one| one.path == path(&unknown)).collect();
+        if !known.is_empty() {
             let property = |key: &&str| ((*key).to_owned(), or_null(self.schema(&below(place, key))));
-            return json!({"type": "object", "properties": known.known.iter().map(property).collect::<Map<_, _>>()});
+            let keys = known.into_iter().flat_map(|one| one.known);
+            return json!({"type": "object", "properties": keys.map(property).collect::<Map<_, _>>()});
         }
         if let Some(reason) = self.refused(place, &object) {
             return self.plain(place, &reason);

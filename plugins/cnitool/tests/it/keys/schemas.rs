@@ -56,6 +56,9 @@ const BEYOND: &[&str] = &[
     "it is no name of a device on a bus",
     "is outside of",
     "are of different families",
+    "the path must begin with /",
+    "a node's name has",
+    "key ipam.store",
 ];
 
 /// Schema and parser say the same of a list, but for what no schema says.

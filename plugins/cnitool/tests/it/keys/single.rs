@@ -88,13 +88,44 @@ fn address_plugins() {
         ],
         &expect![[r#"
             error: key ipam.addresses[0].address = "10.1.0.5": expected an address with prefix, a/n
-            error: bridge is no address plugin [Address plugins are dhcp, host-local, static.]
+            error: bridge is no address plugin [Address plugins are dhcp, host-local, static, cluster.]
             warning: plugin host-locl is unknown [Did you mean host-local?]
             note: plugin whereabouts is not part of this suite: its keys are not checked
             error: plugin ptp needs key ipam [Name an address plugin by ipam.type, such as host-local.]
             note: no IP ranges specified, unless a runtime gives it [Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges.]
             note: plugin calico is not part of this suite: its keys are not checked"#]],
     );
+}
+
+/// The plugin is an executable of its own.
+#[test]
+fn addresses_of_a_cluster() {
+    let ipam =
+        |keys: &str| format!(r#"{{"type": "ptp", "ipam": {{"type": "cluster", "subnet": "10.1.0.0/24", {keys}}}}}"#);
+    let texts = [
+        r#""store": {"path": «"shared"»}"#,
+        r#""store": {"path": "/shared", "timeoutSeconds": «0»}"#,
+        r#""store": {"path": "/shared"}, «"claimSise"»: 8"#,
+        r#""store": {"path": "/shared"}, "claimSize": «0»"#,
+        r#""store": {"path": "/shared"}, "trustSeconds": «"an hour"»"#,
+        r#""store": {"path": "/shared"}, "node": «"a/b"»"#,
+        r#""store": «{»}"#,
+        r#""store": {"endpoints": [«"http://etcd1:2379"»]}"#,
+        r#""store": «{»"endpoints": ["https://etcd1:2379"]}"#,
+        r#""store": {"path": «"/shared"», "endpoints": ["https://etcd1:2379"]}"#,
+    ];
+    let objects: Vec<String> = texts.iter().map(|keys| ipam(keys)).collect();
+    plugins(&objects.iter().map(String::as_str).collect::<Vec<_>>(), &expect![[r#"
+        error: key ipam.store.path = "shared": the path must begin with /
+        error: key ipam.store.timeoutSeconds = 0: expected 1 to 4294967295
+        warning: key ipam.claimSise is unknown and is ignored [Did you mean claimSize?]
+        error: key ipam.claimSize = 0: expected 1 to 4294967295
+        error: key ipam.trustSeconds = "an hour": expected a whole number from 0 to 4294967295
+        error: key ipam.node = "a/b": a node's name has letters, digits, '_', '.' and '-'
+        error: key ipam.store.path is missing [Name a folder that all nodes share, "store": {"path": "/shared/cni"}, or etcd: endpoints, caFile, certFile, keyFile.]
+        error: key ipam.store.endpoints[0] = "http://etcd1:2379": an endpoint is https://HOST:PORT, without a path; TLS cannot be turned off
+        error: key ipam.store.caFile is missing [Name a folder that all nodes share, "store": {"path": "/shared/cni"}, or etcd: endpoints, caFile, certFile, keyFile.]
+        error: key ipam.store.path = "/shared": a store is a folder, or etcd: remove it, or ipam.store.endpoints"#]]);
 }
 
 #[test]

@@ -1,6 +1,10 @@
-//! The keys: host-local's, and those of the cluster. Every rule about the latter is here.
+//! The keys of address plugin `cluster`: host-local's, and those of the cluster. Every rule about the latter is here.
+//!
+//! A crate of its own: `cnitool` checks configurations by it, and has no TLS.
 
-use std::path::Path;
+mod endpoint;
+
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni_spec::{CniArgs, CniError, Code, ConfObject, ContainerId, FromAnyConf, FromConf};
@@ -9,9 +13,7 @@ use host_local::conf as local;
 use host_local::range::{Range, RangeSet, Span};
 use serde::Deserialize;
 
-use crate::protocol::claims;
-use crate::store::{Endpoint, EtcdConf, StoreConf};
-use crate::view::View;
+pub use endpoint::Endpoint;
 
 /// The default length of a run.
 const CLAIM_SIZE: u32 = 32;
@@ -23,6 +25,7 @@ const TRUST_SECONDS_MIN: u32 = 60;
 const TIMEOUT_SECONDS: u32 = 2;
 /// The key of `CNI_ARGS` that names a claim.
 const CLAIM: &str = "claim";
+const CLAIM_BYTES_MAX: usize = 253;
 /// The default beginning of etcd's keys.
 const PREFIX: &str = "/cni/cluster";
 
@@ -45,6 +48,30 @@ pub struct Conf {
     pub trust_seconds: u32,
     /// The claim whose addresses the container gets.
     pub claim: Option<String>,
+}
+
+/// The store that a config names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreConf {
+    /// A folder that all nodes share.
+    Folder(PathBuf),
+    /// etcd.
+    Etcd(EtcdConf),
+}
+
+/// Where etcd is, and as whom the node speaks with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdConf {
+    /// The members.
+    pub endpoints: Vec<Endpoint>,
+    /// The authority that has signed the members' certificates.
+    pub ca_file: PathBuf,
+    /// The node's certificate.
+    pub cert_file: PathBuf,
+    /// The certificate's key, which only its owner may read.
+    pub key_file: PathBuf,
+    /// The prefix of the keys of all networks.
+    pub prefix: String,
 }
 
 /// The keys that removal needs.
@@ -99,17 +126,19 @@ struct StoreKeys {
 impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let local = local::Conf::from_conf(object)?;
-        let net: Net = object.decode()?;
+        let net: Net = object.decode_also()?;
         let keys = net.ipam.store.as_ref().ok_or_else(|| missing("ipam.store"))?;
         let store = store(keys)?;
         let at_least = |key: &str, value: Option<u32>, default: u32, least: u32| match value.unwrap_or(default) {
-            small if small < least => Err(CniError::invalid_key(key, small, &format!("it must be at least {least}"))),
+            small if small < least => {
+                Err(CniError::invalid_key(key, small, &format!("expected {least} to {}", u32::MAX)))
+            }
             value => Ok(value),
         };
         let node = Some(net.ipam.node.clone()).filter(|node| !node.is_empty());
         if let Some(node) = &node {
             ContainerId::parse(node).map_err(|_invalid| {
-                CniError::invalid_key("ipam.node", node, "a node's name has letters, digits, '_', '.' and '-'")
+                CniError::invalid_key("ipam.node", quoted(node), "a node's name has letters, digits, '_', '.' and '-'")
             })?;
         }
         let timeout = at_least("ipam.store.timeoutSeconds", keys.timeout_seconds, TIMEOUT_SECONDS, 1)?;
@@ -126,17 +155,29 @@ impl FromConf for Conf {
     }
 }
 
+/// Whether a text can be a claim's name: letters, digits, `_`, `.`, `-` and `/`, as in `NAMESPACE/NAME`.
+#[must_use]
+pub fn is_claim(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
+    !text.is_empty() && text.len() <= CLAIM_BYTES_MAX && text.chars().all(is_plain)
+}
+
 /// A claim's name; none if the text is empty.
 fn claim(key: &str, text: &str) -> Result<Option<String>, CniError> {
     match text {
         "" => Ok(None),
-        name if claims::is_name(name) => Ok(Some(name.to_owned())),
+        name if is_claim(name) => Ok(Some(name.to_owned())),
         other => Err(CniError::invalid_key(
             key,
-            other,
+            quoted(other),
             "a claim's name has 1 to 253 letters, digits, '_', '.', '-' and '/', as NAMESPACE/NAME",
         )),
     }
+}
+
+/// A text as it is in the file.
+fn quoted(text: &str) -> String {
+    format!("{text:?}")
 }
 
 fn missing(key: &str) -> CniError {
@@ -153,24 +194,25 @@ fn store(keys: &StoreKeys) -> Result<StoreConf, CniError> {
     let absolute = |key: &str, value: &str| match Path::new(value) {
         _ if value.is_empty() => Err(missing(&format!("ipam.store.{key}"))),
         path if path.is_absolute() => Ok(path.to_owned()),
-        _ => Err(CniError::invalid_key(&format!("ipam.store.{key}"), value, "the path must begin with /")),
+        _ => Err(CniError::invalid_key(&format!("ipam.store.{key}"), quoted(value), "the path must begin with /")),
     };
     if keys.endpoints.is_empty() {
         return Ok(StoreConf::Folder(absolute("path", &keys.path)?));
     }
     if !keys.path.is_empty() {
         let why = "a store is a folder, or etcd: remove it, or ipam.store.endpoints";
-        return Err(CniError::invalid_key("ipam.store.path", &keys.path, why));
+        return Err(CniError::invalid_key("ipam.store.path", quoted(&keys.path), why));
     }
-    let endpoint = |text: &String| {
-        Endpoint::parse(text).map_err(|wanted| CniError::invalid_key("ipam.store.endpoints", text, wanted))
+    let endpoint = |(at, text): (usize, &String)| {
+        let key = format!("ipam.store.endpoints[{at}]");
+        Endpoint::parse(text).map_err(|wanted| CniError::invalid_key(&key, quoted(text), wanted))
     };
     let prefix = if keys.prefix.is_empty() { PREFIX } else { keys.prefix.trim_end_matches('/') };
     if !prefix.starts_with('/') {
-        return Err(CniError::invalid_key("ipam.store.prefix", prefix, "the prefix must begin with /"));
+        return Err(CniError::invalid_key("ipam.store.prefix", quoted(prefix), "the prefix must begin with /"));
     }
     Ok(StoreConf::Etcd(EtcdConf {
-        endpoints: keys.endpoints.iter().map(endpoint).collect::<Result<_, _>>()?,
+        endpoints: keys.endpoints.iter().enumerate().map(endpoint).collect::<Result<_, _>>()?,
         ca_file: absolute("caFile", &keys.ca_file)?,
         cert_file: absolute("certFile", &keys.cert_file)?,
         key_file: absolute("keyFile", &keys.key_file)?,
@@ -212,26 +254,6 @@ impl Conf {
     pub fn spans(set: &RangeSet) -> Vec<Span> {
         set.ranges().iter().map(Range::span).collect()
     }
-
-    /// The part of a set that the node owns.
-    #[must_use]
-    pub fn owned(set: &RangeSet, view: &View) -> Vec<Range> {
-        let cut =
-            |range: &Range, run: Span| {
-                let (first, last) = (range.first.max(run.first), range.last.min(run.last));
-                (first.family == range.first.family && first <= last && run.first.family == first.family)
-                    .then_some(Range { first, last, ..*range })
-            };
-        let of_range = |range: &Range| view.spans().filter_map(|run| cut(range, run)).collect::<Vec<_>>();
-        set.ranges().iter().flat_map(of_range).collect()
-    }
-
-    /// Host-local's keys with the node's runs in place of the ranges; `None` if the node has none of a set.
-    #[must_use]
-    pub fn within(&self, view: &View) -> Option<local::Conf> {
-        let sets = self.local.sets.iter().map(|set| RangeSet::new(Self::owned(set, view)).ok());
-        Some(local::Conf { sets: sets.collect::<Option<_>>()?, ..self.local.clone() })
-    }
 }
 
 #[cfg(test)]
@@ -254,7 +276,7 @@ mod tests {
             (r#""store":{"endpoints":["https://e:2379"]}"#, Code::INVALID_CONFIG, "ipam.store.caFile is missing"),
             (r#""store":{"endpoints":["https://e:2379"],"path":"/s"}"#, Code::INVALID_CONFIG, "a folder, or etcd"),
             (r#""store":{"path":"/s"},"claimSize":0"#, Code::INVALID_CONFIG, "ipam.claimSize = 0"),
-            (r#""store":{"path":"/s"},"trustSeconds":5"#, Code::INVALID_CONFIG, "at least 60"),
+            (r#""store":{"path":"/s"},"trustSeconds":5"#, Code::INVALID_CONFIG, "expected 60 to"),
             (r#""store":{"path":"/s"},"node":"a/b""#, Code::INVALID_CONFIG, "ipam.node"),
         ] {
             let error = parse(ipam).unwrap_err();

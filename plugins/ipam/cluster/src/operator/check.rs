@@ -5,9 +5,9 @@ use cni_spec::{CniError, Code};
 use serde_json::{Value, json};
 
 use super::{probe, wait};
-use crate::conf::Conf;
 use crate::keeper;
 use crate::store::{AnyStore, Store};
+use cluster_keys::Conf;
 
 /// The question to the network.
 pub(super) struct Probe<'a> {

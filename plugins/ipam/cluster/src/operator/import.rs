@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{read, write};
-use crate::conf::Conf;
 use crate::protocol::claims;
 use crate::store::AnyStore;
+use cluster_keys::Conf;
 
 /// `IPPool` of `whereabouts.cni.cncf.io/v1alpha1`, or a list of them as `kubectl get --output json` prints it.
 #[derive(Deserialize)]
@@ -62,7 +62,7 @@ pub(super) fn import(conf: &Conf, store: &AnyStore, path: &str) -> Result<(Strin
             found.entry(name(allocation)).or_default().insert(address);
         }
     }
-    if let Some(bad) = found.keys().find(|name| !claims::is_name(name)) {
+    if let Some(bad) = found.keys().find(|name| !cluster_keys::is_claim(name)) {
         return Err(unusable(format!("{bad:?} cannot be the name of a claim")));
     }
     let found = one_of_each_set(conf, found);

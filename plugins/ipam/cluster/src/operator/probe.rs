@@ -15,10 +15,10 @@ use netops::scan::{self, Stations};
 use serde_json::{Value, json};
 
 use super::wait;
-use crate::conf::Conf;
 use crate::keeper;
 use crate::protocol::{State, claims};
 use crate::store::{AnyStore, Store};
+use cluster_keys::Conf;
 
 /// Addresses that one command asks for: more take longer than an operator waits (15 s for these).
 const ADDRESSES_MAX: usize = 8192;

@@ -4,9 +4,9 @@ use cni_spec::{CniError, text};
 use serde_json::{Value, json};
 
 use super::wait;
-use crate::conf::Conf;
 use crate::protocol::{Member, Run, claims};
 use crate::store::{AnyStore, Store};
+use cluster_keys::Conf;
 
 pub(super) fn show(conf: &Conf, store: &AnyStore) -> Result<(String, Value), CniError> {
     let (state, _) = wait(store.read())??;

@@ -17,7 +17,6 @@ use super::{Memory, Run, State, find_free, take};
 pub const PREFIX: &str = "claim/";
 /// The node that a container leaves, and the one that it moves to.
 const HOLDERS_MAX: usize = 2;
-const NAME_BYTES_MAX: usize = 253;
 
 /// Why a claim is not held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,13 +27,6 @@ pub enum Refusal {
     NoAddress(usize),
     /// A requested address is another owner's.
     Taken(Run),
-}
-
-/// Whether a text can be a claim's name: letters, digits, `_`, `.`, `-` and `/`, as in `NAMESPACE/NAME`.
-#[must_use]
-pub fn is_name(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
-    !text.is_empty() && text.len() <= NAME_BYTES_MAX && text.chars().all(is_plain)
 }
 
 fn owner(claim: &str) -> String {

@@ -3,13 +3,11 @@
 mod etcd;
 mod folder;
 
-use std::path::PathBuf;
-use std::time::Duration;
-
+use cluster_keys::{Conf, StoreConf};
 use cni_spec::{CniError, Code};
 
 use crate::protocol::{self, State};
-pub use etcd::{Endpoint, Etcd, EtcdConf};
+pub use etcd::Etcd;
 pub use folder::Folder;
 
 /// A version of the document, which only the store understands.
@@ -41,23 +39,12 @@ pub trait Store {
     fn replace(&self, version: &Version, next: &State) -> impl Future<Output = Result<bool, CniError>>;
 }
 
-/// The store that a config names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreConf {
-    /// A folder that all nodes share.
-    Folder(PathBuf),
-    /// etcd.
-    Etcd(EtcdConf),
-}
-
-impl StoreConf {
-    /// The store of one network.
-    #[must_use]
-    pub fn open(&self, network: &str, timeout: Duration) -> AnyStore {
-        match self {
-            Self::Folder(folder) => AnyStore::Folder(Folder::new(folder, network, timeout)),
-            Self::Etcd(conf) => AnyStore::Etcd(Box::new(Etcd::new(conf, network, timeout))),
-        }
+/// The store of one network.
+#[must_use]
+pub fn open(conf: &Conf) -> AnyStore {
+    match &conf.store {
+        StoreConf::Folder(folder) => AnyStore::Folder(Folder::new(folder, &conf.network, conf.timeout)),
+        StoreConf::Etcd(etcd) => AnyStore::Etcd(Box::new(Etcd::new(etcd, &conf.network, conf.timeout))),
     }
 }
 

@@ -3,15 +3,15 @@
 use std::cell::Cell;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use cluster_keys::Endpoint;
 use h2::client::SendRequest;
 use http::{HeaderMap, Request};
 use prost::Message;
 use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-
-use super::conf::Endpoint;
 
 /// The answer that a member's document may have at most.
 const BYTES_MAX: usize = 64 << 20;
@@ -43,7 +43,7 @@ impl Channel {
     pub(super) async fn open(endpoint: &Endpoint, tls: Arc<ClientConfig>) -> Result<Self, Failed> {
         let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.map_err(away)?;
         stream.set_nodelay(true).map_err(away)?;
-        let name = endpoint.server_name().map_err(Failed::Away)?;
+        let name = ServerName::try_from(endpoint.host.clone()).map_err(away)?;
         let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(away)?;
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use cluster_keys::{Endpoint, EtcdConf};
 use cni_spec::{CniError, Code};
 use prost::Message;
 use rustls::ClientConfig;
@@ -19,7 +20,6 @@ use rustls::ClientConfig;
 use super::{Store, Version, decode};
 use crate::protocol::State;
 use channel::{Channel, Failed};
-pub use conf::{Endpoint, EtcdConf};
 use wire::{Compare, EQUAL, MOD, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse, Union};
 
 /// Methods of the KV service.
@@ -58,7 +58,7 @@ impl Etcd {
         let mut tls = self.tls.borrow_mut();
         match &*tls {
             Some(tls) => Ok(Arc::clone(tls)),
-            None => Ok(Arc::clone(tls.insert(self.conf.tls()?))),
+            None => Ok(Arc::clone(tls.insert(conf::tls(&self.conf)?))),
         }
     }
 
