@@ -1,6 +1,6 @@
 //! Files that are written completely or not at all, and small ones of the kernel's.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -22,12 +22,24 @@ use crate::error::{OpError, Result};
 /// `ENOENT`: the folder does not exist; `ENOSPC`, `EROFS`, `EACCES`; `EISDIR`, `EEXIST`: another user keeps the unfinished
 /// file's place. The old file is untouched then.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    replace_with(path, mode, |_file| Ok(content))
+}
+
+/// As [`replace`], with content that is made when the new file is open: the content can name the file's own number, which a copy of it does not have.
+///
+/// # Errors
+/// As [`replace`], and the content's own.
+pub fn replace_with<C: AsRef<[u8]>>(
+    path: &Path,
+    mode: u32,
+    content: impl FnOnce(&File) -> std::io::Result<C>,
+) -> Result<()> {
     let temporary = unfinished(path);
     let mut file =
         create(&temporary, mode).map_err(|error| OpError::io("create", temporary.display().to_string(), &error))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    let written = file
-        .write_all(content)
+    let written = content(&file)
+        .and_then(|content| file.write_all(content.as_ref()))
         .and_then(|()| file.sync_all())
         .and_then(|()| std::fs::rename(&temporary, path))
         .and_then(|()| OpenOptions::new().read(true).custom_flags(O_DIRECTORY).open(folder)?.sync_all());
@@ -74,6 +86,14 @@ pub fn remove(path: &Path) -> Result<()> {
 /// # Errors
 /// `NotFound`; `InvalidData`: it is no plain file, or longer than `bytes_max`; others as `open(2)` and `read(2)`.
 pub fn read_plain(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    read_plain_with(path, bytes_max).map(|(content, _about)| content)
+}
+
+/// As [`read_plain`], with what the kernel says about the file that was read.
+///
+/// # Errors
+/// As [`read_plain`].
+pub fn read_plain_with(path: &Path, bytes_max: u64) -> std::io::Result<(Vec<u8>, Metadata)> {
     let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path);
     // Of a link, and of a socket.
     let no_file = |error: &Error| matches!(error.raw_os_error(), Some(nix::libc::ELOOP | nix::libc::ENXIO));
@@ -84,7 +104,7 @@ pub fn read_plain(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     }
     let mut content = Vec::new();
     file.take(bytes_max).read_to_end(&mut content)?;
-    Ok(content)
+    Ok((content, about))
 }
 
 /// Opens a file, close-on-exec, by one system call: musl's `open` sets the flag once more, for kernels that ignore it. A
