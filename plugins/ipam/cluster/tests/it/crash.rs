@@ -34,6 +34,10 @@ impl Bench<'_> {
         Call::new(verb, self.config(name), Attachment { container_id: id.to_owned(), netns, ifname: "eth0".to_owned() })
     }
 
+    fn claim(&self, verb: Verb, name: &str, claim: &str) -> Call {
+        self.call(verb, name, "vm").args(&format!("claim={claim}"))
+    }
+
     fn add(&self, name: &str, id: &str) -> String {
         let result = self.call(Verb::Add, name, id).run(self.node).ok();
         result["ips"][0]["address"].as_str().unwrap().to_owned()
@@ -154,12 +158,7 @@ pub(crate) fn kill_del(node: &Node, store: Value) {
 pub(crate) fn kill_claim(node: &Node, store: Value) {
     let bench = Bench { node, store };
     bench.add("a", "other");
-    let claim = |verb, name: &str| {
-        let config = bench.config(name);
-        let netns = "/var/run/netns/none".to_owned();
-        let pod = Attachment { container_id: "vm".to_owned(), netns, ifname: "eth0".to_owned() };
-        Call::new(verb, config, pod).args("claim=db")
-    };
+    let claim = |verb, name: &str| bench.claim(verb, name, "db");
     let ip = |result: Value| result["ips"][0]["address"].as_str().unwrap().to_owned();
     for verb in [Verb::Add, Verb::Del] {
         at_each_call(|n| {
@@ -195,15 +194,68 @@ pub(crate) fn kill_forget(node: &Node, store: Value) {
     });
 }
 
+/// Kills an operator's `release` before each of its calls.
+pub(crate) fn kill_release(node: &Node, store: Value) {
+    let bench = Bench { node, store };
+    let words = ["release", "db"];
+    bench.add("b", "other");
+    at_calls(1, |n| {
+        let given = bench.claim(Verb::Add, "a", "db").run(node).ok();
+        bench.claim(Verb::Del, "a", "db").run(node).ok();
+        let hit = bench.kill_operator("b", &words, n);
+        let label = format!("release killed before {n}: {hit:?}");
+        bench.again("b", &words, "there is no claim db", &label);
+        assert!(bench.operate("b", &["check"]).contains("0 claims"), "{label}");
+        let address = given["ips"][0]["address"].as_str().unwrap().replace("/28", "");
+        bench.call(Verb::Add, "b", "next").args(&format!("IP={address}")).run(node).ok();
+        bench.del("b", "next");
+        hit.is_some()
+    });
+}
+
+/// Kills an operator's `import` before each of its calls.
+pub(crate) fn kill_import(node: &Node, store: Value) {
+    let bench = Bench { node, store };
+    let file = node.work_dir().join("pools.json");
+    let allocations = json!({ "5": { "podref": "shop/a" }, "6": { "podref": "shop/b" } });
+    std::fs::write(&file, json!({ "spec": { "range": "10.9.0.0/28", "allocations": allocations } }).to_string())
+        .unwrap();
+    let words = ["import", file.to_str().unwrap()];
+    bench.add("b", "other");
+    at_calls(1, |n| {
+        let hit = bench.kill_operator("b", &words, n);
+        let label = format!("import killed before {n}: {hit:?}");
+        assert!(bench.operate("b", &words).contains("2 addresses are those of 2 claims now"), "{label}");
+        assert!(bench.operate("b", &["check"]).contains("2 claims"), "{label}");
+        for (claim, address) in [("shop/a", "10.9.0.5/28"), ("shop/b", "10.9.0.6/28")] {
+            let given = bench.claim(Verb::Add, "a", claim).run(node).ok();
+            assert_eq!(given["ips"][0]["address"], address, "{label}");
+            bench.claim(Verb::Del, "a", claim).run(node).ok();
+            bench.operate("b", &["release", claim]);
+        }
+        hit.is_some()
+    });
+}
+
+/// Removes the data folders of both nodes.
+pub(crate) fn empty_folders() {
+    ["a", "b"].iter().for_each(|name| drop(std::fs::remove_dir_all(Path::new("/var/lib/cni").join(name))));
+}
+
+/// A store's document, which a test puts back.
+pub(crate) struct Document<'a> {
+    pub(crate) read: &'a dyn Fn() -> String,
+    pub(crate) write: &'a dyn Fn(&str),
+}
+
 /// Kills an operator's `repair` before each of its calls, after the store went back to an older document.
-fn kill_repair(node: &Node, folder: &Path) {
-    let bench = Bench { node, store: json!({ "path": folder }) };
-    let document = folder.join("net.json");
+pub(crate) fn kill_repair(node: &Node, store: Value, document: &Document<'_>) {
+    let bench = Bench { node, store };
     at_calls(4, |n| {
         let first = bench.add("a", "c1");
-        let copy = std::fs::read(&document).unwrap();
+        let copy = (document.read)();
         let more = ["c2", "c3"].map(|id| bench.add("a", id));
-        std::fs::write(&document, copy).unwrap();
+        (document.write)(&copy);
         let hit = bench.kill_operator("a", &["repair"], n);
         let label = format!("repair killed before {n}: {hit:?}");
         bench.operate("a", &["repair"]);
@@ -246,11 +298,16 @@ fn calls_with_a_claim_killed_anywhere_lose_no_claim_and_no_address() {
 }
 
 #[test]
-fn forget_and_repair_killed_anywhere_are_called_again() {
-    let (_folder, store) = folder();
+fn an_operators_commands_killed_anywhere_are_called_again() {
     let node = node();
-    kill_forget(&node, store);
-    std::fs::remove_dir_all("/var/lib/cni/b").unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    kill_repair(&node, folder.path());
+    for kill in [kill_forget, kill_release, kill_import] {
+        let (_folder, store) = folder();
+        kill(&node, store);
+        empty_folders();
+    }
+    let (folder, store) = folder();
+    let path = folder.path().join("net.json");
+    let read = || std::fs::read_to_string(&path).unwrap();
+    let write = |text: &str| std::fs::write(&path, text).unwrap();
+    kill_repair(&node, store, &Document { read: &read, write: &write });
 }

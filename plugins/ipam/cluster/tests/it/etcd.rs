@@ -1,6 +1,5 @@
 //! A real etcd: three members on loopback, which verify the nodes' certificates.
 
-use std::fs;
 use std::path::Path;
 use std::thread;
 
@@ -113,13 +112,27 @@ fn calls_on_etcd_killed_anywhere_leave_nothing_owned_twice() {
     let mut store = etcd.site.keys["store"].clone();
     crash::kill_add(&etcd.node, store.clone());
     store["prefix"] = json!("/second");
-    fs::remove_dir_all("/var/lib/cni").ok();
+    crash::empty_folders();
     crash::kill_del(&etcd.node, store.clone());
-    for (prefix, kill) in [("/third", crash::kill_claim as fn(&Node, Value)), ("/fourth", crash::kill_forget)] {
-        store["prefix"] = json!(prefix);
-        fs::remove_dir_all("/var/lib/cni").ok();
+    store["prefix"] = json!("/third");
+    crash::empty_folders();
+    crash::kill_claim(&etcd.node, store);
+}
+
+#[test]
+fn an_operators_commands_on_etcd_killed_anywhere_are_called_again() {
+    let test = "an_operators_commands_on_etcd_killed_anywhere";
+    let Some(etcd) = Etcd::start_or_skip(test, json!({ "subnet": "10.9.0.0/24" })) else { return };
+    let mut store = etcd.site.keys["store"].clone();
+    for (at, kill) in [crash::kill_forget, crash::kill_release, crash::kill_import].into_iter().enumerate() {
+        store["prefix"] = json!(format!("/prefix{at}"));
         kill(&etcd.node, store.clone());
+        crash::empty_folders();
     }
+    store["prefix"] = json!("/fourth");
+    let read = || etcd.members.ctl("node", &["get", "/fourth/net", "--print-value-only"]);
+    let write = |text: &str| drop(etcd.members.ctl("node", &["put", "/fourth/net", text.trim_end()]));
+    crash::kill_repair(&etcd.node, store, &crash::Document { read: &read, write: &write });
 }
 
 /// The members have an older history: a node that has written since then is refused until it has written back what it holds.
