@@ -9,7 +9,7 @@ use host_local::range::{RangeSet, Span};
 
 use crate::keeper::{self, Keeper};
 use crate::protocol::{self, Run, State, claims};
-use crate::view::{self, View};
+use crate::view::View;
 use cluster_keys::Conf;
 
 /// A run is claimed ahead while a quarter of one is left, or so many addresses.
@@ -211,7 +211,7 @@ async fn upkeep(conf: &Conf) {
 async fn keep_up(conf: &Conf) -> Result<(), CniError> {
     let is_due = |view: &View| -> Result<bool, CniError> {
         let quarter = Duration::from_secs(u64::from(view.trust_seconds) / 4);
-        let is_low = view.quiet_until_ms <= view::now_ms()? && !low(conf, view)?.is_empty();
+        let is_low = view.may_claim_ahead()? && !low(conf, view)?.is_empty();
         Ok(view.may_ask()? && (is_low || view.age()?.is_none_or(|age| age > quarter)))
     };
     let Some(view) = View::read(conf.folder())? else { return Ok(()) };

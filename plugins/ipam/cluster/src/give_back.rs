@@ -113,8 +113,10 @@ fn has_spare(conf: &Conf, view: &View) -> Result<bool, CniError> {
 fn spare(conf: &Conf, view: &View) -> Result<Vec<IpAddr>, CniError> {
     let folder = conf.folder();
     let unreadable = |error| view::fault(&OpError::io("read", format!("store {}", folder.display()), &error));
+    let held = list_held(folder).map_err(unreadable)?;
+    // On another node, an address that cools down here would be given at once.
     let held: BTreeSet<Address> =
-        list_held(folder).map_err(unreadable)?.iter().map(|held| held.address.into()).collect();
+        held.iter().map(|held| held.address.into()).chain(host_local::list_cooling(&conf.local)?).collect();
     let is_empty = |run: &Span| held.range(run.first..=run.last).next().is_none();
     let empty: Vec<Span> = view.spans().filter(is_empty).collect();
     let mut spare = Vec::new();

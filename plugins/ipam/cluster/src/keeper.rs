@@ -10,7 +10,7 @@ use netops::OpError;
 use netops::lock::Lock;
 
 use crate::node;
-use crate::protocol::{self, Me, Memory, Refusal, State};
+use crate::protocol::{self, Me, Memory, Refusal, State, claims};
 use crate::store::{self, AnyStore, Store};
 use crate::view::{self, View};
 use cluster_keys::Conf;
@@ -64,7 +64,11 @@ impl<'a> Keeper<'a> {
         let held = held(self.conf)?;
         let addresses: Vec<Address> = held.iter().map(|held| held.address.into()).collect();
         let conflicts = RefCell::default();
-        let write_back = |state: &State, me: &Me, view: &View, _: bool| {
+        let write_back = |state: &State, me: &Me, view: &View, is_open: bool| {
+            let is_recalled = || protocol::recall(state, &me.name, &view.memory(), is_open).is_ok();
+            if view.is_copy && state.writes >= view.writes && !is_recalled() {
+                return Err(refused(self.conf, &me.name, Refusal::OtherFolder));
+            }
             let entered = protocol::enter(state, me)
                 .map_err(|refusal| refused(self.conf, &me.name, refusal))?
                 .unwrap_or(state.clone());
@@ -108,8 +112,12 @@ impl<'a> Keeper<'a> {
             if next != state || view.pending || state.writes < view.writes {
                 if !is_repair && !state.nodes.contains_key(&me.name) {
                     // Of a node that was forgotten. The outcome of this write is compared with what the node has from now on.
-                    (view.runs, view.claims) = Default::default();
+                    view.runs.clear();
+                    let own = claims::of(&next, &me.name);
+                    view.claims.retain(|claim, addresses| own.get(claim) == Some(addresses));
                 }
+                // The store may get it although no answer comes, and `forget` waits as long as the store says.
+                view.trust_seconds = view.trust_seconds.min(me.trust_seconds);
                 view.pending = true;
                 view.write(folder)?;
                 next.writes = state.writes.max(view.writes) + 1;
@@ -156,7 +164,8 @@ fn identify(conf: &Conf) -> Result<(Me, View), CniError> {
         )));
     }
     let (store_id, boot, macs) = (view.store_id.clone(), view::boot()?, node::macs());
-    Ok((Me { name, store_id, is_known, boot, macs, trust_seconds: conf.trust_seconds, now: node::now() }, view))
+    let (is_copy, trust_seconds, now) = (view.is_copy && view.boot == boot, conf.trust_seconds, node::now());
+    Ok((Me { name, store_id, is_known, is_copy, boot, macs, trust_seconds, now }, view))
 }
 
 fn random() -> Result<String, CniError> {
@@ -177,7 +186,9 @@ fn confirm(conf: &Conf, state: &State, me: &Me, view: &View, is_open: bool) -> R
         )));
     }
     let is_right = protocol::enter(state, me).and_then(|entered| {
-        protocol::recall(state, &me.name, &view.memory(), is_open)?;
+        // Not the store went back, but the folder: a repair would free what the node has claimed since.
+        let of_folder = |refusal| if view.is_copy { Refusal::OtherFolder } else { refusal };
+        protocol::recall(state, &me.name, &view.memory(), is_open).map_err(of_folder)?;
         Ok(entered)
     });
     let entered = is_right.map_err(|refusal| refused(conf, &me.name, refusal))?;
@@ -187,7 +198,7 @@ fn confirm(conf: &Conf, state: &State, me: &Me, view: &View, is_open: bool) -> R
     }
     let held = held(conf)?;
     let addresses: Vec<Address> = held.iter().map(|held| held.address.into()).collect();
-    let (next, conflicts) = protocol::adopt(&next, &me.name, &addresses);
+    let (next, conflicts) = protocol::come_back(&next, &me.name, &view.memory(), &addresses);
     if conflicts.is_empty() {
         return Ok(next);
     }
@@ -257,7 +268,7 @@ pub(crate) fn held(conf: &Conf) -> Result<Vec<Held>, CniError> {
 fn fill(view: &mut View, me: &Me, state: &State, read_at_ms: u64) {
     let Memory { runs, claims } = Memory::of(state, &me.name);
     (view.runs, view.claims) = (runs.into_iter().collect(), claims);
-    (view.is_recorded, view.pending, view.writes) = (true, false, state.writes);
+    (view.is_recorded, view.pending, view.is_copy, view.writes) = (true, false, false, state.writes);
     view.nodes = state.nodes.len();
     view.silent = state.nodes.values().filter(|member| member.silence(me.now).is_some()).count();
     (view.boot, view.trust_seconds, view.read_at_ms) = (me.boot.clone(), me.trust_seconds, Some(read_at_ms));

@@ -121,8 +121,9 @@ fn forget(store: &AnyStore, name: &str, is_fenced: bool) -> Result<(String, Valu
             .detail(format!("There are: {names}."))
     };
     let begun = write(store, |state| protocol::begin_to_forget(state, name).ok_or_else(|| unknown(state)))?;
+    let member = begun.nodes.get(name).ok_or_else(|| unknown(&begun))?;
     if !is_fenced {
-        let trust = begun.nodes.get(name).map_or(0, |member| member.trust_seconds);
+        let trust = member.trust_seconds;
         // A tenth for clocks that run unevenly.
         let wait_for = Duration::from_secs(u64::from(trust) + u64::from(trust) / 10);
         tracing::info!(
@@ -132,7 +133,12 @@ fn forget(store: &AnyStore, name: &str, is_fenced: bool) -> Result<(String, Valu
         pause(wait_for);
     }
     let freed = begun.runs.iter().filter(|run| run.node == name).count();
-    write(store, |state| protocol::end_forgetting(state, name).ok_or_else(|| unknown(state)))?;
+    let changed = |state: &State| match state.nodes.contains_key(name) {
+        true => CniError::new(Code::TRY_AGAIN, format!("node {name} was forgotten by another command, and is back"))
+            .detail("Run the command again if the node is to be forgotten once more."),
+        false => unknown(state),
+    };
+    write(store, |state| protocol::end_forgetting(state, name, member).ok_or_else(|| changed(state)))?;
     Ok((format!("node {name} is forgotten, {freed} runs are free\n"), json!({ "node": name, "runs": freed })))
 }
 

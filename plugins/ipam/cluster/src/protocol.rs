@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 pub mod claims;
 
-/// All records of one network.
+/// All records of one network. A release that does not know a field does not write: it would drop what another one has recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct State {
     /// The number of writes so far. Each write adds one, so that no two states of a store are equal.
     pub writes: u64,
@@ -30,7 +30,7 @@ pub struct State {
 
 /// A node that may own runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Member {
     /// The number of the node's data folder.
     pub store_id: String,
@@ -56,6 +56,7 @@ pub fn owner(node: &str) -> String {
 
 /// Addresses that one node gives to its containers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Run {
     /// The first address.
     pub first: IpAddr,
@@ -98,6 +99,8 @@ pub struct Me {
     pub store_id: String,
     /// Whether the data folder had that number before this call.
     pub is_known: bool,
+    /// Whether the data folder is a copy that was made in this boot of the kernel.
+    pub is_copy: bool,
     /// The kernel's number of the boot.
     pub boot: String,
     /// The Ethernet addresses of the machine's own interfaces.
@@ -181,7 +184,8 @@ pub fn enter(state: &State, me: &Me) -> Result<Option<State>, Refusal> {
         // Two machines of one layer-2 network cannot have the same Ethernet address. A boot that is over needs that
         // proof; within a boot only addresses that contradict it count.
         let is_same = match recorded.boot == me.boot {
-            true => recorded.macs.is_empty() || me.macs.is_empty() || !recorded.macs.is_disjoint(&me.macs),
+            true if recorded.macs.is_empty() || me.macs.is_empty() => !me.is_copy,
+            true => !recorded.macs.is_disjoint(&me.macs),
             false => !recorded.macs.is_disjoint(&me.macs),
         };
         if !is_same {
@@ -326,6 +330,15 @@ pub fn adopt(state: &State, node: &str, held: &[Address]) -> (State, Vec<(Addres
     (next, conflicts)
 }
 
+/// What a node that was forgotten holds when it comes back: its claims that have a container here and are not another's, and as [`adopt`].
+#[must_use]
+pub fn come_back(state: &State, node: &str, memory: &Memory, held: &[Address]) -> (State, Vec<(Address, String)>) {
+    let is_used = |own: &BTreeSet<IpAddr>| held.iter().any(|address| own.contains(&address.ip()));
+    let claims = memory.claims.iter().filter(|(_, own)| is_used(own));
+    let claims = claims.map(|(claim, own)| (claim.clone(), own.clone())).collect();
+    adopt(&claims::write_back(state, node, &Memory { claims, ..Memory::default() }), node, held)
+}
+
 /// Gives a node's run back, by its first address.
 #[must_use]
 pub fn give_back(state: &State, node: &str, first: IpAddr) -> State {
@@ -342,11 +355,11 @@ pub fn begin_to_forget(state: &State, name: &str) -> Option<State> {
     Some(next)
 }
 
-/// Ends what [`begin_to_forget`] has begun: the node's runs are free. `None` if the node is not being forgotten. The caller has
-/// waited until the node trusts nothing any more, or knows that it is off.
+/// Ends what [`begin_to_forget`] has begun: the node's runs are free. `None` if the record is not the one of which that was begun: the node was
+/// forgotten by another command, and may be back. The caller has waited until the node trusts nothing any more, or knows that it is off.
 #[must_use]
-pub fn end_forgetting(state: &State, name: &str) -> Option<State> {
-    state.nodes.get(name).filter(|member| member.leaving)?;
+pub fn end_forgetting(state: &State, name: &str, begun: &Member) -> Option<State> {
+    state.nodes.get(name).filter(|member| member.leaving && *member == begun)?;
     let mut next = state.clone();
     next.nodes.remove(name);
     next.runs.retain(|run| run.node != name);

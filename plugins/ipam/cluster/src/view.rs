@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,6 +29,11 @@ const BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct View {
+    /// The number of the file itself: a copy of the file has another one.
+    pub inode: u64,
+    /// Whether the file is a copy: the folder was restored from a backup, or copied from another machine.
+    #[serde(skip)]
+    pub is_copy: bool,
     /// The node's name.
     pub node: String,
     /// The number of this data folder.
@@ -79,12 +85,13 @@ impl View {
     /// Code 106: it cannot be read, or is damaged.
     pub fn read(folder: &Path) -> Result<Option<Self>, CniError> {
         let path = Self::path(folder);
-        let bytes = match netops::file::read_plain(&path, BYTES_MAX) {
+        let (bytes, about) = match netops::file::read_plain_with(&path, BYTES_MAX) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(fault(&OpError::io("read", path.display().to_string(), &error))),
             Ok(bytes) => bytes,
         };
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+        let view: Result<Self, _> = serde_json::from_slice(&bytes);
+        view.map(|view| Some(Self { is_copy: view.inode != about.ino(), ..view })).map_err(|error| {
             let text = format!("cannot read {}: {error}", path.display());
             CniError::new(Code::STATE, text).detail(
                 "The file is damaged. End the node's containers of this network, remove the network's data folder, and \
@@ -93,13 +100,16 @@ impl View {
         })
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file, whole or not at all. A copy stays one until the store has confirmed it.
     ///
     /// # Errors
     /// Code 106: it cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), CniError> {
-        netops::file::replace(&Self::path(folder), cni_spec::json::to_text(self).as_bytes(), 0o600)
-            .map_err(|error| fault(&error))
+        let text = |file: &fs::File| {
+            let inode = if self.is_copy { 0 } else { file.metadata()?.ino() };
+            Ok(cni_spec::json::to_text(&Self { inode, ..self.clone() }))
+        };
+        netops::file::replace_with(&Self::path(folder), 0o600, text).map_err(|error| fault(&error))
     }
 
     /// Makes the folder for the file and its lock.
@@ -163,21 +173,23 @@ impl View {
         Memory { runs: self.runs.iter().copied().collect(), claims: self.claims.clone() }
     }
 
-    /// Whether what was read is trusted now: in this boot, and for a bounded time.
+    /// Whether what was read is trusted now: in this boot, for a bounded time, and only by who has read it.
     ///
     /// # Errors
     /// Code 106: the boot cannot be known, as without `/proc`.
     pub fn is_trusted_now(&self) -> Result<bool, CniError> {
-        Ok(self.boot == boot()? && self.age()?.is_some_and(|age| age < Duration::from_secs(self.trust_seconds.into())))
+        Ok(!self.is_copy
+            && self.boot == boot()?
+            && self.age()?.is_some_and(|age| age < Duration::from_secs(self.trust_seconds.into())))
     }
 
-    /// The time since the store was read; `None` if that confirmed nothing.
+    /// The time since the store was read; `None` if that confirmed nothing, or is in the future: this clock is not the one by which it was read.
     ///
     /// # Errors
     /// As [`now_ms`].
     pub fn age(&self) -> Result<Option<Duration>, CniError> {
         let now = now_ms()?;
-        Ok(self.read_at_ms.map(|read| Duration::from_millis(now.saturating_sub(read))))
+        Ok(self.read_at_ms.and_then(|read| now.checked_sub(read)).map(Duration::from_millis))
     }
 }
 
@@ -190,7 +202,15 @@ impl View {
     /// # Errors
     /// As [`now_ms`].
     pub fn may_ask(&self) -> Result<bool, CniError> {
-        Ok(self.away_until_ms <= now_ms()?)
+        Ok(!is_quiet(self.away_until_ms, now_ms()?))
+    }
+
+    /// Whether a run may be claimed ahead.
+    ///
+    /// # Errors
+    /// As [`now_ms`].
+    pub fn may_claim_ahead(&self) -> Result<bool, CniError> {
+        Ok(!is_quiet(self.quiet_until_ms, now_ms()?))
     }
 
     /// Notes that the store was away, or had no run to claim ahead.
@@ -203,6 +223,11 @@ impl View {
         *until = now_ms()? + QUIET_MS;
         view.write(folder)
     }
+}
+
+/// Whether a pause lasts. One that ends later than it could have begun is of an earlier boot.
+fn is_quiet(until_ms: u64, now_ms: u64) -> bool {
+    until_ms.checked_sub(now_ms).is_some_and(|rest| (1..=QUIET_MS).contains(&rest))
 }
 
 /// The kernel's number of this boot.
@@ -225,4 +250,16 @@ pub fn now_ms() -> Result<u64, CniError> {
 /// The error object of a failed operation on the node's files.
 pub(crate) fn fault(error: &OpError) -> CniError {
     failed_on(On::Files("dataDir"), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{QUIET_MS, is_quiet};
+
+    #[test]
+    fn a_pause_of_an_earlier_boot_is_over() {
+        assert!(is_quiet(5_000 + QUIET_MS, 5_000) && is_quiet(5_001, 5_000));
+        assert!(!is_quiet(5_000, 5_000) && !is_quiet(4_000, 5_000));
+        assert!(!is_quiet(30 * 86_400_000, 5_000), "the machine had been up for a month");
+    }
 }

@@ -37,7 +37,7 @@ pub use add::add;
 pub use check::check;
 pub use del::del;
 pub use gc::gc;
-pub use status::{count_free, find_full, is_unused, status};
+pub use status::{count_free, find_full, is_unused, list_cooling, status};
 
 /// The plugin.
 #[derive(Debug)]

@@ -134,6 +134,21 @@ pub fn is_unused(conf: &Conf, span: Span) -> Result<bool, CniError> {
     })
 }
 
+/// The released addresses that cool down.
+///
+/// # Errors
+/// The store cannot be read.
+pub fn list_cooling(conf: &Conf) -> Result<Vec<Address>, CniError> {
+    let folder = &conf.place.folder;
+    let failed = |error| fault(&OpError::io("open", format!("store {}", folder.display()), &error));
+    if conf.cool_down.is_zero() {
+        return Ok(Vec::new());
+    }
+    let dir = File::open(folder).map_err(failed)?;
+    let notes = Notes::about(&dir, &conf.place.notes).map_err(failed)?;
+    Ok(released::peek(&notes, conf.cool_down).into_iter().map(|(released, _)| released.address).collect())
+}
+
 /// The question for the first free address of a span; `None`: the index cannot answer.
 type Free<'a> = &'a mut dyn FnMut(Span) -> Option<Option<Address>>;
 

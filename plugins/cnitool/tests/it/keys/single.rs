@@ -115,7 +115,9 @@ fn addresses_of_a_cluster() {
         r#""store": {"path": «"/shared"», "endpoints": ["https://etcd1:2379"]}"#,
     ];
     let objects: Vec<String> = texts.iter().map(|keys| ipam(keys)).collect();
-    plugins(&objects.iter().map(String::as_str).collect::<Vec<_>>(), &expect![[r#"
+    plugins(
+        &objects.iter().map(String::as_str).collect::<Vec<_>>(),
+        &expect![[r#"
         error: key ipam.store.path = "shared": the path must begin with /
         error: key ipam.store.timeoutSeconds = 0: expected 1 to 4294967295
         warning: key ipam.claimSise is unknown and is ignored [Did you mean claimSize?]
@@ -125,7 +127,8 @@ fn addresses_of_a_cluster() {
         error: key ipam.store.path is missing [Name a folder that all nodes share, "store": {"path": "/shared/cni"}, or etcd: endpoints, caFile, certFile, keyFile.]
         error: key ipam.store.endpoints[0] = "http://etcd1:2379": an endpoint is https://HOST:PORT, without a path; TLS cannot be turned off
         error: key ipam.store.caFile is missing [Name a folder that all nodes share, "store": {"path": "/shared/cni"}, or etcd: endpoints, caFile, certFile, keyFile.]
-        error: key ipam.store.path = "/shared": a store is a folder, or etcd: remove it, or ipam.store.endpoints"#]]);
+        error: key ipam.store.path = "/shared": a store is a folder, or etcd: remove it, or ipam.store.endpoints"#]],
+    );
 }
 
 #[test]

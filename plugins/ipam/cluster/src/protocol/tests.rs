@@ -97,6 +97,7 @@ fn ten_nodes_share_a_range_of_exactly_their_containers() {
         for (name, room) in names.iter().zip(&mut room) {
             if *room == 0 {
                 let me = Me {
+                    is_copy: false,
                     name: name.clone(),
                     store_id: name.clone(),
                     is_known: true,
@@ -116,4 +117,26 @@ fn ten_nodes_share_a_range_of_exactly_their_containers() {
     assert_eq!(faults(&state), [] as [String; 0]);
     assert!(writes <= 50, "{writes} writes");
     assert_eq!(room.iter().sum::<u128>(), 0, "no address is left over");
+}
+
+#[test]
+fn a_forgetting_ends_only_what_it_has_begun() {
+    let me = |now| Me {
+        name: "a".to_owned(),
+        store_id: "1".to_owned(),
+        is_known: true,
+        is_copy: false,
+        boot: "1".to_owned(),
+        macs: BTreeSet::new(),
+        trust_seconds: 60,
+        now,
+    };
+    let recorded = enter(&State::default(), &me(1)).unwrap().unwrap();
+    let begun = begin_to_forget(&recorded, "a").unwrap();
+    let member = begun.nodes["a"].clone();
+    // Another command ends it, the node comes back, and is forgotten again.
+    let back = enter(&end_forgetting(&begun, "a", &member).unwrap(), &me(2)).unwrap().unwrap();
+    assert_eq!(end_forgetting(&back, "a", &member), None);
+    let again = begin_to_forget(&back, "a").unwrap();
+    assert_eq!(end_forgetting(&again, "a", &member), None, "the node may trust what it has read since");
 }

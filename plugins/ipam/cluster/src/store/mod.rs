@@ -76,7 +76,8 @@ impl Store for AnyStore {
 fn decode(place: &str, bytes: &[u8]) -> Result<State, CniError> {
     let damaged = |why: &str| {
         CniError::new(Code::STATE, format!("cannot use the store, {place}: {why}"))
-            .detail("Put back an undamaged copy that no ADD has followed, or make the store anew as README.md says.")
+            .detail("If a newer release has written it, upgrade this node. Else put back an undamaged copy that no ADD has followed, or \
+                     make the store anew as README.md says.")
     };
     let state: State = serde_json::from_slice(bytes).map_err(|error| damaged(&error.to_string()))?;
     match protocol::faults(&state).first() {

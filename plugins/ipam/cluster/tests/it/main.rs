@@ -6,6 +6,7 @@ mod machine;
 mod model;
 mod scenes;
 
+mod adversary;
 mod claims;
 mod cost;
 mod crash;

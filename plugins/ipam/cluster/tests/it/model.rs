@@ -161,6 +161,7 @@ impl Machine {
             name: self.name.to_string(),
             store_id: view.store_id.to_string(),
             is_known: !view.is_new,
+            is_copy: false,
             boot: self.boot.to_string(),
             macs: BTreeSet::from([at.to_string()]),
             trust_seconds: 1,
@@ -338,7 +339,7 @@ impl World {
             let has_lost = self.machines.iter().filter(of_name).any(|m| m.view.is_none() && !m.pods.is_empty());
             if member.leaving && !has_lost && (is_over || scene.fault == Fault::ForgetAtOnce) {
                 let mut world = self.clone();
-                world.write(protocol::end_forgetting(&self.store, name).unwrap());
+                world.write(protocol::end_forgetting(&self.store, name, member).unwrap());
                 // The operator's decision: what still runs there keeps its addresses, and others may get them.
                 world.machines.iter_mut().filter(|machine| of_name(&&**machine)).for_each(|machine| {
                     machine.pods.clear();

@@ -203,7 +203,7 @@ impl World {
         let mut next = entered.unwrap_or_else(|| state.clone());
         if is_absent {
             let held: Vec<Address> = machine.reserved.iter().copied().map(address).collect();
-            next = protocol::adopt(&next, &me.name, &held).0;
+            next = protocol::come_back(&next, &me.name, &view.memory(), &held).0;
         }
         match change {
             Change::Claim => {
@@ -216,7 +216,8 @@ impl World {
         }
         let view = machine.view.as_mut().unwrap();
         if is_absent {
-            (view.runs, view.claim) = (Vec::new(), None);
+            view.runs.clear();
+            view.claim = view.claim.take().filter(|own| claims::held(&next, &me.name).as_ref() == Some(own));
         }
         if next == state && (!view.is_pending || scene.fault == Fault::NoWriteWhenPending) {
             machine.fill(&next, trust);

@@ -1,0 +1,300 @@
+//! Attempts to get one address owned twice, or a living container's address freed: copies of a folder, clocks that go back, full and read-only
+//! disks, calls that take too long, and a store that is away at the wrong moment.
+
+use std::fs;
+use std::thread;
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MsFlags, mount, umount};
+use serde_json::{Value, json};
+
+use crate::machine::{Machine, Site, assert_distinct, assert_refused, copy};
+
+fn site(claim_size: u32) -> Site {
+    Site::new(json!({ "subnet": "10.9.0.0/27", "claimSize": claim_size }))
+}
+
+/// Puts the data folder of a machine back from a backup.
+fn restore(machine: &Machine<'_>, backup: &std::path::Path) {
+    fs::remove_dir_all(machine.data()).unwrap();
+    copy(backup, &machine.data());
+}
+
+#[test]
+fn a_restored_folder_gives_nothing_and_repair_does_not_free_what_it_has_forgotten() {
+    let site = site(2);
+    let (a, b) = (site.machine("a"), site.machine("b"));
+    let mut given: Vec<String> = (0..2).map(|number| a.add(&format!("a{number}")).unwrap()).collect();
+    let backup = site.folder.path().join("backup");
+    copy(&a.data(), &backup);
+    given.extend((2..8).map(|number| a.add(&format!("a{number}")).unwrap()));
+    let before = site.state();
+    restore(&a, &backup);
+    // The copy is as old as a minute: its trust would last.
+    for _ in 0..2 {
+        assert_refused(&a.add("a9"), 106, &["another data folder is recorded", "restored", "cnitool cluster forget"]);
+    }
+    for words in [&["repair"][..], &["check"]] {
+        assert!(a.operator_fails(words).contains("another data folder is recorded"), "{words:?}");
+    }
+    assert_eq!(site.state().runs, before.runs, "no run of a living container is freed");
+    let (others, _) = b.fill();
+    assert_distinct(given.iter().chain(&others));
+}
+
+/// A folder that was moved, as to a larger disk, is a copy with the newest records: the store confirms it.
+#[test]
+fn a_folder_that_was_moved_goes_on_when_the_store_confirms_it() {
+    let site = site(4);
+    let a = site.machine("a");
+    let mut given = vec![a.add("a0").unwrap()];
+    let moved = site.folder.path().join("moved");
+    copy(&a.data(), &moved);
+    let away = site.folder.path().join("away");
+    fs::rename(site.store(), &away).unwrap();
+    restore(&a, &moved);
+    assert_refused(&a.add("a1"), 11, &["store"]);
+    fs::rename(&away, site.store()).unwrap();
+    given.extend((1..4).map(|number| a.add(&format!("a{number}")).unwrap()));
+    assert_distinct(given.iter());
+}
+
+#[test]
+fn a_copy_of_a_running_machine_gives_nothing_while_the_trust_of_the_original_lasts() {
+    let site = site(4);
+    // The second has no network card, as a node in a container.
+    for (name, card) in [("a", "0a:00:00:00:99:99"), ("b", "")] {
+        let mut original = site.machine(name);
+        if card.is_empty() {
+            original.card.clear();
+        }
+        original.add("c0").unwrap();
+        let mut clone = site.machine(name);
+        clone.home = site.folder.path().join(format!("clone-of-{name}"));
+        copy(&original.home, &clone.home);
+        clone.card = card.to_owned();
+        for _ in 0..2 {
+            assert_refused(&clone.add("c1"), 106, &["copy of the recorded one"]);
+        }
+        original.add("c2").unwrap();
+    }
+}
+
+/// As in another time namespace, or a machine that went back to a snapshot of its memory: the reading is of the future.
+#[test]
+fn a_reading_of_the_future_is_not_trusted() {
+    let site = site(4);
+    let mut a = site.machine("a");
+    a.later_seconds = 400_000;
+    a.add("c0").unwrap();
+    a.later_seconds = 0;
+    let away = site.folder.path().join("away");
+    fs::rename(site.store(), &away).unwrap();
+    assert_refused(&a.add("c1"), 11, &["store"]);
+    fs::rename(&away, site.store()).unwrap();
+    a.add("c1").unwrap();
+}
+
+/// `forget` waits as long as the store says: the node must not trust for longer, whether it has the answer or not.
+#[test]
+fn a_shorter_trust_counts_before_the_store_has_it() {
+    let site = site(1);
+    let a = site.machine("a");
+    a.add("c0").unwrap();
+    let mut config = a.config();
+    config["ipam"]["trustSeconds"] = json!(60);
+    // The write of the run that is claimed ahead fails half way.
+    let unfinished = site.store().join(".net.json.new");
+    fs::create_dir(&unfinished).unwrap();
+    a.call("ADD", "c1", "", &config).unwrap();
+    assert_eq!((&a.view()["trustSeconds"], &a.view()["pending"]), (&json!(60), &json!(true)));
+    fs::remove_dir(&unfinished).unwrap();
+    a.call("ADD", "c2", "", &config).unwrap();
+    assert_eq!(site.state().nodes["a"].trust_seconds, 60);
+}
+
+/// A claim whose pod lives on a node that comes back is held by that node again, so no operator can release it.
+#[test]
+fn a_forgotten_node_that_comes_back_holds_the_claims_of_its_living_containers() {
+    let site = site(4);
+    let (mut a, b) = (site.machine("a"), site.machine("b"));
+    let address = a.call("ADD", "vm", "claim=db", &a.config()).unwrap();
+    a.call("ADD", "gone", "claim=old", &a.config()).unwrap();
+    b.add("c0").unwrap();
+    b.operator(&["forget", "a", "--fenced"]);
+    fs::remove_file(a.data().join(a.view()["claims"]["old"][0].as_str().unwrap())).unwrap();
+    a.later_seconds = 4000;
+    a.add("more").unwrap();
+    assert!(b.operator_fails(&["release", "db"]).contains("claim db is held by a"));
+    b.operator(&["release", "old"]);
+    a.operator(&["check"]);
+    let (others, _) = b.fill();
+    assert!(!others.contains(&address), "{others:?}");
+}
+
+/// Another node would give the addresses of a returned run at once.
+#[test]
+fn a_run_whose_addresses_cool_down_is_not_given_back() {
+    let mut site = Site::new(json!({ "subnet": "10.9.0.0/28", "claimSize": 2, "releaseCooldownSeconds": 3600 }));
+    let given: Vec<String> = {
+        let a = site.machine("a");
+        (0..6).map(|number| a.add(&format!("a{number}")).unwrap()).collect()
+    };
+    let release = |site: &Site| {
+        let a = site.machine("a");
+        for number in [0, 1, 2, 3, 4, 5, 0, 0] {
+            a.del(&format!("a{number}"));
+        }
+    };
+    release(&site);
+    let (others, _) = site.machine("b").fill();
+    assert!(!others.is_empty() && others.iter().all(|other| !given.contains(other)), "{others:?} of {given:?}");
+    // Without the key they do go back.
+    site.keys["releaseCooldownSeconds"] = json!(0);
+    release(&site);
+    let (more, _) = site.machine("b").fill_as("more");
+    assert!(more.iter().any(|address| given.contains(address)), "{more:?}");
+}
+
+/// ADD has read its view and stops before it reserves, until its node was forgotten and another one has its addresses.
+#[test]
+fn an_add_that_was_stopped_for_longer_than_its_trust_gives_no_address_of_another_node() {
+    let site = site(4);
+    let (a, b) = (site.machine("a"), site.machine("b"));
+    let first = a.add("c0").unwrap();
+    let lock = fs::File::open(a.data().join("lock")).unwrap();
+    let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
+    let (late, others) = thread::scope(|scope| {
+        let add = scope.spawn(|| a.add("late"));
+        wait_until_one_waits_for(&a.data().join("lock"));
+        // The time of its trust passes.
+        let path = a.data().join("cluster/view");
+        let mut view = a.view();
+        view["trustSeconds"] = json!(0);
+        fs::write(&path, view.to_string()).unwrap();
+        b.operator(&["forget", "a", "--fenced"]);
+        let (others, _) = b.fill();
+        drop(held);
+        (add.join().unwrap(), others)
+    });
+    assert!(others.contains(&first), "the addresses of a are b's: {others:?}");
+    // All are b's by now.
+    assert_refused(&late, 105, &["no IP addresses available"]);
+    assert!(!a.data().join("10.9.0.3").exists(), "what it reserved is undone");
+}
+
+/// Waits until a process waits for a lock, as the kernel lists it.
+fn wait_until_one_waits_for(path: &std::path::Path) {
+    use std::os::unix::fs::MetadataExt;
+    let number = format!(":{} ", fs::metadata(path).unwrap().ino());
+    let is_waiting = |line: &str| line.contains("->") && line.contains(&number);
+    while !fs::read_to_string("/proc/locks").unwrap().lines().any(is_waiting) {
+        thread::yield_now();
+    }
+}
+
+/// The data folder of a machine on a disk of its own.
+fn on_a_small_disk(machine: &Machine<'_>) {
+    fs::create_dir_all(machine.data()).unwrap();
+    mount(Some("tmpfs"), &machine.data(), Some("tmpfs"), MsFlags::empty(), Some("size=64k")).unwrap();
+}
+
+#[test]
+fn a_full_or_read_only_disk_gives_nothing_and_loses_nothing() {
+    let site = site(2);
+    let (a, b) = (site.machine("a"), site.machine("b"));
+    on_a_small_disk(&a);
+    let mut given: Vec<String> = (0..2).map(|number| a.add(&format!("a{number}")).unwrap()).collect();
+    let rest = a.data().join("rest");
+    fs::write(&rest, vec![0; 60 << 10]).unwrap_err();
+    a.add("a2").unwrap_err();
+    b.add("b0").map(|address| given.push(address)).unwrap();
+    fs::remove_file(&rest).unwrap();
+    given.extend((2..5).map(|number| a.add(&format!("a{number}")).unwrap()));
+    let remount =
+        |flags| mount(None::<&str>, &a.data(), None::<&str>, MsFlags::MS_REMOUNT | flags, None::<&str>).unwrap();
+    remount(MsFlags::MS_RDONLY);
+    a.add("a5").unwrap_err();
+    a.call("DEL", "a0", "", &a.config()).unwrap_err();
+    remount(MsFlags::empty());
+    a.del("a0");
+    given.remove(0);
+    given.push(a.add("a5").unwrap());
+    given.extend(b.fill().0);
+    assert_distinct(given.iter());
+    for machine in [&a, &b] {
+        machine.operator(&["check"]);
+    }
+    umount(&a.data()).unwrap();
+}
+
+#[test]
+fn runtimes_that_call_at_once_on_several_nodes_get_no_address_twice() {
+    let site = site(2);
+    let machines = ["a", "b"].map(|name| site.machine(name));
+    let given: Vec<String> = thread::scope(|scope| {
+        let of = |(machine, runtime)| scope.spawn(move || Machine::fill_as(machine, &format!("r{runtime}")).0);
+        let all = machines.iter().flat_map(|machine| (0..3).map(move |runtime| (machine, runtime)));
+        let threads: Vec<_> = all.map(of).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_distinct(given.iter());
+    assert_eq!(given.len(), 29);
+}
+
+#[test]
+fn two_nodes_that_claim_one_name_at_once_get_one_address() {
+    let site = site(2);
+    let machines = ["a", "b", "c"].map(|name| site.machine(name));
+    for round in 0..4 {
+        let args = format!("claim=db{round}");
+        let answers = thread::scope(|scope| {
+            let threads = [0, 1, 2].map(|at: usize| {
+                scope.spawn({
+                    let (machine, args) = (&machines[at], &args);
+                    move || machine.call("ADD", &format!("vm{round}"), args, &machine.config())
+                })
+            });
+            threads.map(|thread| thread.join().unwrap())
+        });
+        let given: Vec<&String> = answers.iter().flatten().collect();
+        assert!(given.len() == 2 && given[0] == given[1], "two of three hold it: {answers:?}");
+        let refused = answers.iter().find(|answer| answer.is_err()).unwrap();
+        assert_refused(refused, 103, &["is held by nodes"]);
+    }
+}
+
+#[test]
+fn del_while_the_store_is_away_and_forget_after_it_free_each_address_once() {
+    let site = site(2);
+    let (mut a, b) = (site.machine("a"), site.machine("b"));
+    let given: Vec<String> = (0..4).map(|number| a.add(&format!("a{number}")).unwrap()).collect();
+    let away = site.folder.path().join("away");
+    fs::rename(site.store(), &away).unwrap();
+    (0..3).for_each(|number| a.del(&format!("a{number}")));
+    fs::rename(&away, site.store()).unwrap();
+    b.operator(&["forget", "a", "--fenced"]);
+    a.later_seconds = 4000;
+    let mut all = vec![given[3].clone(), a.add("new").unwrap()];
+    all.extend(b.fill().0);
+    all.extend(a.fill_as("more").0);
+    assert_distinct(all.iter());
+    assert_eq!(all.len(), 29, "{all:?}");
+}
+
+/// What another release has recorded would be dropped by a write.
+#[test]
+fn a_document_of_a_newer_release_is_not_written() {
+    let site = site(2);
+    site.machine("a").add("c0").unwrap();
+    let path = site.store().join("net.json");
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for place in ["/leases", "/runs/0/lease", "/nodes/a/lease"] {
+        let mut newer = whole.clone();
+        let (parent, key) = place.rsplit_once('/').unwrap();
+        newer.pointer_mut(parent).unwrap()[key] = json!(1);
+        fs::write(&path, newer.to_string()).unwrap();
+        assert_refused(&site.machine("b").add("c1"), 106, &["net.json", "upgrade this node"]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), newer.to_string());
+    }
+}
