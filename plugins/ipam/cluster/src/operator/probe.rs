@@ -100,10 +100,14 @@ fn compare(conf: &Conf, seen: &Seen) -> Findings {
         let owner = [&seen.before, &seen.after].map(|records| owner(&records.state, *address));
         let is_held = [&seen.before, &seen.after].iter().any(|records| records.held.contains_key(address));
         if macs.len() > 1 {
+            let count = if macs.len() == 2 { "two".to_owned() } else { macs.len().to_string() };
             match owner.iter().flatten().find_map(|owner| moving(&seen.after.state, owner)) {
-                Some(claim) => notes
+                Some((claim, nodes)) if macs.len() <= nodes => notes
                     .push(format!("{address} is answered by {told}: two nodes hold claim {claim}, as while it moves")),
-                None => faults.push(format!("{address} is answered by {told}: two stations have it")),
+                Some((claim, nodes)) => faults.push(format!(
+                    "{address} is answered by {told}: {count} stations have it, and {nodes} nodes hold claim {claim}"
+                )),
+                None => faults.push(format!("{address} is answered by {told}: {count} stations have it")),
             }
         } else if owner == [None, None] {
             faults
@@ -151,10 +155,10 @@ fn owner(state: &State, address: IpAddr) -> Option<&String> {
     state.runs.iter().find(|run| run.span().contains(address.into())).map(|run| &run.node)
 }
 
-/// The claim of an owner, if two nodes hold it.
-fn moving<'a>(state: &State, owner: &'a str) -> Option<&'a str> {
+/// The claim of an owner, if two nodes hold it, and their number.
+fn moving<'a>(state: &State, owner: &'a str) -> Option<(&'a str, usize)> {
     let claim = owner.strip_prefix(claims::PREFIX)?;
-    state.claims.get(claim).filter(|holders| holders.len() > 1).map(|_| claim)
+    state.claims.get(claim).map(BTreeSet::len).filter(|nodes| *nodes > 1).map(|nodes| (claim, nodes))
 }
 
 /// The link that asks.

@@ -27,31 +27,56 @@ impl Lan {
     fn config(&self) -> Value {
         json!({
             "cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "eth0",
-            "ipam": {
-                "type": "cluster", "claimSize": 4, "node": "a", "store": { "path": self.store.path() },
-                "ranges": [[{ "subnet": "10.9.0.0/28" }], [{ "subnet": "fd09::/124" }]],
-            },
+            "ipam": self.ipam("a", &json!([[{ "subnet": "10.9.0.0/28" }], [{ "subnet": "fd09::/124" }]])),
+        })
+    }
+
+    fn ipam(&self, node: &str, ranges: &Value) -> Value {
+        json!({
+            "type": "cluster", "claimSize": 4, "node": node, "store": { "path": self.store.path() }, "ranges": ranges,
+            "dataDir": format!("/var/lib/cni/{node}"),
         })
     }
 
     /// A container; its addresses.
     fn add(&self) -> (Container, Vec<String>) {
+        self.add_as(&self.config(), "")
+    }
+
+    fn add_as(&self, config: &Value, args: &str) -> (Container, Vec<String>) {
         let pod = self.node.container_without_probes();
-        let result = Call::new(Verb::Add, self.config(), &pod).run(&self.node).ok();
+        let result = Call::new(Verb::Add, config.clone(), &pod).args(args).run(&self.node).ok();
         let bare = |ip: &Value| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
         let addresses = result["ips"].as_array().unwrap().iter().map(bare).collect();
         (pod, addresses)
     }
 
     fn probe(&self, words: &[&str]) -> Output {
+        self.probe_as(&self.config(), words)
+    }
+
+    fn probe_as(&self, config: &Value, words: &[&str]) -> Output {
         let path = self.node.work_dir().join("net.conf");
-        std::fs::write(&path, self.config().to_string()).unwrap();
+        std::fs::write(&path, config.to_string()).unwrap();
         Command::new(PLUGIN).arg("check").arg(&path).arg("--probe").args(words).output().unwrap()
+    }
+
+    /// What a probe without a fault says.
+    #[track_caller]
+    fn says(&self, config: &Value) -> String {
+        let output = self.probe_as(config, &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
     }
 
     #[track_caller]
     fn assert_finds(&self, expected: &[&str]) {
-        let output = self.probe(&[]);
+        self.assert_finds_as(&self.config(), expected);
+    }
+
+    #[track_caller]
+    fn assert_finds_as(&self, config: &Value, expected: &[&str]) {
+        let output = self.probe_as(config, &[]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}{}", String::from_utf8_lossy(&output.stdout));
         for expected in expected {
@@ -106,4 +131,61 @@ fn the_network_is_asked_who_has_an_address() {
     assert!(said.contains(&format!("{} of container {id} is held here, and nobody answers", others[0])), "{said}");
     let said = String::from_utf8_lossy(&lan.probe(&["--link", "none"]).stderr).into_owned();
     assert!(said.contains("cannot ask the network") && said.contains("--link LINK"), "{said}");
+}
+
+/// As in a live migration: both nodes hold the claim, and both containers answer.
+#[test]
+fn a_claim_that_moves_is_answered_twice_and_is_no_conflict() {
+    testns::needs!(Feature::Macvlan.or_skip());
+    let lan = Lan::new();
+    let of = |node: &str| {
+        let ipam = lan.ipam(node, &json!([[{ "subnet": "10.9.0.0/28" }]]));
+        json!({ "cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "eth0", "ipam": ipam })
+    };
+    let (source, address) = lan.add_as(&of("a"), "claim=vm;IgnoreUnknown=1");
+    let (target, moved) = lan.add_as(&of("b"), "claim=vm;IgnoreUnknown=1");
+    assert_eq!(address, moved);
+    let macs = [&source, &target].map(|pod| pod.namespace().link("eth0").mac);
+    for node in ["a", "b"] {
+        let said = lan.says(&of(node));
+        assert!(said.contains("two nodes hold claim vm, as while it moves"), "{said}");
+        assert!(macs.iter().all(|mac| said.contains(mac)), "{said}");
+    }
+    // A third station is none of the two.
+    let (station, with_prefix) = (lan.station.link("eth0").mac, format!("{}/28", address[0]));
+    lan.station.add_address("eth0", &with_prefix);
+    lan.assert_finds_as(&of("a"), &[&station, &macs[0], &macs[1], "3 stations have it, and 2 nodes hold claim vm"]);
+    // The target alone holds it: another answer is a conflict.
+    Call::new(Verb::Del, of("a"), &source).run(&lan.node).ok();
+    lan.assert_finds_as(&of("b"), &[&station, &macs[1], "two stations have it"]);
+    lan.station.delete_address("eth0", &with_prefix);
+    let said = lan.says(&of("b"));
+    assert!(said.contains("1 are answered") && !said.contains("moves"), "{said}");
+}
+
+/// The node's containers are ports of a bridge, or macvlans on one; another port leads to the station.
+#[test]
+fn a_bridge_asks_its_ports_and_a_macvlan_on_a_bridge_those_beside_it() {
+    testns::needs!(Feature::Macvlan.or_skip());
+    for keys in [json!({ "type": "bridge", "bridge": "br0" }), json!({ "type": "macvlan", "master": "br0" })] {
+        let lan = Lan::new();
+        let ipam = lan.ipam("a", &json!([[{ "subnet": "10.9.0.0/28" }]]));
+        let mut config = json!({ "cniVersion": "1.1.0", "name": "net", "ipam": ipam });
+        config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        lan.node.install_one(&Subject::ours(), "bridge");
+        lan.node.host().add_link("br0", "bridge");
+        lan.node.host().set_master("eth0", "br0");
+        let (pod, address) = lan.add_as(&config, "");
+        let mac = pod.namespace().link("eth0").mac;
+        let said = lan.says(&config);
+        assert!(said.contains("on br0, 1 are answered") && !said.contains("nobody answers"), "{keys}: {said}");
+        let (station, with_prefix) = (lan.station.link("eth0").mac, format!("{}/28", address[0]));
+        lan.station.add_address("eth0", &with_prefix);
+        lan.assert_finds_as(&config, &[&mac, &station, "two stations have it"]);
+    }
+    // Without the key it is the plugin's default.
+    let lan = Lan::new();
+    let ipam = lan.ipam("a", &json!([[{ "subnet": "10.9.0.0/28" }]]));
+    let config = json!({ "cniVersion": "1.1.0", "name": "net", "type": "bridge", "ipam": ipam });
+    lan.assert_finds_as(&config, &["cannot ask the network", "cni0", "--link LINK"]);
 }
