@@ -12,6 +12,7 @@ mod cost;
 mod crash;
 mod etcd;
 mod identity;
+mod kubernetes;
 mod nodes;
 mod probe;
 mod restored;
