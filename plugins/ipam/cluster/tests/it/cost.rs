@@ -86,6 +86,7 @@ fn beside_host_local() {
         );
     }
     let executable = &plugins[1].0;
+    println!("load: {}", fs::read_to_string("/proc/loadavg").unwrap().trim_end());
     println!("claim in a folder: {}", claims(&site, executable, "folder", &node));
     match Etcd::start(site.folder.path(), "127.0.0.1") {
         Err(why) => println!("claim in etcd: {why}"),
