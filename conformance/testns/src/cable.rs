@@ -37,6 +37,7 @@ impl Namespace {
         let target = File::open(other.path()).must(format_args!("open {}", other.path().display()));
         let attributes = vec![LinkAttribute::IfName(peer.to_owned()), LinkAttribute::NetNsFd(target.as_raw_fd())];
         let peer_link = InfoData::Veth(InfoVeth::Peer(link_message(0, attributes)));
+        self.step("ip", format_args!("link add {name} type veth peer name {peer} netns {}", other.as_target()));
         self.new_link(name, "veth", Some(peer_link));
         self.set_up(name);
         other.set_up(peer);
@@ -51,6 +52,7 @@ impl Namespace {
     /// When the kernel refuses: it lacks the kind, or the name is taken.
     #[track_caller]
     pub fn add_link(&self, name: &str, kind: &str) {
+        self.step("ip", format_args!("link add {name} type {kind}"));
         self.new_link(name, kind, None);
         self.set_up(name);
     }
@@ -67,6 +69,7 @@ impl Namespace {
     /// When there is none.
     #[track_caller]
     pub fn set_up(&self, link: &str) {
+        self.step("ip", format_args!("link set {link} up"));
         self.request(0, &NewLink(up_or_down(self.link(link).index, LinkFlags::Up)), format_args!("set {link} up"));
     }
 
@@ -76,6 +79,7 @@ impl Namespace {
     /// When either is missing.
     #[track_caller]
     pub fn set_master(&self, link: &str, master: &str) {
+        self.step("ip", format_args!("link set {link} master {master}"));
         let port_of = LinkAttribute::Controller(self.link(master).index);
         self.change_link(link, port_of, format_args!("make {link} a port of {master}"));
     }
@@ -86,6 +90,7 @@ impl Namespace {
     /// When there is no such link.
     #[track_caller]
     pub fn clear_master(&self, link: &str) {
+        self.step("ip", format_args!("link set {link} nomaster"));
         self.change_link(link, LinkAttribute::Controller(0), format_args!("take {link} from its bridge"));
     }
 
@@ -95,6 +100,7 @@ impl Namespace {
     /// When there is no such link, or the text is no address.
     #[track_caller]
     pub fn set_mac(&self, link: &str, mac: &str) {
+        self.step("ip", format_args!("link set {link} address {mac}"));
         let what = format!("set the hardware address of {link} to {mac}");
         self.change_link(link, LinkAttribute::Address(mac_bytes(mac)), what);
     }
@@ -105,6 +111,7 @@ impl Namespace {
     /// When there is none.
     #[track_caller]
     pub fn set_down(&self, link: &str) {
+        self.step("ip", format_args!("link set {link} down"));
         let message = NewLink(up_or_down(self.link(link).index, LinkFlags::empty()));
         self.request(0, &message, format_args!("set {link} down"));
     }
@@ -119,6 +126,8 @@ impl Namespace {
         self.set_down(link);
         let name = name.as_ref();
         let what = format!("rename {link} to {}", name.escape_ascii());
+        self.step("ip", format_args!("link set {link} name {}", name.escape_ascii()));
+        self.step("ip", format_args!("link set {} up", name.escape_ascii()));
         self.change_link(link, LinkAttribute::Other(text(IFLA_IFNAME, name)), what);
         self.request(0, &NewLink(up_or_down(index, LinkFlags::Up)), format_args!("set {link} up under its new name"));
     }
@@ -129,6 +138,7 @@ impl Namespace {
     /// When there is none, or it does not take that MTU.
     #[track_caller]
     pub fn set_mtu(&self, link: &str, mtu_bytes: u32) {
+        self.step("ip", format_args!("link set {link} mtu {mtu_bytes}"));
         self.change_link(link, LinkAttribute::Mtu(mtu_bytes), format_args!("set the MTU of {link}"));
     }
 
@@ -138,6 +148,7 @@ impl Namespace {
     /// When there is none.
     #[track_caller]
     pub fn set_alias(&self, link: &str, alias: impl AsRef<[u8]>) {
+        self.step("ip", format_args!("link set {link} alias '{}'", alias.as_ref().escape_ascii()));
         let alias = DefaultNla::new(IFLA_IFALIAS, alias.as_ref().to_vec());
         self.change_link(link, LinkAttribute::Other(alias), format_args!("set the alias of {link}"));
     }
@@ -159,6 +170,7 @@ impl Namespace {
     /// When there is none, or its name is taken there.
     #[track_caller]
     pub fn move_link(&self, link: &str, other: &Self) {
+        self.step("ip", format_args!("link set {link} netns {}", other.as_target()));
         let target = File::open(other.path()).must(format_args!("open {}", other.path().display()));
         let there = LinkAttribute::NetNsFd(target.as_raw_fd());
         self.change_link(link, there, format_args!("move {link} to another namespace"));
@@ -175,6 +187,7 @@ impl Namespace {
     /// When there is none.
     #[track_caller]
     pub fn delete_link(&self, link: &str) {
+        self.step("ip", format_args!("link del {link}"));
         self.request(0, &DelLink(link_message(self.link(link).index, Vec::new())), format_args!("delete {link}"));
     }
 
@@ -184,6 +197,10 @@ impl Namespace {
     /// When the text is no such address, or the kernel refuses it.
     #[track_caller]
     pub fn add_address(&self, link: &str, address: &str) {
+        self.step(
+            "ip",
+            format_args!("address add {address} dev {link}{}", if address.contains(':') { " nodad" } else { "" }),
+        );
         let message = NewAddress(self.address_message(link, address));
         self.request(NEW, &message, format_args!("add {address} to {link}"));
     }
@@ -220,6 +237,7 @@ impl Namespace {
     /// When it is not there.
     #[track_caller]
     pub fn delete_address(&self, link: &str, address: &str) {
+        self.step("ip", format_args!("address del {address} dev {link}"));
         let message = DelAddress(self.address_message(link, address));
         self.request(0, &message, format_args!("delete {address} from {link}"));
     }
@@ -251,6 +269,7 @@ impl Namespace {
     /// When a text is no address, or the kernel refuses the route.
     #[track_caller]
     pub fn add_route(&self, to: &str, via: &str, link: &str) {
+        self.step("ip", format_args!("route add {to} via {via} dev {link}"));
         let gateway: IpAddr = via.parse().must(format_args!("read {via} as an address"));
         let mut message = static_route(to);
         let out = RouteAttribute::Oif(self.link(link).index);
@@ -265,6 +284,15 @@ impl Namespace {
     #[track_caller]
     pub fn lay_route(&self, route: &Route) {
         let hop = route.hops.first().must(format_args!("find a hop of the route to {}", route.to));
+        let via = hop.via.map(|via| format!(" via {via}")).unwrap_or_default();
+        let Route { to, table, metric, mtu_bytes, advmss_bytes, .. } = route;
+        self.step(
+            "ip",
+            format_args!(
+                "route add {to}{via} dev {} table {table} metric {metric} mtu {mtu_bytes} advmss {advmss_bytes}",
+                hop.link
+            ),
+        );
         let mut message = static_route(&route.to);
         // The table has an attribute, as the header has place for small numbers only.
         message.header.table = RouteHeader::RT_TABLE_UNSPEC;
@@ -287,6 +315,7 @@ impl Namespace {
     /// When there is none.
     #[track_caller]
     pub fn delete_route(&self, to: &str) {
+        self.step("ip", format_args!("route del {to}"));
         let mut message = static_route(to);
         message.header.protocol = RouteProtocol::Unspec;
         message.header.scope = RouteScope::NoWhere;

@@ -7,6 +7,7 @@ use nix::mount::{MntFlags, umount2};
 
 use crate::Namespace;
 use crate::must::Must;
+use crate::steps::step_of_path;
 
 /// A container of a [`crate::Node`], with a network namespace bound below `/run/netns`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +91,7 @@ impl Container {
             Remains::Gone => {
                 self.unbind();
                 fs::remove_file(self.namespace.path()).must("remove the namespace's path");
+                step_of_path(self.namespace.path(), "rm /run/netns/");
             }
             Remains::PlainFile => self.unbind(),
             Remains::EmptyPath => attachment.netns.clear(),
@@ -122,6 +124,7 @@ impl Container {
     #[track_caller]
     fn unbind(&self) {
         let path = self.namespace.path();
+        step_of_path(path, "umount --lazy /run/netns/");
         umount2(path, MntFlags::MNT_DETACH).must(format_args!("unmount {}", path.display()));
     }
 }

@@ -60,6 +60,7 @@ mod cable;
 mod crowd;
 mod icmp;
 mod settle;
+mod steps;
 mod traffic;
 
 mod etcd;
@@ -79,5 +80,6 @@ pub use process::{Output, own_descriptors, run, try_run, unshared, write_executa
 pub use reference::{find_reference, reference_or_skip};
 pub use route::{Hop, Route};
 pub use snapshot::{Snapshot, changes};
+pub use steps::{keep_steps, step, step_of_node, take_steps};
 pub use subject::Subject;
 pub use traffic::{Transport, exchange, uninterrupted};

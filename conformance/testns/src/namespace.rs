@@ -7,6 +7,7 @@ use nix::mount::MsFlags;
 use nix::sched::CloneFlags;
 
 use crate::must::Must;
+use crate::steps::step_of_path;
 
 /// A network namespace, identified by a path below `/run/netns` or `/proc`.
 ///
@@ -33,6 +34,7 @@ impl Namespace {
     /// Makes a new namespace with these sysctls and binds it at `path`.
     pub(crate) fn create(path: &Path, sysctls: &[(&str, &str)]) -> Self {
         File::create_new(path).must(format_args!("create {}", path.display()));
+        step_of_path(path, "ip netns add ");
         let bound = std::thread::scope(|scope| {
             let maker = scope.spawn(|| {
                 nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
@@ -101,6 +103,7 @@ impl Namespace {
     #[track_caller]
     pub fn set_sysctl(&self, key: &str, value: &str) {
         let path = format!("/proc/sys/{key}");
+        self.step_inside(format_args!("sh -c 'echo {value} >{path}'"));
         let written = self.enter(|| std::fs::write(&path, value));
         written.must(format_args!("write {value} to {path}"));
     }

@@ -57,6 +57,7 @@ impl Namespace {
     /// When the kernel refuses it.
     #[track_caller]
     pub fn flush_nft(&self) {
+        self.step_inside("nft flush ruleset");
         let flush = || {
             let mut socket = Socket::open(SockProtocol::NetlinkNetFilter)?;
             // Of no family and without a name: each table of each family.

@@ -20,6 +20,8 @@ impl Namespace {
     #[track_caller]
     pub fn clear_qdiscs(&self, link: &str) {
         let index = self.link(link).index;
+        self.step("tc", format_args!("qdisc del dev {link} root"));
+        self.step("tc", format_args!("qdisc del dev {link} ingress"));
         for parent in [TcHandle::ROOT, TcHandle::INGRESS] {
             let message = RouteNetlinkMessage::DelQueueDiscipline(qdisc(index, parent));
             match self.enter(|| Socket::route().request(0, &message)) {
