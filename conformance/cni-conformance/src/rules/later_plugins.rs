@@ -50,8 +50,9 @@ pub(super) fn bears_more_interfaces(bench: &Bench) -> Result<(), Stop> {
     interfaces.extend([foreign["interfaces"][0].clone(), on_node]);
     let mut ip = foreign["ips"][0].clone();
     ip["interface"] = json!(index);
-    match result.get_mut("ips").and_then(Value::as_array_mut) {
-        Some(ips) => ips.push(ip),
+    match result.get_mut("ips") {
+        Some(Value::Array(ips)) => ips.push(ip),
+        Some(_) => return Err(skip("its result has no list of ips")),
         None => result["ips"] = json!([ip]),
     }
     bench.check(&attached.attachment, &result)

@@ -143,7 +143,8 @@ fn before_it(bench: &Bench, pod: &Container) -> Value {
     let (node, inside) = (bench.node.host(), pod.namespace());
     let name = if bench.profile.is_chained() { ifname.as_str() } else { "foreign0" };
     if inside.find_link(name).is_none() {
-        inside.add_veth(name, node, "foreign1");
+        // Each container's has an end of its own on the node.
+        inside.add_veth(name, node, &format!("foreign{}", bench.pods().len()));
         inside.add_address(name, "192.0.2.199/28");
     }
     let mac = inside.link(name).mac;
