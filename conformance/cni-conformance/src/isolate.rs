@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// Folders that a bench's node hides under empty ones, beside those of [`shield::SCRATCH`].
-const HIDDEN: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
+pub(crate) const HIDDEN: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
 
 /// The folder in which [`Shown`] puts what nodes hide. It is part of the Filesystem Hierarchy Standard; its contents
 /// are hidden from the trial, and the machine sees nothing of that.

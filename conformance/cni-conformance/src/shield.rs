@@ -22,23 +22,40 @@ const REFUSAL: &str = "read-only file system";
 /// # Errors
 /// The kernel's error. A mount that this process cannot reach is no error: nor can a plugin.
 pub(crate) fn raise() -> io::Result<()> {
-    let none = None::<&str>;
     for (place, flags) in mounts(&fs::read("/proc/self/mountinfo")?) {
         // Files below /proc belong to namespaces, or are guarded by capabilities over the machine's own.
         if place.starts_with("/proc") {
             continue;
         }
-        let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        match mount(none, &place, none, flags, none) {
-            // Under another mount, or behind a folder that is closed.
-            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR) => {}
-            Err(errno) => return Err(refused(&place, "make it read-only", errno)),
-        }
+        close(&place, flags)?;
     }
     for folder in SCRATCH.map(Path::new).into_iter().filter(|folder| folder.is_dir()) {
         lay_empty(folder, "mode=1777").map_err(|errno| refused(folder, "lay an empty folder over it", errno))?;
     }
     Ok(())
+}
+
+/// Makes a mount read-only, if it can be reached.
+fn close(place: &Path, flags: MsFlags) -> io::Result<()> {
+    let none = None::<&str>;
+    let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    match mount(none, place, none, flags, none) {
+        // Under another mount, or behind a folder that is closed.
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR) => Ok(()),
+        Err(errno) => Err(refused(place, "make it read-only", errno)),
+    }
+}
+
+/// Makes read-only what a node has laid anew, to make its own folders on a machine without them. Else a plugin could write beside
+/// `/var/lib/cni` on machines that do not have it, and only there.
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn close_above(folders: &[&str]) -> io::Result<()> {
+    let above: Vec<_> = folders.iter().filter_map(|folder| Path::new(folder).parent()).collect();
+    let laid =
+        mounts(&fs::read("/proc/self/mountinfo")?).into_iter().filter(|(place, _)| above.contains(&place.as_path()));
+    laid.filter(|(place, _)| place != Path::new("/")).try_for_each(|(place, flags)| close(&place, flags))
 }
 
 /// Lays an empty folder over one that is there.
@@ -57,6 +74,7 @@ pub(crate) fn own_folder(folder: &Path) -> io::Result<()> {
         let above = folder.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         lay_anew(above).map_err(|error| io::Error::other(format!("cannot lay {} anew: {error}", above.display())))?;
         fs::create_dir_all(folder)?;
+        close(above, MsFlags::MS_NOSUID | MsFlags::MS_NODEV)?;
     }
     lay_empty(folder, "mode=0755").map_err(|errno| refused(folder, "lay an empty folder over it", errno))
 }

@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::finding::{CallRecord, Finding, Stop};
-use crate::isolate::Shown;
+use crate::isolate::{self, Shown};
 use crate::isolated_task::IsolatedTask;
 use crate::machine::Machine;
 use crate::profile::Profile;
@@ -62,6 +62,9 @@ pub enum Verdict {
 
 /// The start of the reason for which a case was skipped on this machine, and might be tried on another.
 pub(crate) const NOT_HERE: &str = "not tried here: ";
+
+/// The start of the reason for which a trial was not judged that needs what fails; the rule's name follows.
+pub(crate) const HIDDEN: &str = "what it needs first fails, which breaks ";
 
 impl Verdict {
     /// Whether another machine might have tried it.
@@ -136,6 +139,8 @@ impl Trial {
         shield::raise()?;
         let made = catch_unwind(AssertUnwindSafe(|| {
             let node = Node::with_folders(subject.dirs());
+            let closed = shield::close_above(&isolate::HIDDEN);
+            closed.unwrap_or_else(|error| panic!("{error}"));
             Bench::new(node, self, machine, shown, &kit)
         }));
         let bench = match made {
