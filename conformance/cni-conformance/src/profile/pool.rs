@@ -46,6 +46,17 @@ impl Profile {
         true
     }
 
+    /// The size of a small pool for many calls at once: five, or what comes nearest of the sizes that the profile names.
+    pub(crate) fn few(&self) -> u32 {
+        const FEW: u32 = 5;
+        let Some(Pool { addresses, sizes }) = &self.pool else { return FEW };
+        let whole = addresses.and_then(|whole| u32::try_from(whole).ok());
+        let named = sizes.keys().filter_map(|size| size.parse().ok());
+        let any = sizes.contains_key("any").then(|| whole.map_or(FEW, |whole| whole.min(FEW)));
+        let all = named.chain(any).chain(whole.filter(|whole| *whole <= 2 * FEW));
+        all.min_by_key(|size| size.abs_diff(FEW)).unwrap_or(FEW)
+    }
+
     /// The number of attachments that its config has addresses for, if known.
     pub(crate) fn capacity(&self) -> Option<usize> {
         match &self.pool {
@@ -85,6 +96,14 @@ mod tests {
         assert!(profile.resize(&mut config, 1));
         assert_eq!(config["ipam"]["net"], json!("10.1.0.0/30"));
         assert_eq!(profile.capacity(), Some(253));
+        assert_eq!(profile.few(), 5);
+        let of = |sizes: &[&str], addresses| {
+            let sizes = sizes.iter().map(|size| ((*size).to_owned(), std::collections::BTreeMap::new())).collect();
+            let pool = Some(Pool { addresses, sizes });
+            Profile { pool, ..Profile::find("host-local").unwrap() }.few()
+        };
+        let sizes = [of(&["1", "8"], Some(253)), of(&[], Some(3)), of(&["any"], Some(4)), of(&["1"], Some(253))];
+        assert_eq!(sizes, [8, 3, 4, 1]);
         profile.pool = Some(Pool::default());
         assert!(!profile.resize(&mut config, 1));
         assert_eq!(Profile::find("host-local").unwrap().capacity(), Some(65_533));

@@ -290,10 +290,7 @@ fn notices(bench: &Bench, harm: Harm) -> Result<(), Stop> {
 /// Of the files that name the container, it is shown first that they are what reserves the address: a pool of one gives
 /// it to another container once they are gone. Logs and what else names a container may go unnoticed.
 fn notices_a_lost_reservation(bench: &Bench) -> Result<(), Stop> {
-    let operator = Operator::with_pool(bench, 1);
-    if !operator.is_pooled() {
-        return Err(skip("the kit does not know how to make its pool small, so that a reservation could be seen"));
-    }
+    let operator = Operator::with_pool(bench, 1).or_skip()?;
     let second = bench.pod();
     let attached = Attached::of(bench, bench.pod(), |pod| operator.add(pod))?;
     lose_files(&attached)?;

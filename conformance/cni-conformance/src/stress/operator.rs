@@ -35,6 +35,14 @@ impl<'a> Operator<'a> {
         self.pool.is_some_and(|size| (0..self.bench.plugin_count()).any(|index| sized(index, size)))
     }
 
+    /// The same operator, if its pool has the size that was asked for.
+    pub(crate) fn or_skip(self) -> Result<Self, Stop> {
+        match self.is_pooled() {
+            true => Ok(self),
+            false => Err(Stop::skip("the kit does not know how to make its pool small (PROFILES.md, pool.sizes)")),
+        }
+    }
+
     /// The config of a call.
     pub(crate) fn config(
         &self,

@@ -1,6 +1,6 @@
 //! Honest plugins of other makes, in shell and Python: nothing of them is a finding. Each was accused once.
 
-use crate::kit::{Bin, Said, kit, plugin, say, sum};
+use crate::kit::{Bin, HONEST, Said, kit, plugin, say, sum};
 use std::path::Path;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
@@ -120,12 +120,20 @@ esac
 }
 
 fn of_pool(script: &str, addresses: usize, arguments: &[&str]) -> Said {
+    let sizes = r#"{ "any": { "/ipam/size": "{0+a}" } }"#;
+    of_profile(script, &profile_of_pool("ipam", addresses, sizes), arguments)
+}
+
+fn profile_of_pool(role: &str, addresses: usize, sizes: &str) -> String {
+    format!(
+        r#"{{ "role": "{role}", "folder": ".", "config": {{ "type": "pool", "ipam": {{ "type": "pool", "size": {addresses} }} }},
+             "pool": {{ "addresses": {addresses}, "sizes": {sizes} }} }}"#
+    )
+}
+
+fn of_profile(script: &str, profile: &str, arguments: &[&str]) -> Said {
     let bin = Bin::with("pool", script);
-    let profile = format!(
-        r#"{{ "role": "ipam", "folder": ".", "config": {{ "ipam": {{ "type": "pool", "size": {addresses} }} }},
-             "pool": {{ "addresses": {addresses}, "sizes": {{ "any": {{ "/ipam/size": "{{0+a}}" }} }} }} }}"#
-    );
-    let file = bin.config("pool.json", &profile);
+    let file = bin.config("pool.json", profile);
     let command = if arguments.contains(&"faults.del-answers") { "stress" } else { "plugin" };
     let profile = [command, "--report", "terminal", "--profile", file.to_str().unwrap()];
     say(kit(&[&profile, arguments].concat()))
@@ -136,6 +144,50 @@ fn of_pool(script: &str, addresses: usize, arguments: &[&str]) -> Said {
 fn no_more_come_at_once_than_the_range_has_addresses() {
     let rule = ["--rule", "concurrency.containers-at-once", "--case", "64"];
     is_not_accused(&of_pool(&pool("", ""), 20, &rule));
+}
+
+/// A plugin that makes an interface may give the addresses itself, and its profile then names the pool.
+#[test]
+fn an_interface_plugin_with_a_pool_is_asked_for_it() {
+    let rules = ["no-address-twice", "exhausted-is-an-error", "del-releases"].map(|name| format!("ipam.{name}"));
+    let rules: Vec<_> = rules.iter().flat_map(|rule| ["--rule", rule]).collect();
+    let with =
+        |script: &str| of_profile(script, &profile_of_pool("interface", 20, r#"{ "1": { "/ipam/size": 1 } }"#), &rules);
+    let honest = pool("", "");
+    is_not_accused(&with(&honest));
+    with(&honest.replace("number=$((number + 1))", "break")).has(1, &["FAILED ipam.no-address-twice"]);
+    with(&honest.replace("-gt $((size + 1))", "-gt 99")).has(1, &["FAILED ipam.exhausted-is-an-error"]);
+    with(&honest.replace("rm \"$file\"", "true")).has(0, &["FAILED ipam.del-releases"]);
+    let plain = r#"{ "role": "interface", "folder": ".", "config": { "type": "pool", "ipam": { "type": "pool", "size": 20 } } }"#;
+    of_profile(&honest, plain, &rules).has(0, &["its profile names no pool of its own", ": 0 pass, 0 fail"]);
+}
+
+/// Three addresses as the config stands, or eight by a size that the profile names.
+#[test]
+fn many_at_once_ask_for_as_many_as_the_profile_says() {
+    let small = ["--rule", "concurrency.small-pool", "--rule", "concurrency.pool-is-whole-again"];
+    let honest = pool("", "");
+    for (addresses, sizes) in [(3, "{}"), (253, r#"{ "1": { "/ipam/size": 1 }, "8": { "/ipam/size": 8 } }"#)] {
+        let said = |script: &str| of_profile(script, &profile_of_pool("ipam", addresses, sizes), &small);
+        said(&honest).has(0, &[&sum(2, 0, 0, 0)]);
+        let seen = format!("no more than {} of", if addresses == 3 { 3 } else { 8 });
+        said(&honest.replace("-gt $((size + 1))", "-gt 99")).has(1, &["FAILED concurrency.small-pool", &seen]);
+    }
+    let many = ["--rule", "concurrency.containers-at-once"];
+    of_pool(&honest, 3, &many).has(0, &["its pool has 3 addresses, and case 8 tries as many", &sum(1, 0, 2, 0)]);
+}
+
+/// Where ADD with much in prevResult fails, and then one with little does too.
+#[test]
+fn a_plugin_whose_every_add_fails_is_told_so() {
+    let failing =
+        HONEST.replace("ADD)", "ADD) echo '{\"cniVersion\":\"1.0.0\",\"code\":7,\"msg\":\"no\"}'; exit 1 ;;\nNEVER)");
+    let bin = Bin::with("mine", &failing);
+    let config = bin.config("a.conf", r#"{"type":"mine"}"#);
+    let rules = ["--rule", "add.passes-prev-result-on", "--rule", "add.result-", "--rule", "add.prints-a-result"];
+    let said = say(plugin(&bin, &[&["--config", config.to_str().unwrap()], &rules[..]].concat()));
+    said.has(1, &["add.prints-a-result", " 0 not tried"]);
+    said.has_not("File exists");
 }
 
 /// Faults that only a pool of few addresses shows are seen with the key that the profile names: wrong variants of the

@@ -353,9 +353,8 @@ fn leaves(scene: &Scene, something: impl FnOnce()) -> Reply {
 fn keeps_the_address(scene: &Scene) -> Reply {
     let config = scene.config();
     let (added, kept) = (format!("added-{}", scene.attachment()), format!("kept-{}", scene.attachment()));
-    // Rules of IPAM plugins have another range.
-    let is_of_others = config["ipam"].to_string().contains("10.66.");
-    let is_plain = scene.env.args.is_empty() && config.get("runtimeConfig").is_none() && !is_of_others;
+    // Rules about pools are others.
+    let is_plain = scene.env.args.is_empty() && config.get("runtimeConfig").is_none() && !super::ipam::is_small(scene);
     if scene.is(Del) && scene.has_all() && is_plain && memory::has(&added) {
         memory::mark(&kept);
         return Reply::default();

@@ -23,7 +23,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .also(&["results.form", "results.ips"]),
     Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-routes-of-the-config", |scene| {
         scene.reports(|result| result["routes"] = json!([]))
-    }),
+    })
+    .also(&["ipam.gives-route-attributes"]),
     Mutant::new("host-local", "ipam.makes-no-interface", "makes-an-interface", |scene| {
         if !scene.has_netns() || scene.env.ifname.len() > 10 {
             return scene.honest();
@@ -45,7 +46,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     }),
     Mutant::new("host-local", "ipam.del-releases", "releases-with-a-namespace-only", |scene| {
-        match scene.is(Del) && is_of_ipam_rules(scene) && !scene.has_netns() {
+        match scene.is(Del) && is_small(scene) && !scene.has_netns() {
             true => Reply::default(),
             false => scene.honest(),
         }
@@ -82,13 +83,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("host-local", "ipam.no-address-twice", "gives-the-address-of-the-gateway", |scene| {
         scene.reports(|result| {
+            if !is_unasked(scene) {
+                return;
+            }
             let gateway = result["ips"][0]["gateway"].as_str().unwrap_or_default().to_owned();
             result["ips"][0]["address"] = json!(format!("{gateway}/16"));
         })
     })
     .with(&["gateway"]),
     Mutant::new("host-local", "ipam.no-address-twice", "gives-the-broadcast-address", |scene| {
-        scene.reports(|result| result["ips"][0]["address"] = json!("10.77.255.255/16"))
+        scene.reports(|result| {
+            if is_unasked(scene) {
+                result["ips"][0]["address"] = json!("10.77.255.255/16");
+            }
+        })
     })
     .with(&["broadcast"]),
     Mutant::new("host-local", "ipam.del-keeps-others", "releases-all-of-a-container", |scene| {
@@ -105,9 +113,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .also(&["del.leaves-others-alone"]),
 ];
 
-/// Whether the range is that which rules of IPAM plugins set: those of DEL have another.
-fn is_of_ipam_rules(scene: &Scene) -> bool {
-    scene.config()["ipam"].to_string().contains("10.66.")
+/// Whether a rule about pools has made the range small.
+pub(super) fn is_small(scene: &Scene) -> bool {
+    scene.config()["ipam"]["ranges"][0][0]["rangeEnd"].is_string()
+}
+
+/// Whether nobody asks for an address or a range: other rules ask that such a request is heeded.
+fn is_unasked(scene: &Scene) -> bool {
+    let config = scene.config();
+    scene.env.args.is_empty() && config["args"].is_null() && config["runtimeConfig"].is_null()
 }
 
 /// Files of all networks.
