@@ -8,7 +8,9 @@ use skel::cni_spec::Command::Add;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("portmap", "conventions.port-mappings", "maps-no-ports", |scene| {
         without(scene, "/runtimeConfig", "portMappings")
-    }),
+    })
+    // The first DEL of a node then makes the file that is locked.
+    .also(&["del.of-nothing-changes-nothing"]),
     Mutant::new("bandwidth", "conventions.bandwidth", "limits-nothing", |scene| {
         without(scene, "/runtimeConfig", "bandwidth")
     }),
@@ -20,7 +22,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("host-local", "conventions.args-ips", "knows-no-ips-in-args", |scene| {
         without(scene, "/args/cni", "ips")
-    }),
+    })
+    .also(&["conventions.args-win"]),
     Mutant::new("host-local", "conventions.cni-args-ip", "knows-no-ip-in-cni-args", |scene| without_arg(scene, "IP=")),
     Mutant::new("host-local", "conventions.args-win", "prefers-cni-args", |scene| {
         match scene.env.args.contains("IP=") {

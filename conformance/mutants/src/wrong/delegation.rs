@@ -72,7 +72,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 ip.as_object_mut().map(|ip| ip.shift_remove("interface"));
             }
         })
-    }),
+    })
+    .also(&["check.passes-after-add"]),
     Mutant::new("bridge", "delegation.result-is-used", "drops-the-dns-of-its-delegate", |scene| {
         drops_of_delegate(scene, "dns")
     })

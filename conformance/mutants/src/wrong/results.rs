@@ -23,6 +23,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "results.sandbox-in-0.4.0", "says-of-no-interface-where-it-is", |scene| {
         scene.reports(|result| drop(result["interfaces"][2].as_object_mut().map(|own| own.shift_remove("sandbox"))))
     })
+    .also(&["add.result-addresses-are-set", "add.result-has-all-interfaces", "add.result-interfaces-exist"])
     .speaking(&["0.4.0"]),
     Mutant::new(
         "bridge",
@@ -30,6 +31,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "routes-by-the-other-family-in-0.4.0",
         |scene| scene.reports(|result| put(result, "/routes/0", "gw", json!("fd77::1"))),
     )
+    .also(&["add.result-routes-are-set"])
     .speaking(&["0.4.0"]),
     Mutant::new("bridge", "results.form", "reports-addresses-by-number", |scene| {
         match scene.config().get("prevResult").is_some() && scene.is(Add) {
