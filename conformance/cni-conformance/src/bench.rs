@@ -4,11 +4,11 @@ mod answer;
 mod chain;
 mod left;
 
-use crate::finding::{CallRecord, Finding, Stop};
+use crate::finding::{CallRecord, Finding, Stop, quoted};
 use crate::isolate::Shown;
 use crate::kit_ipam::{self, KitIpam};
 use crate::machine::Machine;
-use crate::profile::Profile;
+use crate::profile::{Profile, Stage};
 use crate::random::Random;
 use crate::trial::Trial;
 use crate::{form, rules, stage};
@@ -60,6 +60,12 @@ impl Bench {
     pub(crate) fn new(node: Node, trial: &Trial, machine: Machine, shown: Shown, kit: &Path) -> Self {
         let installed = kit_ipam::install(&node.bin_dir(), kit);
         installed.unwrap_or_else(|error| panic!("cannot install {}: {error}", kit_ipam::NAME));
+        testns::keep_steps();
+        let own_folder = |stage: &'_ Stage| if let Stage::Folder { path } = stage { Some(path.clone()) } else { None };
+        let folders: Vec<_> = trial.profile.stage.iter().filter_map(own_folder).collect();
+        let installed: Vec<_> =
+            trial.subject.dirs().map(|dir| format!("{}/*", quoted(&dir.display().to_string()))).collect();
+        testns::step_of_node(&folders, &[(kit_ipam::NAME, &shown.real(kit))], &installed);
         let daemons = stage::on_node(&node, &trial.profile.stage);
         Self {
             node,
@@ -170,9 +176,7 @@ impl Bench {
     /// The result of the plugins before a chained one for a container, in the form of the config's version.
     #[must_use]
     pub fn prev_result(&self, attachment: &Attachment) -> Option<Value> {
-        let pods = held(&self.pods);
-        let pod = pods.get(find(&pods, attachment)?)?;
-        pod.prev_result.as_ref().map(|newest| form::in_version(newest, &self.version))
+        self.laid_for(attachment).map(|newest| form::in_version(&newest, &self.version))
     }
 
     /// The same in the newest form; `None` where nothing was laid.
@@ -262,7 +266,9 @@ impl Bench {
 
     /// Forgets the calls so far: what a case found out by them is settled, and a reader need not see them.
     pub fn forget_calls(&self) {
-        held(&self.calls).clear();
+        let forgotten = std::mem::take(&mut *held(&self.calls));
+        let steps = testns::take_steps();
+        forgotten.into_iter().flat_map(|call| call.before).chain(steps).for_each(testns::step);
     }
 
     /// The calls so far, in the order in which they ended.

@@ -3,7 +3,7 @@
 mod trials;
 
 use crate::profile::{Profile, ProfileFile, Role, Stage};
-use crate::report::{self, Document};
+use crate::report::{self, Document, Expected};
 use crate::rule::Rule;
 use crate::run::{self, Order, Outcome, Run};
 use crate::schedule::Wanted;
@@ -66,6 +66,7 @@ impl Options {
             return printed.map(|()| None).map_err(|error| error.to_string());
         }
         report::can_be_delivered(&self.trials.report)?;
+        let expected = self.expect.as_ref().map(|file| Expected::read(file)).transpose()?;
         let mut notes = Vec::new();
         let order = Order {
             pairs: self.pairs(&mut notes)?,
@@ -80,24 +81,21 @@ impl Options {
         progress.end();
         let mut run = run?;
         run.notes.extend(self.hint(&run));
-        let document = Document::new(&run);
+        if run.reports.is_empty() {
+            return Err("nothing was tried: none of these rules and cases binds a plugin of this kind (explain RULE)"
+                .to_owned());
+        }
+        let mut document = Document::new(&run);
+        let compared = expected.map_or(Ok(()), |expected| expected.compare(&mut document));
         report::deliver(&document, &self.trials.report)?;
         self.trials.tell_slowest(run.reports.iter().map(|report| (report.trial.to_string(), report.milliseconds)));
-        Ok(Some(self.outcome(&run, &document)))
-    }
-
-    /// The outcome of a run, by the levels of the broken rules, or by what was expected.
-    fn outcome(&self, run: &Run, document: &Document) -> Outcome {
-        let compared = self.expect.as_ref().map(|file| report::compare(document, file));
-        match compared {
-            None => run.outcome(),
-            Some(Ok(())) if run.is_incomplete() => Outcome::Broken,
-            Some(Ok(())) => Outcome::Passed,
-            Some(Err(differences)) => {
+        Ok(Some(match compared {
+            Ok(()) => document.outcome(),
+            Err(differences) => {
                 writeln!(std::io::stderr(), "cni-conformance: {differences}").ok();
                 Outcome::Failed
             }
-        }
+        }))
     }
 
     /// Says what may be wrong where a plugin whose role was guessed makes no interface.
@@ -125,43 +123,38 @@ impl Options {
     }
 
     fn pairs(&self, notes: &mut Vec<String>) -> Result<Vec<(Subject, Profile)>, String> {
-        let also: Vec<_> = self.also.iter().map(|dir| subject::folder(dir)).collect::<Result<_, _>>()?;
-        let writable: Vec<_> = self.writable.iter().map(|dir| subject::folder(dir)).collect::<Result<_, _>>()?;
+        let folders = |dirs: &[PathBuf]| dirs.iter().map(|dir| subject::folder(dir)).collect::<Result<Vec<_>, _>>();
+        let (also, writable) = (folders(&self.also)?, folders(&self.writable)?);
         let subjects: Vec<_> = self.bin_dir.iter().map(|text| Subject::parse(text, &also)).collect::<Result<_, _>>()?;
-        if let Some(label) = subjects
-            .iter()
-            .map(|subject| &subject.label)
-            .find(|label| subjects.iter().filter(|other| other.label == **label).count() > 1)
-        {
+        if let Some(label) = twice(subjects.iter().map(|subject| &subject.label)) {
             return Err(format!("two subjects are called {label}"));
         }
-        let files: Vec<_> = self.profile.iter().map(|file| ProfileFile::read(file)).collect::<Result<_, _>>()?;
-        if !files.is_empty() && self.bin_dir.is_empty() {
-            return self.of_files(files, &writable);
-        }
-        let mut profiles = match &self.config {
-            Some(file) => vec![given(file, self.role)?],
-            None if files.is_empty() => Profile::built_in(),
-            None => files.into_iter().map(|file| file.profile).collect(),
+        let mut profiles: Vec<ProfileFile> = match &self.config {
+            Some(file) => vec![given(file, self.role)?.into()],
+            None if self.profile.is_empty() => Profile::built_in().into_iter().map(ProfileFile::from).collect(),
+            None => self.profile.iter().map(|file| ProfileFile::read(file)).collect::<Result<_, _>>()?,
         };
-        for profile in &mut profiles {
-            profile.stage.splice(..0, writable.iter().map(|path| Stage::Folder { path: path.clone() }));
-        }
-        let names: Vec<_> = profiles.iter().flat_map(|profile| [profile.name.as_str(), &profile.executable]).collect();
+        let known: Vec<_> = profiles.iter().map(|one| one.profile.clone()).collect();
+        let names: Vec<_> = known.iter().flat_map(|profile| [profile.name.as_str(), &profile.executable]).collect();
         if let Some(name) = self.only.iter().find(|name| !names.contains(&name.as_str())) {
             return Err(unknown("plugin", name, &names));
         }
-        let executables: Vec<_> = profiles.iter().map(|profile| profile.executable.as_str()).collect();
-        let is_named = |profile: &&Profile| {
+        let is_named = |profile: &Profile| {
             self.only.is_empty() || self.only.iter().any(|name| [&profile.name, &profile.executable].contains(&name))
         };
-        let profiles: Vec<_> = profiles.iter().filter(is_named).collect();
+        profiles.retain(|one| is_named(&one.profile));
+        for ProfileFile { profile, .. } in &mut profiles {
+            profile.stage.splice(..0, writable.iter().map(|path| Stage::Folder { path: path.clone() }));
+        }
+        if subjects.is_empty() {
+            return of_files(profiles, &also);
+        }
         let mut pairs = Vec::new();
         for subject in &subjects {
-            for profile in &profiles {
+            for ProfileFile { profile, .. } in &profiles {
                 let absent = absent(subject, profile);
                 match (absent, self.config.is_some() || !self.profile.is_empty()) {
-                    (None, _) => pairs.push((subject.clone(), (*profile).clone().for_subject(subject))),
+                    (None, _) => pairs.push((subject.clone(), profile.clone().for_subject(subject))),
                     (Some(executable), true) => {
                         return Err(no_executable(subject, executable));
                     }
@@ -170,40 +163,11 @@ impl Options {
             }
             notes.extend(self.unknown_executables(subject));
         }
+        let executables = known.iter().map(|profile| profile.executable.as_str()).collect();
         match pairs.is_empty() {
-            true => Err(nothing_known(&subjects, &executables, !self.only.is_empty())),
+            true => Err(nothing_known(&subjects, executables, !self.only.is_empty())),
             false => Ok(pairs),
         }
-    }
-
-    /// Profile files with the executables that they name.
-    fn of_files(&self, files: Vec<ProfileFile>, writable: &[PathBuf]) -> Result<Vec<(Subject, Profile)>, String> {
-        let mut pairs: Vec<(Subject, Profile)> = Vec::new();
-        for (path, ProfileFile { mut profile, subject }) in self.profile.iter().zip(files) {
-            let Some(mut subject) = subject else {
-                return Err(format!(
-                    "{}: it names neither command nor folder, so --bin-dir has to name the folder of {}",
-                    path.display(),
-                    profile.executable
-                ));
-            };
-            if pairs.iter().any(|(other, _)| other.label == subject.label) {
-                return Err(format!("{}: another profile has the name {:?} too", path.display(), subject.label));
-            }
-            for dir in &self.also {
-                subject.also.push(subject::folder(dir)?);
-            }
-            profile.stage.splice(..0, writable.iter().map(|path| Stage::Folder { path: path.clone() }));
-            let profile = profile.for_subject(&subject);
-            pairs.push((subject, profile));
-        }
-        let names: Vec<_> = pairs.iter().map(|(_, profile)| profile.name.clone()).collect();
-        let names: Vec<_> = names.iter().map(String::as_str).collect();
-        if let Some(name) = self.only.iter().find(|name| !names.contains(&name.as_str())) {
-            return Err(unknown("profile", name, &names));
-        }
-        pairs.retain(|(_, profile)| self.only.is_empty() || self.only.contains(&profile.name));
-        Ok(pairs)
     }
 
     /// Says which executables are there for which there is no profile, unless the caller has chosen some.
@@ -215,6 +179,30 @@ impl Options {
         is_told
             .then(|| format!("not tested, for want of a config (--config): {} of {}", others.join(", "), subject.label))
     }
+}
+
+/// The first of some names that another one has, too.
+fn twice<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+    let mut seen = std::collections::BTreeSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
+}
+
+/// Profile files with the executables that they name.
+fn of_files(files: Vec<ProfileFile>, also: &[PathBuf]) -> Result<Vec<(Subject, Profile)>, String> {
+    if let Some(name) = twice(files.iter().map(|one| &one.profile.name)) {
+        return Err(format!("two profiles have the name {name}: say another in `name`"));
+    }
+    let pair = |ProfileFile { profile, subject }: ProfileFile| {
+        let none = format!(
+            "{0}: its profile has neither `command` nor `folder`, so --bin-dir has to say where {0} is",
+            profile.executable
+        );
+        let mut subject = subject.ok_or(none)?;
+        subject.also.extend_from_slice(also);
+        let profile = profile.for_subject(&subject);
+        Ok((subject, profile))
+    };
+    files.into_iter().map(pair).collect()
 }
 
 /// The executable of a profile that a subject does not have.
@@ -237,25 +225,17 @@ fn no_executable(subject: &Subject, name: &str) -> String {
 }
 
 /// The reason why none of the built-in profiles can be used.
-fn nothing_known(subjects: &[Subject], names: &[&str], some_were_chosen: bool) -> String {
-    let there: Vec<_> = subjects.iter().flat_map(Subject::executables).collect();
-    let there = if there.is_empty() {
-        "there are no executables".to_owned()
-    } else {
-        format!("there are {}", there.join(", "))
+fn nothing_known(subjects: &[Subject], mut known: Vec<&str>, some_were_chosen: bool) -> String {
+    let there = match subjects.iter().flat_map(Subject::executables).collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "there are no executables".to_owned(),
+        there => format!("there are {there}"),
     };
-    match some_were_chosen {
-        true => format!("nothing to test: what --only names is not there; {there}"),
-        false => {
-            let mut known = names.to_vec();
-            known.sort_unstable();
-            known.dedup();
-            let known = known.join(", ");
-            format!(
-                "nothing to test without --config FILE, which says how a plugin is used; that is known of {known}; {there}"
-            )
-        }
+    if some_were_chosen {
+        return format!("nothing to test: what --only names is not there; {there}");
     }
+    known.dedup();
+    let known = known.join(", ");
+    format!("nothing to test without --config FILE, which says how a plugin is used; that is known of {known}; {there}")
 }
 
 fn given(file: &Path, role: Option<Role>) -> Result<Profile, String> {

@@ -66,18 +66,14 @@ pub fn main() -> ExitCode {
         What::Rules => print(&rules::page::page()).map(|()| ExitCode::SUCCESS),
         What::Explain { rule } => explain(&rule).map(|()| ExitCode::SUCCESS),
         What::Report(options) => options.run().map(status),
-        What::Runtime(options) => options.run().map(outcome),
-        What::Plugin(options) => options.run(rules::all()).map(outcome),
-        What::Stress(options) => options.run(stress::rules()).map(outcome),
+        What::Runtime(options) => options.run().map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
+        What::Plugin(options) => options.run(rules::all()).map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
+        What::Stress(options) => options.run(stress::rules()).map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
     };
     done.unwrap_or_else(|error| {
         writeln!(io::stderr(), "cni-conformance: {error}").ok();
         ExitCode::from(2)
     })
-}
-
-fn outcome(outcome: Option<Outcome>) -> ExitCode {
-    outcome.map_or(ExitCode::SUCCESS, status)
 }
 
 /// Prints a text. A reader who has seen enough, `head` or a pager that was left, is no error.

@@ -4,7 +4,7 @@ use crate::isolate::Shown;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use testns::Output;
 
@@ -116,6 +116,9 @@ impl From<Finding> for Stop {
 /// A call that was made, with all that is needed to make it again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRecord {
+    /// Commands for a shell that do what was done since the call before: a namespace that was made, a link that was deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<String>,
     /// The executable.
     pub executable: String,
     /// Words after it; plugins get none.
@@ -149,6 +152,7 @@ impl CallRecord {
         let text = |of: fn(&Output) -> &String| output.map(|output| of(output).clone()).unwrap_or_default();
         let elapsed = output.map_or(deadline, |output| output.elapsed);
         Self {
+            before: testns::take_steps(),
             executable: shown.real(&executable).display().to_string(),
             arguments: Vec::new(),
             environment,
@@ -166,24 +170,15 @@ impl CallRecord {
         self.environment.iter().find(|(name, _)| name == "CNI_COMMAND").map_or("", |(_, verb)| verb)
     }
 
-    /// The call as a command for a shell. `CNI_PATH` is the folder of the executable; the namespace that `CNI_NETNS`
-    /// names has to be made first.
+    /// The call as a command for a shell, after those of [`CallRecord::before`].
     #[must_use]
     pub fn command_line(&self) -> String {
-        let folder = Path::new(&self.executable).parent().unwrap_or(Path::new("/")).display().to_string();
-        let value = |name: &str, value: &str| match name {
-            "CNI_PATH" if value == BENCH_BIN_DIR => quoted(&folder),
-            _ => quoted(value),
-        };
-        let variables = self.environment.iter().map(|(name, set)| format!("{name}={} ", value(name, set)));
+        let variables = self.environment.iter().map(|(name, set)| format!("{name}={} ", quoted(set)));
         let variables: String = variables.collect();
         let arguments: String = self.arguments.iter().map(|word| format!(" {}", quoted(word))).collect();
         format!("printf %s {} | env -i {variables}{}{arguments}", quoted(&self.stdin), quoted(&self.executable))
     }
 }
-
-/// [`testns::Node::bin_dir`], which is gone with the bench.
-const BENCH_BIN_DIR: &str = "/run/testns/bin";
 
 /// `text` as one word of a shell.
 pub(crate) fn quoted(text: &str) -> String {

@@ -3,6 +3,7 @@
 //! The plugin is the kit's executable under the name [`NAME`] in the bench's bin dir. It hands out an address to each
 //! attachment, writes down each call, and does what it is ordered to. What it knows lies below the bench's work dir.
 
+use crate::finding::quoted;
 use crate::form;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -112,10 +113,14 @@ impl KitIpam {
 
     /// Orders what it does when it is called with a verb, from now on; `None` for its work.
     pub fn order(&self, verb: testns::Verb, order: Option<Order>) {
-        with_ledger(|ledger| match order {
-            Some(order) => ledger.orders.insert(verb.to_string(), order),
-            None => ledger.orders.remove(&verb.to_string()),
+        let ledger = with_ledger(|ledger| {
+            match order {
+                Some(order) => ledger.orders.insert(verb.to_string(), order),
+                None => ledger.orders.remove(&verb.to_string()),
+            };
+            json!(ledger).to_string()
         });
+        testns::step(format!("mkdir -p {FOLDER}; printf %s {} >{FOLDER}/ledger", quoted(&ledger)));
     }
 
     /// Attachments that have an address, as `CONTAINERID IFNAME`.

@@ -138,10 +138,7 @@ pub enum Stage {
 impl Stage {
     /// Whether each container gets something.
     pub(crate) fn lays_in_containers(&self) -> bool {
-        match self {
-            Self::Device { .. } | Self::Attached | Self::DhcpServer { .. } => true,
-            Self::Cable { .. } | Self::Folder { .. } | Self::File { .. } | Self::Daemon { .. } => false,
-        }
+        matches!(self, Self::Device { .. } | Self::Attached | Self::DhcpServer { .. })
     }
 }
 
@@ -163,7 +160,8 @@ impl Profile {
     /// # Errors
     /// A message that says what is wrong with the text.
     pub fn given(name: &str, text: &str, role: Option<Role>) -> Result<Self, String> {
-        given::profile(name, text, role)
+        let config = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+        given::of_config(name, &config, role)
     }
 
     /// The same with the kit's own IPAM plugin in place of any that the subject does not have.

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 pub use document::{Asked, Document, FORMAT, Origin, Tried, Use, VERSION, Who};
-pub use findings::compare;
+pub use findings::Expected;
 pub use merge::{Options, merged};
 pub use target::{Target, can_be_delivered, deliver};
 
@@ -62,10 +62,16 @@ impl Format {
     }
 }
 
-/// Options of a run that its trials depend on, with a value each.
-const CARRIED: [&str; 6] = ["--config", "--profile", "--role", "--writable", "--call-deadline", "--case-deadline"];
+/// Options of a run that its trials depend on, with a value each: those with a path, and others.
+const CARRIED: [&[&str]; 2] =
+    [&["--config", "--profile", "--writable"], &["--role", "--call-deadline", "--case-deadline"]];
 
-/// The command that tries just this again, for a shell in the folder in which the run was.
+/// A path for a shell in any folder.
+pub(crate) fn absolute(path: &str) -> String {
+    std::path::absolute(path).map_or_else(|_error| path.to_owned(), |path| path.display().to_string())
+}
+
+/// The command that tries just this again, for a shell in any folder.
 #[must_use]
 pub fn again(trial: &Trial, run: &Run) -> String {
     use crate::finding::quoted;
@@ -89,11 +95,10 @@ pub fn again(trial: &Trial, run: &Run) -> String {
         say("--bin-dir", &if is_label { format!("{}={dir}", subject.label) } else { dir });
         subject.also.iter().for_each(|dir| say("--also", &dir.display().to_string()));
     } else {
-        values("--also").iter().for_each(|dir| say("--also", dir));
+        values("--also").iter().for_each(|dir| say("--also", &absolute(dir)));
     }
-    for option in CARRIED {
-        values(option).iter().for_each(|value| say(option, value));
-    }
+    CARRIED[0].iter().for_each(|option| values(option).iter().for_each(|path| say(option, &absolute(path))));
+    CARRIED[1].iter().for_each(|option| values(option).iter().for_each(|value| say(option, value)));
     if values("--config").is_empty() {
         say("--only", &profile.name);
     }
@@ -105,7 +110,7 @@ pub fn again(trial: &Trial, run: &Run) -> String {
     words.join(" ")
 }
 
-/// The kit as a shell finds it: as it was called, under whatever name.
+/// The kit as a shell in any folder finds it, under the name by which it was called.
 pub(crate) fn program() -> String {
     PROGRAM.get().map_or_else(|| "cni-conformance".to_owned(), |called| crate::finding::quoted(called))
 }
@@ -115,5 +120,6 @@ static PROGRAM: OnceLock<String> = OnceLock::new();
 
 /// Says that this process is the kit, and how it was called.
 pub(crate) fn is_called(called_as: &Path) {
-    PROGRAM.get_or_init(|| called_as.display().to_string());
+    let called = called_as.display().to_string();
+    PROGRAM.get_or_init(|| if called.contains('/') { absolute(&called) } else { called });
 }

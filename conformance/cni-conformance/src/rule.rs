@@ -140,31 +140,6 @@ impl fmt::Display for Versions {
     }
 }
 
-// Not derived: the row of a table is copied whatever it is tried on.
-impl<B> Clone for Rule<B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<B> Copy for Rule<B> {}
-
-impl<B> Clone for Proof<B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<B> Copy for Proof<B> {}
-
-impl<B> Clone for Case<B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<B> Copy for Case<B> {}
-
 /// A rule that sentences of the specification ask for.
 pub(crate) const fn spec<B>(id: &'static str, cited: &'static [&'static str], roles: &'static [Role]) -> Rule<B> {
     of(id, Source::Spec(cited), roles)

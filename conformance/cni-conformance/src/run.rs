@@ -5,7 +5,7 @@ use crate::form;
 use crate::isolated_task::{IsolatedTask, Spoken};
 use crate::machine::Machine;
 use crate::profile::{Profile, Role};
-use crate::rule::{Level, Rule};
+use crate::rule::Rule;
 use crate::schedule::{self, Candidate, News, Planned, Wanted};
 use crate::subject::Subject;
 use crate::trial::{Report, Trial, Verdict};
@@ -52,61 +52,6 @@ pub enum Outcome {
     Failed,
     /// A trial could not be tried.
     Broken,
-}
-
-/// Whether a rule of a level decides the exit status: robustness does where it is all that was tried, by `stress`.
-pub(crate) fn decides(level: Level) -> bool {
-    matches!(level, Level::Must | Level::Robustness)
-}
-
-impl Run {
-    /// Returns what the run came to.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        let is_failed = |report: &&Report| matches!(report.verdict, Verdict::Fail(_)) && decides(self.level(report));
-        if self.reports.iter().any(|report| is_failed(&report)) {
-            Outcome::Failed
-        } else if self.is_incomplete() {
-            Outcome::Broken
-        } else {
-            Outcome::Passed
-        }
-    }
-
-    /// Whether the kit could not try something, or the machine did not allow what decides.
-    #[must_use]
-    pub fn is_incomplete(&self) -> bool {
-        let counts = |report: &Report| decides(self.level(report)) || matches!(report.verdict, Verdict::Broken { .. });
-        self.reports.iter().any(|report| report.verdict.is_untried() && counts(report))
-    }
-
-    /// The rule of a report.
-    #[must_use]
-    pub fn rule(&self, report: &Report) -> Option<&'static Rule> {
-        crate::rules::rule(&report.trial.rule)
-    }
-
-    /// The level of a report's rule; an unknown rule binds.
-    #[must_use]
-    pub fn level(&self, report: &Report) -> Level {
-        self.rule(report).map_or(Level::Must, Rule::level)
-    }
-
-    /// The number of reports with each verdict: passed, failed, skipped, broken.
-    #[must_use]
-    pub fn counts(&self) -> [usize; 4] {
-        let mut counts = [0; 4];
-        for report in &self.reports {
-            let place = match report.verdict {
-                Verdict::Pass => 0,
-                Verdict::Fail(_) => 1,
-                Verdict::Skip { .. } | Verdict::Exempt { .. } => 2,
-                Verdict::Broken { .. } => 3,
-            };
-            counts[place] += 1;
-        }
-        counts
-    }
 }
 
 /// Finds out what the machine allows.

@@ -7,7 +7,7 @@ use crate::profile::Profile;
 use crate::rule::{Rule, Versions, unbound};
 use crate::stress;
 use crate::subject::Subject;
-use crate::trial::{NOT_HERE, Report, Trial, Verdict};
+use crate::trial::{HIDDEN, NOT_HERE, Report, Trial, Verdict};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -159,7 +159,7 @@ fn leave_to_basis(reports: &mut [Report]) {
     let of_others = |report: &Report| {
         let Basis { rule, call } = report.verdict.finding()?.basis.as_ref()?;
         let is_its = *rule != report.trial.rule && broken.contains(&(key(report, rule), *call));
-        is_its.then(|| format!("what it needs first fails, which is {rule}'s"))
+        is_its.then(|| format!("{HIDDEN}{rule}"))
     };
     let reasons: Vec<_> = reports.iter().map(of_others).collect();
     for (report, why) in reports.iter_mut().zip(reasons) {

@@ -2,6 +2,7 @@
 
 mod dhcp;
 
+use crate::finding::quoted;
 use crate::profile::{Stage, fill_text};
 use crate::shield;
 use serde_json::{Value, json};
@@ -34,7 +35,10 @@ pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
                 node.host().set_mac(BRIDGE, "0a:00:00:63:00:01");
                 node.host().add_address(BRIDGE, "10.99.0.1/16");
             }
-            Stage::DhcpServer { .. } => dhcp::serve(node),
+            Stage::DhcpServer { .. } => {
+                testns::step("# here the kit starts a DHCP server, which only it has");
+                dhcp::serve(node);
+            }
             Stage::Folder { path } => {
                 shield::own_folder(path)
                     .unwrap_or_else(|error| panic!("cannot lay an empty folder at {}: {error}", path.display()));
@@ -45,6 +49,8 @@ pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
             Stage::File { path, text } => {
                 let folder = std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")));
                 let laid = folder.and_then(|()| std::fs::write(path, text));
+                let name = quoted(&path.display().to_string());
+                testns::step(format!("mkdir -p $(dirname {name}); printf %s {} >{name}", quoted(text)));
                 laid.unwrap_or_else(|error| {
                     panic!(
                         "cannot write {} of the profile's files: {error}: name its folder in `writes`",
@@ -71,14 +77,9 @@ fn cable(node: &Node, name: &str, number: usize) {
 
 /// Starts the daemons again whose sockets were left.
 pub(crate) fn restart_daemons(node: &Node, stage: &[Stage]) -> Vec<Child> {
-    let start = |part: &Stage| match part {
-        Stage::Daemon { executable, arguments, .. } => Some(spawn(&node.bin_dir().join(executable), arguments)),
-        Stage::Cable { .. }
-        | Stage::Device { .. }
-        | Stage::Attached
-        | Stage::DhcpServer { .. }
-        | Stage::Folder { .. }
-        | Stage::File { .. } => None,
+    let start = |part: &Stage| {
+        let Stage::Daemon { executable, arguments, .. } = part else { return None };
+        Some(spawn(&node.bin_dir().join(executable), arguments))
     };
     stage.iter().filter_map(start).collect()
 }
@@ -95,6 +96,9 @@ pub(crate) fn ends(daemon: &mut Child) -> Option<i32> {
 }
 
 fn spawn(executable: &Path, arguments: &[String]) -> Child {
+    let real = std::fs::read_link(executable).unwrap_or_else(|_no_link| executable.to_owned());
+    let words = std::iter::once(real.display().to_string()).chain(arguments.iter().cloned());
+    testns::step(format!("{} &", words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")));
     let mut command = Command::new(executable);
     command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.process_group(0).spawn();

@@ -17,17 +17,19 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Reads `DIR` or `LABEL=DIR`. Without a label, the folder is its own.
+    /// Reads `DIR` or `LABEL=DIR`. Without a label, the folder's whole path is its own.
     ///
     /// # Errors
     /// If there is no such folder.
     pub fn parse(text: &str, also: &[PathBuf]) -> Result<Self, String> {
         let (label, dir) = match text.split_once('=') {
             // A folder may have the sign in its name.
-            Some((label, dir)) if !label.is_empty() && !label.contains('/') => (label, dir),
-            _ => (text, text),
+            Some((label, dir)) if !label.is_empty() && !label.contains('/') => (label.to_owned(), dir),
+            _ => (String::new(), text),
         };
-        Ok(Self { label: label.to_owned(), bin_dir: folder(Path::new(dir))?, also: also.to_vec() })
+        let bin_dir = folder(Path::new(dir))?;
+        let label = if label.is_empty() { bin_dir.display().to_string() } else { label };
+        Ok(Self { label, bin_dir, also: also.to_vec() })
     }
 
     /// The executable of a plugin, if it is there.
@@ -80,6 +82,8 @@ mod tests {
     fn a_folder_may_have_a_label() {
         let parse = |text| Subject::parse(text, &[]).map(|subject| (subject.label, subject.bin_dir));
         assert_eq!(parse("/"), Ok(("/".to_owned(), Path::new("/").to_owned())));
+        let here = Path::new(".").canonicalize().unwrap();
+        assert_eq!(parse("."), Ok((here.display().to_string(), here)));
         assert_eq!(parse("root=/"), Ok(("root".to_owned(), Path::new("/").to_owned())));
         assert!(parse("root=/no/such/folder").is_err());
         assert!(parse("").is_err());

@@ -21,9 +21,9 @@ pub(crate) struct Trials {
     /// Case of the rules; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) case: Vec<String>,
-    /// Rules of this level and of those that bind more
+    /// Rules of this level and of those that bind more; of several the one that binds least
     #[arg(long, default_value = "robustness", ignore_case = true)]
-    level: Level,
+    level: Vec<Level>,
     /// Trials of each case
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) repeat: u64,
@@ -64,7 +64,8 @@ impl Trials {
         let is_named = |rule: &&'static Rule<B>| {
             self.rule.is_empty() || self.rule.iter().any(|name| rule.id.starts_with(name.as_str()))
         };
-        let rules: Vec<_> = all.into_iter().filter(|rule| rule.level() <= self.level).filter(is_named).collect();
+        let is_wanted = |rule: &&Rule<B>| self.level.iter().any(|level| rule.level() <= *level);
+        let rules: Vec<_> = all.into_iter().filter(|rule| is_wanted(rule)).filter(is_named).collect();
         let cases: Vec<_> = rules.iter().flat_map(|rule| rule.cases()).map(|case| case.name).collect();
         match self.case.iter().find(|name| !cases.contains(&name.as_str())) {
             Some(name) => Err(unknown("case", name, &cases)),

@@ -55,6 +55,12 @@ pub struct ProfileFile {
     pub subject: Option<Subject>,
 }
 
+impl From<Profile> for ProfileFile {
+    fn from(profile: Profile) -> Self {
+        Self { profile, subject: None }
+    }
+}
+
 impl ProfileFile {
     /// Reads the file.
     ///
@@ -89,6 +95,19 @@ impl ProfileFile {
         }
         if let Some(size) = written.pool.iter().flat_map(|pool| pool.sizes.keys()).find(|size| !is_size(size)) {
             return Err(at(size, "the size of a pool is a number from 1 on, or \"any\"".to_owned()));
+        }
+        if written.pool.as_ref().is_some_and(|pool| pool.addresses == Some(0)) {
+            return Err(at("addresses", "a pool has an address at least, or the profile names no pool".to_owned()));
+        }
+        let leads = |pointer: &&String| {
+            let above = pointer.rsplit_once('/').map_or("", |(above, _)| above);
+            profile.plugins.iter().any(|plugin| plugin.pointer(above).is_some_and(Value::is_object))
+        };
+        if let Some(pointer) = written.pool.iter().flat_map(Pool::pointers).find(|pointer| !leads(pointer)) {
+            return Err(at(
+                pointer,
+                "the config has no object for this key, so that it would not change the pool".to_owned(),
+            ));
         }
         let all = crate::rules::all().chain(crate::stress::rules());
         let all = all.map(|rule| (rule.id, rule.cases().iter().map(|case| case.name).collect()));
@@ -274,6 +293,11 @@ mod tests {
                 "{\"config\": {\"type\":\"m\"},\n\"pool\": {\n\"sizes\": {\"1\": {\"ipam\": 1}}}}",
                 "line 3, key \"ipam\"",
             ),
+            (
+                "{\"config\": {\"type\":\"m\"},\n\"pool\": {\n\"sizes\": {\"1\": {\"/ipam/size\": 1}}}}",
+                "line 3, key \"/ipam/size\"",
+            ),
+            ("{\"config\": {\"type\":\"m\"},\n\"pool\": {\"addresses\": 0}}", "line 2, key \"addresses\""),
             ("{\n\"config\": ", "line 2, key \"config\": EOF"),
         ] {
             let error = bad(text);

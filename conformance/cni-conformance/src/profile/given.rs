@@ -3,12 +3,6 @@
 use super::{Profile, Role, Stage};
 use serde_json::{Map, Value, json};
 
-/// Reads the text of a `.conf` or `.conflist`.
-pub(super) fn profile(name: &str, text: &str, role: Option<Role>) -> Result<Profile, String> {
-    let config: Value = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
-    of_config(name, &config, role)
-}
-
 /// The profile of a config, with what that shows.
 pub(super) fn of_config(name: &str, config: &Value, role: Option<Role>) -> Result<Profile, String> {
     let plugins: Vec<Value> = match config.get("plugins") {
@@ -109,10 +103,10 @@ fn stage(plugins: &[Value], role: Role) -> Vec<Stage> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Role, Stage, profile};
+    use super::{Profile, Role, Stage};
 
     fn role(text: &str) -> Result<(Role, String), String> {
-        profile("given", text, None).map(|profile| (profile.role, profile.executable))
+        Profile::given("given", text, None).map(|profile| (profile.role, profile.executable))
     }
 
     #[test]
@@ -135,7 +129,7 @@ mod tests {
 
     #[test]
     fn links_that_a_config_names_are_laid() {
-        let given = profile("given", r#"{"type":"mine","master":"eth7","prevResult":{}}"#, None).unwrap();
+        let given = Profile::given("given", r#"{"type":"mine","master":"eth7","prevResult":{}}"#, None).unwrap();
         assert_eq!(given.stage, [Stage::Cable { name: "eth7".to_owned() }, Stage::Attached]);
     }
 }

@@ -118,6 +118,9 @@ pub struct Tried {
     /// `verdict`: `pass`; `fail` with `expected`, `seen` and perhaps `diff` and `basis`; `skip` or `broken` with `why`.
     #[serde(flatten)]
     pub verdict: Verdict,
+    /// Whether it found what is expected (`--expect`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub known: bool,
     /// The calls, in order, unless it passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallRecord>,
@@ -200,7 +203,7 @@ impl Document {
         // Robustness decides nothing beside the letter.
         let is_letter = self.rules.iter().any(|rule| rule.level != Level::Robustness);
         let decides = |level: Level| level == Level::Must || (level == Level::Robustness && !is_letter);
-        let fails = |trial: &Tried| matches!(trial.verdict, Verdict::Fail(_)) && decides(level(trial));
+        let fails = |trial: &Tried| trial.finding().is_some() && !trial.known && decides(level(trial));
         if self.trials.iter().any(fails) {
             Outcome::Failed
         } else if self.trials.iter().any(|trial| {
@@ -249,6 +252,7 @@ impl Tried {
             cni_version: trial.version.clone(),
             seed: trial.seed,
             verdict: verdict.clone(),
+            known: false,
             calls: calls.clone(),
             milliseconds: *milliseconds,
             again: if is_worth_it { again(trial, run) } else { String::new() },

@@ -34,7 +34,8 @@ pub(super) fn page(document: &Document) -> String {
     let levels = LEVELS.into_iter().filter(|level| document.rules.iter().any(|rule| rule.level == *level));
     for level in levels.clone() {
         let cell = |column: &Column| {
-            let Sum { pass, fail, .. } = Sum::of(document, column, level);
+            let Sum { pass, fail, expected, .. } = Sum::of(document, column, level);
+            let fail = fail + expected;
             let class = match (fail, pass) {
                 (1.., _) => broken(level),
                 (0, 1..) => "pass",
@@ -68,6 +69,7 @@ fn cell(document: &Document, column: &Column, rule: &Asked) -> String {
     let (class, word) = match mark {
         Mark::Fail => (broken(rule.level), "BROKEN"),
         Mark::Broken => ("untried", "not tried"),
+        Mark::Expected => (broken(rule.level), "BROKEN, as expected"),
         Mark::Pass => ("pass", "kept"),
         Mark::Skip => ("skip", "says nothing"),
         Mark::Exempt => ("skip", "exempt"),

@@ -1,7 +1,7 @@
 //! JUnit's XML, in the dialect that Jenkins and GitLab read: a suite for each profile of a subject, a test for each trial.
 //!
 //! Each broken rule is a `failure`, with the level as its type, because the format has no warnings; a trial that could
-//! not be tried is an `error`.
+//! not be tried is an `error`. A finding that is expected counts as skipped.
 
 use super::document::{Document, Origin, Tried};
 use super::tally::Mark;
@@ -20,38 +20,33 @@ pub(super) fn text(document: &Document) -> String {
         })
         .collect();
     let trials: Vec<_> = document.trials.iter().collect();
-    let untestable = untestable(document);
-    let extra = document.rules.iter().filter(|rule| rule.untestable.is_some()).count();
     format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"cni-conformance\"{}>\n{suites}{untestable}</testsuites>\n",
-        counts(&trials, extra)
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"cni-conformance\"{}>\n{suites}</testsuites>\n",
+        counts(&trials)
     )
 }
 
-fn counts(trials: &[&Tried], untestable: usize) -> String {
+fn counts(trials: &[&Tried]) -> String {
     let count = |mark| trials.iter().filter(|trial| Mark::of(trial) == mark).count();
     let time: u64 = trials.iter().map(|trial| trial.milliseconds).sum();
     format!(
         " tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{}\"",
-        trials.len() + untestable,
+        trials.len(),
         count(Mark::Fail),
         count(Mark::Broken),
-        count(Mark::Skip) + count(Mark::Exempt) + untestable,
+        count(Mark::Skip) + count(Mark::Exempt) + count(Mark::Expected),
         seconds(time)
     )
 }
 
 fn suite(document: &Document, name: &str, trials: &[&Tried], origin: Option<&Origin>) -> String {
-    let mut out = format!("  <testsuite name=\"{}\"{}", escaped(name), counts(trials, 0));
-    if let Some(run) = origin {
-        out += &format!(" timestamp=\"{}\">\n    <properties>\n", escaped(run.began.trim_end_matches('Z')));
-        for (name, value) in [("kernel", &run.kernel), ("seed", &run.seed.to_string()), ("kit", &run.kit)] {
-            out += &format!("      <property name=\"{name}\" value=\"{}\"/>\n", escaped(value));
-        }
-        out += "    </properties>\n";
-    } else {
-        out += ">\n";
+    let mut out = format!("  <testsuite name=\"{}\"{}", escaped(name), counts(trials));
+    let run = origin.cloned().unwrap_or_default();
+    out += &format!(" timestamp=\"{}\">\n    <properties>\n", escaped(run.began.trim_end_matches('Z')));
+    for (name, value) in [("kernel", &run.kernel), ("seed", &run.seed.to_string()), ("kit", &run.kit)] {
+        out += &format!("      <property name=\"{name}\" value=\"{}\"/>\n", escaped(value));
     }
+    out += "    </properties>\n";
     trials.iter().for_each(|trial| out += &case(document, trial));
     out + "  </testsuite>\n"
 }
@@ -79,6 +74,10 @@ fn case(document: &Document, trial: &Tried) -> String {
                 escaped(why)
             )
         }
+        Verdict::Fail(finding) if trial.known => {
+            let message = escaped(&text::shortened(&format!("an expected finding: {finding}"), 1000));
+            format!("{start}>\n      <skipped message=\"{message}\"/>\n    </testcase>\n")
+        }
         Verdict::Fail(finding) => {
             let about = rule.map(|rule| format!("{} ({}): {}\n", rule.section, rule.level, rule.sentence));
             let message = escaped(&text::shortened(&finding.to_string(), 1000));
@@ -97,30 +96,8 @@ fn body(trial: &Tried, about: &str) -> String {
         out += &format!("expected: {expected}\nseen: {seen}\n{}", text::output(&finding.diff));
         out += if finding.diff.is_empty() || finding.diff.ends_with('\n') { "" } else { "\n" };
     }
-    for call in &trial.calls {
-        let command = text::shortened(&text::command(call), text::SHOWN_BYTES);
-        out += &format!("$ {command}\n# {}\n{}\n", text::ending(call), text::output(&call.stdout));
-        if !call.stderr.is_empty() {
-            out += &format!("# stderr\n{}\n", text::output(&call.stderr));
-        }
-    }
+    out.extend(text::transcript(&trial.calls).into_iter().map(|line| line + "\n"));
     out + "again: " + &trial.again + "\n"
-}
-
-fn untestable(document: &Document) -> String {
-    let rules: Vec<_> = document.rules.iter().filter_map(|rule| Some((rule, rule.untestable.as_ref()?))).collect();
-    if rules.is_empty() {
-        return String::new();
-    }
-    let mut out = format!("  <testsuite name=\"untestable\"{}>\n", counts(&[], rules.len()));
-    for (rule, why) in rules {
-        out += &format!(
-            "    <testcase classname=\"untestable\" name=\"{}\" time=\"0.000\">\n      <skipped message=\"{}\"/>\n    </testcase>\n",
-            escaped(&rule.id),
-            escaped(why)
-        );
-    }
-    out + "  </testsuite>\n"
 }
 
 fn seconds(milliseconds: u64) -> String {

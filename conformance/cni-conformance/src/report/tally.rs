@@ -11,6 +11,8 @@ pub(super) enum Mark {
     Fail,
     /// No trial did, but one could not be tried.
     Broken,
+    /// All that trials found is expected.
+    Expected,
     /// A trial passed, the others did too or were skipped.
     Pass,
     /// All trials were skipped.
@@ -27,6 +29,7 @@ impl Mark {
     /// Returns the mark of one trial.
     pub(super) fn of(trial: &Tried) -> Self {
         match trial.verdict {
+            Verdict::Fail(_) if trial.known => Self::Expected,
             Verdict::Fail(_) => Self::Fail,
             Verdict::Broken { .. } => Self::Broken,
             Verdict::Pass => Self::Pass,
@@ -46,6 +49,7 @@ impl Mark {
         match self {
             Self::Fail => "fail",
             Self::Broken => "not tried",
+            Self::Expected => "expected",
             Self::Pass => "pass",
             Self::Skip => "skip",
             Self::Exempt => "exempt",
@@ -113,9 +117,9 @@ pub(super) struct Sum {
     pub(super) pass: usize,
     pub(super) fail: usize,
     pub(super) broken: usize,
+    pub(super) expected: usize,
     pub(super) skip: usize,
     pub(super) exempt: usize,
-    pub(super) untestable: usize,
 }
 
 impl Sum {
@@ -127,18 +131,18 @@ impl Sum {
                 Mark::Pass => sum.pass += 1,
                 Mark::Fail => sum.fail += 1,
                 Mark::Broken => sum.broken += 1,
+                Mark::Expected => sum.expected += 1,
                 Mark::Skip => sum.skip += 1,
                 Mark::Exempt => sum.exempt += 1,
-                Mark::Untestable => sum.untestable += 1,
-                Mark::Absent => {}
+                Mark::Untestable | Mark::Absent => {}
             }
         }
         sum
     }
 
-    /// Rules that are kept, broken, not tried, skipped, exempt.
-    pub(super) fn counts(&self) -> [usize; 5] {
-        [self.pass, self.fail, self.broken, self.skip, self.exempt]
+    /// Rules that are kept, broken, broken as expected, not tried, skipped, exempt.
+    pub(super) fn counts(&self) -> [usize; 6] {
+        [self.pass, self.fail, self.expected, self.broken, self.skip, self.exempt]
     }
 }
 
@@ -210,11 +214,23 @@ fn said(trial: &Tried) -> (&str, &str) {
 pub(super) struct Skipped<'a> {
     pub(super) count: usize,
     pub(super) why: &'a str,
+    pub(super) rules: Vec<&'a str>,
     /// Subjects, each with profiles.
     whose: Vec<(&'a str, Vec<&'a str>)>,
 }
 
 impl Skipped<'_> {
+    /// `2 trials of RULE and RULE`; of many rules the first ones.
+    pub(super) fn trials(&self) -> String {
+        const FEW: usize = 4;
+        let named = self.rules.iter().take(FEW).copied().collect::<Vec<_>>().join(", ");
+        let more = match self.rules.len().saturating_sub(FEW) {
+            0 => String::new(),
+            more => format!(" and {}", super::text::plural(more, "more rule")),
+        };
+        format!("{} of {named}{more}", super::text::plural(self.count, "trial"))
+    }
+
     /// `subject: profile, profile; subject: profile`.
     pub(super) fn whose(&self) -> String {
         let each = self.whose.iter().map(|(subject, profiles)| format!("{subject}: {}", profiles.join(", ")));
@@ -228,11 +244,14 @@ pub(super) fn reasons<'a>(trials: impl IntoIterator<Item = &'a Tried>, mark: Mar
     for trial in trials.into_iter().filter(|trial| Mark::of(trial) == mark) {
         let (_, why) = said(trial);
         let place = skips.iter().position(|skipped| skipped.why == why).unwrap_or_else(|| {
-            skips.push(Skipped { count: 0, why, whose: Vec::new() });
+            skips.push(Skipped { count: 0, why, rules: Vec::new(), whose: Vec::new() });
             skips.len() - 1
         });
-        let Skipped { count, whose, .. } = &mut skips[place];
+        let Skipped { count, whose, rules, .. } = &mut skips[place];
         *count += 1;
+        if !rules.contains(&trial.rule.as_str()) {
+            rules.push(&trial.rule);
+        }
         match whose.iter_mut().find(|(subject, _)| *subject == trial.subject) {
             Some((_, profiles)) if profiles.contains(&trial.profile.as_str()) => {}
             Some((_, profiles)) => profiles.push(&trial.profile),

@@ -2,16 +2,16 @@
 
 use super::document::{Document, Tried};
 use super::table::Table;
-use super::tally::{Column, Failure, LEVELS, Mark, Sum, failures, profiles, reasons};
+use super::tally::{Column, Failure, LEVELS, Mark, Skipped, Sum, failures, profiles, reasons};
 use super::text;
 use crate::rule::Level;
-use crate::trial::Verdict;
+use crate::trial::{HIDDEN, Verdict};
 use anstyle::{AnsiColor, Style};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// The number of calls of a failure that are shown; of more, the first few and the last.
-const CALLS: usize = 12;
+/// The number of calls of a failure that are shown.
+const CALLS: usize = 40;
 
 /// The report for lines of that width; without a width prose is not wrapped. Its styles are for an `anstream` to keep
 /// or to strip.
@@ -40,7 +40,9 @@ pub(super) fn text(document: &Document, width: Option<usize>) -> String {
     }
     out += &levels(document, narrow).text();
     out.push('\n');
-    notes(&mut out, document, width);
+    not_made(&mut out, document, Mark::Skip, width);
+    not_made(&mut out, document, Mark::Exempt, width);
+    ends(&mut out, document, width);
     out
 }
 
@@ -53,7 +55,8 @@ pub(super) fn summary(document: &Document, width: Option<usize>) -> String {
     out.push('\n');
     for level in LEVELS {
         let rules = document.rules.iter().filter(|rule| rule.level == level);
-        let first: Vec<_> = rules.filter_map(|rule| failures(document, rule).into_iter().next()).collect();
+        let is_news = |failure: &Failure<'_>| Mark::of(failure.first) != Mark::Expected;
+        let first: Vec<_> = rules.filter_map(|rule| failures(document, rule).into_iter().find(is_news)).collect();
         first.iter().take(SHOWN).for_each(|failure| tell_briefly(&mut out, failure, width));
         if first.len() > SHOWN {
             let more = format!("{} more of this level: --report terminal shows them", first.len() - SHOWN);
@@ -68,14 +71,35 @@ pub(super) fn summary(document: &Document, width: Option<usize>) -> String {
             format!("{} {say} nothing of the subject: --report terminal shows why", text::plural(skipped, "trial"));
         prose(&mut out, "", &sentence, width);
     }
+    hidden(document).iter().for_each(|said| prose(&mut out, "", said, width));
     let untried = document.trials.iter().filter_map(|trial| match &trial.verdict {
         Verdict::Skip { why } if trial.verdict.is_untried() => Some(why),
         _ => None,
     });
     untried.collect::<BTreeSet<_>>().into_iter().for_each(|why| prose(&mut out, "", why, width));
     not_made(&mut out, document, Mark::Exempt, width);
+    let expected = document.trials.iter().filter(|trial| Mark::of(trial) == Mark::Expected).count();
+    if expected > 0 {
+        let verb = if expected == 1 { "finds" } else { "find" };
+        let said = format!("{} {verb} what is expected: --report terminal shows it", text::plural(expected, "trial"));
+        prose(&mut out, "", &said, width);
+    }
     ends(&mut out, document, width);
     out
+}
+
+/// Says what was not judged, for each rule that something needs first.
+pub(super) fn hidden(document: &Document) -> Vec<String> {
+    let all = reasons(&document.trials, Mark::Skip);
+    let hidden = all.iter().filter_map(|some| Some((some, some.why.strip_prefix(HIDDEN)?)));
+    let said = |(some, basis): (&Skipped<'_>, &str)| {
+        format!(
+            "{} of {} say nothing, as {basis} is broken, by what they need first: once that is mended they may find more",
+            text::plural(some.count, "trial"),
+            text::plural(some.rules.len(), "rule")
+        )
+    };
+    hidden.map(said).collect()
 }
 
 fn tell_briefly(out: &mut String, failure: &Failure<'_>, width: Option<usize>) {
@@ -111,6 +135,7 @@ fn style(mark: Mark) -> Style {
     match mark {
         Mark::Fail => BAD,
         Mark::Broken => ODD.bold(),
+        Mark::Expected => ODD,
         Mark::Pass => GOOD,
         Mark::Skip | Mark::Exempt => ODD,
         Mark::Untestable | Mark::Absent => DIM,
@@ -139,6 +164,7 @@ fn rules(document: &Document, columns: &[Column], width: usize) -> Table {
             let cell = match mark {
                 Mark::Fail => format!("FAIL {count}/{}", trials.len()),
                 Mark::Broken => format!("NOT TRIED {count}/{}", trials.len()),
+                Mark::Expected => format!("expected {count}/{}", trials.len()),
                 Mark::Pass => format!("pass {count}"),
                 Mark::Skip => format!("skip {count}"),
                 Mark::Exempt => String::new(),
@@ -166,7 +192,7 @@ fn by_profile(document: &Document, width: usize) -> Table {
         let cells = document.subjects.iter().map(|subject| {
             let column = Column { subject: subject.label.clone(), profile: Some(profile.to_owned()) };
             let sums = LEVELS.map(|level| Sum::of(document, &column, level));
-            described(sums.iter().map(Sum::counts).fold([0; 5], |all, one| std::array::from_fn(|at| all[at] + one[at])))
+            described(sums.iter().map(Sum::counts).fold([0; 6], |all, one| std::array::from_fn(|at| all[at] + one[at])))
         });
         table.row(std::iter::once((text::one_line(profile), Style::new())).chain(cells));
     }
@@ -188,11 +214,18 @@ fn levels(document: &Document, width: usize) -> Table {
     table
 }
 
-fn described([pass, fail, broken, skip, exempt]: [usize; 5]) -> (String, Style) {
-    let words = [(pass, "kept"), (fail, "BROKEN"), (broken, "not tried"), (skip, "skipped"), (exempt, "exempt")];
+fn described([pass, fail, expected, broken, skip, exempt]: [usize; 6]) -> (String, Style) {
+    let words = [
+        (pass, "kept"),
+        (fail, "BROKEN"),
+        (expected, "broken as expected"),
+        (broken, "not tried"),
+        (skip, "skipped"),
+        (exempt, "exempt"),
+    ];
     let words: Vec<_> =
         words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
-    let style = match (fail, broken, pass) {
+    let style = match (fail, broken + expected, pass) {
         (0, 0, 0) => DIM,
         (0, 0, _) => GOOD,
         (0, _, _) => ODD,
@@ -205,6 +238,7 @@ fn described([pass, fail, broken, skip, exempt]: [usize; 5]) -> (String, Style) 
 fn head(out: &mut String, Failure { rule, first, .. }: &Failure<'_>) {
     let (word, style) = match Mark::of(first) {
         Mark::Broken => ("NOT TRIED", ODD.bold()),
+        Mark::Expected => ("EXPECTED", ODD),
         _ if rule.level == Level::Must => ("FAILED", BAD),
         _ => ("FAILED", ODD.bold()),
     };
@@ -282,40 +316,22 @@ fn diff(out: &mut String, diff: &str) {
     }
 }
 
+/// The calls, to be copied into a shell; a step or a call of several lines is not broken up.
 fn calls(out: &mut String, trial: &Tried) {
-    let count = trial.calls.len();
-    for (number, call) in trial.calls.iter().enumerate() {
-        let is_left_out = |number: usize| count > CALLS && (3..count + 3 - CALLS).contains(&number);
-        if is_left_out(number) {
-            if number == 3 {
-                line(out, &format!("  [... {} calls left out here; the JSON report has them ...]", count - CALLS));
-            }
-            continue;
-        }
-        line(
-            out,
-            &format!("  {DIM}{}. {}: {}{DIM:#}", number + 1, text::one_line(text::verb(call)), text::ending(call)),
-        );
-        line(out, &format!("  $ {}", text::shortened(&text::command(call), 4 * text::SHOWN_BYTES)));
-        for (name, printed) in [("", &call.stdout), ("stderr: ", &call.stderr)] {
-            for one in text::output(printed.trim_end()).lines() {
-                line(out, &format!("    {DIM}{name}{DIM:#}{one}"));
-            }
-        }
+    if trial.calls.len() > CALLS {
+        line(out, &format!("    # the first {CALLS} of {} calls; the JSON report has the others", trial.calls.len()));
     }
-}
-
-fn notes(out: &mut String, document: &Document, width: Option<usize>) {
-    not_made(out, document, Mark::Skip, width);
-    not_made(out, document, Mark::Exempt, width);
-    ends(out, document, width);
+    for one in text::transcript(&trial.calls[..trial.calls.len().min(CALLS)]) {
+        let style = if one.starts_with('#') { DIM } else { Style::new() };
+        line(out, &format!("    {style}{one}{style:#}"));
+    }
 }
 
 /// The reasons why trials with a mark were not made.
 fn not_made(out: &mut String, document: &Document, mark: Mark, width: Option<usize>) {
     let label = if mark == Mark::Exempt { "exempt: " } else { "skipped: " };
     for some in reasons(&document.trials, mark) {
-        prose(out, label, &format!("{}: {} ({})", text::plural(some.count, "trial"), some.why, some.whose()), width);
+        prose(out, label, &format!("{}: {} ({})", some.trials(), some.why, some.whose()), width);
     }
 }
 
@@ -337,9 +353,9 @@ fn ends(out: &mut String, document: &Document, width: Option<usize>) {
         prose(out, "", &sentence, width);
     }
     let mut counts = String::new();
-    for mark in [Mark::Pass, Mark::Fail, Mark::Skip, Mark::Broken, Mark::Exempt] {
+    for mark in [Mark::Pass, Mark::Fail, Mark::Skip, Mark::Broken, Mark::Expected, Mark::Exempt] {
         let count = document.trials.iter().filter(|trial| Mark::of(trial) == mark).count();
-        if mark == Mark::Exempt && count == 0 {
+        if [Mark::Expected, Mark::Exempt].contains(&mark) && count == 0 {
             continue;
         }
         write!(counts, "{}{count} {}", if counts.is_empty() { "" } else { ", " }, mark.word()).ok();

@@ -42,13 +42,16 @@ pub(super) fn shortened(text: &str, limit: usize) -> String {
     format!("{start}\n[... {left_out} of {} bytes left out here; the JSON report has them ...]\n{end}", text.len())
 }
 
-/// The first line of a text, or what fits of it.
+/// A text on one line, or what fits of its start and, twice as much, of its end, where a plugin names the cause.
 pub(super) fn shortened_to_one_line(text: &str, limit: usize) -> String {
     let line = one_line(text);
-    match line.char_indices().nth(limit) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
+    let count = line.chars().count();
+    if count <= limit {
+        return line;
     }
+    let (start, end): (String, String) =
+        (line.chars().take(limit / 3).collect(), line.chars().skip(count - limit / 3 * 2).collect());
+    format!("{start} [...] {end}")
 }
 
 /// A plugin's output as reports show it: shortened, and with no invisible character.
@@ -60,7 +63,7 @@ pub(super) fn output(text: &str) -> String {
 ///
 /// A control character of an argument stands in single quotes (see [`CallRecord::command_line`]); the quotes are closed
 /// around a substitution that makes it.
-pub(super) fn command(call: &CallRecord) -> String {
+fn command(call: &CallRecord) -> String {
     let line = call.command_line();
     let is_plain = |c: char| c == '\n' || c == '\t' || visible(c.encode_utf8(&mut [0; 4])) == c.to_string();
     if line.chars().all(is_plain) {
@@ -77,8 +80,23 @@ pub(super) fn command(call: &CallRecord) -> String {
     })
 }
 
+/// The calls as text for a shell: what was done before each, the call itself, and as remarks what came of it.
+pub(super) fn transcript(calls: &[CallRecord]) -> Vec<String> {
+    let remark = |name: &str, printed: &str| -> Vec<String> {
+        output(printed.trim_end()).lines().map(|line| format!("#   {name}{line}")).collect()
+    };
+    let of = |(number, call): (usize, &CallRecord)| {
+        let head = format!("# {}. {}: {}", number + 1, one_line(verb(call)), ending(call));
+        let command = shortened(&command(call), 4 * SHOWN_BYTES);
+        let before = call.before.iter().map(|step| visible(step));
+        let printed = [remark("", &call.stdout), remark("stderr: ", &call.stderr)].concat();
+        before.chain([head, command]).chain(printed).collect::<Vec<_>>()
+    };
+    calls.iter().enumerate().flat_map(of).collect()
+}
+
 /// The verb of a call, for a heading.
-pub(super) fn verb(call: &CallRecord) -> &str {
+fn verb(call: &CallRecord) -> &str {
     if !call.arguments.is_empty() {
         return call.executable.rsplit('/').next().unwrap_or_default(); // a runtime
     }
@@ -87,7 +105,7 @@ pub(super) fn verb(call: &CallRecord) -> &str {
 }
 
 /// The ending of a call, in words.
-pub(super) fn ending(call: &CallRecord) -> String {
+fn ending(call: &CallRecord) -> String {
     let ended = match call.exit {
         None => "did not end".to_owned(),
         Some(status @ 129..=192) => format!("ended by signal {}", status - 128),
@@ -103,7 +121,7 @@ pub(super) fn plural(count: usize, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{command, shortened, visible};
+    use super::{command, shortened, shortened_to_one_line, visible};
     use crate::finding::CallRecord;
 
     #[test]
@@ -120,6 +138,8 @@ mod tests {
             "{short}"
         );
         assert_eq!(shortened("abc", 3), "abc");
+        assert_eq!(shortened_to_one_line("0123456789", 6), "01 [...] 6789");
+        assert_eq!(shortened_to_one_line("012\n45", 6), "012␊45");
     }
 
     #[test]

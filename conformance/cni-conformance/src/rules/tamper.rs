@@ -2,7 +2,7 @@
 //! the kind.
 
 use super::attached::{Attached, skip};
-use crate::finding::Stop;
+use crate::finding::{Stop, quoted};
 use crate::profile::Stage;
 use std::fs;
 use testns::{Link, changes};
@@ -136,16 +136,9 @@ pub(super) fn remove_bridge(attached: &Attached<'_>) -> Result<&'static str, Sto
 
 /// The link of the node to which the interface belongs is removed.
 pub(super) fn remove_master(attached: &Attached<'_>) -> Result<&'static str, Stop> {
-    let cable = attached.bench.profile.stage.iter().find_map(|part| match part {
-        Stage::Cable { name } => Some(name),
-        Stage::Device { .. }
-        | Stage::Attached
-        | Stage::DhcpServer { .. }
-        | Stage::Folder { .. }
-        | Stage::File { .. }
-        | Stage::Daemon { .. } => None,
-    });
-    attached.bench.node.host().delete_link(cable.ok_or_else(|| skip("it uses no link of the node"))?);
+    let name = |part: &Stage| if let Stage::Cable { name } = part { Some(name.clone()) } else { None };
+    let cable = attached.bench.profile.stage.iter().find_map(name);
+    attached.bench.node.host().delete_link(&cable.ok_or_else(|| skip("it uses no link of the node"))?);
     Ok("its master was removed")
 }
 
@@ -167,6 +160,7 @@ pub(super) fn lose_files(attached: &Attached<'_>) -> Result<&'static str, Stop> 
         return Err(skip("no file of it names the container"));
     }
     for file in files {
+        testns::step(format!("rm {}", quoted(&file.display().to_string())));
         fs::remove_file(&file).unwrap_or_else(|error| panic!("cannot remove {}: {error}", file.display()));
     }
     Ok("the files that name the container were removed")

@@ -191,6 +191,7 @@ impl Options {
             cni_version: trial.version,
             seed: 0,
             verdict,
+            known: false,
             calls,
             milliseconds,
         }
@@ -202,7 +203,11 @@ impl Options {
         if !trial.case.is_empty() {
             arguments.push(format!("--case {}", quoted(&trial.case)));
         }
-        arguments.extend(self.driver.iter().map(|file| format!("--driver {}", quoted(&file.display().to_string()))));
+        arguments.extend(
+            self.driver
+                .iter()
+                .map(|file| format!("--driver {}", quoted(&report::absolute(&file.display().to_string())))),
+        );
         arguments.extend(self.patience.map(|seconds| format!("--patience {seconds}")));
         arguments.push("--".to_owned());
         arguments.extend(trial.command.iter().map(|word| quoted(word)));

@@ -102,14 +102,14 @@ fn the_command_of_a_finding_finds_it_again() {
         plugin(&bin, &[&["--only", "loopback"][..], &rule].concat()),
         plugin(&bin, &[&config[..], &rule].concat()),
         kit(&[&["plugin", "--bin-dir", &labelled, "--only", "loopback"][..], &rule].concat()),
-        kit(&[&["plugin", "--profile", profile.to_str().unwrap()][..], &rule].concat()),
+        kit(&[&["plugin", "--profile", profile.file_name().unwrap().to_str().unwrap()][..], &rule].concat()),
     ] {
         command.current_dir(bin.path());
         let first = say(command);
         let found = finding(&first);
         let again = found.iter().find_map(|line| line.strip_prefix("again:")).expect("a command").trim().to_owned();
         let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", &again]).current_dir(bin.path());
+        shell.args(["-c", &again]).current_dir("/");
         let second = say(shell);
         let (mut one, mut other) = (found, finding(&second));
         // The only difference is how the option of the report is left out.
@@ -129,7 +129,14 @@ fn the_command_of_a_finding_names_the_kit_as_it_was_called() {
     let mut command = std::process::Command::new("./a kit");
     command.args(["plugin", "--bin-dir", ".", "--only", "loopback", "--rule", "del.leaves-nothing"]);
     command.current_dir(bin.path());
-    say(command).has(0, &["again:    './a kit' plugin --bin-dir", "about it: './a kit' explain del.leaves-nothing"]);
+    let kit = format!("'{}/./a kit'", bin.path().display()).replace("/./", "/");
+    let said = say(command);
+    said.has(
+        0,
+        &[&format!("again:    {kit} plugin --bin-dir"), &format!("about it: {kit} explain del.leaves-nothing")],
+    );
+    // A folder without a name for reports has its path.
+    said.has(0, &[&format!("{}, loopback, version", bin.path().canonicalize().unwrap().display())]);
 }
 
 #[test]
@@ -164,8 +171,79 @@ fn findings_are_compared_with_what_is_expected() {
     assert_eq!(list.stdout, "loopback del.leaves-nothing -\n");
 }
 
+/// And found before anything is tried.
+#[test]
+fn a_file_of_expected_findings_has_to_be_one() {
+    let bin = leaking();
+    let with = |file: &std::path::Path| {
+        say(plugin(&bin, &["--only", "loopback", "--case-deadline", "1", "--expect", file.to_str().unwrap()]))
+    };
+    with(&bin.path().join("none")).has(2, &["none: No such file"]);
+    for (text, why) in [
+        ("# a remark\n\nnonsense\n", "expected, line 3: it is no finding"),
+        ("loopback del.leaves-nothin -", "line 1: there is no rule \"del.leaves-nothin\": did you mean"),
+        ("loopback del.is-repeatable -", "line 1: there is no case of del.is-repeatable called \"-\""),
+        ("loopback del.leaves-nothing - !", "line 1: it is no finding"),
+    ] {
+        with(&bin.config("expected", text)).has(2, &[why]);
+    }
+}
+
+/// No report of a run without news says that something failed.
+#[test]
+fn an_expected_finding_is_no_failure() {
+    let bin = leaking();
+    let file = bin.config("expected", "loopback del.leaves-nothing - # known\n");
+    let reports = ["junit", "terminal", "summary"].map(|name| (name, bin.path().join(name)));
+    let arguments = reports.each_ref().map(|(name, path)| format!("{name}={}", path.display()));
+    let mut command = plugin(&bin, &["--only", "loopback", "--rule", "del.leaves-nothing", "--report", "findings"]);
+    command.arg("--expect").arg(&file).args(arguments.iter().flat_map(|one| ["--report", one]));
+    let said = say(command);
+    said.has(0, &[]);
+    let [junit, full, brief] = reports.map(|(_, path)| std::fs::read_to_string(path).unwrap());
+    assert!(junit.contains("failures=\"0\"") && junit.contains("<skipped message=\"an expected finding: "), "{junit}");
+    assert!(full.contains("EXPECTED del.leaves-nothing") && full.contains("1 broken as expected"), "{full}");
+    assert!(brief.contains("1 trial finds what is expected"), "{brief}");
+    assert!(![full, brief].iter().any(|text| text.contains("FAIL")));
+}
+
+/// The calls of a finding, with the steps between them, copied into a shell: the last one ends as it did.
+#[test]
+fn the_calls_of_a_finding_are_made_again_in_a_shell() {
+    let script = r#"ns=${CNI_NETNS##*/}
+case "$CNI_COMMAND" in
+VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}' ;;
+ADD) ip -n "$ns" link add "$CNI_IFNAME" type bridge && ip -n "$ns" link set "$CNI_IFNAME" up
+    echo "{\"cniVersion\":\"1.0.0\",\"interfaces\":[{\"name\":\"$CNI_IFNAME\",\"sandbox\":\"$CNI_NETNS\"}]}" ;;
+esac"#;
+    let bin = Bin::with("mine", script);
+    let profile = r#"{ "command": "mine", "config": { "type": "mine" }, "files": { "/run/mine/a": "b c" } }"#;
+    let file = bin.config("mine.json", profile);
+    let rule = ["--rule", "check.notices-a-harmed-interface", "--case", "down"];
+    let said =
+        say(kit(&[&["plugin", "--profile", file.to_str().unwrap(), "--report", "terminal"], &rule[..]].concat()));
+    said.has(0, &["FAILED check.notices-a-harmed-interface", "case down"]);
+    let finding = said.stdout.split("\n\n").find(|text| text.contains("case down")).unwrap();
+    let pasted: Vec<_> = finding.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    assert!(pasted.iter().any(|line| line.ends_with("link set eth0 down")), "{finding}");
+    let mut shell = std::process::Command::new("bash");
+    shell.args([
+        "-c",
+        r#"printf '%s\n' "$0" 'echo "status $? $(cat /run/mine/a) $(ip -n pod-00001 link show eth0)"' | bash -s"#,
+    ]);
+    let again = say({
+        shell.arg(pasted.join("\n"));
+        shell
+    });
+    again.has(0, &["status 0 b c", ": eth0: ", "state DOWN"]);
+    assert!(again.stderr.is_empty(), "{}", again.stderr);
+}
+
 #[test]
 fn levels_are_known_in_any_case() {
+    let both = say(kit(&["plugin", "--list-rules", "--level", "should", "--level", "must"]));
+    both.has(0, &["| SHOULD |"]);
+    both.has_not("| STATED |");
     for level in ["must", "MUST", "Should"] {
         say(plugin(&Bin::with("loopback", HONEST), &["--list-rules", "--level", level])).has(0, &["| MUST |"]);
     }
@@ -277,7 +355,8 @@ fn what_the_machine_lacks_for_a_must_is_told_by_the_status() {
     let status = |rule: &str, report: &str| {
         say(kit(&["plugin", "--profile", file.to_str().unwrap(), "--rule", rule, "--report", report]))
     };
-    status("add.prints-a-result", "terminal").has(3, &["skipped: 1 trial: not tried here: the kernel has no"]);
+    status("add.prints-a-result", "terminal")
+        .has(3, &["skipped: 1 trial of add.prints-a-result: not tried here: the kernel has no"]);
     status("add.prints-a-result", "summary").has(3, &["1 trial says nothing", "not tried here: the kernel has no"]);
     status("del.leaves-nothing", "terminal").has(0, &["not tried here: the kernel has no"]);
 }

@@ -39,7 +39,7 @@ fn a_plugin_that_leaves_a_link_fails() {
         "SPEC 2, DEL","DEL takes back everything",
         "the node as before ADD",
         "+ link lpod-00002 kind \"ifb\"",
-        "$ printf %s '{\"type\":\"loopback\",\"cniVersion\":\"1.0.0\",\"name\":\"conformance\"}' | env -i CNI_COMMAND=ADD",
+        "    printf %s '{\"type\":\"loopback\",\"cniVersion\":\"1.0.0\",\"name\":\"conformance\"}' | env -i CNI_COMMAND=ADD",
         "--only loopback --rule del.leaves-nothing --seed 7",
     ]);
     said.has(0, &[&sum(0, 1, 0, 0)]);
@@ -89,12 +89,19 @@ const OWN_FOLDER: &str = "\"$(dirname \"$(readlink -f \"$0\")\")\"";
 fn what_does_not_bind_is_exempt_with_its_reason() {
     let bin = Bin::with("tuning", HONEST);
     let said = say(plugin(&bin, &["--only", "tuning", "--rule", "del.undoes-modifications"]));
-    said.has(0, &["pass 1, exempt 1", "exempt: 1 trial: sysctls end with", &format!("{}, 1 exempt", sum(1, 0, 0, 0))]);
+    said.has(
+        0,
+        &[
+            "pass 1, exempt 1",
+            "exempt: 1 trial of del.undoes-modifications: sysctls end with",
+            &format!("{}, 1 exempt", sum(1, 0, 0, 0)),
+        ],
+    );
     let config =
         r#"{ "folder": ".", "config": { "type": "tuning" }, "unbound": { "version.": "it is of one version" } }"#;
     let file = bin.config("mine.json", config);
     let said = say(kit(&["plugin", "--profile", file.to_str().unwrap(), "--rule", "version.echoes"]));
-    said.has(0, &["1 exempt", "exempt: 1 trial: it is of one version (mine: mine)"]);
+    said.has(0, &["1 exempt", "exempt: 1 trial of version.echoes: it is of one version (mine: mine)"]);
 }
 
 /// Each plugin of a list is called, ADD forward and DEL backward.

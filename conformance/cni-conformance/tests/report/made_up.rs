@@ -106,6 +106,7 @@ pub(crate) fn trial(rule: &str, subject: &str, profile: &str, version: &str, ver
         cni_version: version.to_owned(),
         seed: 7,
         verdict,
+        known: false,
         calls: if is_failure { calls.collect() } else { Vec::new() },
         milliseconds: 1034,
         again: if is_failure { again } else { String::new() },

@@ -62,7 +62,7 @@ fn exemptions_show_in_the_table_with_their_reason() {
     assert!(row("config.search-order").ends_with("pass 1, exempt 1"), "{text}");
     assert!(row("lifecycle.del-twice").ends_with("exempt 1"), "{text}");
     for (why, rule) in [("it ends once", "lifecycle.del-twice"), ("it has one folder", "config.search-order")] {
-        assert!(text.contains(&format!("exempt: 1 trial: {why} (")), "{rule}: {text}");
+        assert!(text.contains(&format!("exempt: 1 trial of {rule}: {why} (")), "{rule}: {text}");
     }
     assert!(text.contains("3 trials: 1 pass, 0 fail, 0 skip, 0 not tried, 2 exempt"), "{text}");
     assert_eq!(output.status.code(), Some(0), "{text}");

@@ -65,6 +65,7 @@ impl RuntimeBench {
         let text = |of: fn(&Output) -> &String| output.map(|output| of(output).clone()).unwrap_or_default();
         let elapsed = output.map_or(deadline, |output| output.elapsed);
         let own = CallRecord {
+            before: Vec::new(),
             executable: arguments.first().cloned().unwrap_or_default(),
             arguments: arguments.iter().skip(1).cloned().collect(),
             environment,
@@ -92,6 +93,7 @@ impl RuntimeBench {
 fn record_of(received: &Received) -> CallRecord {
     let is_protocol = |(name, _): &(&String, &String)| name.starts_with("CNI_");
     CallRecord {
+        before: Vec::new(),
         executable: received.arguments.first().cloned().unwrap_or_default(),
         arguments: received.arguments.iter().skip(1).cloned().collect(),
         environment: received.environment.iter().filter(is_protocol).map(|(n, v)| (n.clone(), v.clone())).collect(),
