@@ -75,7 +75,10 @@ fn json_reads_back_as_it_was() {
     assert_eq!((&value["format"], &value["version"]), (&"cni-conformance".into(), &1.into()));
     // The whole of an output, however long and odd.
     assert!(text.contains(serde_json::to_string(&long()).unwrap().as_str()));
-    expect_file!["expected/report.json"].assert_eq(&Format::Json.text(&one_of_each_verdict()));
+    let mut few = one_of_each_verdict();
+    few.profiles.truncate(1);
+    few.rules.retain(|rule| rule.id == "del.leaves-nothing" || rule.untestable.is_some());
+    expect_file!["expected/report.json"].assert_eq(&Format::Json.text(&few));
 }
 
 /// The page has a row for each rule and a cell for each profile, and nothing that is loaded or runs.
