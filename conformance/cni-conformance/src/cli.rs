@@ -123,8 +123,7 @@ impl Options {
     }
 
     fn pairs(&self, notes: &mut Vec<String>) -> Result<Vec<(Subject, Profile)>, String> {
-        let folders = |dirs: &[PathBuf]| dirs.iter().map(|dir| subject::folder(dir)).collect::<Result<Vec<_>, _>>();
-        let (also, writable) = (folders(&self.also)?, folders(&self.writable)?);
+        let also: Vec<_> = self.also.iter().map(|dir| subject::folder(dir)).collect::<Result<_, _>>()?;
         let subjects: Vec<_> = self.bin_dir.iter().map(|text| Subject::parse(text, &also)).collect::<Result<_, _>>()?;
         if let Some(label) = twice(subjects.iter().map(|subject| &subject.label)) {
             return Err(format!("two subjects are called {label}"));
@@ -144,7 +143,9 @@ impl Options {
         };
         profiles.retain(|one| is_named(&one.profile));
         for ProfileFile { profile, .. } in &mut profiles {
-            profile.stage.splice(..0, writable.iter().map(|path| Stage::Folder { path: path.clone() }));
+            profile
+                .stage
+                .splice(..0, self.writable.iter().map(|dir| Stage::Folder { path: report::absolute(dir).into() }));
         }
         if subjects.is_empty() {
             return of_files(profiles, &also);

@@ -67,8 +67,8 @@ const CARRIED: [&[&str]; 2] =
     [&["--config", "--profile", "--writable"], &["--role", "--call-deadline", "--case-deadline"]];
 
 /// A path for a shell in any folder.
-pub(crate) fn absolute(path: &str) -> String {
-    std::path::absolute(path).map_or_else(|_error| path.to_owned(), |path| path.display().to_string())
+pub(crate) fn absolute(path: impl AsRef<Path>) -> String {
+    std::path::absolute(&path).unwrap_or_else(|_error| path.as_ref().to_owned()).display().to_string()
 }
 
 /// The command that tries just this again, for a shell in any folder.

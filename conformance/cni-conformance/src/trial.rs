@@ -182,7 +182,7 @@ impl Trial {
 
 /// The addition to the finding of a plugin that was refused a write.
 const SHIELDED: &str = " (it was refused a write: in a trial all of the disk is for reading only but /run, /etc/cni, \
-                        /var/lib/cni, folders for temporary files, and those of --writable)";
+                        /var/lib/cni, folders for temporary files, and those of --writable or of `writes` in its profile)";
 
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

@@ -80,8 +80,7 @@ pub(super) fn summary(document: &Document, width: Option<usize>) -> String {
     not_made(&mut out, document, Mark::Exempt, width);
     let expected = document.trials.iter().filter(|trial| Mark::of(trial) == Mark::Expected).count();
     if expected > 0 {
-        let verb = if expected == 1 { "finds" } else { "find" };
-        let said = format!("{} {verb} what is expected: --report terminal shows it", text::plural(expected, "trial"));
+        let said = format!("{} found what is expected: --report terminal shows it", text::plural(expected, "trial"));
         prose(&mut out, "", &said, width);
     }
     ends(&mut out, document, width);

@@ -203,11 +203,7 @@ impl Options {
         if !trial.case.is_empty() {
             arguments.push(format!("--case {}", quoted(&trial.case)));
         }
-        arguments.extend(
-            self.driver
-                .iter()
-                .map(|file| format!("--driver {}", quoted(&report::absolute(&file.display().to_string())))),
-        );
+        arguments.extend(self.driver.iter().map(|file| format!("--driver {}", quoted(&report::absolute(file)))));
         arguments.extend(self.patience.map(|seconds| format!("--patience {seconds}")));
         arguments.push("--".to_owned());
         arguments.extend(trial.command.iter().map(|word| quoted(word)));
