@@ -211,7 +211,7 @@ impl<'a> Delegate<'a> {
 
     async fn run(&self, command: Command, executable: &Path, stdin: &[u8]) -> Result<Output, CniError> {
         let env = self.call.env.call_env();
-        exec::run(exec::Call {
+        exec::run(exec::Execution {
             executable,
             command,
             env: &env,

@@ -174,7 +174,7 @@ impl Output {
 }
 
 /// A call, ready to run.
-pub struct Call<'a> {
+pub struct Execution<'a> {
     /// The executable.
     pub executable: &'a Path,
     /// `CNI_COMMAND`.
@@ -197,7 +197,7 @@ pub struct Call<'a> {
 /// # Errors
 /// Code 108 if it cannot be started, 104 after the deadline, 5 if its pipes fail, 108 if it prints more than
 /// [`MAX_STDOUT_BYTES`]. Its exit status is not checked: see [`Output::into_stdout`].
-pub async fn run(call: Call<'_>) -> Result<Output, CniError> {
+pub async fn run(call: Execution<'_>) -> Result<Output, CniError> {
     start(call).await?.finish().await
 }
 
@@ -207,7 +207,7 @@ pub async fn run(call: Call<'_>) -> Result<Output, CniError> {
 ///
 /// # Errors
 /// Code 108 if it cannot be started.
-pub async fn start(call: Call<'_>) -> Result<Started<'_>, CniError> {
+pub async fn start(call: Execution<'_>) -> Result<Started<'_>, CniError> {
     // A caller that polls without an event loop, to save its cost, gets one now.
     poll_fn(|_| if Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
     let until = Instant::now() + call.deadline.min(DEADLINE_MAX);
@@ -219,7 +219,7 @@ pub async fn start(call: Call<'_>) -> Result<Started<'_>, CniError> {
 
 /// A plugin that waits for the end of its config. Dropping this terminates it and, [`GRACE`] later, kills it.
 pub struct Started<'a> {
-    call: Call<'a>,
+    call: Execution<'a>,
     running: Running,
     feed: Feed<'a>,
     until: Instant,
@@ -323,7 +323,7 @@ fn cannot_start(executable: &Path, error: &io::Error) -> CniError {
     CniError::new(Code::DELEGATE, format!("cannot start plugin {}: {cause}", executable.display())).detail(remedy)
 }
 
-fn command(call: &Call<'_>, stdin: PipeReader) -> tokio::process::Command {
+fn command(call: &Execution<'_>, stdin: PipeReader) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(call.executable);
     command
         .env("CNI_COMMAND", call.command.as_str())

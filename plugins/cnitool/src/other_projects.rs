@@ -13,7 +13,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) async fn ask(executable: &Path, question: Question, env: &CallEnv, stdin: &[u8]) -> Option<Answer> {
     let mut env = env.clone();
     env.more.push((VARIABLE.to_owned(), question.as_str().to_owned()));
-    let output = exec::run(exec::Call {
+    let output = exec::run(exec::Execution {
         executable,
         command: Command::Version,
         env: &env,

@@ -12,7 +12,7 @@ fn call(script: &str, stdin: &[u8], deadline: Duration) -> Result<Output, CniErr
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let env = CallEnv { container_id: "c1".into(), ifname: "eth0".into(), ..CallEnv::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(run(Call {
+    runtime.block_on(run(Execution {
         executable: &path,
         command: Command::Add,
         env: &env,
@@ -126,7 +126,7 @@ fn a_plugin_whose_call_is_dropped_is_terminated() {
     let pid = || std::fs::read_to_string(file.path()).unwrap().trim().to_owned();
     runtime.block_on(async {
         let (executable, command, group) = (path.as_path(), Command::Add, Group::Callers);
-        let call = Call { executable, command, env: &env, stdin: b"", group, stderr: Stderr::Inherit, deadline: SOON };
+        let call = Execution { executable, command, env: &env, stdin: b"", group, stderr: Stderr::Inherit, deadline: SOON };
         let started = async {
             while pid().is_empty() {
                 tokio::task::yield_now().await;
@@ -176,7 +176,7 @@ fn a_missing_interpreter_is_no_success() {
     let path = dir.path().join("absent");
     let env = CallEnv::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let outcome = runtime.block_on(run(Call {
+    let outcome = runtime.block_on(run(Execution {
         executable: &path,
         command: Command::Del,
         env: &env,
@@ -218,7 +218,7 @@ fn start(content: &[u8]) -> String {
     std::fs::write(&path, content).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let error = runtime.block_on(run(Call {
+    let error = runtime.block_on(run(Execution {
         executable: &path,
         command: Command::Add,
         env: &CallEnv::default(),
