@@ -3,7 +3,7 @@
 
 use interface::container::Options;
 use interface::plan::Veth;
-use interface::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Step, conf};
+use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Step, conf};
 use ipnetwork::IpNetwork;
 use netops::addr::Address;
 use netops::route::Route;
@@ -32,11 +32,11 @@ impl InterfacePlugin for Pair {
     type State = ();
     type Step = NoStep;
 
-    fn observe(_: &Call<'_, Conf>) -> Result<(), CniError> {
+    fn observe(_: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
         Ok(())
     }
 
-    fn plan(call: &Call<'_, Conf>, _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
+    fn plan(call: &AddOrCheck<'_, Conf>, _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
         let mut plan = Plan::new(call.attachment, lease, None);
         let ips = &plan.lease.ips;
         let gateways = ips.iter().filter_map(|ip| ip.gateway);

@@ -11,7 +11,7 @@ use skel::{AddRequest, CheckRequest, Delegate, Entry, Serve, StatusRequest, Time
 use crate::apply::Stage;
 use crate::check::{self, Look};
 use crate::plan::{Names, OwnIndex, Plan, Side, Turn};
-use crate::plugin::{Call, InterfacePlugin, Ipam, LinkKind, OwnStep, Verb};
+use crate::plugin::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, OwnStep, Verb};
 use crate::pod::Pod;
 use crate::undo::{AddUndoer, Undo, not_done};
 use crate::{conf, detach, lease, preview, repair, result, status};
@@ -45,7 +45,7 @@ pub(crate) async fn add(start: &dyn Start, request: &AddRequest) -> Result<AddRe
     conf::refuse_inexpressible(net.ipam.is_some(), net.cni_version)?;
     let timer = Timer::start();
     let pod = Pod::open(netns)?;
-    let mut plugin = start.observe(Call { verb: Verb::Add, attachment, conf: net, keys: &(), pod: &pod, raw })?;
+    let mut plugin = start.observe(AddOrCheck { verb: Verb::Add, attachment, conf: net, keys: &(), pod: &pod, raw })?;
     timer.end("look");
     let plugin = &mut *plugin;
     let ipam = raw.ipam(net);
@@ -131,7 +131,8 @@ fn compare(start: &dyn Start, request: &CheckRequest, prev: &AddResult) -> Resul
     let entry = check::container_interface(prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(prev, entry));
     let pod = Pod::open(netns)?;
-    let mut plugin = start.observe(Call { verb: Verb::Check, attachment, conf: net, keys: &(), pod: &pod, raw })?;
+    let mut plugin =
+        start.observe(AddOrCheck { verb: Verb::Check, attachment, conf: net, keys: &(), pod: &pod, raw })?;
     let plan = plugin.plan(lease)?;
     let mut look = Look::new(attachment, &pod, &plan.names, prev, entry, raw.search_path());
     let steps = check::all(plan.steps.iter().map(|step| step.check(&mut look, &mut *plugin)));
@@ -171,7 +172,7 @@ pub(crate) trait Start {
     /// [`InterfacePlugin::gateway_link`].
     fn gateway_link(&self) -> Option<String>;
     /// [`InterfacePlugin::observe`].
-    fn observe<'p>(&'p self, call: Call<'p, ()>) -> Result<Box<dyn Attaching + 'p>, CniError>;
+    fn observe<'p>(&'p self, call: AddOrCheck<'p, ()>) -> Result<Box<dyn Attaching + 'p>, CniError>;
 }
 
 /// An ADD or CHECK whose node and call were looked at.
@@ -219,7 +220,7 @@ impl<P: InterfacePlugin> skel::Attach for Keys<P> {
 }
 
 struct Observed<'p, P: InterfacePlugin> {
-    call: Call<'p, P::Conf>,
+    call: AddOrCheck<'p, P::Conf>,
     state: P::State,
     steps: Vec<P::Step>,
 }
@@ -253,9 +254,9 @@ impl<P: InterfacePlugin> Start for Keys<P> {
         P::gateway_link(&self.0)
     }
 
-    fn observe<'p>(&'p self, call: Call<'p, ()>) -> Result<Box<dyn Attaching + 'p>, CniError> {
-        let Call { verb, attachment, conf, keys: (), pod, raw } = call;
-        let call = Call { verb, attachment, conf, keys: &self.0, pod, raw };
+    fn observe<'p>(&'p self, call: AddOrCheck<'p, ()>) -> Result<Box<dyn Attaching + 'p>, CniError> {
+        let AddOrCheck { verb, attachment, conf, keys: (), pod, raw } = call;
+        let call = AddOrCheck { verb, attachment, conf, keys: &self.0, pod, raw };
         let state = P::observe(&call)?;
         Ok(Box::new(Observed::<P> { call, state, steps: Vec::new() }))
     }

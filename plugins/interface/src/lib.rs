@@ -61,7 +61,7 @@ pub use check::Look;
 pub use detach::Detaching;
 pub use error::failed;
 pub use plan::{Plan, Side, Step};
-pub use plugin::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, OwnStep, Uncollected, Verb};
+pub use plugin::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, OwnStep, Uncollected, Verb};
 pub use preview::{Preview, Shown};
 pub use skel;
 pub use skel::mark;

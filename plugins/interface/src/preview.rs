@@ -9,7 +9,7 @@ use crate::conf;
 use crate::error::refuse_without_ipv6;
 use crate::lease::refuse_empty;
 use crate::plan::{Plan, Side, Step};
-use crate::plugin::{Call, InterfacePlugin, OwnStep, Verb};
+use crate::plugin::{AddOrCheck, InterfacePlugin, OwnStep, Verb};
 use crate::pod::Pod;
 
 pub use skel::preview::{Preview, Shown};
@@ -39,7 +39,7 @@ pub fn preview<P: InterfacePlugin>(
     conf::refuse_pattern(&attachment.ifname)?;
     conf::refuse_inexpressible(conf.ipam.is_some(), conf.cni_version)?;
     let pod = Pod::open(netns)?;
-    let call = Call { verb: Verb::Add, attachment, conf, keys, pod: &pod, raw };
+    let call = AddOrCheck { verb: Verb::Add, attachment, conf, keys, pod: &pod, raw };
     let mut state = P::observe(&call)?;
     pod.refuse_taken(&attachment.ifname)?;
     refuse_foreseen(&call)?;
@@ -93,8 +93,8 @@ pub(crate) fn alone<P: InterfacePlugin>(request: &AddRequest, keys: &P::Conf) ->
 }
 
 /// Refuses an interface name that an earlier plugin of the list would have given.
-fn refuse_foreseen<C>(call: &Call<'_, C>) -> Result<(), CniError> {
-    let Call { attachment, pod, .. } = call;
+fn refuse_foreseen<C>(call: &AddOrCheck<'_, C>) -> Result<(), CniError> {
+    let AddOrCheck { attachment, pod, .. } = call;
     let earlier = call.conf.find_prev_result().unwrap_or_default();
     let is_it = |entry: &Interface| entry.name == attachment.ifname.as_str() && !entry.sandbox.is_empty();
     match earlier.interfaces.iter().any(is_it) {

@@ -17,7 +17,7 @@ use crate::check::{Look, container_interface};
 use crate::failed;
 use crate::lease;
 use crate::plan::{OwnIndex, Plan, Side, Step, Veth};
-use crate::plugin::{Call, Verb};
+use crate::plugin::{AddOrCheck, Verb};
 use crate::pod::Pod;
 use crate::undo::{AddUndoer, OwnUndo, Undo, not_done};
 
@@ -40,7 +40,8 @@ pub(crate) async fn repair(start: &dyn Start, request: &CheckRequest, how: Repai
     let entry = container_interface(&prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(&prev, entry));
     let pod = Pod::open(netns)?;
-    let mut plugin = start.observe(Call { verb: Verb::Check, attachment, conf: net, keys: &(), pod: &pod, raw })?;
+    let mut plugin =
+        start.observe(AddOrCheck { verb: Verb::Check, attachment, conf: net, keys: &(), pod: &pod, raw })?;
     let plan = plugin.plan(lease)?;
     let mut look = Look::new(attachment, &pod, &plan.names, &prev, entry, raw.search_path());
     look.names_host_links = net.cni_version >= SpecVersion::V0_3_0;

@@ -126,7 +126,8 @@ fn a_plugin_whose_call_is_dropped_is_terminated() {
     let pid = || std::fs::read_to_string(file.path()).unwrap().trim().to_owned();
     runtime.block_on(async {
         let (executable, command, group) = (path.as_path(), Command::Add, Group::Callers);
-        let call = Execution { executable, command, env: &env, stdin: b"", group, stderr: Stderr::Inherit, deadline: SOON };
+        let call =
+            Execution { executable, command, env: &env, stdin: b"", group, stderr: Stderr::Inherit, deadline: SOON };
         let started = async {
             while pid().is_empty() {
                 tokio::task::yield_now().await;

@@ -6,7 +6,8 @@
 use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetworkName};
 use interface::{
-    Call, Detaching, InterfacePlugin, LinkKind, Side, Stage, Step, Uncollected, Verb, conf as keys, host_veth, veth,
+    AddOrCheck, Detaching, InterfacePlugin, LinkKind, Side, Stage, Step, Uncollected, Verb, conf as keys, host_veth,
+    veth,
 };
 use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, OpError};
@@ -42,7 +43,7 @@ impl InterfacePlugin for Bridge {
     type Step = Own;
 
     /// What the container may send from is decided here: it can change an address that is read there later.
-    fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
+    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
         let conf = call.keys;
         match call.verb {
             Verb::Check => Ok(State::of_result(call.conf.prev_result()?.as_ref(), &conf.bridge)),
@@ -53,7 +54,7 @@ impl InterfacePlugin for Bridge {
         }
     }
 
-    fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
+    fn plan(call: &AddOrCheck<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
         plan::plan(call.keys, call.attachment, state.mac, lease)
     }
 
@@ -65,7 +66,7 @@ impl InterfacePlugin for Bridge {
         state.links(stage)
     }
 
-    fn names(_: &Call<'_, Conf>, plan: &Plan) -> Vec<(Side, String)> {
+    fn names(_: &AddOrCheck<'_, Conf>, plan: &Plan) -> Vec<(Side, String)> {
         let shared = plan.steps.iter().find_map(|step| match step {
             Step::Own(Own::Shared(shared)) => Some(shared),
             _ => None,

@@ -5,7 +5,7 @@
 use cni_spec::{AddResult, Attachment, CniError};
 use interface::container::Options;
 use interface::plan::Create;
-use interface::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Step, status};
+use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Step, status};
 use netops::link::Kind;
 
 /// The plugin.
@@ -20,11 +20,11 @@ impl InterfacePlugin for Dummy {
     type State = ();
     type Step = NoStep;
 
-    fn observe(_: &Call<'_, ()>) -> Result<(), CniError> {
+    fn observe(_: &AddOrCheck<'_, ()>) -> Result<(), CniError> {
         Ok(())
     }
 
-    fn plan(call: &Call<'_, ()>, _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
+    fn plan(call: &AddOrCheck<'_, ()>, _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
         plan(call.attachment, lease)
     }
 

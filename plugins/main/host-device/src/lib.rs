@@ -7,7 +7,7 @@
 use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetworkName};
 use interface::container::Options;
-use interface::{Call, Detaching, InterfacePlugin, LinkKind, Plan, Side, Stage, Step, Uncollected, Verb, failed};
+use interface::{AddOrCheck, Detaching, InterfacePlugin, LinkKind, Plan, Side, Stage, Step, Uncollected, Verb, failed};
 use netops::link::Link;
 use netops::{Kernel, OpError};
 
@@ -36,7 +36,7 @@ impl InterfacePlugin for HostDevice {
     type State = State;
     type Step = Move;
 
-    fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
+    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
         let conf = call.keys;
         match call.verb {
             Verb::Add if !conf.is_for_userspace() => step::observe(conf, &call.pod.host),
@@ -48,7 +48,7 @@ impl InterfacePlugin for HostDevice {
         if conf.selects() { Ok(()) } else { Err(device::selects_nothing()) }
     }
 
-    fn plan(call: &Call<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan<Move>, CniError> {
+    fn plan(call: &AddOrCheck<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan<Move>, CniError> {
         let conf = call.keys;
         // IPAM's dns never counts, as in the reference; without IPAM neither does the config's.
         let dns = lease.is_some().then(|| conf.dns.clone().unwrap_or_default());

@@ -8,7 +8,7 @@ use interface::container::{Announce, Options};
 use interface::plan::Create;
 use interface::result::without_loopback;
 use interface::stacked::{self, Wanted};
-use interface::{Call, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb};
+use interface::{AddOrCheck, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb};
 use netops::link::ipvlan::{Flags, Ipvlan as Settings, Mode};
 use netops::link::{Kind, Link, LinkName};
 use serde::Deserialize;
@@ -73,7 +73,7 @@ impl InterfacePlugin for Ipvlan {
     type State = State;
     type Step = NoStep<State>;
 
-    fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
+    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
         let conf = call.keys;
         let prev = call.conf.prev_result()?;
         let chained = match call.conf.ipam {
@@ -94,12 +94,16 @@ impl InterfacePlugin for Ipvlan {
         Ok(State { master, chained })
     }
 
-    fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan<Self::Step>, CniError> {
+    fn plan(
+        call: &AddOrCheck<'_, Conf>,
+        state: &State,
+        lease: Option<AddResult>,
+    ) -> Result<Plan<Self::Step>, CniError> {
         plan(call.keys, call.attachment, state, lease)
     }
 
     /// In a chain that gives master or addresses the result has the one interface, as the reference's, whose DEL wants one.
-    fn earlier(call: &Call<'_, Conf>) -> AddResult {
+    fn earlier(call: &AddOrCheck<'_, Conf>) -> AddResult {
         let is_chained = call.keys.master.name.is_none() || call.conf.ipam.is_none();
         let prev = call.conf.find_prev_result().filter(|_| !is_chained);
         prev.map(without_loopback).unwrap_or_default()

@@ -8,7 +8,7 @@ use interface::conf::{self, ArgsKey, DnsKey, MacKey, Macs};
 use interface::container::{Announce, Options};
 use interface::plan::Create;
 use interface::stacked::{self, Wanted};
-use interface::{Call, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb, failed};
+use interface::{AddOrCheck, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb, failed};
 use netops::Kernel;
 use netops::link::macvlan::{Macvlan as Settings, Mode};
 use netops::link::{self, Kind, Link, Mac, Target};
@@ -79,7 +79,7 @@ impl InterfacePlugin for Macvlan {
     type State = State;
     type Step = NoStep<State>;
 
-    fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
+    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
         let conf = call.keys;
         let master = conf.master.find(call.verb, call.pod)?;
         if call.verb == Verb::Check {
@@ -95,7 +95,11 @@ impl InterfacePlugin for Macvlan {
         Ok(State { master, mac: mac.filter(|_| conf.settings.mode != Mode::Passthru) })
     }
 
-    fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan<Self::Step>, CniError> {
+    fn plan(
+        call: &AddOrCheck<'_, Conf>,
+        state: &State,
+        lease: Option<AddResult>,
+    ) -> Result<Plan<Self::Step>, CniError> {
         plan(call.keys, call.attachment, state, lease)
     }
 

@@ -4,7 +4,7 @@
 //! and removes.
 
 use cni_spec::{AddResult, CniError};
-use interface::{Call, InterfacePlugin, Ipam, LinkKind, host_veth, status};
+use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, host_veth, status};
 use netops::link::{self, Kind, Link};
 use netops::{Kernel, OpError, addr};
 
@@ -32,11 +32,11 @@ impl InterfacePlugin for Ptp {
     type State = State;
     type Step = Own;
 
-    fn observe(_: &Call<'_, Conf>) -> Result<State, CniError> {
+    fn observe(_: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
         Ok(State::default())
     }
 
-    fn plan(call: &Call<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
+    fn plan(call: &AddOrCheck<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
         plan::plan(call.keys, call.attachment, lease)
     }
 

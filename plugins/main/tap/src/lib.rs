@@ -4,7 +4,7 @@
 
 use cni_spec::{AddResult, Attachment, CniError};
 use interface::container::{Announce, Dad, Options};
-use interface::{Call, InterfacePlugin, LinkKind, Step, Verb, conf as keys, status};
+use interface::{AddOrCheck, InterfacePlugin, LinkKind, Step, Verb, conf as keys, status};
 use netops::link::Mac;
 
 pub mod conf;
@@ -27,7 +27,7 @@ impl InterfacePlugin for Tap {
     type State = Option<Mac>;
     type Step = CreateTap;
 
-    fn observe(call: &Call<'_, Conf>) -> Result<Option<Mac>, CniError> {
+    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<Option<Mac>, CniError> {
         let conf = call.keys;
         match call.verb {
             Verb::Check => Ok(None),
@@ -40,7 +40,7 @@ impl InterfacePlugin for Tap {
         }
     }
 
-    fn plan(call: &Call<'_, Conf>, mac: &Option<Mac>, lease: Option<AddResult>) -> Result<Plan, CniError> {
+    fn plan(call: &AddOrCheck<'_, Conf>, mac: &Option<Mac>, lease: Option<AddResult>) -> Result<Plan, CniError> {
         plan(call.keys, call.attachment, *mac, lease)
     }
 

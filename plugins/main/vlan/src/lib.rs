@@ -5,7 +5,7 @@ use interface::conf::{self, DnsKey, invalid};
 use interface::container::Options;
 use interface::plan::Create;
 use interface::stacked::{self, Wanted};
-use interface::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Step, Verb};
+use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Step, Verb};
 use netops::link::vlan::Vlan as Settings;
 use netops::link::{Kind, Link};
 use serde::Deserialize;
@@ -75,7 +75,7 @@ impl InterfacePlugin for Vlan {
     type State = State;
     type Step = NoStep<State>;
 
-    fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
+    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
         let (conf, pod) = (call.keys, call.pod);
         let master = conf.master.find(call.verb, pod)?;
         if let (Some(master), Verb::Add) = (&master, call.verb) {
@@ -86,7 +86,11 @@ impl InterfacePlugin for Vlan {
         Ok(State { master })
     }
 
-    fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan<Self::Step>, CniError> {
+    fn plan(
+        call: &AddOrCheck<'_, Conf>,
+        state: &State,
+        lease: Option<AddResult>,
+    ) -> Result<Plan<Self::Step>, CniError> {
         plan(call.keys, call.attachment, state, lease)
     }
 
