@@ -26,7 +26,7 @@ pub use interface::conf::invalid;
 pub use interface::failed;
 pub use interface::preview::{Preview, Shown};
 pub use lock::lock;
-pub use plugin::{Call, ChainedPlugin, Collecting, Removing, entry};
+pub use plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing, entry};
 pub use site::Site;
 pub use skel;
 pub use skel::Timer;

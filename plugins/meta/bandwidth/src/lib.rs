@@ -13,7 +13,7 @@ pub use marks::marks;
 use std::fmt;
 
 use chained::{
-    Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
+    AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
 };
 use cni_spec::{AddResult, CniError, Code, Interface, SpecVersion};
 use interface::host_veth;
@@ -38,7 +38,7 @@ impl ChainedPlugin for Bandwidth {
     type Conf = Conf;
     type Removal = Conf;
 
-    async fn add(call: &Call<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
+    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
         let Conf { ingress, egress, queue } = *call.keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
@@ -77,7 +77,7 @@ impl ChainedPlugin for Bandwidth {
         ingress.map_or(Ok(()), |_| set_queue(&pod.host, &veth, queue))
     }
 
-    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
         let Conf { ingress, egress, queue } = *call.keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
@@ -106,7 +106,7 @@ impl ChainedPlugin for Bandwidth {
         Ok(())
     }
 
-    async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
+    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
         let Conf { ingress, egress, queue } = *call.keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
@@ -270,7 +270,13 @@ fn leads_to_anothers(host: &Kernel, removing: &Removing<'_, Conf>, veth: &Link) 
 }
 
 /// The attachment's ifb: that of an earlier ADD, so that an ADD which fails leaves the limit of the earlier one; else a new one.
-fn ensure_ifb(call: &Call<'_, Conf>, pod: &Pod, txn: &Txn, veth: &Link, stale: &[Link]) -> Result<Link, CniError> {
+fn ensure_ifb(
+    call: &AddOrCheck<'_, Conf>,
+    pod: &Pod,
+    txn: &Txn,
+    veth: &Link,
+    stale: &[Link],
+) -> Result<Link, CniError> {
     let host = &pod.host;
     if let Some(ifb) = stale.iter().find(|ifb| ifb.up) {
         let mtu = Settings { mtu_bytes: Some(veth.mtu_bytes), ..Settings::default() };
@@ -342,7 +348,7 @@ fn redirect(host: &Kernel, veth: &Link, ifb: &Link, earlier: &[Redirect]) -> Res
 }
 
 /// Compares what limits what the container sends: the ifb, and the way there.
-fn compare_sent(call: &Call<'_, Conf>, pod: &Pod, veth: &Link, limit: Limit) -> Result<(), CniError> {
+fn compare_sent(call: &AddOrCheck<'_, Conf>, pod: &Pod, veth: &Link, limit: Limit) -> Result<(), CniError> {
     let found = ifb::find(&pod.host, call.attachment, Some(call.attached)).map_err(failed)?;
     let [name, _] = ifb::names(call.attachment);
     let ifb = found.into_iter().next().ok_or_else(|| differs(format!("ifb {name}"), "it is not found"))?;

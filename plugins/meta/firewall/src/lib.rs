@@ -16,7 +16,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, all, differs, failed, invalid};
+use chained::{
+    AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, all, differs, failed, invalid,
+};
 use cni_filter::iptables::{Edit, Table, TableName};
 use cni_filter::{Filter, Names, Noted, OfNetwork};
 use cni_spec::{AddResult, Attachment, CniError, Code, NetworkName, SpecVersion};
@@ -42,7 +44,7 @@ impl ChainedPlugin for Firewall {
     type Conf = Conf;
     type Removal = Removal;
 
-    async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
+    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         let conf = call.keys;
         let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
         let mut firewalld = find_firewalld(conf.backend)?;
@@ -83,7 +85,7 @@ impl ChainedPlugin for Firewall {
         Ok(())
     }
 
-    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
         let conf = call.keys;
         let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
         if addresses.is_empty() {
@@ -119,7 +121,7 @@ impl ChainedPlugin for Firewall {
         Ok(())
     }
 
-    async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
+    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
         let conf = call.keys;
         let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
         let mut firewalld = find_firewalld(conf.backend)?;
@@ -306,7 +308,7 @@ fn of_family(addresses: &[IpAddr], family: Family) -> Vec<IpAddr> {
 }
 
 /// The bridge that a policy is about: the first interface of the result.
-fn bridge<'a>(call: &'a Call<'_, Conf>) -> Result<Option<&'a str>, CniError> {
+fn bridge<'a>(call: &'a AddOrCheck<'_, Conf>) -> Result<Option<&'a str>, CniError> {
     let Some(policy) = call.keys.policy else { return Ok(None) };
     let first = call.attached.result.interfaces.first();
     let bridge = first.filter(|entry| entry.sandbox.is_empty() && netops::link::is_name(&entry.name));
@@ -317,7 +319,7 @@ fn bridge<'a>(call: &'a Call<'_, Conf>) -> Result<Option<&'a str>, CniError> {
 }
 
 fn attached<'a>(
-    call: &'a Call<'_, Conf>,
+    call: &'a AddOrCheck<'_, Conf>,
     addresses: &'a [IpAddr],
     bridge: Option<&'a str>,
     is_accepted_here: bool,

@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, all, differs, failed};
+use chained::{AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, all, differs, failed};
 use cni_filter::iptables::{Edit, Table, TableName};
 use cni_filter::{Filter, Names, OfNetwork, Stale};
 use cni_spec::{AddResult, Attachment, CniError, Code};
@@ -59,7 +59,7 @@ impl ChainedPlugin for Portmap {
     type Conf = Conf;
     type Removal = ();
 
-    async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
+    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         let conf = call.keys;
         if conf.mappings.is_empty() {
             return Ok(());
@@ -104,7 +104,7 @@ impl ChainedPlugin for Portmap {
         Ok(())
     }
 
-    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
         let conf = call.keys;
         if conf.mappings.is_empty() {
             return Ok(());
@@ -147,7 +147,7 @@ impl ChainedPlugin for Portmap {
         Ok(())
     }
 
-    async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
+    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
         let conf = call.keys;
         if conf.mappings.is_empty() {
             return Ok(());
@@ -173,7 +173,7 @@ impl ChainedPlugin for Portmap {
     }
 
     /// The marks of iptables, by which answers come back through the node, and what 127.0.0.1 needs.
-    fn lost(call: &Call<'_, Conf>) -> Result<Vec<String>, CniError> {
+    fn lost(call: &AddOrCheck<'_, Conf>) -> Result<Vec<String>, CniError> {
         let (conf, mut lost) = (call.keys, Vec::new());
         if conf.mappings.is_empty() {
             return Ok(lost);
@@ -257,7 +257,7 @@ fn is_compared(edit: &Edit) -> bool {
 }
 
 /// The first IPv4 and the first IPv6 address of the container's interface.
-fn addresses(call: &Call<'_, Conf>) -> Vec<IpNetwork> {
+fn addresses(call: &AddOrCheck<'_, Conf>) -> Vec<IpNetwork> {
     let all = || call.attached.ips().map(|ip| ip.address);
     [all().find(IpNetwork::is_ipv4), all().find(IpNetwork::is_ipv6)].into_iter().flatten().collect()
 }
@@ -346,7 +346,7 @@ fn accept_no_more(filter: &mut Filter, names: Names<'_>, family: Family) -> Resu
     filter.each_iptables(family, TableName::Filter, remove).map_err(failed)
 }
 
-fn contest<'a>(call: &Call<'a, Conf>) -> Contest<'a> {
+fn contest<'a>(call: &AddOrCheck<'a, Conf>) -> Contest<'a> {
     let refuse = call.keys.on_port_in_use == OnPortInUse::Error;
     Contest { refuse, search_path: call.raw.search_path(), holders: Vec::new(), replaced: Replaced::default() }
 }

@@ -9,7 +9,7 @@ mod tables;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, all, differs, failed, lock};
+use chained::{AddOrCheck, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, all, differs, failed, lock};
 use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
 use interface::pod::Pod;
 use ipnetwork::IpNetwork;
@@ -35,7 +35,7 @@ impl ChainedPlugin for Sbr {
     type Conf = Conf;
     type Removal = Removal;
 
-    async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
+    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         let ips = ips(call);
         if ips.is_empty() {
             return Ok(());
@@ -66,7 +66,7 @@ impl ChainedPlugin for Sbr {
         moving.clear_main()
     }
 
-    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
         let (ips, own, ifname) = (ips(call), call.keys, &call.attachment.ifname);
         if call.attached.result.ips.is_empty() {
             preview.unknown.push("rules and tables: the interface's addresses are not known before".to_owned());
@@ -102,7 +102,7 @@ impl ChainedPlugin for Sbr {
         Ok(())
     }
 
-    async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
+    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
         let ips = ips(call);
         if ips.is_empty() {
             return Ok(());
@@ -150,7 +150,7 @@ impl ChainedPlugin for Sbr {
 }
 
 /// The addresses that prevResult has on the interface, or on none.
-fn ips<'a>(call: &Call<'a, Conf>) -> Vec<&'a Ip> {
+fn ips<'a>(call: &AddOrCheck<'a, Conf>) -> Vec<&'a Ip> {
     call.attached.ips().collect()
 }
 

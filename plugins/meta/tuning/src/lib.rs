@@ -15,7 +15,7 @@ pub mod sysctls;
 use std::fmt;
 
 use chained::{
-    Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
+    AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
 };
 use cni_spec::{AddResult, CniError};
 use interface::conf::refuse_mtu_below_ipv6;
@@ -34,7 +34,7 @@ impl ChainedPlugin for Tuning {
     type Conf = Conf;
     type Removal = DataDir;
 
-    async fn add(call: &Call<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
+    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
         let own = call.keys;
         let wanted = own.wanted(call.raw)?;
         let sysctls = own.sysctls(&call.attachment.ifname)?;
@@ -70,7 +70,7 @@ impl ChainedPlugin for Tuning {
         written
     }
 
-    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
         let own = call.keys;
         let wanted = own.wanted(call.raw)?;
         allowlist::require(&own.sysctls)?;
@@ -93,7 +93,7 @@ impl ChainedPlugin for Tuning {
         Ok(())
     }
 
-    async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
+    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
         let own = call.keys;
         let wanted = own.wanted(call.raw)?;
         let pod = call.site.pod()?;

@@ -3,7 +3,7 @@
 pub mod conf;
 pub mod member;
 
-use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, differs, failed, lock};
+use chained::{AddOrCheck, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, differs, failed, lock};
 use cni_spec::{AddResult, CniError, Code, SpecVersion};
 use interface::pod::Pod;
 use interface::status::probe_kind;
@@ -25,7 +25,7 @@ impl ChainedPlugin for VrfPlugin {
     type Conf = Conf;
     type Removal = Name;
 
-    async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
+    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;
         let _lock = lock("vrf", &pod.netns)?;
@@ -38,7 +38,7 @@ impl ChainedPlugin for VrfPlugin {
         joined
     }
 
-    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
         let (name, ifname) = (&call.keys.name, &call.attachment.ifname);
         let (table, is_there, is_up) = match choose(&call.site.pod()?.container, call.keys)? {
             Chosen::Found(Link { kind: Kind::Vrf(Vrf { table }), up, .. }) => (table, true, up),
@@ -52,7 +52,7 @@ impl ChainedPlugin for VrfPlugin {
         Ok(())
     }
 
-    async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
+    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
         let Conf { name, table } = call.keys;
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;
