@@ -10,9 +10,9 @@ const WAITING_MAX: usize = 1000;
 const PARTS_MAX: usize = 64;
 
 /// A call, and its parts.
-pub(crate) struct Call {
+pub(crate) struct NestedCall {
     pub(crate) record: Record,
-    pub(crate) parts: Vec<Call>,
+    pub(crate) parts: Vec<NestedCall>,
 }
 
 /// The last calls of a log, which is read from its end; their parts do not count.
@@ -54,15 +54,15 @@ impl Last {
     }
 
     /// The calls in the order in which they ended. A part whose whole left no record is a call of its own.
-    pub(crate) fn into_calls(self) -> Vec<Call> {
-        let (mut calls, mut waiting): (Vec<Call>, Vec<Call>) = (Vec::new(), Vec::new());
+    pub(crate) fn into_calls(self) -> Vec<NestedCall> {
+        let (mut calls, mut waiting): (Vec<NestedCall>, Vec<NestedCall>) = (Vec::new(), Vec::new());
         for record in self.records.into_iter().rev() {
-            let is_part = |call: &mut Call| {
+            let is_part = |call: &mut NestedCall| {
                 call.record.within_us == Some(record.begin_us) && call.record.container == record.container
             };
             let parts = waiting.extract_if(.., is_part).collect();
             let is_whole = record.within_us.is_none();
-            let call = Call { record, parts };
+            let call = NestedCall { record, parts };
             if is_whole {
                 calls.push(call)
             } else {
@@ -83,14 +83,14 @@ fn end_us(record: &Record) -> u64 {
 }
 
 /// Each call before its parts, with its depth.
-pub(crate) fn flat(calls: Vec<Call>) -> Vec<(usize, Record)> {
+pub(crate) fn flat(calls: Vec<NestedCall>) -> Vec<(usize, Record)> {
     let mut rows = Vec::new();
     push(calls, 0, &mut rows);
     rows
 }
 
-fn push(calls: Vec<Call>, depth: usize, rows: &mut Vec<(usize, Record)>) {
-    for Call { record, parts } in calls {
+fn push(calls: Vec<NestedCall>, depth: usize, rows: &mut Vec<(usize, Record)>) {
+    for NestedCall { record, parts } in calls {
         rows.push((depth, record));
         push(parts, depth + 1, rows);
     }
