@@ -162,7 +162,7 @@ fn lacking(feature: Feature) -> String {
 mod tests {
     use super::*;
     use expect_test::expect;
-    use netops::error::Held;
+    use netops::error::LockTimeout;
 
     #[test]
     fn what_the_kernel_lacks_is_named() {
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(code(errno(Errno::EINVAL)), Code::KERNEL);
         let timeout = Cause::Timeout(std::time::Duration::from_secs(1));
         assert_eq!(code(OpError::new("wait", "for a", timeout)), Code::TIMEOUT);
-        let held = Held { holder: "process 7".into(), waited: std::time::Duration::from_secs(1) };
+        let held = LockTimeout { holder: "process 7".into(), waited: std::time::Duration::from_secs(1) };
         assert_eq!(code(OpError::new("take", "lock a", Cause::Held(Box::new(held)))), Code::TRY_AGAIN);
         let feature = Cause::Unsupported { feature: Feature::Vlan, errno: Errno::EOPNOTSUPP, extended_ack: None };
         assert_eq!(code(OpError::new("create", "vlan a", feature)), Code::KERNEL_FEATURE);

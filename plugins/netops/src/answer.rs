@@ -59,7 +59,7 @@ impl About {
 
 /// What a frame says about its request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answer<'a> {
+pub(crate) enum NetlinkReply<'a> {
     /// An object, header included.
     Object(&'a [u8]),
     /// The request succeeded, or its list is complete.
@@ -110,26 +110,26 @@ impl<'a> Frame<'a> {
         matches!(kind, RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR).then_some(About { kind, family, index })
     }
 
-    pub(crate) fn answer(&self) -> Answer<'a> {
+    pub(crate) fn answer(&self) -> NetlinkReply<'a> {
         match self.kind {
-            NLMSG_NOOP => Answer::Noise,
+            NLMSG_NOOP => NetlinkReply::Noise,
             NLMSG_ERROR => self.verdict(),
             // Since Linux 4.20 the end of a dump may carry an errno, too.
             NLMSG_DONE => self.verdict(),
-            NLMSG_OVERRUN => Answer::Failed(Cause::State("the kernel lost data".into())),
-            _ => Answer::Object(self.bytes),
+            NLMSG_OVERRUN => NetlinkReply::Failed(Cause::State("the kernel lost data".into())),
+            _ => NetlinkReply::Object(self.bytes),
         }
     }
 
-    fn verdict(&self) -> Answer<'a> {
+    fn verdict(&self) -> NetlinkReply<'a> {
         match i32_at(self.bytes, HEADER_BYTES) {
-            Some(0) => Answer::Done,
-            Some(code) => Answer::Failed(Cause::Kernel {
+            Some(0) => NetlinkReply::Done,
+            Some(code) => NetlinkReply::Failed(Cause::Kernel {
                 errno: Errno::from_raw(code.wrapping_neg()),
                 extended_ack: self.extended_ack(),
             }),
-            None if self.kind == NLMSG_DONE => Answer::Done,
-            None => Answer::Noise,
+            None if self.kind == NLMSG_DONE => NetlinkReply::Done,
+            None => NetlinkReply::Noise,
         }
     }
 
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(frame.sequence, 7);
         assert_eq!(
             frame.answer(),
-            Answer::Failed(Cause::Kernel {
+            NetlinkReply::Failed(Cause::Kernel {
                 errno: Errno::EOPNOTSUPP,
                 extended_ack: Some("Unknown device type".into())
             })

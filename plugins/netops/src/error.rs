@@ -51,7 +51,7 @@ pub enum Cause {
         extended_ack: Option<String>,
     },
     /// Another process still held the lock at the deadline.
-    Held(Box<Held>),
+    Held(Box<LockTimeout>),
     /// The list changed during every read, until this time was over.
     Changing(Duration),
     /// The node is not in the state that the operation needs; the sentence says how.
@@ -60,7 +60,7 @@ pub enum Cause {
 
 /// A lock that was not released in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct LockTimeout {
     /// The holder, as far as `/proc/locks` names it: `process 4711 (host-local)`.
     pub holder: String,
     /// How long the caller waited.

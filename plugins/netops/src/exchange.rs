@@ -8,7 +8,7 @@ use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkMessage;
 
-use crate::answer::{Answer, Frame, Frames};
+use crate::answer::{Frame, Frames, NetlinkReply};
 use crate::error::{Cause, Result};
 use crate::kernel::{Reply, Request, parse};
 
@@ -71,7 +71,7 @@ impl Slot {
     fn take(&mut self, frame: &Frame<'_>, request: &Request, place: &str) {
         self.is_interrupted |= frame.is_interrupted();
         match frame.answer() {
-            Answer::Object(bytes) => match parse(bytes, request.in_detail) {
+            NetlinkReply::Object(bytes) => match parse(bytes, request.in_detail) {
                 Ok(message) => {
                     self.reply.push(message);
                     if request.is_answered_by_an_object() {
@@ -84,13 +84,13 @@ impl Slot {
                 }
                 Err(cause) => self.outcome = Some(Outcome::Complete(Err(request.error(place, cause)))),
             },
-            Answer::Failed(cause) => self.outcome = Some(Outcome::Complete(Err(request.error(place, cause)))),
-            Answer::Done if self.outcome.is_some() => (),
-            Answer::Done if self.is_interrupted => {
+            NetlinkReply::Failed(cause) => self.outcome = Some(Outcome::Complete(Err(request.error(place, cause)))),
+            NetlinkReply::Done if self.outcome.is_some() => (),
+            NetlinkReply::Done if self.is_interrupted => {
                 self.outcome = Some(Outcome::Interrupted(std::mem::take(&mut self.reply)))
             }
-            Answer::Done => self.outcome = Some(Outcome::Complete(Ok(std::mem::take(&mut self.reply)))),
-            Answer::Noise => (),
+            NetlinkReply::Done => self.outcome = Some(Outcome::Complete(Ok(std::mem::take(&mut self.reply)))),
+            NetlinkReply::Noise => (),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use netlink_packet_route::RouteNetlinkMessage;
 
 use crate::addr::{self, Address};
-use crate::answer::{Answer, Frames};
+use crate::answer::{Frames, NetlinkReply};
 use crate::bridge_port::{self, Vlans};
 use crate::error::OpError;
 use crate::kernel::{Request, encode_batch, parse};
@@ -37,19 +37,19 @@ pub fn decode(bytes: &[u8]) -> Vec<(u32, usize, Decoded)> {
     Frames::new(bytes).map(|frame| (frame.sequence, frame.bytes.len(), decode_answer(frame.answer()))).collect()
 }
 
-fn decode_answer(answer: Answer<'_>) -> Decoded {
+fn decode_answer(answer: NetlinkReply<'_>) -> Decoded {
     let failed = |cause| Decoded::Failed(OpError::new("read", "an answer", cause));
     match answer {
-        Answer::Object(bytes) => {
+        NetlinkReply::Object(bytes) => {
             // With the attributes that a device's settings are in, too.
             drop(
                 parse(bytes, true).map(|message| link::details::take_all(&mut link::details::Values::new(), &message)),
             );
             parse(bytes, false).map_or_else(failed, |message| read(&message))
         }
-        Answer::Done => Decoded::Done,
-        Answer::Failed(cause) => failed(cause),
-        Answer::Noise => Decoded::Other,
+        NetlinkReply::Done => Decoded::Done,
+        NetlinkReply::Failed(cause) => failed(cause),
+        NetlinkReply::Noise => Decoded::Other,
     }
 }
 

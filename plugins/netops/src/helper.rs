@@ -40,7 +40,7 @@ const TICKS_PER_SECOND: u64 = 100;
 /// The right to start a helper. No other process has it until this value is dropped.
 pub(crate) struct Turn {
     lock: Lock,
-    record: Record,
+    record: Helpers,
     /// The length of the file.
     bytes: usize,
 }
@@ -68,9 +68,9 @@ impl Turn {
             return None;
         }
         let lock = Lock::take_opened(file, &path, RECORD_DEADLINE).ok()?;
-        let mut text = [0; Record::TEXT_BYTES_MAX];
+        let mut text = [0; Helpers::TEXT_BYTES_MAX];
         let bytes = lock.file().read_at(&mut text, 0).ok()?;
-        let mut record = Record::parse(text.get(..bytes)?, Stat::read(INIT)?.started);
+        let mut record = Helpers::parse(text.get(..bytes)?, Stat::read(INIT)?.started);
         record.has_room().then_some(Self { lock, record, bytes })
     }
 
@@ -142,7 +142,7 @@ fn is_private(file: &File) -> std::io::Result<bool> {
 
 /// The helpers of a PID namespace.
 #[derive(Debug, PartialEq, Eq)]
-struct Record {
+struct Helpers {
     /// The start time of PID 1, in clock ticks since the boot.
     init: u64,
     /// Whether PID 1 has reaped a helper.
@@ -151,7 +151,7 @@ struct Record {
     helpers: Vec<Helper>,
 }
 
-impl Record {
+impl Helpers {
     /// A line for PID 1, and a line for each helper.
     const TEXT_BYTES_MAX: usize = 5 + 20 + 1 + REAPS.len() + 1 + HELPERS * Helper::TEXT_BYTES_MAX;
 
@@ -200,7 +200,7 @@ fn parse_head(line: &[u8]) -> Option<(u64, bool)> {
     Some((started.parse().ok()?, is_reaping))
 }
 
-impl std::fmt::Display for Record {
+impl std::fmt::Display for Helpers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "init {} {}", self.init, if self.is_reaping { REAPS } else { "-" })?;
         self.helpers.iter().try_for_each(|Helper { pid, started }| writeln!(f, "{pid} {started}"))
@@ -369,7 +369,7 @@ mod tests {
         for damaged in
             [&b"12"[..], b"-1 5", b"0 5", b"\0\0\0\0", b"12 345 6", b"99999999999 1", b"init 7 perhaps", b"init"]
         {
-            let record = Record::parse(damaged, 7);
+            let record = Helpers::parse(damaged, 7);
             assert!(!record.is_reaping && record.helpers == [Helper::damaged()], "{damaged:?}: {record:?}");
             assert_eq!(record.helpers.first().map(|helper| helper.state()), Some(State::Exists));
         }
@@ -380,14 +380,14 @@ mod tests {
         let helpers =
             vec![Helper { pid: Pid::from_raw(12), started: 345 }, Helper { pid: Pid::from_raw(13), started: 346 }];
         for is_reaping in [true, false] {
-            let record = Record { init: 7, is_reaping, helpers: helpers.clone() };
+            let record = Helpers { init: 7, is_reaping, helpers: helpers.clone() };
             let text = format!("{:\n<200}", record.to_string());
-            assert_eq!(Record::parse(text.as_bytes(), 7), record);
-            let other = Record { init: 8, is_reaping: false, helpers: Vec::new() };
-            assert_eq!(Record::parse(text.as_bytes(), 8), other);
+            assert_eq!(Helpers::parse(text.as_bytes(), 7), record);
+            let other = Helpers { init: 8, is_reaping: false, helpers: Vec::new() };
+            assert_eq!(Helpers::parse(text.as_bytes(), 8), other);
         }
         // A record of an earlier version.
-        assert_eq!(Record::parse(b"12 345\n13 346\n", 7), Record { init: 7, is_reaping: false, helpers });
+        assert_eq!(Helpers::parse(b"12 345\n13 346\n", 7), Helpers { init: 7, is_reaping: false, helpers });
     }
 
     #[test]
@@ -420,7 +420,7 @@ mod tests {
     fn a_zombie_that_no_process_waits_for_ends_the_trust_in_init() {
         let child = zombie();
         let fresh = helper(&child);
-        let mut record = Record { init: 7, is_reaping: true, helpers: vec![fresh] };
+        let mut record = Helpers { init: 7, is_reaping: true, helpers: vec![fresh] };
         assert!(record.has_room());
         // A start time of another second: the pid is another process's then, so only the rule is shown.
         let late = Helper { started: UNKNOWN, ..fresh };

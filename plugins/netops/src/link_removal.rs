@@ -19,8 +19,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
 
-use crate::answer::{Answer, Frames};
 use crate::buffer::Buffer;
+use crate::answer::{Frames, NetlinkReply};
 use crate::error::{Cause, OpError, Result};
 use crate::helper::Turn;
 use crate::kernel::{DEADLINE, Kernel, Request, encode_batch};
@@ -186,17 +186,17 @@ impl Listening<'_> {
     fn says_gone(&self, bytes: &[u8]) -> Result<bool> {
         for frame in Frames::new(bytes) {
             match frame.answer() {
-                Answer::Object(_) => {
+                NetlinkReply::Object(_) => {
                     if frame.about().is_some_and(|about| about.is_removal() && about.index == self.link.index) {
                         return Ok(true);
                     }
                 }
-                Answer::Done => return Ok(true),
-                Answer::Failed(cause) => {
+                NetlinkReply::Done => return Ok(true),
+                NetlinkReply::Failed(cause) => {
                     let error = self.error(cause);
                     return if error.is_absent() { Ok(true) } else { Err(error) };
                 }
-                Answer::Noise => (),
+                NetlinkReply::Noise => (),
             }
         }
         Ok(false)

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc::{self, O_NOFOLLOW, O_NONBLOCK};
 
-use crate::error::{Cause, Held, OpError, Result};
+use crate::error::{Cause, LockTimeout, OpError, Result};
 use crate::netns::Netns;
 use crate::{file, unsafe_calls};
 
@@ -230,7 +230,7 @@ fn wait(
 }
 
 fn held(file: &File, path: &Path, deadline: Duration) -> OpError {
-    let held = Held { holder: holder(file), waited: deadline };
+    let held = LockTimeout { holder: holder(file), waited: deadline };
     OpError::new("take", object(path), Cause::Held(Box::new(held))).request(REQUEST)
 }
 

@@ -40,7 +40,7 @@ pub struct Places {
 type Aliases = Option<BTreeSet<String>>;
 
 /// The addresses and marks of one namespace.
-struct Found {
+struct NamespaceFacts {
     addresses: Vec<IpAddr>,
     /// The aliases of the node's links that lead there.
     aliases: Aliases,
@@ -66,9 +66,9 @@ impl Places {
         places
     }
 
-    fn take(&mut self, found: Result<Found>) {
+    fn take(&mut self, found: Result<NamespaceFacts>) {
         match found {
-            Ok(Found { addresses, aliases, marks }) => {
+            Ok(NamespaceFacts { addresses, aliases, marks }) => {
                 self.marks.extend(marks);
                 addresses.into_iter().for_each(|address| self.add(address, &aliases));
             }
@@ -143,7 +143,7 @@ impl Places {
     }
 
     /// The namespaces that the node's links lead to: also where no process and no mount is in sight, as in a container.
-    fn linked(&mut self) -> Result<Vec<Result<Found>>> {
+    fn linked(&mut self) -> Result<Vec<Result<NamespaceFacts>>> {
         let host = Kernel::host()?;
         let mut ids: BTreeMap<i32, Vec<Link>> = BTreeMap::new();
         for link in link::list(&host, None)? {
@@ -164,14 +164,14 @@ impl Places {
             }
             let aliases: Aliases = links.into_iter().map(|link| link.alias).collect();
             let addresses = found.map(|found| found.iter().map(|(_, address)| address.ip()).collect());
-            all.push(addresses.map(|addresses| Found { addresses, aliases, marks: Vec::new() }));
+            all.push(addresses.map(|addresses| NamespaceFacts { addresses, aliases, marks: Vec::new() }));
         }
         Ok(all)
     }
 
     /// The namespaces that have a name in `/proc`, each entered once. A veth there that no link of the node leads to belongs
     /// to another node, such as one in a container, whose networks may have the same addresses.
-    fn entered(&mut self) -> std::io::Result<Vec<Result<Found>>> {
+    fn entered(&mut self) -> std::io::Result<Vec<Result<NamespaceFacts>>> {
         let mut netns: Vec<Netns> = Vec::new();
         for path in names()? {
             let opened = match Netns::open(path) {
@@ -196,13 +196,13 @@ impl Places {
             let addresses = addr::list_all(&inside, None)?.into_iter().filter(|(index, _)| is_other(index));
             let addresses = addresses.map(|(_, address)| address.ip()).collect();
             let marks = links.iter().filter(|link| link.kind != Kind::Veth).filter_map(|link| link.alias.clone());
-            Ok(Found { addresses, aliases: None, marks: marks.collect() })
+            Ok(NamespaceFacts { addresses, aliases: None, marks: marks.collect() })
         };
         // A container that keeps making links must not hold the addresses of all others.
-        let unless_changing = |found: Result<Found>| match found {
+        let unless_changing = |found: Result<NamespaceFacts>| match found {
             Err(error) if error.is_of_changing_list() => {
                 tracing::warn!(%error, "the addresses of a namespace are not seen");
-                Ok(Found { addresses: Vec::new(), aliases: None, marks: Vec::new() })
+                Ok(NamespaceFacts { addresses: Vec::new(), aliases: None, marks: Vec::new() })
             }
             found => found,
         };

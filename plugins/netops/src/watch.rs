@@ -17,8 +17,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
 use crate::addr;
-use crate::answer::{Answer, Frames};
 use crate::buffer::READ_BYTES;
+use crate::answer::{Frames, NetlinkReply};
 use crate::error::{Cause, OpError, Result};
 use crate::kernel::{DEADLINE, Kernel, open_socket, parse, receive};
 use crate::link::{self, Link};
@@ -221,7 +221,7 @@ pub(crate) fn seen(bytes: &[u8]) -> Seen {
     let (mut indexes, mut addresses) = (Vec::new(), Vec::new());
     for frame in Frames::new(bytes) {
         indexes.extend(frame.about().map(|about| about.index));
-        if let Answer::Object(bytes) = frame.answer()
+        if let NetlinkReply::Object(bytes) = frame.answer()
             && let Ok(message @ RouteNetlinkMessage::NewAddress(_)) = parse(bytes, false)
             && let RouteNetlinkMessage::NewAddress(header) = &message
         {
