@@ -112,7 +112,7 @@ impl Evidence<'_> {
         Ok(whose)
     }
 
-    fn look(self, inside: &Kernel, link: &Link) -> Result<Found> {
+    fn look(self, inside: &Kernel, link: &Link) -> Result<Signs> {
         let Self { attachment, prev, reserved, .. } = self;
         let addresses: Vec<IpAddr> = addr::list(inside, link)?.into_iter().map(|address| address.net.ip()).collect();
         let addresses: Vec<IpAddr> = addresses.into_iter().filter(|ip| pair::is_of_one(*ip)).collect();
@@ -125,7 +125,7 @@ impl Evidence<'_> {
         let is_made_inside = matches!(link.kind, Kind::Macvlan(_) | Kind::Ipvlan(_) | Kind::Vlan(_) | Kind::Dummy)
             && link.alias.is_none();
         let has_others = !listed.is_empty() && !addresses.is_empty() && !has_address;
-        Ok(Found {
+        Ok(Signs {
             has_mac: has_same_mac && (!is_shared || has_address),
             has_address,
             is_another: has_other_mac || has_others,
@@ -136,7 +136,7 @@ impl Evidence<'_> {
 }
 
 /// What a link shows.
-struct Found {
+struct Signs {
     /// The link has the Ethernet address of the result, and no other link has.
     has_mac: bool,
     /// The link has an address of the result.
@@ -149,7 +149,7 @@ struct Found {
     holders: Vec<Holder>,
 }
 
-impl Found {
+impl Signs {
     fn is_reserved_for_another(&self) -> bool {
         let is_another = |holder: &Holder| matches!(holder, Holder::OtherInterface | Holder::OtherContainer);
         !self.holders.contains(&Holder::Own) && self.holders.iter().any(is_another)
