@@ -8,7 +8,7 @@ use skel::mark::{Mark, Sign};
 
 use crate::conf::SOCKET;
 use crate::rpc::{Names, Sandbox};
-use crate::state::{self, Record};
+use crate::state::{self, LeaseRecord};
 
 /// Each lease of the network that the daemon of `socket` keeps, by its records. Changes nothing, and asks no daemon.
 ///
@@ -18,7 +18,7 @@ pub fn marks(socket: &Path, network: &NetworkName) -> Result<Vec<Mark>, CniError
     Ok(state::list_of(&state::folder(socket), network.as_str())?.iter().filter_map(mark).collect())
 }
 
-fn mark(record: &Record) -> Option<Mark> {
+fn mark(record: &LeaseRecord) -> Option<Mark> {
     let Names { network, container_id, ifname } = &record.subject.names;
     let attachment = Attachment::parse(network, container_id, ifname).ok()?;
     let Sandbox { path, identity } = &record.subject.sandbox;

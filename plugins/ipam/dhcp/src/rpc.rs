@@ -122,7 +122,7 @@ pub enum Request {
     },
     /// Whether the daemon is ready.
     Status,
-    /// All leases: a list of [`crate::state::Record`].
+    /// All leases: a list of [`crate::state::LeaseRecord`].
     List,
 }
 
@@ -140,7 +140,7 @@ pub struct Envelope {
 /// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Answer {
+pub enum DaemonReply {
     /// The value asked for.
     Done(Value),
     /// The reason why the daemon refused the request.
@@ -217,8 +217,8 @@ async fn exchange(socket: &Path, request: Request) -> Result<Value, CallError> {
         return Err(CallError::Away(error.detail("Stop it, and start `dhcp daemon` of this suite.")));
     }
     match serde_json::from_str(&answer) {
-        Ok(Answer::Done(value)) => Ok(value),
-        Ok(Answer::Failed { code, msg, details }) => {
+        Ok(DaemonReply::Done(value)) => Ok(value),
+        Ok(DaemonReply::Failed { code, msg, details }) => {
             Err(CallError::Failed(CniError::new(Code(code), msg).detail(details)))
         }
         Err(error) => Err(broken(error.into())),

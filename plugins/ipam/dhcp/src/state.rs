@@ -17,7 +17,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::daemon::Held;
+use crate::daemon::RecordOfIpv6;
 use crate::ipv6::Given;
 use crate::lease::Lease;
 use crate::rpc::{Extras, Granted, Names, Sandbox};
@@ -57,14 +57,14 @@ pub struct Subject {
 /// A lease, and what it is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
+pub struct LeaseRecord {
     /// The attachment, its link and its options.
     pub subject: Subject,
     /// The lease, or the last one.
     pub lease: Lease,
     /// The IPv6 address, where it was asked for and is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ipv6: Option<Held>,
+    pub ipv6: Option<RecordOfIpv6>,
     /// The time at which the lease was requested, in seconds since the boot.
     pub since_seconds: u64,
     /// The boot.
@@ -77,7 +77,7 @@ pub struct Record {
     pub is_released: bool,
 }
 
-impl Record {
+impl LeaseRecord {
     /// The addresses of the lease.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
@@ -131,7 +131,7 @@ pub fn create(folder: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write(folder: &Path, record: &Record) -> Result<(), String> {
+pub fn write(folder: &Path, record: &LeaseRecord) -> Result<(), String> {
     create(folder)?;
     let bytes = serde_json::to_vec(record).map_err(|error| error.to_string())?;
     file::replace(&path(folder, &record.subject.names), &bytes, 0o600).map_err(|error| error.to_string())
@@ -153,7 +153,7 @@ pub fn remove(folder: &Path, names: &Names) -> Result<(), String> {
 ///
 /// # Errors
 /// The folder cannot be read; one that is missing is empty.
-pub fn list(folder: &Path) -> Result<Vec<Record>, String> {
+pub fn list(folder: &Path) -> Result<Vec<LeaseRecord>, String> {
     let (records, damaged) = look(folder)?;
     for Damaged { path, why, is_released } in damaged {
         if is_released {
@@ -177,7 +177,7 @@ struct Damaged {
 }
 
 /// As [`list`], without a change.
-fn look(folder: &Path) -> Result<(Vec<Record>, Vec<Damaged>), String> {
+fn look(folder: &Path) -> Result<(Vec<LeaseRecord>, Vec<Damaged>), String> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), Vec::new())),
         entries => entries.map_err(|error| failed("read", folder, &error))?,
@@ -190,14 +190,14 @@ fn look(folder: &Path) -> Result<(Vec<Record>, Vec<Damaged>), String> {
             continue;
         }
         match read(&path) {
-            Ok(record) => records.push(Record { is_released: is_released || record.is_released, ..record }),
+            Ok(record) => records.push(LeaseRecord { is_released: is_released || record.is_released, ..record }),
             Err(why) => damaged.push(Damaged { path, why, is_released }),
         }
     }
     Ok((records, damaged))
 }
 
-fn read(path: &Path) -> Result<Record, String> {
+fn read(path: &Path) -> Result<LeaseRecord, String> {
     let bytes = file::read_plain(path, BYTES_MAX).map_err(|error| failed("read", path, &error))?;
     serde_json::from_slice(&bytes).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
@@ -218,7 +218,7 @@ pub fn note_release(folder: &Path, names: &Names) -> Result<bool, CniError> {
 ///
 /// # Errors
 /// Code 106: the folder cannot be read.
-pub fn list_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<Vec<Record>, CniError> {
+pub fn list_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<Vec<LeaseRecord>, CniError> {
     let stale = sweep.by(Names::clone);
     let mut records = list_of(folder, network)?;
     records.retain(|record| stale.has(&record.subject.names));
@@ -229,7 +229,7 @@ pub fn list_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<
 ///
 /// # Errors
 /// Code 106: the folder cannot be read.
-pub fn list_of(folder: &Path, network: &str) -> Result<Vec<Record>, CniError> {
+pub fn list_of(folder: &Path, network: &str) -> Result<Vec<LeaseRecord>, CniError> {
     let mut records = list_unreleased(folder)?;
     records.retain(|record| record.subject.names.network == network);
     Ok(records)
@@ -239,7 +239,7 @@ pub fn list_of(folder: &Path, network: &str) -> Result<Vec<Record>, CniError> {
 ///
 /// # Errors
 /// Code 106: the folder cannot be read.
-pub fn list_unreleased(folder: &Path) -> Result<Vec<Record>, CniError> {
+pub fn list_unreleased(folder: &Path) -> Result<Vec<LeaseRecord>, CniError> {
     let (mut records, _damaged) = look(folder).map_err(|why| CniError::new(Code::STATE, why))?;
     records.retain(|record| !record.is_released);
     Ok(records)
@@ -258,8 +258,8 @@ pub fn note_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<
 
 /// Writes the note into the record. Where that is not possible, as no space is left or the record is torn, its file gets
 /// another name.
-fn note(folder: &Path, path: &Path, record: Result<Record, String>) -> Result<(), CniError> {
-    let written = record.and_then(|record| write(folder, &Record { is_released: true, ..record }));
+fn note(folder: &Path, path: &Path, record: Result<LeaseRecord, String>) -> Result<(), CniError> {
+    let written = record.and_then(|record| write(folder, &LeaseRecord { is_released: true, ..record }));
     let Err(why) = written else { return Ok(()) };
     fs::rename(path, path.with_extension(RELEASED))
         .map_err(|error| state_error(why).detail(failed("rename", path, &error)))

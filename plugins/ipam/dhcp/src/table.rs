@@ -8,11 +8,11 @@ use ipnetwork::Ipv6Network;
 use skel::Reply;
 
 use crate::conf::SOCKET;
-use crate::daemon::Held;
+use crate::daemon::RecordOfIpv6;
 use crate::ipv6::Given;
 use crate::lease::INFINITE;
 use crate::rpc::{self, Request};
-use crate::state::Record;
+use crate::state::LeaseRecord;
 
 const WITHIN: Duration = Duration::from_secs(20);
 
@@ -39,7 +39,7 @@ pub(crate) fn main(mut words: impl Iterator<Item = String>) -> u8 {
     }
 }
 
-fn ask(socket: &std::path::Path) -> Result<Vec<Record>, CniError> {
+fn ask(socket: &std::path::Path) -> Result<Vec<LeaseRecord>, CniError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CniError::new(cni_spec::Code::IO, error.to_string()))?;
     let answer = runtime.block_on(rpc::call(socket, Request::List, WITHIN))?;
@@ -47,15 +47,16 @@ fn ask(socket: &std::path::Path) -> Result<Vec<Record>, CniError> {
 }
 
 /// Times are from now; those that have passed are `now`.
-fn table(records: &[Record], now: Duration) -> String {
-    let both = |record: &Record| std::iter::once(row(record, now)).chain(ipv6_row(record, now)).collect::<Vec<_>>();
+fn table(records: &[LeaseRecord], now: Duration) -> String {
+    let both =
+        |record: &LeaseRecord| std::iter::once(row(record, now)).chain(ipv6_row(record, now)).collect::<Vec<_>>();
     let rows = std::iter::once(HEAD.map(str::to_owned)).chain(records.iter().flat_map(both));
     let rows: Vec<[String; 10]> = rows.map(|row| row.map(|cell| text::visible(&cell))).collect();
     text::table(&rows)
 }
 
-fn row(record: &Record, now: Duration) -> [String; 10] {
-    let Record { subject, lease, since_seconds, is_lost, last_error, .. } = record;
+fn row(record: &LeaseRecord, now: Duration) -> [String; 10] {
+    let LeaseRecord { subject, lease, since_seconds, is_lost, last_error, .. } = record;
     let at = |seconds: u32| at(seconds, *since_seconds, *is_lost, now);
     [
         subject.names.network.clone(),
@@ -72,8 +73,8 @@ fn row(record: &Record, now: Duration) -> [String; 10] {
 }
 
 /// The line of an IPv6 address, below that of its attachment's lease.
-fn ipv6_row(record: &Record, now: Duration) -> Option<[String; 10]> {
-    let Held { given, since_seconds, is_lost } = record.ipv6.as_ref()?;
+fn ipv6_row(record: &LeaseRecord, now: Duration) -> Option<[String; 10]> {
+    let RecordOfIpv6 { given, since_seconds, is_lost } = record.ipv6.as_ref()?;
     let [network, container, interface, ..] = row(record, now);
     let [address, server, state, renew, rebind, end] = match given {
         Given::Slaac(addresses) => {
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     /// A lease of two minutes that was asked for 100 s after the boot.
-    fn record(container: &str, is_lost: bool, last_error: &str) -> Record {
+    fn record(container: &str, is_lost: bool, last_error: &str) -> LeaseRecord {
         let lease = json!({
             "address": "10.8.0.50/24", "server": "10.8.0.1", "routers": [], "classlessRoutes": null, "staticRoutes": [],
             "nameServers": [], "domain": "", "search": [], "mtuBytes": null,

@@ -11,12 +11,12 @@ use super::Shared;
 use super::clock::{now, sleep_until};
 use super::exchange::{Exchange, LISTENS, receive};
 use super::site::{SERVER_PORT, Site, SiteError, send_from_node};
-use super::six::{News, Place, Six};
+use super::six::{LinkOfLease, News, Six};
 use crate::lease::Lease;
 use crate::machine::{Actions, Event, Identity, Machine, To};
 use crate::message::Incoming;
 use crate::rpc::Granted;
-use crate::state::{self, Record, Subject};
+use crate::state::{self, LeaseRecord, Subject};
 
 /// A request of another task to a keeper.
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub(super) enum Order {
     /// Give the lease back, and end.
     Release(oneshot::Sender<Result<(), String>>),
     /// The lease, if there is one.
-    Report(oneshot::Sender<Option<Record>>),
+    Report(oneshot::Sender<Option<LeaseRecord>>),
     /// The lease, if there is one and its link is there.
-    Check(oneshot::Sender<Result<Record, String>>),
+    Check(oneshot::Sender<Result<LeaseRecord, String>>),
 }
 
 /// The outcome of the first request, for ADD.
@@ -78,8 +78,8 @@ impl Keeper {
     }
 
     /// Goes on with a lease that an earlier daemon held.
-    pub(super) fn resume(shared: Rc<Shared>, record: Record) -> Self {
-        let Record { subject, lease, ipv6, since_seconds, is_lost, last_error, .. } = record;
+    pub(super) fn resume(shared: Rc<Shared>, record: LeaseRecord) -> Self {
+        let LeaseRecord { subject, lease, ipv6, since_seconds, is_lost, last_error, .. } = record;
         let since = Duration::from_secs(since_seconds);
         let (identity, timing) = (identity(&shared, &subject), shared.flags.timing);
         let machine = match is_lost {
@@ -217,7 +217,7 @@ impl Keeper {
     fn heard(&mut self, news: News, first: &mut Option<First>) -> Result<(), End> {
         match news {
             News::Changed => {
-                if self.record().and_then(Record::granted).is_some() {
+                if self.record().and_then(LeaseRecord::granted).is_some() {
                     self.last_error.clear();
                 }
                 self.answer(first)
@@ -348,7 +348,7 @@ impl Keeper {
     /// Saves what there is, and gives it to ADD if that is all that was asked for.
     fn answer(&mut self, first: &mut Option<First>) -> Result<(), End> {
         let saved = self.save();
-        let Some(granted) = self.record().and_then(Record::granted) else { return Ok(()) };
+        let Some(granted) = self.record().and_then(LeaseRecord::granted) else { return Ok(()) };
         let Some(first) = first.take() else { return Ok(()) };
         if !saved {
             let msg = format!("cannot keep the lease {}: {}", granted.lease.address, self.last_error);
@@ -400,7 +400,7 @@ impl Keeper {
         }
     }
 
-    fn check(&self) -> Result<Record, String> {
+    fn check(&self) -> Result<LeaseRecord, String> {
         let record = self.record().filter(|record| record.clone().granted().is_some());
         let record = record.ok_or_else(|| match &*self.last_error {
             "" => "no server has given one yet".to_owned(),
@@ -410,9 +410,9 @@ impl Keeper {
         Ok(record)
     }
 
-    fn record(&self) -> Option<Record> {
+    fn record(&self) -> Option<LeaseRecord> {
         let (lease, since) = self.last.clone()?;
-        Some(Record {
+        Some(LeaseRecord {
             subject: self.subject.clone(),
             lease,
             ipv6: self.six.as_ref().and_then(|six| six.held().cloned()),
@@ -471,8 +471,8 @@ async fn news(six: Option<&mut Six>, shared: &Rc<Shared>, subject: &Subject, las
     }
 }
 
-fn place<'a>(shared: &'a Rc<Shared>, subject: &'a Subject, last: Option<&'a (Lease, Duration)>) -> Place<'a> {
-    Place { shared, subject, lease: last.map(|(lease, _)| lease) }
+fn place<'a>(shared: &'a Rc<Shared>, subject: &'a Subject, last: Option<&'a (Lease, Duration)>) -> LinkOfLease<'a> {
+    LinkOfLease { shared, subject, lease: last.map(|(lease, _)| lease) }
 }
 
 /// Waits until the plugin that waits for the first lease has ended.

@@ -30,11 +30,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::rpc::{Granted, Names};
-use crate::state::{self, Record, Subject};
+use crate::state::{self, LeaseRecord, Subject};
 pub(crate) use clock::now as since_boot;
 use flags::{Flags, USAGE};
 use keeper::{First, Keeper, Order};
-pub use six::Held;
+pub use six::RecordOfIpv6;
 
 /// Files that a daemon without leases opens at the same time.
 const FILES_MIN: usize = 8;
@@ -214,7 +214,7 @@ impl Shared {
         forgotten.map_err(|why| CniError::new(Code::STATE, format!("cannot forget the lease: {why}")))
     }
 
-    async fn check(&self, names: &Names) -> Result<Record, CniError> {
+    async fn check(&self, names: &Names) -> Result<LeaseRecord, CniError> {
         let (answer, outcome) = oneshot::channel();
         let failed = |why: &str| {
             let Names { network, container_id, ifname } = names;
@@ -241,7 +241,7 @@ impl Shared {
         CniError::join(errors).map_or(Ok(()), Err)
     }
 
-    async fn list(&self) -> Vec<Record> {
+    async fn list(&self) -> Vec<LeaseRecord> {
         let all: Vec<Names> = self.keepers.borrow().keys().cloned().collect();
         let mut records = Vec::new();
         for names in all {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use super::Shared;
-use crate::rpc::{self, Answer, Envelope, LINE_BYTES_MAX, Request, VERSION};
+use crate::rpc::{self, DaemonReply, Envelope, LINE_BYTES_MAX, Request, VERSION};
 use crate::state::Subject;
 
 /// How long a caller may take to say what it wants, and to read the reply.
@@ -43,8 +43,8 @@ pub(super) async fn serve(shared: Rc<Shared>, mut stream: UnixStream) {
                     Err(error) => Err(error),
                 };
                 rpc::line(&match outcome {
-                    Ok(value) => Answer::Done(value),
-                    Err(CniError { code, msg, details, .. }) => Answer::Failed { code: code.0, msg, details },
+                    Ok(value) => DaemonReply::Done(value),
+                    Err(CniError { code, msg, details, .. }) => DaemonReply::Failed { code: code.0, msg, details },
                 })?
             }
         };

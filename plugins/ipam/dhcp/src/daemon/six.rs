@@ -39,7 +39,7 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 /// The IPv6 part of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Held {
+pub struct RecordOfIpv6 {
     /// The address, or the last one.
     pub given: Given,
     /// The time at which the lease was requested, in seconds since the boot.
@@ -49,13 +49,13 @@ pub struct Held {
 }
 
 /// Where the link is.
-pub(super) struct Place<'a> {
+pub(super) struct LinkOfLease<'a> {
     pub(super) shared: &'a Rc<Shared>,
     pub(super) subject: &'a Subject,
     pub(super) lease: Option<&'a Lease4>,
 }
 
-impl Place<'_> {
+impl LinkOfLease<'_> {
     /// Opens the link of the lease.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ pub(super) struct Six {
     phase: Phase,
     exchange: Option<Exchange>,
     last_sent: Duration,
-    held: Option<Held>,
+    held: Option<RecordOfIpv6>,
     /// ADD has returned the address: the link is this one's to change.
     is_attached: bool,
     /// Until when the link is waited for to have the address, whose lifetimes are set then.
@@ -114,7 +114,7 @@ impl Six {
     }
 
     /// Goes on with what an earlier daemon held.
-    pub(super) fn resume(subject: &Subject, held: Held) -> Self {
+    pub(super) fn resume(subject: &Subject, held: RecordOfIpv6) -> Self {
         let identity = Identity::of(&subject.names);
         let since = Duration::from_secs(held.since_seconds);
         let (phase, machine, awaits_address) = match &held.given {
@@ -138,7 +138,7 @@ impl Six {
     }
 
     /// The lease and its address, or the last ones.
-    pub(super) fn held(&self) -> Option<&Held> {
+    pub(super) fn held(&self) -> Option<&RecordOfIpv6> {
         self.held.as_ref()
     }
 
@@ -151,7 +151,7 @@ impl Six {
     }
 
     /// Waits until something happens, and carries on with it. It may be dropped at any time and called again.
-    pub(super) async fn next(&mut self, place: &Place<'_>) -> News {
+    pub(super) async fn next(&mut self, place: &LinkOfLease<'_>) -> News {
         loop {
             let news = match (&self.phase, self.awaits_address) {
                 (Phase::Slaac, _) => std::future::pending().await,
@@ -165,7 +165,7 @@ impl Six {
         }
     }
 
-    async fn hear_routers(&mut self, place: &Place<'_>, until: Duration) -> Option<News> {
+    async fn hear_routers(&mut self, place: &LinkOfLease<'_>, until: Duration) -> Option<News> {
         let site = match opened(place.open()) {
             Ok(site) => site,
             Err(news) => return self.after(news).await,
@@ -175,7 +175,7 @@ impl Six {
             Ok(Heard::Own(addresses)) => {
                 tracing::info!(?names, ?addresses, "the kernel has made an address of a router's prefix");
                 let since_seconds = now().as_secs();
-                self.held = Some(Held { given: Given::Slaac(addresses), since_seconds, is_lost: false });
+                self.held = Some(RecordOfIpv6 { given: Given::Slaac(addresses), since_seconds, is_lost: false });
                 self.phase = Phase::Slaac;
                 Some(News::Changed)
             }
@@ -203,7 +203,7 @@ impl Six {
         Some(news)
     }
 
-    async fn set_lifetimes(&mut self, place: &Place<'_>, until: Duration) -> Option<News> {
+    async fn set_lifetimes(&mut self, place: &LinkOfLease<'_>, until: Duration) -> Option<News> {
         let Some((lease, since)) = self.machine.held().map(|(lease, since)| (lease.clone(), since)) else {
             self.awaits_address = None;
             return None;
@@ -222,7 +222,7 @@ impl Six {
     }
 
     /// A step of the conversation with the servers.
-    async fn talk(&mut self, place: &Place<'_>) -> Option<News> {
+    async fn talk(&mut self, place: &LinkOfLease<'_>) -> Option<News> {
         let (wakes, closes) = (self.machine.wakes(), self.last_sent + LISTENS);
         tokio::select! {
             () = sleep_until(wakes) => (now() >= wakes).then(|| self.wake(place))?,
@@ -246,7 +246,7 @@ impl Six {
         }
     }
 
-    fn wake(&mut self, place: &Place<'_>) -> Option<News> {
+    fn wake(&mut self, place: &LinkOfLease<'_>) -> Option<News> {
         let mut trouble = None;
         if self.exchange.is_none() {
             match opened(place.open().and_then(Exchange::open)) {
@@ -264,7 +264,7 @@ impl Six {
         }
     }
 
-    fn perform(&mut self, actions: Result<Actions, String>, place: &Place<'_>) -> Option<News> {
+    fn perform(&mut self, actions: Result<Actions, String>, place: &LinkOfLease<'_>) -> Option<News> {
         let Actions { send, event } = match actions {
             Ok(actions) => actions,
             Err(why) => return Some(News::Trouble(why)),
@@ -282,13 +282,13 @@ impl Six {
         }
     }
 
-    fn bound(&mut self, place: &Place<'_>) -> News {
+    fn bound(&mut self, place: &LinkOfLease<'_>) -> News {
         let Some((lease, since)) = self.machine.held().map(|(lease, since)| (lease.clone(), since)) else {
             return News::Changed;
         };
         let names = &place.subject.names;
         tracing::info!(?names, address = %lease.address, seconds = lease.seconds, "bound by DHCPv6");
-        let old = self.held.replace(Held {
+        let old = self.held.replace(RecordOfIpv6 {
             given: Given::Leased(lease.clone()),
             since_seconds: since.as_secs(),
             is_lost: false,
@@ -296,7 +296,7 @@ impl Six {
         let exchange = self.exchange.take();
         let (true, Some(Exchange { site, .. })) = (self.is_attached, exchange) else { return News::Changed };
         let set = site.keep(lease.network(), lifetimes(&lease, since)).and_then(|()| match old {
-            Some(Held { given: Given::Leased(old), .. }) if old.address != lease.address => {
+            Some(RecordOfIpv6 { given: Given::Leased(old), .. }) if old.address != lease.address => {
                 tracing::warn!(?names, old = %old.address, new = %lease.address, "the link gets another IPv6 address");
                 site.remove_address(old.network())
             }
@@ -305,7 +305,7 @@ impl Six {
         set.map_or_else(|error| News::Trouble(error.to_string()), |()| News::Changed)
     }
 
-    fn lost(&mut self, why: String, place: &Place<'_>) -> News {
+    fn lost(&mut self, why: String, place: &LinkOfLease<'_>) -> News {
         tracing::error!(names = ?place.subject.names, why, "the IPv6 lease has ended, and the link loses the address");
         let Some(held) = &mut self.held else { return News::Lost(why) };
         held.is_lost = true;
@@ -319,7 +319,7 @@ impl Six {
     }
 
     /// Releases the lease, if there is one. The message is sent once: the link is about to go.
-    pub(super) fn give_back(&mut self, place: &Place<'_>) {
+    pub(super) fn give_back(&mut self, place: &LinkOfLease<'_>) {
         self.exchange = None;
         let Some(lease) = self.machine.held().map(|(lease, _)| lease.clone()) else { return };
         let Some(bytes) = self.machine.release() else { return };

@@ -10,10 +10,10 @@ use testns::Verb;
 
 use crate::lan::{Lan, bridge};
 use crate::process::PATIENCE;
-use crate::server::{ACK, Answer, Asked, DISCOVER, OFFER, REQUEST, Server};
+use crate::server::{ACK, Asked, DISCOVER, DhcpReply, OFFER, REQUEST, Server};
 
 /// A server that sends `answers` of what a plain one would answer; and all that it is asked.
-fn server(lan: &Lan, answers: impl Fn(Answer) -> Vec<Answer> + Send + 'static) -> (Server, Receiver<Asked>) {
+fn server(lan: &Lan, answers: impl Fn(DhcpReply) -> Vec<DhcpReply> + Send + 'static) -> (Server, Receiver<Asked>) {
     let (asks, asked) = channel();
     let server = Server::start(lan, move |message| {
         let answer = match message.kind {
@@ -22,7 +22,7 @@ fn server(lan: &Lan, answers: impl Fn(Answer) -> Vec<Answer> + Send + 'static) -
             _ => Vec::new(),
         };
         asks.send(message).ok();
-        answer.iter().map(Answer::bytes).collect()
+        answer.iter().map(DhcpReply::bytes).collect()
     });
     (server, asked)
 }
@@ -85,7 +85,7 @@ fn servers_are_asked_to_broadcast_only_with_the_flag() {
 fn offer_and_acknowledgement_that_come_twice_change_nothing() {
     let lan = Lan::new();
     let (_server, asked) = server(&lan, |answer| {
-        let other = Answer { yiaddr: Ipv4Addr::new(10, 8, 0, 66), ..answer.clone() };
+        let other = DhcpReply { yiaddr: Ipv4Addr::new(10, 8, 0, 66), ..answer.clone() };
         vec![answer.clone(), answer, other]
     });
     let mut daemon = lan.daemon(&[]);

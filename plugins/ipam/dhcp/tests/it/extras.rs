@@ -42,7 +42,7 @@ fn new_address_of_a_renewal_is_declined_and_the_old_one_goes() {
         let answer = asked.answer(if asked.kind == DISCOVER { OFFER } else { ACK });
         let answer = answer.with(58, Some(&[0, 0, 0, 2]));
         let last = if requests == 2 { 78 } else { 77 };
-        let answer = crate::server::Answer { yiaddr: std::net::Ipv4Addr::new(10, 8, 0, last), ..answer };
+        let answer = crate::server::DhcpReply { yiaddr: std::net::Ipv4Addr::new(10, 8, 0, last), ..answer };
         if [DISCOVER, REQUEST].contains(&asked.kind) { vec![answer.bytes()] } else { Vec::new() }
     });
     let mut daemon = lan.daemon(&[]);

@@ -11,12 +11,12 @@ use serde_json::json;
 use testns::{Container, Verb};
 
 use crate::lan::{Lan, SERVER, bridge};
-use crate::server::{ACK, Answer, Asked, CLIENTS, DISCOVER, NAK, OFFER, REQUEST, Server, socket};
+use crate::server::{ACK, Asked, CLIENTS, DISCOVER, DhcpReply, NAK, OFFER, REQUEST, Server, socket};
 
 const GOOD: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 77);
 
 /// A server that answers with what `answers` adds to the exchange of [`GOOD`], before it; and all that it is asked.
-fn server(lan: &Lan, mut bad: impl FnMut(&Asked) -> Vec<Answer> + Send + 'static) -> (Server, Receiver<Asked>) {
+fn server(lan: &Lan, mut bad: impl FnMut(&Asked) -> Vec<DhcpReply> + Send + 'static) -> (Server, Receiver<Asked>) {
     let (asks, asked) = channel();
     let server = Server::start(lan, move |message| {
         let mut answers = bad(&message);
@@ -26,18 +26,18 @@ fn server(lan: &Lan, mut bad: impl FnMut(&Asked) -> Vec<Answer> + Send + 'static
             _ => (),
         }
         asks.send(message).ok();
-        answers.iter().map(Answer::bytes).collect()
+        answers.iter().map(DhcpReply::bytes).collect()
     });
     (server, asked)
 }
 
 /// Offers, or acknowledgements, that no client can use.
-fn unusable(asked: &Asked, kind: u8) -> Vec<Answer> {
+fn unusable(asked: &Asked, kind: u8) -> Vec<DhcpReply> {
     let answer = asked.answer(kind);
     let mut all = Vec::new();
     for address in ["0.0.0.0", "0.1.2.3", "255.255.255.255", "224.0.0.9", "127.0.0.1", "10.8.0.0", "10.8.0.255", SERVER]
     {
-        all.push(Answer { yiaddr: address.parse().unwrap(), ..answer.clone() });
+        all.push(DhcpReply { yiaddr: address.parse().unwrap(), ..answer.clone() });
     }
     if kind == ACK {
         all.push(answer.clone().with(1, None)); // only a lease needs the mask
@@ -57,11 +57,11 @@ fn unusable(asked: &Asked, kind: u8) -> Vec<Answer> {
         (54, Some(&[255, 255, 255, 255])),
     ];
     let others = Ipv4Addr::new(10, 8, 0, 66);
-    let to_other = |answer: Answer| Answer { yiaddr: others, ..answer };
+    let to_other = |answer: DhcpReply| DhcpReply { yiaddr: others, ..answer };
     all.extend(options.map(|(code, value)| to_other(answer.clone()).with(code, value)));
-    all.push(to_other(Answer { op: 1, ..answer.clone() }));
-    all.push(to_other(Answer { xid: [9; 4], ..answer.clone() }));
-    all.push(to_other(Answer { mac: [2; 6], ..answer }));
+    all.push(to_other(DhcpReply { op: 1, ..answer.clone() }));
+    all.push(to_other(DhcpReply { xid: [9; 4], ..answer.clone() }));
+    all.push(to_other(DhcpReply { mac: [2; 6], ..answer }));
     all
 }
 
@@ -89,7 +89,7 @@ fn answers_that_no_client_can_use_are_passed_over() {
 fn add_says_what_is_wrong_with_the_only_offer() {
     let lan = Lan::new();
     let _server =
-        Server::start(&lan, |asked| vec![Answer { yiaddr: Ipv4Addr::BROADCAST, ..asked.answer(OFFER) }.bytes()]);
+        Server::start(&lan, |asked| vec![DhcpReply { yiaddr: Ipv4Addr::BROADCAST, ..asked.answer(OFFER) }.bytes()]);
     let _daemon = lan.daemon(&["-resendtimeout", "2s"]);
     let error = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails_with(105);
     assert!(error.msg.contains("the server gives address 255.255.255.255, which no client can have"), "{error:?}");
@@ -116,7 +116,7 @@ fn only_the_chosen_server_acknowledges_or_refuses() {
     let other: Option<&[u8]> = Some(&[10, 8, 0, 2]);
     let mut earlier: Option<Asked> = None;
     let (_server, _asked) = server(&lan, move |asked| {
-        let wrong = |answer: Answer| Answer { yiaddr: Ipv4Addr::new(10, 8, 0, 66), ..answer };
+        let wrong = |answer: DhcpReply| DhcpReply { yiaddr: Ipv4Addr::new(10, 8, 0, 66), ..answer };
         let late = earlier.replace(asked.clone()).map(|earlier| wrong(earlier.answer(ACK)).with(54, other));
         let mut answers = match asked.kind {
             // The server acknowledges before it is asked.
@@ -281,7 +281,7 @@ fn link_that_its_container_takes_away_costs_only_its_own_lease() {
             }
             let kind = if message.kind == DISCOVER { OFFER } else { ACK };
             let yiaddr = Ipv4Addr::new(10, 8, 0, 100 + u8::try_from(number).unwrap());
-            let answer = Answer { yiaddr, ..message.answer(kind).with(58, t1) };
+            let answer = DhcpReply { yiaddr, ..message.answer(kind).with(58, t1) };
             asks.send(message).ok();
             vec![answer.bytes()]
         });

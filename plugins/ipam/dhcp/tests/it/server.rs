@@ -54,17 +54,17 @@ impl Asked {
     }
 
     /// An answer that gives 10.8.0.77 for two minutes.
-    pub(crate) fn answer(&self, kind: u8) -> Answer {
+    pub(crate) fn answer(&self, kind: u8) -> DhcpReply {
         let server = SERVER.parse::<Ipv4Addr>().unwrap().octets();
         let options: [(u8, &[u8]); 4] = [(53, &[kind]), (54, &server), (1, &[255, 255, 255, 0]), (51, &[0, 0, 0, 120])];
         let options = options.map(|(code, value)| (code, value.to_vec())).to_vec();
-        Answer { op: 2, xid: self.xid, mac: self.mac, yiaddr: Ipv4Addr::new(10, 8, 0, 77), options }
+        DhcpReply { op: 2, xid: self.xid, mac: self.mac, yiaddr: Ipv4Addr::new(10, 8, 0, 77), options }
     }
 }
 
 /// An answer, to be changed.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct DhcpReply {
     pub(crate) op: u8,
     pub(crate) xid: [u8; 4],
     pub(crate) mac: [u8; 6],
@@ -72,7 +72,7 @@ pub(crate) struct Answer {
     pub(crate) options: Vec<(u8, Vec<u8>)>,
 }
 
-impl Answer {
+impl DhcpReply {
     /// The same with this option, or without it.
     pub(crate) fn with(mut self, code: u8, value: Option<&[u8]>) -> Self {
         self.options.retain(|(other, _)| *other != code);
