@@ -49,7 +49,7 @@ pub enum Backend {
 
 /// What DEL may know of an attachment. It searches for the rest.
 #[derive(Clone, Copy, Default)]
-pub struct Known<'a> {
+pub struct RemovalHints<'a> {
     /// The attachment's addresses; empty means unknown. Used only for rules that do not name their attachment themselves.
     pub addresses: &'a [IpAddr],
     /// Finds the addresses of the container's other interfaces, which belong to other attachments. `None`, or a result
@@ -61,10 +61,10 @@ pub struct Known<'a> {
     pub search_path: &'a str,
 }
 
-impl fmt::Debug for Known<'_> {
+impl fmt::Debug for RemovalHints<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { addresses, held: _, is_others: _, search_path } = self;
-        let mut known = f.debug_struct("Known");
+        let mut known = f.debug_struct("RemovalHints");
         known.field("addresses", addresses).field("search_path", search_path).finish_non_exhaustive()
     }
 }
@@ -106,7 +106,7 @@ impl Filter {
     ///
     /// # Errors
     /// As [`Filter::iptables`].
-    pub fn place(&mut self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Place>> {
+    pub fn place(&mut self, family: Family, name: iptables::TableName) -> Result<Option<iptables::TableHome>> {
         iptables::variant::for_new_rules(&mut self.nft, &mut self.asked, &self.search_path, family, name)
     }
 
@@ -114,12 +114,12 @@ impl Filter {
     ///
     /// # Errors
     /// The error of the program.
-    pub fn place_of_programs(&self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Place>> {
+    pub fn place_of_programs(&self, family: Family, name: iptables::TableName) -> Result<Option<iptables::TableHome>> {
         iptables::variant::place_of_programs(&self.search_path, family, name)
     }
 
     /// The table of a place.
-    pub fn table(&mut self, place: iptables::Place) -> iptables::Table<'_> {
+    pub fn table(&mut self, place: iptables::TableHome) -> iptables::Table<'_> {
         place.table(&mut self.nft)
     }
 
@@ -185,7 +185,7 @@ impl Filter {
     ///
     /// Absence is no error. Continues after errors and returns them all. After a deletion, closing the connection waits
     /// for the kernel for 10 to 25 ms: close it after other work, or let a helper process hold it ([`AsFd`]).
-    pub fn remove_masquerade(&mut self, attachment: Names<'_>, known: Known<'_>) -> Vec<OpError> {
+    pub fn remove_masquerade(&mut self, attachment: Names<'_>, known: RemovalHints<'_>) -> Vec<OpError> {
         let nft = &mut self.nft;
         // Most attachments have rules of one backend or none, which one send shows.
         let ([both, each_ip, each_ip6], [ip, ip6]) = (masquerade::places(), iptables::masquerade::places(attachment));
@@ -304,7 +304,7 @@ fn lacking(error: OpError, purpose: &'static str, modules: &str) -> OpError {
 
 /// Removes all objects of an attachment, with a connection of its own. Call it after the removal of links, as
 /// [`Filter::remove_spoof_guard`]. A kernel without a packet filter is no error.
-pub fn remove_all(attachment: Names<'_>, known: Known<'_>) -> Vec<OpError> {
+pub fn remove_all(attachment: Names<'_>, known: RemovalHints<'_>) -> Vec<OpError> {
     carry_on(|filter| {
         let mut errors = filter.remove_masquerade(attachment, known);
         errors.extend(filter.remove_spoof_guard(attachment).err());

@@ -7,7 +7,7 @@ use netops::error::Result;
 use netops::nft::Family;
 
 use crate::Filter;
-use crate::iptables::{Found, Rule, Table, TableName};
+use crate::iptables::{FoundRule, Rule, Table, TableName};
 
 /// A base chain of the table `nat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub fn list(search_path: &str) -> Result<Vec<Base>> {
 /// The rules of a chain that can be read.
 fn steps(table: &mut Table<'_>, chain: &str) -> Result<Vec<Step>> {
     let rules = table.list(chain)?.unwrap_or_default();
-    let step = |rule: &Found| rule.translating().map(|(rule, translation)| Step { rule, translation });
+    let step = |rule: &FoundRule| rule.translating().map(|(rule, translation)| Step { rule, translation });
     Ok(rules.iter().filter_map(step).collect())
 }
 

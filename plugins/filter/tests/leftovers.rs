@@ -5,8 +5,8 @@
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use crate::node::{ETH0, Pod, has, in_netns, remove, remove_known, sh};
-use cni_filter::{Backend, Filter, Known, Names, gc};
+use crate::node::{ETH0, OtherNamespace, has, in_netns, remove, remove_known, sh};
+use cni_filter::{Backend, Filter, Names, RemovalHints, gc};
 use ipnetwork::IpNetwork;
 use std::io::Write;
 
@@ -19,8 +19,8 @@ fn feed(program: &str, args: &[&str], text: &str) {
     assert!(child.wait().unwrap().success(), "{program}: {text}");
 }
 
-fn known<'a>(addresses: &'a [IpAddr]) -> Known<'a> {
-    Known { addresses, ..Known::default() }
+fn known<'a>(addresses: &'a [IpAddr]) -> RemovalHints<'a> {
+    RemovalHints { addresses, ..RemovalHints::default() }
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -32,7 +32,7 @@ fn networks(texts: &[&str]) -> Vec<IpNetwork> {
 }
 
 /// Debian's bridge plugin with ipMasq, on real links.
-fn reference_add(pod: &Pod, ifname: &str, address: &str) {
+fn reference_add(pod: &OtherNamespace, ifname: &str, address: &str) {
     reference("ADD", &pod.netns(), ifname, address);
 }
 
@@ -75,7 +75,7 @@ fn iptables_rules_of_the_reference_are_removed() {
         if !has_reference("iptables_rules_of_the_reference_are_removed") {
             return;
         }
-        let pod = Pod::new();
+        let pod = OtherNamespace::new();
         for addresses in [&[][..], &[ip("10.77.0.2")][..]] {
             reference_add(&pod, "eth0", "10.77.0.2/24");
             assert!(saved("iptables").contains("-A POSTROUTING -s 10.77.0.2/32"), "{}", saved("iptables"));
@@ -93,7 +93,7 @@ fn the_other_interfaces_iptables_rules_stay() {
         if !has_reference("the_other_interfaces_iptables_rules_stay") {
             return;
         }
-        let pod = Pod::new();
+        let pod = OtherNamespace::new();
         reference_add(&pod, "eth0", "10.78.0.2/24");
         reference_add(&pod, "net1", "10.79.0.2/24");
         let both = saved("iptables");
@@ -210,19 +210,19 @@ fn addresses_of_the_containers_other_interfaces_keep_their_masquerade() {
         if !has_reference("addresses_of_the_containers_other_interfaces_keep_their_masquerade") {
             return;
         }
-        let pod = Pod::new();
+        let pod = OtherNamespace::new();
         reference_add(&pod, "eth0", "10.82.0.2/24");
         reference_add(&pod, "net1", "10.83.0.2/24");
         let held = || Some(vec![ip("10.83.0.2")]);
         // prevResult has addresses that a later plugin made up.
-        let made_up = Known { addresses: &[ip("10.9.9.9")], held: Some(&held), ..Known::default() };
+        let made_up = RemovalHints { addresses: &[ip("10.9.9.9")], held: Some(&held), ..RemovalHints::default() };
         remove_known(ETH0, made_up);
         let left = saved("iptables");
         assert!(!left.contains("-s 10.82.0.2") && left.contains("-s 10.83.0.2"), "{left}");
         remove_known(ETH0, made_up); // once more
         assert_eq!(saved("iptables"), left);
         let gone = || Some(Vec::new());
-        remove_known(NET1, Known { held: Some(&gone), ..Known::default() });
+        remove_known(NET1, RemovalHints { held: Some(&gone), ..RemovalHints::default() });
         assert_eq!(saved("iptables"), "");
     });
 }
@@ -233,7 +233,7 @@ fn gc_removes_iptables_chains_of_containers_that_are_gone() {
         if !has_reference("gc_removes_iptables_chains_of_containers_that_are_gone") {
             return;
         }
-        reference_add(&Pod::new(), "eth0", "10.80.0.2/24");
+        reference_add(&OtherNamespace::new(), "eth0", "10.80.0.2/24");
         let all = saved("iptables");
         assert_eq!(gc("lab", &[], ""), []);
         assert_eq!(gc("office", &[ETH0], ""), []);
@@ -259,7 +259,7 @@ fn iptables_rules_are_written_as_the_reference_does() {
             return;
         }
         let whole = || sh("(iptables-save; ip6tables-save) | sed '/^#/d; s/ .[0-9:]*.$//'"); // no counters
-        let pod = Pod::new();
+        let pod = OtherNamespace::new();
         reference_add(&pod, "eth0", r#"10.77.0.2/24"},{"address":"fd00::5/64"#);
         let theirs = whole();
         sh("nft flush ruleset");
@@ -363,7 +363,7 @@ fn the_reference_removes_our_iptables_rules() {
         if !has_reference("the_reference_removes_our_iptables_rules") {
             return;
         }
-        let pod = Pod::new();
+        let pod = OtherNamespace::new();
         sh(&format!(
             "ip link add veth1 type veth peer name eth0 netns {pid}
              nsenter -t {pid} -n ip addr add 10.81.0.2/24 dev eth0",

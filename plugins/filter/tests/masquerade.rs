@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::node::{ETH0, Pod, has, in_netns, in_pod, remove, remove_known, sh};
-use cni_filter::{Backend, Filter, Known, Names, gc};
+use crate::node::{ETH0, OtherNamespace, has, in_netns, in_pod, remove, remove_known, sh};
+use cni_filter::{Backend, Filter, Names, RemovalHints, gc};
 use ipnetwork::IpNetwork;
 use netops::nft::{Change, Cmp, Expr, Family, Nft, Register, Rule, Side, Table, Transaction, load_address};
 
@@ -244,7 +244,7 @@ fn own_old_rules_are_replaced_and_del_needs_no_addresses() {
         assert_eq!(count("masq_checks"), 2);
         assert_eq!(check(ETH0, &["10.1.0.9/24"]), Ok(()));
         // A result that a later plugin has changed says another address.
-        remove_known(ETH0, Known { addresses: &[ip("10.1.0.77")], ..Known::default() });
+        remove_known(ETH0, RemovalHints { addresses: &[ip("10.1.0.77")], ..RemovalHints::default() });
         assert_eq!(count("masq_checks"), 1);
         assert_eq!(check(c2, &["10.1.0.6/24"]), Ok(()));
         remove(c2);
@@ -386,7 +386,7 @@ fn concurrent_adds_and_dels_and_other_programs_lose_no_rules() {
 fn a_masqueraded_packet_has_the_hosts_address() {
     in_netns(|| {
         testns::needs!(has("a_masqueraded_packet_has_the_hosts_address", "ip"));
-        let (pod, remote) = (Pod::new(), Pod::new());
+        let (pod, remote) = (OtherNamespace::new(), OtherNamespace::new());
         sh(&format!(
             "echo 1 > /proc/sys/net/ipv4/ip_forward
              ip link add p0 type veth peer name eth0 netns {pod}

@@ -8,7 +8,7 @@ mod reference;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use crate::node::{ETH0, Pod, has, in_netns, in_pod, remove, sh};
+use crate::node::{ETH0, OtherNamespace, has, in_netns, in_pod, remove, sh};
 use cni_filter::{Filter, Mac, Names, gc_spoof_guards};
 use netops::nft::{Change, Family, Nft, Rule, Table, Transaction};
 
@@ -337,7 +337,7 @@ fn measure() {
 fn a_forged_sender_does_not_pass() {
     in_netns(|| {
         testns::needs!(has("a_forged_sender_does_not_pass", "ip"));
-        let pod = Pod::new();
+        let pod = OtherNamespace::new();
         sh(&format!(
             "ip link add br0 address 02:00:00:00:00:01 type bridge; ip addr add 10.1.0.1/24 dev br0; ip link set br0 up
              ip link add veth1 type veth peer name eth0 address 02:00:00:00:00:05 netns {pod}

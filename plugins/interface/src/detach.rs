@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use cni_filter::{Filter, Known};
+use cni_filter::{Filter, RemovalHints};
 use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, NetworkName};
 use netops::error::Result as OpResult;
@@ -130,7 +130,7 @@ fn remove_rules(
 ) -> Vec<OpError> {
     let addresses: Vec<IpAddr> = prev.map(|prev| addresses_of(prev, attachment)).unwrap_or_default();
     let is_others = |address| reserved.is_of_other_interface(attachment, address);
-    let known = Known { addresses: &addresses, held: Some(held), is_others: Some(&is_others), search_path };
+    let known = RemovalHints { addresses: &addresses, held: Some(held), is_others: Some(&is_others), search_path };
     filter.remove_masquerade(attachment.into(), known)
 }
 

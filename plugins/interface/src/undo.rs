@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-use cni_filter::Known;
+use cni_filter::RemovalHints;
 use cni_spec::{Attachment, CniError, Code};
 use netops::link::{self, Link};
 use netops::txn::{Failed, NodeUndo, Undoer, Why};
@@ -89,7 +89,7 @@ impl Undoer for AddUndoer<'_> {
             }
             Undo::Request | Undo::Lease => self.release().await.map_err(|error| error.to_string()),
             Undo::Filter => {
-                let known = Known { search_path: self.search_path, ..Known::default() };
+                let known = RemovalHints { search_path: self.search_path, ..RemovalHints::default() };
                 first_error(cni_filter::remove_all(self.attachment.into(), known))
             }
             Undo::Node(change) => change.run(&self.pod.host).map_err(|error| error.to_string()),

@@ -14,9 +14,9 @@ use netops::nft::{self, Chain, Family, Nft};
 
 use super::rule::{self, Is, Rule, Target, is, is_not};
 use super::table::at_once::{self, Chains};
-use super::table::{Edit, Found, NewRule, Table, TableName};
+use super::table::{Edit, FoundRule, NewRule, Table, TableName};
 use super::variant::{self, Asked, FAMILIES};
-use crate::Known;
+use crate::RemovalHints;
 use crate::owner::{Names, Stale};
 
 const POSTROUTING: &str = "POSTROUTING";
@@ -91,8 +91,8 @@ pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addre
 
 /// A chain and the rules that jump to it.
 struct Seen {
-    rules: Vec<Found>,
-    jumps: Vec<Found>,
+    rules: Vec<FoundRule>,
+    jumps: Vec<FoundRule>,
 }
 
 fn observe(table: &mut Table<'_>, chain: &str) -> Result<Option<Seen>> {
@@ -109,7 +109,7 @@ fn additions(attachment: Names<'_>, addresses: &[IpNetwork], family: Family, see
     let is_new = seen.is_none();
     let Seen { rules, jumps } = seen.unwrap_or(Seen { rules: Vec::new(), jumps: Vec::new() });
     let new = |chain: &str, rule: Rule| NewRule { chain: chain.to_owned(), rule, note: Some(attachment.comment()) };
-    let has = |found: &[Found], wanted: &Rule| found.iter().any(|found| found.rule.as_ref() == Some(wanted));
+    let has = |found: &[FoundRule], wanted: &Rule| found.iter().any(|found| found.rule.as_ref() == Some(wanted));
 
     let mut edits = Vec::new();
     if is_new {
@@ -153,7 +153,7 @@ fn additions(attachment: Names<'_>, addresses: &[IpNetwork], family: Family, see
 pub(crate) fn remove(
     nft: &mut Nft,
     attachment: Names<'_>,
-    known: Known<'_>,
+    known: RemovalHints<'_>,
     has_chain: [bool; FAMILIES.len()],
 ) -> Result<()> {
     let mut outcome = Ok(());
@@ -177,7 +177,7 @@ pub(crate) fn places(attachment: Names<'_>) -> [Chain; FAMILIES.len()] {
     FAMILIES.map(|family| nft::Table::new(family, TableName::Nat.as_str()).chain(attachment.iptables_chain()))
 }
 
-fn take_out(table: &mut Table<'_>, attachment: Names<'_>, known: Known<'_>) -> Result<()> {
+fn take_out(table: &mut Table<'_>, attachment: Names<'_>, known: RemovalHints<'_>) -> Result<()> {
     let chain = attachment.iptables_chain();
     let Err(error) = table.change(|table| removals(table, attachment, known, false)) else { return Ok(()) };
     match observe(table, &chain)? {
@@ -188,7 +188,7 @@ fn take_out(table: &mut Table<'_>, attachment: Names<'_>, known: Known<'_>) -> R
     }
 }
 
-fn removals(table: &mut Table<'_>, attachment: Names<'_>, known: Known<'_>, stays: bool) -> Result<Vec<Edit>> {
+fn removals(table: &mut Table<'_>, attachment: Names<'_>, known: RemovalHints<'_>, stays: bool) -> Result<Vec<Edit>> {
     let chain = attachment.iptables_chain();
     let Some(seen) = observe(table, &chain)? else { return Ok(Vec::new()) };
     let sources = unnoted_sources(&seen.jumps, attachment, known);
@@ -214,7 +214,7 @@ enum End {
     Label(String),
 }
 
-fn source_of(jump: &Found) -> Option<IpNetwork> {
+fn source_of(jump: &FoundRule) -> Option<IpNetwork> {
     jump.rule.as_ref()?.source.as_ref().map(|is| is.value)
 }
 
@@ -222,7 +222,7 @@ fn source_of(jump: &Found) -> Option<IpNetwork> {
 /// container's, whichever program made them. Only the addresses distinguish the container's attachments: those in
 /// prevResult, or else those that the container's other interfaces do not have, on the link or from the address plugin. If neither is known and there is a
 /// single source, it is taken. If there are several, none is: they may belong to an attachment that is in use.
-fn unnoted_sources(jumps: &[Found], attachment: Names<'_>, known: Known<'_>) -> Vec<IpNetwork> {
+fn unnoted_sources(jumps: &[FoundRule], attachment: Names<'_>, known: RemovalHints<'_>) -> Vec<IpNetwork> {
     let mut sources: Vec<_> = jumps.iter().filter(|jump| jump.note.is_none()).filter_map(source_of).collect();
     sources.sort();
     sources.dedup();
@@ -248,7 +248,7 @@ fn unnoted_sources(jumps: &[Found], attachment: Names<'_>, known: Known<'_>) -> 
 
 /// Removes jumps to a chain, and the chain with the last of them. A jump without a source, which only an administrator
 /// can have added, does not keep the chain.
-fn without(chain: &str, seen: Seen, end: End, goes: impl Fn(&Found) -> bool) -> Vec<Edit> {
+fn without(chain: &str, seen: Seen, end: End, goes: impl Fn(&FoundRule) -> bool) -> Vec<Edit> {
     let (gone, left): (Vec<_>, Vec<_>) = seen.jumps.into_iter().partition(goes);
     let is_over = left.iter().all(|jump| source_of(jump).is_none());
     let is_changed = !gone.is_empty();
@@ -278,7 +278,7 @@ fn without(chain: &str, seen: Seen, end: End, goes: impl Fn(&Found) -> bool) -> 
 }
 
 /// Returns whether this is the ACCEPT rule of a prefix that contains none of these sources.
-fn is_accept_for_others(found: &Found, sources: &[IpNetwork]) -> bool {
+fn is_accept_for_others(found: &FoundRule, sources: &[IpNetwork]) -> bool {
     let Some(Rule { destination: Some(Is { value: prefix, negated: false }), comment: Some(comment), target, .. }) =
         &found.rule
     else {
@@ -321,7 +321,7 @@ pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Ve
         }
     }
     let start = format!("name: \"{network}\" id: \"");
-    let jump = |found: Found| {
+    let jump = |found: FoundRule| {
         found.goes_to().filter(|chain| is_container_chain(chain))?;
         let rule = found.rule?;
         let id = rule.comment.as_deref()?.strip_prefix(&start)?;
@@ -362,7 +362,7 @@ fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, chains: &SweptKeys
             if names.is_empty() {
                 return Ok(Vec::new());
             }
-            let mut jumps: HashMap<String, Vec<Found>> = HashMap::new();
+            let mut jumps: HashMap<String, Vec<FoundRule>> = HashMap::new();
             for found in table.list(POSTROUTING)?.unwrap_or_default() {
                 if let Some(chain) = found.goes_to().map(str::to_owned) {
                     jumps.entry(chain).or_default().push(found);
@@ -399,7 +399,7 @@ fn left_over(chain: &str, seen: Seen, stale: &Stale, is_valid: bool, end: End) -
     if !is_valid {
         return without(chain, seen, end, |_| true);
     }
-    let is_stale = |jump: &Found| stale.has(jump.note.as_deref());
+    let is_stale = |jump: &FoundRule| stale.has(jump.note.as_deref());
     if seen.jumps.iter().any(is_stale) { without(chain, seen, end, is_stale) } else { Vec::new() }
 }
 
@@ -450,7 +450,7 @@ pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Names<'_>, add
 /// The missing part of an address's masquerade, if any. Comments are ignored.
 fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Option<&'static str> {
     let Some(Seen { rules, jumps }) = seen else { return Some("the chain was not found") };
-    let has = |found: &[Found], wanted: Rule| {
+    let has = |found: &[FoundRule], wanted: Rule| {
         let wanted = Rule { comment: None, ..wanted };
         let is_wanted = |rule: &Rule| Rule { comment: None, ..rule.clone() } == wanted;
         found.iter().any(|found| found.rule.as_ref().is_some_and(is_wanted))

@@ -80,8 +80,8 @@ pub(crate) mod masquerade;
 pub use executable::unusable_input;
 pub use native::{NativeTable, NotNative};
 pub use rule::Rule;
-pub use table::{Before, Edit, Found, NewRule, PutBack, Table, TableName, UNTRACKED, ZONED};
-pub use variant::{Place, Variants, in_legacy, variants_with_rules};
+pub use table::{Before, Edit, FoundRule, NewRule, PutBack, Table, TableName, UNTRACKED, ZONED};
+pub use variant::{TableHome, Variants, in_legacy, variants_with_rules};
 
 /// The words of a line as `iptables-restore` splits it, for [`crate::fuzzing`].
 pub(crate) fn words(line: &str) -> Vec<String> {

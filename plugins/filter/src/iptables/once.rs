@@ -3,7 +3,7 @@
 use netops::error::Result;
 
 use super::rule::Rule;
-use super::table::{Edit, Found, NewRule, Table};
+use super::table::{Edit, FoundRule, NewRule, Table};
 
 impl Table<'_> {
     /// Creates a chain if it is missing.
@@ -37,7 +37,7 @@ impl Table<'_> {
     ///
     /// # Errors
     /// The refusal of the kernel.
-    pub fn delete_where(&mut self, chain: &str, is_meant: impl Fn(&Found) -> bool) -> Result<Vec<Edit>> {
+    pub fn delete_where(&mut self, chain: &str, is_meant: impl Fn(&FoundRule) -> bool) -> Result<Vec<Edit>> {
         Ok(self.list(chain)?.unwrap_or_default().into_iter().filter(is_meant).map(Edit::Delete).collect())
     }
 

@@ -9,7 +9,7 @@ mod whole;
 
 pub use before::Before;
 pub use edit::{Edit, NewRule, PutBack};
-pub use found::{Found, UNTRACKED, ZONED};
+pub use found::{FoundRule, UNTRACKED, ZONED};
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -155,15 +155,15 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// The refusal of the kernel.
-    pub fn list(&mut self, chain: &str) -> Result<Option<Vec<Found>>> {
+    pub fn list(&mut self, chain: &str) -> Result<Option<Vec<FoundRule>>> {
         let place = self.nft_chain(chain);
         match &mut self.world {
             World::Netlink(nft) => match nft.find_chain(&place)? {
-                Some(_) => Ok(Some(nft.list_rules(&place)?.into_iter().map(Found::from_nft).collect())),
+                Some(_) => Ok(Some(nft.list_rules(&place)?.into_iter().map(FoundRule::from_nft).collect())),
                 None => Ok(None),
             },
             World::Program { text, .. } => Ok(parse::chain(text, chain).map(|rules| {
-                rules.into_iter().map(|(words, rule)| Found { rule, note: None, id: Id::Words(words) }).collect()
+                rules.into_iter().map(|(words, rule)| FoundRule { rule, note: None, id: Id::Words(words) }).collect()
             })),
         }
     }
@@ -173,7 +173,7 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// The refusal of the kernel.
-    pub(crate) fn without_sets(&mut self, found: Found) -> Result<Vec<Found>> {
+    pub(crate) fn without_sets(&mut self, found: FoundRule) -> Result<Vec<FoundRule>> {
         let (World::Netlink(nft), Id::Handle(rule)) = (&mut self.world, &found.id) else { return Ok(vec![found]) };
         let (mut done, mut next) = (Vec::new(), vec![(rule.exprs.clone(), 0)]);
         while let Some((exprs, from)) = next.pop() {
@@ -193,7 +193,7 @@ impl<'a> Table<'a> {
                 (whole.collect(), behind)
             }));
         }
-        Ok(done.into_iter().map(|exprs| Found::from_nft(nft::Rule { exprs, ..rule.clone() })).collect())
+        Ok(done.into_iter().map(|exprs| FoundRule::from_nft(nft::Rule { exprs, ..rule.clone() })).collect())
     }
 
     /// Lists the rules of a chain that jump to `target`, or have one of these ports in a list of ports. All other rules with
@@ -201,7 +201,7 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// The refusal of the kernel.
-    pub fn list_ports(&mut self, chain: &str, target: &str, ports: &[u16]) -> Result<Vec<Found>> {
+    pub fn list_ports(&mut self, chain: &str, target: &str, ports: &[u16]) -> Result<Vec<FoundRule>> {
         let place = self.nft_chain(chain);
         match &mut self.world {
             World::Netlink(nft) => {
@@ -209,7 +209,7 @@ impl<'a> Table<'a> {
                     let listed = rule.find_match("multiport");
                     listed.is_none_or(|info| xt::has_port(info, ports)) || rule.jumps_to(target)
                 };
-                Ok(nft.list_rules_by(&place, is_wanted)?.into_iter().map(Found::from_nft).collect())
+                Ok(nft.list_rules_by(&place, is_wanted)?.into_iter().map(FoundRule::from_nft).collect())
             }
             World::Program { .. } => Ok(self.list(chain)?.unwrap_or_default()),
         }
@@ -291,17 +291,17 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// The refusal of the kernel.
-    pub fn list_jumps(&mut self, from: &str, chain: &str, rules: &[Found]) -> Result<Vec<Found>> {
+    pub fn list_jumps(&mut self, from: &str, chain: &str, rules: &[FoundRule]) -> Result<Vec<FoundRule>> {
         let (place, from_place) = (self.nft_chain(chain), self.nft_chain(from));
-        let is_jump = |found: &Found| found.goes_to() == Some(chain);
+        let is_jump = |found: &FoundRule| found.goes_to() == Some(chain);
         if let World::Netlink(nft) = &mut self.world {
             let Some(info) = nft.find_chain(&place)? else { return Ok(Vec::new()) };
             let expected = usize::try_from(info.uses).unwrap_or(usize::MAX).saturating_sub(rules.len());
             let mut near = Vec::new();
-            let last = rules.iter().filter_map(Found::handle).max().unwrap_or(info.handle);
+            let last = rules.iter().filter_map(FoundRule::handle).max().unwrap_or(info.handle);
             // Try a handle more than expected: iptables may have created the built-in chain in between.
             for handle in (last + 1..).take(expected.min(8) + 1) {
-                let found = nft.find_rule(&from_place, handle)?.map(Found::from_nft);
+                let found = nft.find_rule(&from_place, handle)?.map(FoundRule::from_nft);
                 near.extend(found.filter(is_jump));
                 if near.len() == expected {
                     return Ok(near);
@@ -320,13 +320,13 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// The refusal of the kernel.
-    pub fn has_jump(&mut self, from: &str, chain: &str, is_meant: impl Fn(&Found) -> bool) -> Result<bool> {
+    pub fn has_jump(&mut self, from: &str, chain: &str, is_meant: impl Fn(&FoundRule) -> bool) -> Result<bool> {
         let (place, from_place) = (self.nft_chain(chain), self.nft_chain(from));
-        let is_it = |found: &Found| found.goes_to() == Some(chain) && is_meant(found);
+        let is_it = |found: &FoundRule| found.goes_to() == Some(chain) && is_meant(found);
         if let World::Netlink(nft) = &mut self.world {
             let Some(info) = nft.find_chain(&place)?.filter(|info| info.uses > 0) else { return Ok(false) };
             for handle in (info.handle + 1..).take(JUMP_HANDLES) {
-                if nft.find_rule(&from_place, handle)?.map(Found::from_nft).is_some_and(|found| is_it(&found)) {
+                if nft.find_rule(&from_place, handle)?.map(FoundRule::from_nft).is_some_and(|found| is_it(&found)) {
                     return Ok(true);
                 }
             }

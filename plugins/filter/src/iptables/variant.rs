@@ -44,7 +44,7 @@ fn names(family: Family) -> &'static Names {
 
 /// Where the rules of a table go. Finding out reads the table of a program; a place is found once, and then is the table.
 #[derive(Debug)]
-pub struct Place(Where);
+pub struct TableHome(Where);
 
 #[derive(Debug)]
 enum Where {
@@ -52,7 +52,7 @@ enum Where {
     Program(Table<'static>),
 }
 
-impl Place {
+impl TableHome {
     /// The table there.
     pub(crate) fn table(self, nft: &mut Nft) -> Table<'_> {
         match self.0 {
@@ -75,7 +75,7 @@ pub(crate) fn for_new_rules(
     search_path: &str,
     family: Family,
     name: TableName,
-) -> Result<Option<Place>> {
+) -> Result<Option<TableHome>> {
     let variant = asked.variant(search_path, family);
     let legacy = match variant {
         Some(Variant::Nft) => None,
@@ -83,11 +83,11 @@ pub(crate) fn for_new_rules(
         None => legacy_by_its_rules(search_path, family, name)?,
     };
     if let Some(legacy) = legacy {
-        return Ok(Some(Place(Where::Program(legacy))));
+        return Ok(Some(TableHome(Where::Program(legacy))));
     }
     if has_extensions(nft, asked, family, name)? {
         tracing::debug!(%family, "iptables rules over netlink");
-        return Ok(Some(Place(Where::Netlink(family, name))));
+        return Ok(Some(TableHome(Where::Netlink(family, name))));
     }
     // Programs of the nf_tables variant need the same extensions.
     let legacy = match variant {
@@ -97,15 +97,15 @@ pub(crate) fn for_new_rules(
     if legacy.is_none() {
         tracing::debug!(%family, "the kernel has no iptables extensions for nf_tables, and iptables is not the legacy variant");
     }
-    Ok(legacy.map(|table| Place(Where::Program(table))))
+    Ok(legacy.map(|table| TableHome(Where::Program(table))))
 }
 
 /// [`by_program`] as a place.
 ///
 /// # Errors
 /// The error of a program.
-pub(crate) fn place_of_programs(search_path: &str, family: Family, name: TableName) -> Result<Option<Place>> {
-    Ok(by_program(search_path, family, name)?.map(|table| Place(Where::Program(table))))
+pub(crate) fn place_of_programs(search_path: &str, family: Family, name: TableName) -> Result<Option<TableHome>> {
+    Ok(by_program(search_path, family, name)?.map(|table| TableHome(Where::Program(table))))
 }
 
 /// Whether new rules go to nf_tables if the kernel has the extensions: iptables is not the legacy variant, and no program need be run to

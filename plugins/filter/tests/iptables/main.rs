@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::node::{ETH0, has, in_netns, sh};
 use cni_filter::iptables::rule::{Rule, Target};
 use cni_filter::iptables::{NewRule, TableName};
-use cni_filter::{Backend, Filter, Known, Names, gc, remove_all};
+use cni_filter::{Backend, Filter, Names, RemovalHints, gc, remove_all};
 use netops::nft::{Change, Expr, Family, Nft, Table, Transaction, Verdict};
 
 fn network(text: &str) -> Vec<ipnetwork::IpNetwork> {
@@ -79,7 +79,7 @@ fn concurrent_changes_and_iptables_lose_no_rules() {
                         for _ in 0..3 {
                             timed(&|| add(pod, &address));
                             timed(&|| check(pod, &address));
-                            timed(&|| assert_eq!(remove_all(pod, Known::default()), []));
+                            timed(&|| assert_eq!(remove_all(pod, RemovalHints::default()), []));
                         }
                         timed(&|| add(pod, &address));
                     })
@@ -175,14 +175,16 @@ fn measure() {
             eprintln!("-- with {many} attachments of others, IPv4 and IPv6");
             let names: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
             let pod = |number: u32| Names { container: &names[number as usize], ..ETH0 };
-            timed("remove_all of nothing", &mut |number| drop(remove_all(pod(number), Known::default())));
+            timed("remove_all of nothing", &mut |number| drop(remove_all(pod(number), RemovalHints::default())));
             timed("add, with open and close", &mut |number| {
                 Filter::open().unwrap().add_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();
             });
             timed("check", &mut |number| {
                 Filter::open().unwrap().check_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();
             });
-            timed("remove_all, with open and close", &mut |number| drop(remove_all(pod(number), Known::default())));
+            timed("remove_all, with open and close", &mut |number| {
+                drop(remove_all(pod(number), RemovalHints::default()))
+            });
             // What of it is the kernel's, in `nf_tables_commit`: it goes through all rules of the table for loops
             // (`nft_chain_validate`), and copies those of a chain that changes (`nf_tables_commit_chain_prepare`).
             let table = Table::new(Family::Ip, "nat");

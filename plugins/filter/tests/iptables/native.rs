@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use cni_filter::Filter;
 use cni_filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
-use cni_filter::iptables::{Edit, Found, NativeTable, NewRule};
+use cni_filter::iptables::{Edit, FoundRule, NativeTable, NewRule};
 use expect_test::{Expect, expect};
 use netops::nft::{self, BaseChain, Family, Hook, Nft};
 
@@ -116,7 +116,7 @@ pub(crate) fn write(place: &NativeTable, rules: &[(String, Rule)]) {
 }
 
 /// The chains that have rules, and these.
-fn found(place: &NativeTable, rules: &[(String, Rule)]) -> Vec<(String, Vec<Found>)> {
+fn found(place: &NativeTable, rules: &[(String, Rule)]) -> Vec<(String, Vec<FoundRule>)> {
     let mut filter = Filter::open().unwrap();
     let mut table = filter.native(place.clone());
     let mut chains: Vec<_> = rules.iter().map(|(chain, _)| chain.clone()).collect();
@@ -125,7 +125,7 @@ fn found(place: &NativeTable, rules: &[(String, Rule)]) -> Vec<(String, Vec<Foun
     chains.into_iter().map(|chain| (chain.clone(), table.list(&chain).unwrap().unwrap())).collect()
 }
 
-fn says(found: &[(String, Vec<Found>)]) -> Vec<(String, Option<Rule>)> {
+fn says(found: &[(String, Vec<FoundRule>)]) -> Vec<(String, Option<Rule>)> {
     found.iter().flat_map(|(chain, found)| found.iter().map(|found| (chain.clone(), found.rule.clone()))).collect()
 }
 

@@ -7,7 +7,7 @@ use cni_filter::iptables::rule::{Protocol, Rule, Target, is};
 use netops::nft::Family;
 
 use super::native::{common, jump, rule, table, write};
-use crate::node::{Pod, has, in_netns, in_pod, sh};
+use crate::node::{OtherNamespace, has, in_netns, in_pod, sh};
 
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -16,7 +16,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 fn a_port_of_the_node_leads_to_the_container() {
     in_netns(|| {
         testns::needs!(has("a_port_of_the_node_leads_to_the_container", "ip"));
-        let (pod, remote) = (Pod::new(), Pod::new());
+        let (pod, remote) = (OtherNamespace::new(), OtherNamespace::new());
         sh(&format!(
             "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
              ip link add p0 type veth peer name eth0 netns {pod}
@@ -57,14 +57,14 @@ fn a_port_of_the_node_leads_to_the_container() {
 }
 
 /// The client as the server sees it, when both have heard each other.
-fn sender_over_tcp(pod: &Pod, remote: &Pod, inside: SocketAddr, outside: SocketAddr) -> IpAddr {
+fn sender_over_tcp(pod: &OtherNamespace, remote: &OtherNamespace, inside: SocketAddr, outside: SocketAddr) -> IpAddr {
     let server = in_pod(pod, move || TcpListener::bind(inside).unwrap());
     let _client = in_pod(remote, move || TcpStream::connect_timeout(&outside, WITHIN).unwrap());
     let (_served, sender) = server.accept().unwrap();
     sender.ip()
 }
 
-fn sender_over_udp(pod: &Pod, remote: &Pod, inside: SocketAddr, outside: SocketAddr) -> IpAddr {
+fn sender_over_udp(pod: &OtherNamespace, remote: &OtherNamespace, inside: SocketAddr, outside: SocketAddr) -> IpAddr {
     let server = in_pod(pod, move || UdpSocket::bind(inside).unwrap());
     let client =
         in_pod(remote, move || UdpSocket::bind((if outside.is_ipv4() { "0.0.0.0" } else { "::" }, 0)).unwrap());

@@ -10,7 +10,7 @@ use cni_filter::{Filter, Names, Stale};
 use ipnetwork::IpNetwork;
 use netops::nft::{self, BaseChain, Family, Hook};
 
-use crate::node::{ETH0, Pod, has, in_netns, sh};
+use crate::node::{ETH0, OtherNamespace, has, in_netns, sh};
 
 const MARK: Masked = Masked { value: 0x2000, mask: 0x2000 };
 const BASE_CHAINS: &[(&str, BaseChain)] = &[
@@ -113,7 +113,7 @@ fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) {
     let stale = Stale::new(network, &valid.into());
     table
         .sweep(|table| {
-            let gone = |found: &cni_filter::iptables::Found| stale.has(found.note.as_deref());
+            let gone = |found: &cni_filter::iptables::FoundRule| stale.has(found.note.as_deref());
             let entries = table.list(DNAT)?.unwrap_or_default().into_iter().filter(gone);
             let mut edits = Vec::new();
             for entry in entries {
@@ -160,7 +160,7 @@ fn saved() -> String {
 
 /// The reference's portmap plugin, with a result that says as much as it looks at.
 fn saved_after_the_reference() -> String {
-    let pod = Pod::new();
+    let pod = OtherNamespace::new();
     let conf = r#"{"cniVersion":"1.0.0","name":"office","type":"portmap","runtimeConfig":{"portMappings":[
         {"hostPort":8080,"containerPort":80,"protocol":"tcp"}]},"prevResult":{"cniVersion":"1.0.0",
         "interfaces":[{"name":"eth0","sandbox":"there"}],"ips":[{"address":"10.1.0.2/24","interface":0}]}}"#;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use cni_filter::iptables::rule::{Rule, Target};
 use cni_filter::iptables::{Edit, NewRule, TableName};
-use cni_filter::{Backend, Filter, Known, Names, gc, remove_all};
+use cni_filter::{Backend, Filter, Names, RemovalHints, gc, remove_all};
 use netops::nft::{ExtensionKind, Family, Nft, Table};
 
 use super::{add, check, network};
@@ -35,7 +35,7 @@ fn the_default_needs_no_executable() {
         add(ETH0, "fd00::5/64");
         check(ETH0, "fd00::5/64");
         Filter::open().unwrap().probe_masquerade(Backend::Default).unwrap();
-        assert_eq!(remove_all(ETH0, Known::default()), []);
+        assert_eq!(remove_all(ETH0, RemovalHints::default()), []);
     });
 }
 
@@ -68,7 +68,7 @@ fn without_nft_compat_rules_are_those_of_nftables_or_an_error_says_what_is_missi
             assert!(error.contains("load nft_compat and xt_MASQUERADE, install iptables"), "{error}");
         }
         assert_eq!(nft.find_table(&Table::new(Family::Ip, "nat")).unwrap(), None);
-        assert_eq!(remove_all(ETH0, Known::default()), []);
+        assert_eq!(remove_all(ETH0, RemovalHints::default()), []);
         filter().check_masquerade(Backend::Default, ETH0, &address).unwrap_err();
     });
 }
@@ -158,7 +158,7 @@ fn rules_go_where_the_legacy_variant_in_path_has_rules() {
         ]);
         assert_eq!(rules(), both);
         let addresses = ["10.2.0.5".parse().unwrap()];
-        let known = |addresses| Known { addresses, search_path: folder, ..Known::default() };
+        let known = |addresses| RemovalHints { addresses, search_path: folder, ..RemovalHints::default() };
         assert_eq!(remove_all(net1, known(&addresses)), []);
         assert_eq!(rules().len(), both.len() - 2);
         filter().check_masquerade(Backend::Default, ETH0, &network("10.1.0.5/24")).unwrap();
@@ -191,7 +191,7 @@ fn rules_go_where_iptables_is_the_legacy_variant_by_name() {
         }
         assert_eq!(Nft::open("the host").unwrap().find_table(&Table::new(Family::Ip, "nat")).unwrap(), None);
         filter().check_masquerade(Backend::Default, ETH0, &addresses).unwrap();
-        let known = Known { search_path: folder, ..Known::default() };
+        let known = RemovalHints { search_path: folder, ..RemovalHints::default() };
         assert_eq!(remove_all(ETH0, known), []);
         for program in ["iptables-save", "ip6tables-save"] {
             assert!(!run(folder, program, "-t nat").contains("-A "), "{program}");

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use cni_filter::Filter;
 use cni_filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
-use cni_filter::iptables::{Edit, Found, NewRule, Table, TableName};
+use cni_filter::iptables::{Edit, FoundRule, NewRule, Table, TableName};
 use netops::nft::{self, Family, Nft};
 
 use crate::node::{has, in_netns, sh};
@@ -367,7 +367,7 @@ impl Shape {
         NewRule { chain: self.chain.to_owned(), rule: self.rule.clone(), note: Some("whose".to_owned()) }
     }
 
-    fn found(&self, table: &mut Table<'_>) -> Vec<Found> {
+    fn found(&self, table: &mut Table<'_>) -> Vec<FoundRule> {
         table.list(self.chain).unwrap().unwrap()
     }
 }

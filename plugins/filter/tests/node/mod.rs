@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use cni_filter::{Known, Names, remove_all};
+use cni_filter::{Names, RemovalHints, remove_all};
 use nix::sched::{CloneFlags, setns, unshare};
 
 pub(crate) const ETH0: Names<'static> = Names { network: "office", container: "c1", ifname: "eth0" };
@@ -42,17 +42,17 @@ pub(crate) fn sh(commands: &str) -> String {
 
 /// Removes everything of an attachment that is known only by name.
 pub(crate) fn remove(attachment: Names<'_>) {
-    remove_known(attachment, Known::default());
+    remove_known(attachment, RemovalHints::default());
 }
 
-pub(crate) fn remove_known(attachment: Names<'_>, known: Known<'_>) {
+pub(crate) fn remove_known(attachment: Names<'_>, known: RemovalHints<'_>) {
     assert_eq!(remove_all(attachment, known), []);
 }
 
 /// Another network namespace, as long as it is kept.
-pub(crate) struct Pod(Child);
+pub(crate) struct OtherNamespace(Child);
 
-impl Pod {
+impl OtherNamespace {
     pub(crate) fn new() -> Self {
         let mut child = child_with_output(Command::new("unshare").args(["--net", "sh", "-c", "echo; exec sleep 1000"]));
         // The line says that the namespace is there.
@@ -74,7 +74,7 @@ fn child_with_output(command: &mut Command) -> Child {
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
-impl Drop for Pod {
+impl Drop for OtherNamespace {
     fn drop(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -83,7 +83,7 @@ impl Drop for Pod {
 
 /// A socket keeps the namespace it was made in.
 #[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
-pub(crate) fn in_pod<T: Send + 'static>(pod: &Pod, work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn in_pod<T: Send + 'static>(pod: &OtherNamespace, work: impl FnOnce() -> T + Send + 'static) -> T {
     let netns = std::fs::File::open(pod.netns()).unwrap();
     let thread = std::thread::spawn(move || {
         setns(netns, CloneFlags::CLONE_NEWNET).unwrap();

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use cni_filter::{Mac, Names, gc_spoof_guards};
 
 use super::{MAC, add, chains, check, delete_port, jumps, make_port, of};
-use crate::node::{ETH0, Pod, has, in_netns, remove, sh};
+use crate::node::{ETH0, OtherNamespace, has, in_netns, remove, sh};
 
 /// The reference's bridge plugin with macspoofchk, which runs nft(8).
 fn reference(command: &str, container: &str, netns: &str) {
@@ -31,7 +31,7 @@ fn has_reference(test: &str) -> bool {
 }
 
 /// The host's end of the pod's veth, and the pod's hardware address.
-fn port_and_mac(pod: &Pod) -> (String, Mac) {
+fn port_and_mac(pod: &OtherNamespace) -> (String, Mac) {
     let veth = sh("ip -br link show type veth | sed 's/@.*//'");
     let mac = sh(&format!("nsenter -t {} -n ip -br link show eth0 | awk '{{print $3}}'", pod.pid()));
     let bytes: Vec<u8> = mac.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
@@ -46,7 +46,7 @@ fn nft_prints_the_same_as_after_the_reference() {
             if !has_reference("nft_prints_the_same_as_after_the_reference") {
                 return;
             }
-            let (pod, container) = (Pod::new(), "c".repeat(length));
+            let (pod, container) = (OtherNamespace::new(), "c".repeat(length));
             let attachment = Names { container: &container, ..ETH0 };
             reference("ADD", &container, &pod.netns());
             let (port, mac) = port_and_mac(&pod);
@@ -76,7 +76,7 @@ fn guards_of_the_reference_are_removed() {
         if !has_reference("guards_of_the_reference_are_removed") {
             return;
         }
-        let pod = Pod::new();
+        let pod = OtherNamespace::new();
         reference("ADD", "c1", &pod.netns());
         let (port, _) = port_and_mac(&pod);
         remove(ETH0);

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 
 use cni_filter::Names;
 use cni_filter::iptables::rule::{Rule, Target, is, is_not};
-use cni_filter::iptables::{Before, Edit, Found, NativeTable, NewRule, Table};
+use cni_filter::iptables::{Before, Edit, FoundRule, NativeTable, NewRule, Table};
 use netops::OpError;
 use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};
@@ -111,7 +111,7 @@ fn bridge_rules(isolation: Isolation<'_>) -> Vec<(&'static str, Rule)> {
 }
 
 /// Whether the rule is there, by whichever version of the reference, which have different comments.
-fn is_there(found: &[Found], wanted: &Rule) -> bool {
+fn is_there(found: &[FoundRule], wanted: &Rule) -> bool {
     found.iter().any(|found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, wanted)))
 }
 
@@ -125,14 +125,14 @@ fn shared_rule(chain: &str, rule: Rule) -> NewRule {
 
 /// The jump to the policies among the rules of `FORWARD`, if the jump that lets containers' packets pass comes before it: no
 /// policy counts then. An administrator who has taken the latter out and a plugin that puts it first again make it so.
-fn policies_passed_by(forward: &[Found]) -> Option<&Found> {
+fn policies_passed_by(forward: &[FoundRule]) -> Option<&FoundRule> {
     let at = |chain: &str| forward.iter().position(|found| found.goes_to() == Some(chain));
     let policies = at(STAGE_1)?;
     at(OWN).is_some_and(|own| own < policies).then(|| &forward[policies])
 }
 
 /// Puts the jump to the policies first again.
-fn put_first(jump: &Found) -> [Edit; 2] {
+fn put_first(jump: &FoundRule) -> [Edit; 2] {
     let rule = policy_comment(EITHER, Rule::jump(STAGE_1));
     [Edit::Delete(jump.clone()), Edit::Prepend(shared_rule(FORWARD, rule))]
 }
@@ -159,7 +159,7 @@ impl Replaced {
     /// `before` has the rules of the chain in which attachments have theirs.
     fn of(table: &mut Table<'_>, mut before: Before, edits: &[Edit]) -> Result<Self> {
         for chain in [STAGE_1, STAGE_2] {
-            let deleted = |edit: &Edit, found: &Found| matches!(edit, Edit::Delete(gone) if gone.is(found));
+            let deleted = |edit: &Edit, found: &FoundRule| matches!(edit, Edit::Delete(gone) if gone.is(found));
             if edits.iter().any(|edit| matches!(edit, Edit::Delete(gone) if gone.chain() == Some(chain))) {
                 let all = table.list(chain)?.unwrap_or_default();
                 before.keep(chain, &all, |found| edits.iter().any(|edit| deleted(edit, found)));
@@ -183,7 +183,7 @@ pub(crate) fn put_back(table: &mut Table<'_>, names: Names<'_>, replaced: &Repla
     let (owner, Replaced { before, added }) = (names.owner(), replaced);
     table.change(|table| {
         let keeps_notes = table.keeps_notes();
-        let is_made = |chain: &str, found: &Found| {
+        let is_made = |chain: &str, found: &FoundRule| {
             let is_added = !keeps_notes && found.rule.as_ref().is_some_and(|rule| added.contains(rule));
             chain == OWN && (is_added || owner.owns(found.note.as_deref()))
         };
@@ -284,7 +284,7 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before)
         None => found.rule.as_ref().is_some_and(|rule| wanted.contains(rule)),
     });
     let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| owner.owns(found.note.as_deref()));
-    let (mut kept, mut gone): (Vec<Rule>, Vec<Found>) = Default::default();
+    let (mut kept, mut gone): (Vec<Rule>, Vec<FoundRule>) = Default::default();
     for found in own {
         let is_right =
             |rule: &Rule| found.note.as_ref() == Some(&note) && wanted.contains(rule) && !kept.contains(rule);
@@ -308,7 +308,7 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before)
 
 /// Returns, for each of these rules, the first equal one without a note: the reference's, for an address that is the attachment's
 /// now. As with `iptables -D`, others that are equal are left, which an administrator may have added.
-fn first_unnoted<'a>(mut found: Vec<Found>, rules: impl Iterator<Item = &'a Rule>) -> Vec<Found> {
+fn first_unnoted<'a>(mut found: Vec<FoundRule>, rules: impl Iterator<Item = &'a Rule>) -> Vec<FoundRule> {
     let mut first = |rule: &Rule| {
         let at = found.iter().position(|found| found.note.is_none() && found.rule.as_ref() == Some(rule))?;
         Some(found.remove(at))
@@ -322,7 +322,7 @@ fn isolating(table: &mut Table<'_>, isolation: Isolation<'_>) -> Result<Vec<Edit
         edits.extend(table.create_chain_once(chain)?);
     }
     let jump = policy_comment(EITHER, Rule::jump(STAGE_1));
-    let missing = |found: Option<Vec<Found>>, rule: &Rule| !is_there(&found.unwrap_or_default(), rule);
+    let missing = |found: Option<Vec<FoundRule>>, rule: &Rule| !is_there(&found.unwrap_or_default(), rule);
     // Behind the jump to CNI-FORWARD in the transaction, so before it in the chain.
     if table.has_jump(FORWARD, STAGE_1, |found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, &jump)))? {
         table.expect_base(FORWARD)?;
@@ -381,10 +381,10 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, addresses: &[IpAdd
             return Ok(Vec::new());
         }
         let found = table.list(OWN)?.unwrap_or_default();
-        let is_noted = |found: &Found| owner.owns(found.note.as_deref());
+        let is_noted = |found: &FoundRule| owner.owns(found.note.as_deref());
         let has_noted = |rule: &Rule| found.iter().any(|found| is_noted(found) && found.rule.as_ref() == Some(rule));
         let mut unnoted: Vec<&Rule> = accepts.iter().filter(|rule| !has_noted(rule)).collect();
-        let is_ours = |found: &Found| {
+        let is_ours = |found: &FoundRule| {
             // Remove one rule each, as `iptables -D` does: others that are equal may be an administrator's.
             let at = unnoted.iter().position(|rule| found.note.is_none() && found.rule.as_ref() == Some(*rule));
             is_noted(found) || at.map(|at| unnoted.swap_remove(at)).is_some()
@@ -401,16 +401,17 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, addresses: &[IpAdd
 /// they may be a container's on that bridge.
 fn end_isolation(
     table: &mut Table<'_>,
-    gone: &[Found],
-    left: &[Found],
+    gone: &[FoundRule],
+    left: &[FoundRule],
     added: Option<Isolation<'_>>,
 ) -> Result<Vec<Edit>> {
-    let isolations = |found: &[Found]| -> BTreeSet<(String, String)> {
+    let isolations = |found: &[FoundRule]| -> BTreeSet<(String, String)> {
         let notes = found.iter().filter_map(|found| isolation_of(found.note.as_deref()?));
         notes.map(|(bridge, policy)| (bridge.to_owned(), policy.to_owned())).collect()
     };
-    let is_unowned =
-        |found: &Found| found.note.is_none() && found.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept);
+    let is_unowned = |found: &FoundRule| {
+        found.note.is_none() && found.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept)
+    };
     let (ended, mut used) = (isolations(gone), isolations(left));
     used.extend(added.map(|added| (added.bridge.to_owned(), added.policy.as_str().to_owned())));
     if ended.is_empty() || left.iter().any(is_unowned) {

@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use cni_filter::iptables::rule::{Is, Rule, Target, is};
-use cni_filter::iptables::{Before, Edit, Found, NewRule, Table};
+use cni_filter::iptables::{Before, Edit, FoundRule, NewRule, Table};
 use cni_filter::{Names, Noted, OfNetwork, Stale};
 use netops::error::Result;
 
@@ -64,11 +64,11 @@ fn jump() -> Rule {
 }
 
 /// Returns whether the rule is the attachment's: its comment names the attachment, also in the legacy variant.
-fn is_own(found: &Found, names: Names<'_>) -> bool {
+fn is_own(found: &FoundRule, names: Names<'_>) -> bool {
     names.owner().owns(found.comment().as_deref())
 }
 
-fn own(table: &mut Table<'_>, names: Names<'_>) -> Result<Vec<Found>> {
+fn own(table: &mut Table<'_>, names: Names<'_>) -> Result<Vec<FoundRule>> {
     let mut found = table.list(OWN)?.unwrap_or_default();
     found.retain(|found| is_own(found, names));
     Ok(found)
@@ -80,7 +80,7 @@ fn own(table: &mut Table<'_>, names: Names<'_>) -> Result<Vec<Found>> {
 pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, replaced: &Accepted) -> Result<Vec<Edit>> {
     let wanted = rules(pod);
     let all = table.list(OWN)?.unwrap_or_default();
-    let found: Vec<&Found> = all.iter().filter(|found| is_own(found, pod.names)).collect();
+    let found: Vec<&FoundRule> = all.iter().filter(|found| is_own(found, pod.names)).collect();
     let mut edits = Vec::new();
     if !wanted.is_empty() {
         edits.extend(table.create_chain_once(OWN)?);
@@ -127,7 +127,7 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>) -> Result<()> {
 }
 
 /// The rules of the network's attachments, each with its comment.
-fn of_network(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<(Found, String)>> {
+fn of_network(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<(FoundRule, String)>> {
     let found = table.list(OWN)?.unwrap_or_default().into_iter();
     let commented = found.filter_map(|found| {
         let comment = found.comment()?;
@@ -138,7 +138,7 @@ fn of_network(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<(Found, 
 
 /// What GC of the network would remove if no attachment were valid.
 pub(crate) fn list(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<Noted>> {
-    let noted = |(found, comment): &(Found, String)| {
+    let noted = |(found, comment): &(FoundRule, String)| {
         let sides = found.rule.as_ref().map(|rule| [&rule.source, &rule.destination]);
         let address = sides.into_iter().flatten().flatten().find_map(Is::host);
         let to = address.map_or(String::new(), |address| format!(" to {address}"));

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use cni_filter::Filter;
 pub use cni_filter::iptables::rule::Protocol;
 use cni_filter::iptables::rule::{Is, Target};
-use cni_filter::iptables::{Found, Table, TableName};
+use cni_filter::iptables::{FoundRule, Table, TableName};
 use cni_spec::Attachment;
 use netops::error::Result;
 
@@ -120,7 +120,7 @@ fn of_others(table: &mut Table<'_>, chain: &str, depth: usize, found: &mut Vec<F
 }
 
 /// The forward of a rule for packets of all links, or of all but one.
-fn other(found: &Found) -> Option<Forward> {
+fn other(found: &FoundRule) -> Option<Forward> {
     let rule = found.rule.as_ref()?;
     let is_of_all = rule.source.is_none() && rule.input.as_ref().is_none_or(|is| is.negated);
     forward(found, false).filter(|_| is_of_all)
@@ -146,7 +146,7 @@ fn read(table: &mut Table<'_>, chains: &[&str], forwards: &mut Vec<Forward>) -> 
     Ok(())
 }
 
-fn forward(found: &Found, has_conditions: bool) -> Option<Forward> {
+fn forward(found: &FoundRule, has_conditions: bool) -> Option<Forward> {
     let rule = found.rule.as_ref()?;
     let Target::Dnat(to) = rule.target else { return None };
     let address = rule.destination.as_ref().and_then(Is::host);

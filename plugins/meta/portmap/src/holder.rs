@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use cni_filter::Filter;
 use cni_filter::iptables::rule::{Is, Protocol, Rule};
-use cni_filter::iptables::{Before, Found, Table, TableName, in_legacy};
+use cni_filter::iptables::{Before, FoundRule, Table, TableName, in_legacy};
 use netops::error::Result;
 use netops::places::Places;
 use netops::{Errno, OpError};
@@ -127,7 +127,7 @@ pub(crate) type Port = (u8, u16);
 /// Looks which rules hold ports of `pod`: those of containers that live, and the ports that only containers hold that are
 /// gone. `rules` come in their order, with the name of their container.
 pub(crate) fn of_rules<'a>(
-    rules: impl Iterator<Item = (&'a Found, String)>,
+    rules: impl Iterator<Item = (&'a FoundRule, String)>,
     pod: &Pod<'_>,
 ) -> (Vec<Holder>, BTreeSet<Port>) {
     let mut search = Search::new(pod);
@@ -139,7 +139,7 @@ pub(crate) fn of_rules<'a>(
 /// that lives are not read.
 pub(crate) fn in_chains(
     table: &mut Table<'_>,
-    entries: &[&Found],
+    entries: &[&FoundRule],
     pod: &Pod<'_>,
 ) -> Result<(Vec<Holder>, BTreeSet<Port>)> {
     let mut search = Search::new(pod);
@@ -174,7 +174,7 @@ impl<'a> Search<'a> {
         Self { pod, places, addresses, living: Vec::new(), dead: BTreeSet::new() }
     }
 
-    fn take(&mut self, found: &Found, name: &str) {
+    fn take(&mut self, found: &FoundRule, name: &str) {
         let Self { pod, places, addresses, living, dead } = self;
         let (Some(address), Some(rule)) = (target(found), &found.rule) else { return };
         let Some((protocol, port)) = held(rule, pod) else { return };

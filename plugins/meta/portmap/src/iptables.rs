@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use cni_filter::Names;
 use cni_filter::iptables::rule::{Protocol, Rule, Target, is};
-use cni_filter::iptables::{Edit, Found, NewRule, Table};
+use cni_filter::iptables::{Edit, FoundRule, NewRule, Table};
 use ipnetwork::IpNetwork;
 use netops::error::Result;
 use netops::nft::Family;
@@ -237,7 +237,7 @@ fn ports(pod: &Pod<'_>) -> Vec<u16> {
 pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_>) -> Result<Vec<Edit>> {
     let (chain, found) = choose_chain(table, pod)?;
     let entries = table.list_ports(DNAT, &chain, &ports(pod))?;
-    let is_own = |found: &Found| found.goes_to() == Some(chain.as_str());
+    let is_own = |found: &FoundRule| found.goes_to() == Some(chain.as_str());
     let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_own);
     contest.keep(|| rollback::of(table, &chain, found.as_deref(), &own))?;
     let contested: Vec<_> = others.iter().filter(|found| contests(found, pod)).collect();
@@ -278,7 +278,7 @@ fn entry_edits(
     table: &Table<'_>,
     pod: &Pod<'_>,
     chain: &str,
-    own: Vec<Found>,
+    own: Vec<FoundRule>,
     dead: &BTreeSet<(u8, u16)>,
 ) -> Vec<Edit> {
     let wanted = pod.entries(chain);
@@ -329,7 +329,7 @@ fn fill(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<()> {
 }
 
 /// The attachment's chain, with its rules if it exists.
-fn choose_chain(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<(String, Option<Vec<Found>>)> {
+fn choose_chain(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<(String, Option<Vec<FoundRule>>)> {
     let [plain, own] = chain_names(pod.names);
     if let Some(rules) = table.list(&own)? {
         return Ok((own, Some(rules)));
@@ -344,7 +344,7 @@ fn choose_chain(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<(String, Option<
 }
 
 /// True if the chain has these rules, in this order, and no others.
-fn is_same(table: &Table<'_>, found: Option<&[Found]>, wanted: &[Rule]) -> bool {
+fn is_same(table: &Table<'_>, found: Option<&[FoundRule]>, wanted: &[Rule]) -> bool {
     let Some(found) = found else { return false };
     let spelled = |rule: &Rule| table.spelled(rule).ok().and_then(|rules| rules.into_iter().next());
     found.len() == wanted.len()
@@ -352,7 +352,7 @@ fn is_same(table: &Table<'_>, found: Option<&[Found]>, wanted: &[Rule]) -> bool 
 }
 
 /// Whether packets to a host port of the container may go to another one first.
-fn contests(found: &Found, pod: &Pod<'_>) -> bool {
+fn contests(found: &FoundRule, pod: &Pod<'_>) -> bool {
     let Some(rule) = &found.rule else { return false };
     // A rule with conditions takes only some packets, and was made for them.
     let is_conditional = is_conditional(rule) || rule.destination.is_some();
@@ -364,7 +364,7 @@ fn contests(found: &Found, pod: &Pod<'_>) -> bool {
 }
 
 /// The first of these rules that a chain lacks, in their order.
-fn missing(table: &Table<'_>, found: &[Found], rules: Vec<Rule>) -> Option<Rule> {
+fn missing(table: &Table<'_>, found: &[FoundRule], rules: Vec<Rule>) -> Option<Rule> {
     let spelled = |rule: &Rule| table.spelled(rule).ok().and_then(|rules| rules.into_iter().next());
     let mut wanted = rules.into_iter().peekable();
     for found in found {
@@ -389,7 +389,7 @@ pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<Strin
     }
     let entries = table.list_jumps(DNAT, &chain, &found)?;
     for wanted in pod.entries(&chain) {
-        let is_it = |entry: &Found| match pod.conf.conditions(pod.family).need_programs() {
+        let is_it = |entry: &FoundRule| match pod.conf.conditions(pod.family).need_programs() {
             true => true, // which no other rule of the container has
             false => entry.rule.as_ref() == Some(&wanted),
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use chained::failed;
 use cni_filter::iptables::rule::Target;
-use cni_filter::iptables::{Found, Table};
+use cni_filter::iptables::{FoundRule, Table};
 use cni_filter::{Noted, OfNetwork};
 use cni_spec::{Attachment, CniError, NetworkName};
 
@@ -71,7 +71,7 @@ fn of_iptables(table: &mut Table<'_>, search: &Search) -> netops::error::Result<
 }
 
 /// A rule of a container's as text for people; `None` for those that only go with others.
-pub(crate) fn text(found: &Found) -> Option<String> {
+pub(crate) fn text(found: &FoundRule) -> Option<String> {
     let rule = found.rule.as_ref()?;
     match rule.target {
         Target::Dnat(to) => {

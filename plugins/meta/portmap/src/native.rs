@@ -18,7 +18,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use cni_filter::iptables::rule::{Rule, Target, is};
-use cni_filter::iptables::{Before, Edit, Found, NativeTable, NewRule, Table};
+use cni_filter::iptables::{Before, Edit, FoundRule, NativeTable, NewRule, Table};
 use cni_filter::{Names, Noted, OfNetwork, Stale};
 use cni_spec::collection::Sweep;
 use netops::error::Result;
@@ -157,7 +157,7 @@ pub(crate) fn holders(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Holder
 }
 
 /// A rule, with what [`holder`] calls its container.
-fn named(found: &Found) -> (&Found, String) {
+fn named(found: &FoundRule) -> (&FoundRule, String) {
     (found, format!("id: {}", found.comment().unwrap_or_default()))
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<
     let owner = pod.names.owner();
     let address = [pod.address.ip()];
     // The reference's rules for this address and container are the attachment's.
-    let is_own = |found: &Found| match &found.note {
+    let is_own = |found: &FoundRule| match &found.note {
         Some(note) => owner.owns(Some(note)),
         None => is_of(found, pod.names) && crate::pod::target(found) == Some(address[0]),
     };
@@ -207,7 +207,7 @@ fn spelled(table: &Table<'_>, rule: &Rule) -> Option<Rule> {
     table.spelled(rule).ok()?.into_iter().next()
 }
 
-fn is_same<'a>(table: &Table<'_>, found: &[Found], wanted: impl Iterator<Item = &'a Rule>) -> bool {
+fn is_same<'a>(table: &Table<'_>, found: &[FoundRule], wanted: impl Iterator<Item = &'a Rule>) -> bool {
     let mut found: Vec<Option<&Rule>> = found.iter().map(|found| found.rule.as_ref()).collect();
     for wanted in wanted {
         let wanted = spelled(table, wanted);
@@ -217,7 +217,7 @@ fn is_same<'a>(table: &Table<'_>, found: &[Found], wanted: impl Iterator<Item = 
     found.is_empty()
 }
 
-fn is_of(found: &Found, names: Names<'_>) -> bool {
+fn is_of(found: &FoundRule, names: Names<'_>) -> bool {
     found.comment().as_deref() == Some(&*comment(names))
 }
 
@@ -225,18 +225,18 @@ fn is_of(found: &Found, names: Names<'_>) -> bool {
 /// `hostports_all`.
 pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
     let owner = pod.names.owner();
-    let is_own = |found: &Found| match &found.note {
+    let is_own = |found: &FoundRule| match &found.note {
         Some(note) => owner.owns(Some(note)),
         None => is_of(found, pod.names),
     };
     let mut masquerading = pod.masquerading();
-    let is_the_references = |found: &Found| found.note.is_none() && is_own(found);
+    let is_the_references = |found: &FoundRule| found.note.is_none() && is_own(found);
     if pod.conf.snat.is_some() && table.list(MASQUERADING)?.unwrap_or_default().iter().any(is_the_references) {
         // The reference has no rule for masqAll in this backend.
         masquerading = pod.masquerading_of(false);
     }
     for (chains, wanted) in [(&[PORTS, ADDRESS_PORTS][..], pod.forwarding()), (&[MASQUERADING][..], masquerading)] {
-        let mut found: Vec<Found> = Vec::new();
+        let mut found: Vec<FoundRule> = Vec::new();
         for chain in chains {
             found.extend(table.list(chain)?.unwrap_or_default().into_iter().filter(is_own));
         }
@@ -314,7 +314,7 @@ pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>)
             let mut now = Vec::new();
             table.sweep(|table| {
                 let gone = of_network(table, chain, &of)?.into_iter();
-                let gone: Vec<Found> =
+                let gone: Vec<FoundRule> =
                     gone.filter(|found| stale.has(found.note.as_deref())).take(RULES_AT_ONCE).collect();
                 is_over = gone.len() < RULES_AT_ONCE;
                 now = gone.iter().filter_map(Forwarded::of_rule).collect();
@@ -327,7 +327,7 @@ pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>)
 }
 
 /// The rules of a chain that name an attachment to the network.
-fn of_network(table: &mut Table<'_>, chain: &str, network: &OfNetwork) -> Result<Vec<Found>> {
+fn of_network(table: &mut Table<'_>, chain: &str, network: &OfNetwork) -> Result<Vec<FoundRule>> {
     let found = table.list(chain)?.unwrap_or_default().into_iter();
     Ok(found.filter(|found| network.has(found.note.as_deref())).collect())
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cni_filter::iptables::Found;
+use cni_filter::iptables::FoundRule;
 use cni_filter::iptables::rule::{Is, Protocol, Rule, Target};
 use cni_filter::{Names, Owner};
 use cni_spec::Attachment;
@@ -58,7 +58,7 @@ pub(crate) enum Whose {
 
 /// Returns the owner of the rules. A note decides. Without one (the reference's rules, or the legacy variant's) the
 /// address decides that packets are forwarded to.
-pub(crate) fn whose(rules: &[Found], owner: &Owner, known: &Known<'_>) -> Whose {
+pub(crate) fn whose(rules: &[FoundRule], owner: &Owner, known: &Known<'_>) -> Whose {
     if let Some(note) = rules.iter().find_map(|found| found.note.as_deref()) {
         return if owner.owns(Some(note)) { Whose::Ours } else { Whose::Others };
     }
@@ -86,7 +86,7 @@ pub(crate) fn whose(rules: &[Found], owner: &Owner, known: &Known<'_>) -> Whose 
 }
 
 /// The container's address in a rule of ours.
-pub(crate) fn target(found: &Found) -> Option<IpAddr> {
+pub(crate) fn target(found: &FoundRule) -> Option<IpAddr> {
     let rule = found.rule.as_ref()?;
     match rule.target {
         Target::Dnat(to) => Some(to.ip()),
@@ -122,7 +122,7 @@ pub(crate) struct Forwarded {
 impl Forwarded {
     /// The forwarded port of a rule, if it is of UDP: the kernel keeps a flow's translation when the rule is gone. Of a rule
     /// for a network of addresses the port alone is taken, as by the reference.
-    pub(crate) fn of_rule(found: &Found) -> Option<Self> {
+    pub(crate) fn of_rule(found: &FoundRule) -> Option<Self> {
         let rule = found.rule.as_ref().filter(|rule| rule.protocol == Some(Protocol::Udp))?;
         match rule.target {
             Target::Dnat(to) => {

@@ -1,13 +1,18 @@
 //! The attachment's rules before an ADD, and how an ADD that fails puts them back.
 
-use cni_filter::iptables::{Before, Edit, Found, Table};
+use cni_filter::iptables::{Before, Edit, FoundRule, Table};
 use netops::error::Result;
 
 use crate::iptables::{DNAT, remove};
 use crate::pod::{Forwarded, Pod};
 
 /// The attachment's rules of an earlier ADD: those of its chain, and `entries`, which lead there.
-pub(crate) fn of(table: &mut Table<'_>, chain: &str, rules: Option<&[Found]>, entries: &[Found]) -> Result<Before> {
+pub(crate) fn of(
+    table: &mut Table<'_>,
+    chain: &str,
+    rules: Option<&[FoundRule]>,
+    entries: &[FoundRule],
+) -> Result<Before> {
     let mut before = Before::default();
     if let Some(rules) = rules {
         before.keep(chain, rules, |_| true);
@@ -24,7 +29,7 @@ pub(crate) fn put_back_chain(table: &mut Table<'_>, pod: &Pod<'_>, before: &Befo
     let Some(chain) = before.chains().find(|chain| *chain != DNAT) else {
         return remove(table, pod.names, &pod.known(&address));
     };
-    let is_made = |place: &str, found: &Found| place == chain || found.goes_to() == Some(chain);
+    let is_made = |place: &str, found: &FoundRule| place == chain || found.goes_to() == Some(chain);
     put_back(table, before, is_made)
 }
 
@@ -32,7 +37,7 @@ pub(crate) fn put_back_chain(table: &mut Table<'_>, pod: &Pod<'_>, before: &Befo
 pub(crate) fn put_back(
     table: &mut Table<'_>,
     before: &Before,
-    is_made: impl Fn(&str, &Found) -> bool,
+    is_made: impl Fn(&str, &FoundRule) -> bool,
 ) -> Result<Vec<Forwarded>> {
     let mut forwarded = Vec::new();
     table.change(|table| {

@@ -4,7 +4,7 @@ use netops::error::Result;
 use netops::nft::{self, Base, Cmp, Expr, Meta, Name};
 
 use super::edit::PutBack;
-use super::{Dialect, Edit, Found, Id, Table};
+use super::{Dialect, Edit, FoundRule, Id, Table};
 
 /// Chosen rules of some chains, and the order of all rules of these chains.
 #[derive(Debug, Clone, Default)]
@@ -16,7 +16,7 @@ pub struct Before {
 struct ChainBefore {
     name: String,
     order: Vec<Key>,
-    kept: Vec<Found>,
+    kept: Vec<FoundRule>,
 }
 
 /// Identifies a rule in its chain.
@@ -28,14 +28,14 @@ enum Key {
 
 impl Before {
     /// Keeps those of a chain's rules that `is_kept` selects. `all` has the rules of the chain in their order.
-    pub fn keep(&mut self, chain: &str, all: &[Found], is_kept: impl Fn(&Found) -> bool) {
-        let kept: Vec<Found> = all.iter().filter(|found| is_kept(found)).cloned().collect();
-        let order = if kept.is_empty() { Vec::new() } else { all.iter().map(Found::key).collect() };
+    pub fn keep(&mut self, chain: &str, all: &[FoundRule], is_kept: impl Fn(&FoundRule) -> bool) {
+        let kept: Vec<FoundRule> = all.iter().filter(|found| is_kept(found)).cloned().collect();
+        let order = if kept.is_empty() { Vec::new() } else { all.iter().map(FoundRule::key).collect() };
         self.chains.push(ChainBefore { name: chain.to_owned(), order, kept });
     }
 
     /// The kept rules.
-    pub fn rules(&self) -> impl Iterator<Item = &Found> {
+    pub fn rules(&self) -> impl Iterator<Item = &FoundRule> {
         self.chains.iter().flat_map(|chain| &chain.kept)
     }
 
@@ -52,7 +52,7 @@ impl Before {
 
     /// Returns whether this rule is kept: the same one, not one that is equal.
     #[must_use]
-    pub fn has(&self, found: &Found) -> bool {
+    pub fn has(&self, found: &FoundRule) -> bool {
         self.rules().any(|kept| kept.key() == found.key())
     }
 }
@@ -63,7 +63,7 @@ impl Table<'_> {
     ///
     /// # Errors
     /// The refusal of the kernel.
-    pub fn put_back(&mut self, before: &Before, is_made: impl Fn(&str, &Found) -> bool) -> Result<Vec<Edit>> {
+    pub fn put_back(&mut self, before: &Before, is_made: impl Fn(&str, &FoundRule) -> bool) -> Result<Vec<Edit>> {
         let mut edits = Vec::new();
         for chain in &before.chains {
             let now = match self.list(&chain.name)? {
@@ -77,7 +77,7 @@ impl Table<'_> {
             let (made, left): (Vec<_>, Vec<_>) =
                 now.into_iter().partition(|found| is_made(&chain.name, found) && !before.has(found));
             edits.extend(made.into_iter().map(Edit::Delete));
-            edits.extend(chain.lost(left.iter().map(Found::key).collect()).into_iter().map(Edit::PutBack));
+            edits.extend(chain.lost(left.iter().map(FoundRule::key).collect()).into_iter().map(Edit::PutBack));
         }
         Ok(edits)
     }
@@ -112,7 +112,7 @@ impl ChainBefore {
     }
 }
 
-impl Found {
+impl FoundRule {
     /// Returns whether both are the same rule of the table, and not only equal.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {

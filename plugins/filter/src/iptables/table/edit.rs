@@ -3,7 +3,7 @@
 use netops::error::Result;
 use netops::nft::{self, Change, Nft};
 
-use super::{Dialect, Found, Id};
+use super::{Dialect, FoundRule, Id};
 use crate::base;
 use crate::iptables::rule::Rule;
 
@@ -19,7 +19,7 @@ pub enum Edit {
     /// Adds a rule that was there before at its old place.
     PutBack(PutBack),
     /// Deletes a rule.
-    Delete(Found),
+    Delete(FoundRule),
     /// Deletes a chain's rules.
     FlushChain(String),
     /// Deletes a chain and its rules; `EBUSY` while a rule jumps to it.
@@ -40,14 +40,14 @@ pub struct NewRule {
 /// A rule that a change deleted, and where it was.
 #[derive(Debug, Clone)]
 pub struct PutBack {
-    pub(super) rule: Found,
+    pub(super) rule: FoundRule,
     /// The number of rules that come before it then.
     pub(super) at: usize,
     /// The handle of the rule that comes next; `None` at the end of the chain.
     pub(super) next: Option<u64>,
 }
 
-impl Found {
+impl FoundRule {
     /// The name of its chain.
     #[must_use]
     pub fn chain(&self) -> Option<&str> {
@@ -104,16 +104,16 @@ pub(super) fn nft_changes(table: &nft::Table, dialect: Dialect, edit: Edit) -> R
         Edit::Append(new) => dialect.encode(table, new)?.into_iter().map(Change::AppendRule).collect(),
         // Prepended in reverse order, so that the first is at the start.
         Edit::Prepend(new) => dialect.encode(table, new)?.into_iter().rev().map(Change::PrependRule).collect(),
-        Edit::PutBack(PutBack { rule: Found { id: Id::Handle(rule), .. }, next, .. }) => {
+        Edit::PutBack(PutBack { rule: FoundRule { id: Id::Handle(rule), .. }, next, .. }) => {
             let rule = dialect.as_it_was(rule);
             vec![match next {
                 Some(before) => Change::InsertRule { rule, before },
                 None => Change::AppendRule(rule),
             }]
         }
-        Edit::Delete(Found { id: Id::Handle(rule), .. }) => vec![Change::DeleteRule(rule)],
-        Edit::PutBack(PutBack { rule: Found { id: Id::Words(_), .. }, .. })
-        | Edit::Delete(Found { id: Id::Words(_), .. }) => Vec::new(),
+        Edit::Delete(FoundRule { id: Id::Handle(rule), .. }) => vec![Change::DeleteRule(rule)],
+        Edit::PutBack(PutBack { rule: FoundRule { id: Id::Words(_), .. }, .. })
+        | Edit::Delete(FoundRule { id: Id::Words(_), .. }) => Vec::new(),
         Edit::FlushChain(chain) => vec![Change::FlushChain(table.chain(chain))],
         Edit::DeleteChain(chain) => {
             let chain = table.chain(chain);
@@ -125,11 +125,11 @@ pub(super) fn nft_changes(table: &nft::Table, dialect: Dialect, edit: Edit) -> R
 /// An edit in the words of iptables, for programs that show it.
 pub(super) fn words(edit: &Edit) -> String {
     match edit {
-        Edit::Delete(Found { rule, id: Id::Handle(found), .. }) => {
+        Edit::Delete(FoundRule { rule, id: Id::Handle(found), .. }) => {
             let rule = rule.as_ref().map_or_else(|| " (another program's rule)".to_owned(), ToString::to_string);
             format!("-D {}{rule}", found.chain)
         }
-        Edit::PutBack(PutBack { rule: Found { rule, id: Id::Handle(found), .. }, at, .. }) => {
+        Edit::PutBack(PutBack { rule: FoundRule { rule, id: Id::Handle(found), .. }, at, .. }) => {
             let rule = rule.as_ref().map_or_else(|| " (another program's rule)".to_owned(), ToString::to_string);
             format!("-I {} {}{rule}", found.chain, at + 1)
         }
@@ -144,13 +144,13 @@ pub(super) fn line(edit: &Edit) -> String {
         Edit::CreateChain(chain) => format!("-N {chain}\n"),
         Edit::Append(new) => format!("-A {}{}\n", new.chain, new.rule),
         Edit::Prepend(new) => format!("-I {} 1{}\n", new.chain, new.rule),
-        Edit::PutBack(PutBack { rule: Found { id: Id::Words(words), .. }, at, .. }) => {
+        Edit::PutBack(PutBack { rule: FoundRule { id: Id::Words(words), .. }, at, .. }) => {
             let (chain, options) = words.split_once(' ').unwrap_or((words, ""));
             format!("-I {chain} {} {options}\n", at + 1)
         }
-        Edit::Delete(Found { id: Id::Words(words), .. }) => format!("-D {words}\n"),
-        Edit::PutBack(PutBack { rule: Found { id: Id::Handle(_), .. }, .. })
-        | Edit::Delete(Found { id: Id::Handle(_), .. }) => String::new(),
+        Edit::Delete(FoundRule { id: Id::Words(words), .. }) => format!("-D {words}\n"),
+        Edit::PutBack(PutBack { rule: FoundRule { id: Id::Handle(_), .. }, .. })
+        | Edit::Delete(FoundRule { id: Id::Handle(_), .. }) => String::new(),
         Edit::FlushChain(chain) => format!("-F {chain}\n"),
         Edit::DeleteChain(chain) => format!("-F {chain}\n-X {chain}\n"),
     }

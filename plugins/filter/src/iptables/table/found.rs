@@ -12,7 +12,7 @@ pub const ZONED: &str = "CT --zone";
 
 /// A rule in a table.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundRule {
     /// The decoded rule; `None` if it contains anything that our rules do not have.
     pub rule: Option<Rule>,
     /// The private note of its creator. iptables does not show it; the legacy variant cannot store it.
@@ -28,7 +28,7 @@ pub(super) enum Id {
     Words(String),
 }
 
-impl Found {
+impl FoundRule {
     pub(super) fn from_nft(rule: nft::Rule) -> Self {
         Self { rule: decode::rule(&rule), note: rule.note.clone(), id: Id::Handle(rule) }
     }

@@ -1,7 +1,7 @@
 //! What GC removes of a network, and how it finds it.
 
 use cni_filter::iptables::rule::Is;
-use cni_filter::iptables::{Edit, Found, Table};
+use cni_filter::iptables::{Edit, FoundRule, Table};
 use cni_filter::{Names, Noted, OfNetwork, Stale};
 use cni_spec::collection::Sweep;
 use netops::error::Result;
@@ -36,14 +36,14 @@ pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>)
 }
 
 /// The rules that name an attachment to the network, and all others.
-fn of_network(table: &mut Table<'_>, network: &OfNetwork) -> Result<(Vec<Found>, Vec<Found>)> {
+fn of_network(table: &mut Table<'_>, network: &OfNetwork) -> Result<(Vec<FoundRule>, Vec<FoundRule>)> {
     let found = table.list(OWN)?.unwrap_or_default();
     Ok(found.into_iter().partition(|found| network.has(found.note.as_deref())))
 }
 
 /// What GC of the network would remove if no attachment were valid.
 pub(crate) fn list(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<Noted>> {
-    let noted = |found: Found| {
+    let noted = |found: FoundRule| {
         let note = found.note.as_deref().map(|note| note.rsplit_once(BRIDGE).map_or(note, |(own, _)| own));
         let sides = found.rule.as_ref().map(|rule| [&rule.source, &rule.destination]);
         let address = sides.into_iter().flatten().flatten().find_map(Is::host);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cni_filter::iptables::{Edit, Found, Table};
+use cni_filter::iptables::{Edit, FoundRule, Table};
 use cni_filter::{Names, OfNetwork, Stale};
 use cni_spec::collection::Sweep;
 use netops::error::Result;
@@ -17,7 +17,7 @@ const CHAINS_AT_ONCE: usize = 100;
 pub(crate) struct Traced {
     pub(crate) chain: String,
     /// A rule that leads to the chain; its first one, where none leads there.
-    pub(crate) found: Found,
+    pub(crate) found: FoundRule,
 }
 
 /// Finds what the shared chain and the containers' chains have of a network.
@@ -39,7 +39,7 @@ impl Search {
 
     /// The chain that a rule of the shared chain leads to. Without a note, as in the legacy variant, the comment names the
     /// network.
-    pub(crate) fn by_entry(&self, entry: Found) -> Option<Traced> {
+    pub(crate) fn by_entry(&self, entry: FoundRule) -> Option<Traced> {
         let chain = entry.goes_to().filter(|chain| chain.starts_with(OWN))?.to_owned();
         let is_own = match &entry.note {
             Some(note) => self.network.has(Some(note)),
@@ -49,7 +49,7 @@ impl Search {
     }
 
     /// A chain that nothing leads to: an ADD left it that was killed while it filled it.
-    pub(crate) fn by_first(&self, chain: String, first: Found) -> Option<Traced> {
+    pub(crate) fn by_first(&self, chain: String, first: FoundRule) -> Option<Traced> {
         let is_own = chain.starts_with(OWN) && self.network.has(first.note.as_deref());
         is_own.then_some(Traced { chain, found: first })
     }
