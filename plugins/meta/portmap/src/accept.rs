@@ -19,7 +19,7 @@ use cni_filter::{Names, Noted, OfNetwork, Stale};
 use netops::error::Result;
 
 use crate::iptables::each_once;
-use crate::pod::Pod;
+use crate::pod::PodPorts;
 
 const FORWARD: &str = "FORWARD";
 const OWN: &str = "CNI-HOSTPORT-ACCEPT";
@@ -42,7 +42,7 @@ pub(crate) fn has_docker(table: &mut Table<'_>) -> Result<bool> {
 }
 
 /// What the attachment's connections need.
-fn rules(pod: &Pod<'_>) -> Vec<Rule> {
+fn rules(pod: &PodPorts<'_>) -> Vec<Rule> {
     let accept = Rule { comment: Some(pod.names.comment()), target: Target::Accept, ..Rule::default() };
     let container = || is(pod.address.ip().into());
     let to = |mapping: crate::conf::Mapping| Rule {
@@ -77,7 +77,7 @@ fn own(table: &mut Table<'_>, names: Names<'_>) -> Result<Vec<FoundRule>> {
 /// The edits that make the rules, in the place of those of an earlier ADD.
 ///
 /// `replaced` keeps those.
-pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, replaced: &Accepted) -> Result<Vec<Edit>> {
+pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, replaced: &Accepted) -> Result<Vec<Edit>> {
     let wanted = rules(pod);
     let all = table.list(OWN)?.unwrap_or_default();
     let found: Vec<&FoundRule> = all.iter().filter(|found| is_own(found, pod.names)).collect();
@@ -106,7 +106,7 @@ pub(crate) fn put_back(table: &mut Table<'_>, names: Names<'_>, before: &Before)
 }
 
 /// The first rule that is missing, if any.
-pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
+pub(crate) fn check(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Option<String>> {
     let found = own(table, pod.names)?;
     let missing = rules(pod).into_iter().find(|wanted| !found.iter().any(|found| found.rule.as_ref() == Some(wanted)));
     if let Some(rule) = missing {

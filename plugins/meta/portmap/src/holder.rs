@@ -17,7 +17,7 @@ use netops::places::Places;
 use netops::{Errno, OpError};
 
 use crate::conf::Backend;
-use crate::pod::{Pod, is_conditional, target};
+use crate::pod::{PodPorts, is_conditional, target};
 use crate::{iptables, native};
 
 /// A container that holds a port.
@@ -64,7 +64,7 @@ impl Contest<'_> {
         living: Vec<Holder>,
         table: &mut Table<'_>,
         is: Backend,
-        pod: &Pod<'_>,
+        pod: &PodPorts<'_>,
     ) -> Result<bool> {
         self.holders = living;
         let (other, found) = match is {
@@ -75,7 +75,7 @@ impl Contest<'_> {
         Ok(!self.refuse || self.holders.is_empty())
     }
 
-    fn in_nftables(&self, table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Holder>> {
+    fn in_nftables(&self, table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Vec<Holder>> {
         let native = native::table(pod.family);
         if let Some(mut table) = table.native_beside(native.clone()) {
             return native::holders(&mut table, pod);
@@ -87,7 +87,7 @@ impl Contest<'_> {
         }
     }
 
-    fn in_iptables(&self, table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Holder>> {
+    fn in_iptables(&self, table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Vec<Holder>> {
         let mut found = match table.iptables_beside(TableName::Nat) {
             Some(mut table) => iptables::holders(&mut table, pod)?,
             None => Vec::new(),
@@ -128,7 +128,7 @@ pub(crate) type Port = (u8, u16);
 /// gone. `rules` come in their order, with the name of their container.
 pub(crate) fn of_rules<'a>(
     rules: impl Iterator<Item = (&'a FoundRule, String)>,
-    pod: &Pod<'_>,
+    pod: &PodPorts<'_>,
 ) -> (Vec<Holder>, BTreeSet<Port>) {
     let mut search = Search::new(pod);
     rules.for_each(|(found, name)| search.take(found, &name));
@@ -140,7 +140,7 @@ pub(crate) fn of_rules<'a>(
 pub(crate) fn in_chains(
     table: &mut Table<'_>,
     entries: &[&FoundRule],
-    pod: &Pod<'_>,
+    pod: &PodPorts<'_>,
 ) -> Result<(Vec<Holder>, BTreeSet<Port>)> {
     let mut search = Search::new(pod);
     let mut read: BTreeSet<&str> = BTreeSet::new();
@@ -160,7 +160,7 @@ pub(crate) fn in_chains(
 const CUT_OFF: usize = 120;
 
 struct Search<'a> {
-    pod: &'a Pod<'a>,
+    pod: &'a PodPorts<'a>,
     places: OnceCell<Places>,
     /// Whether a container lives that has this address.
     addresses: BTreeMap<IpAddr, bool>,
@@ -169,7 +169,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(pod: &'a Pod<'a>) -> Self {
+    fn new(pod: &'a PodPorts<'a>) -> Self {
         let (places, addresses) = (OnceCell::new(), BTreeMap::new());
         Self { pod, places, addresses, living: Vec::new(), dead: BTreeSet::new() }
     }
@@ -243,7 +243,7 @@ fn is_of(alias: &str, comment: &str) -> bool {
 
 /// The port of `pod` that a forwarding rule takes, if it takes any: same protocol and port, and an address of the node that
 /// both are for.
-fn held(rule: &Rule, pod: &Pod<'_>) -> Option<(Protocol, u16)> {
+fn held(rule: &Rule, pod: &PodPorts<'_>) -> Option<(Protocol, u16)> {
     let (protocol, port) = (rule.protocol?, rule.port?);
     // A rule with conditions takes only some packets, and was made for them.
     if is_conditional(rule) {

@@ -27,7 +27,7 @@ use netops::{Errno, OpError};
 
 use crate::conf::{Backend, Mark};
 use crate::holder::{self, Contest, Holder};
-use crate::pod::{Forwarded, Known, Pod, Whose, is_conditional, whose};
+use crate::pod::{Forwarded, KnownAddresses, PodPorts, Whose, is_conditional, whose};
 use crate::rollback;
 
 pub(crate) const DNAT: &str = "CNI-HOSTPORT-DNAT";
@@ -62,7 +62,7 @@ fn start_of(text: &str) -> &str {
     text.get(..text.floor_char_boundary(COMMENT_MAX - 2)).unwrap_or_default()
 }
 
-impl Pod<'_> {
+impl PodPorts<'_> {
     /// The rules that lead from the shared chain to the container's. As in the reference, mappings of the other family are
     /// among them, which the container's chain does not have.
     fn entries(&self, chain: &str) -> Vec<Rule> {
@@ -127,9 +127,9 @@ impl Pod<'_> {
         rules.into_iter().enumerate().map(own).collect()
     }
 
-    pub(crate) fn known<'a>(&self, address: &'a [IpAddr]) -> Known<'a> {
+    pub(crate) fn known<'a>(&self, address: &'a [IpAddr]) -> KnownAddresses<'a> {
         // Another attachment's rules forward to another address.
-        Known { addresses: address, held: &|| None }
+        KnownAddresses { addresses: address, held: &|| None }
     }
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn each_once(rules: Vec<Rule>) -> Vec<Rule> {
 
 /// How connections are marked: by the config's chain where there is one of the name, else as without the key. Since Kubernetes 1.27
 /// kubelet does not make `KUBE-MARK-MASQ`, and kube-proxy makes it in one of its modes.
-fn mark_of(pod: &Pod<'_>, table: &mut Table<'_>) -> Result<Mark> {
+fn mark_of(pod: &PodPorts<'_>, table: &mut Table<'_>) -> Result<Mark> {
     match pod.conf.snat.as_ref().map(|snat| &snat.mark) {
         Some(Mark::External(chain)) if !table.has_chain(chain)? => {
             tracing::warn!(
@@ -157,7 +157,7 @@ fn mark_of(pod: &Pod<'_>, table: &mut Table<'_>) -> Result<Mark> {
 }
 
 /// The objects that all containers share: each is made by the first.
-fn shared(pod: &Pod<'_>, mark: &Mark, table: &mut Table<'_>) -> Result<Vec<Edit>> {
+fn shared(pod: &PodPorts<'_>, mark: &Mark, table: &mut Table<'_>) -> Result<Vec<Edit>> {
     let rule = |chain: &str, rule: Rule| NewRule { chain: chain.to_owned(), rule, note: None };
     let text = |text: &str| Some(text.to_owned());
     let mut edits = Vec::new();
@@ -208,7 +208,7 @@ pub(crate) fn other_content(edit: &Edit) -> Option<String> {
 }
 
 /// Makes the rules, unless a container that holds a port already is to be an error.
-pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_>) -> Result<()> {
+pub(crate) fn add(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Contest<'_>) -> Result<()> {
     match table.change(|table| edits(table, pod, contest)) {
         Err(error) if error.os_errno() == Some(Errno::EMSGSIZE) => {
             // No packet reaches the chain before the last transaction.
@@ -220,7 +220,7 @@ pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_
 }
 
 /// The containers that hold a port, for the other backend.
-pub(crate) fn holders(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Holder>> {
+pub(crate) fn holders(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Vec<Holder>> {
     if !table.has_chain(DNAT)? {
         return Ok(Vec::new());
     }
@@ -229,12 +229,12 @@ pub(crate) fn holders(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Holder
     Ok(holder::in_chains(table, &contested, pod)?.0)
 }
 
-fn ports(pod: &Pod<'_>) -> Vec<u16> {
+fn ports(pod: &PodPorts<'_>) -> Vec<u16> {
     pod.conf.mappings.iter().map(|mapping| mapping.host_port).collect()
 }
 
 /// The edits of an ADD, and in `contest` the containers that hold a port already.
-pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_>) -> Result<Vec<Edit>> {
+pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Contest<'_>) -> Result<Vec<Edit>> {
     let (chain, found) = choose_chain(table, pod)?;
     let entries = table.list_ports(DNAT, &chain, &ports(pod))?;
     let is_own = |found: &FoundRule| found.goes_to() == Some(chain.as_str());
@@ -276,7 +276,7 @@ pub(crate) fn present(table: &mut Table<'_>) -> Result<Vec<Edit>> {
 /// The rules in the shared chain, made anew if they differ.
 fn entry_edits(
     table: &Table<'_>,
-    pod: &Pod<'_>,
+    pod: &PodPorts<'_>,
     chain: &str,
     own: Vec<FoundRule>,
     dead: &BTreeSet<(u8, u16)>,
@@ -305,7 +305,7 @@ fn entry_edits(
 }
 
 /// Fills the container's chain in parts.
-fn fill(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<()> {
+fn fill(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<()> {
     let mark = mark_of(pod, table)?;
     let rules = pod.rules(&mark);
     for (at, part) in rules.chunks(PART).enumerate() {
@@ -329,7 +329,7 @@ fn fill(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<()> {
 }
 
 /// The attachment's chain, with its rules if it exists.
-fn choose_chain(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<(String, Option<Vec<FoundRule>>)> {
+fn choose_chain(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<(String, Option<Vec<FoundRule>>)> {
     let [plain, own] = chain_names(pod.names);
     if let Some(rules) = table.list(&own)? {
         return Ok((own, Some(rules)));
@@ -352,7 +352,7 @@ fn is_same(table: &Table<'_>, found: Option<&[FoundRule]>, wanted: &[Rule]) -> b
 }
 
 /// Whether packets to a host port of the container may go to another one first.
-fn contests(found: &FoundRule, pod: &Pod<'_>) -> bool {
+fn contests(found: &FoundRule, pod: &PodPorts<'_>) -> bool {
     let Some(rule) = &found.rule else { return false };
     // A rule with conditions takes only some packets, and was made for them.
     let is_conditional = is_conditional(rule) || rule.destination.is_some();
@@ -374,7 +374,7 @@ fn missing(table: &Table<'_>, found: &[FoundRule], rules: Vec<Rule>) -> Option<R
 }
 
 /// The difference from the rules that [`add`] makes, if there is one. The reference's rules are accepted.
-pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
+pub(crate) fn check(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Option<String>> {
     let (chain, found) = choose_chain(table, pod)?;
     let Some(found) = found else { return Ok(Some(format!("iptables chain {chain} of table nat is not found"))) };
     // The config's own chain for marks may have come, or gone, since ADD.
@@ -407,7 +407,7 @@ pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<Strin
 }
 
 /// Removes an attachment's rules, whichever program made them; returns the UDP ports that they forwarded.
-pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>) -> Result<Vec<Forwarded>> {
+pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &KnownAddresses<'_>) -> Result<Vec<Forwarded>> {
     let mut forwarded = Vec::new();
     let mut stays = false;
     let mut removals = |table: &mut Table<'_>, stays: bool| {

@@ -46,7 +46,7 @@ use netops::{Errno, Kernel, OpError, route};
 use accept::Accepted;
 use conf::{Backend, Conf, OnPortInUse};
 use holder::{Contest, Holder, Replaced};
-use pod::{FAMILIES, Forwarded, Known, Pod, names};
+use pod::{FAMILIES, Forwarded, KnownAddresses, PodPorts, names};
 use unmap::Unmap;
 
 /// The plugin.
@@ -68,7 +68,7 @@ impl ChainedPlugin for Portmap {
         let addresses = addresses(call);
         for &address in &addresses {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-            let pod = Pod { names: names(call.attachment), conf, family, address };
+            let pod = PodPorts { names: names(call.attachment), conf, family, address };
             let mut contest = contest(call);
             let accepted = Accepted::default();
             txn.push(Box::new(Unmap {
@@ -118,7 +118,7 @@ impl ChainedPlugin for Portmap {
         let mut filter = open(call.raw.search_path())?;
         for address in addresses {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-            let pod = Pod { names: names(call.attachment), conf, family, address };
+            let pod = PodPorts { names: names(call.attachment), conf, family, address };
             let mut contest = contest(call);
             with_table(&mut filter, &pod, &mut |table, backend| {
                 let (edits, present) = match backend {
@@ -155,7 +155,7 @@ impl ChainedPlugin for Portmap {
         let mut filter = open(call.raw.search_path())?;
         all(addresses(call).into_iter().map(|address| {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-            let pod = Pod { names: names(call.attachment), conf, family, address };
+            let pod = PodPorts { names: names(call.attachment), conf, family, address };
             let difference = with_table(&mut filter, &pod, &mut |table, backend| match backend {
                 Backend::Iptables => iptables::check(table, &pod),
                 Backend::Nftables => native::check(table, &pod),
@@ -181,7 +181,7 @@ impl ChainedPlugin for Portmap {
         let mut filter = open(call.raw.search_path())?;
         for address in addresses(call) {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-            let pod = Pod { names: names(call.attachment), conf, family, address };
+            let pod = PodPorts { names: names(call.attachment), conf, family, address };
             let mut contest = contest(call);
             with_table(&mut filter, &pod, &mut |table, backend| {
                 if backend == Backend::Iptables {
@@ -208,7 +208,7 @@ impl ChainedPlugin for Portmap {
             };
             interface::detach::held_by_others(removing.attachment, &netns)
         };
-        let known = Known { addresses: &addresses, held: &held };
+        let known = KnownAddresses { addresses: &addresses, held: &held };
         let timer = Timer::start();
         let left = unmap(removing.attachment, removing.raw.search_path(), &known);
         timer.end("remove rules");
@@ -292,7 +292,7 @@ fn choose<'a>(filter: &'a mut Filter, conf: &Conf, family: Family) -> Result<(Ta
 
 fn with_table<T>(
     filter: &mut Filter,
-    pod: &Pod<'_>,
+    pod: &PodPorts<'_>,
     work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<T>,
 ) -> Result<T, CniError> {
     let (mut table, backend) = choose(filter, pod.conf, pod.family)?;
@@ -300,7 +300,7 @@ fn with_table<T>(
 }
 
 /// An error of the config: iptables' programs alone know whether they can use the words of the conditions.
-fn unusable_conditions(pod: &Pod<'_>, error: &OpError) -> Option<CniError> {
+fn unusable_conditions(pod: &PodPorts<'_>, error: &OpError) -> Option<CniError> {
     let words = &pod.conf.conditions(pod.family).rule().words;
     let says = cni_filter::iptables::unusable_input(error).filter(|_| !words.is_empty())?;
     let key = if pod.family == Family::Ip6 { "conditionsV6" } else { "conditionsV4" };
@@ -309,7 +309,7 @@ fn unusable_conditions(pod: &Pod<'_>, error: &OpError) -> Option<CniError> {
 }
 
 /// The table of iptables that has to accept the container's forwarded connections, if one has to.
-fn accepting<'a>(filter: &'a mut Filter, pod: &Pod<'_>) -> Result<Option<Table<'a>>, CniError> {
+fn accepting<'a>(filter: &'a mut Filter, pod: &PodPorts<'_>) -> Result<Option<Table<'a>>, CniError> {
     let is_wanted = match pod.conf.accept_forwarded {
         Some(is_wanted) => is_wanted,
         None => {
@@ -328,7 +328,7 @@ fn accepting<'a>(filter: &'a mut Filter, pod: &Pod<'_>) -> Result<Option<Table<'
     filter.iptables(pod.family, TableName::Filter).map_err(failed)
 }
 
-fn accept(filter: &mut Filter, pod: &Pod<'_>, replaced: &Accepted) -> Result<(), CniError> {
+fn accept(filter: &mut Filter, pod: &PodPorts<'_>, replaced: &Accepted) -> Result<(), CniError> {
     match accepting(filter, pod)? {
         Some(mut table) => table.change(|table| accept::edits(table, pod, replaced)).map_err(failed),
         None if pod.conf.accept_forwarded == Some(true) => {
@@ -378,7 +378,7 @@ fn report(Contest { refuse, holders, .. }: &Contest<'_>) -> Result<(), CniError>
 /// Has the next packets of UDP flows to the container's ports forwarded by the rules as they are now. These are flows to the
 /// node's own addresses, which the rules are for. Those of a container that holds a port stay, unless it holds the port by the
 /// other backend, whose order is not known.
-fn redirect_flows(pod: &Pod<'_>, contest: &Contest<'_>) {
+fn redirect_flows(pod: &PodPorts<'_>, contest: &Contest<'_>) {
     let forwarded = Forwarded::of_pod(pod);
     let mut host = None;
     let mut local: BTreeMap<IpAddr, bool> = BTreeMap::new();
@@ -442,7 +442,7 @@ fn each(
     errors
 }
 
-fn unmap(attachment: &Attachment, search_path: &str, known: &Known<'_>) -> Vec<OpError> {
+fn unmap(attachment: &Attachment, search_path: &str, known: &KnownAddresses<'_>) -> Vec<OpError> {
     let work = &mut |table: &mut Table<'_>, backend| match backend {
         Backend::Iptables => iptables::remove(table, names(attachment), known),
         Backend::Nftables => native::remove(table, names(attachment), known),

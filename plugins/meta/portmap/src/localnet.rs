@@ -10,22 +10,22 @@ use netops::route::Route;
 use netops::sysctl::{self, Key};
 use netops::{Kernel, link, route};
 
-use crate::pod::Pod;
+use crate::pod::PodPorts;
 
 /// Whether a port of 127.0.0.1 is forwarded at all: with snat, for a mapping of any host address, or of a loopback one.
-pub(crate) fn is_needed(pod: &Pod<'_>) -> bool {
+pub(crate) fn is_needed(pod: &PodPorts<'_>) -> bool {
     let is_loopback = |ip: IpAddr| ip.is_loopback();
     let is_mapped = pod.mappings().iter().any(|mapping| mapping.destination().is_none_or(is_loopback));
     pod.family == Family::Ip && pod.conf.snat.is_some() && is_mapped
 }
 
 /// What [`enable`] does, for programs that show it: the route to the container may not be there yet.
-pub(crate) fn text(pod: &Pod<'_>) -> String {
+pub(crate) fn text(pod: &PodPorts<'_>) -> String {
     format!("sysctl net/ipv4/conf/LINK/route_localnet=1, LINK being the node's link towards {}", pod.address.ip())
 }
 
 /// Turns it on for the node's interface that leads to the container, if it [`is_needed`]. As in the reference it stays on.
-pub(crate) fn enable(host: &Kernel, pod: &Pod<'_>) -> Result<()> {
+pub(crate) fn enable(host: &Kernel, pod: &PodPorts<'_>) -> Result<()> {
     if !is_needed(pod) {
         return Ok(());
     }
@@ -44,7 +44,7 @@ pub(crate) fn enable(host: &Kernel, pod: &Pod<'_>) -> Result<()> {
 
 /// The setting of the link towards the container that is off again: a bridge that was made anew begins with it off. `None` also
 /// where the node has no link of the container's own network.
-pub(crate) fn lost(host: &Kernel, pod: &Pod<'_>) -> Result<Option<Key>> {
+pub(crate) fn lost(host: &Kernel, pod: &PodPorts<'_>) -> Result<Option<Key>> {
     if !is_needed(pod) {
         return Ok(None);
     }

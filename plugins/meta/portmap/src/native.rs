@@ -27,7 +27,7 @@ use netops::nft::{self, BaseChain, Family, Hook};
 use crate::conf::Backend;
 use crate::holder::{self, Contest, Holder};
 use crate::iptables::each_once;
-use crate::pod::{Forwarded, Known, Pod, Whose, whose};
+use crate::pod::{Forwarded, KnownAddresses, PodPorts, Whose, whose};
 
 const PORTS: &str = "hostports";
 /// Older versions of the reference have rules with a host address here. It stays empty.
@@ -73,7 +73,7 @@ fn start_of(text: &str, length: usize) -> String {
     text.get(..text.floor_char_boundary(length)).unwrap_or_default().to_owned()
 }
 
-impl Pod<'_> {
+impl PodPorts<'_> {
     /// The rules of chain `hostports`. A mapping whose host address the conditions exclude has none: no packet is for both.
     fn forwarding(&self) -> Vec<Rule> {
         let conditions = self.conf.conditions(self.family).rule();
@@ -143,12 +143,12 @@ fn shared(table: &mut Table<'_>) -> Result<Vec<Edit>> {
 }
 
 /// Makes the rules, unless a container that holds a port already is to be an error.
-pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_>) -> Result<()> {
+pub(crate) fn add(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Contest<'_>) -> Result<()> {
     table.change(|table| edits(table, pod, contest))
 }
 
 /// The containers that hold a port, for the other backend.
-pub(crate) fn holders(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Holder>> {
+pub(crate) fn holders(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Vec<Holder>> {
     if !table.has_chain(PORTS)? {
         return Ok(Vec::new());
     }
@@ -162,7 +162,7 @@ fn named(found: &FoundRule) -> (&FoundRule, String) {
 }
 
 /// The edits of an ADD, and in `contest` the containers that hold a port already.
-pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_>) -> Result<Vec<Edit>> {
+pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Contest<'_>) -> Result<Vec<Edit>> {
     let ports = table.list(PORTS)?.unwrap_or_default();
     let masquerading = table.list(MASQUERADING)?.unwrap_or_default();
     let owner = pod.names.owner();
@@ -223,7 +223,7 @@ fn is_of(found: &FoundRule, names: Names<'_>) -> bool {
 
 /// The difference from the rules that [`add`] makes, if there is one. The reference's rules are accepted, also where it has no chain
 /// `hostports_all`.
-pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
+pub(crate) fn check(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Option<String>> {
     let owner = pod.names.owner();
     let is_own = |found: &FoundRule| match &found.note {
         Some(note) => owner.owns(Some(note)),
@@ -271,7 +271,7 @@ pub(crate) fn missing_jump(table: &mut Table<'_>, entry: &str) -> Result<Option<
 }
 
 /// Removes an attachment's rules, whichever program made them; returns the UDP ports that they forwarded.
-pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>) -> Result<Vec<Forwarded>> {
+pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &KnownAddresses<'_>) -> Result<Vec<Forwarded>> {
     let owner = names.owner();
     let mut forwarded = Vec::new();
     table.change(|table| {
@@ -298,7 +298,7 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
 }
 
 /// Removes the rules of a failed ADD, and puts those back in their places that it replaced.
-pub(crate) fn put_back(table: &mut Table<'_>, pod: &Pod<'_>, before: &Before) -> Result<Vec<Forwarded>> {
+pub(crate) fn put_back(table: &mut Table<'_>, pod: &PodPorts<'_>, before: &Before) -> Result<Vec<Forwarded>> {
     let owner = pod.names.owner();
     crate::rollback::put_back(table, before, |_, found| owner.owns(found.note.as_deref()))
 }

@@ -16,7 +16,7 @@ use crate::conf::{Conf, Mapping};
 pub(crate) const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
 /// An attachment's forwarded ports in one family.
-pub(crate) struct Pod<'a> {
+pub(crate) struct PodPorts<'a> {
     pub(crate) names: Names<'a>,
     pub(crate) conf: &'a Conf,
     pub(crate) family: Family,
@@ -24,7 +24,7 @@ pub(crate) struct Pod<'a> {
     pub(crate) address: IpNetwork,
 }
 
-impl Pod<'_> {
+impl PodPorts<'_> {
     /// The mappings of this family, each once.
     pub(crate) fn mappings(&self) -> Vec<Mapping> {
         let mut mappings: Vec<Mapping> = Vec::new();
@@ -38,7 +38,7 @@ impl Pod<'_> {
 }
 
 /// What DEL knows beside the attachment. It needs none of it for rules that name their attachment.
-pub(crate) struct Known<'a> {
+pub(crate) struct KnownAddresses<'a> {
     /// The attachment's addresses; empty if unknown.
     pub(crate) addresses: &'a [IpAddr],
     /// The addresses of the container's other interfaces; `None` if they cannot be known.
@@ -58,7 +58,7 @@ pub(crate) enum Whose {
 
 /// Returns the owner of the rules. A note decides. Without one (the reference's rules, or the legacy variant's) the
 /// address decides that packets are forwarded to.
-pub(crate) fn whose(rules: &[FoundRule], owner: &Owner, known: &Known<'_>) -> Whose {
+pub(crate) fn whose(rules: &[FoundRule], owner: &Owner, known: &KnownAddresses<'_>) -> Whose {
     if let Some(note) = rules.iter().find_map(|found| found.note.as_deref()) {
         return if owner.owns(Some(note)) { Whose::Ours } else { Whose::Others };
     }
@@ -134,7 +134,7 @@ impl Forwarded {
     }
 
     /// The forwarded UDP ports of a container.
-    pub(crate) fn of_pod(pod: &Pod<'_>) -> Vec<Self> {
+    pub(crate) fn of_pod(pod: &PodPorts<'_>) -> Vec<Self> {
         let own = pod.mappings().into_iter().filter(|mapping| mapping.protocol == Protocol::Udp);
         let container = pod.address.ip();
         own.map(|mapping| Self { port: mapping.host_port, host: mapping.destination(), container }).collect()

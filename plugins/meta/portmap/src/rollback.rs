@@ -4,7 +4,7 @@ use cni_filter::iptables::{Before, Edit, FoundRule, Table};
 use netops::error::Result;
 
 use crate::iptables::{DNAT, remove};
-use crate::pod::{Forwarded, Pod};
+use crate::pod::{Forwarded, PodPorts};
 
 /// The attachment's rules of an earlier ADD: those of its chain, and `entries`, which lead there.
 pub(crate) fn of(
@@ -24,7 +24,7 @@ pub(crate) fn of(
 }
 
 /// Removes the rules of a failed ADD, and puts those back in their places that it replaced.
-pub(crate) fn put_back_chain(table: &mut Table<'_>, pod: &Pod<'_>, before: &Before) -> Result<Vec<Forwarded>> {
+pub(crate) fn put_back_chain(table: &mut Table<'_>, pod: &PodPorts<'_>, before: &Before) -> Result<Vec<Forwarded>> {
     let address = [pod.address.ip()];
     let Some(chain) = before.chains().find(|chain| *chain != DNAT) else {
         return remove(table, pod.names, &pod.known(&address));

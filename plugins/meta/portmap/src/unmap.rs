@@ -3,7 +3,7 @@
 use crate::accept::{self, Accepted};
 use crate::conf::{Backend, Conf};
 use crate::holder::Replaced;
-use crate::pod::{Pod, names};
+use crate::pod::{PodPorts, names};
 use crate::{forget_flows, native, open, rollback, with_table};
 use chained::failed;
 use cni_filter::iptables::{Before, TableName};
@@ -35,7 +35,7 @@ impl Unmap {
     fn put_back(&self) -> Result<(), CniError> {
         let Self { attachment, conf, address, replaced, accepted, search_path } = self;
         let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-        let pod = Pod { names: names(attachment), conf, family, address: *address };
+        let pod = PodPorts { names: names(attachment), conf, family, address: *address };
         let mut filter = open(search_path)?;
         let (replaced, accepted) = (replaced.borrow(), accepted.borrow());
         // Without it ADD failed before it changed anything.
