@@ -8,7 +8,7 @@
 //! - A single static address is also set in `CNI_ARGS` as `IP`, as podman does, several are not: older plugins read one
 //!   there.
 
-use crate::error::{BandwidthError, Known, RequestError};
+use crate::error::{BandwidthError, KnownNetworks, RequestError};
 use crate::pod::{Dns, NetworkRequest, Pod, PodId, PortMapping};
 use crate::quantity;
 use cni_spec::{CniError, IfName, NetworkName};
@@ -55,14 +55,14 @@ pub(crate) struct Planned<'a> {
 
 /// The position of an attachment among those of its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     /// In the order of the request, from 0.
     pub(crate) index: usize,
     /// Whether the interface is the one whose addresses are the pod's.
     pub(crate) is_primary: bool,
 }
 
-impl Place {
+impl Position {
     /// The attachment's place as in the cache; `None` where another runtime wrote the entry.
     pub(crate) fn find_in(arguments: &CapabilityArgs) -> Option<Self> {
         arguments.find(PLACE).and_then(|text| serde_json::from_str(text).ok())
@@ -87,9 +87,9 @@ pub(crate) fn unserved(conf: &NetworkConf, arguments: &CapabilityArgs) -> Vec<St
 
 impl<'a> Choice<'a> {
     /// Details for an error about a missing network.
-    pub(crate) fn known(&self) -> Known {
+    pub(crate) fn known(&self) -> KnownNetworks {
         let networks = self.usable.iter().map(|conf| conf.name.clone()).collect();
-        Known { networks, passed_over: self.passed_over.clone() }
+        KnownNetworks { networks, passed_over: self.passed_over.clone() }
     }
 
     fn get(&self, name: Option<&NetworkName>) -> Result<&'a NetworkConf, RequestError> {
@@ -120,7 +120,7 @@ pub(crate) fn plan<'a>(pod: &Pod, choice: &Choice<'a>, prefix: &str) -> Result<V
     let mut planned = Vec::new();
     for (index, ((request, conf), ifname)) in requests.iter().zip(confs).zip(ifnames).enumerate() {
         let network = conf.network_name().map_err(RequestError::Argument)?;
-        let place = Place { index, is_primary: index == primary };
+        let place = Position { index, is_primary: index == primary };
         let attachment = attachment(pod, request, &network, ifname, place, &shared)?;
         planned.push(Planned { conf, network, attachment });
     }
@@ -163,7 +163,7 @@ fn attachment(
     request: &NetworkRequest,
     network: &NetworkName,
     ifname: IfName,
-    place: Place,
+    place: Position,
     shared: &Shared,
 ) -> Result<Attachment, RequestError> {
     let container_id = pod.id.sandbox.clone();

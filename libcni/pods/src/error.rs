@@ -96,7 +96,7 @@ pub enum RequestError {
         /// The default network's name, if it is fixed.
         name: Option<NetworkName>,
         /// The networks that exist.
-        known: Known,
+        known: KnownNetworks,
     },
     /// A network that does not exist.
     #[error("network {name} not found: {known}")]
@@ -104,7 +104,7 @@ pub enum RequestError {
         /// The requested name.
         name: NetworkName,
         /// The networks that exist.
-        known: Known,
+        known: KnownNetworks,
     },
     /// Two interfaces of one name.
     #[error("interface name {0} is asked for twice")]
@@ -140,14 +140,14 @@ pub enum BandwidthError {
 
 /// The existing networks and the skipped files: details of an error about a missing network.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Known {
+pub struct KnownNetworks {
     /// The networks' names, in order.
     pub networks: Vec<String>,
     /// The skipped files with the reasons, a line each.
     pub passed_over: Vec<String>,
 }
 
-impl fmt::Display for Known {
+impl fmt::Display for KnownNetworks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.networks[..] {
             [] => f.write_str("there is no usable network")?,

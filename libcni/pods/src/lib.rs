@@ -32,7 +32,7 @@ mod error;
 mod lock;
 mod spans;
 
-pub use error::{BandwidthError, Error, Known, RequestError, SetUpError};
+pub use error::{BandwidthError, Error, KnownNetworks, RequestError, SetUpError};
 pub use gc::{Collected, Gc};
 pub use libcni;
 pub use lock::{Busy, Operation, Task};

@@ -89,7 +89,7 @@ pub(crate) struct Locks {
 
 /// The permission to operate, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Permit {
     /// The fields are dropped in this order.
     _note: Note,
     _pod: Vec<Claim>,
@@ -105,7 +105,7 @@ enum NodeGuard {
 
 impl Locks {
     /// Waits until an operation on the pod may begin.
-    pub(crate) async fn pod(&self, operation: Operation, pod: &PodId, until: Instant) -> Result<Held, Busy> {
+    pub(crate) async fn pod(&self, operation: Operation, pod: &PodId, until: Instant) -> Result<Permit, Busy> {
         let wait = async {
             let node = NodeGuard::Share(self.node.clone().read_owned().await);
             let mut claims = Vec::new();
@@ -118,7 +118,7 @@ impl Locks {
     }
 
     /// Waits until no operation runs, and lets none begin.
-    pub(crate) async fn node(&self, until: Instant) -> Result<Held, Busy> {
+    pub(crate) async fn node(&self, until: Instant) -> Result<Permit, Busy> {
         let wait = async { (NodeGuard::All(self.node.clone().write_owned().await), Vec::new()) };
         self.hold(Task { operation: Operation::Gc, pod: None }, wait, until).await
     }
@@ -128,10 +128,10 @@ impl Locks {
         task: Task,
         wait: impl Future<Output = (NodeGuard, Vec<Claim>)>,
         until: Instant,
-    ) -> Result<Held, Busy> {
+    ) -> Result<Permit, Busy> {
         let begin = Instant::now();
         match timeout_at(until.into(), wait).await {
-            Ok((node, claims)) => Ok(Held { _note: Note::of(&self.running, task), _pod: claims, _node: node }),
+            Ok((node, claims)) => Ok(Permit { _note: Note::of(&self.running, task), _pod: claims, _node: node }),
             Err(_) => Err(Busy { waited: begin.elapsed(), holders: self.running.in_the_way_of(&task), task }),
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), future).await.expect("it should not have had to wait")
     }
 
-    fn is_busy(outcome: Result<Held, Busy>) -> String {
+    fn is_busy(outcome: Result<Permit, Busy>) -> String {
         let mut busy = outcome.expect_err("it should have had to wait");
         busy.waited = Duration::ZERO;
         busy.holders.iter_mut().for_each(|(_, running)| *running = Duration::ZERO);

@@ -320,7 +320,8 @@ impl Pods {
 /// The order of set-up, also of entries that other runtimes wrote: `eth2` before `eth10`.
 fn rank(cached: &Cached) -> (bool, usize, usize, String) {
     let ifname = cached.attachment.id.ifname.as_str();
-    let index = attachments::Place::find_in(&cached.attachment.capability_args).map_or(usize::MAX, |place| place.index);
+    let index =
+        attachments::Position::find_in(&cached.attachment.capability_args).map_or(usize::MAX, |place| place.index);
     (cached.network.as_str() != loopback::NETWORK, index, ifname.len(), ifname.to_owned())
 }
 

@@ -1,6 +1,6 @@
 //! Readiness: whether pods can be given networks, and if not, every reason.
 
-use crate::error::Known;
+use crate::error::KnownNetworks;
 use crate::loopback::{self, Loopback};
 use crate::pods::{Pods, READY_DEADLINE};
 use cni_spec::{Code, NetworkName};
@@ -16,7 +16,7 @@ pub struct NotReady {
     /// At least one.
     pub reasons: Vec<NotReadyReason>,
     /// The existing networks, and the skipped files.
-    pub known: Known,
+    pub known: KnownNetworks,
 }
 
 /// A reason why the node is not ready.

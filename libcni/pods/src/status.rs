@@ -1,6 +1,6 @@
 //! Status: a pod's network from the cache; and whether it still exists, by CHECK.
 
-use crate::attachments::{self, Place, Planned};
+use crate::attachments::{self, Planned, Position};
 use crate::error::Error;
 use crate::lock::Operation;
 use crate::loopback::{self, Loopback};
@@ -81,7 +81,7 @@ impl Status {
             network: planned.network.clone(),
             ifname: planned.attachment.id.ifname.clone(),
             netns: planned.attachment.netns.clone(),
-            is_primary: Place::find_in(&planned.attachment.capability_args).is_some_and(|place| place.is_primary),
+            is_primary: Position::find_in(&planned.attachment.capability_args).is_some_and(|place| place.is_primary),
             result: Some(result),
             unserved: attachments::unserved(planned.conf, &planned.attachment.capability_args),
         };
@@ -161,7 +161,7 @@ impl NetworkStatus {
         let unusable = |error| network_error(&network, &ifname, libcni::Error::Invalid(error));
         Ok(Self {
             netns: cached.attachment.netns.clone(),
-            is_primary: Place::find_in(arguments).is_some_and(|place| place.is_primary),
+            is_primary: Position::find_in(arguments).is_some_and(|place| place.is_primary),
             unserved: conf.map(|conf| attachments::unserved(&conf, arguments)).unwrap_or_default(),
             result: cached.result(version).map_err(unusable)?,
             network,
