@@ -3,14 +3,18 @@
 use crate::chain::Chain;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::lock::Held;
+use crate::lock::LockGuard;
 use crate::{Attachment, AttachmentId, Cached, Namespace, NetworkConf, PluginObject, Runtime, name, orphans};
 use cni_spec::{CniError, Code, Command, NetworkName};
 use std::borrow::Cow;
 use std::sync::Arc;
 
 impl Runtime {
-    pub(crate) async fn lock_for_del(&self, network: &NetworkName, id: &AttachmentId) -> Result<Option<Held>, Error> {
+    pub(crate) async fn lock_for_del(
+        &self,
+        network: &NetworkName,
+        id: &AttachmentId,
+    ) -> Result<Option<LockGuard>, Error> {
         let runtime = || self.settings.cache.find(network, id).ok().flatten()?.runtime;
         let is_dead = || runtime().is_some_and(|runtime| matches!(runtime.runs(), Ok(false)));
         self.settings.cache.locks.for_del(network, id, &Limits::of(self), is_dead).await

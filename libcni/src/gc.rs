@@ -8,7 +8,7 @@ use crate::entry::Cached;
 use crate::error::Error;
 use crate::inventory::{Inventory, OnNode, Survey};
 use crate::limits::Limits;
-use crate::lock::Held;
+use crate::lock::LockGuard;
 use crate::{Runtime, name, spans};
 use cni_spec::{Command, NetworkName};
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub struct Collection<'a> {
     name: NetworkName,
     /// The network's entries when the collection began.
     cached: Vec<Cached>,
-    _held: Held,
+    _held: LockGuard,
 }
 
 impl Runtime {

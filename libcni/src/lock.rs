@@ -48,11 +48,11 @@ pub(crate) enum Share {
 
 /// Held locks, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LockGuard {
     file: File,
 }
 
-impl Drop for Held {
+impl Drop for LockGuard {
     /// Closing the file is not enough: a child that was forked just now has it open until it executes its program.
     fn drop(&mut self) {
         let opened = set(&self.file, &range(libc::F_UNLCK, 0, 0));
@@ -81,10 +81,10 @@ impl Locks {
         network: &NetworkName,
         id: &AttachmentId,
         limits: &Limits,
-    ) -> Result<Held, Error> {
+    ) -> Result<LockGuard, Error> {
         let file = self.open(network, true).map_err(|error| self.failed(network, &error))?;
         // The attachment's comes first: a second ADD of it that waits must not keep GC waiting.
-        let held = Held { file };
+        let held = LockGuard { file };
         self.take_attachment(network, id, &held.file, limits.time_left(Command::Add), limits, Command::Add).await?;
         self.take(network, &held.file, Share::Shared, limits, Command::Add).await?;
         Ok(held)
@@ -102,7 +102,7 @@ impl Locks {
         id: &AttachmentId,
         limits: &Limits,
         is_dead: impl Fn() -> bool,
-    ) -> Result<Option<Held>, Error> {
+    ) -> Result<Option<LockGuard>, Error> {
         let file = match self.open(network, false) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -112,7 +112,7 @@ impl Locks {
                 return Ok(None);
             }
         };
-        let (held, left) = (Held { file }, limits.time_left(Command::Del));
+        let (held, left) = (LockGuard { file }, limits.time_left(Command::Del));
         let is_busy = |outcome: &Result<(), Error>| matches!(outcome, Err(Error::Locked { error }) if error.code == Code::TRY_AGAIN);
         let first = left.clone().map(|left| left.min(LEGACY_PATIENCE));
         let mut taken = self.take_attachment(network, id, &held.file, first, limits, Command::Del).await;
@@ -130,9 +130,9 @@ impl Locks {
     }
 
     /// Takes the lock for GC.
-    pub(crate) async fn for_gc(&self, network: &NetworkName, limits: &Limits) -> Result<Held, Error> {
+    pub(crate) async fn for_gc(&self, network: &NetworkName, limits: &Limits) -> Result<LockGuard, Error> {
         let file = self.open(network, true).map_err(|error| self.failed(network, &error))?;
-        let held = Held { file };
+        let held = LockGuard { file };
         self.take(network, &held.file, Share::Alone, limits, Command::Gc).await?;
         Ok(held)
     }
