@@ -9,7 +9,7 @@ use crate::address::Address;
 use crate::conf::{Conf, Removal};
 use crate::fault::fault;
 use crate::inventory::{Held, Owner};
-use crate::store::{Content, Place, Reserved, Store, read};
+use crate::store::{Content, Reserved, Store, StoreLocation, read};
 
 /// No container can have this name, so neither DEL nor GC releases it.
 const NOTE: &str = "reserved by an operator\n";
@@ -61,6 +61,6 @@ pub async fn release(object: &ConfObject, held: &Held, patience: Duration) -> Re
     outcome
 }
 
-fn within(patience: Duration, place: Place) -> Place {
-    Place { deadline: place.deadline.min(patience), ..place }
+fn within(patience: Duration, place: StoreLocation) -> StoreLocation {
+    StoreLocation { deadline: place.deadline.min(patience), ..place }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::address::{Address, Family};
 use crate::range::{Range, RangeSet, RawRange, Span};
-use crate::store::{Place, notes};
+use crate::store::{StoreLocation, notes};
 
 /// Where the reference keeps its stores.
 pub(crate) const DATA_DIR: &str = "/var/lib/cni/networks";
@@ -23,7 +23,7 @@ const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct Conf {
     /// Where the reservations are.
-    pub place: Place,
+    pub place: StoreLocation,
     /// The range sets: a container gets one address of each.
     pub sets: Vec<RangeSet>,
     /// The requested addresses, without those of `CNI_ARGS`.
@@ -50,7 +50,7 @@ pub struct Conf {
 #[derive(Debug, Clone)]
 pub struct Removal {
     /// Where the reservations are.
-    pub place: Place,
+    pub place: StoreLocation,
     /// How long a released address is given again only after all others.
     pub cool_down: Duration,
 }
@@ -67,9 +67,9 @@ impl FromAnyConf for Removal {
 }
 
 /// The store of the object's network.
-fn place(object: &ConfObject, data_dir: &str, lock_timeout_seconds: Option<u32>) -> Place {
+fn place(object: &ConfObject, data_dir: &str, lock_timeout_seconds: Option<u32>) -> StoreLocation {
     let data_dir = if data_dir.is_empty() { DATA_DIR } else { data_dir };
-    Place {
+    StoreLocation {
         folder: PathBuf::from(data_dir).join(object.name().as_str()),
         notes: PathBuf::from(notes::FOLDER),
         deadline: lock_timeout_seconds.map_or(LOCK_DEADLINE, |seconds| Duration::from_secs(seconds.into())),

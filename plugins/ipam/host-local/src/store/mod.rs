@@ -32,7 +32,7 @@ use notes::Notes;
 
 /// Where a store is, and how long to wait for it.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct StoreLocation {
     /// `<dataDir>/<network>`.
     pub folder: PathBuf,
     /// The folder of the plugin's own notes about stores.
@@ -80,7 +80,7 @@ impl Store {
     ///
     /// # Errors
     /// The folder or its lock cannot be made; the lock was held past the deadline.
-    pub(crate) async fn create(place: &Place) -> Result<Self, OpError> {
+    pub(crate) async fn create(place: &StoreLocation) -> Result<Self, OpError> {
         let mkdir = |error: io::Error| OpError::io("create", format!("store {}", place.folder.display()), &error);
         match open(&place.folder) {
             Ok(dir) => Self::lock(place, dir).await,
@@ -96,7 +96,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::create`].
-    pub(crate) async fn find(place: &Place) -> Result<Option<Self>, OpError> {
+    pub(crate) async fn find(place: &StoreLocation) -> Result<Option<Self>, OpError> {
         let is_empty = || fs::read_dir(&place.folder).is_ok_and(|mut entries| entries.next().is_none());
         match open(&place.folder) {
             Ok(dir) => match Self::lock(place, dir).await {
@@ -108,7 +108,7 @@ impl Store {
         }
     }
 
-    async fn lock(place: &Place, dir: File) -> Result<Self, OpError> {
+    async fn lock(place: &StoreLocation, dir: File) -> Result<Self, OpError> {
         let lock = lock::take(&place.folder.join("lock"), place.deadline).await?;
         let unknown = |error: &OpError| tracing::warn!(%error, "the folder is read instead of its index");
         let boot = Boot::read().inspect_err(unknown).ok();
