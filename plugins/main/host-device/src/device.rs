@@ -11,7 +11,7 @@ use netops::{Family, Kernel};
 
 use crate::conf::{Conf, Selector};
 use crate::home;
-use crate::record::Record;
+use crate::record::AwayDevice;
 
 /// The error of a config that selects no device.
 pub fn selects_nothing() -> CniError {
@@ -56,15 +56,17 @@ fn entries(folder: &Path) -> Vec<String> {
 
 /// The error of a device that is not on the host. It names the container that has or had the device, if the node knows.
 #[must_use]
-pub fn absent(conf: &Conf, holder: Option<&Record>) -> CniError {
+pub fn absent(conf: &Conf, holder: Option<&AwayDevice>) -> CniError {
     let msg = format!("cannot find {} on the host", conf.selector());
     match holder {
-        Some(record @ Record { container_id, network, ifname, .. }) if home::has_namespace(record) => CniError::new(
-            Code::KERNEL,
-            format!("{msg}: container {container_id} has it as {ifname} by network {network}"),
-        )
-        .detail("DEL of that attachment brings it home."),
-        Some(Record { container_id, network, ifname, .. }) => CniError::new(
+        Some(record @ AwayDevice { container_id, network, ifname, .. }) if home::has_namespace(record) => {
+            CniError::new(
+                Code::KERNEL,
+                format!("{msg}: container {container_id} has it as {ifname} by network {network}"),
+            )
+            .detail("DEL of that attachment brings it home.")
+        }
+        Some(AwayDevice { container_id, network, ifname, .. }) => CniError::new(
             Code::KERNEL,
             format!("{msg}: container {container_id}, which had it as {ifname} by network {network}, is gone"),
         )

@@ -12,7 +12,7 @@ use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, det
 use netops::{Errno, Kernel, Netns, OpError, Request, link_removal, pair};
 
 use crate::conf::{Removal, Selector};
-use crate::record::{self, Device, Record};
+use crate::record::{self, AwayDevice, Device};
 
 /// Where the device is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Outcome {
 ///
 /// # Errors
 /// The device is not home: another link has its name (`EEXIST`), or the kernel refuses.
-pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
+pub fn bring(record: &AwayDevice, given: Option<&Netns>) -> Result<Outcome> {
     let host = Kernel::host()?;
     let by_path = || Netns::open(Path::new(&record.netns)).ok().filter(|netns| is_recorded(record, netns));
     let opened = if given.is_some_and(|netns| is_recorded(record, netns)) { None } else { by_path() };
@@ -76,7 +76,7 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
 ///
 /// # Errors
 /// Another link has its name.
-pub fn recover(host: &Kernel, record: &Record, link: &Link) -> Result<()> {
+pub fn recover(host: &Kernel, record: &AwayDevice, link: &Link) -> Result<()> {
     if !is_returned(host, record, link) {
         return Ok(());
     }
@@ -96,7 +96,7 @@ pub fn recover(host: &Kernel, record: &Record, link: &Link) -> Result<()> {
 /// its own, or an alias that says so. Under its own name with the alias of its time in the container, the reference's DEL
 /// may have brought it home as well: then its namespace may still be there, or the device be in use.
 #[must_use]
-pub fn is_returned(host: &Kernel, record: &Record, link: &Link) -> bool {
+pub fn is_returned(host: &Kernel, record: &AwayDevice, link: &Link) -> bool {
     let (device, alias) = (&record.device, link.alias.as_deref().unwrap_or_default());
     if link.name != device.name || alias == arriving(device) {
         return true;
@@ -108,7 +108,7 @@ pub fn is_returned(host: &Kernel, record: &Record, link: &Link) -> bool {
 
 /// Whether the path of ADD still leads to the namespace that the device was moved into.
 #[must_use]
-pub fn has_namespace(record: &Record) -> bool {
+pub fn has_namespace(record: &AwayDevice) -> bool {
     Netns::open(Path::new(&record.netns)).is_ok_and(|netns| is_recorded(record, &netns))
 }
 
@@ -137,8 +137,9 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
     };
     let is_ours = is_selected && link::is_name(&alias) && !host_veth::is_marked(&link) && !link.loopback;
     // The link itself, or the device that it pretends to be.
-    let is_recorded =
-        |record: &Record| is_recorded(record, netns) && record.index == Some(link.index) || record.device.name == alias;
+    let is_recorded = |record: &AwayDevice| {
+        is_recorded(record, netns) && record.index == Some(link.index) || record.device.name == alias
+    };
     let host = Kernel::host()?;
     let mut stale = Vec::new();
     for record in record::list()?.into_iter().filter(is_recorded) {
@@ -173,7 +174,7 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
 
 /// Whether the record is of an attachment that had the device before: its own namespace does not hold it any more, while this
 /// link, elsewhere, is the device. The reference's DEL leaves such a record.
-fn is_left_over(record: &Record, host: &Kernel, netns: &Netns, container: &Kernel, link: &Link) -> Result<bool> {
+fn is_left_over(record: &AwayDevice, host: &Kernel, netns: &Netns, container: &Kernel, link: &Link) -> Result<bool> {
     if let Some(own) = Netns::open(Path::new(&record.netns)).ok().filter(|own| is_recorded(record, own))
         && find_inside(record, host, &own, &Kernel::in_netns(&own)?)?.is_some()
     {
@@ -207,7 +208,7 @@ fn is_on_bus(link: &Link, bus: &str, id: &str) -> bool {
     link.kind == Kind::None && link.parent_device.as_deref().is_none_or(is_there)
 }
 
-fn is_recorded(record: &Record, netns: &Netns) -> bool {
+fn is_recorded(record: &AwayDevice, netns: &Netns) -> bool {
     netns.identity().numbers() == record.netns_numbers
 }
 
@@ -276,7 +277,7 @@ fn rename(net: &Kernel, link: &Link, name: &str) -> Result<Link> {
     link::run_and_get(net, vec![down, renamed], &link.into())
 }
 
-fn find_inside(record: &Record, host: &Kernel, netns: &Netns, container: &Kernel) -> Result<Option<Link>> {
+fn find_inside(record: &AwayDevice, host: &Kernel, netns: &Netns, container: &Kernel) -> Result<Option<Link>> {
     // An index says something only in the namespace that it counts in.
     let index = record.index.filter(|_| is_recorded(record, netns));
     let is_it = |link: &Link| match is_hardware_of(&record.device, link) {
@@ -309,7 +310,7 @@ fn is_hardware_of(device: &Device, link: &Link) -> Option<bool> {
 /// A link without hardware is known by its index and by the link of the host that it belongs to. One that belongs to none is
 /// whatever the container made of it: it must still have its Ethernet address, or the alias that ADD gave it.
 fn is_virtual_of(
-    record: &Record,
+    record: &AwayDevice,
     index: Option<u32>,
     host: &Kernel,
     netns: &Netns,
@@ -337,7 +338,7 @@ fn is_virtual_of(
 ///
 /// # Errors
 /// As [`link::list`].
-pub fn find_on_host(host: &Kernel, record: &Record) -> Result<Option<Link>> {
+pub fn find_on_host(host: &Kernel, record: &AwayDevice) -> Result<Option<Link>> {
     let named = link::find(host, &record.device.name)?;
     if let Some(link) = named.filter(|link| is_on_host(record, link)) {
         return Ok(Some(link));
@@ -348,7 +349,7 @@ pub fn find_on_host(host: &Kernel, record: &Record) -> Result<Option<Link>> {
 /// Returns whether this link of the host is the device. Only hardware is searched for under other names: the kernel
 /// returns nothing else.
 #[must_use]
-pub fn is_on_host(record: &Record, link: &Link) -> bool {
+pub fn is_on_host(record: &AwayDevice, link: &Link) -> bool {
     let device = &record.device;
     is_hardware_of(device, link).unwrap_or_else(|| {
         let has_mac = link.mac.is_some() && link.mac.map(|mac| mac.to_string()) == device.mac;

@@ -21,7 +21,7 @@ pub mod step;
 pub use conf::{Conf, Removal};
 use home::Outcome;
 pub use marks::{marks, networks};
-use record::Record;
+use record::AwayDevice;
 use step::{Move, State};
 
 /// The plugin.
@@ -81,8 +81,8 @@ impl InterfacePlugin for HostDevice {
             Err(error) => return vec![Uncollected { attachment: None, error }],
         };
         let stale = sweep.by(|attachment| record::names(attachment));
-        let is_stale = |record: &&Record| stale.has(&record.names());
-        let left = |record: &Record| {
+        let is_stale = |record: &&AwayDevice| stale.has(&record.names());
+        let left = |record: &AwayDevice| {
             let error = take_home(record, None).err()?;
             let [network, container_id, ifname] = record.names();
             Some(Uncollected { attachment: Attachment::parse(network, container_id, ifname).ok(), error })
@@ -111,7 +111,7 @@ impl InterfacePlugin for HostDevice {
 
 /// Brings the device home, and forgets it then. One that is in a namespace that nothing leads to is not forgotten: the kernel
 /// returns hardware when that ends, and the next DEL, GC, or ADD of the device finds it.
-fn take_home(record: &Record, netns: Option<&netops::Netns>) -> Result<(), OpError> {
+fn take_home(record: &AwayDevice, netns: Option<&netops::Netns>) -> Result<(), OpError> {
     match home::bring(record, netns)? {
         Outcome::Home | Outcome::Gone => record::remove(record.names()),
         // Not forgotten either, as long as the namespace is there: what the container puts in its place would count as a

@@ -8,7 +8,7 @@ use interface::mark::{Mark, Sign};
 use netops::Kernel;
 
 use crate::home;
-use crate::record::{self, Record};
+use crate::record::{self, AwayDevice};
 
 /// Each device of the network that is away, or has come back without all that it had. Changes nothing.
 ///
@@ -23,7 +23,7 @@ pub fn marks(network: &NetworkName) -> Result<Vec<Mark>, CniError> {
     records.iter().filter_map(|record| mark(record, &host).transpose()).collect()
 }
 
-fn mark(record: &Record, host: &Kernel) -> Result<Option<Mark>, CniError> {
+fn mark(record: &AwayDevice, host: &Kernel) -> Result<Option<Mark>, CniError> {
     let [network, container, ifname] = record.names();
     let Ok(attachment) = Attachment::parse(network, container, ifname) else { return Ok(None) };
     let on_host = home::find_on_host(host, record).map_err(failed)?;

@@ -30,7 +30,7 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// A device that is away, and the attachment that has it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Record {
+pub struct AwayDevice {
     /// The network's name.
     pub network: String,
     /// `CNI_CONTAINERID`.
@@ -104,7 +104,7 @@ pub struct Device {
     pub vlans: Vec<(u16, u16, bool, bool)>,
 }
 
-impl Record {
+impl AwayDevice {
     /// The record of a device that is about to be moved.
     ///
     /// # Errors
@@ -295,7 +295,7 @@ pub fn names(Attachment { network, container_id, ifname }: &Attachment) -> [&str
 ///
 /// # Errors
 /// The record cannot be read.
-pub fn read(attachment: &Attachment) -> Result<Option<Record>> {
+pub fn read(attachment: &Attachment) -> Result<Option<AwayDevice>> {
     let found = read_at(&path(names(attachment)))?;
     Ok(found.filter(|record| record.is_of(attachment)))
 }
@@ -304,7 +304,7 @@ pub fn read(attachment: &Attachment) -> Result<Option<Record>> {
 ///
 /// # Errors
 /// A record cannot be read.
-pub fn list() -> Result<Vec<Record>> {
+pub fn list() -> Result<Vec<AwayDevice>> {
     let failed = |error: &std::io::Error| OpError::io("list", format!("folder {FOLDER}"), error);
     let entries = match std::fs::read_dir(FOLDER) {
         Ok(entries) => entries,
@@ -326,7 +326,7 @@ pub fn list() -> Result<Vec<Record>> {
 ///
 /// # Errors
 /// As [`list`].
-pub fn list_of(network: &cni_spec::NetworkName) -> Result<Vec<Record>> {
+pub fn list_of(network: &cni_spec::NetworkName) -> Result<Vec<AwayDevice>> {
     let mut records = list()?;
     records.retain(|record| record.network == network.as_str());
     Ok(records)
@@ -342,7 +342,7 @@ pub fn remove(attachment: [&str; 3]) -> Result<()> {
 
 /// Reads a record. A file of an earlier boot is none: devices were back on the host since. Nor is a file that this
 /// version cannot read.
-fn read_at(path: &Path) -> Result<Option<Record>> {
+fn read_at(path: &Path) -> Result<Option<AwayDevice>> {
     let failed = |error: &std::io::Error| OpError::io("read", path.display().to_string(), error);
     let content = match file::read_plain(path, BYTES_MAX) {
         Ok(content) => content,
@@ -353,7 +353,7 @@ fn read_at(path: &Path) -> Result<Option<Record>> {
         }
         Err(error) => return Err(failed(&error)),
     };
-    match serde_json::from_slice::<Record>(&content) {
+    match serde_json::from_slice::<AwayDevice>(&content) {
         Ok(record) => Ok((record.boot == Boot::read()?.id).then_some(record)),
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "cannot use the record of a device that is away");

@@ -13,7 +13,7 @@ use netops::{Kernel, Netns, OpError};
 
 use crate::conf::{Conf, Selector};
 use crate::home;
-use crate::record::{self, Record};
+use crate::record::{self, AwayDevice};
 use crate::{device, home::is_returned};
 
 /// The device that ADD moves.
@@ -22,7 +22,7 @@ pub struct State {
     before: Option<Before>,
     master: Option<Link>,
     /// Records of earlier ADDs of the device, which the kernel has returned: it gets back what it had, and they end.
-    returned: Vec<Record>,
+    returned: Vec<AwayDevice>,
     is_moved: bool,
 }
 
@@ -63,7 +63,7 @@ pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
 
 /// Gives a device that the kernel has returned its name and settings back: the move would otherwise take the container's name
 /// for the device's.
-fn take_back(records: &[Record], conf: &Conf, host: &Kernel) -> Result<State, CniError> {
+fn take_back(records: &[AwayDevice], conf: &Conf, host: &Kernel) -> Result<State, CniError> {
     for record in records {
         let on_host = home::find_on_host(host, record).map_err(failed)?;
         let Some(link) = on_host else { return Err(device::absent(conf, Some(record))) };
@@ -95,9 +95,9 @@ fn look_at(conf: &Conf, host: &Kernel, found: Option<Link>) -> Result<State, Cni
 ///
 /// # Errors
 /// Records cannot be read.
-pub fn holder(conf: &Conf) -> Result<Option<Record>, OpError> {
+pub fn holder(conf: &Conf) -> Result<Option<AwayDevice>, OpError> {
     let selector = conf.selector();
-    let is_selected = |record: &Record| match &selector {
+    let is_selected = |record: &AwayDevice| match &selector {
         Selector::Name(name) => record.device.name == name.as_str(),
         Selector::Mac(mac) => record.device.mac == Some(mac.to_string()),
         Selector::Pci(id) => record.device.parent.as_deref() == Some(&*format!("pci/{id}")),
@@ -142,7 +142,7 @@ impl OwnStep for Move {
         let name = LinkName::parse(&self.ifname).map_err(|error| invalid(error.to_string()))?;
         let own = Netns::current()
             .map_err(|error| failed(OpError::state("open", "the host's namespace", error.to_string())))?;
-        let mut record = Record::new(stage.attachment, netns, before, state.master.as_ref()).map_err(failed)?;
+        let mut record = AwayDevice::new(stage.attachment, netns, before, state.master.as_ref()).map_err(failed)?;
         // Both before the move: killed at any moment, the node knows whose the device is.
         stage.txn.push(Undo::Own(Box::new(GoHome(record.clone()))));
         note(&record)?;
@@ -184,7 +184,7 @@ impl OwnStep for Move {
 }
 
 /// Writes the record. Where nothing can be written the device has its name in its alias, as the reference has it, and no more.
-fn note(record: &Record) -> Result<(), CniError> {
+fn note(record: &AwayDevice) -> Result<(), CniError> {
     match record.write() {
         Err(error) if error.is_unwritable() => {
             let device = &record.device.name;
@@ -197,7 +197,7 @@ fn note(record: &Record) -> Result<(), CniError> {
 
 /// Takes the move back.
 #[derive(Debug)]
-struct GoHome(Record);
+struct GoHome(AwayDevice);
 
 impl fmt::Display for GoHome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
