@@ -23,7 +23,7 @@ use netops::Kernel;
 use netops::link::{self, Link, Settings};
 
 use crate::conf::{Conf, DataDir};
-use crate::record::{Old, Record};
+use crate::record::{Old, RecordFile};
 
 /// The tuning plugin.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl ChainedPlugin for Tuning {
             let link = call.attached.link(pod)?;
             refuse_mtu_below_ipv6(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
             let old = Old::of(&link, &wanted);
-            let record = Record::of(&own.data_dir, call.attachment);
+            let record = RecordFile::of(&own.data_dir, call.attachment);
             txn.push(Box::new(Unrecord(record.read_bytes()?, record.clone())));
             record.keep(&old, &(&pod.netns).into())?;
             txn.checkpoint().await;
@@ -77,7 +77,7 @@ impl ChainedPlugin for Tuning {
         refuse_mtu_below_ipv6(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
         let ifname = call.attachment.ifname.as_str();
         if wanted != Settings::default() {
-            let record = Record::of(&own.data_dir, call.attachment);
+            let record = RecordFile::of(&own.data_dir, call.attachment);
             preview.push(Shown::new(format!("write {}", record.path().display())).uncompared());
         }
         for part in parts(&wanted) {
@@ -104,7 +104,7 @@ impl ChainedPlugin for Tuning {
     }
 
     async fn del(removing: &Removing<'_, DataDir>) -> Vec<CniError> {
-        let record = Record::of(removing.removal, removing.attachment);
+        let record = RecordFile::of(removing.removal, removing.attachment);
         let kept = match record.read() {
             Ok(Some(kept)) => kept,
             // Remove the temporary file of a killed ADD.
@@ -218,7 +218,7 @@ impl Undo for Untune {
 
 /// Gives the record its content from before ADD back.
 #[derive(Debug)]
-struct Unrecord(Option<Vec<u8>>, Record);
+struct Unrecord(Option<Vec<u8>>, RecordFile);
 
 impl fmt::Display for Unrecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -28,7 +28,7 @@ const BYTES_MAX: u64 = 1 << 14;
 
 /// The file of one attachment.
 #[derive(Debug, Clone)]
-pub struct Record {
+pub struct RecordFile {
     path: PathBuf,
     attachment: String,
 }
@@ -36,12 +36,12 @@ pub struct Record {
 /// The contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
-pub struct Kept {
+pub struct Recorded {
     /// `NETWORK/CONTAINER/IFNAME`; the reference's have none.
     attachment: Option<String>,
     /// Where the interface is; the reference's and those of earlier versions do not say.
     #[serde(flatten)]
-    place: Option<Place>,
+    place: Option<NamespacePath>,
     /// The settings.
     #[serde(flatten)]
     pub old: Old,
@@ -49,7 +49,7 @@ pub struct Kept {
 
 /// The namespace of the container's interface.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Place {
+pub struct NamespacePath {
     /// The namespace's path in ADD.
     #[serde(rename = "netns")]
     path: PathBuf,
@@ -58,7 +58,7 @@ pub struct Place {
     numbers: [u64; 2],
 }
 
-impl From<&Netns> for Place {
+impl From<&Netns> for NamespacePath {
     fn from(netns: &Netns) -> Self {
         Self { path: netns.path().to_owned(), numbers: netns.identity().numbers() }
     }
@@ -125,7 +125,7 @@ impl Old {
     }
 }
 
-impl Kept {
+impl Recorded {
     /// Returns whether the settings may be the attachment's: the file names no other one.
     #[must_use]
     pub fn is_of(&self, attachment: &Attachment) -> bool {
@@ -133,7 +133,7 @@ impl Kept {
     }
 }
 
-impl Record {
+impl RecordFile {
     /// The attachment's file: the one that it has, or is to have.
     #[must_use]
     pub fn of(data_dir: &DataDir, attachment: &Attachment) -> Self {
@@ -143,7 +143,7 @@ impl Record {
             path: data_dir.0.join(format!("{container_id}{mark}{ifname}.json")),
             attachment: attachment.to_string(),
         });
-        let is_anothers = |kept: Kept| {
+        let is_anothers = |kept: Recorded| {
             // Before the container is the network: a record of the same interface in another one is an earlier attachment's.
             kept.attachment.is_some_and(|owner| !owner.ends_with(&format!("/{container_id}/{ifname}")))
         };
@@ -161,7 +161,7 @@ impl Record {
     ///
     /// # Errors
     /// Code 106: the folder or the file cannot be made.
-    pub fn keep(&self, old: &Old, place: &Place) -> Result<(), CniError> {
+    pub fn keep(&self, old: &Old, place: &NamespacePath) -> Result<(), CniError> {
         let earlier = self.read().ok().flatten().filter(|kept| kept.attachment.as_ref() == Some(&self.attachment));
         let mut object = earlier.unwrap_or_default().old.or(old).to_object();
         object.insert("attachment".to_owned(), self.attachment.clone().into());
@@ -185,7 +185,7 @@ impl Record {
     ///
     /// # Errors
     /// Code 106: it cannot be read, or is no record.
-    pub fn read(&self) -> Result<Option<Kept>, CniError> {
+    pub fn read(&self) -> Result<Option<Recorded>, CniError> {
         let Some(bytes) = self.read_bytes()? else { return Ok(None) };
         parse(&self.path, &bytes).map(Some)
     }
@@ -207,7 +207,7 @@ impl Record {
     }
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<Kept, CniError> {
+fn parse(path: &Path, bytes: &[u8]) -> Result<Recorded, CniError> {
     serde_json::from_slice(bytes).map_err(|error| {
         let error = OpError::state("read", path.display().to_string(), error.to_string());
         failed_on(On::Files("dataDir"), &error)
@@ -252,7 +252,8 @@ pub fn marks(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Mark>, Cni
     let mark = |found: Listed| {
         let (container, ifname) = found.owner.split_once('/').and_then(|(_, rest)| rest.split_once('/'))?;
         let attachment = Attachment::parse(network.as_str(), container, ifname).ok()?;
-        let sign = found.place.map_or(Sign::Untold, |Place { path, numbers }| Sign::Namespace { path, numbers });
+        let sign =
+            found.place.map_or(Sign::Untold, |NamespacePath { path, numbers }| Sign::Namespace { path, numbers });
         let object = format!("tuning record {}", found.path.display());
         Some(Mark { owner: (&attachment).into(), object, signs: vec![sign] })
     };
@@ -273,7 +274,7 @@ struct Listed {
     path: PathBuf,
     /// `NETWORK/CONTAINER/IFNAME`.
     owner: String,
-    place: Option<Place>,
+    place: Option<NamespacePath>,
 }
 
 /// The network's records. The reference's do not say their network, and are left out.
@@ -294,7 +295,7 @@ fn list_all(folder: &Path) -> Result<Vec<Listed>, CniError> {
     let listed = |path: PathBuf| {
         let find = |path: &Path| read(path).ok().flatten().and_then(|bytes| parse(path, &bytes).ok());
         // A file of a killed writer is whole, or names no attachment yet.
-        let Kept { attachment, place, .. } = find(&path).or_else(|| find(&file::unfinished(&path)))?;
+        let Recorded { attachment, place, .. } = find(&path).or_else(|| find(&file::unfinished(&path)))?;
         Some(Listed { path, owner: attachment?, place })
     };
     let paths: BTreeSet<PathBuf> = entries.flatten().filter_map(|entry| record_of(&entry.path())).collect();
@@ -312,14 +313,14 @@ fn record_of(path: &Path) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place { path: "/run/netns/c".into(), numbers: [4, 4_026_532_000] }
+    fn place() -> NamespacePath {
+        NamespacePath { path: "/run/netns/c".into(), numbers: [4, 4_026_532_000] }
     }
 
     #[test]
     fn a_repeated_add_keeps_what_the_first_one_found() {
         let folder = tempfile::tempdir().unwrap();
-        let record = Record::of(&DataDir(folder.path().join("a/b")), &Attachment::parse("n", "c", "eth0").unwrap());
+        let record = RecordFile::of(&DataDir(folder.path().join("a/b")), &Attachment::parse("n", "c", "eth0").unwrap());
         assert_eq!(record.read().unwrap(), None);
         record.keep(&Old { mtu: Some(1500), ..Old::default() }, &place()).unwrap();
         record.keep(&Old { mtu: Some(1400), promisc: Some(false), ..Old::default() }, &place()).unwrap();
@@ -343,7 +344,7 @@ mod tests {
     fn gc_also_removes_what_a_killed_writer_left() {
         let folder = tempfile::tempdir().unwrap();
         let data_dir = DataDir(folder.path().to_owned());
-        let of = |id: &str| Record::of(&data_dir, &Attachment::parse("n", id, "eth0").unwrap());
+        let of = |id: &str| RecordFile::of(&data_dir, &Attachment::parse("n", id, "eth0").unwrap());
         of("gone").keep(&Old::default(), &place()).unwrap();
         std::fs::rename(of("gone").path(), file::unfinished(of("gone").path())).unwrap();
         of("valid").keep(&Old::default(), &place()).unwrap();
@@ -358,7 +359,7 @@ mod tests {
     #[test]
     fn what_is_no_regular_file_is_an_error_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let record = Record::of(&DataDir(folder.path().to_owned()), &Attachment::parse("n", "c", "eth0").unwrap());
+        let record = RecordFile::of(&DataDir(folder.path().to_owned()), &Attachment::parse("n", "c", "eth0").unwrap());
         nix::unistd::mkfifo(record.path(), nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(record.read().unwrap_err().msg.contains("no regular file"));
         record.remove().unwrap();
