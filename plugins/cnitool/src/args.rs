@@ -451,7 +451,7 @@ pub(crate) struct Install {
     pub(crate) plugins: Vec<String>,
     /// none: a file for each plugin; hard: one file that has all names, for images that nothing writes into later
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
-    pub(crate) link: Link,
+    pub(crate) link: SharedFile,
     /// The cni-plugins executable [default: the one beside cnitool]
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
@@ -473,7 +473,7 @@ pub(crate) struct Verify {
 
 /// What the names of one executable have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Link {
+pub(crate) enum SharedFile {
     // Each plugin is a file of its own, so a program that writes into one changes no other. Blocks of the disk are shared
     // where the file system can.
     #[default]

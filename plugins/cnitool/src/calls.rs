@@ -14,7 +14,7 @@ use call_log::{By, NODE_FILE, Record, Sink, Step};
 use libcni::cni_spec::Code;
 use nested::Last;
 use on_node::names::Names;
-use reading::{Counts, Filter, Place};
+use reading::{Counts, Filter, LogPosition};
 use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -25,7 +25,7 @@ pub(crate) async fn run(settings: &Settings, words: &Log, output: Output) -> any
     let filter = Filter { container: container.as_deref(), errors: words.errors };
     if words.slowest {
         let mut slowest = Slowest { filter, lines: words.lines, steps: Vec::new() };
-        Place::default().read_on(&log, &mut slowest).await?;
+        LogPosition::default().read_on(&log, &mut slowest).await?;
         keep_slowest(&mut slowest.steps, words.lines);
         return output.table(&steps(slowest.steps).named(names));
     }

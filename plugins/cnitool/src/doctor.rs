@@ -32,7 +32,7 @@ pub(crate) mod verb;
 
 use std::path::Path;
 
-use crate::validate::Known;
+use crate::validate::KnownPlugin;
 use crate::view::reasons::Survey;
 use libcni::inventory::Life;
 use libcni::{NetworkConf, Runtime};
@@ -49,7 +49,7 @@ pub struct Node<'a> {
     /// The folder of networks.
     pub conf_dir: &'a Path,
     /// The plugins whose keys can be checked.
-    pub known: &'a [Known],
+    pub known: &'a [KnownPlugin],
     /// The inventory of the node.
     pub inventory: &'a on_node::Node,
     /// Whether CHECK of each attachment is called as well, for 60 seconds at most.

@@ -5,7 +5,7 @@ pub mod schemas;
 
 use std::rc::Rc;
 
-use crate::validate::{Known, Role};
+use crate::validate::{KnownPlugin, Role};
 use chained::ChainedPlugin;
 use cni_plugins::entry;
 use cni_spec::{CniError, ConfObject, FromConf, NetConf, SpecVersion};
@@ -16,7 +16,7 @@ use skel::{Entry, Plugin};
 macro_rules! table {
     ($($kind:ident $plugin:path, $folder:literal;)*) => {
         /// The plugins, by name, each with its page.
-        pub const ALL: &[Known] =
+        pub const ALL: &[KnownPlugin] =
             &[$($kind::<$plugin>(include_str!(concat!("../../", $folder, "/README.md"))),)* CLUSTER];
     };
 }
@@ -24,7 +24,7 @@ macro_rules! table {
 cni_plugins::plugins!(table);
 
 /// The plugin whose executable is one of its own. Most of its keys are on host-local's page.
-const CLUSTER: Known = Known {
+const CLUSTER: KnownPlugin = KnownPlugin {
     name: "cluster",
     role: Role::Address,
     versions: &SpecVersion::ALL,
@@ -36,24 +36,24 @@ const CLUSTER: Known = Known {
     ),
 };
 
-const fn known<C: FromConf>(role: Role, plugin: &Entry, readme: &'static str) -> Known {
-    Known { name: plugin.name, role, versions: plugin.versions, parse: parse::<C>, readme }
+const fn known<C: FromConf>(role: Role, plugin: &Entry, readme: &'static str) -> KnownPlugin {
+    KnownPlugin { name: plugin.name, role, versions: plugin.versions, parse: parse::<C>, readme }
 }
 
-const fn chained<P: ChainedPlugin>(readme: &'static str) -> Known {
+const fn chained<P: ChainedPlugin>(readme: &'static str) -> KnownPlugin {
     known::<P::Conf>(Role::Chained, &entry::chained::<P>(), readme)
 }
 
-const fn address<P: Plugin>(readme: &'static str) -> Known {
+const fn address<P: Plugin>(readme: &'static str) -> KnownPlugin {
     known::<P::Conf>(Role::Address, &entry::address::<P>(), readme)
 }
 
-const fn loopback<P: Plugin>(readme: &'static str) -> Known {
+const fn loopback<P: Plugin>(readme: &'static str) -> KnownPlugin {
     known::<P::Conf>(Role::Any, &entry::loopback::<P>(), readme)
 }
 
-const fn interface<P: InterfacePlugin>(readme: &'static str) -> Known {
-    Known { parse: parse_interface::<P>, ..known::<P::Conf>(Role::Interface, &entry::interface::<P>(), readme) }
+const fn interface<P: InterfacePlugin>(readme: &'static str) -> KnownPlugin {
+    KnownPlugin { parse: parse_interface::<P>, ..known::<P::Conf>(Role::Interface, &entry::interface::<P>(), readme) }
 }
 
 fn parse_interface<P: InterfacePlugin>(object: &Rc<ConfObject>, version: SpecVersion) -> Result<(), CniError> {

@@ -4,7 +4,7 @@ mod page;
 mod serve;
 
 use crate::args::Metrics;
-use crate::calls::reading::{Counts, Place};
+use crate::calls::reading::{Counts, LogPosition};
 use crate::causes::Remedy;
 use crate::output::say;
 use crate::settings::Settings;
@@ -65,7 +65,7 @@ async fn page(settings: &Settings, words: &Metrics, log: &mut Log) -> anyhow::Re
 
 /// The counts of the log of calls, and the place up to which they go: a later page only reads on from it.
 struct Log {
-    place: Place,
+    place: LogPosition,
     counted: Counted,
 }
 
@@ -73,7 +73,7 @@ struct Counted(Calls);
 
 impl Log {
     fn new() -> anyhow::Result<Self> {
-        Ok(Self { place: Place::default(), counted: Counted(Calls::new()?) })
+        Ok(Self { place: LogPosition::default(), counted: Counted(Calls::new()?) })
     }
 
     /// The log's calls. Without a log there are none; only one that is named has to be there.

@@ -37,7 +37,7 @@ use std::path::Path;
 use libcni::{NetworkConf, conflist};
 
 pub use finding::{Finding, Level};
-pub use known::{Known, Role};
+pub use known::{KnownPlugin, Role};
 pub use source::{Form, Source, Unreadable};
 
 /// The findings in several files.
@@ -86,7 +86,7 @@ impl Report {
 ///
 /// # Errors
 /// As [`conflist::search_order`].
-pub fn validate_folder(dir: &Path, known: &[Known]) -> Result<Report, libcni::Error> {
+pub fn validate_folder(dir: &Path, known: &[KnownPlugin]) -> Result<Report, libcni::Error> {
     let files = conflist::search_order(dir)?;
     let mut report = validate(files.iter().map(|path| Source::read_or_explain(path)).collect(), known);
     let order = order::check(&report);
@@ -97,7 +97,7 @@ pub fn validate_folder(dir: &Path, known: &[Known]) -> Result<Report, libcni::Er
 /// Checks files, each by itself and beside the others. `known` are the plugins whose keys can be checked; files of one folder
 /// come in the order of [`libcni::conflist::search_order`].
 #[must_use]
-pub fn validate(sources: Vec<Source>, known: &[Known]) -> Report {
+pub fn validate(sources: Vec<Source>, known: &[KnownPlugin]) -> Report {
     let mut report = Report { sources: Vec::new(), networks: Vec::new(), findings: Vec::new() };
     let mut findings = Vec::new();
     for (file, source) in sources.iter().enumerate() {

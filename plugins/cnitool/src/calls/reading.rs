@@ -28,14 +28,14 @@ const JOURNAL_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A place in a log: what is before it has been read.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     /// Device and inode of the file, and the offset in it.
     file: Option<(u64, u64, u64)>,
     /// The last line of the journal, which has its cursor.
     line: Vec<u8>,
 }
 
-impl Place {
+impl LogPosition {
     /// Reads on from here to the end of the log as it is now, the oldest record first. Lines that are no records are passed
     /// over. If the log is another one than before, such as after a rotation, it is read from its beginning, after
     /// `begin`. May be dropped at any await: the place is then that of the next line.
@@ -333,7 +333,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("cnitool-reading-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("calls.log");
-        let (mut place, mut seen) = (Place::default(), Seen::default());
+        let (mut place, mut seen) = (LogPosition::default(), Seen::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut verbs = || {
             runtime.block_on(place.read_on(&Sink::File(path.clone()), &mut seen)).unwrap();

@@ -3,7 +3,7 @@
 use super::folder::{Folder, REPLACED, Standing};
 use super::source::{CNITOOL, Source};
 use super::{Action, Item};
-use crate::args::Link;
+use crate::args::SharedFile;
 use anyhow::{Context, bail};
 use libcni::Runtime;
 use libcni::cni_spec::PluginType;
@@ -21,7 +21,7 @@ pub(super) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     /// Copies each executable, under each of its names, and flushes it to the disk.
-    pub(super) fn fill(folder: &'a Folder, source: &Source, items: &[Item], link: Link) -> anyhow::Result<Self> {
+    pub(super) fn fill(folder: &'a Folder, source: &Source, items: &[Item], link: SharedFile) -> anyhow::Result<Self> {
         let stage = Self { folder, dir: folder.stage() };
         for dir in [&stage.dir, &stage.new_dir(), &stage.old_dir()] {
             fs::create_dir(dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -32,9 +32,9 @@ impl<'a> Stage<'a> {
             let failed = || format!("cannot copy {} to {}", from.display(), to.display());
             let first = copied.iter().find(|(source, _)| *source == from).map(|(_, copy)| copy);
             match (first, link) {
-                (Some(first), Link::Hard) => link_or_copy(first, &to).with_context(failed)?,
+                (Some(first), SharedFile::Hard) => link_or_copy(first, &to).with_context(failed)?,
                 // From the first copy, which is on the same file system: blocks can be shared with it.
-                (Some(first), Link::None) => copy(first, &to).with_context(failed)?,
+                (Some(first), SharedFile::None) => copy(first, &to).with_context(failed)?,
                 (None, _) => {
                     copy(from, &to).with_context(failed)?;
                     copied.push((from, to));

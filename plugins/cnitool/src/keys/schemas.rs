@@ -9,14 +9,14 @@ mod readme;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::validate::{Known, Role};
+use crate::validate::{KnownPlugin, Role};
 use cni_spec::{AddResult, CniError, ConfObject, SpecVersion, json as cni_json};
 use serde_json::{Map, Value, json};
 use tracing::subscriber::{NoSubscriber, with_default};
 
 use crate::keys::ALL;
 pub use ask::put;
-use ask::{Answer, Asker};
+use ask::{Asker, ParserAnswer};
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// The schemas that are of no plugin.
@@ -74,13 +74,13 @@ fn referred(schema: &Value) -> Vec<&'static str> {
 }
 
 /// What a plugin's parser says about an object.
-fn parse(plugin: &Known, value: &Value) -> Answer {
+fn parse(plugin: &KnownPlugin, value: &Value) -> ParserAnswer {
     match ConfObject::parse(value.to_string().as_bytes()).map(Rc::new) {
         Ok(object) => {
             let error = (plugin.parse)(&object, SpecVersion::LATEST).err().map(named);
-            Answer { error, ignored: object.ignored() }
+            ParserAnswer { error, ignored: object.ignored() }
         }
-        Err(error) => Answer { error: Some(named(error)), ..Answer::default() },
+        Err(error) => ParserAnswer { error: Some(named(error)), ..ParserAnswer::default() },
     }
 }
 
@@ -92,7 +92,7 @@ fn named(error: CniError) -> (String, String) {
 
 /// A configuration that the plugin's parser accepts.
 #[must_use]
-pub fn accepted(plugin: &Known) -> Value {
+pub fn accepted(plugin: &KnownPlugin) -> Value {
     // Each of these keys is required by some plugin.
     let mut base = json!({
         "name": "pods",
@@ -118,7 +118,7 @@ pub fn accepted(plugin: &Known) -> Value {
 }
 
 /// The schema of a plugin's object.
-fn plugin(plugin: &Known) -> Value {
+fn plugin(plugin: &KnownPlugin) -> Value {
     let asker = Asker { parse: &|value| parse(plugin, value), base: accepted(plugin) };
     let mut own = asker.schema(&[]);
     let mut properties = own["properties"].take().as_object().cloned().unwrap_or_default();
@@ -264,7 +264,7 @@ fn result() -> Value {
         let ignored = RefCell::default();
         let error = cni_json::decode_noting::<AddResult>(value, &ignored).err();
         let error = error.map(|error| (error.path.clone(), error.to_string()));
-        Answer { error, ignored: ignored.into_inner() }
+        ParserAnswer { error, ignored: ignored.into_inner() }
     };
     let base = json!({
         "ips": [{"address": "10.1.0.5/24"}],

@@ -2,14 +2,14 @@
 
 use super::titled;
 use crate::keys::{ALL, schemas};
-use crate::validate::{Known, Role};
+use crate::validate::{KnownPlugin, Role};
 use roff::{Inline, Roff, bold, italic, roman};
 use serde_json::Value;
 
 const SPECIFICATION: &str = "https://www.cni.dev/docs/spec/";
 
 /// The page of a plugin.
-pub(super) fn plugin_page(plugin: &Known) -> String {
+pub(super) fn plugin_page(plugin: &KnownPlugin) -> String {
     let mut page = begin(&format!("cni-{}", plugin.name), "8", &summary(plugin));
     page.control("SH", ["SYNOPSIS"]);
     code(&mut page, &synopsis(plugin));
@@ -85,7 +85,7 @@ fn see_also(page: &mut Roff, pages: &[&str]) {
 }
 
 /// How a network names the plugin.
-fn synopsis(plugin: &Known) -> String {
+fn synopsis(plugin: &KnownPlugin) -> String {
     match plugin.role {
         Role::Address => format!("\"ipam\": {{ \"type\": \"{}\", ... }}", plugin.name),
         Role::Interface | Role::Chained | Role::Any => {
@@ -103,7 +103,7 @@ fn introduction(readme: &str) -> Vec<String> {
 }
 
 /// The first sentence of a plugin's page.
-fn summary(plugin: &Known) -> String {
+fn summary(plugin: &KnownPlugin) -> String {
     let first = introduction(plugin.readme).into_iter().next().unwrap_or_default();
     let end = first.find(". ").or_else(|| first.find(": ")).unwrap_or(first.len());
     let sentence = plain(first[..end].trim_end_matches(['.', ':']));

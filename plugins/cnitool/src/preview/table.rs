@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn each_plugin_that_a_list_can_have_says_what_it_would_do() {
         let silent =
-            |known: &&crate::validate::Known| !matches!(known.role, Role::Address) && find(known.name).is_none();
+            |known: &&crate::validate::KnownPlugin| !matches!(known.role, Role::Address) && find(known.name).is_none();
         assert_eq!(
             crate::keys::ALL.iter().filter(silent).map(|known| known.name).collect::<Vec<_>>(),
             Vec::<&str>::new()

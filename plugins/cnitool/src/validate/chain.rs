@@ -5,7 +5,7 @@ use libcni::{NetworkConf, PluginObject};
 use serde_json::Value;
 
 use crate::validate::finding::{Level, Notes, join};
-use crate::validate::known::{self, Known, Role};
+use crate::validate::known::{self, KnownPlugin, Role};
 use crate::validate::network::base;
 use crate::validate::source::Source;
 
@@ -43,7 +43,7 @@ const OWN_KEYS: [(&str, &str); 1] = [("portmap", "snat")];
 /// Plugins whose rules or limits are once for an attachment.
 const ONCE: [&str; 3] = ["bandwidth", "firewall", "portmap"];
 
-pub(crate) fn compare(source: &Source, network: &NetworkConf, known: &[Known], notes: &mut Notes<'_>) {
+pub(crate) fn compare(source: &Source, network: &NetworkConf, known: &[KnownPlugin], notes: &mut Notes<'_>) {
     let mut maker: Option<&str> = None;
     for (index, plugin) in network.plugins.iter().enumerate() {
         let base = base(source, index);

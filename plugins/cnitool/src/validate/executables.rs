@@ -13,7 +13,7 @@ use skel::question::Question;
 use crate::other_projects::ask;
 use crate::validate::Report;
 use crate::validate::finding::{Finding, Level, Notes, join};
-use crate::validate::known::{self, Known};
+use crate::validate::known::{self, KnownPlugin};
 use crate::validate::network::{base, is_guess, refused};
 
 /// Whether a file is an executable of this suite: it has the suite's mark among its bytes.
@@ -66,7 +66,7 @@ fn named(report: &Report) -> Vec<Named<'_>> {
 
 /// Asks each plugin of all networks once for its versions, and those that `known` lacks for faults of their keys; adds what is
 /// wrong to the report.
-pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {
+pub async fn look(report: &mut Report, runtime: &Runtime, known: &[KnownPlugin]) {
     let named = named(report);
     let plugins: BTreeSet<&PluginType> = named.iter().map(|named| &named.plugin).collect();
     let asked = plugins.into_iter().map(async |plugin| (plugin, runtime.version(plugin).await));

@@ -20,7 +20,7 @@ pub enum Role {
 
 /// A plugin.
 #[derive(Clone, Copy)]
-pub struct Known {
+pub struct KnownPlugin {
     /// The plugin's `type`.
     pub name: &'static str,
     /// The plugin's place in a network.
@@ -33,13 +33,13 @@ pub struct Known {
     pub readme: &'static str,
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for KnownPlugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Known").field("name", &self.name).field("role", &self.role).finish_non_exhaustive()
     }
 }
 
 /// The plugin of this type.
-pub(crate) fn find<'a>(known: &'a [Known], name: &str) -> Option<&'a Known> {
+pub(crate) fn find<'a>(known: &'a [KnownPlugin], name: &str) -> Option<&'a KnownPlugin> {
     known.iter().find(|one| one.name == name)
 }

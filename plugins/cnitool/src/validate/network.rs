@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::validate::finding::{Finding, Level, Notes, join};
-use crate::validate::known::{self, Known, Role};
+use crate::validate::known::{self, KnownPlugin, Role};
 use crate::validate::source::{Form, Source, Unreadable};
 use crate::validate::syntax::Fault;
 use crate::validate::warned::{self, Warning};
@@ -28,7 +28,7 @@ pub(crate) fn base(source: &Source, index: usize) -> String {
 }
 
 /// Reads a file as a runtime does. `None`: it has no network that a runtime could use.
-pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> Option<NetworkConf> {
+pub(crate) fn read(source: &Source, known: &[KnownPlugin], notes: &mut Notes<'_>) -> Option<NetworkConf> {
     if let Some(Unreadable { reason, remedy }) = &source.unreadable {
         notes.value(Level::Error, "", reason).help.clone_from(remedy);
         return None;
@@ -182,7 +182,7 @@ fn log_help(word: Option<&str>) -> String {
 }
 
 /// Each plugin's own keys, and those of its address plugin.
-fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: &[Known], notes: &mut Notes<'_>) {
+fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: &[KnownPlugin], notes: &mut Notes<'_>) {
     for (index, plugin) in network.plugins.iter().enumerate() {
         let base = base(source, index);
         let Some(bytes) = network.plugin_conf(index) else { continue };
@@ -216,13 +216,19 @@ fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: 
     }
 }
 
-fn names(known: &[Known], role: Role) -> String {
+fn names(known: &[KnownPlugin], role: Role) -> String {
     let names: Vec<&str> = known.iter().filter(|one| one.role == role).map(|one| one.name).collect();
     format!("Address plugins are {}.", names.join(", "))
 }
 
 /// `has_more`: a runtime adds what the plugin's capabilities ask for, so that something that is missing may be there then.
-fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Known, bool), notes: &mut Notes<'_>) {
+fn keys(
+    base: &str,
+    bytes: &[u8],
+    version: SpecVersion,
+    (plugin, has_more): (&KnownPlugin, bool),
+    notes: &mut Notes<'_>,
+) {
     // A name that cannot be used has its finding already.
     let Ok(object) = ConfObject::parse(bytes).map(Rc::new) else { return };
     let (parsed, warnings) = warned::listen(|| (plugin.parse)(&object, version));
@@ -271,7 +277,7 @@ const UNKNOWN: &str = " is unknown";
 const NOT_CHECKED: &str = " is not part of this suite: its keys are not checked";
 
 /// A plugin of another suite: only its executable knows whether its keys are right.
-fn stranger(key: &str, name: &str, known: &[Known], notes: &mut Notes<'_>) {
+fn stranger(key: &str, name: &str, known: &[KnownPlugin], notes: &mut Notes<'_>) {
     match json::resembling(name, known.iter().map(|one| one.name)) {
         Some(meant) => {
             notes.value(Level::Warning, key, format!("plugin {name}{UNKNOWN}")).help = format!("Did you mean {meant}?");

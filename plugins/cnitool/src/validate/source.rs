@@ -44,7 +44,7 @@ pub struct Source {
     /// Whether the file is a single plugin's config.
     is_single: bool,
     /// The places at which the pieces of the text begin, so that [`Source::position`] counts in one piece only.
-    pieces: Vec<Place>,
+    pieces: Vec<TextPosition>,
 }
 
 /// Why a file cannot be read.
@@ -89,13 +89,13 @@ impl Unreadable {
 
 /// A place in a text: its offset in bytes, and its line and column, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct TextPosition {
     at: usize,
     line: usize,
     column: usize,
 }
 
-impl Place {
+impl TextPosition {
     /// The place behind `text`, which begins here.
     fn after(self, text: &str) -> Self {
         let at = self.at + text.len();
@@ -112,8 +112,8 @@ impl Place {
 /// The size of a piece, but for a character that is not cut in two.
 const PIECE_BYTES: usize = 1 << 10;
 
-fn pieces(text: &str) -> Vec<Place> {
-    let mut place = Place { at: 0, line: 1, column: 1 };
+fn pieces(text: &str) -> Vec<TextPosition> {
+    let mut place = TextPosition { at: 0, line: 1, column: 1 };
     let mut pieces = vec![place];
     while text.len() - place.at > PIECE_BYTES {
         place = place.after(&text[place.at..text.floor_char_boundary(place.at + PIECE_BYTES)]);
@@ -204,7 +204,7 @@ impl Source {
     pub fn position(&self, at: usize) -> (usize, usize) {
         let at = self.text.floor_char_boundary(at);
         let piece = self.pieces.partition_point(|piece| piece.at <= at) - 1;
-        let Place { line, column, .. } = self.pieces[piece].after(&self.text[self.pieces[piece].at..at]);
+        let TextPosition { line, column, .. } = self.pieces[piece].after(&self.text[self.pieces[piece].at..at]);
         (line, column)
     }
 

@@ -14,7 +14,7 @@ const NO_WORD: &str = "?/: !";
 
 /// What a parser said about a value.
 #[derive(Default)]
-pub(super) struct Answer {
+pub(super) struct ParserAnswer {
     /// The path that its error names, and the error's text; an empty path is the whole value, or none in particular.
     pub(super) error: Option<(String, String)>,
     /// The keys it has no field for.
@@ -23,7 +23,7 @@ pub(super) struct Answer {
 
 /// A parser, and a value that it accepts.
 pub(super) struct Asker<'a> {
-    pub(super) parse: &'a dyn Fn(&Value) -> Answer,
+    pub(super) parse: &'a dyn Fn(&Value) -> ParserAnswer,
     pub(super) base: Value,
 }
 
@@ -63,7 +63,7 @@ pub fn put(base: &mut Value, place: Place<'_>, value: Value) {
 
 impl Asker<'_> {
     /// What the parser says about the base with `value` in this place.
-    fn ask(&self, place: Place<'_>, value: Value) -> Answer {
+    fn ask(&self, place: Place<'_>, value: Value) -> ParserAnswer {
         let mut whole = self.base.clone();
         put(&mut whole, place, value);
         (self.parse)(&whole)

@@ -1,6 +1,6 @@
 //! Descriptions of keys, from the tables of the plugins' pages.
 
-use crate::validate::{Known, Role};
+use crate::validate::{KnownPlugin, Role};
 use serde_json::{Value, json};
 
 /// The words in backquotes.
@@ -9,7 +9,7 @@ fn quoted(cell: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Gives each key in the tables of the plugin's page its description.
-pub(super) fn describe(schema: &mut Value, plugin: &Known) {
+pub(super) fn describe(schema: &mut Value, plugin: &KnownPlugin) {
     let mut head: Vec<&str> = Vec::new();
     for line in plugin.readme.lines() {
         let Some(row) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else { continue };

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use boon::{Compiler, Draft, SchemaIndex, Schemas};
 use cni_spec::{AddResult, ConfObject, SpecVersion};
 use cnitool::keys::schemas::{accepted, find, names, put};
-use cnitool::validate::{Known, Level, Role, Source, validate};
+use cnitool::validate::{KnownPlugin, Level, Role, Source, validate};
 use expect_test::expect;
 use libcni::NetworkConf;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn folder(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-fn parser_accepts(plugin: &Known, value: &Value) -> bool {
+fn parser_accepts(plugin: &KnownPlugin, value: &Value) -> bool {
     ConfObject::parse(value.to_string().as_bytes())
         .is_ok_and(|object| (plugin.parse)(&Rc::new(object), SpecVersion::LATEST).is_ok())
 }
