@@ -14,14 +14,14 @@ pub struct Kind {
     /// The kernel's feature that the kind needs, if not all kernels have it.
     feature: Option<Feature>,
     /// The place of the plugin's link.
-    pub place: Place,
+    pub place: LinkPlace,
     /// The plugin's own keys, for the container of a number.
     own: fn(usize) -> Value,
 }
 
 /// Where the plugin's link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum LinkPlace {
     /// A pair: one end in the container, one on the node.
     Pair,
     /// In the container, on the node's link `uplink`.
@@ -36,35 +36,44 @@ pub enum Place {
 pub const BRIDGE: Kind = Kind {
     name: "bridge",
     feature: None,
-    place: Place::Pair,
+    place: LinkPlace::Pair,
     own: |_| json!({"bridge": "br0", "isGateway": true, "ipMasq": true}),
 };
 /// With masquerade.
-pub const PTP: Kind = Kind { name: "ptp", feature: None, place: Place::Pair, own: |_| json!({"ipMasq": true}) };
+pub const PTP: Kind = Kind { name: "ptp", feature: None, place: LinkPlace::Pair, own: |_| json!({"ipMasq": true}) };
 /// On `uplink`.
-pub const MACVLAN: Kind =
-    Kind { name: "macvlan", feature: Some(Feature::Macvlan), place: Place::Upon, own: |_| json!({"master": "uplink"}) };
+pub const MACVLAN: Kind = Kind {
+    name: "macvlan",
+    feature: Some(Feature::Macvlan),
+    place: LinkPlace::Upon,
+    own: |_| json!({"master": "uplink"}),
+};
 /// On `uplink`.
-pub const IPVLAN: Kind =
-    Kind { name: "ipvlan", feature: Some(Feature::Ipvlan), place: Place::Upon, own: |_| json!({"master": "uplink"}) };
+pub const IPVLAN: Kind = Kind {
+    name: "ipvlan",
+    feature: Some(Feature::Ipvlan),
+    place: LinkPlace::Upon,
+    own: |_| json!({"master": "uplink"}),
+};
 /// A VLAN on `uplink`: a VLAN of a master can be in one container only.
 pub const VLAN: Kind = Kind {
     name: "vlan",
     feature: Some(Feature::Vlan),
-    place: Place::Upon,
+    place: LinkPlace::Upon,
     own: |number| json!({"master": "uplink", "vlanId": 100 + number}),
 };
 /// With device `devN`.
 pub const HOST_DEVICE: Kind = Kind {
     name: "host-device",
     feature: None,
-    place: Place::Device,
+    place: LinkPlace::Device,
     own: |number| json!({"device": format!("dev{number}")}),
 };
 /// Without keys.
-pub const TAP: Kind = Kind { name: "tap", feature: Some(Feature::Tun), place: Place::Inside, own: |_| json!({}) };
+pub const TAP: Kind = Kind { name: "tap", feature: Some(Feature::Tun), place: LinkPlace::Inside, own: |_| json!({}) };
 /// Without keys.
-pub const DUMMY: Kind = Kind { name: "dummy", feature: Some(Feature::Dummy), place: Place::Inside, own: |_| json!({}) };
+pub const DUMMY: Kind =
+    Kind { name: "dummy", feature: Some(Feature::Dummy), place: LinkPlace::Inside, own: |_| json!({}) };
 
 /// All of them.
 pub const ALL: [Kind; 8] = [BRIDGE, PTP, MACVLAN, IPVLAN, VLAN, HOST_DEVICE, TAP, DUMMY];
@@ -98,11 +107,11 @@ impl Kind {
     /// Whether a line of the node's changes may be there after DEL: what stays on purpose, and what the kernel does in its
     /// own time with the link that a container's is on.
     pub fn stays(self, line: &str) -> bool {
-        shared::stays(line) || self.place == Place::Upon && line.contains("link uplink ")
+        shared::stays(line) || self.place == LinkPlace::Upon && line.contains("link uplink ")
     }
 }
 
-impl Place {
+impl LinkPlace {
     /// Makes on the node what so many containers' links need, and the namespace that they lead to; the node is remembered with
     /// it.
     pub fn lay(self, node: &Node, containers: usize) -> Namespace {

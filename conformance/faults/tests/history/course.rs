@@ -9,7 +9,7 @@ use testns::{Attachment, Container, Namespace, Node, Remains, Subject, Verb};
 
 use crate::calls::{self, Target};
 use crate::lane::{self, LANES, Lane, OUTSIDE, SLOTS};
-use crate::pod::Pod;
+use crate::pod::PodInSlot;
 use crate::rules;
 use crate::step::{By, Collector, History, Step, Stranger};
 use crate::traffic::{self, Source, Traffic};
@@ -32,13 +32,13 @@ pub(crate) struct Fault {
 
 /// The present state of a slot.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum SlotState {
     /// DEL was the last call, and succeeded.
     Free,
     /// ADD succeeded, and no call has addressed the attachment since.
-    Living(Pod),
+    Living(PodInSlot),
     /// GC had a list without it; DEL follows.
-    Omitted(Pod),
+    Omitted(PodInSlot),
     /// The namespace ended without DEL; the maker, and the result, which a runtime has in its cache.
     Dead(By, Value),
 }
@@ -47,7 +47,7 @@ pub(crate) enum Place {
 pub(crate) struct Course<'a> {
     pub(crate) node: &'a Node,
     pub(crate) traffic: Traffic,
-    places: BTreeMap<usize, Place>,
+    places: BTreeMap<usize, SlotState>,
 }
 
 pub(crate) type Outcome = Result<(), String>;
@@ -116,30 +116,30 @@ impl<'a> Course<'a> {
         Target { node: self.node, slot, network: None, attachment: lane::attachment(slot, netns) }
     }
 
-    pub(crate) fn place(&mut self, slot: usize) -> &mut Place {
-        self.places.entry(slot).or_insert(Place::Free)
+    pub(crate) fn place(&mut self, slot: usize) -> &mut SlotState {
+        self.places.entry(slot).or_insert(SlotState::Free)
     }
 
-    pub(crate) fn take(&mut self, slot: usize) -> Place {
-        std::mem::replace(self.place(slot), Place::Free)
+    pub(crate) fn take(&mut self, slot: usize) -> SlotState {
+        std::mem::replace(self.place(slot), SlotState::Free)
     }
 
-    pub(crate) fn living(&self) -> impl Iterator<Item = (usize, &Pod)> {
+    pub(crate) fn living(&self) -> impl Iterator<Item = (usize, &PodInSlot)> {
         self.places.iter().filter_map(|(slot, place)| match place {
-            Place::Living(pod) => Some((*slot, pod)),
-            Place::Free | Place::Omitted(_) | Place::Dead(..) => None,
+            SlotState::Living(pod) => Some((*slot, pod)),
+            SlotState::Free | SlotState::Omitted(_) | SlotState::Dead(..) => None,
         })
     }
 
     /// Returns the pods that may have an address on a link.
-    pub(crate) fn present(&self) -> impl Iterator<Item = (usize, &Pod)> {
+    pub(crate) fn present(&self) -> impl Iterator<Item = (usize, &PodInSlot)> {
         self.living().chain(self.omitted())
     }
 
-    pub(crate) fn omitted(&self) -> impl Iterator<Item = (usize, &Pod)> {
+    pub(crate) fn omitted(&self) -> impl Iterator<Item = (usize, &PodInSlot)> {
         self.places.iter().filter_map(|(slot, place)| match place {
-            Place::Omitted(pod) => Some((*slot, pod)),
-            Place::Free | Place::Living(_) | Place::Dead(..) => None,
+            SlotState::Omitted(pod) => Some((*slot, pod)),
+            SlotState::Free | SlotState::Living(_) | SlotState::Dead(..) => None,
         })
     }
 
@@ -192,42 +192,42 @@ impl<'a> Course<'a> {
 
     /// The slot if a pod lives there, else the anchor, for steps that address no attachment.
     pub(crate) fn living_or_anchor(&mut self, slot: usize) -> usize {
-        if matches!(self.place(slot), Place::Living(_)) { slot } else { anchor(slot % LANES) }
+        if matches!(self.place(slot), SlotState::Living(_)) { slot } else { anchor(slot % LANES) }
     }
 
     /// Makes a slot one that is free or has a living pod; whether it has.
     fn ready(&mut self, slot: usize) -> Result<bool, String> {
-        if matches!(self.place(slot), Place::Omitted(_)) {
+        if matches!(self.place(slot), SlotState::Omitted(_)) {
             self.del(slot, By::Ours, None)?;
         }
-        Ok(matches!(self.place(slot), Place::Living(_)))
+        Ok(matches!(self.place(slot), SlotState::Living(_)))
     }
 
     /// ADD, which has to succeed.
     fn attach(&mut self, slot: usize, by: By) -> Outcome {
         // host-local refuses the ID of a container that ended without DEL. Our library makes up for it where ADD was its own.
-        if matches!(self.place(slot), Place::Dead(maker, _) if [by, *maker] != [By::Cnitool; 2]) {
+        if matches!(self.place(slot), SlotState::Dead(maker, _) if [by, *maker] != [By::Cnitool; 2]) {
             self.del(slot, By::Ours, None)?;
         }
         let container = self.node.container_without_probes();
         let result = self.target(slot, &container).add(by)?;
-        self.admit(slot, Pod::new(container, result, by))
+        self.admit(slot, PodInSlot::new(container, result, by))
     }
 
     /// A pod is there: no other has its addresses, and it exchanges packets from now on.
-    pub(crate) fn admit(&mut self, slot: usize, pod: Pod) -> Outcome {
+    pub(crate) fn admit(&mut self, slot: usize, pod: PodInSlot) -> Outcome {
         rules::addresses_are_no_others(slot, &pod, self.present())?;
         let anchor_addresses = match self.places.get(&anchor(slot % LANES)) {
-            Some(Place::Living(anchor)) => rules::addresses(&anchor.result),
-            Some(Place::Free | Place::Omitted(_) | Place::Dead(..)) | None => Vec::new(),
+            Some(SlotState::Living(anchor)) => rules::addresses(&anchor.result),
+            Some(SlotState::Free | SlotState::Omitted(_) | SlotState::Dead(..)) | None => Vec::new(),
         };
         self.begin_flows(slot, &pod, &anchor_addresses).map_err(|error| format!("no socket for a new pod: {error}"))?;
-        self.places.insert(slot, Place::Living(pod));
+        self.places.insert(slot, SlotState::Living(pod));
         self.traffic.wait_for_first();
         Ok(())
     }
 
-    fn begin_flows(&self, slot: usize, pod: &Pod, anchor: &[IpAddr]) -> std::io::Result<()> {
+    fn begin_flows(&self, slot: usize, pod: &PodInSlot, anchor: &[IpAddr]) -> std::io::Result<()> {
         let (lane, inside) = (Lane::of(slot), pod.holder());
         let lasting = |from: IpAddr, to: SocketAddr| {
             let socket = traffic::open(inside, (from, 0).into())?;
@@ -256,7 +256,7 @@ impl<'a> Course<'a> {
 
     /// ADD of what lives, which has to be refused and changes nothing.
     fn refused(&mut self, slot: usize, by: By, is_elsewhere: bool) -> Outcome {
-        let Place::Living(pod) = self.place(slot) else { return Ok(()) };
+        let SlotState::Living(pod) = self.place(slot) else { return Ok(()) };
         // Refusals of the reference are not tested, and one runtime's container IDs are not another's.
         let by = if by == By::Cnitool && pod.by == By::Cnitool { by } else { By::Ours };
         let own = pod.container.clone();
@@ -284,7 +284,7 @@ impl<'a> Course<'a> {
             target.del(by, result.as_ref())?;
         }
         match only_success(target.add_twice(by), by)? {
-            Some(result) => self.admit(slot, Pod::new(container, result, by)),
+            Some(result) => self.admit(slot, PodInSlot::new(container, result, by)),
             None => self.clean(slot, &container, by, None),
         }
     }
@@ -301,7 +301,7 @@ impl<'a> Course<'a> {
             drop(calls::cnitool(self.node, words));
             adding.join().expect("an outcome")
         });
-        self.admit(slot, Pod::new(container, added?, by))
+        self.admit(slot, PodInSlot::new(container, added?, by))
     }
 
     /// A call that is cut off, and the DEL that follows.
@@ -314,12 +314,12 @@ impl<'a> Course<'a> {
     fn clean(&mut self, slot: usize, container: &Container, by: By, result: Option<&Value>) -> Outcome {
         self.target(slot, container).del(by, result)?;
         container.leave(Remains::Gone);
-        *self.place(slot) = Place::Free;
+        *self.place(slot) = SlotState::Free;
         rules::nothing_is_reserved(slot)
     }
 
     fn rename(&mut self, slot: usize) -> Outcome {
-        let Place::Living(pod) = self.place(slot) else { return Ok(()) };
+        let SlotState::Living(pod) = self.place(slot) else { return Ok(()) };
         if pod.is_changed() {
             return Ok(());
         }
@@ -337,14 +337,14 @@ impl<'a> Course<'a> {
         let own = if by == By::Theirs { By::Ours } else { by };
         self.traffic.close(slot);
         match self.take(slot) {
-            Place::Free => self.without_namespace(slot, own).del(own, None)?,
-            Place::Dead(By::Cnitool, _) => self.without_namespace(slot, By::Cnitool).del(By::Cnitool, None)?,
-            Place::Dead(_, result) => self.without_namespace(slot, By::Ours).del(By::Ours, Some(&result))?,
-            Place::Omitted(pod) => {
+            SlotState::Free => self.without_namespace(slot, own).del(own, None)?,
+            SlotState::Dead(By::Cnitool, _) => self.without_namespace(slot, By::Cnitool).del(By::Cnitool, None)?,
+            SlotState::Dead(_, result) => self.without_namespace(slot, By::Ours).del(By::Ours, Some(&result))?,
+            SlotState::Omitted(pod) => {
                 self.target(slot, &pod.container).del(By::Ours, Some(&pod.result))?;
                 pod.leave();
             }
-            Place::Living(pod) => {
+            SlotState::Living(pod) => {
                 let target = self.target(slot, &pod.container);
                 if let Some(n) = killed {
                     target.killed(Verb::Del, n.into());
@@ -365,11 +365,11 @@ impl<'a> Course<'a> {
     fn die(&mut self, slot: usize) -> Outcome {
         self.traffic.close(slot);
         match self.take(slot) {
-            Place::Living(pod) | Place::Omitted(pod) => {
+            SlotState::Living(pod) | SlotState::Omitted(pod) => {
                 pod.leave();
-                *self.place(slot) = Place::Dead(pod.by, pod.result);
+                *self.place(slot) = SlotState::Dead(pod.by, pod.result);
             }
-            other @ (Place::Free | Place::Dead(..)) => *self.place(slot) = other,
+            other @ (SlotState::Free | SlotState::Dead(..)) => *self.place(slot) = other,
         }
         Ok(())
     }
@@ -402,8 +402,8 @@ impl<'a> Course<'a> {
         let (omitted, listed): (Vec<_>, Vec<_>) = slots.into_iter().partition(|slot| is_omitted(*slot));
         for slot in omitted {
             self.traffic.close(slot);
-            if let Place::Living(pod) = self.take(slot) {
-                *self.place(slot) = Place::Omitted(pod);
+            if let SlotState::Living(pod) = self.take(slot) {
+                *self.place(slot) = SlotState::Omitted(pod);
             }
         }
         let mut valid: Vec<Attachment> = listed.iter().map(|slot| lane::attachment(*slot, "")).collect();

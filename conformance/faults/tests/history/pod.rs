@@ -11,7 +11,7 @@ use crate::step::By;
 
 /// A container that has, or may have, something of an attachment.
 #[derive(Debug)]
-pub(crate) struct Pod {
+pub(crate) struct PodInSlot {
     pub(crate) container: Container,
     pub(crate) result: Value,
     pub(crate) by: By,
@@ -20,7 +20,7 @@ pub(crate) struct Pod {
     pub(crate) machine: Option<Container>,
 }
 
-impl Pod {
+impl PodInSlot {
     pub(crate) fn new(container: Container, result: Value, by: By) -> Self {
         Self { container, result, by, is_renamed: false, machine: None }
     }

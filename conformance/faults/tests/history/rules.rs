@@ -8,7 +8,7 @@ use serde_json::Value;
 use testns::Node;
 
 use crate::lane::{self, Lane};
-use crate::pod::Pod;
+use crate::pod::PodInSlot;
 
 type Outcome = Result<(), String>;
 
@@ -22,8 +22,8 @@ pub(crate) fn addresses(result: &Value) -> Vec<IpAddr> {
 /// No address of a new pod is one that another pod has, by its result or on its links.
 pub(crate) fn addresses_are_no_others<'a>(
     slot: usize,
-    pod: &Pod,
-    others: impl Iterator<Item = (usize, &'a Pod)>,
+    pod: &PodInSlot,
+    others: impl Iterator<Item = (usize, &'a PodInSlot)>,
 ) -> Outcome {
     let own = addresses(&pod.result);
     for (other, holder) in others {
@@ -36,7 +36,7 @@ pub(crate) fn addresses_are_no_others<'a>(
 }
 
 /// The addresses of a living pod are on its interface.
-pub(crate) fn addresses_are_there(slot: usize, pod: &Pod) -> Outcome {
+pub(crate) fn addresses_are_there(slot: usize, pod: &PodInSlot) -> Outcome {
     let all = pod.addresses_on_links();
     match addresses(&pod.result).iter().find(|ip| !all.contains(ip)) {
         Some(missing) => Err(format!("the pod of slot {slot} has lost {missing}")),
@@ -45,7 +45,7 @@ pub(crate) fn addresses_are_there(slot: usize, pod: &Pod) -> Outcome {
 }
 
 /// The addresses of a living pod are reserved for it.
-pub(crate) fn addresses_are_reserved(slot: usize, pod: &Pod) -> Outcome {
+pub(crate) fn addresses_are_reserved(slot: usize, pod: &PodInSlot) -> Outcome {
     are_reserved(slot, &pod.result)
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn are_reserved(slot: usize, result: &Value) -> Outcome {
 }
 
 /// An address that the link of a pod still has, though GC's list was without it, is not given out again.
-pub(crate) fn addresses_in_use_are_reserved(slot: usize, pod: &Pod) -> Outcome {
+pub(crate) fn addresses_in_use_are_reserved(slot: usize, pod: &PodInSlot) -> Outcome {
     let on_links = pod.addresses_on_links();
     let mut in_use = addresses(&pod.result).into_iter().filter(|ip| on_links.contains(ip));
     in_use.try_for_each(|ip| is_reserved(slot, ip))

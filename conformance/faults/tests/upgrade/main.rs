@@ -24,13 +24,13 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
 
 /// A node's folder of plugins, and a network whose plugins are all in it.
-struct Place<'a> {
+struct PluginFolder<'a> {
     node: &'a Node,
     bin_dir: PathBuf,
     network: NetworkConf,
 }
 
-impl<'a> Place<'a> {
+impl<'a> PluginFolder<'a> {
     fn new(node: &'a Node, version: &str, own: Value) -> Self {
         let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]});
         let bridge = json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "ipam": ipam});
@@ -215,7 +215,7 @@ fn copy(from: &Path, to: &Path, end: &str) {
 fn fifty_upgrades_under_load() {
     const TIMES: usize = 50;
     let node = node();
-    let place = Place::new(&node, "1.1.0", json!({}));
+    let place = PluginFolder::new(&node, "1.1.0", json!({}));
     let builds = [place.build("one"), place.build("two")];
     place.install(&builds[1]);
     let start = Instant::now();
@@ -246,7 +246,7 @@ fn from_the_reference_to_ours_and_back_under_load() {
     const TIMES: usize = 3;
     let Some(reference) = reference_or_skip().filter(|_| has_iptables()) else { return };
     let node = Node::with(&reference);
-    let place = Place::new(&node, "1.0.0", json!({"ipMasqBackend": "iptables"}));
+    let place = PluginFolder::new(&node, "1.0.0", json!({"ipMasqBackend": "iptables"}));
     for name in PLUGINS {
         copy(&testns::find_reference().unwrap().join(name), &place.bin_dir.join(name), "");
     }

@@ -1,6 +1,6 @@
 //! ADD: each version of the specification, what earlier plugins and the runtime ask for, layer 2, and where links are made.
 
-use super::{Kind, Place, each_kind, held};
+use super::{Kind, LinkPlace, each_kind, held};
 use crate::configs::{Attached, VERSIONS, addresses, dual, with};
 use serde_json::{Value, json};
 use testns::{Call, Container, Namespace, Remains, Verb};
@@ -142,7 +142,7 @@ fn the_link_is_made_in_the_container(kind: Kind) {
     assert_eq!(pod.namespace().link("eth0").index, before[1] + 1);
     assert_eq!(next_index(pod.namespace()), before[1] + 2);
     // A pair has one end on the node.
-    let of_node = u32::from(kind.place == Place::Pair);
+    let of_node = u32::from(kind.place == LinkPlace::Pair);
     assert_eq!(next_index(node.host()), before[0] + of_node + 1);
     attached.del().ok();
 }

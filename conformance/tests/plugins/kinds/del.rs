@@ -1,6 +1,6 @@
 //! DEL in every way in which a runtime calls it.
 
-use super::{Kind, Place, each_kind, held};
+use super::{Kind, LinkPlace, each_kind, held};
 use crate::configs::{Attached, with};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Remains, Verb};
@@ -25,14 +25,16 @@ fn ends(kind: Kind, remains: Remains, own: Value, del: impl Fn(&Attached<'_>, At
     assert_ended(kind, &pod, remains);
     // A device that is no hardware ends with its namespace.
     let has_ended = |line: &str| {
-        kind.place == Place::Device && !is_there(remains) && ["dev0", "/dev0/"].iter().any(|name| line.contains(name))
+        kind.place == LinkPlace::Device
+            && !is_there(remains)
+            && ["dev0", "/dev0/"].iter().any(|name| line.contains(name))
     };
     node.assert_as_before_except(|line| kind.stays(line) || has_ended(line));
 }
 
 /// The container's link is gone, where DEL could know of it.
 fn assert_ended(kind: Kind, pod: &Container, remains: Remains) {
-    let is_known = remains == Remains::Alive || matches!(kind.place, Place::Pair | Place::Device);
+    let is_known = remains == Remains::Alive || matches!(kind.place, LinkPlace::Pair | LinkPlace::Device);
     if is_there(remains) && is_known {
         assert!(pod.namespace().find_link("eth0").is_none());
     }

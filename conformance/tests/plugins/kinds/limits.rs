@@ -1,7 +1,7 @@
 //! What the kernel grants no interface: an IPv6 address on a link of less than 1280 bytes, or the end of duplicate address
 //! detection without a carrier.
 
-use super::{Kind, Place, each_kind};
+use super::{Kind, LinkPlace, each_kind};
 use crate::bridge::stays;
 use crate::configs::{Attached, bridge, dual, v4};
 use crate::subjects::node;
@@ -40,7 +40,7 @@ fn an_mtu_that_is_too_small_for_ipv6_is_refused_on_a_bridge() {
 /// The link has its master's MTU, or had it before: no key is to blame.
 fn a_link_that_is_too_small_for_ipv6_is_named(kind: Kind) {
     let (node, _outside) = kind.node(1);
-    let lower = if kind.place == Place::Upon { "uplink" } else { "dev0" };
+    let lower = if kind.place == LinkPlace::Upon { "uplink" } else { "dev0" };
     node.host().set_mtu(lower, 1200);
     let error = node.call(Verb::Add, kind.config(0, json!({})), &node.container()).fails();
     assert!(error.details.contains("eth0 has MTU 1200: IPv6 needs 1280 bytes"), "{error:?}");
@@ -49,7 +49,7 @@ fn a_link_that_is_too_small_for_ipv6_is_named(kind: Kind) {
 /// No address settles without a carrier: ADD does not wait for it, and the address is there for when the carrier comes.
 fn a_link_without_a_carrier_is_not_waited_for(kind: Kind) {
     let (node, outside) = kind.node(1);
-    outside.set_down(if kind.place == Place::Upon { "outside" } else { "near0" });
+    outside.set_down(if kind.place == LinkPlace::Upon { "outside" } else { "near0" });
     let pod = node.container();
     let begin = Instant::now();
     let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);

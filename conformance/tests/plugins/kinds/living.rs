@@ -1,6 +1,6 @@
 //! Calls that do not address an attachment leave it alone, and a refused call changes nothing.
 
-use super::{Kind, Place, each_kind, held};
+use super::{Kind, LinkPlace, each_kind, held};
 use crate::configs::{Attached, addresses, unshared, v4, with};
 use serde_json::{Value, json};
 use std::sync::Barrier;
@@ -46,7 +46,7 @@ fn a_duplicate_that_is_refused_leaves_link_and_reservation(kind: Kind) {
 /// A runtime that restarts under one ID: another namespace, while the first one is there. No address plugin, one that keeps no
 /// reservations, and one that gives the same address again refuse nothing themselves.
 fn a_second_namespace_is_refused_as_long_as_the_first_exists(kind: Kind) {
-    if kind.place != Place::Pair {
+    if kind.place != LinkPlace::Pair {
         return;
     }
     let static_ipam = json!({"type": "static", "addresses": [{"address": "10.7.0.9/24", "gateway": "10.7.0.1"}]});
@@ -124,8 +124,8 @@ fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: Kind) {
     let config = kind.config(0, json!({}));
     let attached = Attached::add(&node, &config, &pod);
     match kind.place {
-        Place::Pair => node.host().set_alias(attached.host_veth(), ""),
-        Place::Upon | Place::Inside | Place::Device => pod.namespace().set_alias("eth0", ""),
+        LinkPlace::Pair => node.host().set_alias(attached.host_veth(), ""),
+        LinkPlace::Upon | LinkPlace::Inside | LinkPlace::Device => pod.namespace().set_alias("eth0", ""),
     }
     node.remember();
     node.call(Verb::Del, &config, in_namespace_of(&pod, "c9")).ok();
@@ -140,7 +140,7 @@ fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: Kind) {
 /// removes the link all the same; one that has carried packets is another's.
 fn del_after_gc_removes_the_link_of_a_killed_add(kind: Kind) {
     // The tap of a killed process ends with it.
-    if !matches!(kind.place, Place::Upon | Place::Inside) || kind.name == "tap" {
+    if !matches!(kind.place, LinkPlace::Upon | LinkPlace::Inside) || kind.name == "tap" {
         return;
     }
     let (node, _outside) = kind.node(0);
@@ -192,8 +192,8 @@ fn a_late_del_leaves_the_link_of_the_paths_next_container(kind: Kind) {
         let attached = Attached::add(&node, &kind.config(1, json!({})), &pod);
         match kind.place {
             _ if has_mark => {}
-            Place::Pair => node.host().set_alias(attached.host_veth(), ""),
-            Place::Upon | Place::Inside | Place::Device => pod.namespace().set_alias("eth0", ""),
+            LinkPlace::Pair => node.host().set_alias(attached.host_veth(), ""),
+            LinkPlace::Upon | LinkPlace::Inside | LinkPlace::Device => pod.namespace().set_alias("eth0", ""),
         }
         let mac_of = |result: &Value| {
             let entries = result["interfaces"].as_array().unwrap().iter();
@@ -226,7 +226,7 @@ fn collect(node: &Node, config: &Value, valid: &[&str], seen: Option<&[&str]>) {
 
 /// GC finds no link that is in the container alone: its address is not given to the next container.
 fn gc_keeps_the_address_of_a_link_that_it_leaves(kind: Kind) {
-    if kind.place == Place::Pair {
+    if kind.place == LinkPlace::Pair {
         return;
     }
     let (node, _outside) = kind.node(2);
@@ -255,7 +255,7 @@ fn gc_keeps_the_address_of_a_link_that_it_leaves(kind: Kind) {
 
 /// A veth of the reference's has no mark. Entries of attachments that are not on the node do not stand for it.
 fn gc_with_any_list_keeps_the_addresses_of_links_without_mark(kind: Kind) {
-    if kind.place != Place::Pair {
+    if kind.place != LinkPlace::Pair {
         return;
     }
     let (node, _outside) = kind.node(0);

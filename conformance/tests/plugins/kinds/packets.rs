@@ -1,6 +1,6 @@
 //! Packets: to the gateway, to another container, and beyond; those of ptp and vlan have tests of their own.
 
-use super::{Kind, Place, each_kind};
+use super::{Kind, LinkPlace, each_kind};
 use crate::configs::{Attached, addresses, dual, ip, with};
 use serde_json::json;
 use std::net::IpAddr;
@@ -46,7 +46,7 @@ fn packets_reach_gateway_peer_and_beyond(kind: Kind) {
 /// When ADD returns, no address is still looked for on the link: each answers the first request, where packets can come in.
 fn addresses_answer_when_add_returns(kind: Kind) {
     let (node, outside) = kind.node(4);
-    if kind.place != Place::Pair && kind.place != Place::Inside {
+    if kind.place != LinkPlace::Pair && kind.place != LinkPlace::Inside {
         be_gateway(&outside);
     }
     for number in 0..4 {
@@ -54,9 +54,9 @@ fn addresses_answer_when_add_returns(kind: Kind) {
         pod.namespace().set_up("lo"); // by which a container reaches itself
         let attached = Attached::add(&node, &kind.config(number, json!({})), &pod);
         let asking = match kind.place {
-            Place::Pair => node.host(),
-            Place::Upon | Place::Device => &outside,
-            Place::Inside => pod.namespace(),
+            LinkPlace::Pair => node.host(),
+            LinkPlace::Upon | LinkPlace::Device => &outside,
+            LinkPlace::Inside => pod.namespace(),
         };
         for to in own_addresses(&attached) {
             assert!(asking.pings(to, Duration::ZERO), "{to} does not answer");

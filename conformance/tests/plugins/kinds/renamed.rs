@@ -1,6 +1,6 @@
 //! DEL of a link in the container alone, whose name, alias and Ethernet address the container has changed.
 
-use super::{Kind, Place, each_kind, held};
+use super::{Kind, LinkPlace, each_kind, held};
 use crate::configs::Attached;
 use serde_json::json;
 use testns::{Container, Reply};
@@ -75,7 +75,7 @@ fn a_link_that_nothing_identifies_is_left_and_named(kind: Kind) {
 
 /// The decoy has the interface's name and the attachment's alias, and is of the same kind.
 fn a_decoy_does_not_save_the_link(kind: Kind) {
-    if kind.place == Place::Upon {
+    if kind.place == LinkPlace::Upon {
         return;
     }
     for alias in ["", "the attachment's"] {

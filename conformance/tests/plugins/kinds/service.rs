@@ -1,6 +1,6 @@
 //! GC and STATUS.
 
-use super::{Kind, Place, each_kind, held};
+use super::{Kind, LinkPlace, each_kind, held};
 use crate::configs::{Attached, unshared, with};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -22,7 +22,7 @@ fn gc_keeps_the_valid_only(kind: Kind) {
     let others = add(2, json!({"name": "other", "ipam": ipam}), &others);
     // Something holds the namespace, so that the kernel does not end a link on the node with it.
     let _held = File::open(lost.namespace().path()).unwrap();
-    lost.leave(if kind.place == Place::Device { Remains::Alive } else { Remains::Gone });
+    lost.leave(if kind.place == LinkPlace::Device { Remains::Alive } else { Remains::Gone });
     for _ in 0..2 {
         gc(&node, kind, &json!([{"containerID": "kept", "ifname": "eth0"}]));
         assert_eq!(held().len(), 2);
@@ -30,14 +30,14 @@ fn gc_keeps_the_valid_only(kind: Kind) {
         others.check().ok();
     }
     match kind.place {
-        Place::Pair => assert_eq!(node.host().links().iter().filter(|link| link.kind == "veth").count(), 2),
-        Place::Device => assert!(node.host().find_link("dev1").is_some()),
-        Place::Upon | Place::Inside => {}
+        LinkPlace::Pair => assert_eq!(node.host().links().iter().filter(|link| link.kind == "veth").count(), 2),
+        LinkPlace::Device => assert!(node.host().find_link("dev1").is_some()),
+        LinkPlace::Upon | LinkPlace::Inside => {}
     }
     // The name of the interface counts, too.
     gc(&node, kind, &json!([{"containerID": "kept", "ifname": "eth1"}]));
     // A link that is in the container alone stays, and so does its address.
-    let stays = matches!(kind.place, Place::Upon | Place::Inside);
+    let stays = matches!(kind.place, LinkPlace::Upon | LinkPlace::Inside);
     assert_eq!(held().len(), if stays { 2 } else { 0 });
     others.check().ok();
 }

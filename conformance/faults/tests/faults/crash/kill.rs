@@ -2,7 +2,7 @@
 
 use super::{FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, each_point, inside_links};
 use crate::configs::{self, with};
-use crate::kinds::Place;
+use crate::kinds::LinkPlace;
 use crate::subjects::node;
 use serde_json::{Value, json};
 use testns::{Call, Container, Node, Remains, Verb};
@@ -31,11 +31,11 @@ pub(super) fn add_killed(scenario: Scenario) {
 
 /// Returns what may be left of the container when DEL comes. A link that is in it alone is out of reach where the path of a
 /// living namespace is not known; a device that is no hardware ends with its namespace.
-fn remains(place: Place) -> &'static [Remains] {
+fn remains(place: LinkPlace) -> &'static [Remains] {
     match place {
-        Place::Pair => &[Remains::Alive, Remains::Gone, Remains::EmptyPath],
-        Place::Upon | Place::Inside => &[Remains::Alive, Remains::Gone],
-        Place::Device => &[Remains::Alive, Remains::EmptyPath],
+        LinkPlace::Pair => &[Remains::Alive, Remains::Gone, Remains::EmptyPath],
+        LinkPlace::Upon | LinkPlace::Inside => &[Remains::Alive, Remains::Gone],
+        LinkPlace::Device => &[Remains::Alive, Remains::EmptyPath],
     }
 }
 
@@ -104,11 +104,11 @@ pub(super) fn del_killed(scenario: Scenario) {
 fn gc_killed_of_bridge(name: &str, own: Value) {
     let ipam = configs::unshared().dual();
     let config = with(configs::bridge(json!({"cniVersion": "1.1.0", "isGateway": true, "ipam": ipam})), own);
-    gc_killed(name, &node(), Place::Pair, &|_| config.clone());
+    gc_killed(name, &node(), LinkPlace::Pair, &|_| config.clone());
 }
 
 /// GC is killed while it removes two of three attachments, and repeated. `config` is that of the container of a number.
-pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(usize) -> Value) {
+pub(super) fn gc_killed(name: &str, node: &Node, place: LinkPlace, config: &dyn Fn(usize) -> Value) {
     let add = |number: usize, pod: &Container| Call::new(Verb::Add, config(number), pod).run(node).ok();
     let keep = node.container();
     let kept = add(0, &keep);
@@ -117,7 +117,7 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
     let gc = with(config(0), json!({"cni.dev/valid-attachments": valid}));
     let gc = || Call::new(Verb::Gc, &gc, testns::Attachment::none());
     // A device that is no hardware ends with its namespace.
-    let lost = if place == Place::Device { Remains::Alive } else { Remains::Gone };
+    let lost = if place == LinkPlace::Device { Remains::Alive } else { Remains::Gone };
     each_point(&format!("GC {name} killed, GC"), |n| {
         let pods = [(); 2].map(|()| node.container_without_probes());
         for (number, pod) in pods.iter().enumerate() {
@@ -130,7 +130,7 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
         let reply = gc().run(node);
         assert_eq!(reply.output.code(), 0, "{point}: {reply}");
         let point = format!("{point}: {}", reply.output.stderr);
-        let is_inside = matches!(place, Place::Upon | Place::Inside);
+        let is_inside = matches!(place, LinkPlace::Upon | LinkPlace::Inside);
         if is_inside {
             // A link that is in the container alone is the runtime's to end, with the namespace.
             pods[1].leave(Remains::Gone);
@@ -143,7 +143,7 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
             });
         }
         assert_clean(node, &point);
-        for pod in pods.iter().skip(usize::from(place != Place::Device)).filter(|_| !is_inside) {
+        for pod in pods.iter().skip(usize::from(place != LinkPlace::Device)).filter(|_| !is_inside) {
             pod.leave(Remains::Gone);
         }
         let check = Call::new(Verb::Check, config(0), &keep).prev_result(&kept).run(node);
@@ -155,7 +155,7 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
 /// No link, rule, address or file of the container is left, on the node or in the container.
 #[track_caller]
 fn assert_gone(scenario: Scenario, node: &Node, pod: &Container, remains: Remains, point: &str) {
-    if scenario.place == Place::Upon {
+    if scenario.place == LinkPlace::Upon {
         // The uplink is promiscuous until the link is gone, which the kernel removes some time after the namespace.
         node.host().wait_for("the link to end", |host| host.link("uplink").promiscuity == 0);
     }

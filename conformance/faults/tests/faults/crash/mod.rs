@@ -14,7 +14,7 @@ mod runtime;
 mod store;
 
 use crate::configs::{self, with};
-use crate::kinds::{self, Kind, Place};
+use crate::kinds::{self, Kind, LinkPlace};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 use testns::{Attachment, Call, Container, Node, Remains, Snapshot, Verb};
@@ -24,26 +24,26 @@ use testns::{Attachment, Call, Container, Node, Remains, Snapshot, Verb};
 struct Scenario {
     /// The name in messages.
     name: &'static str,
-    place: Place,
+    place: LinkPlace,
     config: fn() -> Value,
 }
 
 /// A single IPv4 address.
 const PLAIN: Scenario = Scenario {
     name: "plain",
-    place: Place::Pair,
+    place: LinkPlace::Pair,
     config: || configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_v4()})),
 };
 /// A config with addresses of both families and the bridge as gateway.
 const GATEWAY: Scenario = Scenario {
     name: "dual stack with default gateway",
-    place: Place::Pair,
+    place: LinkPlace::Pair,
     config: || configs::bridge(json!({"cniVersion": "1.1.0", "isDefaultGateway": true, "ipam": one_each()})),
 };
 /// Everything that needs nft, in both families.
 const FILTERED: Scenario = Scenario {
     name: "masquerade and spoof guard",
-    place: Place::Pair,
+    place: LinkPlace::Pair,
     config: || {
         let own = json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true, "isGateway": true});
         with(configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_each()})), own)

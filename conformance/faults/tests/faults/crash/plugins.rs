@@ -5,7 +5,7 @@ use super::kill::{add_killed, del_killed, gc_killed};
 use super::rollback::{FAILED, REFUSED, on_a_new_node, on_a_used_node};
 use super::{PTP_DUAL, Scenario};
 use crate::configs::unshared;
-use crate::kinds::{Kind, Place};
+use crate::kinds::{Kind, LinkPlace};
 use serde_json::json;
 
 fn a_signalled_add_leaves_nothing(_: Kind, scenario: Scenario) {
@@ -15,7 +15,7 @@ fn a_signalled_add_leaves_nothing(_: Kind, scenario: Scenario) {
 fn add_with_any_message_refused_leaves_nothing(kind: Kind, scenario: Scenario) {
     on_a_used_node(scenario, REFUSED);
     on_a_new_node(scenario, REFUSED);
-    if kind.place == Place::Pair {
+    if kind.place == LinkPlace::Pair {
         on_a_used_node(PTP_DUAL, REFUSED);
     }
 }

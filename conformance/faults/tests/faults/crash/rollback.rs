@@ -2,7 +2,7 @@
 
 use super::{ALL, FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, assert_new, changes, each_point};
 use crate::configs::with;
-use crate::kinds::Place;
+use crate::kinds::LinkPlace;
 use crate::subjects::node;
 use nix::errno::Errno;
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ fn assert_as_if_nothing_had_failed(s: Scenario, node: &Node, pod: &Container, re
     let check = Call::new(Verb::Check, (s.config)(), pod).prev_result(&result).run(node);
     assert_eq!(check.output.code(), 0, "{point}\n{check}");
     let is_routed = result["interfaces"][0]["name"] != "br0";
-    if s.place == Place::Pair {
+    if s.place == LinkPlace::Pair {
         let host_veth = result["interfaces"][usize::from(!is_routed)]["name"].as_str().expect("a host veth");
         assert_eq!(node.host().sysctl(&format!("net/ipv6/conf/{host_veth}/accept_ra")), "0", "{point}");
     }
@@ -185,7 +185,7 @@ fn the_first_add_with_filters_and_any_system_call_failing_leaves_nothing() {
 /// Gateways that replace those of other containers by `forceAddress`.
 const FORCED: Scenario = Scenario {
     name: "replaced gateways",
-    place: Place::Pair,
+    place: LinkPlace::Pair,
     config: || with((GATEWAY.config)(), json!({"forceAddress": true})),
 };
 
@@ -237,7 +237,7 @@ fn add_that_replaces_gateways_puts_them_back_when_any_system_call_fails() {
 fn add_that_cannot_wait_leaves_nothing() {
     const ASKING: Scenario = Scenario {
         name: "enabledad",
-        place: Place::Pair,
+        place: LinkPlace::Pair,
         config: || with((GATEWAY.config)(), json!({"enabledad": true})),
     };
     let node = node();
