@@ -1,38 +1,41 @@
 //! `cnitool` with the suite's own executables: installed as on a node, then called as its README's tour does.
 
 mod again;
-mod examples;
 mod explain;
 mod gc;
 mod plan;
 mod show;
 mod tour;
 
-// Sick nodes, which `cargo test --workspace` has: each is installed, damaged, examined and mended, which takes a third of the
-// time of all tests in this folder.
-#[cfg(feature = "sick-nodes")]
+// What takes long, for `cargo test --workspace`: sick nodes (each is installed, damaged, examined and mended), installation killed
+// anywhere, and examples one after the other.
+#[cfg(feature = "every-test")]
 mod doctor;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
+mod examples;
+#[cfg(feature = "every-test")]
 mod filters;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
 mod healthy;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
+mod install_cut_off;
+#[cfg(feature = "every-test")]
 mod leftovers;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
 mod others;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
 mod remedies;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
 mod repair;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
 mod sick;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
 mod translations;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
 mod unexplained;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
 mod ways;
-#[cfg(feature = "sick-nodes")]
+#[cfg(feature = "every-test")]
 mod wrong;
 
 use crate::subjects::ours;

@@ -38,6 +38,8 @@ mod cnitool;
 
 mod conflists;
 mod errors;
+#[cfg(feature = "every-test")]
+mod features;
 mod interop;
 mod layers;
 mod legacy;

@@ -4,11 +4,9 @@
 mod asking;
 mod cluster;
 mod completing;
-mod features;
 mod folders;
 mod gc;
 mod install;
-mod install_cut_off;
 mod install_watch;
 mod ipam;
 mod keys;
