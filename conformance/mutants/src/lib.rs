@@ -30,13 +30,13 @@ pub struct Mutant {
     pub profile: &'static str,
     /// The rule that it breaks.
     pub rule: &'static str,
-    /// Rules that it cannot keep to as it breaks that one.
+    /// Other rules that a plugin which breaks this one breaks as well.
     pub also: &'static [&'static str],
     /// Whether the IPAM plugin is an executable of its own: our bridge runs one that is itself without a new process.
     pub apart: bool,
     /// The cases with which it is tried; all of the rule if there are none.
     pub cases: &'static [&'static str],
-    /// The way in which the honest plugin is tried with the rule.
+    /// How the honest plugin is tried with the mutant's rule.
     pub honest: Honest,
     /// The versions with which the mutant is tried.
     pub versions: &'static [&'static str],

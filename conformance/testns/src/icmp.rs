@@ -28,7 +28,7 @@ impl Namespace {
     /// Checks that an address answers echo requests, v4 or v6.
     ///
     /// # Panics
-    /// When it does not within 10 s.
+    /// No answer comes within 10 s.
     #[track_caller]
     pub fn ping(&self, to: impl Into<IpAddr>) {
         let to = to.into();

@@ -24,7 +24,8 @@ const NFT_MSG_GETFLOWTABLE: u16 = 23;
 
 const NFGENMSG: usize = 4;
 
-/// Attributes that count or number objects: they change when other objects come and go.
+/// A kind of nf_tables object: the request that lists it, and the attributes to skip, which count or number objects and change when
+/// other objects come and go.
 struct Kind {
     name: &'static str,
     get: u16,

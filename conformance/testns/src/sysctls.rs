@@ -232,8 +232,7 @@ impl Drop for Opened {
     }
 }
 
-/// Files of a folder that can be read and written. A file that is for reading only shows the machine's doing, not a
-/// plugin's.
+/// Files of a folder that can be read and written. Plugins cannot change the others.
 #[derive(Debug, PartialEq, Eq)]
 struct Folder {
     path: PathBuf,

@@ -158,7 +158,7 @@ fn version_gc_and_status() {
     wait(runtime.gc(&network(), &[]).without_inventory()).unwrap();
 }
 
-/// Without the container there is nothing to do, and an attachment that GC finds stale is deleted.
+/// DEL without the container succeeds; GC deletes an attachment that is not in its list.
 #[test]
 fn del_and_gc_after_the_namespace_is_gone() {
     let (node, runtime) = node();

@@ -144,7 +144,7 @@ impl Pods {
 
 /// The component that set `lo` up, and has to set it down after a failure.
 enum Lo {
-    /// Nothing: it was up before, or is another component's.
+    /// Nothing to take back: `lo` was up before, or another component sets it up.
     Nobodys,
     Callers(Arc<dyn PodNetns>),
     Plugins(Box<(NetworkConf, Attachment)>),

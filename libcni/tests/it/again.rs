@@ -32,7 +32,7 @@ impl Mounted {
         eth0().netns(&self.0)
     }
 
-    /// A process in it, which holds it without its path.
+    /// A process in the namespace, which keeps it alive when its path is gone.
     fn enter(&self) -> InIt {
         let mut cat = Command::new("nsenter");
         cat.args([&format!("--net={}", self.0), "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());

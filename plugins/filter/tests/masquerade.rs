@@ -341,7 +341,7 @@ fn gc_keeps_the_valid_and_other_networks() {
     });
 }
 
-/// As many ADDs and DELs at once as a node may see, from nothing, while another program changes the ruleset all the time.
+/// Many ADDs and DELs at once on a node without any rules, while another program changes the ruleset all the time.
 #[test]
 fn concurrent_adds_and_dels_and_other_programs_lose_no_rules() {
     in_netns(|| {

@@ -23,7 +23,7 @@ impl Announced {
         Watch::host().map(Self)
     }
 
-    /// Waits until these addresses answer. It is no reason to fail that the kernel takes its time: they are there, and will.
+    /// Waits until these addresses answer. ADD does not fail when that takes longer: the addresses are set, and will answer.
     ///
     /// # Errors
     /// The announcements cannot be read.

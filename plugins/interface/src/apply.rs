@@ -39,12 +39,12 @@ pub struct Stage<'a> {
     pub master: Option<Link>,
     /// The host's end, as it was when it was made.
     pub host_link: Option<Link>,
-    /// No link had the name of the host's end at the last look.
+    /// No link had the name of the host's end when the node was last read.
     pub(crate) is_host_name_free: bool,
     /// The link of a name that [`Stage::refuse_living`] looked up, until a step asks for it.
     shared: Option<(String, Option<Link>)>,
     container: Option<Link>,
-    /// The container's link as far as its new peer says: enough for requests, which read it back.
+    /// The container's link, as far as the answer about its peer describes it: enough to send requests, whose answers have the rest.
     new_peer: Option<Link>,
     queue: Queue,
     filter: Option<Filter>,
@@ -165,7 +165,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Says what the container's link is, for a step that has made or moved it.
+    /// Sets the container's link, after a step has made or moved it.
     pub fn set_container(&mut self, link: Link) {
         self.container = Some(link);
     }
@@ -203,7 +203,7 @@ impl<'a> Stage<'a> {
     /// Sends what is queued. The container's link is read back with the same call.
     ///
     /// # Errors
-    /// The first refusal.
+    /// The first request that the kernel refused.
     pub fn flush(&mut self) -> Result<(), CniError> {
         let (queue, timer) = (std::mem::replace(&mut self.queue, Queue::Empty), Timer::start());
         let what = match &queue {

@@ -125,7 +125,7 @@ pub enum Step<O> {
 /// A veth to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Veth {
-    /// What the host's end becomes a port of: the link that an earlier step put into [`crate::Stage::master`].
+    /// The name of the link whose port the host's end becomes; an earlier step has put that link into [`crate::Stage::master`].
     pub master: Option<String>,
     /// MTU of both ends, in bytes.
     pub mtu_bytes: Option<u32>,

@@ -135,7 +135,7 @@ impl Evidence<'_> {
     }
 }
 
-/// What a link shows.
+/// The signs by which a link's owner is told.
 struct Signs {
     /// The link has the Ethernet address of the result, and no other link has.
     has_mac: bool,

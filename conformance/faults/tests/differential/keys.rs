@@ -27,7 +27,7 @@ fn key(path: &'static str, right: Value, wrong: Value) -> Key {
     Key { path, right: list(right), wrong: list(wrong) }
 }
 
-/// A switch.
+/// A key that is true or false.
 fn flag(path: &'static str) -> Key {
     key(path, json!([true, true, true, false, null]), json!(["true", 1]))
 }

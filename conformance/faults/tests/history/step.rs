@@ -41,7 +41,7 @@ impl List {
         }
     }
 
-    /// Returns whether the list is without a slot's living pod.
+    /// Whether the list of valid attachments lacks the living pod of a slot.
     pub(crate) fn omits(self, slot: usize) -> bool {
         match self {
             Self::True | Self::Bogus => false,

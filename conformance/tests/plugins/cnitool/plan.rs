@@ -328,7 +328,7 @@ fn what_cannot_be_known_is_said() {
     assert_eq!(plan["result"], Value::Null);
 }
 
-/// Whatever the folder holds: the address of the plan is the address of the ADD that comes next.
+/// Whichever addresses are reserved, the address of the plan is the address of the next ADD.
 #[test]
 fn the_next_address_is_foreseen() {
     let tour = Tour::new();

@@ -246,7 +246,7 @@ fn a_link_that_names_another_containers_device_stays() {
     assert_home(&node, "after the holder's DEL");
 }
 
-/// A link with the alias in the place of a device that is at home already: it cannot be what the node has lost.
+/// A link has a device's alias while the device is on the node: the link cannot be the device.
 #[test]
 fn a_decoy_does_not_make_the_next_del_fail() {
     let node = node();

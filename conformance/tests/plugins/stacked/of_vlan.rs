@@ -5,7 +5,7 @@ use crate::configs::{Attached, addresses, ip};
 use serde_json::{Value, json};
 use testns::{Attachment, Feature, Verb};
 
-/// The same VLAN of both ends of a cable, one in a container, one in the namespace beyond.
+/// The same VLAN on both ends of a cable: one in a container, one in the namespace that the uplink leads to.
 #[test]
 fn vlan_packets_pass_between_the_ends_of_one_vlan() {
     testns::needs!(Feature::Vlan.or_skip());

@@ -38,7 +38,7 @@ const FAST_PAUSE: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_secs(4);
 /// The pause after an address that another station has (RFC 2131, 3.1.5).
 const DECLINE_PAUSE: Duration = Duration::from_secs(10);
-/// The longest time over which a daemon that starts spreads what is overdue, and which part of what is left of a lease.
+/// A daemon that starts spreads overdue renewals over this time at most, and over no more than a tenth of what is left of a lease.
 const SPREAD_MAX: Duration = Duration::from_secs(10);
 const SPREAD_PART: u32 = 10;
 /// The shortest pause of a renewal.

@@ -54,7 +54,7 @@ pub struct Subject {
     pub extras: Extras,
 }
 
-/// A lease, and what it is for.
+/// A lease, and the attachment it was requested for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseRecord {

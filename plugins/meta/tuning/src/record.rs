@@ -33,7 +33,7 @@ pub struct RecordFile {
     attachment: String,
 }
 
-/// The contents of a file.
+/// The contents of an attachment's file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct Recorded {

@@ -36,7 +36,7 @@ const ADDED_WITHIN: Duration = Duration::from_secs(60);
 /// The largest message that is read, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// The IPv6 part of a record.
+/// The IPv6 address of a lease's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordOfIpv6 {
@@ -48,7 +48,7 @@ pub struct RecordOfIpv6 {
     pub is_lost: bool,
 }
 
-/// Where the link is.
+/// The link of a lease, and the daemon's state.
 pub(super) struct LinkOfLease<'a> {
     pub(super) shared: &'a Rc<Shared>,
     pub(super) subject: &'a Subject,
@@ -102,7 +102,7 @@ pub(super) struct Six {
     held: Option<RecordOfIpv6>,
     /// ADD has returned the address: the link is this one's to change.
     is_attached: bool,
-    /// Until when the link is waited for to have the address, whose lifetimes are set then.
+    /// The time until which the daemon waits for the link to have the address. Then it sets the address's lifetimes.
     awaits_address: Option<Duration>,
 }
 

@@ -86,7 +86,7 @@ pub struct Incoming {
     pub xid: u32,
     /// The server's identifier.
     pub server: Vec<u8>,
-    /// How much the server wants to be chosen.
+    /// The server's preference, 0 to 255 (RFC 8415, 21.8): the highest is chosen.
     pub preference: u8,
     lease: Result<Lease, Refusal>,
 }

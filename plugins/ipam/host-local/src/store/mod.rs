@@ -30,7 +30,7 @@ pub(crate) use file::{Content, content_of, old_content_of, read, try_read};
 pub(crate) use last::read as last_reserved;
 use notes::Notes;
 
-/// Where a store is, and how long to wait for it.
+/// The folders of a store, and the time to wait for its lock.
 #[derive(Debug, Clone)]
 pub struct StoreLocation {
     /// `<dataDir>/<network>`.
