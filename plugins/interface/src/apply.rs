@@ -18,7 +18,7 @@ use crate::container::{self, Sysctl};
 use crate::plan::{Create, Names, OwnIndex, Side, Step};
 use crate::pod::Pod;
 use crate::undo::{AddUndoer, Made, Undo};
-use crate::{conf, failed, host_veth, stacked, veth};
+use crate::{alias, conf, failed, host_veth, stacked, veth};
 
 /// How long a link may take to get ready. The reference gives up after 2.55 s.
 pub const UP_DEADLINE: Duration = Duration::from_secs(5);
@@ -283,7 +283,7 @@ impl<'a> Stage<'a> {
             Err(error) => {
                 // The error may be that of a lost answer: then the link is there, which ADD has seen to be new.
                 let there = link::find(container, name.as_str()).ok().flatten();
-                let is_ours = |link: &Link| link.kind.name() == create.kind.name() && !host_veth::is_marked(link);
+                let is_ours = |link: &Link| link.kind.name() == create.kind.name() && !alias::is_marked(link);
                 there.filter(is_ours).into_iter().for_each(|link| self.txn.push(Undo::ContainerLink(link)));
                 return Err(stacked::explain(error, create, self.pod));
             }

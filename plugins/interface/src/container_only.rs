@@ -7,7 +7,7 @@ use netops::{Kernel, addr, link_removal};
 
 use crate::detach::{self, Detaching};
 use crate::whose::Evidence;
-use crate::{host_veth, veth};
+use crate::{alias, veth};
 
 /// Deletes the container's link, if it belongs to the attachment.
 ///
@@ -23,7 +23,7 @@ use crate::{host_veth, veth};
 pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
     let Detaching { attachment, prev, netns: Some(netns), .. } = *detaching else { return Ok(()) };
     let container = Kernel::in_netns(netns)?;
-    let alias = host_veth::alias(attachment);
+    let alias = alias::of(attachment);
     let is_marked_own = |link: &Link| link.kind.name() == kind && link.alias.as_deref() == Some(&*alias);
     let mac = veth::mac_of_result(attachment, prev);
     let evidence = detaching.evidence(netns);
@@ -107,7 +107,7 @@ fn is_of_result(container: &Kernel, attachment: &Attachment, prev: Option<&AddRe
 /// Whether the alias names another attachment that may be in this namespace: one of this container, or any where the namespace
 /// was found by a process and may be another container's. A hash in it names any.
 fn may_be_anothers(attachment: &Attachment, link: &Link, is_mounted: bool) -> bool {
-    if let Some(named) = host_veth::find_network(link).and_then(|network| host_veth::find_attachment(&network, link)) {
+    if let Some(named) = alias::find_network(link).and_then(|network| alias::find_attachment(&network, link)) {
         return !is_mounted || named.container_id == attachment.container_id;
     }
     has_hashed_mark(link)
@@ -124,11 +124,11 @@ fn may_be_of_a_plugin(link: &Link) -> bool {
 
 /// Whether the link's alias is the mark of another attachment. The container can write any.
 pub(crate) fn has_mark_of_another(attachment: &Attachment, link: &Link) -> bool {
-    if link.alias.as_deref() == Some(&*host_veth::alias(attachment)) {
+    if link.alias.as_deref() == Some(&*alias::of(attachment)) {
         return false;
     }
     let names_one =
-        || host_veth::find_network(link).is_some_and(|network| host_veth::find_attachment(&network, link).is_some());
+        || alias::find_network(link).is_some_and(|network| alias::find_attachment(&network, link).is_some());
     has_hashed_mark(link) || names_one()
 }
 

@@ -19,7 +19,7 @@ use skel::{DelRequest, Delegate, GcRequest, Timer, Work};
 use crate::plugin::{InterfacePlugin, Uncollected};
 use crate::reserved::Reserved;
 use crate::whose::Evidence;
-use crate::{failed, host_veth, lease, pod, veth};
+use crate::{alias, failed, lease, pod, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
 pub struct Detaching<'a, R> {
@@ -183,7 +183,7 @@ pub(crate) async fn gc(plugin: &dyn Remove, request: &GcRequest) -> Result<(), C
     match plugin.list_stale(network, sweep) {
         Ok(stale) => {
             for Left { link, error } in remove_stale(&stale) {
-                left.push(host_veth::find_attachment(network, &link));
+                left.push(alias::find_attachment(network, &link));
                 errors.push(failed(error));
             }
         }

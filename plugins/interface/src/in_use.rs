@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use cni_spec::{Attachment, ContainerId, IfName, NetworkName};
 use netops::places::Places;
 
-use crate::host_veth;
+use crate::alias;
 
 /// Whether a namespace has one of the addresses, or a link with the attachment's mark: a virtual machine behind that link may
 /// have the address. Without `ifname` any interface of the container counts. `None`: unknown, as not all namespaces could be
@@ -19,10 +19,10 @@ pub fn find(
     let is_marked = match ifname.cloned() {
         Some(ifname) => {
             let (network, container_id) = (network.clone(), container_id.clone());
-            places.has_mark(&host_veth::alias(&Attachment { network, container_id, ifname }))
+            places.has_mark(&alias::of(&Attachment { network, container_id, ifname }))
         }
         None => places.marks().any(|mark| {
-            host_veth::find_in_mark(network, mark).is_some_and(|attachment| attachment.container_id == *container_id)
+            alias::find_in_alias(network, mark).is_some_and(|attachment| attachment.container_id == *container_id)
         }),
     };
     if is_marked { Some(true) } else { places.find(addresses) }

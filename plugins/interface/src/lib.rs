@@ -17,7 +17,8 @@
 //! | [`pod`] | the node and one container's namespace, opened once |
 //! | [`container`] | sysctls, addresses and routes of the container's link |
 //! | [`announced`] | when new IPv6 addresses of the host's answer |
-//! | [`host_veth`] | name and mark of the host end of a container's veth |
+//! | [`alias`] | the alias of an attachment's link, on the node or in the container |
+//! | [`host_veth`] | the host end of a container's veth, and its name |
 //! | [`veth`], [`container_only`] | finding and removing links that are a pair, or in the container alone |
 //! | [`whose`], [`reserved`] | whose a link is: the rule for DEL of all plugins; host-local's reservations, which it asks |
 //! | [`stacked`] | links on top of another one: their master, settings, and why the kernel refuses one |
@@ -43,6 +44,7 @@ pub mod lease;
 pub mod pod;
 pub mod result;
 
+pub mod alias;
 pub mod announced;
 pub mod container;
 pub mod container_only;

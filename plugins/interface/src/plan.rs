@@ -16,7 +16,7 @@ use netops::route::Route;
 
 use crate::container::{self, Dad, Options, RouterAdvertisements, Sysctl};
 use crate::plugin::OwnStep;
-use crate::{conf, host_veth, stacked};
+use crate::{alias, conf, host_veth, stacked};
 
 /// The end of a link that a step is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Names {
         Self {
             container: attachment.ifname.as_str().to_owned(),
             host: host_veth::name(attachment),
-            alias: host_veth::alias(attachment),
+            alias: alias::of(attachment),
         }
     }
 }

@@ -13,9 +13,9 @@ use netops::txn::{Failed, NodeUndo, Undoer, Why};
 use netops::{Kernel, OpError, link_removal};
 use skel::Delegate;
 
-use crate::host_veth;
 use crate::plugin::LinkKind;
 use crate::pod::Pod;
+use crate::{alias, host_veth};
 
 /// The undo of one change of ADD.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl AddUndoer<'_> {
             LinkKind::Veth if made.has_host_end => Ok(false),
             LinkKind::Veth => Ok(host_veth::find_living(&Kernel::host()?, self.attachment)?.is_some()),
             LinkKind::ContainerOnly(_) => {
-                let alias = host_veth::alias(self.attachment);
+                let alias = alias::of(self.attachment);
                 let is_other = |link: &Link| Some(link.index) != made.container && link.alias.as_ref() == Some(&alias);
                 Ok(link::list(&Kernel::in_netns(&self.pod.netns)?, None)?.iter().any(is_other))
             }

@@ -15,7 +15,7 @@ use crate::detach::Detaching;
 use crate::plan::Veth;
 use crate::pod::Pod;
 use crate::whose::Evidence;
-use crate::{failed, host_veth};
+use crate::{alias, failed, host_veth};
 
 /// Makes the pair. A host's name that another link has is replaced by a random one.
 pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link, CniError> {
@@ -181,7 +181,7 @@ fn find_listed(
     }
     let same_mac = link.mac.is_some() && listed.mac.parse::<Mac>().ok() == link.mac;
     // The other end of a container's veth is in another namespace.
-    let is_unmarked = link.kind == Kind::Veth && link.peer_netns_id.is_some() && !host_veth::is_marked(&link);
+    let is_unmarked = link.kind == Kind::Veth && link.peer_netns_id.is_some() && !alias::is_marked(&link);
     let is_in_place = match unmarked {
         Unmarked::PortOf(None) => false,
         Unmarked::PortOf(Some(name)) => link::find(host, name)?.is_some_and(|bridge| link.master == Some(bridge.index)),

@@ -21,7 +21,7 @@ use netops::link::{self, Kind, Link};
 use netops::{Kernel, Netns, addr, pair};
 
 use crate::reserved::{Holder, Reserved};
-use crate::{container_only, detach, host_veth, veth};
+use crate::{alias, container_only, detach, host_veth, veth};
 
 /// The evidence for a link's owner, besides the link. None of it is needed, and none is trusted.
 #[derive(Debug, Clone, Copy)]
@@ -71,9 +71,9 @@ impl Evidence<'_> {
         const ITS_MARK: &str = "its mark names another attachment";
         match end {
             Some(end) if host_veth::is_of(self.attachment, end) => return Ok(Whose::Own),
-            Some(end) if host_veth::is_marked(end) => return Ok(Whose::Anothers(ITS_MARK)),
+            Some(end) if alias::is_marked(end) => return Ok(Whose::Anothers(ITS_MARK)),
             _ if link.kind == Kind::Veth => {}
-            Some(_) | None if link.alias.as_deref() == Some(&*host_veth::alias(self.attachment)) => {
+            Some(_) | None if link.alias.as_deref() == Some(&*alias::of(self.attachment)) => {
                 return Ok(Whose::Own);
             }
             Some(_) | None if container_only::has_mark_of_another(self.attachment, link) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
 use host_local::inventory::Reservation;
-use interface::{host_veth, in_use};
+use interface::{alias, in_use};
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Namespace, NetworkConf};
 use netops::Kernel;
@@ -95,11 +95,11 @@ impl<'a> Found<'a> {
     /// The host ends of veths.
     pub(crate) fn add_links(&mut self, known: &[AttachmentId]) {
         let network = self.network;
-        for link in host_veth::marked(self.links, &Kind::Veth, network) {
+        for link in alias::marked(self.links, &Kind::Veth, network) {
             let life = self.peers.life(link);
             let alias = link.alias.clone().unwrap_or_default();
-            let owner = host_veth::find_attachment(network, link).map(AttachmentId::from);
-            let is_it = |id: &&AttachmentId| host_veth::alias(&id.to(network)) == alias;
+            let owner = alias::find_attachment(network, link).map(AttachmentId::from);
+            let is_it = |id: &&AttachmentId| alias::of(&id.to(network)) == alias;
             let evidence = match owner.or_else(|| known.iter().find(is_it).cloned()) {
                 Some(id) => self.of(&id),
                 None => self.nameless.entry(alias).or_default(),
@@ -190,7 +190,7 @@ impl<'a> Found<'a> {
         let mut all = BTreeMap::new();
         for id in known.iter().cloned().chain(named) {
             let attachment = id.to(self.network);
-            let common = [host_veth::alias(&attachment), cni_filter::Names::from(&attachment).key()];
+            let common = [alias::of(&attachment), cni_filter::Names::from(&attachment).key()];
             let own = plugins::ALL.iter().flat_map(|plugin| (plugin.words)(&attachment));
             for word in common.into_iter().chain(own) {
                 all.entry(word).or_insert_with(|| id.clone());

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use bandwidth::ifb;
 use host_local::inventory::{Held, Owner, list_held, usage, usage_of};
-use interface::host_veth;
+use interface::alias;
 use libcni::cni_spec::{self, AddResult, ContainerId, IfName, NetworkName, SpecVersion, json};
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, CapabilityArgs, Namespace, NetworkConf, PluginObject};
@@ -200,7 +200,7 @@ fn inside(own: &cni_spec::Attachment, netns: &str, result: &AddResult, host: &Ho
         }
         let inside = Kernel::in_netns(&netns).ok()?;
         let link = link::find(&inside, own.ifname.as_str()).ok()??;
-        let is_marked = link.alias.as_deref() == Some(host_veth::alias(own).as_str());
+        let is_marked = link.alias.as_deref() == Some(alias::of(own).as_str());
         if !is_marked && is_of_another(&link, own, result) {
             return Some(Inside::OfAnother);
         }
@@ -217,7 +217,7 @@ fn is_of_another(link: &Link, own: &cni_spec::Attachment, result: &AddResult) ->
     let mac: Option<Mac> = result.interfaces.iter().find(is_own).and_then(|entry| entry.mac.parse().ok());
     // Multus' network and the one that it called have one interface, and a long mark is a hash.
     let is_mark_of_another = |alias: &str| {
-        host_veth::is_marked(link)
+        alias::is_marked(link)
             && !alias.contains('#')
             && !alias.ends_with(&format!("/{}/{}", own.container_id, own.ifname))
     };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use interface::host_veth;
+use interface::alias;
 use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::link::{self, Link};
@@ -141,7 +141,7 @@ impl Host {
     /// Marked links that no network has, by the indexes of those that one has.
     pub(crate) fn unowned(&self, seen: &[u32]) -> Vec<String> {
         let is_left =
-            |link: &&Link| host_veth::is_marked(link) && link.kind == link::Kind::Veth && !seen.contains(&link.index);
+            |link: &&Link| alias::is_marked(link) && link.kind == link::Kind::Veth && !seen.contains(&link.index);
         let alias = |link: &Link| link.alias.clone().unwrap_or_default();
         self.links.iter().filter(is_left).map(|link| format!("link {}, marked {}", link.name, alias(link))).collect()
     }

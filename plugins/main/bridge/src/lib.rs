@@ -6,8 +6,7 @@
 use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetworkName};
 use interface::{
-    AddOrCheck, Detaching, InterfacePlugin, LinkKind, Side, Stage, Step, Uncollected, Verb, conf as keys, host_veth,
-    veth,
+    AddOrCheck, Detaching, InterfacePlugin, LinkKind, Side, Stage, Step, Uncollected, Verb, alias, conf as keys, veth,
 };
 use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, OpError};
@@ -95,7 +94,7 @@ impl InterfacePlugin for Bridge {
         let Some(bridge) = link::find(&host, name.as_str())? else { return Ok(Vec::new()) };
         let mut ports = link::list(&host, Some(bridge.index))?;
         // The other end of a VLAN gateway's port is in the node itself.
-        ports.retain(|port| port.kind == Kind::Veth && port.peer_netns_id.is_some() && !host_veth::is_marked(port));
+        ports.retain(|port| port.kind == Kind::Veth && port.peer_netns_id.is_some() && !alias::is_marked(port));
         Ok(ports)
     }
 

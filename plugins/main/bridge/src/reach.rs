@@ -10,7 +10,7 @@ use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, Ip, NetworkName};
 use interface::pod::Pod;
 use interface::undo::OwnUndo;
-use interface::{Uncollected, host_veth};
+use interface::{Uncollected, alias, host_veth};
 use ipnetwork::IpNetwork;
 use netops::error::Result;
 use netops::link::{self, Link};
@@ -30,7 +30,7 @@ pub(crate) fn routes(attachment: &Attachment, ips: &[Ip]) -> Vec<Route> {
     let outside = ips.iter().filter(|ip| is_outside(ip));
     let to = |ip: &Ip| {
         let (net, scope) = (IpNetwork::from(ip.address.ip()), ip.address.is_ipv4().then_some(SCOPE_LINK));
-        Route { scope, metric: Some(metric(&host_veth::alias(attachment))), ..Route::new(net, None, None) }
+        Route { scope, metric: Some(metric(&alias::of(attachment))), ..Route::new(net, None, None) }
     };
     outside.map(to).collect()
 }
@@ -105,7 +105,7 @@ pub(crate) fn remove(attachment: &Attachment, removal: &Removal, prev: Option<&A
         return Ok(());
     }
     let host = Kernel::host()?;
-    let wanted = metric(&host_veth::alias(attachment));
+    let wanted = metric(&alias::of(attachment));
     for name in removal.routers() {
         let Some(router) = link::find(&host, &name)? else { continue };
         delete(&host, &router, list(&host, &router)?.iter().filter(|route| route.metric == Some(wanted)))?;

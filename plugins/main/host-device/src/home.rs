@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use interface::{Detaching, host_veth};
+use interface::{Detaching, alias};
 use netops::error::Result;
 use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, details, transfer, transfer_by_way};
 use netops::{Errno, Kernel, Netns, OpError, Request, link_removal, pair};
@@ -135,7 +135,7 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
         Selector::KernelPath(_) => link.kind == Kind::None,
         Selector::None | Selector::Unknown(_) => false,
     };
-    let is_ours = is_selected && link::is_name(&alias) && !host_veth::is_marked(&link) && !link.loopback;
+    let is_ours = is_selected && link::is_name(&alias) && !alias::is_marked(&link) && !link.loopback;
     // The link itself, or the device that it pretends to be.
     let is_recorded = |record: &AwayDevice| {
         is_recorded(record, netns) && record.index == Some(link.index) || record.device.name == alias

@@ -4,7 +4,7 @@
 //! and removes.
 
 use cni_spec::{AddResult, CniError};
-use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, host_veth, status};
+use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, alias, status};
 use netops::link::{self, Kind, Link};
 use netops::{Kernel, OpError, addr};
 
@@ -75,5 +75,5 @@ fn may_be_the_references(link: &Link) -> bool {
         digits.len() == 8 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     });
     let is_alone = link.kind == Kind::Veth && link.peer_netns_id.is_some() && link.master.is_none();
-    is_named && is_alone && !host_veth::is_marked(link)
+    is_named && is_alone && !alias::is_marked(link)
 }

@@ -5,7 +5,7 @@
 //! mark as on host veths, says whose each is.
 
 use cni_spec::Attachment;
-use interface::host_veth;
+use interface::alias;
 use netops::Kernel;
 use netops::error::Result;
 use netops::link::{self, Kind, Link};
@@ -48,7 +48,7 @@ fn owner(attachment: &Attachment, link: &Link) -> Owner {
         _ if link.kind != Kind::Ifb => Owner::Another,
         None if link.up => Owner::Unmarked,
         None => Owner::Own,
-        Some(alias) if *alias == host_veth::alias(attachment) => Owner::Own,
+        Some(alias) if *alias == alias::of(attachment) => Owner::Own,
         Some(_) => Owner::Another,
     }
 }
@@ -117,7 +117,7 @@ mod tests {
         assert!(is_anothers(&names(&own)[0], Some("cni:net/c1/eth1"), Kind::Ifb));
         for name in names(&own) {
             assert!(!is_anothers(&name, None, Kind::Ifb));
-            assert!(!is_anothers(&name, Some(&host_veth::alias(&own)), Kind::Ifb));
+            assert!(!is_anothers(&name, Some(&alias::of(&own)), Kind::Ifb));
         }
         assert!(!is_anothers("ifb0", None, Kind::Ifb) && !is_anothers(&names(&other)[0], None, Kind::Veth));
     }

@@ -16,9 +16,9 @@ use chained::{
     AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
 };
 use cni_spec::{AddResult, CniError, Code, Interface, SpecVersion};
-use interface::host_veth;
 use interface::pod::Pod;
 use interface::status::try_out;
+use interface::{alias, host_veth};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
 use netops::tc::{self, Qdisc, Redirect, Tbf};
 use netops::txn::NodeUndo;
@@ -142,7 +142,7 @@ impl ChainedPlugin for Bandwidth {
 
     async fn gc(collecting: &Collecting<'_, Conf>) -> Vec<CniError> {
         let stale = Kernel::host()
-            .and_then(|host| host_veth::list_stale_of(&host, &Kind::Ifb, collecting.network, collecting.sweep));
+            .and_then(|host| alias::list_stale_of(&host, &Kind::Ifb, collecting.network, collecting.sweep));
         match stale {
             Ok(links) => link_removal::remove_all(&links).into_iter().map(|left| failed(left.error)).collect(),
             Err(error) => vec![failed(error)],
@@ -288,7 +288,7 @@ fn ensure_ifb(
     }
     let name = ifb::free_name(host, call.attachment).map_err(failed)?;
     let name = LinkName::parse(&name).map_err(|error| CniError::new(Code::INTERNAL, error.to_string()))?;
-    let alias = host_veth::alias(call.attachment);
+    let alias = alias::of(call.attachment);
     let new = NewLink { mtu_bytes: Some(veth.mtu_bytes), alias: Some(&alias), ..NewLink::new(&name, Kind::Ifb) };
     let made = link::create(host, &new, None);
     if made.is_err() {

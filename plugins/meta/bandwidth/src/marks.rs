@@ -2,7 +2,7 @@
 
 use cni_spec::{CniError, NetworkName};
 use interface::mark::{Mark, Owner, Sign};
-use interface::{failed, host_veth};
+use interface::{alias, failed};
 use netops::Kernel;
 use netops::link::{Kind, Link};
 use netops::tc;
@@ -16,10 +16,10 @@ use netops::tc;
 /// The host's filters cannot be read.
 pub fn marks(network: &NetworkName, links: &[Link]) -> Result<Vec<Mark>, CniError> {
     let (mut marks, mut redirects) = (Vec::new(), None);
-    for ifb in host_veth::marked(links, &Kind::Ifb, network) {
+    for ifb in alias::marked(links, &Kind::Ifb, network) {
         let alias = ifb.alias.clone().unwrap_or_default();
         let has_own_veth =
-            host_veth::marked(links, &Kind::Veth, network).any(|veth| veth.alias.as_deref() == Some(&*alias));
+            alias::marked(links, &Kind::Veth, network).any(|veth| veth.alias.as_deref() == Some(&*alias));
         let mut signs = Vec::new();
         if !has_own_veth {
             let all = match &redirects {
@@ -28,7 +28,7 @@ pub fn marks(network: &NetworkName, links: &[Link]) -> Result<Vec<Mark>, CniErro
             };
             signs.extend(all.iter().filter(|(_, to)| *to == ifb.index).map(|(veth, _)| Sign::Link(*veth)));
         }
-        let owner = match host_veth::find_attachment(network, ifb) {
+        let owner = match alias::find_attachment(network, ifb) {
             Some(attachment) => (&attachment).into(),
             None => Owner::Word(alias),
         };
@@ -41,7 +41,7 @@ pub fn marks(network: &NetworkName, links: &[Link]) -> Result<Vec<Mark>, CniErro
 fn unmarked_redirects(links: &[Link]) -> Result<Vec<(u32, u32)>, CniError> {
     let host = Kernel::host().map_err(failed)?;
     let mut found = Vec::new();
-    for veth in links.iter().filter(|link| link.kind == Kind::Veth && !host_veth::is_marked(link)) {
+    for veth in links.iter().filter(|link| link.kind == Kind::Veth && !alias::is_marked(link)) {
         let redirects = match tc::list_redirects(&host, veth) {
             // The link has gone meanwhile.
             Err(error) if error.is_absent() => continue,
