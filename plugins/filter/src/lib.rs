@@ -110,7 +110,8 @@ impl Filter {
         iptables::variant::for_new_rules(&mut self.nft, &mut self.asked, &self.search_path, family, name)
     }
 
-    /// Where [`Filter::iptables_by_program`] has that table.
+    /// The place of a table for the programs that this node calls `iptables`, of whichever variant: for rules with options that only
+    /// these programs know ([`iptables::Rule::words`]); `None` if they are not installed.
     ///
     /// # Errors
     /// The error of the program.
@@ -121,19 +122,6 @@ impl Filter {
     /// The table of a place.
     pub fn table(&mut self, place: iptables::TableHome) -> iptables::Table<'_> {
         place.table(&mut self.nft)
-    }
-
-    /// The same, changed by the programs that this node calls `iptables`, of whichever variant: for rules with options
-    /// that only these programs know ([`iptables::Rule::words`]); `None` if they are not installed.
-    ///
-    /// # Errors
-    /// The error of the program.
-    pub fn iptables_by_program(
-        &mut self,
-        family: Family,
-        name: iptables::TableName,
-    ) -> Result<Option<iptables::Table<'static>>> {
-        iptables::variant::by_program(&self.search_path, family, name)
     }
 
     /// Works on one of iptables' tables in each variant that may have rules of it: in nf_tables, then the legacy one, if it

@@ -24,29 +24,12 @@ impl Table<'_> {
         Ok(self.missing(new)?.into_iter().map(Edit::Append).collect())
     }
 
-    /// The same at the start of the chain: `-I CHAIN 1`, if `-C` finds none.
-    ///
-    /// # Errors
-    /// As [`Table::append_once`].
-    pub fn prepend_once(&mut self, new: NewRule) -> Result<Vec<Edit>> {
-        // Prepended in reverse order, so that the first is at the start.
-        Ok(self.missing(new)?.into_iter().rev().map(Edit::Prepend).collect())
-    }
-
     /// Deletes the rules of a chain that `is_meant` selects, such as an owner's. No edits if the chain does not exist.
     ///
     /// # Errors
     /// The refusal of the kernel.
     pub fn delete_where(&mut self, chain: &str, is_meant: impl Fn(&FoundRule) -> bool) -> Result<Vec<Edit>> {
         Ok(self.list(chain)?.unwrap_or_default().into_iter().filter(is_meant).map(Edit::Delete).collect())
-    }
-
-    /// Deletes a chain and its rules, if it exists. The rules that jump to it must be deleted by an earlier edit.
-    ///
-    /// # Errors
-    /// The refusal of the kernel.
-    pub fn delete_chain_if_there(&mut self, chain: &str) -> Result<Vec<Edit>> {
-        Ok(if self.has_chain(chain)? { vec![Edit::DeleteChain(chain.to_owned())] } else { Vec::new() })
     }
 
     /// Whether a chain has a rule, and receives packets if it is a base chain. CHECK needs this.

@@ -33,7 +33,7 @@ pub struct Rule {
     /// `-m mark --mark`.
     pub mark: Option<Masked>,
     /// Further options of iptables, such as an administrator's own conditions. Only its programs can write them
-    /// ([`crate::Filter::iptables_by_program`]), and such a rule is not decoded when it is read back. [`Rule::parse`]
+    /// ([`crate::Filter::place_of_programs`]), and such a rule is not decoded when it is read back. [`Rule::parse`]
     /// shows whether they are needed.
     pub words: Vec<String>,
     /// `-j`.

@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod native;
-mod native_port;
-mod portmap;
 mod programs;
 mod recognised;
 mod shapes;

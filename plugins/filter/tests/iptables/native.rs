@@ -20,20 +20,20 @@ const BASE_CHAINS: &[(&str, BaseChain)] = &[
     ("forward", BaseChain::filter(Hook::Forward)),
 ];
 
-pub(crate) fn table(family: Family) -> NativeTable {
+fn table(family: Family) -> NativeTable {
     NativeTable { table: nft::Table::new(family, "cni_test"), base_chains: BASE_CHAINS }
 }
 
-pub(crate) fn rule(chain: &str, rule: Rule) -> (String, Rule) {
+fn rule(chain: &str, rule: Rule) -> (String, Rule) {
     (chain.to_owned(), rule)
 }
 
-pub(crate) fn jump(chain: &str, rule: Rule) -> Rule {
+fn jump(chain: &str, rule: Rule) -> Rule {
     Rule { target: Target::Jump(chain.to_owned()), ..rule }
 }
 
 /// Every shape of the reference's portmap and firewall that does not depend on a family.
-pub(crate) fn common() -> Vec<(String, Rule)> {
+fn common() -> Vec<(String, Rule)> {
     let none = Rule::default;
     let comment = |text: &str| Some(text.to_owned());
     let name = |text: &str| text.to_owned();
@@ -103,7 +103,7 @@ fn v6() -> Vec<(String, Rule)> {
 }
 
 /// Writes rules for two owners in turn, into chains made for them.
-pub(crate) fn write(place: &NativeTable, rules: &[(String, Rule)]) {
+fn write(place: &NativeTable, rules: &[(String, Rule)]) {
     let mut filter = Filter::open().unwrap();
     let mut table = filter.native(place.clone());
     let chains = ["hostports", "dn", "setmark", "cni-forward", "cni-admin", "stage-1", "stage-2"];

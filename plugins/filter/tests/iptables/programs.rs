@@ -8,7 +8,7 @@ use cni_filter::iptables::{Edit, NewRule, TableName};
 use cni_filter::{Backend, Filter, Names, RemovalHints, gc, remove_all};
 use netops::nft::{ExtensionKind, Family, Nft, Table};
 
-use super::{add, check, network};
+use super::{add, check, network, saved};
 use crate::node::{ETH0, has, in_netns};
 
 /// Runs a test with folders of the system that have no programs in them, but for one that PATH has.
@@ -239,4 +239,29 @@ fn without_programs_but_legacy(test: &'static str, body: impl FnOnce(&str) + Sen
         body(&place);
     });
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Conditions that only iptables knows are written by its programs, and refused over netlink before anything is changed.
+#[test]
+fn options_that_only_iptables_knows_are_written_by_its_programs() {
+    in_netns(|| {
+        testns::needs!(has("options_that_only_iptables_knows_are_written_by_its_programs", "iptables-nft"));
+        assert_eq!(Rule::parse("-s 10.1.0.0/24 -p tcp -j CNI-B").unwrap().goes_to(), Some("CNI-B"));
+        assert_eq!(Rule::parse("-m ttl --ttl-gt 3 -j CNI-B"), None);
+        let words = ["-m", "ttl", "!", "--ttl-eq", "3", "-m", "comment", "--comment", "a \"b\""].map(str::to_owned);
+        let rule = Rule { words: words.to_vec(), ..Rule::jump("CNI-B") };
+        let new = NewRule { chain: "CNI-A".to_owned(), rule, note: None };
+        let edits = ["CNI-B", "CNI-A"].map(|chain| Edit::CreateChain(chain.to_owned())).to_vec();
+        let edits = [edits, vec![Edit::Append(new)]].concat();
+        let mut filter = Filter::open().unwrap();
+        let mut over_netlink = filter.iptables(Family::Ip, TableName::Nat).unwrap().unwrap();
+        let error = over_netlink.change(|_| Ok(edits.clone())).unwrap_err().to_string();
+        assert!(error.contains("install iptables, or leave them out"), "{error}");
+        assert!(over_netlink.list_chains().unwrap().is_empty());
+        let place = filter.place_of_programs(Family::Ip, TableName::Nat).unwrap().unwrap();
+        let mut table = filter.table(place);
+        table.change(|_| Ok(edits.clone())).unwrap();
+        let line = "-A CNI-A -m ttl ! --ttl-eq 3 -m comment --comment \"a \\\"b\\\"\" -j CNI-B";
+        assert!(saved().iter().any(|saved| saved == line), "{:?}", saved());
+    });
 }
