@@ -6,13 +6,23 @@ use std::time::Instant as Clock;
 
 /// Runs `script` as a plugin.
 fn call(script: &str, stdin: &[u8], deadline: Duration) -> Result<Output, CniError> {
+    started(script, stdin, deadline, async |plugin| plugin.finish().await)
+}
+
+/// Starts `script` as a plugin.
+fn started(
+    script: &str,
+    stdin: &[u8],
+    deadline: Duration,
+    finish: impl AsyncFnOnce(Started<'_>) -> Result<Output, CniError>,
+) -> Result<Output, CniError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("plugin");
     std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let env = CallEnv { container_id: "c1".into(), ifname: "eth0".into(), ..CallEnv::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(run(Execution {
+    let call = Execution {
         executable: &path,
         command: Command::Add,
         env: &env,
@@ -20,7 +30,8 @@ fn call(script: &str, stdin: &[u8], deadline: Duration) -> Result<Output, CniErr
         group: Group::Own,
         stderr: Stderr::To(Box::new(|_| {})),
         deadline,
-    }))
+    };
+    runtime.block_on(async { finish(super::start(call).await?).await })
 }
 
 const SOON: Duration = Duration::from_secs(10);
@@ -105,9 +116,18 @@ fn a_killed_plugin_that_does_not_end_is_left_to_the_kernel() {
         }
     });
     let start = Clock::now();
-    let error = call(&script, b"", Duration::from_secs(2)).unwrap_err();
+    let error = started(&script, b"", SOON, async |plugin| {
+        let is_traced = async {
+            while !traces.exists() {
+                tokio::task::yield_now().await;
+            }
+            CniError::new(Code::TIMEOUT, "the test stops the plugin")
+        };
+        plugin.finish_or_end(is_traced, Duration::from_millis(100), std::future::pending()).await
+    });
+    let error = error.unwrap_err();
     assert!(error.details.contains("has not ended"), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(2) + GRACE + 3 * KILLED, "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     let mut tracer = tracer.join().unwrap();
     tracer.kill().unwrap();
     tracer.wait().unwrap();
