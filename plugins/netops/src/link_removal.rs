@@ -19,8 +19,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
 
-use crate::buffer::Buffer;
 use crate::answer::{Frames, NetlinkReply};
+use crate::buffer::Buffer;
 use crate::error::{Cause, OpError, Result};
 use crate::helper::Turn;
 use crate::kernel::{DEADLINE, Kernel, Request, encode_batch};

@@ -17,8 +17,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
 use crate::addr;
-use crate::buffer::READ_BYTES;
 use crate::answer::{Frames, NetlinkReply};
+use crate::buffer::READ_BYTES;
 use crate::error::{Cause, OpError, Result};
 use crate::kernel::{DEADLINE, Kernel, open_socket, parse, receive};
 use crate::link::{self, Link};
