@@ -118,7 +118,7 @@ pub struct Tried {
     /// `verdict`: `pass`; `fail` with `expected`, `seen` and perhaps `diff` and `basis`; `skip` or `broken` with `why`.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// Whether it found what is expected (`--expect`).
+    /// True for a finding that `--expect` names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub known: bool,
     /// The calls, in order, unless it passed.
