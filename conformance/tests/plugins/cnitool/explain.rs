@@ -66,7 +66,8 @@ fn every_name_of_an_attachment_explains_it() {
            ├─ tables raw and mangle of legacy iptables, eBPF programs, limits and
            │    filters of tc
            ├─ rules of routing for marks, and other tables of routes
-           ├─ IPsec policies, chains of nft for ARP, translations in nft, and those of what containers send
+           ├─ IPsec policies, chains of nft for ARP, translations in nft, and those of
+           │    what containers send
            └─ other machines with a container's address, what is beyond the node, and
                 what the container itself filters
     "#]]
@@ -211,4 +212,13 @@ fn a_port_without_its_rule_is_explained_by_the_cache() {
     assert_eq!(answer["what"], "port 8080/tcp of the node was asked for by web/eth0 in network office");
     assert!(answer["drops"].to_string().contains("port 8080/tcp of the node does not lead to it"), "{answer:#}");
     drop(web);
+}
+
+#[test]
+fn a_link_that_no_network_has_is_one_of_the_node() {
+    let (tour, _web) = with_web();
+    run("ip link add wan7 type veth peer wan8");
+    run("ip address add 192.0.2.7/24 dev wan7");
+    let [answer] = <[Value; 1]>::try_from(tour.explain("wan7")).unwrap();
+    assert_eq!(answer["what"], "wan7 is a link of the node, down, 192.0.2.7/24: no network of this node has it");
 }

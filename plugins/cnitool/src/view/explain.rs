@@ -38,7 +38,7 @@ pub struct Answer {
     pub unseen: Vec<String>,
 }
 
-/// Explains an address, a container (its pod's name, its ID, or how that begins), an interface of the host, or a port of the node.
+/// Explains an address, a container (its pod's name, its ID, or how that begins), a link of the node, or a port of the node.
 /// Everything that the word can mean is an answer; none: nothing on the node has that name. The view is that which
 /// [`crate::view::look`] gives.
 #[must_use]
@@ -135,6 +135,13 @@ impl Path<'_> {
                 let what = format!("{name} is a {kind} of network {}, and has {own} of its attachments", network.name);
                 answers.push(Answer::only(what));
             }
+        }
+        if let Some(link) = self.host.find(name).filter(|_| answers.is_empty()) {
+            let state = if link.up { "up" } else { "down" };
+            let addresses: Vec<String> = self.host.addresses_of(name).iter().map(ToString::to_string).collect();
+            let with = if addresses.is_empty() { "without addresses".to_owned() } else { addresses.join(", ") };
+            let what = format!("{name} is a link of the node, {state}, {with}: no network of this node has it");
+            answers.push(Answer::only(what));
         }
         answers
     }
