@@ -24,7 +24,9 @@ const COMMON: [&str; 3] = ["conflist", "plugin", "result"];
 
 /// The names of all schemas: of a network's file, of any plugin in one, of ADD's result, and of each plugin.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    COMMON.into_iter().chain(ALL.iter().map(|one| one.name))
+    let mut plugins: Vec<&str> = ALL.iter().map(|one| one.name).collect();
+    plugins.sort_unstable();
+    COMMON.into_iter().chain(plugins)
 }
 
 /// A schema, complete by itself: others that it refers to are in its `$defs`. `None`: there is none of this name.

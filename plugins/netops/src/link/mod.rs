@@ -113,17 +113,17 @@ pub struct Port {
 /// A setting by which a bridge port does not pass on all frames (`IFLA_BRPORT_*` of linux/if_link.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortFault {
-    /// The spanning tree, or an administrator, has it blocked or disabled.
+    /// The spanning tree, or an administrator, has the port blocked or disabled.
     Blocks,
-    /// The spanning tree lets it pass on nothing yet (listening, learning).
+    /// The spanning tree lets the port pass on nothing yet (listening, learning).
     Waits,
-    /// It neither learns who is behind it nor gets frames for stations that the bridge does not know.
+    /// The port neither learns who is behind it nor gets frames for stations that the bridge does not know.
     Deaf,
-    /// It takes frames only from stations that an administrator has entered (`locked`).
+    /// The port takes frames only from stations that an administrator has entered (`locked`).
     Locked,
-    /// It gets no frames for all stations.
+    /// The port gets no broadcasts.
     NoBroadcast,
-    /// It gets no frames for groups that the bridge does not know.
+    /// The port gets no multicasts to groups that the bridge does not know.
     NoMulticast,
 }
 

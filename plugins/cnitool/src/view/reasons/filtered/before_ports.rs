@@ -15,7 +15,7 @@ use crate::view::{Attachment, Forward};
 /// The priority of chains that translate the destination: NF_IP_PRI_NAT_DST of linux/netfilter_ipv4.h.
 const DESTINATION: i32 = -100;
 
-/// What becomes of packets to a port in a chain.
+/// The end of the way of packets to a port in a chain.
 enum End<'a> {
     Decided,
     Dropped(&'a str, &'a Rule),
@@ -44,7 +44,7 @@ impl Sight<'_> {
         })
     }
 
-    /// What a chain does with packets to the port, by the rules that all of them meet.
+    /// The verdict of a chain on packets to the port, by the rules that all of them meet.
     fn end_of<'a>(&self, gate: &'a Gate, chain: &str, of: (&Forward, &Own<'_>), depth: usize) -> Option<End<'a>> {
         let (chain, steps) = gate.chains.get_key_value(chain).filter(|_| depth < passed::DEPTH_MAX)?;
         for step in steps {
