@@ -417,3 +417,21 @@ fn a_remedy_runs_nothing_that_a_links_name_contains() {
         sick.mend(&damage);
     }
 }
+
+/// Several networks suffer from one setting of the node.
+#[test]
+fn a_fault_of_the_node_is_one_finding() {
+    let sick = Sick::new();
+    let lan = json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.208.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}});
+    sick.network("20-lan", json!({"name": "lan", "plugins": [lan]}));
+    let [web, db] = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("office", "web", &web, None);
+    sick.add("lan", "db", &db, None);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    sh("sysctl -qw net.ipv4.ip_forward=0");
+    let (_, findings) = sick.doctor();
+    let [finding] = findings.as_slice() else { panic!("{findings:#?}") };
+    assert_eq!((&finding["kind"], &finding["network"]), (&json!("forwarding-off"), &json!(null)));
+    assert_eq!(finding["evidence"], json!(["network lan: db/eth0", "network office: web/eth0"]));
+    sick.mend("forwarding");
+}

@@ -30,7 +30,7 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) -> Vec<String> 
         .filter(|finding| finding.kind == Kind::Unreserved)
         .map(|finding| (finding.network.clone(), finding.evidence.len().max(1)))
         .collect();
-    findings.extend(gathered.into_iter().filter_map(|((kind, network, what), found)| {
+    let of_networks = gathered.into_iter().filter_map(|((kind, network, what), found)| {
         let level = found.iter().map(|found| found.reason.level).max()?;
         let mut finding = kind.finding(level, Some(&network), what);
         finding.evidence = found.iter().map(evidence).collect();
@@ -53,8 +53,30 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) -> Vec<String> 
             false => commands.join("; "),
         };
         Some(finding)
-    }));
+    });
+    findings.extend(joined(of_networks.collect()));
     unexamined
+}
+
+/// A fault that several networks share, with one remedy, is the node's.
+fn joined(of_networks: Vec<Finding>) -> Vec<Finding> {
+    let mut joined: Vec<Finding> = Vec::new();
+    for finding in of_networks {
+        let is_same = |other: &&mut Finding| {
+            (other.kind, &other.what, &other.remedy) == (finding.kind, &finding.what, &finding.remedy)
+        };
+        let Some(same) = joined.iter_mut().find(is_same) else {
+            joined.push(finding);
+            continue;
+        };
+        same.level = same.level.max(finding.level);
+        if let Some(network) = same.network.take() {
+            same.evidence.iter_mut().for_each(|line| *line = format!("network {network}: {line}"));
+        }
+        let network = finding.network.unwrap_or_default();
+        same.evidence.extend(finding.evidence.into_iter().map(|line| format!("network {network}: {line}")));
+    }
+    joined
 }
 
 /// No fault: rules with conditions that are not read, whose effect is not known, and an interface whose addresses a guest has.
