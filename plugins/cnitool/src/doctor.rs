@@ -30,12 +30,14 @@ mod removal;
 mod stores;
 pub(crate) mod verb;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::validate::KnownPlugin;
 use crate::view::reasons::Survey;
 use libcni::inventory::Life;
-use libcni::{NetworkConf, Runtime};
+use libcni::{Cached, NetworkConf, Runtime};
+use on_node::names::Names;
 
 pub use finding::{Finding, Fix, Kind, Level};
 pub(crate) use removal::command_lines;
@@ -65,8 +67,60 @@ pub struct Examined {
     pub beyond: Vec<String>,
 }
 
-/// Looks at everything.
+/// How often a node is looked at whose containers come and go.
+const LOOKS: usize = 3;
+
+/// Looks at everything. What is said of containers that came or went meanwhile is not reported: where some did, a fault is one
+/// that is found again.
 pub async fn examine(node: Node<'_>) -> Examined {
+    let (mut examined, mut is_busy) = settled(node).await;
+    for _ in 1..LOOKS {
+        if !is_busy || examined.findings.is_empty() {
+            break;
+        }
+        let again;
+        (again, is_busy) = settled(node).await;
+        examined = Examined { findings: found_again(&examined.findings, again.findings), ..again };
+    }
+    examined
+}
+
+/// The findings of a look that an earlier one had, too.
+fn found_again(before: &[Finding], now: Vec<Finding>) -> Vec<Finding> {
+    let same = |finding: &mut Finding| {
+        let of_it = before.iter().filter(|it| it.kind == finding.kind && it.network == finding.network);
+        let lines: Vec<&String> = of_it.clone().flat_map(|it| &it.evidence).collect();
+        let had = !finding.evidence.is_empty();
+        let is_said = of_it.into_iter().any(|it| it.what == finding.what);
+        finding.evidence.retain(|line| is_said || lines.contains(&line));
+        is_said || had && !finding.evidence.is_empty()
+    };
+    now.into_iter().filter_map(|mut finding| same(&mut finding).then_some(finding)).collect()
+}
+
+/// One look, without what it says of attachments whose entry in the cache was written or removed meanwhile, and whether any was.
+async fn settled(node: Node<'_>) -> (Examined, bool) {
+    let entries = || {
+        let listing = node.runtime.cache().list(None).unwrap_or_default();
+        let names = Names::of_cache(&listing.cached);
+        let entry = |entry: &Cached| (names.attachment(&entry.attachment.id), (entry.written(), entry.is_complete()));
+        listing.cached.iter().map(entry).collect::<BTreeMap<_, _>>()
+    };
+    let before = entries();
+    let mut examined = look(node).await;
+    let after = entries();
+    let all = before.keys().chain(after.keys());
+    let changed: BTreeSet<&String> = all.filter(|name| before.get(*name) != after.get(*name)).collect();
+    examined.findings.retain_mut(|finding| {
+        let names = |text: &str| text.split([' ', ':', ',']).any(|word| changed.contains(&word.to_owned()));
+        let had = !finding.evidence.is_empty();
+        finding.evidence.retain(|line| !names(line));
+        !(names(&finding.what) || had && finding.evidence.is_empty())
+    });
+    (examined, !changed.is_empty())
+}
+
+async fn look(node: Node<'_>) -> Examined {
     let mut findings = Vec::new();
     let networks = configs::look(node, &mut findings).await;
     let known = attachments::look(node, &networks, &mut findings);

@@ -4,6 +4,7 @@
 use super::sick::{ERROR, Sick, leak, sh};
 use serde_json::{Value, json};
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(10);
@@ -434,4 +435,25 @@ fn a_fault_of_the_node_is_one_finding() {
     assert_eq!((&finding["kind"], &finding["network"]), (&json!("forwarding-off"), &json!(null)));
     assert_eq!(finding["evidence"], json!(["network lan: db/eth0", "network office: web/eth0"]));
     sick.mend("forwarding");
+}
+
+/// Containers come and go while doctor looks.
+#[test]
+fn containers_that_come_and_go_are_no_fault() {
+    let sick = Sick::new();
+    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
+    sick.add("office", "web", &web, Some(8080));
+    let netns = other.namespace().path().display().to_string();
+    let cnitool = sick.tour.bin_dir.join("cnitool").display().to_string();
+    let call = |verb: &str| format!("{cnitool} {verb} office {netns} --container-id other >/dev/null || exit 1");
+    let script = format!("for i in $(seq 30); do {}; {}; done", call("add"), call("del"));
+    let mut traffic = Command::new("sh").args(["-c", &script]).env("CNI_PATH", &sick.tour.bin_dir).spawn().unwrap();
+    let mut looks = 0;
+    while traffic.try_wait().unwrap().is_none() {
+        assert_eq!(sick.doctor(), (0, Vec::new()));
+        looks += 1;
+    }
+    assert!(traffic.wait().unwrap().success() && looks > 1, "{looks}");
+    sh("ip link set cni0 down");
+    assert_eq!(sick.doctor().0, ERROR);
 }

@@ -9,7 +9,7 @@ use cni_spec::json;
 use ipnetwork::IpNetwork;
 use libcni::NetworkConf;
 use libcni::inventory::Life;
-use netops::link::Link;
+use netops::link::{Kind as LinkKind, Link};
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::sysctl::{self, NoIpv6};
 use netops::{Kernel, addr};
@@ -122,6 +122,7 @@ impl Node<'_> {
         // With another prefix length: the new one comes first, so no container loses its way in between.
         let other_length = of_ipv4().find_map(|own| Some((own, wanted_nets.iter().find(|net| net.ip() == own.ip())?)));
         let user = of_ipv4().find_map(|own| self.container_by(own.ip(), &network.name));
+        let is_way = self.routes.iter().any(|route| route.link == Some(link.index) && route.gateway.is_some());
         finding.remedy = match has_ports {
             _ if let Some((own, net)) = other_length => {
                 format!("ip address add {net} dev {name}; ip address del {own} dev {name}")
@@ -129,6 +130,9 @@ impl Node<'_> {
             _ if let Some(container) = user => format!(
                 "Give the network its old gateway again, which {container} has, or start its containers anew once all have ended."
             ),
+            _ if is_way => {
+                format!("Give the network a bridge of its own, or set forceAddress: other networks are behind {name}.")
+            }
             _ if of_ipv4().any(is_used) => {
                 format!("Give network {} another key bridge: {name} is the gateway of other containers.", network.name)
             }
@@ -198,8 +202,16 @@ impl Node<'_> {
             })
         };
         self.within_others(network, &subnets, &is_of_containers, findings);
-        let in_way = |route: &&Route| route.dst.prefix() > 0 && is_within(&route.dst);
-        for (kind, dst) in self.refusing.iter().filter(|(_, dst)| is_within(dst)) {
+        // A container's own route, by the end of its pair on the node.
+        let is_of_pair = |route: &Route| {
+            let link = route.link.and_then(|index| self.links.iter().find(|link| link.index == index));
+            let is_single = route.dst.prefix() == if route.dst.is_ipv4() { 32 } else { 128 };
+            is_single && link.is_some_and(|link| link.kind == LinkKind::Veth && link.peer_netns_id.is_some())
+        };
+        let in_way = |route: &&Route| route.dst.prefix() > 0 && is_within(&route.dst) && !is_of_pair(route);
+        // Where each container has a route of its own, one for their subnet is for what no container has.
+        let is_met = |dst: &IpNetwork| is_within(dst) && (router.link.is_some() || !subnets.contains(dst));
+        for (kind, dst) in self.refusing.iter().filter(|(_, dst)| is_met(dst)) {
             let what = format!("route {kind} {dst} refuses packets to addresses that the network gives to containers");
             let mut finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
             finding.remedy = format!("ip route del {kind} {dst}");

@@ -59,7 +59,7 @@ impl Sight<'_> {
         }
     }
 
-    /// The route out leads by a link that no attachment of the container has, and that is no tunnel.
+    /// The route out leads by a link that was made in the container and is no tunnel.
     fn other_link(
         &self,
         attachment: &Attachment,
@@ -72,7 +72,9 @@ impl Sight<'_> {
         let all = || self.view.networks.iter().flat_map(|network| &network.attachments);
         let is_of_it =
             |its: &Attachment| its.id.container_id == attachment.id.container_id || its.netns == attachment.netns;
-        if is_tunnel || all().any(|its| is_of_it(its) && its.id.ifname.as_str() == other.name) {
+        // The other end of a second interface is on the node, or it is stacked on a link there.
+        let is_of_node = other.peer_netns_id.is_some() || other.parent_device.is_some();
+        if is_tunnel || is_of_node || all().any(|its| is_of_it(its) && its.id.ifname.as_str() == other.name) {
             return None;
         }
         let (family, name) = (Family::from(to), &other.name);

@@ -55,7 +55,11 @@ impl Sight<'_> {
         findings.reasons.extend(gateways.iter().filter_map(|gateway| self.not_local(gateway.ip(), router)));
         let has = |net: &IpNetwork| self.host.addresses_of(router).iter().any(|own| own.ip() == net.ip());
         for gateway in gateways.iter().filter(|gateway| !has(gateway)) {
-            let others: Vec<String> = self.in_the_way(router, gateway.ip()).map(ToString::to_string).collect();
+            let others: Vec<String> = self
+                .in_the_way(router, gateway.ip())
+                .filter(|own| gateway.contains(own.ip()) || own.contains(gateway.ip()) || !self.leads_out(router))
+                .map(ToString::to_string)
+                .collect();
             let instead =
                 if others.is_empty() { String::new() } else { format!(", and has {} instead", others.join(", ")) };
             let what = format!("link {router} does not have the gateway's address {gateway}{instead}");
@@ -96,6 +100,12 @@ impl Sight<'_> {
             let remedy = [sysctl(&key, "0")];
             findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
         }
+    }
+
+    /// Whether other networks are behind the link.
+    fn leads_out(&self, name: &str) -> bool {
+        let index = self.host.find(name).map(|link| link.index);
+        self.routes.iter().any(|route| route.link == index && route.gateway.is_some())
     }
 
     /// The addresses of the gateways' link that are no gateway of an attachment, which a new ADD takes for a conflict.

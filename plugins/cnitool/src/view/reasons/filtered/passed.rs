@@ -227,7 +227,7 @@ impl<'a> Passed<'a> {
 
     /// What drops the packets to it that begin a connection, while answers reach it: a rule, or the policy.
     pub(super) fn refusal_of_new(&self, gate: &'a Gate) -> Option<Option<(&'a str, &'a Rule)>> {
-        let is_refused = self.refuses_new.is_some() || gate.drops && !self.accepts_new;
+        let is_refused = self.refuses_new.is_some() || gate.drops && !self.accepts_new && !self.may_accept_all;
         (is_refused && self.is_accepted()[0]).then_some(self.refuses_new)
     }
 
