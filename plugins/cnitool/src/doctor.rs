@@ -71,16 +71,14 @@ pub struct Examined {
 const LOOKS: usize = 3;
 
 /// Looks at everything. What is said of containers that came or went meanwhile is not reported: where some did, a fault is one
-/// that is found again.
+/// that each look finds.
 pub async fn examine(node: Node<'_>) -> Examined {
-    let (mut examined, mut is_busy) = settled(node).await;
+    let (mut examined, is_busy) = settled(node).await;
     for _ in 1..LOOKS {
-        if !is_busy || examined.findings.is_empty() {
-            break;
+        if is_busy && !examined.findings.is_empty() {
+            let (again, _) = settled(node).await;
+            examined = Examined { findings: found_again(&examined.findings, again.findings), ..again };
         }
-        let again;
-        (again, is_busy) = settled(node).await;
-        examined = Examined { findings: found_again(&examined.findings, again.findings), ..again };
     }
     examined
 }
