@@ -195,6 +195,12 @@ impl Runtime {
         &self.settings.cache
     }
 
+    /// Whether an ADD or DEL of the attachment, by this library, is in progress.
+    #[must_use]
+    pub fn is_in_progress(&self, network: &NetworkName, id: &AttachmentId) -> bool {
+        self.settings.cache.locks.is_held(network, id)
+    }
+
     /// The folders in which executables are looked up.
     #[must_use]
     pub fn plugin_path(&self) -> &PluginPath {

@@ -137,6 +137,13 @@ impl Locks {
         Ok(held)
     }
 
+    /// Whether a process holds the attachment's lock: its ADD or DEL is in progress.
+    pub(crate) fn is_held(&self, network: &NetworkName, id: &AttachmentId) -> bool {
+        let mut found = range(libc::F_WRLCK, place(id), 1);
+        let asked = self.open(network, false).ok().map(|file| fcntl(&file, FcntlArg::F_OFD_GETLK(&mut found)));
+        asked.is_some_and(|asked| asked.is_ok()) && i32::from(found.l_type) != libc::F_UNLCK
+    }
+
     fn path(&self, network: &NetworkName) -> PathBuf {
         self.folder.join(network.as_str())
     }

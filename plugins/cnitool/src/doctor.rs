@@ -96,19 +96,27 @@ fn found_again(before: &[Finding], now: Vec<Finding>) -> Vec<Finding> {
     now.into_iter().filter_map(|mut finding| same(&mut finding).then_some(finding)).collect()
 }
 
-/// One look, without what it says of attachments whose entry in the cache was written or removed meanwhile, and whether any was.
+/// The findings of one look, without those of attachments that changed meanwhile: whose entry in the cache was written or
+/// removed, or whose ADD or DEL was in progress. And whether any did.
 async fn settled(node: Node<'_>) -> (Examined, bool) {
     let entries = || {
         let listing = node.runtime.cache().list(None).unwrap_or_default();
         let names = Names::of_cache(&listing.cached);
-        let entry = |entry: &Cached| (names.attachment(&entry.attachment.id), (entry.written(), entry.is_complete()));
+        let entry = |entry: &Cached| {
+            let id = &entry.attachment.id;
+            let is_in_progress = node.runtime.is_in_progress(&entry.network, id);
+            (names.attachment(id), (entry.written(), entry.is_complete(), is_in_progress))
+        };
         listing.cached.iter().map(entry).collect::<BTreeMap<_, _>>()
+    };
+    let is_changed = |before: Option<&(_, _, bool)>, after: Option<&(_, _, bool)>| {
+        before != after || before.is_some_and(|(_, _, is_in_progress)| *is_in_progress)
     };
     let before = entries();
     let mut examined = look(node).await;
     let after = entries();
     let all = before.keys().chain(after.keys());
-    let changed: BTreeSet<&String> = all.filter(|name| before.get(*name) != after.get(*name)).collect();
+    let changed: BTreeSet<&String> = all.filter(|name| is_changed(before.get(*name), after.get(*name))).collect();
     examined.findings.retain_mut(|finding| {
         let names = |text: &str| text.split([' ', ':', ',']).any(|word| changed.contains(&word.to_owned()));
         let had = !finding.evidence.is_empty();
