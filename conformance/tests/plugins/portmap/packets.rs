@@ -6,7 +6,9 @@ use crate::legacy::sh;
 use crate::subjects::{Who, each, node};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::{Value, json};
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Instant;
 use testns::{Call, Namespace, Node, Verb, uninterrupted};
 
 const BACKENDS: [&str; 2] = ["iptables", "nftables"];
@@ -100,14 +102,23 @@ fn sctp_socket(of: &Namespace, ipv4: bool) -> UdpSocket {
     let family = if ipv4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let made = of.enter(|| socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp)).unwrap();
     let socket = UdpSocket::from(made);
-    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket.set_read_timeout(Some(SHORT)).unwrap();
     socket
 }
 
-/// The next packet: where it is from, its two ports and the kind of its chunk.
-fn sctp_receive(socket: &UdpSocket, ipv4: bool) -> (IpAddr, u16, u16, u8) {
+/// Sends a packet, again as a client does if it is lost, and returns what arrives: where it is from, its two ports and the kind
+/// of its chunk.
+fn sctp_send(from: &UdpSocket, packet: &[u8], to: SocketAddr, by: &UdpSocket) -> (IpAddr, u16, u16, u8) {
     let mut buffer = [0; 128];
-    let (length, source) = uninterrupted(|| socket.recv_from(&mut buffer)).expect("a packet of SCTP");
+    let until = Instant::now() + LONG;
+    let (length, source) = loop {
+        from.send_to(packet, to).unwrap();
+        match uninterrupted(|| by.recv_from(&mut buffer)) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < until => {}
+            received => break received.expect("a packet of SCTP"),
+        }
+    };
+    let ipv4 = source.is_ipv4();
     // With IPv4 the header is there, too.
     let packet = &buffer[if ipv4 { 20 } else { 0 }..length];
     let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
@@ -126,10 +137,10 @@ fn packets_of_sctp_reach_the_container_and_its_answers_the_client() {
                 let ip = |text: &str| text.parse::<IpAddr>().unwrap();
                 let ipv4 = ip(node_address).is_ipv4();
                 let (client, server) = (sctp_socket(&remote, ipv4), sctp_socket(pod.namespace(), ipv4));
-                client.send_to(&sctp_packet(5000, port, 1), at(node_address, 0)).unwrap();
-                assert_eq!(sctp_receive(&server, ipv4), (ip(client_address), 5000, 80, 1));
-                server.send_to(&sctp_packet(80, 5000, 2), at(client_address, 0)).unwrap();
-                assert_eq!(sctp_receive(&client, ipv4), (ip(node_address), port, 5000, 2));
+                let init = sctp_send(&client, &sctp_packet(5000, port, 1), at(node_address, 0), &server);
+                assert_eq!(init, (ip(client_address), 5000, 80, 1));
+                let ack = sctp_send(&server, &sctp_packet(80, 5000, 2), at(client_address, 0), &client);
+                assert_eq!(ack, (ip(node_address), port, 5000, 2));
             }
             mapped.del().ok();
         }
