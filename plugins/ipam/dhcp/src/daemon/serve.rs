@@ -34,6 +34,8 @@ pub(super) async fn serve(shared: Rc<Shared>, mut stream: UnixStream) {
                         // A caller that has ended needs no lease: its ADD has failed.
                         let work = answer(&shared, request);
                         tokio::select! {
+                            // The work comes first, so a caller that has ended already leaves the same line in the log.
+                            biased;
                             outcome = work => outcome,
                             () = hung_up(&mut stream) => return Err(io::ErrorKind::ConnectionReset.into()),
                         }
