@@ -195,10 +195,15 @@ impl Runtime {
         &self.settings.cache
     }
 
-    /// Whether an ADD or DEL of the attachment, by this library, is in progress.
+    /// Those of a network's attachments whose ADD or DEL, by this library on this cache, is in progress. Takes no lock and changes
+    /// nothing.
     #[must_use]
-    pub fn is_in_progress(&self, network: &NetworkName, id: &AttachmentId) -> bool {
-        self.settings.cache.locks.is_held(network, id)
+    pub fn in_progress<'a>(
+        &self,
+        network: &NetworkName,
+        ids: impl Iterator<Item = &'a AttachmentId>,
+    ) -> Vec<&'a AttachmentId> {
+        self.settings.cache.locks.held(network, ids)
     }
 
     /// The folders in which executables are looked up.

@@ -137,11 +137,21 @@ impl Locks {
         Ok(held)
     }
 
-    /// Whether a process holds the attachment's lock: its ADD or DEL is in progress.
-    pub(crate) fn is_held(&self, network: &NetworkName, id: &AttachmentId) -> bool {
-        let mut found = range(libc::F_WRLCK, place(id), 1);
-        let asked = self.open(network, false).ok().map(|file| fcntl(&file, FcntlArg::F_OFD_GETLK(&mut found)));
-        asked.is_some_and(|asked| asked.is_ok()) && i32::from(found.l_type) != libc::F_UNLCK
+    /// Those of the attachments whose lock a process holds: their ADD or DEL is in progress. Takes no lock and changes nothing.
+    pub(crate) fn held<'a>(
+        &self,
+        network: &NetworkName,
+        ids: impl Iterator<Item = &'a AttachmentId>,
+    ) -> Vec<&'a AttachmentId> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        // Without the file there is no lock.
+        let Ok(file) = options.open(self.path(network)) else { return Vec::new() };
+        let is_held = |id: &&AttachmentId| {
+            let mut found = range(libc::F_WRLCK, place(id), 1);
+            fcntl(&file, FcntlArg::F_OFD_GETLK(&mut found)).is_ok() && i32::from(found.l_type) != libc::F_UNLCK
+        };
+        ids.filter(is_held).collect()
     }
 
     fn path(&self, network: &NetworkName) -> PathBuf {

@@ -32,9 +32,11 @@ pub(crate) mod verb;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::SystemTime;
 
 use crate::validate::KnownPlugin;
 use crate::view::reasons::Survey;
+use cni_spec::NetworkName;
 use libcni::inventory::Life;
 use libcni::{Cached, NetworkConf, Runtime};
 use on_node::names::Names;
@@ -96,34 +98,62 @@ fn found_again(before: &[Finding], now: Vec<Finding>) -> Vec<Finding> {
     now.into_iter().filter_map(|mut finding| same(&mut finding).then_some(finding)).collect()
 }
 
-/// The findings of one look, without those of attachments that changed meanwhile: whose entry in the cache was written or
-/// removed, or whose ADD or DEL was in progress. And whether any did.
+/// The findings of one look, without those of attachments that changed meanwhile, which are named among what was not examined;
+/// and whether any changed.
 async fn settled(node: Node<'_>) -> (Examined, bool) {
-    let entries = || {
-        let listing = node.runtime.cache().list(None).unwrap_or_default();
-        let names = Names::of_cache(&listing.cached);
-        let entry = |entry: &Cached| {
-            let id = &entry.attachment.id;
-            let is_in_progress = node.runtime.is_in_progress(&entry.network, id);
-            (names.attachment(id), (entry.written(), entry.is_complete(), is_in_progress))
-        };
-        listing.cached.iter().map(entry).collect::<BTreeMap<_, _>>()
-    };
-    let is_changed = |before: Option<&(_, _, bool)>, after: Option<&(_, _, bool)>| {
-        before != after || before.is_some_and(|(_, _, is_in_progress)| *is_in_progress)
-    };
-    let before = entries();
+    let before = entries(node.runtime);
     let mut examined = look(node).await;
-    let after = entries();
-    let all = before.keys().chain(after.keys());
-    let changed: BTreeSet<&String> = all.filter(|name| is_changed(before.get(*name), after.get(*name))).collect();
+    let after = entries(node.runtime);
+    let is_settled = |(key, entry): &(&EntryKey, &Entry)| {
+        !entry.is_in_progress && before.get(*key) == Some(*entry) && after.get(*key) == Some(*entry)
+    };
+    let all = before.iter().chain(&after);
+    let changed: BTreeSet<&str> = all.filter(|entry| !is_settled(entry)).map(|((_, name), _)| name.as_str()).collect();
+    let named = |text: &str| text.split([' ', ':', ',']).find_map(|word| changed.get(word).copied());
+    let mut left_out = BTreeSet::new();
     examined.findings.retain_mut(|finding| {
-        let names = |text: &str| text.split([' ', ':', ',']).any(|word| changed.contains(&word.to_owned()));
         let had = !finding.evidence.is_empty();
-        finding.evidence.retain(|line| !names(line));
-        !(names(&finding.what) || had && finding.evidence.is_empty())
+        left_out.extend(finding.evidence.iter().filter_map(|line| named(line)));
+        finding.evidence.retain(|line| named(line).is_none());
+        let in_what = named(&finding.what);
+        left_out.extend(in_what);
+        in_what.is_none() && (!had || !finding.evidence.is_empty())
     });
+    if !left_out.is_empty() {
+        let names = left_out.into_iter().collect::<Vec<_>>().join(", ");
+        examined.beyond.push(format!("attachments whose ADD or DEL is in progress, or was meanwhile: {names}"));
+    }
     (examined, !changed.is_empty())
+}
+
+/// The network and the name of an attachment.
+type EntryKey = (NetworkName, String);
+
+/// An attachment's entry in the cache, as far as it says whether the attachment changes.
+#[derive(PartialEq)]
+struct Entry {
+    written: Option<SystemTime>,
+    is_in_progress: bool,
+}
+
+fn entries(runtime: &Runtime) -> BTreeMap<EntryKey, Entry> {
+    // A cache that cannot be listed is a finding of `attachments`.
+    let listing = runtime.cache().list(None).unwrap_or_default();
+    let names = Names::of_cache(&listing.cached);
+    let mut of_networks: BTreeMap<&NetworkName, Vec<&Cached>> = BTreeMap::new();
+    for entry in &listing.cached {
+        of_networks.entry(&entry.network).or_default().push(entry);
+    }
+    let of_network = |(network, cached): (&NetworkName, Vec<&Cached>)| {
+        let busy = runtime.in_progress(network, cached.iter().map(|entry| &entry.attachment.id));
+        let entry = |cached: &&Cached| {
+            let id = &cached.attachment.id;
+            let entry = Entry { written: cached.written(), is_in_progress: busy.contains(&id) };
+            ((network.clone(), names.attachment(id)), entry)
+        };
+        cached.iter().map(entry).collect::<Vec<_>>()
+    };
+    of_networks.into_iter().flat_map(of_network).collect()
 }
 
 async fn look(node: Node<'_>) -> Examined {

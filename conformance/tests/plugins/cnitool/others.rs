@@ -4,6 +4,7 @@
 use super::sick::{ERROR, Sick, leak, sh};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -456,4 +457,37 @@ fn containers_that_come_and_go_are_no_fault() {
     assert!(traffic.wait().unwrap().success() && looks > 1, "{looks}");
     sh("ip link set cni0 down");
     assert_eq!(sick.doctor().0, ERROR);
+}
+
+/// DEL has removed the container's interface, and waits for a plugin: nothing is wrong, and doctor says whom it does not judge.
+#[test]
+fn an_attachment_whose_del_is_in_progress_is_not_judged() {
+    let sick = Sick::new();
+    let plugin = sick.tour.bin_dir.join("waits");
+    let script = r#"#!/bin/sh
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}' ;;
+ADD) echo '{"cniVersion":"1.1.0"}' ;;
+DEL) cat /run/gate ;;
+esac"#;
+    fs::write(&plugin, script).unwrap();
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    let ipam = json!({"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)});
+    let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": ipam});
+    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "waits"}, bridge]}));
+    sh("mkfifo /run/gate");
+    let web = sick.tour.node.container();
+    sick.add("office", "web", &web, None);
+    let netns = web.namespace().path().display().to_string();
+    let words = ["del", "office", &netns, "--container-id", "web"];
+    let del = Command::new(sick.tour.bin_dir.join("cnitool")).args(words).env("CNI_PATH", &sick.tour.bin_dir).spawn();
+    let mut del = del.unwrap();
+    web.namespace().wait_for("DEL removes the interface", |inside| inside.find_link("eth0").is_none());
+    let shown = sick.tour.cnitool(&["doctor"]);
+    let text = "attachments whose ADD or DEL is in progress, or was meanwhile: web/eth0";
+    assert!(shown.contains(text) && !shown.contains("container-side"), "{shown}");
+    fs::write("/run/gate", "").unwrap();
+    assert!(del.wait().unwrap().success());
+    let shown = sick.tour.cnitool(&["doctor"]);
+    assert!(!shown.contains(text), "{shown}");
 }
