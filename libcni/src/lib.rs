@@ -195,7 +195,7 @@ impl Runtime {
         &self.settings.cache
     }
 
-    /// Those of a network's attachments whose ADD or DEL, by this library on this cache, is in progress. Takes no lock and changes
+    /// The attachments of a network whose ADD or DEL, by this library on this cache, is in progress. Takes no lock and changes
     /// nothing.
     #[must_use]
     pub fn in_progress<'a>(

@@ -137,7 +137,7 @@ impl Locks {
         Ok(held)
     }
 
-    /// Those of the attachments whose lock a process holds: their ADD or DEL is in progress. Takes no lock and changes nothing.
+    /// The attachments among these whose lock a process holds: their ADD or DEL is in progress. Takes no lock and changes nothing.
     pub(crate) fn held<'a>(
         &self,
         network: &NetworkName,

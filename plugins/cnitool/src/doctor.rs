@@ -170,7 +170,7 @@ async fn look(node: Node<'_>) -> Examined {
     };
     attachments::unreserved_by_traces(&survey.view, &known, &mut findings);
     needed::look(networks.iter().filter(|network| !is_used(network)), &mut findings);
-    let unexamined = reasons::look(&survey, &mut findings);
+    let unexamined = reasons::look(&survey, runtime, &mut findings);
     host::look(node, &networks, &survey.view, &mut findings);
     if node.checks {
         checks::look(node, &mut findings).await;

@@ -3,6 +3,8 @@
 
 use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
 use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 const DAMAGES: [Damage; 9] = [
     (
@@ -96,4 +98,21 @@ fn ports_of_the_other_backend_that_nothing_leads_to_are_found() {
         sh(&format!("nft flush chain ip cni_hostport {chain}"));
         sick.expect(chain, &[("port-gone", ERROR, "no rule forwards port 8080/tcp of the node", true)]);
     }
+}
+
+/// Plugins of another project repair nothing.
+#[test]
+fn what_plugins_of_another_project_made_is_not_repaired() {
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    let bridge = sick.tour.bin_dir.join("bridge");
+    fs::remove_file(&bridge).unwrap();
+    let version = r#"echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}'"#;
+    fs::write(&bridge, format!("#!/bin/sh\n[ $CNI_COMMAND != VERSION ] || {version}\n")).unwrap();
+    fs::set_permissions(&bridge, fs::Permissions::from_mode(0o755)).unwrap();
+    sh("iptables -w -t nat -F");
+    let (_, findings) = sick.doctor();
+    let found = findings.iter().find(|finding| finding["kind"] == "masquerade-gone").unwrap();
+    assert_eq!(found["remedy"], "Start the container anew.");
 }

@@ -75,6 +75,12 @@ impl Makes {
         Self(found.collect())
     }
 
+    /// Whether all of them are there and of this suite.
+    pub(crate) fn are_own(runtime: &Runtime, network: &NetworkConf) -> bool {
+        let makes = Self::look(runtime, std::slice::from_ref(network));
+        network.plugins.iter().all(|plugin| makes.is_own(&plugin.plugin_type))
+    }
+
     fn is_own(&self, name: &PluginType) -> bool {
         self.0.get(name).is_some_and(|(_, is_own)| *is_own)
     }

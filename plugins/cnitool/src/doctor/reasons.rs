@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::view::reasons::{Cause, Found, Reason, Reasons, Survey};
 
+use libcni::Runtime;
+
+use crate::doctor::configs::Makes;
 use crate::doctor::removal::COMMANDS_MAX;
 use crate::doctor::{Finding, Kind};
 
 /// Looks at all attachments that live, and returns what was not examined.
-pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) -> Vec<String> {
+pub(crate) fn look(survey: &Survey, runtime: &Runtime, findings: &mut Vec<Finding>) -> Vec<String> {
     let Reasons { found, unseen, unexamined } = survey.reasons();
     for what in unseen.iter().filter(|what| !is_expected(what)) {
         let (place, error) = what.split_once(": ").unwrap_or((what, "not known"));
@@ -48,8 +51,14 @@ pub(crate) fn look(survey: &Survey, findings: &mut Vec<Finding>) -> Vec<String> 
             true if unreserved.iter().any(|(of, count)| of.as_deref() == Some(&network) && *count >= found.len()) => {
                 "Start the container anew.".to_owned()
             }
+            // Plugins of another project repair nothing.
+            true if matches!(kind, Kind::MasqueradeGone | Kind::PortGone) && !has_repair(runtime, &found) => {
+                "Start the container anew.".to_owned()
+            }
             true => kind.advice(&network),
-            false if commands.len() > COMMANDS_MAX && may_repair(kind, &found) => format!("cnitool repair {network}"),
+            false if commands.len() > COMMANDS_MAX && may_repair(kind, &found) && has_repair(runtime, &found) => {
+                format!("cnitool repair {network}")
+            }
             false => commands.join("; "),
         };
         Some(finding)
@@ -95,6 +104,12 @@ fn is_sentence(remedy: &str) -> bool {
 fn may_repair(kind: Kind, found: &[Found<'_>]) -> bool {
     let is_made = matches!(kind, Kind::LinkGone | Kind::LinkDown | Kind::GatewayAddress);
     is_made && found.iter().all(|found| found.attachment.is_complete == Some(true))
+}
+
+/// Whether the plugins of the attachments, which are of one network, are of this suite.
+fn has_repair(runtime: &Runtime, found: &[Found<'_>]) -> bool {
+    let conf = found.iter().find_map(|found| found.attachment.conf.as_ref());
+    conf.is_some_and(|conf| Makes::are_own(runtime, conf))
 }
 
 fn is_of_links(cause: Cause) -> bool {
