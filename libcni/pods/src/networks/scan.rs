@@ -25,7 +25,7 @@ pub(super) struct Scan {
     contents: Contents,
 }
 
-/// Each file that was read, with its bytes or why it has none. They are read before the file is parsed: if it changes in
+/// Each file that was read, with its bytes or why it has none, and each folder that could not be read. They are read before the file is parsed: if it changes in
 /// between, the next reading differs.
 type Contents = Vec<(PathBuf, Result<Vec<u8>, String>)>;
 
@@ -163,7 +163,11 @@ fn scan_file(path: &Path, contents: &mut Contents) -> Result<NetworkConf, Reason
 fn scan_own_folder(path: &Path, list: &[u8], contents: &mut Contents) -> Result<(), Reason> {
     let name = NetworkConf::parse(list).ok().and_then(|list| NetworkName::parse(&list.name).ok());
     let Some(name) = name else { return Ok(()) };
-    let files = conf_files(&path.with_file_name(name.as_str()), &["conf"]).map_err(|error| reason(error, path))?;
+    let folder = path.with_file_name(name.as_str());
+    let files = conf_files(&folder, &["conf"]).map_err(|error| {
+        contents.push((folder, Err(error.to_string())));
+        reason(error, path)
+    })?;
     files.iter().try_for_each(|file| read(file, contents).map(drop))
 }
 

@@ -197,3 +197,17 @@ fn links_to_the_folder_to_a_file_and_to_an_executable_are_swapped() {
         node.after(&folder, |node| node.link("v2", "new").rename("new", "suite/current"), "three").await;
     });
 }
+
+/// `<name>/*.conf` has more plugins of a list: a file in the folder's place is an error, also where it comes later.
+#[test]
+fn a_file_in_the_place_of_a_lists_own_folder_comes_and_goes() {
+    wait(async {
+        let node = ready();
+        // Another network with the plugin, so that the executables stay the same.
+        node.network("net.d/6.conflist", "m");
+        let folder = node.open();
+        assert_eq!(names(&folder.networks().await), "n m");
+        node.after(&folder, |node| node.write("net.d/n", "{}"), "m").await;
+        node.after(&folder, |node| node.rename("net.d/n", "gone"), "n m").await;
+    });
+}
