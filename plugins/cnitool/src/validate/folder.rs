@@ -1,5 +1,7 @@
 //! Networks of one node that do not fit together.
 
+use std::net::IpAddr;
+
 use cni_spec::json;
 use ipnetwork::IpNetwork;
 use libcni::conflist;
@@ -45,8 +47,39 @@ fn hidden(earlier: &str, later: &str) -> String {
 struct Facts<'a> {
     network: &'a Network,
     routers: Vec<Router>,
-    /// Subnets that host-local gives out, and the paths of their keys.
-    pools: Vec<(String, IpNetwork)>,
+    pools: Vec<Pool>,
+}
+
+/// A range of addresses that host-local gives out.
+struct Pool {
+    /// The path of the key `subnet`.
+    key: String,
+    subnet: IpNetwork,
+    /// The first and the last address.
+    span: (IpAddr, IpAddr),
+    /// The bridge that alone carries these addresses, as the node routes none of them.
+    switched_by: Option<String>,
+}
+
+impl Pool {
+    /// Without bounds of its own a range is taken to be the whole subnet.
+    fn of(base: &str, (path, range): (String, &Value), switched_by: Option<&String>) -> Option<Self> {
+        let subnet = subnet(range)?;
+        let bound = |key: &str, whole: IpAddr| text(range, key).parse().unwrap_or(whole);
+        Some(Self {
+            key: join(base, &join(&path, "subnet")),
+            subnet,
+            span: (bound("rangeStart", subnet.network()), bound("rangeEnd", subnet.broadcast())),
+            switched_by: switched_by.cloned(),
+        })
+    }
+
+    /// Whether two containers may get one address, and meet.
+    fn meets(&self, other: &Pool) -> bool {
+        let is_apart =
+            self.switched_by.is_some() && other.switched_by.is_some() && self.switched_by != other.switched_by;
+        !is_apart && self.span.0 <= other.span.1 && other.span.0 <= self.span.1
+    }
 }
 
 /// A bridge plugin that gives its bridge addresses.
@@ -61,15 +94,16 @@ impl<'a> Facts<'a> {
     fn of(report: &Report, network: &'a Network) -> Self {
         let mut facts = Self { network, routers: Vec::new(), pools: Vec::new() };
         for (base, value) in plugins(report, network) {
-            let subnets = subnets(&value);
+            let subnets = ranges(&value).into_iter().filter_map(|(_, range)| subnet(range)).collect();
             let is_gateway = is_set(&value, "isGateway") || is_set(&value, "isDefaultGateway");
-            if text(&value, "type") == "bridge" && is_gateway && !is_set(&value, "forceAddress") {
-                let bridge = Some(text(&value, "bridge")).filter(|name| !name.is_empty()).unwrap_or("cni0").to_owned();
-                let subnets = subnets.iter().map(|(_, subnet)| *subnet).collect();
-                facts.routers.push(Router { base: base.clone(), bridge, subnets });
-            }
+            let bridge = (text(&value, "type") == "bridge")
+                .then(|| Some(text(&value, "bridge")).filter(|name| !name.is_empty()).unwrap_or("cni0").to_owned());
             if json::member(&value, "ipam").is_some_and(|ipam| text(ipam, "type") == "host-local") {
-                facts.pools.extend(subnets.into_iter().map(|(key, subnet)| (join(&base, &key), subnet)));
+                let switched_by = bridge.as_ref().filter(|_| !is_gateway);
+                facts.pools.extend(ranges(&value).into_iter().filter_map(|range| Pool::of(&base, range, switched_by)));
+            }
+            if let Some(bridge) = bridge.filter(|_| is_gateway && !is_set(&value, "forceAddress")) {
+                facts.routers.push(Router { base, bridge, subnets });
             }
         }
         facts
@@ -90,12 +124,6 @@ pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 pub(crate) fn is_set(value: &Value, key: &str) -> bool {
     json::member(value, key).and_then(Value::as_bool).unwrap_or_default()
-}
-
-/// The subnets that an address plugin gives out, and their paths in the plugin's object.
-fn subnets(value: &Value) -> Vec<(String, IpNetwork)> {
-    let ranges = ranges(value).into_iter();
-    ranges.filter_map(|(path, range)| Some((join(&path, "subnet"), subnet(range)?))).collect()
 }
 
 /// The objects that describe ranges of addresses, and their paths in the plugin's object.
@@ -120,10 +148,6 @@ pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     json::member(value, key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn overlap(one: IpNetwork, other: IpNetwork) -> bool {
-    one.contains(other.ip()) || other.contains(one.ip())
-}
-
 /// The first ADD gives the bridge its address; that of another network with another one is refused.
 fn bridges((earlier, later): (&Facts<'_>, &Facts<'_>), other: &str, notes: &mut Notes<'_>) {
     for Router { base, bridge, subnets } in &later.routers {
@@ -144,10 +168,11 @@ fn bridges((earlier, later): (&Facts<'_>, &Facts<'_>), other: &str, notes: &mut 
 
 /// Each network has reservations of its own, so two that give out the same addresses give one to two containers.
 fn pools((earlier, later): (&Facts<'_>, &Facts<'_>), other: &str, notes: &mut Notes<'_>) {
-    for (key, subnet) in &later.pools {
-        if let Some((_, taken)) = earlier.pools.iter().find(|(_, taken)| overlap(*taken, *subnet)) {
+    for pool in &later.pools {
+        if let Some(taken) = earlier.pools.iter().find(|taken| pool.meets(taken)) {
+            let (subnet, taken) = (pool.subnet, taken.subnet);
             let message = format!("{subnet} overlaps {taken} of network {} in {other}", earlier.network.conf.name);
-            notes.value(Level::Warning, key, message).help =
+            notes.value(Level::Warning, &pool.key, message).help =
                 "Each network reserves addresses for itself: two containers may get the same one.".to_owned();
         }
     }

@@ -47,6 +47,29 @@ fn ranges_that_overlap() {
     );
 }
 
+/// No address is in both ranges, or the containers of one bridge never meet those of the other.
+#[test]
+fn ranges_of_one_subnet_that_do_not_overlap() {
+    let part = |bounds: &str| {
+        format!(
+            r#"{{"type": "bridge", "isGateway": true, "ipam": {{"type": "host-local", "ranges": [[{{"subnet": "10.1.0.0/24", {bounds}}}]]}}}}"#
+        )
+    };
+    let (low, high) = (part(r#""rangeEnd": "10.1.0.99""#), part(r#""rangeStart": "10.1.0.100""#));
+    two(NAMES, [&low, &high], &expect![""]);
+    let switch = |name: &str, subnet: &str| {
+        format!(r#"{{"type": "bridge", "bridge": "{name}", "ipam": {{"type": "host-local", "subnet": {subnet}}}}}"#)
+    };
+    let (right, found) = (r#""10.1.0.0/24""#, r#"«"10.1.0.0/24"»"#);
+    two(NAMES, [&switch("br-a", right), &switch("br-b", right)], &expect![""]);
+    let overlaps = &expect![
+        "warning: 10.1.0.0/24 overlaps 10.1.0.0/24 of network a in 10-a.conflist [Each network reserves addresses for itself: two containers may get the same one.]"
+    ];
+    two(NAMES, [&switch("br-a", right), &switch("br-a", found)], overlaps);
+    let routed = r#"{"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}"#;
+    two(NAMES, [routed, &switch("br-a", found)], overlaps);
+}
+
 #[test]
 fn gateways_of_one_bridge() {
     let one = r#"{"type": "bridge", "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.1.0.0/16"}}"#;
