@@ -106,6 +106,17 @@ pub enum Kind {
     Unseen,
 }
 
+impl Finding {
+    /// The consequence for containers.
+    #[must_use]
+    pub const fn consequence(&self) -> &'static str {
+        match (self.kind, self.level) {
+            (Kind::Config, Level::Warning) => "Runtimes use the file, and containers may not be attached as it says.",
+            (kind, _) => kind.consequence(),
+        }
+    }
+}
+
 impl Kind {
     /// All kinds, in the order of the enum.
     pub const ALL: [Self; 34] = [
@@ -186,9 +197,8 @@ impl Kind {
         }
     }
 
-    /// The consequence for containers.
-    #[must_use]
-    pub const fn consequence(self) -> &'static str {
+    /// The consequence for containers of a fault of this kind.
+    const fn consequence(self) -> &'static str {
         match self {
             Self::Config => "Runtimes skip the file, or containers cannot be attached as it says.",
             Self::NoNetwork => {

@@ -104,7 +104,7 @@ fn print(findings: &[Finding]) -> anyhow::Result<()> {
         if let Some(more) = finding.evidence.len().checked_sub(EVIDENCE_MAX).filter(|more| *more > 0) {
             lines.push(format!("  | and {more} more; --json has all"));
         }
-        lines.push(format!("  {}", finding.kind.consequence()));
+        lines.push(format!("  {}", finding.consequence()));
         if !finding.remedy.is_empty() {
             lines.push(format!("  help: {}", finding.remedy));
         }
@@ -117,7 +117,7 @@ fn print(findings: &[Finding]) -> anyhow::Result<()> {
 fn to_json(finding: &Finding) -> Value {
     json!({
         "kind": finding.kind.as_str(), "level": finding.level.as_str(), "network": finding.network, "what": finding.what,
-        "evidence": finding.evidence, "consequence": finding.kind.consequence(), "remedy": finding.remedy,
+        "evidence": finding.evidence, "consequence": finding.consequence(), "remedy": finding.remedy,
         "fixable": finding.fix.is_some(),
     })
 }
