@@ -4,7 +4,7 @@ use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
 use serde_json::json;
 use std::process::Command;
 
-const DAMAGES: [Damage; 36] = [
+const DAMAGES: [Damage; 37] = [
     (
         "ip link set $(ls /sys/class/net | grep ^veth) mtu 1300",
         &[("mtu", WARNING, "is 1300, and that of its other end in the container 1500", true)],
@@ -50,6 +50,10 @@ const DAMAGES: [Damage; 36] = [
     (
         "ip rule add from A.0/24 iif cni0 prohibit",
         &[("route-elsewhere", ERROR, "see ip rule, and ip route get", false)],
+    ),
+    (
+        "ip route add default dev lo table 77; ip rule add iif cni0 lookup 77",
+        &[("route-elsewhere", ERROR, "by cni0 to other networks to lo, where no other networks are", false)],
     ),
     (
         "ip rule add to A.0/24 prohibit",

@@ -171,20 +171,43 @@ impl Sight<'_> {
         if route::lookup(kernel, outside).is_err() || self.forwards_nothing(address.into(), entry) {
             return;
         }
-        if let Err(error) = route::lookup_forwarded(kernel, address, link, outside) {
-            if let Some(Refusal { what, remedy }) = refusals::find(kernel, "ip", Some(address), outside) {
-                let what = format!("the node's {what} refuses packets from containers to other networks");
-                findings.reasons.push(Reason::new(Cause::Refused, Level::Error, what).mended_by([remedy]));
+        let see = format!("see ip rule, and ip route get {outside} from {address} iif {}", word(entry));
+        let error = match route::lookup_forwarded(kernel, address, link, outside) {
+            Ok(found) => {
+                findings.reasons.extend(self.led_back(address.into(), entry, found.link, &see));
                 return;
             }
-            let why = format!("the node's routing refuses packets from {address} to other networks: {error}");
-            let what = format!("the node's routing refuses packets of containers by {entry} to other networks");
-            let remedy = [format!(
-                "Remove the rule that refuses them: see ip rule, and ip route get {outside} from {address} iif {}.",
-                word(entry)
-            )];
-            findings.reasons.push(Reason::new(Cause::Refused, Level::Error, why).shared(what).mended_by(remedy));
+            Err(error) => error,
+        };
+        if let Some(Refusal { what, remedy }) = refusals::find(kernel, "ip", Some(address), outside) {
+            let what = format!("the node's {what} refuses packets from containers to other networks");
+            findings.reasons.push(Reason::new(Cause::Refused, Level::Error, what).mended_by([remedy]));
+            return;
         }
+        let why = format!("the node's routing refuses packets from {address} to other networks: {error}");
+        let what = format!("the node's routing refuses packets of containers by {entry} to other networks");
+        let remedy = [format!("Remove the rule that refuses them: {see}.")];
+        findings.reasons.push(Reason::new(Cause::Refused, Level::Error, why).shared(what).mended_by(remedy));
+    }
+
+    /// A rule of routing or another table leads packets of containers, and not the node's own, to a link that cannot carry them to
+    /// other networks.
+    fn led_back(&self, family: Family, entry: &str, link: Option<u32>, see: &str) -> Option<Reason> {
+        let link = self.host.at(link?)?;
+        if self.link_out(family).is_some_and(|(out, _)| out.index == link.index) {
+            return None;
+        }
+        let why = match () {
+            () if self.way_to_containers(family, link).is_some() => "where no other networks are",
+            () if self.way_without_carrier(link).is_some() => "which has no carrier",
+            () => return None,
+        };
+        let what = format!(
+            "the node's routing leads {family} packets of containers by {entry} to other networks to {}, {why}",
+            link.name
+        );
+        let remedy = [format!("Remove the rule that leads them there, or mend its table of routes: {see}.")];
+        Some(Reason::new(Cause::Refused, Level::Error, what).mended_by(remedy))
     }
 
     /// Whether a setting, which is a reason by itself, keeps the node from forwarding what comes by a link.

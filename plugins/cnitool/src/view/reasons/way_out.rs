@@ -58,7 +58,7 @@ impl Sight<'_> {
     }
 
     /// The way out is a link on which only containers are, or the node's own.
-    fn way_to_containers(&self, family: Family, out: &Link) -> Option<Reason> {
+    pub(super) fn way_to_containers(&self, family: Family, out: &Link) -> Option<Reason> {
         let is_own = |link: &Link| self.own_links.contains(&*link.name);
         let mut ports = self.host.links.iter().filter(|link| link.master == Some(out.index)).peekable();
         let is_of_containers = is_own(out) || out.kind.is_bridge() && ports.peek().is_some() && ports.all(is_own);
@@ -143,7 +143,7 @@ impl Sight<'_> {
 
     /// The way out, which cannot carry packets: its cable or other end is off, or each port of the bridge is, or it asks for no
     /// Ethernet address.
-    fn way_without_carrier(&self, link: &Link) -> Option<Reason> {
+    pub(super) fn way_without_carrier(&self, link: &Link) -> Option<Reason> {
         let bridge = link.master.and_then(|index| self.host.at(index)).filter(|master| master.kind.is_bridge());
         if let Some(bridge) = bridge {
             let (name, bridge) = (&link.name, &bridge.name);
