@@ -63,10 +63,14 @@ pub struct Step {
     pub rule: Option<Rule>,
     /// The chain that it leads to.
     pub to: Option<String>,
+    /// Whether packets do not come back from the chain that it leads to, but go on behind the jump to this one.
+    pub is_goto: bool,
     /// Whether the rule may accept packets.
     pub may_accept: bool,
     /// Whether the rule may lead packets back to the chain before.
     pub may_return: bool,
+    /// The number of the protocol whose packets the rule is for; `None`: more than one, or it is not read.
+    pub protocol: Option<u8>,
     /// Whether the rule may drop packets, or has a program decide on them.
     pub may_refuse: bool,
 }
@@ -209,7 +213,9 @@ fn chains(table: &mut Table<'_>, start: &str) -> Result<BTreeMap<String, Vec<Ste
             let may_return = found.may_return();
             if to.is_some() || found.may_decide() || may_return {
                 let (may_accept, may_refuse) = (found.may_accept(), found.may_refuse());
-                let step = |rule| Step { rule, to: to.map(str::to_owned), may_accept, may_return, may_refuse };
+                let (is_goto, protocol) = (found.is_goto(), found.protocol());
+                let to = to.map(str::to_owned);
+                let step = |rule| Step { rule, to: to.clone(), is_goto, may_accept, may_return, protocol, may_refuse };
                 steps.extend(found.readings().into_iter().map(step));
             }
         }

@@ -20,6 +20,8 @@ pub struct Base {
     pub chain: &'static str,
     /// The chain's rules that this crate can read.
     pub steps: Vec<Step>,
+    /// Whether a rule before these chains of this suite translates packets by conditions that are not read.
+    pub is_unread: bool,
     /// The rules of this suite's chains that packets get to from there, by name.
     pub own: BTreeMap<String, Vec<Step>>,
 }
@@ -47,11 +49,14 @@ pub fn list(search_path: &str) -> Result<Vec<Base>> {
         filter.each_iptables(of, TableName::Nat, &mut |table| {
             let variant = if table.is_of_legacy() { "-legacy" } else { "" };
             for chain in ["PREROUTING", "POSTROUTING"] {
-                let steps = steps(table, chain)?;
+                let rules = table.list(chain)?.unwrap_or_default();
+                let before = rules.iter().take_while(|rule| !rule.goes_to().is_some_and(|to| to.starts_with("CNI-")));
+                let is_unread = before.filter(|rule| rule.translates()).any(|rule| rule.translating().is_none());
+                let steps: Vec<Step> = rules.iter().filter_map(step).collect();
                 let mut own = BTreeMap::new();
                 add_own(table, &steps, &mut own)?;
                 let program = format!("{program}{variant} -t nat");
-                found.push(Base { program, family, chain, steps, own });
+                found.push(Base { program, family, chain, steps, is_unread, own });
             }
             Ok(())
         })?;
@@ -61,9 +66,11 @@ pub fn list(search_path: &str) -> Result<Vec<Base>> {
 
 /// The rules of a chain that can be read.
 fn steps(table: &mut Table<'_>, chain: &str) -> Result<Vec<Step>> {
-    let rules = table.list(chain)?.unwrap_or_default();
-    let step = |rule: &FoundRule| rule.translating().map(|(rule, translation)| Step { rule, translation });
-    Ok(rules.iter().filter_map(step).collect())
+    Ok(table.list(chain)?.unwrap_or_default().iter().filter_map(step).collect())
+}
+
+fn step(rule: &FoundRule) -> Option<Step> {
+    rule.translating().map(|(rule, translation)| Step { rule, translation })
 }
 
 /// Adds the suite's chains that these rules jump to, and those that they jump to in turn.

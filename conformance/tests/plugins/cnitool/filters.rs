@@ -204,7 +204,7 @@ fn a_filter_that_lets_packets_pass_is_no_fault() {
 }
 
 /// Findings without a remedy that opens the filter: exit code and text; no text where there is no finding.
-const OTHERS: [Filter; 22] = [
+const OTHERS: [Filter; 31] = [
     ("iptables -w -A FORWARD -p tcp -j DROP", WARNING, "iptables -A FORWARD -p tcp -j DROP may drop them"),
     (
         "iptables -w -t raw -A PREROUTING -j CT --notrack",
@@ -302,6 +302,64 @@ X",
         0,
         "",
     ),
+    // What goes to another chain does not come back.
+    (
+        "iptables -w -N to-pods; iptables -w -N pod; iptables -w -A FORWARD -o cni0 -j to-pods
+         iptables -w -A to-pods -o cni0 -g pod; iptables -w -A to-pods -j DROP",
+        0,
+        "",
+    ),
+    (
+        "nft 'table inet guard { chain pod { }; chain pass { type filter hook forward priority 0; oifname cni0 goto pod
+         iifname cni0 accept; drop; }; }'",
+        0,
+        "",
+    ),
+    // A chain of its own, whose last rule is for all others.
+    (
+        "iptables -w -N pods; iptables -w -A FORWARD -o cni0 -j pods
+         iptables -w -A pods -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+         iptables -w -A pods -p tcp --dport 80 -j ACCEPT; iptables -w -A pods -j DROP",
+        0,
+        "",
+    ),
+    (
+        "iptables -w -P FORWARD DROP; iptables -w -A FORWARD -i cni0 -j ACCEPT
+         iptables -w -A FORWARD -o cni0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+         iptables -w -A FORWARD -p tcp -m multiport --dports 80,443 -m conntrack --ctstate NEW -j ACCEPT",
+        0,
+        "",
+    ),
+    (
+        "iptables -w -N policy; iptables -w -A FORWARD -o cni0 -j policy
+         iptables -w -A policy -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+         iptables -w -A policy -j MARK --set-xmark 0x10000/0x10000
+         iptables -w -A policy -m mark --mark 0x10000/0x10000 -j ACCEPT; iptables -w -A policy -j DROP",
+        0,
+        "",
+    ),
+    // What the node gets is for its own addresses.
+    (
+        "iptables -w -N not-local; iptables -w -A INPUT -j not-local
+         iptables -w -A not-local -m addrtype --dst-type LOCAL -j RETURN; iptables -w -A not-local -j DROP",
+        0,
+        "",
+    ),
+    (
+        "nft 'table inet guard { chain early { type filter hook prerouting priority raw; iifname cni0 ct zone set 5; }; }'",
+        WARNING,
+        "-j CT --zone puts packets in another zone of connection tracking",
+    ),
+    (
+        "nft 'table inet guard { chain pass { type filter hook forward priority 0; iif { lo, cni0 } drop; }; }'",
+        ERROR,
+        "-i cni0 -j DROP drops what no rule before it accepts",
+    ),
+    (
+        "iptables -w -t nat -I PREROUTING -i ens3 -p tcp -j DNAT --to 10.9.9.9",
+        ERROR,
+        "-j DNAT --to-destination 10.9.9.9 comes before the rule that forwards port 8080/tcp",
+    ),
 ];
 
 #[test]
@@ -369,9 +427,8 @@ fn containers_without_addresses_that_the_filter_parts_are_found() {
     sick.expect("parted", &[("firewall-drops", ERROR, "iptables -I FORWARD -i br5 -o br5 -j ACCEPT", true)]);
 }
 
-/// Without neighbour discovery there is no IPv6.
-#[test]
-fn a_filter_of_neighbour_discovery_is_an_error() {
+/// A container with addresses of both families.
+fn of_both_families() -> (Sick, Container) {
     let sick = Sick::new();
     let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
     let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
@@ -379,6 +436,46 @@ fn a_filter_of_neighbour_discovery_is_an_error() {
     let pod = sick.tour.node.container();
     sick.add("office", "web", &pod, None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
+    (sick, pod)
+}
+
+/// Without neighbour discovery there is no IPv6.
+#[test]
+fn a_filter_of_neighbour_discovery_is_an_error() {
+    let (sick, _pod) = of_both_families();
     sh("ip6tables -w -A INPUT -p icmpv6 -j DROP");
     sick.expect("icmpv6", &[("firewall-drops", ERROR, "drops neighbour discovery", false)]);
+}
+
+#[test]
+fn a_policy_that_drops_neighbour_discovery_is_opened_by_its_remedy() {
+    let scripts = [
+        "ip6tables -w -P INPUT DROP; ip6tables -w -A INPUT -p tcp --dport 22 -j ACCEPT
+         ip6tables -w -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT",
+        "nft 'table inet guard { chain input { type filter hook input priority 0; policy drop; ct state established,related accept
+         iif lo accept; tcp dport 22 accept; icmp type echo-request accept; }; }'",
+    ];
+    for script in scripts {
+        let (sick, pod) = of_both_families();
+        sh(script);
+        sh("ip -6 neigh flush all");
+        let gateway: IpAddr = "fd00:207:1::1".parse().unwrap();
+        pod.namespace().enter(|| sh("ip -6 neigh flush all"));
+        assert!(!pod.namespace().pings(gateway, SHORT), "{script}");
+        sick.expect(script, &[("firewall-drops", WARNING, "nor neighbour discovery", false)]);
+        let (_, findings) = sick.doctor();
+        let remedy = findings.iter().find(|finding| finding["level"] == "warning").unwrap()["remedy"].clone();
+        sh(remedy.as_str().unwrap());
+        // What else a container sends to the node is kept out on purpose.
+        assert_eq!(sick.doctor().0, 0, "{script}");
+    }
+}
+
+/// A set of networks begins at the lowest address, and does not have all.
+#[test]
+fn a_set_of_networks_of_ipv6_is_not_taken_for_all_addresses() {
+    let (sick, _pod) = of_both_families();
+    sh("nft 'table inet guard { chain pass { type filter hook forward priority 0
+        ip6 daddr { ::/96, ::ffff:0.0.0.0/96, 2002::/24 } reject; }; }'");
+    assert_eq!(sick.doctor(), (0, Vec::new()));
 }

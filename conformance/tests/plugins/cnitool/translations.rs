@@ -6,7 +6,13 @@ use serde_json::json;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-const DAMAGES: [Damage; 9] = [
+const LOST_BY_SOME: &[(&str, i32, &str, bool)] = &[("port-gone", WARNING, "a rule that all ports share is gone", true)];
+
+const DAMAGES: [Damage; 12] = [
+    // What packets of the node itself and of containers to a port need.
+    ("iptables -w -t nat -F CNI-HOSTPORT-MASQ", LOST_BY_SOME),
+    ("iptables -w -t nat -F CNI-HOSTPORT-SETMARK", LOST_BY_SOME),
+    ("iptables -w -t nat -F OUTPUT", LOST_BY_SOME),
     (
         "iptables -w -t nat -I POSTROUTING -o ens3 -j ACCEPT",
         &[(

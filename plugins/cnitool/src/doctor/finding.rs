@@ -239,8 +239,8 @@ impl Kind {
             Self::BridgeNetfilter => {
                 "A container does not reach a service whose endpoint is on the same bridge: the answer comes from another address."
             }
-            Self::MasqueradeGone => "Containers reach nothing beyond the node: no answer finds the way back.",
-            Self::PortGone => "The port of the node does not lead to the container any more.",
+            Self::MasqueradeGone => "No answer from beyond the node finds the way back to these containers.",
+            Self::PortGone => "Packets to the port of the node, or some of them, do not get to the container.",
             Self::PortTwice => "Packets to the port reach only the container whose rule comes first.",
             Self::PortTaken => "Packets from other hosts reach the container, and never the process.",
             Self::DuplicateAddress => "Packets to the address reach only one of them.",

@@ -202,15 +202,16 @@ impl Node<'_> {
             })
         };
         self.within_others(network, &subnets, &is_of_containers, findings);
+        let is_single = |dst: &IpNetwork| dst.prefix() == if dst.is_ipv4() { 32 } else { 128 };
         // A container's own route, by the end of its pair on the node.
         let is_of_pair = |route: &Route| {
             let link = route.link.and_then(|index| self.links.iter().find(|link| link.index == index));
-            let is_single = route.dst.prefix() == if route.dst.is_ipv4() { 32 } else { 128 };
-            is_single && link.is_some_and(|link| link.kind == LinkKind::Veth && link.peer_netns_id.is_some())
+            is_single(&route.dst)
+                && link.is_some_and(|link| link.kind == LinkKind::Veth && link.peer_netns_id.is_some())
         };
         let in_way = |route: &&Route| route.dst.prefix() > 0 && is_within(&route.dst) && !is_of_pair(route);
-        // Where each container has a route of its own, one for their subnet is for what no container has.
-        let is_met = |dst: &IpNetwork| is_within(dst) && (router.link.is_some() || !subnets.contains(dst));
+        // Where each container has a route of its own, one for more addresses is for what no container has.
+        let is_met = |dst: &IpNetwork| is_within(dst) && (router.link.is_some() || is_single(dst));
         for (kind, dst) in self.refusing.iter().filter(|(_, dst)| is_met(dst)) {
             let what = format!("route {kind} {dst} refuses packets to addresses that the network gives to containers");
             let mut finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);

@@ -96,6 +96,7 @@ pub(crate) fn full() -> Network {
         to,
         is_conditional: false,
         is_entered: true,
+        lost: None,
         owner: String::new(),
     });
     web.limits = Limits { to_bytes: Some(125_000), from_bytes: Some(1) };

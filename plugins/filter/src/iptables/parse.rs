@@ -30,6 +30,11 @@ pub(crate) fn jump(words: &str) -> Option<&str> {
     argument(words, "-j")
 }
 
+/// The argument of `-g`.
+pub(crate) fn goes_on(words: &str) -> Option<&str> {
+    argument(words, "-g")
+}
+
 /// The argument of an option of one letter, unless it is in quotes or the comment's only word.
 fn argument<'a>(words: &'a str, option: &str) -> Option<&'a str> {
     let mut words = raw_words(words);
@@ -63,7 +68,7 @@ pub(crate) fn comment(words: &str) -> Option<String> {
 /// Counts a chain's rules and the rules that jump to it or (`-g`) go to it.
 pub(crate) fn count_uses(text: &str, name: &str) -> usize {
     let rules = text.lines().filter_map(|line| line.strip_prefix("-A "));
-    let goes_there = |words: &str| argument(words, "-g").or_else(|| jump(words)) == Some(name);
+    let goes_there = |words: &str| goes_on(words).or_else(|| jump(words)) == Some(name);
     rules.filter(|words| words.split(' ').next() == Some(name) || goes_there(words)).count()
 }
 

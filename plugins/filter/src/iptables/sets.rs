@@ -1,6 +1,7 @@
 //! Rules of nf_tables that look a value up in a set or map, as rules that compare: one for each element.
 
 use netops::nft::{Base, Cmp, ElementInfo, Expr, Meta, Name, Register, Verdict};
+use nix::net::if_::if_indextoname;
 
 use super::{concatenated, xt};
 
@@ -9,6 +10,27 @@ pub(super) const ELEMENTS_MAX: usize = 256;
 
 /// `IFNAMSIZ` of linux/if.h.
 const NAME_BYTES: usize = 16;
+
+/// The size of an interface's index.
+const INDEX_BYTES: usize = 4;
+
+/// The expressions with the names of links in place of their indexes, as far as the links are there.
+pub(super) fn with_names(mut exprs: Vec<Expr>) -> Vec<Expr> {
+    for at in 1..exprs.len() {
+        let Some([Expr::Meta(meta, _), Expr::Cmp(_, _, value)]) = exprs.get_mut(at - 1..=at) else { continue };
+        let named = match meta {
+            Meta::Iif => Meta::IifName,
+            Meta::Oif => Meta::OifName,
+            _ => continue,
+        };
+        let index = value.as_slice().try_into().map(u32::from_ne_bytes).unwrap_or_default();
+        let Ok(name) = if_indextoname(index) else { continue };
+        let mut name = name.into_bytes();
+        name.resize(NAME_BYTES, 0);
+        (*meta, *value) = (named, name);
+    }
+    exprs
+}
 
 /// The set or map of the first look-up at or behind a place among a rule's expressions, and its place.
 pub(super) fn first(exprs: &[Expr], from: usize) -> Option<(usize, &Name)> {
@@ -37,6 +59,7 @@ pub(super) fn spelled(exprs: &[Expr], at: usize, elements: &[ElementInfo]) -> Op
             names(*from, elements).filter(|_| !is_map)
         }
         Expr::Meta(Meta::IifName | Meta::OifName, _) => each(elements, NAME_BYTES, is_map, |key| equal(*from, key)),
+        Expr::Meta(Meta::Iif | Meta::Oif, _) => each(elements, INDEX_BYTES, is_map, |key| equal(*from, key)),
         &Expr::Payload { base: Base::Network, length, .. }
             if elements.iter().any(|element| element.is_interval_end) =>
         {
@@ -166,7 +189,8 @@ pub(super) fn prefixes(first: u128, last: u128, width: u32) -> Vec<(u128, u32)> 
     let (mut found, mut next) = (Vec::new(), Some(first));
     while let Some(from) = next.filter(|from| *from <= last && found.len() <= ELEMENTS_MAX) {
         let aligned = from.trailing_zeros().min(width);
-        let fits = |bits: &u32| 1_u128.checked_shl(*bits).is_none_or(|size| last - from >= size - 1);
+        // The size of all addresses of IPv6 has no number.
+        let fits = |bits: &u32| last - from >= 1_u128.checked_shl(*bits).map_or(u128::MAX, |size| size - 1);
         let bits = (0..=aligned).rev().find(fits).unwrap_or(0);
         found.push((from, width - bits));
         next = 1_u128.checked_shl(bits).and_then(|size| from.checked_add(size));

@@ -193,7 +193,9 @@ impl<'a> Table<'a> {
                 (whole.collect(), behind)
             }));
         }
-        Ok(done.into_iter().map(|exprs| FoundRule::from_nft(nft::Rule { exprs, ..rule.clone() })).collect())
+        let read =
+            |exprs: Vec<nft::Expr>| FoundRule::from_nft(nft::Rule { exprs: sets::with_names(exprs), ..rule.clone() });
+        Ok(done.into_iter().map(read).collect())
     }
 
     /// Lists the rules of a chain that jump to `target`, or have one of these ports in a list of ports. All other rules with

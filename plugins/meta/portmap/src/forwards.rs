@@ -8,6 +8,7 @@ pub use cni_filter::iptables::rule::Protocol;
 use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::iptables::{FoundRule, Table, TableName};
 use cni_spec::Attachment;
+use netops::OpError;
 use netops::error::Result;
 
 use crate::pod::{FAMILIES, is_conditional, names};
@@ -28,6 +29,8 @@ pub struct Forward {
     pub is_conditional: bool,
     /// Whether packets from other hosts get to the rule: chain PREROUTING jumps to those of `portmap`.
     pub is_entered: bool,
+    /// Who else does not get to the container by the port, and which rule that all ports share is gone.
+    pub lost: Option<String>,
     /// What names the attachment that the rule was made for: its chain, its note or its comment; empty: nothing does.
     pub owner: String,
 }
@@ -66,7 +69,10 @@ pub fn list(search_path: &str) -> Result<Vec<Forward>> {
             if found.len() > before {
                 let entries = table.list("PREROUTING")?.unwrap_or_default();
                 let is_entered = entries.iter().any(|entry| entry.goes_to() == Some(iptables::DNAT));
-                found.iter_mut().skip(before).for_each(|forward| forward.is_entered = is_entered);
+                for forward in found.iter_mut().skip(before) {
+                    forward.is_entered = is_entered;
+                    forward.lost = lost(table, &forward.owner)?;
+                }
             }
             Ok(())
         })?;
@@ -74,10 +80,43 @@ pub fn list(search_path: &str) -> Result<Vec<Forward>> {
         read(&mut table, &native::FORWARDING, &mut found)?;
         if found.len() > before {
             let is_entered = native::missing_jump(&mut table, "prerouting")?.is_none();
-            found.iter_mut().skip(before).for_each(|forward| forward.is_entered = is_entered);
+            let lost = native::missing_jump(&mut table, "output")?.map(|missing| format!("{OF_NODE}: {missing}"));
+            for forward in found.iter_mut().skip(before) {
+                forward.is_entered = is_entered;
+                forward.lost.clone_from(&lost);
+            }
         }
     }
     Ok(found)
+}
+
+const OF_NODE: &str = "the node itself does not get to it";
+
+/// What packets of the node itself and of containers to a port of this chain lack.
+fn lost(table: &mut Table<'_>, own: &str) -> Result<Option<String>> {
+    let mut leads = |chain: &str, to: &str| {
+        let rules = table.list(chain)?.unwrap_or_default();
+        Ok::<bool, OpError>(rules.iter().any(|found| found.goes_to() == Some(to)))
+    };
+    let lacks =
+        |who: &str, chain: &str, to: &str| Ok(Some(format!("{who}: chain {chain} has no rule that jumps to {to}")));
+    let of_translated = "neither 127.0.0.1 nor the containers of its network get to it";
+    if !leads("OUTPUT", iptables::DNAT)? {
+        return lacks(OF_NODE, "OUTPUT", iptables::DNAT);
+    }
+    // Without key snat, or with a mark of another program, the suite's own masquerade has no part in it.
+    if !leads(own, iptables::SET_MARK)? {
+        return Ok(None);
+    }
+    if !leads("POSTROUTING", iptables::MASQ)? {
+        return lacks(of_translated, "POSTROUTING", iptables::MASQ);
+    }
+    for chain in [iptables::SET_MARK, iptables::MASQ] {
+        if table.list(chain)?.is_none_or(|rules| rules.is_empty()) {
+            return Ok(Some(format!("{of_translated}: chain {chain} has no rule")));
+        }
+    }
+    Ok(None)
 }
 
 /// The forwards of other programs that packets from other hosts meet before those of `portmap`, such as docker's. Changes
@@ -152,5 +191,6 @@ fn forward(found: &FoundRule, has_conditions: bool) -> Option<Forward> {
     let address = rule.destination.as_ref().and_then(Is::host);
     let is_conditional = has_conditions || is_conditional(rule);
     let owner = found.note.clone().or_else(|| rule.comment.clone()).unwrap_or_default();
-    Some(Forward { protocol: rule.protocol?, address, port: rule.port?, to, is_conditional, is_entered: true, owner })
+    let (protocol, port) = (rule.protocol?, rule.port?);
+    Some(Forward { protocol, address, port, to, is_conditional, is_entered: true, lost: None, owner })
 }

@@ -31,8 +31,8 @@ use crate::pod::{Forwarded, KnownAddresses, PodPorts, Whose, is_conditional, who
 use crate::rollback;
 
 pub(crate) const DNAT: &str = "CNI-HOSTPORT-DNAT";
-const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
-const MASQ: &str = "CNI-HOSTPORT-MASQ";
+pub(crate) const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
+pub(crate) const MASQ: &str = "CNI-HOSTPORT-MASQ";
 const POSTROUTING: &str = "POSTROUTING";
 /// Older versions of the reference: a chain `CNI-SN-…` for each container, entered from this one.
 const OLD_SNAT: &str = "CNI-HOSTPORT-SNAT";

@@ -69,6 +69,10 @@ pub enum Meta {
     IifName,
     /// The name of the outgoing interface, 16 bytes.
     OifName,
+    /// The index of the incoming interface, 4 bytes.
+    Iif,
+    /// The index of the outgoing interface, 4 bytes.
+    Oif,
     /// The packet's mark.
     Mark,
     /// IPv4 or IPv6, one byte: matched first in an `inet` table.
@@ -77,8 +81,10 @@ pub enum Meta {
     L4Proto,
 }
 
-const METAS: [(Meta, u32, &str); 5] = [
+const METAS: [(Meta, u32, &str); 7] = [
     (Meta::Mark, 3, "mark"),
+    (Meta::Iif, 4, "iif"),
+    (Meta::Oif, 5, "oif"),
     (Meta::IifName, 6, "iifname"),
     (Meta::OifName, 7, "oifname"),
     (Meta::NfProto, 15, "nfproto"),
@@ -171,6 +177,20 @@ pub enum Expr {
 }
 
 impl Expr {
+    /// Whether the expression puts packets in another zone of connection tracking.
+    #[must_use]
+    pub fn sets_zone(&self) -> bool {
+        // NFTA_CT_KEY, NFTA_CT_SREG and NFT_CT_ZONE of linux/netfilter/nf_tables.h.
+        let (key, from, zone) = (2, 4, 17);
+        match self {
+            Self::Other { name, data } if name == "ct" => {
+                let data = Attrs(data);
+                data.be32(key) == Some(zone) && data.get(from).is_some()
+            }
+            _ => false,
+        }
+    }
+
     fn name(&self) -> &str {
         match self {
             Self::Meta(..) | Self::SetMark(_) => "meta",

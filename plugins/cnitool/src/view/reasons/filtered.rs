@@ -23,7 +23,7 @@ use super::carrier::{Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::view::Attachment;
 use passed::{Directions, Passed, Refused};
-use words::{accept, accept_among, accept_answers, accept_one, accept_translated, in_words, show};
+use words::{accept, accept_among, accept_answers, accept_discovery, accept_one, accept_translated, in_words, show};
 
 impl Sight<'_> {
     pub(super) fn filtered(&self, family: Family, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
@@ -252,19 +252,28 @@ impl Passed<'_> {
             return None;
         }
         // Neighbour discovery is no answer to anything.
-        let is_known = self.accepts_answers && family == Family::V4;
-        let level = if is_known || self.may_accept > 0 { Level::Note } else { Level::Warning };
-        let mut lost = "what it sends to the node's addresses".to_owned();
-        if level == Level::Warning {
-            lost += ", answers too";
-        }
+        let finds_node = family == Family::V4 || self.accepts_discovery;
+        let answers = self.accepts_answers || self.may_accept > 0;
+        let lost = match (finds_node, answers) {
+            (true, true) => "what it sends to the node's addresses",
+            (true, false) => "what it sends to the node's addresses, answers too",
+            (false, true) => {
+                "what it sends to the node's addresses, nor neighbour discovery, without which no IPv6 address is found"
+            }
+            (false, false) => "what it sends to the node's addresses, answers and neighbour discovery too",
+        };
         let why = format!("{by}, and no rule for it accepts {lost}");
         let what = why.replace("for it", "for containers").replace("what it sends", "what they send");
-        let remedy = match level {
-            // An administrator may mean it.
-            Level::Note => vec![show(gate)],
-            Level::Warning | Level::Error => accept_answers(gate, attachment, family),
-        };
+        // An administrator may mean it.
+        let is_meant = finds_node && answers;
+        let mut remedy = if is_meant { vec![show(gate)] } else { Vec::new() };
+        if !answers {
+            remedy.extend(accept_answers(gate, attachment, family));
+        }
+        if !finds_node {
+            remedy.push(accept_discovery(gate));
+        }
+        let level = if is_meant { Level::Note } else { Level::Warning };
         Some(Reason::new(Cause::FilteredToNode, level, why).shared(what).mended_by(remedy))
     }
 }

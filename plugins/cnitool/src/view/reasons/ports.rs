@@ -85,6 +85,10 @@ impl Sight<'_> {
     pub(super) fn ports_of(&self, attachment: &Attachment, findings: &mut Findings) {
         for forward in attachment.ports.iter().filter(|forward| forward.is_entered) {
             findings.to.push(format!("{} is forwarded to {}", forward.host_port(), forward.to));
+            let why = forward.lost.as_ref().map(|lost| format!("{}: {lost}", forward.host_port()));
+            let reason =
+                |why| Reason::new(Cause::PortGone, Level::Warning, why).shared("a rule that all ports share is gone");
+            findings.reasons.extend(why.map(reason));
         }
         // A mapping with an address of the node is for addresses of its family.
         let is_of_family = |asked: &&Asked| {
@@ -224,11 +228,14 @@ impl Sight<'_> {
         if !attachment.conf.as_ref().is_some_and(|conf| sets(conf, "ipMasq")) {
             return;
         }
-        let mut families = attachment.addresses.iter().map(|address| Family::from(*address));
-        if families.any(|family| !attachment.is_masqueraded(family)) {
-            let why = "the network has ipMasq, and no rule masquerades its packets: no answer from outside finds the way back";
-            let what = "the network has ipMasq, and no rule masquerades packets of living containers";
-            findings.reasons.push(Reason::new(Cause::Masquerade, Level::Error, why).shared(what));
-        }
+        let has = |family: &Family| attachment.addresses.iter().any(|address| Family::from(*address) == *family);
+        let of = || Family::BOTH.into_iter().filter(has);
+        let lost: Vec<Family> = of().filter(|family| !attachment.is_masqueraded(*family)).collect();
+        let Some(family) = lost.first() else { return };
+        let packets = if of().count() > lost.len() { format!("{family} packets") } else { "packets".to_owned() };
+        let of_network = format!("the network has ipMasq, and no rule masquerades {packets}");
+        let why = format!("{of_network} from it: no answer from outside finds the way back");
+        let what = format!("{of_network} of living containers");
+        findings.reasons.push(Reason::new(Cause::Masquerade, Level::Error, why).shared(what));
     }
 }

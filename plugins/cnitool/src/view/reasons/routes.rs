@@ -199,7 +199,7 @@ impl Sight<'_> {
         }
         let why = match () {
             () if self.way_to_containers(family, link).is_some() => "where no other networks are",
-            () if self.way_without_carrier(link).is_some() => "which has no carrier",
+            () if self.way_without_carrier(family, link).is_some() => "which has no carrier",
             () => return None,
         };
         let what = format!(

@@ -117,9 +117,10 @@ impl Sight<'_> {
         }
         let name = &link.name;
         let is_of_family = |own: &&IpNetwork| Family::from(own.ip()) == family && is_global(own.ip());
-        if let Some(own) = self.host.addresses_of(name).iter().find(is_of_family) {
-            // Nodes may have unique local addresses for each other alone.
-            let is_local = matches!(own.ip(), IpAddr::V6(own) if own.is_unique_local());
+        // Nodes may have unique local addresses for each other alone.
+        let is_local = |own: &IpNetwork| matches!(own.ip(), IpAddr::V6(own) if own.is_unique_local());
+        let own = self.host.addresses_of(name).iter().filter(is_of_family);
+        if let Some(is_local) = own.map(is_local).min() {
             let level = if is_local { Level::Note } else { Level::Warning };
             let what = format!(
                 "the node has no {family} route out, and an {family} address on {name}, its way out in {other}"
@@ -143,10 +144,23 @@ impl Sight<'_> {
 
     /// The way out, which cannot carry packets: its cable or other end is off, or each port of the bridge is, or it asks for no
     /// Ethernet address.
-    pub(super) fn way_without_carrier(&self, link: &Link) -> Option<Reason> {
+    pub(super) fn way_without_carrier(&self, family: Family, link: &Link) -> Option<Reason> {
         let bridge = link.master.and_then(|index| self.host.at(index)).filter(|master| master.kind.is_bridge());
         if let Some(bridge) = bridge {
+            let own: Vec<_> = self.host.addresses_of(&bridge.name).iter().filter(|own| is_global(own.ip())).collect();
             let (name, bridge) = (&link.name, &bridge.name);
+            // The node has moved to the bridge, and its routes have not.
+            if !own.is_empty() {
+                let what = format!(
+                    "link {name}, the {family} way out, is a port of bridge {bridge}, which has the node's addresses"
+                );
+                let option = if family == Family::V6 { " -6" } else { "" };
+                let remedy = match own.iter().any(|own| Family::from(own.ip()) == family) {
+                    true => format!("Give the node its {family} default route by {bridge} instead of {name}."),
+                    false => format!("ip{option} route del default dev {}", word(name)),
+                };
+                return Some(Reason::new(Cause::WayOut, Level::Warning, what).mended_by([remedy]));
+            }
             let what = format!(
                 "link {name}, the way out, is a port of bridge {bridge}: nothing reaches the addresses of {name}"
             );
@@ -176,12 +190,11 @@ impl Sight<'_> {
                 let via = found.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
                 findings.from.push(format!("the node's {family} route out leads{via} to {link}"));
                 let Some(link) = self.host.find(link) else { return };
-                let reason = self.way_to_containers(family, link).or_else(|| self.way_without_address(family, link));
-                for reason in [self.way_without_carrier(link), reason] {
-                    // Both families may lead out by one link.
-                    let reason = reason.filter(|reason| !findings.reasons.contains(reason));
-                    findings.reasons.extend(reason);
-                }
+                let reason = self.way_without_carrier(family, link);
+                let reason = reason.or_else(|| self.way_to_containers(family, link));
+                let reason = reason.or_else(|| self.way_without_address(family, link));
+                // Both families may lead out by one link.
+                findings.reasons.extend(reason.filter(|reason| !findings.reasons.contains(reason)));
             }
             Err(_) => {
                 let mut reason = self.without_way(family);

@@ -2,7 +2,7 @@
 
 use super::super::{decode, parse, states, xt};
 use crate::iptables::rule::{Rule, Target};
-use netops::nft::{self, Expr, Verdict};
+use netops::nft::{self, Cmp, Expr, Meta, Verdict};
 
 /// The target of a rule that leaves packets out of connection tracking, as iptables writes it.
 pub const UNTRACKED: &str = "NOTRACK";
@@ -38,7 +38,7 @@ impl FoundRule {
     pub fn goes_to(&self) -> Option<&str> {
         match &self.id {
             Id::Handle(rule) => rule.goes_to(),
-            Id::Words(words) => parse::jump(words),
+            Id::Words(words) => parse::jump(words).or_else(|| parse::goes_on(words)),
         }
     }
 
@@ -65,8 +65,11 @@ impl FoundRule {
                 Some(Rule { target, ..conditions })
             }
             Id::Words(words) => {
-                let conditions = parse::rule(words.split_once(" -j REJECT")?.0)?;
-                Some(Rule { target: Target::Reject, ..conditions })
+                let (conditions, target) = match parse::goes_on(words) {
+                    Some(chain) => (words.rsplit_once(" -g ")?.0, Target::Jump(chain.to_owned())),
+                    None => (words.split_once(" -j REJECT")?.0, Target::Reject),
+                };
+                Some(Rule { target, ..parse::rule(conditions)? })
             }
         };
         self.rule.clone().or_else(refused)
@@ -114,6 +117,15 @@ impl FoundRule {
         self.rule.clone().map(|rule| (rule, None)).or_else(other)
     }
 
+    /// Whether the rule gives packets another destination.
+    pub(crate) fn translates(&self) -> bool {
+        let is_it = |target: &str| ["DNAT", "REDIRECT", "NETMAP"].contains(&target);
+        match &self.id {
+            Id::Handle(rule) => matches!(rule.exprs.last(), Some(Expr::Target(extension)) if is_it(&extension.name)),
+            Id::Words(words) => parse::jump(words).is_some_and(is_it),
+        }
+    }
+
     /// Whether the rule may end the way of a packet.
     pub(crate) fn may_decide(&self) -> bool {
         let decides = |expr: &Expr| match expr {
@@ -144,6 +156,26 @@ impl FoundRule {
         match &self.id {
             Id::Handle(rule) => rule.exprs.last() == Some(&Expr::Verdict(Verdict::Return)),
             Id::Words(words) => parse::jump(words) == Some("RETURN"),
+        }
+    }
+
+    /// Whether packets that the rule leads to another chain do not come back to this one (`goto`, `-g`).
+    pub(crate) fn is_goto(&self) -> bool {
+        match &self.id {
+            Id::Handle(rule) => matches!(rule.exprs.last(), Some(Expr::Verdict(Verdict::Goto(_)))),
+            Id::Words(words) => parse::goes_on(words).is_some(),
+        }
+    }
+
+    /// The number of the one protocol that its packets have, as far as nf_tables' own expressions say it.
+    pub(crate) fn protocol(&self) -> Option<u8> {
+        let is_of = |pair: &[Expr]| match pair {
+            [Expr::Meta(Meta::L4Proto, _), Expr::Cmp(Cmp::Eq, _, value)] => value.first().copied(),
+            _ => None,
+        };
+        match &self.id {
+            Id::Handle(rule) => rule.exprs.windows(2).find_map(is_of),
+            Id::Words(_) => None,
         }
     }
 
@@ -178,7 +210,8 @@ fn is_queue(expr: &Expr) -> bool {
 /// The target by which an expression takes a packet out of the usual connection tracking: `notrack`, `NOTRACK`, `CT`.
 fn tracking_of(expr: &Expr) -> Option<&'static str> {
     match expr {
-        Expr::Other { name, .. } => (name == "notrack").then_some(UNTRACKED),
+        Expr::Other { name, .. } if name == "notrack" => Some(UNTRACKED),
+        expr if expr.sets_zone() => Some(ZONED),
         Expr::Target(extension) if extension.name == "NOTRACK" => Some(UNTRACKED),
         Expr::Target(extension) if extension.name == "CT" => {
             // `struct xt_ct_target_info` of linux/netfilter/xt_CT.h: flags with XT_CT_NOTRACK, and the zone.

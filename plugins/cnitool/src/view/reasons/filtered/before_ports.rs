@@ -50,8 +50,9 @@ impl Sight<'_> {
         for step in steps {
             let Some(rule) = step.rule.as_ref().filter(|rule| self.is_met(rule, of)) else { continue };
             if let Some(to) = &step.to {
-                if let Some(end) = self.end_of(gate, to, of, depth + 1) {
-                    return Some(end);
+                let end = self.end_of(gate, to, of, depth + 1);
+                if end.is_some() || step.is_goto {
+                    return end;
                 }
                 continue;
             }

@@ -16,6 +16,9 @@ pub(super) type Directions = [bool; 2];
 /// Chains that a packet can be in, one in the other: `NFT_JUMP_STACK_SIZE` of the kernel.
 pub(super) const DEPTH_MAX: usize = 16;
 
+/// `IPPROTO_ICMPV6` of linux/in6.h.
+const ICMPV6_NUMBER: u8 = 58;
+
 /// A rule that may drop packets of the attachment.
 pub(super) struct Refused<'a> {
     pub(super) chain: &'a str,
@@ -52,6 +55,8 @@ pub(super) struct Passed<'a> {
     /// How many rules have further conditions, and how many of them may accept packets.
     pub(super) unread: usize,
     pub(super) may_accept: usize,
+    /// Whether a rule accepts neighbour discovery of IPv6, or may by conditions that are not read.
+    pub(super) accepts_discovery: bool,
     /// Whether a rule accepts packets with a mark, which all packets to it or from it may have.
     pub(super) may_accept_all: bool,
     /// Whether a rule may drop packets by conditions that are not read.
@@ -79,6 +84,16 @@ struct In<'a> {
     depth: usize,
 }
 
+impl In<'_> {
+    /// Takes the packets that meet a rule out of the chain.
+    fn leave(&mut self, met: Directions, whole: Directions, is_for_all: bool, is_of_mark: bool) {
+        self.meant = [0, 1].map(|way| self.meant[way] && !whole[way]);
+        self.is_certain &= is_for_all || !met.contains(&true) || whole == met;
+        self.is_certain &= !is_of_mark;
+        self.is_marked |= is_of_mark;
+    }
+}
+
 impl<'a> Passed<'a> {
     pub(super) fn of(gate: &'a Gate, own: &Own<'_>, family: Family, meant: Directions) -> Self {
         let is_of_node = gate.at == At::Hook(Hook::Output) && !gate.is_of_frames;
@@ -101,11 +116,13 @@ impl<'a> Passed<'a> {
             let Some(rule) = &step.rule else {
                 self.unread += 1;
                 self.may_accept += usize::from(step.may_accept);
+                self.accepts_discovery |=
+                    step.may_accept && step.protocol.is_none_or(|protocol| protocol == ICMPV6_NUMBER);
                 self.may_refuse |= step.may_refuse;
                 if let Some(to) = &step.to {
                     self.walk(walk, In { chain: to, is_certain: false, depth: place.depth + 1, ..place });
                 }
-                place.is_certain &= !step.may_return;
+                place.is_certain &= !(step.may_return || step.is_goto);
                 continue;
             };
             if !Own::is_of_other_family(rule, walk.family) {
@@ -115,7 +132,9 @@ impl<'a> Passed<'a> {
     }
 
     fn step(&mut self, walk: &Walk<'a, '_>, place: &mut In<'a>, step: &'a Step, rule: &'a Rule) {
-        let plain = without_any(rule);
+        let is_to_node = walk.gate.at == At::Hook(Hook::Input);
+        // What the chain of input gets is for an address of the node.
+        let plain = Rule { to_local: rule.to_local && !is_to_node, ..without_any(rule) };
         let bare = Rule { comment: rule.comment.clone(), target: rule.target.clone(), ..Rule::default() };
         let is_for_all = plain == bare;
         let is_for_answers = plain == Rule { established: true, ..bare.clone() };
@@ -151,17 +170,25 @@ impl<'a> Passed<'a> {
                 let is_certain = place.is_certain && (named.contains(&true) || whole == directions);
                 self.walk(walk, In { chain: to, meant: directions, is_certain, depth: place.depth + 1, ..*place });
             }
+            if step.is_goto {
+                place.leave(directions, whole, is_for_all, is_of_mark);
+            }
             return;
         }
         let is_left = [0, 1].map(|way| place.meant[way] && !self.is_done[way]).contains(&true);
         let is_translated = plain == Rule { translated: true, ..bare };
+        let is_of_port = plain.port.iter().chain(&plain.ports).any(|port| walk.own.ports.contains(port))
+            && place.meant[0]
+            && walk.own.is_for_whole(&Rule { protocol: None, port: None, ports: Vec::new(), ..stateless.clone() }, 0);
         self.accepts_new |= rule.target == Target::Accept
             && !rule.established
-            && (directions[0] || is_translated)
+            && (directions[0] || is_translated || is_of_port)
             && !walk.own.is_among_own(rule);
+        self.accepts_discovery |=
+            rule.target == Target::Accept && (plain.words == ICMPV6 || directions[1] && !plain.established && !begins);
         let is_refusal =
             matches!(rule.target, Target::Drop | Target::Reject) && !place.chain.starts_with("CNI-ISOLATION-");
-        if is_refusal && (whole[0] || begins_there) && place.is_certain && !self.accepts_new {
+        if is_refusal && (whole[0] || begins_there) && place.is_certain && !self.accepts_new && !self.may_accept_all {
             self.refuses_new.get_or_insert((place.chain, rule));
         }
         match &rule.target {
@@ -203,12 +230,7 @@ impl<'a> Passed<'a> {
                 place.meant = [0, 1].map(|way| place.meant[way] && !whole[way]);
                 place.is_marked |= is_of_mark;
             }
-            Target::Return => {
-                place.meant = [0, 1].map(|way| place.meant[way] && !whole[way]);
-                place.is_certain &= is_for_all || !directions.contains(&true) || whole == directions;
-                place.is_certain &= !is_of_mark;
-                place.is_marked |= is_of_mark;
-            }
+            Target::Return => place.leave(directions, whole, is_for_all, is_of_mark),
             Target::Jump(to)
                 if (to == UNTRACKED || to == ZONED) && is_left && (directions.contains(&true) || is_of_protocol) =>
             {

@@ -19,7 +19,14 @@ impl Sight<'_> {
         for base in self.translating.iter().filter(|base| base.family == family) {
             match base.chain {
                 "POSTROUTING" => findings.reasons.extend(self.before_masquerade(base, attachment, own)),
-                _ => findings.reasons.extend(before_ports(base, attachment, own, &is_of_node)),
+                _ => {
+                    findings.reasons.extend(before_ports(base, attachment, own, &is_of_node));
+                    if base.is_unread && !attachment.ports.is_empty() {
+                        findings
+                            .unexamined
+                            .push(format!("rules that translate on further conditions ({})", show(base)));
+                    }
+                }
             }
         }
     }
@@ -88,10 +95,14 @@ fn before_ports(
             Some(to) if is_of_node(to) && port.address.is_none_or(|of| of == to) => Rule { destination: None, ..rule },
             _ => rule,
         };
-        let is_it = |step: &&Step| ends(step) && gets(&to_any(conditions(step)), port, own);
+        let is_for_all_ports = |rule: &Rule| rule.port.is_none() && rule.ports.is_empty();
+        let translates = |step: &Step| {
+            step.translation.is_some() || matches!(step.rule.target, Target::Dnat(_)) && is_for_all_ports(&step.rule)
+        };
+        let is_it = |step: &&Step| (ends(step) || translates(step)) && gets(&to_any(conditions(step)), port, own);
         if let Some(step) = before.iter().find(is_it) {
             let why = format!("{} comes before the rule that forwards {}", words(base, step), port.host_port());
-            let cause = if step.translation.is_some() { Cause::PortTwice } else { Cause::PortGone };
+            let cause = if translates(step) { Cause::PortTwice } else { Cause::PortGone };
             return Some(Reason::new(cause, Level::Error, why).mended_by([show(base)]));
         }
         let (chain, step) = before_forward(base, port).find(|(_, step)| is_it(step))?;

@@ -90,6 +90,19 @@ pub(super) fn accept_answers(gate: &Gate, attachment: &Attachment, family: Famil
     rules(gate, attachment, family, &["saddr"], true)
 }
 
+/// The command that accepts what finds addresses of IPv6.
+pub(super) fn accept_discovery(gate: &Gate) -> String {
+    match &gate.maker {
+        Maker::Iptables(_) | Maker::LegacyIptables => {
+            format!("{} -I {} -p icmpv6 -j ACCEPT", program(gate), gate.chain)
+        }
+        Maker::Nftables(_) if gate.is_owned => {
+            format!("Have the program that owns the table of {} accept ICMPv6.", gate.place)
+        }
+        Maker::Nftables(name) => format!("nft insert rule {name} meta l4proto ipv6-icmp accept"),
+    }
+}
+
 /// The command that accepts connections to forwarded ports.
 pub(super) fn accept_translated(gate: &Gate) -> String {
     match &gate.maker {
