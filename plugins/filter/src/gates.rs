@@ -105,7 +105,7 @@ pub fn list(search_path: &str) -> Result<Vec<Gate>> {
                     is_owned: false,
                     drops: table.drops_by_policy(chain)?,
                     chain: chain.to_owned(),
-                    chains: chains(table, chain)?,
+                    chains: chains(table, chain, true)?,
                 };
                 gates.push(gate);
             }
@@ -144,6 +144,8 @@ fn of_others(nft: &mut Nft, family: Family, gates: &mut Vec<Gate>) -> Result<()>
             }
             false => (format!("nft chain {name}"), Maker::Nftables(name)),
         };
+        let is_tracked = at.is_tracked(base.priority);
+        let mut table = Table::native(nft, NativeTable { table, base_chains: &[] });
         gates.push(Gate {
             place,
             maker,
@@ -153,7 +155,7 @@ fn of_others(nft: &mut Nft, family: Family, gates: &mut Vec<Gate>) -> Result<()>
             is_of_frames: family == Family::Bridge,
             is_owned: found.is_some_and(|found| found.is_owned),
             drops: base.drops,
-            chains: chains(&mut Table::native(nft, NativeTable { table, base_chains: &[] }), &chain.name)?,
+            chains: chains(&mut table, &chain.name, is_tracked)?,
             chain: chain.name,
         });
     }
@@ -161,6 +163,17 @@ fn of_others(nft: &mut Nft, family: Family, gates: &mut Vec<Gate>) -> Result<()>
 }
 
 impl At {
+    /// Whether the kernel has found the connections of the packets by then.
+    fn is_tracked(&self, priority: i32) -> bool {
+        // NF_IP_PRI_CONNTRACK of linux/netfilter_ipv4.h.
+        let is_behind = priority > -200;
+        match self {
+            Self::Hook(Hook::Prerouting | Hook::Output) => is_behind,
+            Self::Hook(_) => true,
+            Self::Ingress(_) | Self::Egress(_) => false,
+        }
+    }
+
     /// The place of a hook by its number in a family.
     fn of(family: Family, hook: u32, links: &[String]) -> Option<Self> {
         // enum nf_dev_hooks, and NF_INET_INGRESS, of linux/netfilter.h.
@@ -190,8 +203,8 @@ fn of_packets(family: Family) -> Option<netops::Family> {
     }
 }
 
-/// The rules of a chain and of those that it leads to.
-fn chains(table: &mut Table<'_>, start: &str) -> Result<BTreeMap<String, Vec<Step>>> {
+/// The rules of a chain and of those that it leads to. `is_tracked`: packets have a connection by then.
+fn chains(table: &mut Table<'_>, start: &str, is_tracked: bool) -> Result<BTreeMap<String, Vec<Step>>> {
     let (mut read, mut next) = (BTreeMap::new(), vec![start.to_owned()]);
     // A chain is noted once: what is noted is not read yet.
     while let Some(chain) = next.pop() {
@@ -216,7 +229,7 @@ fn chains(table: &mut Table<'_>, start: &str) -> Result<BTreeMap<String, Vec<Ste
                 let (is_goto, protocol) = (found.is_goto(), found.protocol());
                 let to = to.map(str::to_owned);
                 let step = |rule| Step { rule, to: to.clone(), is_goto, may_accept, may_return, protocol, may_refuse };
-                steps.extend(found.readings().into_iter().map(step));
+                steps.extend(found.readings(is_tracked).into_iter().map(step));
             }
         }
         read.insert(chain, steps);

@@ -283,6 +283,7 @@ impl<'a> Look<'a> {
         let others = self.gateways_of_others();
         let on_host = |family| route::list(&self.pod.host, Some(index), None, family).map_err(failed);
         let mut of_host: [Option<Vec<Route>>; 2] = Default::default();
+        let mut missing = Vec::new();
         for wanted in wanted {
             let is_it = |found: &Route| same(wanted, &others, found);
             let family = Family::from(wanted.dst);
@@ -297,10 +298,10 @@ impl<'a> Look<'a> {
                 }
             };
             if !is_there {
-                return Err(differs(format!("link {name}"), format!("route {wanted} is not found")));
+                missing.push(Err(differs(format!("link {name}"), format!("route {wanted} is not found"))));
             }
         }
-        Ok(())
+        all(missing)
     }
 
     /// The gateways of other interfaces in the result: its routes do not say whose they are, and one without a gateway may have
@@ -317,13 +318,14 @@ impl<'a> Look<'a> {
             return Ok(());
         }
         let name = self.container()?.name.clone();
+        let mut missing = Vec::new();
         for prefix in wanted.into_iter().filter(|prefix| is_subnet(*prefix)) {
             let is_direct = |route: &Route| route.dst.ip() == prefix.network() && route.dst.prefix() == prefix.prefix();
             if !self.has_route(prefix.into(), None, &is_direct)? {
-                return Err(differs(format!("link {name}"), format!("route to {prefix} is not found")));
+                missing.push(Err(differs(format!("link {name}"), format!("route to {prefix} is not found"))));
             }
         }
-        Ok(())
+        all(missing)
     }
 
     /// Whether the container has a route: of the interface in any table, if none was asked for, as sbr and vrf move routes to
@@ -360,15 +362,16 @@ impl<'a> Look<'a> {
             (Side::Container, Some(found)) => std::mem::take(found),
             (Side::Container, None) => addr::list(container, &link).map_err(failed)?,
         };
-        let missing = wanted.iter().find(|wanted| !found.iter().any(|address| address.net == wanted.net));
+        let is_missing = |wanted: &&Address| !found.iter().any(|address| address.net == wanted.net);
+        let how = |wanted: &Address| {
+            Err(differs(format!("link {}", link.name), format!("address {} is not found", wanted.net)))
+        };
+        let missing: Vec<_> = wanted.iter().filter(is_missing).map(how).collect();
         if side == Side::Container {
             self.addresses = Some(found);
             self.prefixes.extend(wanted.iter().map(|address| address.net));
         }
-        match missing {
-            None => Ok(()),
-            Some(wanted) => Err(differs(format!("link {}", link.name), format!("address {} is not found", wanted.net))),
-        }
+        all(missing)
     }
 }
 

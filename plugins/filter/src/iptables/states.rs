@@ -30,8 +30,9 @@ fn meant(bits: u32, is_negated: bool) -> u32 {
     if is_negated { ALL & !bits } else { bits }
 }
 
-/// The rule for each state of connections that a rule's condition names, with words for what is not in the expressions.
-pub(super) fn parts(exprs: &[Expr]) -> Option<Vec<(Vec<Expr>, Vec<String>)>> {
+/// The rule for each state of connections that a rule's condition names, with words for what is not in the expressions. Before
+/// packets are tracked, all have the state `invalid`.
+pub(super) fn parts(exprs: &[Expr], is_tracked: bool) -> Option<Vec<(Vec<Expr>, Vec<String>)>> {
     let (at, length, bits) = exprs.iter().enumerate().find_map(|(at, expr)| {
         let (length, bits) = condition(expr, exprs.get(at + 1..)?)?;
         Some((at, length, bits))
@@ -40,6 +41,9 @@ pub(super) fn parts(exprs: &[Expr]) -> Option<Vec<(Vec<Expr>, Vec<String>)>> {
         let before = exprs.get(..at).into_iter().flatten().cloned();
         before.chain(instead).chain(exprs.get(at + length..).into_iter().flatten().cloned()).collect::<Vec<_>>()
     };
+    if !is_tracked {
+        return Some((bits & INVALID != 0).then(|| (with(None), Vec::new())).into_iter().collect());
+    }
     let answers = (bits & ESTABLISHED != 0).then(|| (with(Some(Expr::Match(xt::established()))), Vec::new()));
     let translated = (bits & DNAT != 0).then(|| (with(Some(Expr::Match(xt::translated()))), Vec::new()));
     let begins = (bits & NEW != 0).then(|| (with(None), owned(&BEGINS)));
@@ -73,7 +77,7 @@ pub(super) fn of_icmp(exprs: &[Expr]) -> Option<Vec<(Vec<Expr>, Vec<String>)>> {
 }
 
 /// As [`parts`], of a rule in iptables' words.
-pub(super) fn parts_of_words(words: &str) -> Option<Vec<(String, Vec<String>)>> {
+pub(super) fn parts_of_words(words: &str, is_tracked: bool) -> Option<Vec<(String, Vec<String>)>> {
     let (before, is_negated, behind) = [
         (" -m conntrack --ctstate ", false),
         (" -m conntrack ! --ctstate ", true),
@@ -94,6 +98,9 @@ pub(super) fn parts_of_words(words: &str) -> Option<Vec<(String, Vec<String>)>> 
     });
     let bits = meant(bits.sum::<Option<u32>>()?, is_negated);
     let with = |instead: &str| format!("{before}{instead} {behind}");
+    if !is_tracked {
+        return Some((bits & INVALID != 0).then(|| (with(""), Vec::new())).into_iter().collect());
+    }
     let answers = (bits & ESTABLISHED != 0).then(|| (with(" -m conntrack --ctstate RELATED,ESTABLISHED"), Vec::new()));
     let translated = (bits & DNAT != 0).then(|| (with(" -m conntrack --ctstate DNAT"), Vec::new()));
     let begins = (bits & NEW != 0).then(|| (with(""), owned(&BEGINS)));
@@ -107,7 +114,7 @@ mod tests {
     #[test]
     fn a_rule_of_several_states_is_one_for_each() {
         let of = |words: &str| {
-            let parts = parts_of_words(words).unwrap_or_default();
+            let parts = parts_of_words(words, true).unwrap_or_default();
             parts.into_iter().map(|(text, words)| format!("{text}|{}", words.join(" "))).collect::<Vec<_>>()
         };
         assert_eq!(

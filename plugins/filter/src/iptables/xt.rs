@@ -196,7 +196,10 @@ pub(crate) fn read_match(extension: &Extension) -> Option<Match> {
 /// The states that a match of a connection's state alone names, and whether it is for all others.
 pub(crate) fn states(extension: &Extension) -> Option<(u16, bool)> {
     let info = Info(&extension.info);
-    let is_of_states = extension.name == "conntrack" && [2, 3].contains(&extension.revision) && info.u16(146)? == STATE;
+    // `XT_CONNTRACK_STATE_ALIAS` of linux/netfilter/xt_conntrack.h: written as `-m state`.
+    let alias = 1 << 13;
+    let is_of_states =
+        extension.name == "conntrack" && [2, 3].contains(&extension.revision) && info.u16(146)? & !alias == STATE;
     let inverted = info.u16(148)?;
     (is_of_states && inverted & !STATE == 0).then_some((info.u16(150)?, inverted == STATE))
 }

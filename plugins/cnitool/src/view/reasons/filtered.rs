@@ -218,6 +218,8 @@ impl Passed<'_> {
         let what = format!("{} containers{unread}", by_barrier(text("them")));
         let opens = match &self.barrier {
             Some((_, rule, _)) if is_of_one(rule) => accept_one(gate, attachment, family),
+            // Answers have the node's address there.
+            Some((_, rule, _)) if gate.at == At::Hook(Hook::Prerouting) && !passed::names_any(rule) => vec![show(gate)],
             _ => accept(gate, attachment, family),
         };
         Some(reason.shared(what).mended_by(opens))

@@ -14,11 +14,12 @@ use super::{Cause, Findings, Level, Reason, Sight};
 use crate::shell::{self, word};
 use crate::view::{Attachment, Network};
 
-/// An address that no network has, so the route to it is the way out: RFC 5737, RFC 3849.
+/// An address of the internet that no network of an organisation has, so the route to it is the way out: those of AS112
+/// (RFC 7534). Nothing is sent there.
 pub(crate) fn outside(family: Family) -> IpAddr {
     match family {
-        Family::V4 => Ipv4Addr::new(192, 0, 2, 1).into(),
-        Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+        Family::V4 => Ipv4Addr::new(192, 175, 48, 1).into(),
+        Family::V6 => Ipv6Addr::new(0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 1).into(),
     }
 }
 

@@ -76,19 +76,21 @@ impl FoundRule {
     }
 
     /// The rule as programs that explain it read it: several where one has conditions that [`Rule`] cannot join, none for invalid
-    /// packets alone; `None`: it has conditions that this crate does not read.
-    pub(crate) fn readings(&self) -> Vec<Option<Rule>> {
+    /// packets alone, which all are before they are tracked; `None`: it has conditions that this crate does not read.
+    pub(crate) fn readings(&self, is_tracked: bool) -> Vec<Option<Rule>> {
         if let Some(rule) = self.refusing() {
             return vec![Some(rule)];
         }
         let parts = match &self.id {
-            Id::Handle(rule) => states::parts(&rule.exprs).or_else(|| states::of_icmp(&rule.exprs)).map(|parts| {
-                let of = |(exprs, words): (Vec<Expr>, Vec<String>)| {
-                    (Self::from_nft(nft::Rule { exprs, ..rule.clone() }), words)
-                };
-                parts.into_iter().map(of).collect::<Vec<_>>()
-            }),
-            Id::Words(words) => states::parts_of_words(words).map(|parts| {
+            Id::Handle(rule) => {
+                states::parts(&rule.exprs, is_tracked).or_else(|| states::of_icmp(&rule.exprs)).map(|parts| {
+                    let of = |(exprs, words): (Vec<Expr>, Vec<String>)| {
+                        (Self::from_nft(nft::Rule { exprs, ..rule.clone() }), words)
+                    };
+                    parts.into_iter().map(of).collect::<Vec<_>>()
+                })
+            }
+            Id::Words(words) => states::parts_of_words(words, is_tracked).map(|parts| {
                 let of = |(text, words): (String, Vec<String>)| {
                     (Self { rule: parse::rule(&text), note: None, id: Id::Words(text) }, words)
                 };

@@ -279,6 +279,6 @@ pub(super) fn without_any(rule: &Rule) -> Rule {
 }
 
 /// Whether a rule has a condition on addresses or links.
-fn names_any(rule: &Rule) -> bool {
+pub(super) fn names_any(rule: &Rule) -> bool {
     rule.source.is_some() || rule.destination.is_some() || rule.input.is_some() || rule.output.is_some()
 }
