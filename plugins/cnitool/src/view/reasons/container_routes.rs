@@ -53,6 +53,7 @@ impl Sight<'_> {
                 findings.reasons.extend(other.or_else(source));
                 findings.reasons.extend(refused_gateway(attachment, kernel, is_ipv4));
                 findings.reasons.extend(self.refused_others(attachment, kernel, family));
+                findings.reasons.extend(self.led_astray(attachment, (kernel, link), family));
             } else if has_way_out(attachment, carrier, is_ipv4) {
                 findings.reasons.extend(self.other_link(attachment, (kernel, link), &found, *to));
             }
@@ -69,12 +70,7 @@ impl Sight<'_> {
     ) -> Option<Reason> {
         let other = link::find_index(kernel, out.link?).ok().flatten()?;
         let is_tunnel = matches!(other.kind, Kind::Tun(_)) || TUNNELS.contains(&other.kind.name());
-        let all = || self.view.networks.iter().flat_map(|network| &network.attachments);
-        let is_of_it =
-            |its: &Attachment| its.id.container_id == attachment.id.container_id || its.netns == attachment.netns;
-        // The other end of a second interface is on the node, or it is stacked on a link there.
-        let is_of_node = other.peer_netns_id.is_some() || other.parent_device.is_some();
-        if is_tunnel || is_of_node || all().any(|its| is_of_it(its) && its.id.ifname.as_str() == other.name) {
+        if is_tunnel || self.is_attached(attachment, &other) {
             return None;
         }
         let (family, name) = (Family::from(to), &other.name);
@@ -165,6 +161,38 @@ impl Sight<'_> {
 }
 
 impl Sight<'_> {
+    /// Whether a link in the container is one that an attachment made, or may have.
+    fn is_attached(&self, attachment: &Attachment, link: &Link) -> bool {
+        let mut all = self.view.networks.iter().flat_map(|network| &network.attachments);
+        let is_of_it =
+            |its: &Attachment| its.id.container_id == attachment.id.container_id || its.netns == attachment.netns;
+        // The other end of a second interface is on the node, or it is stacked on a link there.
+        let is_of_node = link.peer_netns_id.is_some() || link.parent_device.is_some();
+        is_of_node || all.any(|its| is_of_it(its) && its.id.ifname.as_str() == link.name)
+    }
+
+    /// A link that was made in the container has a subnet within that of the network.
+    fn led_astray(&self, attachment: &Attachment, (kernel, link): (&Kernel, &Link), family: Family) -> Option<Reason> {
+        let nets = || attachment.result.ips.iter().map(|ip| ip.address);
+        let is_within = |dst: &IpNetwork| {
+            nets().any(|net| {
+                net.is_ipv4() == dst.is_ipv4() && net.prefix() <= dst.prefix() && net.contains(dst.network())
+            })
+        };
+        let routes = route::list(kernel, None, Some(MAIN_TABLE), family).unwrap_or_default();
+        let elsewhere = routes.iter().filter(|route| route.link.is_some_and(|index| index != link.index));
+        let (route, other) = elsewhere.filter(|route| is_within(&route.dst)).find_map(|route| {
+            let other = link::find_index(kernel, route.link?).ok().flatten()?;
+            (!self.is_attached(attachment, &other)).then_some((route, other))
+        })?;
+        let (dst, name) = (route.dst, &other.name);
+        let why = format!(
+            "in the container, {dst} is the subnet of link {name}, and part of the network's: other containers there are not reached"
+        );
+        let remedy = [format!("Give link {name} in the container another subnet than {dst}.")];
+        Some(Reason::new(Cause::Inside, Level::Warning, why).mended_by(remedy))
+    }
+
     /// The container's routes that refuse packets to other containers.
     fn refused_others(&self, attachment: &Attachment, kernel: &Kernel, family: Family) -> Vec<Reason> {
         let ip = format!("nsenter --net={} ip", word(&attachment.netns));

@@ -67,6 +67,7 @@ impl Sight<'_> {
                 continue;
             }
             passed.tell(gate, findings);
+            findings.reasons.extend(passed.undiscovered(gate, family));
             if let Some(bridge) = carrier.bridge().filter(|_| carrier.is_routed())
                 && !passed.is_open(meant).contains(&true)
             {
@@ -242,6 +243,19 @@ impl Passed<'_> {
             Reason::new(Cause::FilteredToNode, level, why).shared(what).mended_by([show(gate)])
         });
         by_rule.chain(self.closed_to_node(gate, attachment, family)).collect()
+    }
+
+    /// Why the node itself does not find the container by IPv6, though a rule accepts what it sends there.
+    fn undiscovered(&self, gate: &Gate, family: Family) -> Option<Reason> {
+        let is_of_node = gate.at == At::Hook(Hook::Output) && !gate.is_of_frames && family == Family::V6;
+        let by = match &self.barrier {
+            Some((chain, rule, _)) => in_words(gate, chain, rule),
+            None => format!("{} by its policy", gate.place),
+        };
+        let is_closed = self.barrier.is_some() || gate.drops;
+        let why = format!("{by} drops neighbour discovery: the node finds no container by IPv6");
+        let reason = || Reason::new(Cause::Filtered, Level::Error, why).mended_by([accept_discovery(gate)]);
+        (is_of_node && is_closed && !self.accepts_discovery).then(reason)
     }
 
     fn closed_to_node(&self, gate: &Gate, attachment: &Attachment, family: Family) -> Option<Reason> {

@@ -1,7 +1,7 @@
 //! The node's side of the gateways: the link that has their addresses, uses them, answers for them, and is known by its Ethernet
 //! address.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 use netops::link::{Link, Mac};
@@ -53,6 +53,7 @@ impl Sight<'_> {
             findings.reasons.push(reason.mended_by(lost.iter().cloned()));
         }
         findings.reasons.extend(gateways.iter().filter_map(|gateway| self.not_local(gateway.ip(), router)));
+        findings.reasons.extend(self.without_link_local(gateways, router));
         let has = |net: &IpNetwork| self.host.addresses_of(router).iter().any(|own| own.ip() == net.ip());
         for gateway in gateways.iter().filter(|gateway| !has(gateway)) {
             let others: Vec<String> = self
@@ -89,6 +90,23 @@ impl Sight<'_> {
         Some(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy))
     }
 
+    /// The node asks for the Ethernet addresses of those to whom it forwards packets of IPv6 from its link-local address alone.
+    fn without_link_local(&self, gateways: &[IpNetwork], router: &str) -> Option<Reason> {
+        let link = self.host.find(router).filter(|link| link.up && link.carrier)?;
+        let is_link_local = |own: &IpNetwork| matches!(own.ip(), IpAddr::V6(own) if own.is_unicast_link_local());
+        let is_off = self.setting(&["ipv6", "conf", router, "disable_ipv6"]).as_deref() != Some("0");
+        // The kernel takes the addresses of IPv6 from a link that is narrower than `IPV6_MIN_MTU` (linux/ipv6.h).
+        let is_narrow = link.mtu_bytes < 1280;
+        let has = self.host.addresses_of(router).iter().any(is_link_local);
+        if !gateways.iter().any(IpNetwork::is_ipv6) || is_off || is_narrow || has {
+            return None;
+        }
+        let what = format!("link {router} has no link-local address: other hosts do not reach containers by IPv6");
+        let address = link_local(link.mac?);
+        let remedy = [format!("ip address add {address}/64 dev {}", word(router))];
+        Some(Reason::new(Cause::Gateway, Level::Warning, what).mended_by(remedy))
+    }
+
     /// The node answers when containers ask for the gateway's Ethernet address. 8 is the value that answers no request
     /// (Documentation/networking/ip-sysctl.rst), and the larger one of `all` and the link counts.
     fn answers_arp(&self, gateways: &[IpNetwork], router: &str, findings: &mut Findings) {
@@ -117,6 +135,12 @@ impl Sight<'_> {
         let is_of_family = move |own: &&IpNetwork| own.is_ipv4() && gateway.is_ipv4();
         self.host.addresses_of(router).iter().filter(is_of_family).filter(move |own| !is_used(own))
     }
+}
+
+/// The link-local address that a link has by its Ethernet address (RFC 4291, appendix A).
+fn link_local(mac: Mac) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 /// The Ethernet address of a link of the node at the ADD of an attachment.

@@ -96,13 +96,25 @@ impl Sight<'_> {
 
     /// The node has no route out. Where nothing says that it is meant to have one, there is no remedy.
     fn without_way(&self, family: Family) -> Reason {
-        // The kernel itself has an unreachable default route of IPv6.
-        let is_made = |kind: &str| family == Family::V4 || kind != "unreachable";
-        let refuses = |dst: &IpNetwork| dst.prefix() == 0 && Family::from(dst.ip()) == family;
-        if let Some((kind, _)) = self.refusing.iter().find(|(kind, dst)| refuses(dst) && is_made(kind)) {
-            let what = format!("the node's route {kind} default refuses {family} packets to other networks");
+        let of_family = |dst: &IpNetwork| Family::from(dst.ip()) == family;
+        let has_default = self.routes.iter().any(|route| route.dst.prefix() == 0 && of_family(&route.dst));
+        // The kernel itself has an unreachable default route of IPv6, which counts where there is no other.
+        let is_made = |kind: &str, dst: &IpNetwork| {
+            dst.prefix() > 0 || family == Family::V4 || kind != "unreachable" || has_default
+        };
+        // Two halves take the place of a default route.
+        let refuses = |dst: &IpNetwork| of_family(dst) && (dst.prefix() <= 1 || dst.contains(outside(family)));
+        let refusing = || self.refusing.iter().filter(|(kind, dst)| refuses(dst) && is_made(kind, dst));
+        if let Some((kind, dst)) = refusing().max_by_key(|(_, dst)| (dst.contains(outside(family)), dst.prefix())) {
+            let words = |dst: &IpNetwork| if dst.prefix() == 0 { "default".to_owned() } else { dst.to_string() };
+            let what = format!("the node's route {kind} {} refuses {family} packets to other networks", words(dst));
             let option = if family == Family::V6 { " -6" } else { "" };
-            let remedy = [format!("ip{option} route del {kind} default")];
+            let remedy = refusing().map(|(kind, dst)| format!("ip{option} route del {kind} {}", words(dst)));
+            return Reason::new(Cause::WayOut, Level::Warning, what).mended_by(remedy);
+        }
+        if has_default {
+            let what = format!("a rule of routing, or another table, refuses {family} packets to other networks");
+            let remedy = [format!("Remove it: see ip rule, and ip route get {}.", outside(family))];
             return Reason::new(Cause::WayOut, Level::Warning, what).mended_by(remedy);
         }
         let why = format!("the node has no {family} route out: packets reach its own networks only");
@@ -155,9 +167,13 @@ impl Sight<'_> {
                     "link {name}, the {family} way out, is a port of bridge {bridge}, which has the node's addresses"
                 );
                 let option = if family == Family::V6 { " -6" } else { "" };
-                let remedy = match own.iter().any(|own| Family::from(own.ip()) == family) {
-                    true => format!("Give the node its {family} default route by {bridge} instead of {name}."),
-                    false => format!("ip{option} route del default dev {}", word(name)),
+                let has = |own: &IpNetwork| Family::from(own.ip()) == family && is_global(own.ip());
+                let remedy = match (own.iter().any(|own| has(own)), self.host.addresses_of(name).iter().any(has)) {
+                    (true, _) => format!("Give the node its {family} default route by {bridge} instead of {name}."),
+                    (false, true) => {
+                        format!("Give {bridge} the {family} addresses and the {family} default route of {name}.")
+                    }
+                    (false, false) => format!("ip{option} route del default dev {}", word(name)),
                 };
                 return Some(Reason::new(Cause::WayOut, Level::Warning, what).mended_by([remedy]));
             }

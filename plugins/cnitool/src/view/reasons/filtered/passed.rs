@@ -184,8 +184,9 @@ impl<'a> Passed<'a> {
             && !rule.established
             && (directions[0] || is_translated || is_of_port)
             && !walk.own.is_among_own(rule);
-        self.accepts_discovery |=
-            rule.target == Target::Accept && (plain.words == ICMPV6 || directions[1] && !plain.established && !begins);
+        self.accepts_discovery |= rule.target == Target::Accept
+            && (plain.words == ICMPV6
+                || directions.contains(&true) && plain.destination.is_none() && !plain.established && !begins);
         let is_refusal =
             matches!(rule.target, Target::Drop | Target::Reject) && !place.chain.starts_with("CNI-ISOLATION-");
         if is_refusal && (whole[0] || begins_there) && place.is_certain && !self.accepts_new && !self.may_accept_all {
