@@ -126,6 +126,8 @@ pub struct Network {
     pub attachments: Vec<Attachment>,
     /// Whether links and rules of its attachments could be read: an ordinary user may not read rules.
     pub is_read: bool,
+    /// Whether its file says that packets of containers are masqueraded (`ipMasq`).
+    pub masquerades: bool,
     /// Why packets of many of its attachments are dropped, a sentence each. Only [`reasons::look`] fills it.
     pub faults: Vec<String>,
     /// Objects whose mark does not identify their attachment.

@@ -204,7 +204,7 @@ fn a_filter_that_lets_packets_pass_is_no_fault() {
 }
 
 /// Findings without a remedy that opens the filter: exit code and text; no text where there is no finding.
-const OTHERS: [Filter; 31] = [
+const OTHERS: [Filter; 33] = [
     ("iptables -w -A FORWARD -p tcp -j DROP", WARNING, "iptables -A FORWARD -p tcp -j DROP may drop them"),
     (
         "iptables -w -t raw -A PREROUTING -j CT --notrack",
@@ -350,6 +350,17 @@ X",
         WARNING,
         "-j CT --zone puts packets in another zone of connection tracking",
     ),
+    // Before connections are tracked, each packet is of none.
+    (
+        "nft 'table inet guard { chain early { type filter hook prerouting priority raw; ct state invalid drop; }; }'",
+        ERROR,
+        "-j DROP drops what no rule before it accepts",
+    ),
+    (
+        "iptables -w -A FORWARD -i cni0 -m state --state NEW -j REJECT",
+        ERROR,
+        "-m conntrack --ctstate NEW -j REJECT drops what no rule before it accepts",
+    ),
     (
         "nft 'table inet guard { chain pass { type filter hook forward priority 0; iif { lo, cni0 } drop; }; }'",
         ERROR,
@@ -445,6 +456,14 @@ fn a_filter_of_neighbour_discovery_is_an_error() {
     let (sick, _pod) = of_both_families();
     sh("ip6tables -w -A INPUT -p icmpv6 -j DROP");
     sick.expect("icmpv6", &[("firewall-drops", ERROR, "drops neighbour discovery", false)]);
+}
+
+#[test]
+fn a_policy_that_keeps_the_node_from_finding_containers_is_opened_by_its_remedy() {
+    let (sick, _pod) = of_both_families();
+    sh("ip6tables -w -P OUTPUT DROP; ip6tables -w -A OUTPUT -p tcp -j ACCEPT");
+    let text = "drops neighbour discovery: the node finds no container by IPv6";
+    sick.expect("what the node sends", &[("firewall-drops", ERROR, text, true)]);
 }
 
 #[test]

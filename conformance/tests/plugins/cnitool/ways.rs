@@ -4,7 +4,7 @@ use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
 use serde_json::json;
 use std::process::Command;
 
-const DAMAGES: [Damage; 37] = [
+const DAMAGES: [Damage; 38] = [
     (
         "ip link set $(ls /sys/class/net | grep ^veth) mtu 1300",
         &[("mtu", WARNING, "is 1300, and that of its other end in the container 1500", true)],
@@ -50,6 +50,15 @@ const DAMAGES: [Damage; 37] = [
     (
         "ip rule add from A.0/24 iif cni0 prohibit",
         &[("route-elsewhere", ERROR, "see ip rule, and ip route get", false)],
+    ),
+    (
+        "ip route add blackhole 0.0.0.0/1; ip route add blackhole 128.0.0.0/1",
+        &[(
+            "no-way-out",
+            WARNING,
+            "the node's route blackhole 128.0.0.0/1 refuses IPv4 packets to other networks",
+            true,
+        )],
     ),
     (
         "ip route add default dev lo table 77; ip rule add iif cni0 lookup 77",
@@ -161,7 +170,7 @@ const DAMAGES: [Damage; 37] = [
 ];
 
 /// The container's own side.
-const DAMAGES_INSIDE: [Damage; 14] = [
+const DAMAGES_INSIDE: [Damage; 15] = [
     (
         "ip -n pod link set eth0 arp off",
         &[("container-side", ERROR, "eth0 in the container neither asks nor answers", true)],
@@ -179,8 +188,8 @@ const DAMAGES_INSIDE: [Damage; 14] = [
         &[("container-side", ERROR, "in the container, rule prohibit refuses IPv4 packets to other networks", true)],
     ),
     (
-        "ip -n pod route add blackhole 192.0.2.0/24",
-        &[("container-side", ERROR, "in the container, route blackhole 192.0.2.0/24 refuses IPv4 packets", true)],
+        "ip -n pod route add blackhole 192.175.48.0/24",
+        &[("container-side", ERROR, "in the container, route blackhole 192.175.48.0/24 refuses IPv4 packets", true)],
     ),
     (
         "ip -n pod route replace default dev eth0",
@@ -199,6 +208,11 @@ const DAMAGES_INSIDE: [Damage; 14] = [
          ip -n pod address add 10.50.0.1/24 dev own
          ip -n pod route add 0.0.0.0/1 dev own; ip -n pod route add 128.0.0.0/1 dev own",
         &[("container-side", WARNING, "route out leads by its link own, which no attachment in the cache made", true)],
+    ),
+    (
+        "ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
+         ip -n pod address add A.129/25 dev own",
+        &[("container-side", WARNING, "A.128/25 is the subnet of link own, and part of the network's", false)],
     ),
     (
         "ip -n pod link set eth0 address $(cat /sys/class/net/cni0/address); ip neigh flush dev cni0",
@@ -331,6 +345,12 @@ fn what_is_lost_in_one_family_is_found() {
         sh(&format!("nsenter --net={netns} {damage}"));
         sick.expect(damage, &[("container-side", ERROR, why, true)]);
     }
+    let refuses = "the node's route unreachable default refuses IPv6 packets to other networks";
+    sh("ip -6 route add unreachable default metric 10");
+    sick.expect("a refusing route", &[("no-way-out", WARNING, refuses, true)]);
+    sh("ip -6 address flush dev cni0 scope link");
+    let other_hosts = "link cni0 has no link-local address: other hosts do not reach containers by IPv6";
+    sick.expect("link-local", &[("gateway-address", WARNING, other_hosts, true)]);
     sh("ip link set cni0 mtu 1000");
     sick.expect(
         "a narrow bridge",
@@ -390,4 +410,49 @@ fn a_port_of_an_address_that_is_gone_is_found() {
         "ip address del 192.168.1.7/24 dev ens3; ip address add 192.168.1.8/24 dev ens3; ip route replace default via 192.168.1.1",
     );
     sick.expect("a new address", &[("port-gone", ERROR, "no link has 192.168.1.7", false)]);
+}
+
+/// The node has moved to a bridge, and one of its routes has not.
+#[test]
+fn a_route_that_stayed_on_a_port_of_the_nodes_bridge_is_removed() {
+    let sick = Sick::new();
+    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
+    let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
+    sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    sh("ip link add br0 type bridge; ip link set br0 up; ip link set ens3 master br0
+        ip address del 192.168.1.7/24 dev ens3; ip address add 192.168.1.7/24 dev br0
+        ip route add default via 192.168.1.1 dev br0; ip -6 address flush dev ens3 scope global
+        ip -6 route replace default via fe80::1 dev ens3");
+    let (_, findings) = sick.doctor();
+    let remedy = findings.iter().find(|finding| finding["kind"] == "no-way-out").unwrap();
+    assert_eq!(remedy["remedy"], "ip -6 route del default dev ens3", "{findings:#?}");
+}
+
+/// What a container sends passes the ifb of its limit.
+#[test]
+fn an_ifb_that_is_down_is_set_up() {
+    let sick = Sick::new();
+    let bridge = json!({"type": "bridge", "isDefaultGateway": true,
+        "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}});
+    let limit = json!({"type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 800_000});
+    sick.network("10-office", json!({"name": "office", "plugins": [bridge, limit]}));
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    sh("ip link set $(ls /sys/class/net | grep ^bwp) down");
+    sick.expect("an ifb", &[("link-down", ERROR, "bwp", true)]);
+}
+
+/// The network's file is all that says so where the cache has lost its entries.
+#[test]
+fn a_masquerade_that_is_gone_with_the_cache_is_missed() {
+    let sick = Sick::new();
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    sh("rm -r /var/lib/cni/results");
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    sh("iptables -w -t nat -F; nft flush ruleset");
+    sick.expect("no cache", &[("masquerade-gone", WARNING, "the network has ipMasq", false)]);
 }

@@ -16,6 +16,7 @@ use on_node::networks::Known;
 use serde_json::Value;
 
 use crate::view::host::Host;
+use crate::view::reasons::carrier::sets;
 use crate::view::{
     Asked, Attachment, Forward, IsDefault, Limits, Maker, Network, Node, OfCluster, Origin, Protocol, Shared, leads_to,
 };
@@ -60,6 +61,7 @@ pub(crate) fn look(
         unreadable,
         attachments,
         is_read,
+        masquerades: matches!(origin, Origin::File(_)) && sets(conf, "ipMasq"),
         faults: Vec::new(),
         nameless,
     }

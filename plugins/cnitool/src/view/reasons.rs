@@ -4,7 +4,7 @@
 //! What all attachments share is read once. Of each attachment, the kernel is asked for the routes to its addresses, and for
 //! its interface and route out in its namespace: no table is dumped for one.
 
-mod carrier;
+pub(crate) mod carrier;
 mod container_routes;
 mod filtered;
 mod gateways;
@@ -353,7 +353,7 @@ impl<'a> Sight<'a> {
             self.neighbours(attachment, &carrier, &mut findings);
         }
         if network.is_read {
-            self.masquerade(attachment, &mut findings);
+            self.masquerade(network, attachment, &mut findings);
         }
         for family in Family::BOTH {
             // A network of links alone may have addresses that only its containers know.

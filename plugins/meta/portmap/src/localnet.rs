@@ -50,6 +50,8 @@ pub(crate) fn lost(host: &Kernel, pod: &PodPorts<'_>) -> Result<Option<Key>> {
     }
     let Ok(route) = route::lookup(host, pod.address.ip()) else { return Ok(None) };
     let of_link = if route.gateway.is_none() { of_route(host, &route)? } else { None };
+    // An address that the node has, too, leads to the loopback link.
+    let of_link = of_link.filter(|(link, _)| !link.loopback);
     Ok(of_link.map(|(_, key)| key).filter(|key| matches!(sysctl::find(key), Ok(Some(value)) if value == "0")))
 }
 

@@ -59,6 +59,7 @@ fn view(name: &str) -> View {
         unreadable: Vec::new(),
         attachments: vec![attachment(Life::Lives), attachment(Life::Lives), attachment(Life::Gone)],
         is_read: true,
+        masquerades: false,
         faults: Vec::new(),
         nameless: Vec::new(),
     };

@@ -141,6 +141,6 @@ fn is_set(plugin: &PluginObject, key: &str) -> bool {
 }
 
 /// Whether a plugin of the network has a key that is set.
-pub(super) fn sets(network: &NetworkConf, key: &str) -> bool {
+pub(crate) fn sets(network: &NetworkConf, key: &str) -> bool {
     network.plugins.iter().any(|plugin| is_set(plugin, key))
 }

@@ -128,12 +128,14 @@ impl Sight<'_> {
 
     /// The addresses of the gateways' link that are no gateway of an attachment, which a new ADD takes for a conflict.
     fn in_the_way(&self, router: &str, gateway: IpAddr) -> impl Iterator<Item = &IpNetwork> {
-        let is_used = |own: &IpNetwork| {
-            let all = self.view.networks.iter().flat_map(|network| &network.attachments);
-            all.flat_map(|attachment| &attachment.result.ips).any(|ip| ip.gateway == Some(own.ip()))
-        };
         let is_of_family = move |own: &&IpNetwork| own.is_ipv4() && gateway.is_ipv4();
-        self.host.addresses_of(router).iter().filter(is_of_family).filter(move |own| !is_used(own))
+        self.host.addresses_of(router).iter().filter(is_of_family).filter(move |own| !self.is_gateway(own.ip()))
+    }
+
+    /// Whether ADD named the address as gateway of an attachment.
+    pub(super) fn is_gateway(&self, address: IpAddr) -> bool {
+        let all = self.view.networks.iter().flat_map(|network| &network.attachments);
+        all.flat_map(|attachment| &attachment.result.ips).any(|ip| ip.gateway == Some(address))
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
+use bandwidth::ifb;
 use ipnetwork::IpNetwork;
+use libcni::cni_spec::NetworkName;
 use netops::link::{Link, PortFault};
 
 use super::carrier::{Bridge, Carrier, sets};
@@ -26,6 +28,10 @@ impl Sight<'_> {
                 findings.reasons.push(reason);
             }
         }
+        // What the container sends passes the ifb of its limit.
+        let own = NetworkName::parse(&network.name).map(|name| ifb::names(&attachment.id.to(&name)));
+        let shapers = own.iter().flatten().filter_map(|name| self.host.find(name));
+        findings.reasons.extend(shapers.filter(|link| !link.up).map(|link| down(&link.name)));
         // Nothing but its network's file says that the container was on a bridge.
         if attachment.conf.is_none() && network.plugins.iter().any(|plugin| plugin == "bridge") {
             let loose = attachment.links.iter().filter(|link| link.master.is_none());

@@ -223,11 +223,14 @@ impl Sight<'_> {
         })
     }
 
-    pub(super) fn masquerade(&self, attachment: &Attachment, findings: &mut Findings) {
+    /// Without an entry in the cache, the network's file says whether there is one: it may have been another at ADD.
+    pub(super) fn masquerade(&self, network: &Network, attachment: &Attachment, findings: &mut Findings) {
         findings.from.extend(attachment.rules.iter().cloned());
-        if !attachment.conf.as_ref().is_some_and(|conf| sets(conf, "ipMasq")) {
+        let is_wanted = attachment.conf.as_ref().map_or(network.masquerades, |conf| sets(conf, "ipMasq"));
+        if !is_wanted {
             return;
         }
+        let level = if attachment.conf.is_some() { Level::Error } else { Level::Warning };
         let has = |family: &Family| attachment.addresses.iter().any(|address| Family::from(*address) == *family);
         let of = || Family::BOTH.into_iter().filter(has);
         let lost: Vec<Family> = of().filter(|family| !attachment.is_masqueraded(*family)).collect();
@@ -236,6 +239,6 @@ impl Sight<'_> {
         let of_network = format!("the network has ipMasq, and no rule masquerades {packets}");
         let why = format!("{of_network} from it: no answer from outside finds the way back");
         let what = format!("{of_network} of living containers");
-        findings.reasons.push(Reason::new(Cause::Masquerade, Level::Error, why).shared(what));
+        findings.reasons.push(Reason::new(Cause::Masquerade, level, why).shared(what));
     }
 }

@@ -159,7 +159,8 @@ impl Sight<'_> {
     pub(super) fn way_without_carrier(&self, family: Family, link: &Link) -> Option<Reason> {
         let bridge = link.master.and_then(|index| self.host.at(index)).filter(|master| master.kind.is_bridge());
         if let Some(bridge) = bridge {
-            let own: Vec<_> = self.host.addresses_of(&bridge.name).iter().filter(|own| is_global(own.ip())).collect();
+            let is_of_node = |own: &&IpNetwork| is_global(own.ip()) && !self.is_gateway(own.ip());
+            let own: Vec<_> = self.host.addresses_of(&bridge.name).iter().filter(is_of_node).collect();
             let (name, bridge) = (&link.name, &bridge.name);
             // The node has moved to the bridge, and its routes have not.
             if !own.is_empty() {
