@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{Report, table::machine_line};
+use quick_xml::escape::escape;
 
 /// Colours by the reader's scheme. Subjects differ in shape too, for readers who see no colours, and for print.
 const STYLE: &str = "\
@@ -148,10 +149,6 @@ fn ordered<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     };
     all.sort_by_key(|name| place(name));
     all
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Milliseconds without needless zeros.

@@ -88,10 +88,5 @@ fn cell(document: &Document, column: &Column, rule: &Asked) -> String {
 
 /// With signs for what acts on a terminal, and what is very long cut, as in the other reports.
 fn escaped(text: &str) -> String {
-    text::output(text)
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-        .replace('\n', "&#10;")
+    quick_xml::escape::escape(text::output(text)).replace('\n', "&#10;")
 }

@@ -4,89 +4,79 @@
 //! not be tried is an `error`. A finding that is expected counts as skipped.
 
 use super::document::{Document, Origin, Tried};
-use super::tally::Mark;
 use super::text;
 use crate::trial::Verdict;
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use std::time::Duration;
 
 pub(super) fn text(document: &Document) -> String {
-    let suites: String = document
-        .profiles
-        .iter()
-        .map(|used| {
-            let is_its = |trial: &&Tried| trial.subject == used.subject && trial.profile == used.name;
-            let trials: Vec<_> = document.trials.iter().filter(is_its).collect();
-            let origin = document.runs.iter().find(|run| run.subjects.contains(&used.subject));
-            suite(document, &format!("{}: {}", used.subject, used.name), &trials, origin)
-        })
-        .collect();
-    let trials: Vec<_> = document.trials.iter().collect();
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"cni-conformance\"{}>\n{suites}</testsuites>\n",
-        counts(&trials)
-    )
+    let mut report = Report::new("cni-conformance");
+    for used in &document.profiles {
+        let is_its = |trial: &&Tried| trial.subject == used.subject && trial.profile == used.name;
+        let trials: Vec<_> = document.trials.iter().filter(is_its).collect();
+        let origin = document.runs.iter().find(|run| run.subjects.contains(&used.subject));
+        report.add_test_suite(suite(document, &format!("{}: {}", used.subject, used.name), &trials, origin));
+    }
+    report.set_time(time(&document.trials.iter().collect::<Vec<_>>()));
+    report.to_string().unwrap_or_default()
 }
 
-fn counts(trials: &[&Tried]) -> String {
-    let count = |mark| trials.iter().filter(|trial| Mark::of(trial) == mark).count();
-    let time: u64 = trials.iter().map(|trial| trial.milliseconds).sum();
-    format!(
-        " tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{}\"",
-        trials.len(),
-        count(Mark::Fail),
-        count(Mark::Broken),
-        count(Mark::Skip) + count(Mark::Exempt) + count(Mark::Expected),
-        seconds(time)
-    )
+fn time(trials: &[&Tried]) -> Duration {
+    Duration::from_millis(trials.iter().map(|trial| trial.milliseconds).sum())
 }
 
-fn suite(document: &Document, name: &str, trials: &[&Tried], origin: Option<&Origin>) -> String {
-    let mut out = format!("  <testsuite name=\"{}\"{}", escaped(name), counts(trials));
+fn suite(document: &Document, name: &str, trials: &[&Tried], origin: Option<&Origin>) -> TestSuite {
+    let mut suite = TestSuite::new(text::visible(name));
     let run = origin.cloned().unwrap_or_default();
-    out += &format!(" timestamp=\"{}\">\n    <properties>\n", escaped(run.began.trim_end_matches('Z')));
+    suite.timestamp = run.began.parse().ok();
+    suite.set_time(time(trials));
     for (name, value) in [("kernel", &run.kernel), ("seed", &run.seed.to_string()), ("kit", &run.kit)] {
-        out += &format!("      <property name=\"{name}\" value=\"{}\"/>\n", escaped(value));
+        suite.add_property((name, text::visible(value).as_str()));
     }
-    out += "    </properties>\n";
-    trials.iter().for_each(|trial| out += &case(document, trial));
-    out + "  </testsuite>\n"
+    suite.add_test_cases(trials.iter().map(|trial| case(document, trial)));
+    suite
 }
 
-fn case(document: &Document, trial: &Tried) -> String {
+fn case(document: &Document, trial: &Tried) -> TestCase {
     let case = if trial.case.is_empty() { String::new() } else { format!("/{}", trial.case) };
-    let start = format!(
-        "    <testcase classname=\"{}.{}\" name=\"{}\" time=\"{}\"",
-        escaped(&trial.subject.replace('.', "_")),
-        escaped(&trial.profile),
-        escaped(&format!("{}{case} ({})", trial.rule, trial.cni_version)),
-        seconds(trial.milliseconds)
-    );
+    let name = format!("{}{case} ({})", trial.rule, trial.cni_version);
+    let mut case = TestCase::new(text::visible(&name), status(document, trial));
+    case.set_classname(text::visible(&format!("{}.{}", trial.subject.replace('.', "_"), trial.profile)));
+    case.set_time(Duration::from_millis(trial.milliseconds));
+    case
+}
+
+fn status(document: &Document, trial: &Tried) -> TestCaseStatus {
     let rule = document.rule(&trial.rule);
-    let level = rule.map(|rule| rule.level.to_string()).unwrap_or_default();
     match &trial.verdict {
-        Verdict::Pass => format!("{start}/>\n"),
-        Verdict::Skip { why } | Verdict::Exempt { why } => {
-            format!("{start}>\n      <skipped message=\"{}\"/>\n    </testcase>\n", escaped(why))
-        }
-        Verdict::Broken { why } => {
-            let body = inner(&body(trial, ""));
-            format!(
-                "{start}>\n      <error type=\"kit\" message=\"{}\">{body}</error>\n    </testcase>\n",
-                escaped(why)
-            )
-        }
-        Verdict::Fail(finding) if trial.known => {
-            let message = escaped(&text::shortened(&format!("an expected finding: {finding}"), 1000));
-            format!("{start}>\n      <skipped message=\"{message}\"/>\n    </testcase>\n")
-        }
+        Verdict::Pass => TestCaseStatus::success(),
+        Verdict::Skip { why } | Verdict::Exempt { why } => skipped(why),
+        Verdict::Broken { why } => non_success(NonSuccessKind::Error, "kit", why, &body(trial, "")),
+        Verdict::Fail(finding) if trial.known => skipped(&format!("an expected finding: {finding}")),
         Verdict::Fail(finding) => {
+            let level = rule.map(|rule| rule.level.to_string()).unwrap_or_default();
             let about = rule.map(|rule| format!("{} ({}): {}\n", rule.section, rule.level, rule.sentence));
-            let message = escaped(&text::shortened(&finding.to_string(), 1000));
-            let body = inner(&body(trial, &about.unwrap_or_default()));
-            format!(
-                "{start}>\n      <failure type=\"{level}\" message=\"{message}\">{body}</failure>\n    </testcase>\n"
-            )
+            let body = body(trial, &about.unwrap_or_default());
+            non_success(NonSuccessKind::Failure, &level, &finding.to_string(), &body)
         }
     }
+}
+
+fn skipped(why: &str) -> TestCaseStatus {
+    let mut status = TestCaseStatus::skipped();
+    status.set_message(message(why));
+    status
+}
+
+fn non_success(kind: NonSuccessKind, type_name: &str, why: &str, body: &str) -> TestCaseStatus {
+    let mut status = TestCaseStatus::non_success(kind);
+    status.set_type(type_name).set_message(message(why)).set_description(text::visible(body));
+    status
+}
+
+/// The text of an attribute, on one line: readers of XML replace a line end in an attribute by a space.
+fn message(why: &str) -> String {
+    text::one_line(&text::shortened(why, 1000))
 }
 
 fn body(trial: &Tried, about: &str) -> String {
@@ -98,18 +88,4 @@ fn body(trial: &Tried, about: &str) -> String {
     }
     out.extend(text::transcript(&trial.calls).into_iter().map(|line| line + "\n"));
     out + "again: " + &trial.again + "\n"
-}
-
-fn seconds(milliseconds: u64) -> String {
-    format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000)
-}
-
-/// Text of an element. XML has no way to write most control characters, so they are shown as signs.
-fn inner(text: &str) -> String {
-    text::visible(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// Text of an attribute.
-fn escaped(text: &str) -> String {
-    inner(text).replace('"', "&quot;").replace('\n', "&#10;").replace('\t', "&#9;")
 }
