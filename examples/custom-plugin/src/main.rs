@@ -1,6 +1,6 @@
 //! `egress-mtu`: packets that leave by a default route have at most `mtu` bytes; neighbours keep the link's full MTU.
 
-use interface::{check::differs, failed, pod::open_kernel};
+use interface::{check::differs, failed, sides::open_kernel};
 use netops::route::{self, Route};
 use skel::cni_spec::{AddResult, CniError, ConfObject, FromConf};
 use skel::{AddRequest, CheckRequest, DelRequest, Entry, Plugin, Preview, Shown};

@@ -2,7 +2,7 @@
 //! anything is done with it.
 
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface, Ip};
-use interface::pod::Pod;
+use interface::sides::Sides;
 use netops::link::{self, Kind, Link};
 use netops::pair;
 use skel::NetnsPath;
@@ -66,10 +66,10 @@ impl Attached {
     ///
     /// # Errors
     /// Code 107: it is not there.
-    pub fn link(&self, pod: &Pod) -> Result<Link, CniError> {
-        let found = link::find(&pod.container, &self.ifname).map_err(failed)?;
+    pub fn link(&self, sides: &Sides) -> Result<Link, CniError> {
+        let found = link::find(&sides.container, &self.ifname).map_err(failed)?;
         found.ok_or_else(|| {
-            differs(format!("interface {} in {}", self.ifname, pod.container.place()), "it is not found")
+            differs(format!("interface {} in {}", self.ifname, sides.container.place()), "it is not found")
                 .detail("The plugin that makes the interface has to stand before this one in the list.")
         })
     }
@@ -94,16 +94,16 @@ impl Attached {
     ///
     /// # Errors
     /// Code 110: the interface is no veth, or its other end is not on the host, or not in the result.
-    pub fn host_end(&self, pod: &Pod) -> Result<Link, CniError> {
-        let link = self.link(pod)?;
+    pub fn host_end(&self, sides: &Sides) -> Result<Link, CniError> {
+        let link = self.link(sides)?;
         let unusable = |why: String| {
-            let msg = format!("cannot find the host's end of {} in {}: {why}", self.ifname, pod.container.place());
+            let msg = format!("cannot find the host's end of {} in {}: {why}", self.ifname, sides.container.place());
             CniError::new(Code::UNUSABLE_RESULT, msg).detail("Only veth interfaces, as of bridge and ptp, have one.")
         };
         if link.kind != Kind::Veth {
             return Err(unusable(format!("it is a {}", link.kind)));
         }
-        let end = pair::find_host_end(&pod.host, &pod.container, &pod.netns, &link).map_err(failed)?;
+        let end = pair::find_host_end(&sides.host, &sides.container, &sides.netns, &link).map_err(failed)?;
         let end = end.ok_or_else(|| unusable("its peer is not on the host".to_owned()))?;
         let is_told = self.result.interfaces.iter().any(|entry| entry.name == end.name && entry.sandbox.is_empty());
         if is_told { Ok(end) } else { Err(unusable(format!("prevResult does not have {}", end.name))) }

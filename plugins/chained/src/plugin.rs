@@ -129,7 +129,7 @@ impl<R> Removing<'_, R> {
     /// # Errors
     /// Code 8: it exists, and cannot be opened.
     pub fn find_netns(&self) -> Result<Option<Netns>, CniError> {
-        interface::pod::find_netns(self.netns)
+        interface::sides::find_netns(self.netns)
     }
 
     /// The container's interface, unless it is another attachment's ([`interface::whose`]): then this attachment's ADD failed

@@ -3,19 +3,19 @@
 use std::cell::OnceCell;
 
 use cni_spec::CniError;
-use interface::pod::Pod;
+use interface::sides::Sides;
 use skel::NetnsPath;
 
 /// Where a plugin works.
 #[derive(Debug)]
 pub struct Site<'a> {
     netns: &'a NetnsPath,
-    pod: OnceCell<Pod>,
+    sides: OnceCell<Sides>,
 }
 
 impl<'a> Site<'a> {
     pub(crate) fn new(netns: &'a NetnsPath) -> Self {
-        Self { netns, pod: OnceCell::new() }
+        Self { netns, sides: OnceCell::new() }
     }
 
     /// The container's namespace.
@@ -26,13 +26,13 @@ impl<'a> Site<'a> {
     /// The node and the container, with a connection to each.
     ///
     /// # Errors
-    /// As [`Pod::open`].
-    pub fn pod(&self) -> Result<&Pod, CniError> {
-        match self.pod.get() {
-            Some(pod) => Ok(pod),
+    /// As [`Sides::open`].
+    pub fn sides(&self) -> Result<&Sides, CniError> {
+        match self.sides.get() {
+            Some(sides) => Ok(sides),
             None => {
-                let pod = Pod::open(self.netns)?;
-                Ok(self.pod.get_or_init(|| pod))
+                let sides = Sides::open(self.netns)?;
+                Ok(self.sides.get_or_init(|| sides))
             }
         }
     }

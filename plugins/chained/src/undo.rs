@@ -20,8 +20,8 @@ pub trait Undo: fmt::Display + fmt::Debug {
 
 impl Undo for NodeUndo {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let pod = site.pod().map_err(|error| error.to_string())?;
-        NodeUndo::run(self, &pod.host).map_err(|error| error.to_string())
+        let sides = site.sides().map_err(|error| error.to_string())?;
+        NodeUndo::run(self, &sides.host).map_err(|error| error.to_string())
     }
 }
 

@@ -16,7 +16,7 @@ use skel::Timer;
 use crate::attach::Attaching;
 use crate::container::{self, Sysctl};
 use crate::plan::{Create, Names, OwnIndex, Side, Step};
-use crate::pod::Pod;
+use crate::sides::Sides;
 use crate::undo::{AddUndoer, Made, Undo};
 use crate::{alias, conf, failed, host_veth, stacked, veth};
 
@@ -28,7 +28,7 @@ pub struct Stage<'a> {
     /// The attachment that is set up.
     pub attachment: &'a Attachment,
     /// The node and the container.
-    pub pod: &'a Pod,
+    pub sides: &'a Sides,
     /// The names of the attachment's links.
     pub names: &'a Names,
     /// Where steps push what takes them back.
@@ -69,14 +69,14 @@ enum Queue {
 impl<'a> Stage<'a> {
     pub(crate) fn new(
         attachment: &'a Attachment,
-        pod: &'a Pod,
+        sides: &'a Sides,
         names: &'a Names,
         txn: &'a Txn<Undo>,
         undoer: &'a AddUndoer<'a>,
     ) -> Self {
         Self {
             attachment,
-            pod,
+            sides,
             names,
             txn,
             search_path: undoer.search_path,
@@ -102,7 +102,7 @@ impl<'a> Stage<'a> {
             Side::Container => &mut self.container,
         };
         if let (Side::Container, None) = (side, &slot) {
-            *slot = Some(link::get(&self.pod.container, &Target::named(&self.names.container)).map_err(failed)?);
+            *slot = Some(link::get(&self.sides.container, &Target::named(&self.names.container)).map_err(failed)?);
         }
         slot.as_ref().ok_or_else(|| no_link(&self.names.host))
     }
@@ -117,7 +117,7 @@ impl<'a> Stage<'a> {
             Some((looked_up, found)) if looked_up == name => return Ok(found),
             Some(_) | None => (),
         }
-        let (found, taken) = link::find_both(&self.pod.host, name, &self.names.host).map_err(failed)?;
+        let (found, taken) = link::find_both(&self.sides.host, name, &self.names.host).map_err(failed)?;
         self.is_host_name_free = taken.is_none();
         Ok(found)
     }
@@ -130,16 +130,16 @@ impl<'a> Stage<'a> {
     pub(crate) fn refuse_living(&mut self, shared: Option<&str>) -> Result<(), CniError> {
         let named = match shared {
             Some(name) => {
-                let (found, named) = link::find_both(&self.pod.host, name, &self.names.host).map_err(failed)?;
+                let (found, named) = link::find_both(&self.sides.host, name, &self.names.host).map_err(failed)?;
                 self.shared = Some((name.to_owned(), found));
                 named
             }
-            None => link::find(&self.pod.host, &self.names.host).map_err(failed)?,
+            None => link::find(&self.sides.host, &self.names.host).map_err(failed)?,
         };
         self.is_host_name_free = named.is_none();
         match named {
             None => Ok(()),
-            Some(_) => veth::refuse_living(&self.pod.host, self.attachment),
+            Some(_) => veth::refuse_living(&self.sides.host, self.attachment),
         }
     }
 
@@ -155,9 +155,9 @@ impl<'a> Stage<'a> {
     /// Code 100: it is gone, or has another name.
     pub(crate) fn expect_unrenamed(&mut self) -> Result<(), CniError> {
         let Some(made) = self.container.as_ref().or(self.new_peer.as_ref()) else { return Ok(()) };
-        let link = link::get(&self.pod.container, &made.into()).map_err(failed)?;
+        let link = link::get(&self.sides.container, &made.into()).map_err(failed)?;
         if link.name != self.names.container {
-            let (name, place) = (&self.names.container, self.pod.container.place());
+            let (name, place) = (&self.names.container, self.sides.container.place());
             let msg = format!("cannot use interface {name} in {place}: it was renamed {} during ADD", link.name);
             return Err(CniError::new(Code::KERNEL, msg));
         }
@@ -221,20 +221,20 @@ impl<'a> Stage<'a> {
     fn send(&mut self, queue: Queue) -> Result<(), CniError> {
         match queue {
             Queue::Empty => Ok(()),
-            Queue::Requests(Side::Host, requests) => self.pod.host.run_all(requests).map_err(failed),
+            Queue::Requests(Side::Host, requests) => self.sides.host.run_all(requests).map_err(failed),
             Queue::Requests(Side::Container, requests) => {
                 let target = match (&self.container, &self.new_peer) {
                     (None, Some(peer)) => peer.into(),
                     _ => self.link(Side::Container)?.into(),
                 };
-                let made = link::run_and_get(&self.pod.container, requests, &target);
+                let made = link::run_and_get(&self.sides.container, requests, &target);
                 let link =
-                    made.map_err(|error| stacked::explain_taken_mac(error, self.container.as_ref(), self.pod))?;
+                    made.map_err(|error| stacked::explain_taken_mac(error, self.container.as_ref(), self.sides))?;
                 self.container = Some(link);
                 Ok(())
             }
             Queue::Sysctls(sysctls) => {
-                let written = container::write_sysctls(&self.pod.netns, &sysctls).map_err(failed);
+                let written = container::write_sysctls(&self.sides.netns, &sysctls).map_err(failed);
                 written.map_err(|error| self.explain_missing_ipv6(error))
             }
         }
@@ -262,7 +262,7 @@ impl<'a> Stage<'a> {
 
     /// Makes a link in the container, with the attachment's mark, by which DEL knows it from another of its name.
     fn create(&mut self, create: &Create) -> Result<(), CniError> {
-        let Pod { host, container, netns } = self.pod;
+        let Sides { host, container, netns } = self.sides;
         let name = LinkName::parse(&self.names.container).map_err(|error| conf::invalid(error.to_string()))?;
         let new = NewLink {
             lower: create.lower.as_ref().map(|(_, lower)| lower.index),
@@ -277,15 +277,15 @@ impl<'a> Stage<'a> {
         };
         let link = match made {
             Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
-                self.pod.refuse_taken(&self.attachment.ifname)?;
-                return Err(stacked::explain(error, create, self.pod));
+                self.sides.refuse_taken(&self.attachment.ifname)?;
+                return Err(stacked::explain(error, create, self.sides));
             }
             Err(error) => {
                 // The error may be that of a lost answer: then the link is there, which ADD has seen to be new.
                 let there = link::find(container, name.as_str()).ok().flatten();
                 let is_ours = |link: &Link| link.kind.name() == create.kind.name() && !alias::is_marked(link);
                 there.filter(is_ours).into_iter().for_each(|link| self.txn.push(Undo::ContainerLink(link)));
-                return Err(stacked::explain(error, create, self.pod));
+                return Err(stacked::explain(error, create, self.sides));
             }
             Ok(link) => link,
         };
@@ -297,17 +297,17 @@ impl<'a> Stage<'a> {
     /// The kernel gets round to one end after the other, and until then an end drops what it is given to send.
     /// Subscribing only when the first look did not suffice loses nothing: the wait looks again after it.
     async fn await_up(&mut self, side: Side) -> Result<(), CniError> {
-        let pod = self.pod;
+        let sides = self.sides;
         let link = match side {
-            Side::Host => link::get(&pod.host, &self.link(side)?.into()).map_err(failed)?,
+            Side::Host => link::get(&sides.host, &self.link(side)?.into()).map_err(failed)?,
             Side::Container => self.link(side)?.clone(),
         };
         if link.oper_up {
             return Ok(());
         }
         let (watch, net) = match side {
-            Side::Host => (Watch::host(), &pod.host),
-            Side::Container => (Watch::in_netns(&pod.netns), &pod.container),
+            Side::Host => (Watch::host(), &sides.host),
+            Side::Container => (Watch::in_netns(&sides.netns), &sides.container),
         };
         watch.map_err(failed)?.until_up(net, &link, UP_DEADLINE).await.map_err(failed)?;
         Ok(())
@@ -393,7 +393,7 @@ impl Step<OwnIndex> {
                 let there = match &made {
                     Ok(link) => Some(link.clone()),
                     Err(error) if error.code == Code::EXISTS => None,
-                    Err(_) => host_veth::find(&stage.pod.host, stage.attachment).ok().flatten(),
+                    Err(_) => host_veth::find(&stage.sides.host, stage.attachment).ok().flatten(),
                 };
                 there.into_iter().for_each(|veth| stage.txn.push(Undo::Node(NodeUndo::DeleteLink(veth))));
                 let made = made?;
@@ -422,7 +422,7 @@ impl Step<OwnIndex> {
             }
             Self::AwaitUp(side) => stage.await_up(*side).await,
             Self::AwaitAddresses(addresses) => {
-                let Pod { netns, container, .. } = stage.pod;
+                let Sides { netns, container, .. } = stage.sides;
                 container::settle(container, netns, stage.link(Side::Container)?, addresses).await.map_err(failed)
             }
             Self::Forward(family) => sysctl::forward(*family).map_err(failed),

@@ -12,7 +12,7 @@ use crate::apply::Stage;
 use crate::check::{self, Look};
 use crate::plan::{Names, OwnIndex, Plan, Side, Turn};
 use crate::plugin::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, OwnStep, Verb};
-use crate::pod::Pod;
+use crate::sides::Sides;
 use crate::undo::{AddUndoer, Undo, not_done};
 use crate::{conf, detach, lease, preview, repair, result, status};
 
@@ -44,19 +44,20 @@ pub(crate) async fn add(start: &dyn Start, request: &AddRequest) -> Result<AddRe
     conf::refuse_pattern(&attachment.ifname)?;
     conf::refuse_inexpressible(net.ipam.is_some(), net.cni_version)?;
     let timer = Timer::start();
-    let pod = Pod::open(netns)?;
-    let mut plugin = start.observe(AddOrCheck { verb: Verb::Add, attachment, conf: net, keys: &(), pod: &pod, raw })?;
+    let sides = Sides::open(netns)?;
+    let mut plugin =
+        start.observe(AddOrCheck { verb: Verb::Add, attachment, conf: net, keys: &(), sides: &sides, raw })?;
     timer.end("look");
     let plugin = &mut *plugin;
     let ipam = raw.ipam(net);
     let (ipam, search_path) = (ipam.as_ref(), raw.search_path());
     let link = start.link();
     let (made, is_left) = Default::default();
-    let undoer = AddUndoer { attachment, pod: &pod, link, ipam, search_path, made, is_left };
+    let undoer = AddUndoer { attachment, sides: &sides, link, ipam, search_path, made, is_left };
     let names = Names::of(attachment);
     let done = txn::run(&undoer, skel::interrupted(), async |txn| {
-        pod.refuse_taken(&attachment.ifname)?;
-        let mut stage = Stage::new(attachment, &pod, &names, txn, &undoer);
+        sides.refuse_taken(&attachment.ifname)?;
+        let mut stage = Stage::new(attachment, &sides, &names, txn, &undoer);
         if link == LinkKind::Veth {
             stage.refuse_living(start.shared_link())?;
         }
@@ -130,11 +131,11 @@ fn compare(start: &dyn Start, request: &CheckRequest, prev: &AddResult) -> Resul
     let CheckRequest { attachment, netns, conf: net, raw } = request;
     let entry = check::container_interface(prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(prev, entry));
-    let pod = Pod::open(netns)?;
+    let sides = Sides::open(netns)?;
     let mut plugin =
-        start.observe(AddOrCheck { verb: Verb::Check, attachment, conf: net, keys: &(), pod: &pod, raw })?;
+        start.observe(AddOrCheck { verb: Verb::Check, attachment, conf: net, keys: &(), sides: &sides, raw })?;
     let plan = plugin.plan(lease)?;
-    let mut look = Look::new(attachment, &pod, &plan.names, prev, entry, raw.search_path());
+    let mut look = Look::new(attachment, &sides, &plan.names, prev, entry, raw.search_path());
     let steps = check::all(plan.steps.iter().map(|step| step.check(&mut look, &mut *plugin)));
     check::all([steps, look.prefixes()])
 }
@@ -255,8 +256,8 @@ impl<P: InterfacePlugin> Start for Keys<P> {
     }
 
     fn observe<'p>(&'p self, call: AddOrCheck<'p, ()>) -> Result<Box<dyn Attaching + 'p>, CniError> {
-        let AddOrCheck { verb, attachment, conf, keys: (), pod, raw } = call;
-        let call = AddOrCheck { verb, attachment, conf, keys: &self.0, pod, raw };
+        let AddOrCheck { verb, attachment, conf, keys: (), sides, raw } = call;
+        let call = AddOrCheck { verb, attachment, conf, keys: &self.0, sides, raw };
         let state = P::observe(&call)?;
         Ok(Box::new(Observed::<P> { call, state, steps: Vec::new() }))
     }

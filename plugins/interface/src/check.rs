@@ -15,7 +15,7 @@ use skel::NetnsPath;
 
 use crate::attach::Attaching;
 use crate::plan::{Create, Names, OwnIndex, Side, Step};
-use crate::pod::Pod;
+use crate::sides::Sides;
 use crate::{failed, stacked};
 
 /// A difference between the node and what ADD left.
@@ -89,7 +89,7 @@ pub struct Look<'a> {
     /// The attachment that is compared.
     pub attachment: &'a Attachment,
     /// The node and the container.
-    pub pod: &'a Pod,
+    pub sides: &'a Sides,
     /// The names of the attachment's links.
     pub names: &'a Names,
     /// The result of ADD and of the plugins after it.
@@ -113,7 +113,7 @@ pub struct Look<'a> {
 impl<'a> Look<'a> {
     pub(crate) fn new(
         attachment: &'a Attachment,
-        pod: &'a Pod,
+        sides: &'a Sides,
         names: &'a Names,
         prev: &'a AddResult,
         entry: &'a Interface,
@@ -122,7 +122,7 @@ impl<'a> Look<'a> {
         let (master, host_link, container, addresses, filter) = (None, None, None, None, None);
         Self {
             attachment,
-            pod,
+            sides,
             names,
             prev,
             entry,
@@ -152,8 +152,8 @@ impl<'a> Look<'a> {
         match &mut self.container {
             Some(link) => Ok(link),
             none @ None => {
-                let object = format!("interface {} in {}", self.entry.name, self.pod.container.place());
-                let link = link::find(&self.pod.container, &self.entry.name).map_err(failed)?;
+                let object = format!("interface {} in {}", self.entry.name, self.sides.container.place());
+                let link = link::find(&self.sides.container, &self.entry.name).map_err(failed)?;
                 Ok(none.insert(link.ok_or_else(|| differs(&object, "it is not found"))?))
             }
         }
@@ -164,7 +164,7 @@ impl<'a> Look<'a> {
     /// # Errors
     /// Code 107.
     pub fn kind(&mut self, kind: &str) -> Result<(), CniError> {
-        let object = format!("interface {} in {}", self.entry.name, self.pod.container.place());
+        let object = format!("interface {} in {}", self.entry.name, self.sides.container.place());
         let entry = self.entry;
         let link = self.container()?;
         if link.kind.name() != kind {
@@ -176,11 +176,11 @@ impl<'a> Look<'a> {
     /// Compares the container's link with what was made: kind, settings, MTU, and the link that it is on.
     fn created(&mut self, create: &Create) -> Result<(), CniError> {
         self.kind(create.kind.name())?;
-        let (pod, entry) = (self.pod, self.entry);
+        let (sides, entry) = (self.sides, self.entry);
         let link = self.container()?;
-        match stacked::difference(create, link, pod, entry.mtu)? {
+        match stacked::difference(create, link, sides, entry.mtu)? {
             None => Ok(()),
-            Some(how) => Err(differs(format!("interface {} in {}", entry.name, pod.container.place()), how)),
+            Some(how) => Err(differs(format!("interface {} in {}", entry.name, sides.container.place()), how)),
         }
     }
 
@@ -190,7 +190,7 @@ impl<'a> Look<'a> {
     /// Code 107: there is none.
     pub fn host_link(&mut self) -> Result<&Link, CniError> {
         if self.host_link.is_none() {
-            let Pod { host, netns, container: there } = self.pod;
+            let Sides { host, netns, container: there } = self.sides;
             let container = self.container()?;
             let object = format!("host end of {}", container.name);
             let peer = pair::find_host_end(host, there, netns, container).map_err(failed)?;
@@ -245,7 +245,7 @@ impl<'a> Look<'a> {
     }
 
     fn up(&mut self, side: Side) -> Result<(), CniError> {
-        let place = self.pod.container.place().to_owned();
+        let place = self.sides.container.place().to_owned();
         let link = self.link(side)?;
         let object = match side {
             Side::Host => format!("link {}", link.name),
@@ -267,7 +267,7 @@ impl<'a> Look<'a> {
     }
 
     fn vlans(&mut self, join: &[Vlans]) -> Result<(), CniError> {
-        let (host, master) = (&self.pod.host, self.master.as_ref().map_or(0, |master| master.index));
+        let (host, master) = (&self.sides.host, self.master.as_ref().map_or(0, |master| master.index));
         let link = self.host_link()?;
         let found = bridge_port::list_vlans(host, master, link.index).map_err(failed)?;
         let missing = join.iter().flat_map(|vlans| vlans.first..=vlans.last);
@@ -281,7 +281,7 @@ impl<'a> Look<'a> {
     fn routes(&mut self, side: Side, wanted: &[Route]) -> Result<(), CniError> {
         let (index, name) = self.link(side).map(|link| (link.index, link.name.clone()))?;
         let others = self.gateways_of_others();
-        let on_host = |family| route::list(&self.pod.host, Some(index), None, family).map_err(failed);
+        let on_host = |family| route::list(&self.sides.host, Some(index), None, family).map_err(failed);
         let mut of_host: [Option<Vec<Route>>; 2] = Default::default();
         let mut missing = Vec::new();
         for wanted in wanted {
@@ -349,13 +349,13 @@ impl<'a> Look<'a> {
     fn container_routes(&mut self, link: Option<u32>, family: Family) -> Result<&[Route], CniError> {
         match &mut self.routes[usize::from(link.is_none())][family as usize] {
             Some(routes) => Ok(routes),
-            none @ None => Ok(none.insert(route::list(&self.pod.container, link, None, family).map_err(failed)?)),
+            none @ None => Ok(none.insert(route::list(&self.sides.container, link, None, family).map_err(failed)?)),
         }
     }
 
     /// Compares the addresses on a link with those that were given to it. Others may have been added since.
     fn addresses(&mut self, side: Side, wanted: &[Address]) -> Result<(), CniError> {
-        let Pod { host, container, .. } = self.pod;
+        let Sides { host, container, .. } = self.sides;
         let link = self.link(side)?.clone();
         let found = match (side, &mut self.addresses) {
             (Side::Host, _) => addr::list(host, &link).map_err(failed)?,

@@ -19,7 +19,7 @@ use skel::{DelRequest, Delegate, GcRequest, Timer, Work};
 use crate::plugin::{InterfacePlugin, Uncollected};
 use crate::reserved::Reserved;
 use crate::whose::Evidence;
-use crate::{alias, failed, lease, pod, veth};
+use crate::{alias, failed, lease, sides, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
 pub struct Detaching<'a, R> {
@@ -60,7 +60,7 @@ pub(crate) async fn del(plugin: &dyn Remove, request: &DelRequest) -> Result<(),
     let prev = prev.as_ref();
     let reserved = Reserved::of(net.object());
     let mut errors = Vec::new();
-    let (netns, is_gone) = match pod::find_netns(asked_netns) {
+    let (netns, is_gone) = match sides::find_netns(asked_netns) {
         Ok(netns) => {
             let is_gone = netns.is_none() && asked_netns.is_some();
             (netns, is_gone)

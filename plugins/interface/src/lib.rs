@@ -14,7 +14,7 @@
 //! | [`apply`], [`check`] | a plan's steps, made or compared |
 //! | [`undo`] | what a failed ADD takes back |
 //! | [`lease`] | what an IPAM plugin gave, and its release |
-//! | [`pod`] | the node and one container's namespace, opened once |
+//! | [`sides`] | the two sides of an attachment: the node and one container's namespace, opened once |
 //! | [`container`] | sysctls, addresses and routes of the container's link |
 //! | [`announced`] | when new IPv6 addresses of the host's answer |
 //! | [`alias`] | the alias of an attachment's link, on the node or in the container |
@@ -41,8 +41,8 @@ pub mod undo;
 
 pub mod conf;
 pub mod lease;
-pub mod pod;
 pub mod result;
+pub mod sides;
 
 pub mod alias;
 pub mod announced;

@@ -14,9 +14,9 @@ use crate::apply::Stage;
 use crate::check::Look;
 use crate::detach::Detaching;
 use crate::plan::{Plan, Side, Step, Turn};
-use crate::pod::Pod;
 use crate::preview::{self, Shown};
 use crate::result::without_loopback;
+use crate::sides::Sides;
 use crate::{container_only, veth};
 
 /// What GC could not take back.
@@ -206,7 +206,7 @@ pub struct AddOrCheck<'a, C> {
     /// The plugin's keys.
     pub keys: &'a C,
     /// The node and the container.
-    pub pod: &'a Pod,
+    pub sides: &'a Sides,
     /// The call as it came.
     pub raw: &'a skel::Call,
 }

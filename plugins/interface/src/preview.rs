@@ -10,7 +10,7 @@ use crate::error::refuse_without_ipv6;
 use crate::lease::refuse_empty;
 use crate::plan::{Plan, Side, Step};
 use crate::plugin::{AddOrCheck, InterfacePlugin, OwnStep, Verb};
-use crate::pod::Pod;
+use crate::sides::Sides;
 
 pub use skel::preview::{Preview, Shown};
 
@@ -38,10 +38,10 @@ pub fn preview<P: InterfacePlugin>(
     let AddRequest { attachment, netns, conf, raw } = request;
     conf::refuse_pattern(&attachment.ifname)?;
     conf::refuse_inexpressible(conf.ipam.is_some(), conf.cni_version)?;
-    let pod = Pod::open(netns)?;
-    let call = AddOrCheck { verb: Verb::Add, attachment, conf, keys, pod: &pod, raw };
+    let sides = Sides::open(netns)?;
+    let call = AddOrCheck { verb: Verb::Add, attachment, conf, keys, sides: &sides, raw };
     let mut state = P::observe(&call)?;
-    pod.refuse_taken(&attachment.ifname)?;
+    sides.refuse_taken(&attachment.ifname)?;
     refuse_foreseen(&call)?;
     let mut preview = Preview::default();
     let lease = match lease()? {
@@ -64,7 +64,7 @@ pub fn preview<P: InterfacePlugin>(
     let Some(entry) = preview.result.interfaces.iter().rfind(|entry| !entry.sandbox.is_empty()) else {
         return Ok(preview);
     };
-    let mut look = Look::new(attachment, &pod, &plan.names, &preview.result, entry, raw.search_path());
+    let mut look = Look::new(attachment, &sides, &plan.names, &preview.result, entry, raw.search_path());
     let mut steps = Vec::new();
     for step in &plan.steps {
         match step {
@@ -94,13 +94,13 @@ pub(crate) fn alone<P: InterfacePlugin>(request: &AddRequest, keys: &P::Conf) ->
 
 /// Refuses an interface name that an earlier plugin of the list would have given.
 fn refuse_foreseen<C>(call: &AddOrCheck<'_, C>) -> Result<(), CniError> {
-    let AddOrCheck { attachment, pod, .. } = call;
+    let AddOrCheck { attachment, sides, .. } = call;
     let earlier = call.conf.find_prev_result().unwrap_or_default();
     let is_it = |entry: &Interface| entry.name == attachment.ifname.as_str() && !entry.sandbox.is_empty();
     match earlier.interfaces.iter().any(is_it) {
         false => Ok(()),
         true => {
-            let place = pod.container.place();
+            let place = sides.container.place();
             let msg = format!("cannot create interface {} in {place}: an earlier plugin makes it", attachment.ifname);
             Err(CniError::new(Code::EXISTS, msg).detail("A list has one plugin that makes the interface."))
         }

@@ -18,7 +18,7 @@ use crate::failed;
 use crate::lease;
 use crate::plan::{OwnIndex, Plan, Side, Step, Veth};
 use crate::plugin::{AddOrCheck, Verb};
-use crate::pod::Pod;
+use crate::sides::Sides;
 use crate::undo::{AddUndoer, OwnUndo, Undo, not_done};
 
 /// Reports how the node differs from the plan, and makes it as planned, if asked to.
@@ -39,14 +39,14 @@ pub(crate) async fn repair(start: &dyn Start, request: &CheckRequest, how: Repai
     }
     let entry = container_interface(&prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(&prev, entry));
-    let pod = Pod::open(netns)?;
+    let sides = Sides::open(netns)?;
     let mut plugin =
-        start.observe(AddOrCheck { verb: Verb::Check, attachment, conf: net, keys: &(), pod: &pod, raw })?;
+        start.observe(AddOrCheck { verb: Verb::Check, attachment, conf: net, keys: &(), sides: &sides, raw })?;
     let plan = plugin.plan(lease)?;
-    let mut look = Look::new(attachment, &pod, &plan.names, &prev, entry, raw.search_path());
+    let mut look = Look::new(attachment, &sides, &plan.names, &prev, entry, raw.search_path());
     look.names_host_links = net.cni_version >= SpecVersion::V0_3_0;
     let search_path = raw.search_path();
-    let mut mender = Mender { start, attachment, pod: &pod, plan: &plan, entry, search_path, look, report };
+    let mut mender = Mender { start, attachment, sides: &sides, plan: &plan, entry, search_path, look, report };
     match how {
         Repair::Show => mender.show(&mut *plugin),
         Repair::Write => mender.write(&mut *plugin).await,
@@ -76,7 +76,7 @@ async fn check_lease(ipam: Option<&Delegate<'_>>) -> Option<CniError> {
 struct Mender<'a> {
     start: &'a dyn Start,
     attachment: &'a Attachment,
-    pod: &'a Pod,
+    sides: &'a Sides,
     plan: &'a Plan<OwnIndex>,
     entry: &'a Interface,
     search_path: &'a str,
@@ -189,12 +189,12 @@ impl Mender<'_> {
 
     /// Makes one step, or changes nothing.
     async fn make(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
-        let Self { start, attachment, pod, search_path, .. } = *self;
+        let Self { start, attachment, sides, search_path, .. } = *self;
         let (made, is_left) = Default::default();
-        let undoer = AddUndoer { attachment, pod, link: start.link(), ipam: None, search_path, made, is_left };
+        let undoer = AddUndoer { attachment, sides, link: start.link(), ipam: None, search_path, made, is_left };
         let (host_link, master) = (self.look.host_link().ok().cloned(), self.look.master.clone());
         let done = txn::run(&undoer, skel::interrupted(), async |txn| {
-            let mut stage = Stage::new(self.attachment, self.pod, &self.plan.names, txn, &undoer);
+            let mut stage = Stage::new(self.attachment, self.sides, &self.plan.names, txn, &undoer);
             (stage.host_link, stage.master) = (host_link, master);
             match step {
                 Step::Veth(veth) => self.rejoin(veth, &mut stage, plugin).await?,
@@ -211,7 +211,7 @@ impl Mender<'_> {
 
     /// Has the host's end up, and as the port that it was. Where its frames are restricted it is down until they are.
     async fn rejoin(&self, veth: &Veth, stage: &mut Stage<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
-        let host = &self.pod.host;
+        let host = &self.sides.host;
         let link = stage.link(Side::Host)?.clone();
         let up = |up| Settings { up: Some(up), ..Settings::default() };
         let set = |settings: &Settings| host.run(link::set(&(&link).into(), settings)).map_err(failed);
@@ -278,11 +278,11 @@ impl fmt::Display for PutBack {
 }
 
 impl OwnUndo for PutBack {
-    fn run(&self, pod: &Pod) -> Result<(), String> {
+    fn run(&self, sides: &Sides) -> Result<(), String> {
         let Self(link) = self;
         let master = Settings { master: Some(link.master.unwrap_or_default()), ..Settings::default() };
         let up = Settings { up: Some(link.up), ..Settings::default() };
-        let put_back = [master, up].iter().try_for_each(|settings| pod.host.run(link::set(&link.into(), settings)));
+        let put_back = [master, up].iter().try_for_each(|settings| sides.host.run(link::set(&link.into(), settings)));
         put_back.map_err(|error| error.to_string())
     }
 }

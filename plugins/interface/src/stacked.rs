@@ -9,7 +9,7 @@ use netops::{Errno, Family, Kernel, Netns, OpError, pair, route};
 use crate::conf::invalid;
 use crate::plan::{Create, Side};
 use crate::plugin::Verb;
-use crate::pod::Pod;
+use crate::sides::Sides;
 use crate::{check, failed, status};
 
 /// Keys `master` and `linkInContainer`: the link that the container's is stacked on.
@@ -43,8 +43,8 @@ impl Wanted {
     ///
     /// # Errors
     /// The link does not exist; the error names those that do. Code 107 for CHECK.
-    pub fn find(&self, verb: Verb, pod: &Pod) -> Result<Option<Link>, CniError> {
-        let net = if self.side == Side::Host { &pod.host } else { &pod.container };
+    pub fn find(&self, verb: Verb, sides: &Sides) -> Result<Option<Link>, CniError> {
+        let net = if self.side == Side::Host { &sides.host } else { &sides.container };
         match (&self.name, verb) {
             (None, Verb::Check) => Ok(None),
             (_, Verb::Add) => self.of(net).map(Some),
@@ -283,7 +283,7 @@ fn macvlan_mode(mode: macvlan::Mode) -> String {
 pub(crate) fn difference(
     create: &Create,
     found: &Link,
-    pod: &Pod,
+    sides: &Sides,
     result_mtu: u32,
 ) -> Result<Option<String>, CniError> {
     let mut kind = found.kind.clone();
@@ -308,7 +308,7 @@ pub(crate) fn difference(
     let Some((side, lower)) = &create.lower else { return Ok(None) };
     let is_on = match side {
         Side::Host => {
-            found.peer == Some(lower.index) && pair::is_other_end_on_host(found, &pod.container).map_err(failed)?
+            found.peer == Some(lower.index) && pair::is_other_end_on_host(found, &sides.container).map_err(failed)?
         }
         Side::Container => found.peer == Some(lower.index) && found.peer_netns_id.is_none(),
     };
@@ -317,21 +317,21 @@ pub(crate) fn difference(
 
 /// The kernel's refusal to make a link, with the link that is in the way where that can be known.
 #[must_use]
-pub(crate) fn explain(error: OpError, create: &Create, pod: &Pod) -> CniError {
+pub(crate) fn explain(error: OpError, create: &Create, sides: &Sides) -> CniError {
     let (errno, refused) = (error.os_errno(), failed(error));
     let Some((side, lower)) = &create.lower else { return refused };
     let name = &lower.name;
     match (&create.kind, errno) {
         (Kind::Vlan(wanted), Some(Errno::EEXIST)) => {
             let is_same = |link: &Link| matches!(&link.kind, Kind::Vlan(found) if found == wanted);
-            let holders = list_holders(pod, *side, lower, is_same);
+            let holders = list_holders(sides, *side, lower, is_same);
             let text =
                 format!("cannot create VLAN {} of {name}: it has an interface already{}", wanted.id, known(&holders));
             let detail = "A VLAN of a master can have one interface. Delete the other one, or use another vlanId.";
             CniError::new(Code::EXISTS, text).detail(detail)
         }
         (Kind::Macvlan(wanted), Some(Errno::EINVAL | Errno::EBUSY)) => {
-            let holders = list_holders(pod, *side, lower, |link| matches!(link.kind, Kind::Macvlan(_)));
+            let holders = list_holders(sides, *side, lower, |link| matches!(link.kind, Kind::Macvlan(_)));
             match holders.is_empty() || errno == Some(Errno::EBUSY) {
                 true => busy(refused, errno, name),
                 false => occupied(*wanted, name, &holders).detail(refused.details),
@@ -345,13 +345,13 @@ pub(crate) fn explain(error: OpError, create: &Create, pod: &Pod) -> CniError {
 /// The kernel's refusal of a request to the container's link, with the link that has its Ethernet address where that is why: two
 /// macvlans of a master cannot be up with one address.
 #[must_use]
-pub(crate) fn explain_taken_mac(error: OpError, link: Option<&Link>, pod: &Pod) -> CniError {
+pub(crate) fn explain_taken_mac(error: OpError, link: Option<&Link>, sides: &Sides) -> CniError {
     let is_taken = error.os_errno() == Some(Errno::EADDRINUSE);
     let refused = failed(error);
     let Some((link, mac)) = link.filter(|_| is_taken).and_then(|link| Some((link, link.mac?))) else { return refused };
     let side = if link.peer_netns_id.is_none() { Side::Container } else { Side::Host };
     let lower = Link { index: link.peer.unwrap_or_default(), ..Link::default() };
-    let holders = list_holders(pod, side, &lower, |other| other.mac == Some(mac) && other.alias != link.alias);
+    let holders = list_holders(sides, side, &lower, |other| other.mac == Some(mac) && other.alias != link.alias);
     let refused = CniError { code: Code::EXISTS, ..refused };
     refused.detail(format!(
         "Another link on the same master has Ethernet address {mac}{}. Remove that one, or ask for another address.",
@@ -378,13 +378,13 @@ fn known(holders: &[String]) -> String {
 /// Links on the same master that are on the host, in the container, or in a namespace with a name.
 ///
 /// What a container says of its own links is only shown, never acted on.
-fn list_holders(pod: &Pod, side: Side, lower: &Link, is_meant: impl Fn(&Link) -> bool) -> Vec<String> {
+fn list_holders(sides: &Sides, side: Side, lower: &Link, is_meant: impl Fn(&Link) -> bool) -> Vec<String> {
     if side == Side::Container {
-        return list_on(&pod.container, lower, true, is_meant);
+        return list_on(&sides.container, lower, true, is_meant);
     }
-    let mut holders = list_on(&pod.host, lower, true, &is_meant);
-    holders.extend(list_on(&pod.container, lower, false, &is_meant));
-    let own = pod.netns.identity();
+    let mut holders = list_on(&sides.host, lower, true, &is_meant);
+    holders.extend(list_on(&sides.container, lower, false, &is_meant));
+    let own = sides.netns.identity();
     for netns in namespaces().filter(|netns| netns.identity() != own) {
         if let Ok(net) = Kernel::in_netns(&netns) {
             holders.extend(list_on(&net, lower, false, &is_meant));

@@ -14,7 +14,7 @@ use netops::{Kernel, OpError, link_removal};
 use skel::Delegate;
 
 use crate::plugin::LinkKind;
-use crate::pod::Pod;
+use crate::sides::Sides;
 use crate::{alias, host_veth};
 
 /// The undo of one change of ADD.
@@ -40,7 +40,7 @@ pub trait OwnUndo: fmt::Display + fmt::Debug {
     ///
     /// # Errors
     /// Says what is left on the node, and why.
-    fn run(&self, pod: &Pod) -> Result<(), String>;
+    fn run(&self, sides: &Sides) -> Result<(), String>;
 }
 
 impl fmt::Display for Undo {
@@ -60,7 +60,7 @@ pub(crate) struct AddUndoer<'a> {
     /// The plan of that ADD.
     pub(crate) attachment: &'a Attachment,
     /// The namespaces that it changed.
-    pub(crate) pod: &'a Pod,
+    pub(crate) sides: &'a Sides,
     /// The kind of the attachment's link.
     pub(crate) link: LinkKind,
     /// The IPAM plugin.
@@ -92,13 +92,13 @@ impl Undoer for AddUndoer<'_> {
                 let known = RemovalHints { search_path: self.search_path, ..RemovalHints::default() };
                 first_error(cni_filter::remove_all(self.attachment.into(), known))
             }
-            Undo::Node(change) => change.run(&self.pod.host).map_err(|error| error.to_string()),
+            Undo::Node(change) => change.run(&self.sides.host).map_err(|error| error.to_string()),
             Undo::ContainerLink(link) => {
-                let netns = &self.pod.netns;
+                let netns = &self.sides.netns;
                 let removed = Kernel::in_netns(netns).and_then(|net| link_removal::remove_in(netns, net, link));
                 removed.map_err(|error| error.to_string())
             }
-            Undo::Own(own) => own.run(self.pod),
+            Undo::Own(own) => own.run(self.sides),
         };
         self.is_left.set(self.is_left.get() || undone.is_err());
         undone
@@ -136,7 +136,7 @@ impl AddUndoer<'_> {
             LinkKind::ContainerOnly(_) => {
                 let alias = alias::of(self.attachment);
                 let is_other = |link: &Link| Some(link.index) != made.container && link.alias.as_ref() == Some(&alias);
-                Ok(link::list(&Kernel::in_netns(&self.pod.netns)?, None)?.iter().any(is_other))
+                Ok(link::list(&Kernel::in_netns(&self.sides.netns)?, None)?.iter().any(is_other))
             }
         }
     }

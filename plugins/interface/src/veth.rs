@@ -13,13 +13,13 @@ use netops::{Errno, Kernel, OpError, link_removal, pair};
 use crate::apply::Stage;
 use crate::detach::Detaching;
 use crate::plan::Veth;
-use crate::pod::Pod;
+use crate::sides::Sides;
 use crate::whose::Evidence;
 use crate::{alias, failed, host_veth};
 
 /// Makes the pair. A host's name that another link has is replaced by a random one.
 pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link, CniError> {
-    let Pod { host, netns, .. } = stage.pod;
+    let Sides { host, netns, .. } = stage.sides;
     let name = stage.names.host.as_str();
     let new = link::Veth {
         name,
@@ -41,7 +41,7 @@ pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link
         Err(error) if error.os_errno() == Some(Errno::EEXIST) => error,
         Err(error) => return Err(explain(error, stage.master.as_ref())),
     };
-    stage.pod.refuse_taken(&stage.attachment.ifname)?;
+    stage.sides.refuse_taken(&stage.attachment.ifname)?;
     let random = host_veth::random_name();
     let name = match link::find(host, name).map_err(failed)? {
         // Ours, of a container that died with its namespace and is not all gone yet.

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use cni_spec::CniError;
 use interface::announced::Announced;
-use interface::pod::Pod;
+use interface::sides::Sides;
 use interface::undo::{OwnUndo, Undo};
 use interface::{Side, Stage, failed};
 use netops::addr::{self, Address, Kept};
@@ -47,7 +47,7 @@ pub(crate) fn changes(host: &Kernel, router: &Link, plan: &Gateways) -> std::res
 
 /// Makes the gateways' addresses, and first the port that has them in a VLAN.
 pub(crate) fn ensure(stage: &mut Stage<'_>, made: &mut Made, plan: &Gateways) -> std::result::Result<(), CniError> {
-    let host = &stage.pod.host;
+    let host = &stage.sides.host;
     match &plan.vlan {
         Some(vlan) => made.vlan_gateway = Some(vlan_gateway::ensure(host, &made.bridge, &plan.holder, *vlan)?),
         None if made.has_gateways => return Ok(()),
@@ -162,7 +162,7 @@ impl fmt::Display for Before {
 
 impl OwnUndo for Before {
     /// Undoes the change by a new connection: one that has failed may still have an answer to what it was asked.
-    fn run(&self, _: &Pod) -> std::result::Result<(), String> {
+    fn run(&self, _: &Sides) -> std::result::Result<(), String> {
         Kernel::host().and_then(|host| self.put_back(&host)).map_err(|error| error.to_string())
     }
 }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, Ip, NetworkName};
-use interface::pod::Pod;
+use interface::sides::Sides;
 use interface::undo::OwnUndo;
 use interface::{Uncollected, alias, host_veth};
 use ipnetwork::IpNetwork;
@@ -84,9 +84,9 @@ impl std::fmt::Display for Unreach {
 }
 
 impl OwnUndo for Unreach {
-    fn run(&self, pod: &Pod) -> std::result::Result<(), String> {
+    fn run(&self, sides: &Sides) -> std::result::Result<(), String> {
         let Self(router, routes) = self;
-        delete(&pod.host, router, routes.iter()).map_err(|error| error.to_string())
+        delete(&sides.host, router, routes.iter()).map_err(|error| error.to_string())
     }
 }
 

@@ -88,7 +88,7 @@ impl OwnStep for Own {
         match self {
             Self::Shared(shared) => {
                 let found = stage.find_host_link(&shared.bridge.name)?;
-                let made = shared::ensure(&stage.pod.host, shared, found, state.bridge_mac)?;
+                let made = shared::ensure(&stage.sides.host, shared, found, state.bridge_mac)?;
                 stage.master = Some(made.bridge.clone());
                 state.mtu_before.get_or_insert(made.bridge.mtu_bytes);
                 state.made = Some(made);
@@ -106,7 +106,7 @@ impl OwnStep for Own {
             Self::Reach(_, routes) => {
                 let router = state.made()?.router();
                 stage.txn.push(Undo::Own(Box::new(Unreach(router.clone(), routes.clone()))));
-                reach::add(&stage.pod.host, router, routes).map_err(failed)
+                reach::add(&stage.sides.host, router, routes).map_err(failed)
             }
         }
     }
@@ -137,15 +137,15 @@ impl OwnStep for Own {
                 made.has_gateways = false;
                 if let Some(vlan) = gateways.vlan {
                     let Gateways { holder, .. } = gateways;
-                    vlan_gateway::rejoin(&stage.pod.host, &made.bridge, holder, vlan).map_err(failed)?;
+                    vlan_gateway::rejoin(&stage.sides.host, &made.bridge, holder, vlan).map_err(failed)?;
                 }
                 gateways::ensure(stage, made, &Gateways { force: false, ..gateways.clone() })?;
                 made.settle().await.map_err(failed)
             }
             Self::Reach(router, routes) => {
-                let found = link::find(&stage.pod.host, router).map_err(failed)?;
+                let found = link::find(&stage.sides.host, router).map_err(failed)?;
                 let router = found.ok_or_else(|| not_found(format_args!("link {router}")))?;
-                reach::add(&stage.pod.host, &router, routes).map_err(failed)
+                reach::add(&stage.sides.host, &router, routes).map_err(failed)
             }
             Self::Shared(_) | Self::AwaitPort { .. } | Self::AwaitGateways => self.apply(stage, state).await,
         }
@@ -157,8 +157,8 @@ impl OwnStep for Own {
 
     fn preview(&self, look: &mut Look<'_>, _: &mut State) -> Result<Vec<Shown>, CniError> {
         match self {
-            Self::Shared(shared) => preview::shared(&look.pod.host, shared),
-            Self::Gateways(gateways) => preview::gateways(&look.pod.host, gateways),
+            Self::Shared(shared) => preview::shared(&look.sides.host, shared),
+            Self::Gateways(gateways) => preview::gateways(&look.sides.host, gateways),
             Self::Reach(..) => Ok(self.to_string().lines().map(Shown::new).collect()),
             other => Ok(other.to_string().lines().map(|line| Shown::new(line).uncompared()).collect()),
         }
@@ -167,13 +167,13 @@ impl OwnStep for Own {
     fn check(&self, look: &mut Look<'_>, _: &mut State) -> Result<(), CniError> {
         match self {
             Self::Shared(shared) => {
-                look.master = find_bridge(&look.pod.host, &shared.bridge.name)?;
+                look.master = find_bridge(&look.sides.host, &shared.bridge.name)?;
                 check_bridge(shared, look)
             }
             Self::Gateways(gateways) => check_gateways(gateways, look),
             Self::AwaitPort { .. } | Self::AwaitGateways => Ok(()),
             Self::Reach(router, routes) => {
-                let host = &look.pod.host;
+                let host = &look.sides.host;
                 let link = link::find(host, router).map_err(failed)?;
                 let link = link.ok_or_else(|| differs(format!("link {router}"), "it is not found"))?;
                 match reach::find_missing(host, &link, routes).map_err(failed)? {
@@ -193,7 +193,7 @@ fn not_found(object: impl std::fmt::Display) -> CniError {
 /// Reads the links as they are now, the host's end when it can carry packets: a bridge may have taken its new port's
 /// address.
 async fn await_port(stage: &mut Stage<'_>, made: &mut Made, carrier: bool) -> Result<(), CniError> {
-    let host = &stage.pod.host;
+    let host = &stage.sides.host;
     let host_veth = stage.link(Side::Host)?.clone();
     let (seen, mut bridge) = link::get_both(host, &(&host_veth).into(), &(&made.bridge).into()).map_err(failed)?;
     if carrier && !seen.oper_up {
@@ -242,7 +242,7 @@ fn check_gateways(gateways: &Gateways, look: &Look<'_>) -> Result<(), CniError> 
     if gateways.addresses.is_empty() {
         return Ok(());
     }
-    let (host, name) = (&look.pod.host, &gateways.holder);
+    let (host, name) = (&look.sides.host, &gateways.holder);
     let router = match &look.master {
         Some(bridge) if bridge.name == *name => bridge.clone(),
         Some(_) | None => {

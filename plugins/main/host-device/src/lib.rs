@@ -39,7 +39,7 @@ impl InterfacePlugin for HostDevice {
     fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
         let conf = call.keys;
         match call.verb {
-            Verb::Add if !conf.is_for_userspace() => step::observe(conf, &call.pod.host),
+            Verb::Add if !conf.is_for_userspace() => step::observe(conf, &call.sides.host),
             Verb::Add | Verb::Check => Ok(State::default()),
         }
     }

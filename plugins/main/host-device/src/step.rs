@@ -5,7 +5,7 @@ use std::fmt;
 use cni_spec::{CniError, Code};
 use interface::check::differs;
 use interface::plan::Turn;
-use interface::pod::Pod;
+use interface::sides::Sides;
 use interface::undo::{OwnUndo, Undo};
 use interface::{Look, OwnStep, Shown, Stage, conf::invalid, failed};
 use netops::link::{self, Before, Link, LinkName, Place, transfer};
@@ -134,7 +134,7 @@ impl OwnStep for Move {
     }
 
     async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
-        let Pod { host, netns, container } = stage.pod;
+        let Sides { host, netns, container } = stage.sides;
         if !state.returned.is_empty() {
             *state = take_back(&state.returned, &self.conf, host)?;
         }
@@ -206,12 +206,12 @@ impl fmt::Display for GoHome {
 }
 
 impl OwnUndo for GoHome {
-    fn run(&self, pod: &Pod) -> Result<(), String> {
+    fn run(&self, sides: &Sides) -> Result<(), String> {
         // With the index, if the move came so far.
         let Self(planned) = self;
         let written = record::list().unwrap_or_default().into_iter().find(|record| record.names() == planned.names());
         let record = written.as_ref().unwrap_or(planned);
-        home::bring(record, Some(&pod.netns)).map_err(|error| error.to_string())?;
+        home::bring(record, Some(&sides.netns)).map_err(|error| error.to_string())?;
         record::remove(record.names()).map_err(|error| error.to_string())
     }
 }

@@ -84,7 +84,7 @@ impl InterfacePlugin for Ipvlan {
             (None, Some(prev), Verb::Add) => Wanted { name: Some(chained_master(prev)?), ..conf.master.clone() },
             _ => conf.master.clone(),
         };
-        let master = wanted.find(call.verb, call.pod)?;
+        let master = wanted.find(call.verb, call.sides)?;
         // The reference and the kernel accept it.
         if let (Some(master), Some(mtu)) = (&master, conf.mtu_bytes)
             && mtu > master.mtu_bytes

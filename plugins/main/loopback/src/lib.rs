@@ -8,7 +8,7 @@ use std::str::FromStr;
 use cni_spec::{AddResult, CniError, Code, Interface, Ip};
 use interface::check::differs;
 use interface::failed;
-use interface::pod::{find_netns, open_kernel};
+use interface::sides::{find_netns, open_kernel};
 use ipnetwork::IpNetwork;
 use netops::link::{self, Link, Settings, Target};
 use netops::{Family, Kernel, addr};

@@ -81,7 +81,7 @@ impl InterfacePlugin for Macvlan {
 
     fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
         let conf = call.keys;
-        let master = conf.master.find(call.verb, call.pod)?;
+        let master = conf.master.find(call.verb, call.sides)?;
         if call.verb == Verb::Check {
             return Ok(State { master, mac: None });
         }

@@ -33,7 +33,7 @@ impl InterfacePlugin for Tap {
             Verb::Check => Ok(None),
             Verb::Add => {
                 if let Some(bridge) = &conf.bridge {
-                    step::find_bridge(&call.pod.container, bridge)?;
+                    step::find_bridge(&call.sides.container, bridge)?;
                 }
                 Ok(keys::requested_mac(call.raw, conf.requested_mac)?.or(conf.mac))
             }

@@ -5,7 +5,7 @@ use std::fmt;
 use cni_spec::CniError;
 use interface::check::{self, differs};
 use interface::plan::Turn;
-use interface::pod::Pod;
+use interface::sides::Sides;
 use interface::undo::Undo;
 use interface::{Look, OwnStep, Stage, conf::invalid, failed};
 use netops::Kernel;
@@ -58,7 +58,7 @@ impl OwnStep for CreateTap {
 
     async fn apply(&self, stage: &mut Stage<'_>, _: &mut Option<Mac>) -> Result<(), CniError> {
         let Self { ifname, alias, mac, conf } = self;
-        let Pod { netns, container, .. } = stage.pod;
+        let Sides { netns, container, .. } = stage.sides;
         let name = LinkName::parse(ifname).map_err(|error| invalid(error.to_string()))?;
         let master = conf.bridge.as_ref().map(|bridge| find_bridge(container, bridge)).transpose()?;
         let tap = tun::Tap {
@@ -83,7 +83,7 @@ impl OwnStep for CreateTap {
 
     fn check(&self, look: &mut Look<'_>, _: &mut Option<Mac>) -> Result<(), CniError> {
         look.kind("tun")?;
-        let container = &look.pod.container;
+        let container = &look.sides.container;
         let conf = &self.conf;
         let link = look.container()?.clone();
         let object = format!("interface {} in {}", link.name, container.place());

@@ -76,12 +76,12 @@ impl InterfacePlugin for Vlan {
     type Step = NoStep<State>;
 
     fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
-        let (conf, pod) = (call.keys, call.pod);
-        let master = conf.master.find(call.verb, pod)?;
+        let (conf, sides) = (call.keys, call.sides);
+        let master = conf.master.find(call.verb, sides)?;
         if let (Some(master), Verb::Add) = (&master, call.verb) {
             stacked::refuse_mtu_above(&master.name, master.mtu_bytes, conf.mtu_bytes)?;
             // A VLAN of a master that is down cannot be set up (ENETDOWN).
-            stacked::require_up(master, if conf.master.side == Side::Host { &pod.host } else { &pod.container })?;
+            stacked::require_up(master, if conf.master.side == Side::Host { &sides.host } else { &sides.container })?;
         }
         Ok(State { master })
     }

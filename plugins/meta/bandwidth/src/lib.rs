@@ -16,7 +16,7 @@ use chained::{
     AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
 };
 use cni_spec::{AddResult, CniError, Code, Interface, SpecVersion};
-use interface::pod::Pod;
+use interface::sides::Sides;
 use interface::status::try_out;
 use interface::{alias, host_veth};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
@@ -43,26 +43,26 @@ impl ChainedPlugin for Bandwidth {
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
-        let pod = call.site.pod()?;
-        let veth = call.attached.host_end(pod)?;
+        let sides = call.site.sides()?;
+        let veth = call.attached.host_end(sides)?;
         if let Some(limit) = ingress {
             warn_if_small("ingressBurst", limit, &veth);
             let timer = Timer::start();
-            shape(&pod.host, txn, &veth, limit.tbf())?;
+            shape(&sides.host, txn, &veth, limit.tbf())?;
             timer.end("limit what it receives");
         }
         txn.checkpoint().await;
         if let Some(limit) = egress {
             warn_if_small("egressBurst", limit, &veth);
             let timer = Timer::start();
-            let stale = ifb::find(&pod.host, call.attachment, Some(call.attached)).map_err(failed)?;
-            let replaced = prepare(&pod.host, txn, &veth, &stale)?;
-            let ifb = ensure_ifb(call, pod, txn, &veth, &stale)?;
-            shape(&pod.host, txn, &ifb, limit.tbf())?;
-            set_queue(&pod.host, &ifb, queue)?;
+            let stale = ifb::find(&sides.host, call.attachment, Some(call.attached)).map_err(failed)?;
+            let replaced = prepare(&sides.host, txn, &veth, &stale)?;
+            let ifb = ensure_ifb(call, sides, txn, &veth, &stale)?;
+            shape(&sides.host, txn, &ifb, limit.tbf())?;
+            set_queue(&sides.host, &ifb, queue)?;
             let up = Settings { up: Some(true), ..Settings::default() };
-            pod.host.run(link::set(&(&ifb).into(), &up)).map_err(failed)?;
-            redirect(&pod.host, &veth, &ifb, &replaced)?;
+            sides.host.run(link::set(&(&ifb).into(), &up)).map_err(failed)?;
+            redirect(&sides.host, &veth, &ifb, &replaced)?;
             remove_others(&stale, &ifb);
             timer.end("limit what it sends");
             let mac = ifb.mac.map(|mac| mac.to_string()).unwrap_or_default();
@@ -74,7 +74,7 @@ impl ChainedPlugin for Bandwidth {
             }
         }
         // Last: the queue that was there before is not put back.
-        ingress.map_or(Ok(()), |_| set_queue(&pod.host, &veth, queue))
+        ingress.map_or(Ok(()), |_| set_queue(&sides.host, &veth, queue))
     }
 
     fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
@@ -111,10 +111,10 @@ impl ChainedPlugin for Bandwidth {
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
-        let pod = call.site.pod()?;
-        let veth = call.attached.host_end(pod)?;
-        let received = ingress.map_or(Ok(()), |limit| compare(&pod.host, &veth, limit, queue));
-        let sent = egress.map_or(Ok(()), |limit| compare_sent(call, pod, &veth, limit));
+        let sides = call.site.sides()?;
+        let veth = call.attached.host_end(sides)?;
+        let received = ingress.map_or(Ok(()), |limit| compare(&sides.host, &veth, limit, queue));
+        let sent = egress.map_or(Ok(()), |limit| compare_sent(call, sides, &veth, limit));
         all([received, sent])
     }
 
@@ -272,12 +272,12 @@ fn leads_to_anothers(host: &Kernel, removing: &Removing<'_, Conf>, veth: &Link) 
 /// The attachment's ifb: that of an earlier ADD, so that an ADD which fails leaves the limit of the earlier one; else a new one.
 fn ensure_ifb(
     call: &AddOrCheck<'_, Conf>,
-    pod: &Pod,
+    sides: &Sides,
     txn: &Txn,
     veth: &Link,
     stale: &[Link],
 ) -> Result<Link, CniError> {
-    let host = &pod.host;
+    let host = &sides.host;
     if let Some(ifb) = stale.iter().find(|ifb| ifb.up) {
         let mtu = Settings { mtu_bytes: Some(veth.mtu_bytes), ..Settings::default() };
         return link::set_and_get(host, &ifb.into(), &mtu).map_err(failed);
@@ -348,17 +348,17 @@ fn redirect(host: &Kernel, veth: &Link, ifb: &Link, earlier: &[Redirect]) -> Res
 }
 
 /// Compares what limits what the container sends: the ifb, and the way there.
-fn compare_sent(call: &AddOrCheck<'_, Conf>, pod: &Pod, veth: &Link, limit: Limit) -> Result<(), CniError> {
-    let found = ifb::find(&pod.host, call.attachment, Some(call.attached)).map_err(failed)?;
+fn compare_sent(call: &AddOrCheck<'_, Conf>, sides: &Sides, veth: &Link, limit: Limit) -> Result<(), CniError> {
+    let found = ifb::find(&sides.host, call.attachment, Some(call.attached)).map_err(failed)?;
     let [name, _] = ifb::names(call.attachment);
     let ifb = found.into_iter().next().ok_or_else(|| differs(format!("ifb {name}"), "it is not found"))?;
     let up = if ifb.up { Ok(()) } else { Err(differs(format!("ifb {}", ifb.name), "it is down")) };
-    let redirects = tc::list_redirects(&pod.host, veth).map_err(failed)?;
+    let redirects = tc::list_redirects(&sides.host, veth).map_err(failed)?;
     let way = match redirects.first().is_some_and(|first| first.to == ifb.index) {
         true => Ok(()),
         false => Err(differs(format!("link {}", veth.name), format!("its packets do not go to {}", ifb.name))),
     };
-    all([compare(&pod.host, &ifb, limit, call.keys.queue), up, way])
+    all([compare(&sides.host, &ifb, limit, call.keys.queue), up, way])
 }
 
 fn compare(host: &Kernel, link: &Link, limit: Limit, queue: Queue) -> Result<(), CniError> {
@@ -396,7 +396,7 @@ impl fmt::Display for Unshape {
 
 impl Undo for Unshape {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let host = &site.pod().map_err(|error| error.to_string())?.host;
+        let host = &site.sides().map_err(|error| error.to_string())?.host;
         let undone = match self.before {
             Some(before) => host.run(tc::replace(&self.link, &Qdisc::Tbf(before))),
             None => match tc::find_root(host, &self.link) {
@@ -423,11 +423,11 @@ impl fmt::Display for DeleteIngress {
 
 impl Undo for DeleteIngress {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let pod = site.pod().map_err(|error| error.to_string())?;
-        if !self.is_new && tc::has_filters(&pod.host, &self.veth).map_err(|error| error.to_string())? {
+        let sides = site.sides().map_err(|error| error.to_string())?;
+        if !self.is_new && tc::has_filters(&sides.host, &self.veth).map_err(|error| error.to_string())? {
             return Ok(());
         }
-        unless_absent(pod.host.run(tc::delete(&self.veth, &Qdisc::Ingress)))
+        unless_absent(sides.host.run(tc::delete(&self.veth, &Qdisc::Ingress)))
     }
 }
 

@@ -33,17 +33,17 @@ impl fmt::Display for Change {
 
 impl Undo for Change {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let pod = site.pod().map_err(|error| error.to_string())?;
+        let sides = site.sides().map_err(|error| error.to_string())?;
         let is_undone = |error: &OpError| error.is_absent() || error.os_errno() == Some(Errno::EEXIST);
         let done = match self {
-            Self::AddedRule(rule) => pod.container.run(rule::delete(rule)),
-            Self::Added(route) => pod.container.run(whole::delete(route)),
+            Self::AddedRule(rule) => sides.container.run(rule::delete(rule)),
+            Self::Added(route) => sides.container.run(whole::delete(route)),
             Self::Copied(_, routes) => {
-                let outcomes = pod.container.run_each(routes.iter().rev().map(whole::delete).collect());
+                let outcomes = sides.container.run_each(routes.iter().rev().map(whole::delete).collect());
                 outcomes.into_iter().filter_map(Result::err).find(|error| !is_undone(error)).map_or(Ok(()), Err)
             }
             // Beside other interfaces' routes to the same place.
-            Self::Deleted(route) => pod.container.run(whole::add(route)),
+            Self::Deleted(route) => sides.container.run(whole::add(route)),
         };
         match done {
             Err(error) if !is_undone(&error) => Err(error.to_string()),

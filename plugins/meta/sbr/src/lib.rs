@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use chained::{AddOrCheck, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, all, differs, failed, lock};
 use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
-use interface::pod::Pod;
+use interface::sides::Sides;
 use ipnetwork::IpNetwork;
 use netops::link::Link;
 use netops::route;
@@ -41,14 +41,14 @@ impl ChainedPlugin for Sbr {
             return Ok(());
         }
         let own = call.keys;
-        let pod = call.site.pod()?;
-        let _lock = lock(Self::NAME, &pod.netns)?;
-        let inside = &pod.container;
+        let sides = call.site.sides()?;
+        let _lock = lock(Self::NAME, &sides.netns)?;
+        let inside = &sides.container;
         let mut rules = Rules::read(inside)?;
         if let Some(table) = own.table {
             return ips.iter().try_for_each(|ip| rules.direct(txn, ip.address.ip(), table));
         }
-        let link = call.attached.link(pod)?;
+        let link = call.attached.link(sides)?;
         let routes = routes_of(inside, &link, &ips)?;
         let prev_routes = &call.attached.result.routes;
         let moving = Moving::new(inside, txn, own, &link, &ips, &routes, prev_routes);
@@ -71,7 +71,7 @@ impl ChainedPlugin for Sbr {
         if call.attached.result.ips.is_empty() {
             preview.unknown.push("rules and tables: the interface's addresses are not known before".to_owned());
         }
-        let inside = &call.site.pod()?.container;
+        let inside = &call.site.sides()?.container;
         let mut first = FIRST_TABLE;
         for ip in &ips {
             let free = || rule::free_table(inside, first).map_err(failed)?.ok_or_else(|| no_table(inside));
@@ -108,9 +108,9 @@ impl ChainedPlugin for Sbr {
             return Ok(());
         }
         let own = call.keys;
-        let pod = call.site.pod()?;
-        let link = call.attached.link(pod)?;
-        all(ips.iter().map(|ip| compare(pod, &link, own, ip)))
+        let sides = call.site.sides()?;
+        let link = call.attached.link(sides)?;
+        all(ips.iter().map(|ip| compare(sides, &link, own, ip)))
     }
 
     async fn del(removing: &Removing<'_, Removal>) -> Vec<CniError> {
@@ -219,8 +219,8 @@ impl<'a> Rules<'a> {
     }
 }
 
-fn compare(pod: &Pod, link: &Link, own: &Conf, ip: &Ip) -> Result<(), CniError> {
-    let inside = &pod.container;
+fn compare(sides: &Sides, link: &Link, own: &Conf, ip: &Ip) -> Result<(), CniError> {
+    let inside = &sides.container;
     let address = ip.address.ip();
     let place = || format!("routing in {}", inside.place());
     let mut rules = tables::rules_of(inside, address).map_err(failed)?;

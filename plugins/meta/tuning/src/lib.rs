@@ -39,19 +39,19 @@ impl ChainedPlugin for Tuning {
         let wanted = own.wanted(call.raw)?;
         let sysctls = own.sysctls(&call.attachment.ifname)?;
         allowlist::require(&own.sysctls)?;
-        let pod = call.site.pod()?;
+        let sides = call.site.sides()?;
         if wanted != Settings::default() {
-            let link = call.attached.link(pod)?;
+            let link = call.attached.link(sides)?;
             refuse_mtu_below_ipv6(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
             let old = Old::of(&link, &wanted);
             let record = RecordFile::of(&own.data_dir, call.attachment);
             txn.push(Box::new(Unrecord(record.read_bytes()?, record.clone())));
-            record.keep(&old, &(&pod.netns).into())?;
+            record.keep(&old, &(&sides.netns).into())?;
             txn.checkpoint().await;
             let timer = Timer::start();
             txn.push(Box::new(Untune { old, link: link.clone() }));
             let requests = parts(&wanted).iter().map(|part| link::set(&(&link).into(), part)).collect();
-            pod.container.run_all(requests).map_err(failed)?;
+            sides.container.run_all(requests).map_err(failed)?;
             timer.end("set interface");
         }
         if let Some(entry) = call.attached.place().and_then(|place| result.interfaces.get_mut(place)) {
@@ -65,7 +65,7 @@ impl ChainedPlugin for Tuning {
         }
         // Last: what a sysctl does cannot always be undone by writing the old value.
         let timer = Timer::start();
-        let written = sysctls::write(&pod.netns, &sysctls, txn);
+        let written = sysctls::write(&sides.netns, &sysctls, txn);
         timer.end("write sysctls");
         written
     }
@@ -96,11 +96,11 @@ impl ChainedPlugin for Tuning {
     async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
         let own = call.keys;
         let wanted = own.wanted(call.raw)?;
-        let pod = call.site.pod()?;
-        let link = call.attached.link(pod)?;
+        let sides = call.site.sides()?;
+        let link = call.attached.link(sides)?;
         let wanted = Settings { promisc: Some(wanted.promisc == Some(true)), ..wanted };
         let sysctls = own.sysctls(&call.attachment.ifname)?;
-        all([compare(&link, &wanted), sysctls::compare(&pod.netns, &sysctls)])
+        all([compare(&link, &wanted), sysctls::compare(&sides.netns, &sysctls)])
     }
 
     async fn del(removing: &Removing<'_, DataDir>) -> Vec<CniError> {
@@ -208,8 +208,8 @@ impl fmt::Display for Untune {
 
 impl Undo for Untune {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let pod = site.pod().map_err(|error| error.to_string())?;
-        match set(&pod.container, &self.link, &self.old) {
+        let sides = site.sides().map_err(|error| error.to_string())?;
+        match set(&sides.container, &self.link, &self.old) {
             Err(error) if !error.is_absent() => Err(error.to_string()),
             Ok(()) | Err(_) => Ok(()),
         }

@@ -81,8 +81,8 @@ impl fmt::Display for Restore {
 
 impl Undo for Restore {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let pod = site.pod().map_err(|error| error.to_string())?;
-        let restored = pod.netns.run(|| sysctl::swap(&self.key, &self.old)).and_then(|restored| restored);
+        let sides = site.sides().map_err(|error| error.to_string())?;
+        let restored = sides.netns.run(|| sysctl::swap(&self.key, &self.old)).and_then(|restored| restored);
         restored.map(drop).map_err(|error| error.to_string())
     }
 }

@@ -5,7 +5,7 @@ pub mod member;
 
 use chained::{AddOrCheck, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, differs, failed, lock};
 use cni_spec::{AddResult, CniError, Code, SpecVersion};
-use interface::pod::Pod;
+use interface::sides::Sides;
 use interface::status::probe_kind;
 use netops::link::vrf::Vrf;
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
@@ -26,21 +26,21 @@ impl ChainedPlugin for VrfPlugin {
     type Removal = Name;
 
     async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
-        let pod = call.site.pod()?;
-        let link = call.attached.link(pod)?;
-        let _lock = lock("vrf", &pod.netns)?;
-        require_free(&pod.container, &link, &call.keys.name)?;
-        let vrf = ensure_vrf(pod, txn, call.keys)?;
+        let sides = call.site.sides()?;
+        let link = call.attached.link(sides)?;
+        let _lock = lock("vrf", &sides.netns)?;
+        require_free(&sides.container, &link, &call.keys.name)?;
+        let vrf = ensure_vrf(sides, txn, call.keys)?;
         txn.checkpoint().await;
         let timer = Timer::start();
-        let joined = Member::read(pod, link)?.join(pod, txn, &vrf).await;
+        let joined = Member::read(sides, link)?.join(sides, txn, &vrf).await;
         timer.end("join VRF");
         joined
     }
 
     fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
         let (name, ifname) = (&call.keys.name, &call.attachment.ifname);
-        let (table, is_there, is_up) = match choose(&call.site.pod()?.container, call.keys)? {
+        let (table, is_there, is_up) = match choose(&call.site.sides()?.container, call.keys)? {
             Chosen::Found(Link { kind: Kind::Vrf(Vrf { table }), up, .. }) => (table, true, up),
             Chosen::Found(link) => return Err(CniError::new(Code::INTERNAL, format!("{} is no VRF", link.name))),
             Chosen::New(table) => (table, false, false),
@@ -54,10 +54,10 @@ impl ChainedPlugin for VrfPlugin {
 
     async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
         let Conf { name, table } = call.keys;
-        let pod = call.site.pod()?;
-        let link = call.attached.link(pod)?;
-        let place = pod.container.place();
-        let vrf = link::find(&pod.container, name.as_str()).map_err(failed)?;
+        let sides = call.site.sides()?;
+        let link = call.attached.link(sides)?;
+        let place = sides.container.place();
+        let vrf = link::find(&sides.container, name.as_str()).map_err(failed)?;
         let (vrf, found) = match vrf.as_ref().map(|vrf| (vrf, &vrf.kind)) {
             Some((vrf, Kind::Vrf(settings))) => (vrf, settings.table),
             Some(_) | None => return Err(differs(format!("VRF {name} in {place}"), "it is not found")),
@@ -141,8 +141,8 @@ fn choose(inside: &Kernel, conf: &Conf) -> Result<Chosen, CniError> {
 }
 
 /// The VRF of the name, made if it is not there.
-fn ensure_vrf(pod: &Pod, txn: &Txn, conf: &Conf) -> Result<Link, CniError> {
-    let (inside, name) = (&pod.container, &conf.name);
+fn ensure_vrf(sides: &Sides, txn: &Txn, conf: &Conf) -> Result<Link, CniError> {
+    let (inside, name) = (&sides.container, &conf.name);
     match choose(inside, conf)? {
         Chosen::Found(link) if link.up => Ok(link),
         Chosen::Found(link) => {

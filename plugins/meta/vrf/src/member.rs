@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chained::{Site, Txn, Undo, failed};
 use cni_spec::{CniError, Code};
-use interface::pod::Pod;
+use interface::sides::Sides;
 use netops::addr::{self, Address};
 use netops::link::vrf::Vrf;
 use netops::link::{self, Kind, Link, LinkName, Settings};
@@ -32,8 +32,8 @@ impl Member {
     ///
     /// # Errors
     /// As the kernel refuses.
-    pub fn read(pod: &Pod, link: Link) -> Result<Self, CniError> {
-        let inside = &pod.container;
+    pub fn read(sides: &Sides, link: Link) -> Result<Self, CniError> {
+        let inside = &sides.container;
         let is_global = |address: &Address| matches!(address.net.ip(), IpAddr::V6(ip) if !ip.is_unicast_link_local());
         let mut addresses = addr::list(inside, &link).map_err(failed)?;
         addresses.retain(is_global);
@@ -48,21 +48,21 @@ impl Member {
     ///
     /// # Errors
     /// As the kernel refuses.
-    pub async fn join(self, pod: &Pod, txn: &Txn, vrf: &Link) -> Result<(), CniError> {
+    pub async fn join(self, sides: &Sides, txn: &Txn, vrf: &Link) -> Result<(), CniError> {
         let Kind::Vrf(Vrf { table }) = vrf.kind else {
             return Err(CniError::new(Code::INTERNAL, format!("{} is no VRF", vrf.name)));
         };
         let routes: Vec<Whole> = self.routes.iter().map(|route| route.in_table(table)).collect();
-        let mut watch = Watch::in_netns(&pod.netns).map_err(failed)?;
+        let mut watch = Watch::in_netns(&sides.netns).map_err(failed)?;
         let master = Settings { master: Some(vrf.index), ..Settings::default() };
         txn.push(Box::new(Leave(self.clone())));
-        pod.container.run(link::set(&(&self.link).into(), &master)).map_err(failed)?;
-        let lost = self.restore_addresses(&pod.container).map_err(failed)?;
+        sides.container.run(link::set(&(&self.link).into(), &master)).map_err(failed)?;
+        let lost = self.restore_addresses(&sides.container).map_err(failed)?;
         if !lost.is_empty() {
             // The routes by gateways need those of the addresses.
             watch.until_announced(&self.link, &lost, DEADLINE).await.map_err(failed)?;
         }
-        pod.container.run_all(routes.iter().map(whole::put).collect()).map_err(failed)
+        sides.container.run_all(routes.iter().map(whole::put).collect()).map_err(failed)
     }
 
     /// Adds the addresses that the interface has lost, usable at once: they were looked for before. Returns them.
@@ -93,7 +93,7 @@ impl fmt::Display for Leave {
 
 impl Undo for Leave {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let inside = &site.pod().map_err(|error| error.to_string())?.container;
+        let inside = &site.sides().map_err(|error| error.to_string())?.container;
         let free = Settings { master: Some(0), ..Settings::default() };
         let done = inside
             .run(link::set(&(&self.0.link).into(), &free))
@@ -118,7 +118,7 @@ impl fmt::Display for DeleteVrf {
 
 impl Undo for DeleteVrf {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let inside = &site.pod().map_err(|error| error.to_string())?.container;
+        let inside = &site.sides().map_err(|error| error.to_string())?.container;
         let found = link::find(inside, self.0.as_str()).map_err(|error| error.to_string())?;
         let Some(vrf) = found.filter(|link| matches!(link.kind, Kind::Vrf(_))) else { return Ok(()) };
         match inside.run(link_removal::request(&(&vrf).into())) {

@@ -1,4 +1,4 @@
-//! The node and one container's namespace, opened once.
+//! The two sides of an attachment: the node and one container's namespace, opened once.
 
 use cni_spec::{CniError, Code, IfName};
 use netops::error::Errno;
@@ -9,9 +9,9 @@ use skel::NetnsPath;
 
 use crate::failed;
 
-/// The node and one container.
+/// The node's side of an attachment and the container's.
 #[derive(Debug)]
-pub struct Pod {
+pub struct Sides {
     /// The node.
     pub host: Kernel,
     /// The container's namespace.
@@ -20,7 +20,7 @@ pub struct Pod {
     pub container: Kernel,
 }
 
-impl Pod {
+impl Sides {
     /// Opens both.
     ///
     /// # Errors
