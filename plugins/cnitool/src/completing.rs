@@ -9,7 +9,7 @@ use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use clap_complete::env::{CompleteEnv, Shells};
 use host_local::inventory::list_held;
 use libcni::{Cached, Cancellation, NetworkConf, conflist};
-use on_node::names::Pod;
+use on_node::names::PodName;
 use std::ffi::{OsStr, OsString};
 
 /// Names the shell that asks for words.
@@ -100,7 +100,7 @@ pub(crate) fn containers(current: &OsStr) -> Vec<CompletionCandidate> {
 /// Pods, and the IDs of containers.
 pub(crate) fn named(current: &OsStr) -> Vec<CompletionCandidate> {
     let attached = attachments();
-    let pods = attached.iter().filter_map(|cached| Some((Pod::find(&cached.attachment.args)?.full_name(), cached)));
+    let pods = attached.iter().filter_map(|cached| Some((PodName::find(&cached.attachment.args)?.full_name(), cached)));
     let ids = attached.iter().map(|cached| (cached.attachment.id.container_id.to_string(), cached));
     beginning(current, pods.chain(ids).map(|(name, cached)| word(name, cached.network.as_str())))
 }

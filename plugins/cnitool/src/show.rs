@@ -7,12 +7,12 @@ use crate::output::{Output, columns, has_colour, say};
 use crate::settings::Settings;
 use crate::view::drawing::plan::plan;
 use crate::view::drawing::{dot, html, svg};
-use crate::view::explain::Answer;
+use crate::view::explain::Explanation;
 use crate::view::{Attachment, Node, View, json, look, reasons, tree};
 use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{CniError, Code};
 use libcni::inventory::Life;
-use on_node::names::Pod;
+use on_node::names::PodName;
 
 pub(crate) mod watch;
 
@@ -80,9 +80,9 @@ pub(crate) fn explain(settings: &Settings, name: &str, output: Output) -> anyhow
         return Err(refused(Code::INVALID_ENVIRONMENT, msg, help));
     }
     if output.is_json {
-        return output.json(&answers.iter().map(Answer::json).collect());
+        return output.json(&answers.iter().map(Explanation::json).collect());
     }
-    print(&answers.iter().map(Answer::tree).collect::<Vec<_>>())
+    print(&answers.iter().map(Explanation::tree).collect::<Vec<_>>())
 }
 
 /// A question about the pod or container that was most likely meant.
@@ -92,7 +92,7 @@ pub(crate) fn similar(settings: &Settings, word: &str) -> String {
         .cached
         .iter()
         .flat_map(|cached| {
-            let pod = Pod::find(&cached.attachment.args);
+            let pod = PodName::find(&cached.attachment.args);
             let of_pod = pod.into_iter().flat_map(|pod| [pod.full_name(), pod.name.to_string()]);
             of_pod.chain([cached.attachment.id.container_id.to_string()]).collect::<Vec<_>>()
         })

@@ -37,7 +37,7 @@ use ipnetwork::IpNetwork;
 use libcni::cni_spec::AddResult;
 use libcni::inventory::Life;
 use libcni::{AttachmentId, NetworkConf, Runtime};
-pub use on_node::names::{Names, Pod};
+pub use on_node::names::{Names, PodName};
 pub use on_node::networks::Origin;
 pub use portmap::forwards::{Forward, Protocol};
 
@@ -193,7 +193,7 @@ pub struct Attachment {
     /// The container's name for people: see [`Names::name`].
     pub name: String,
     /// The pod that the runtime named.
-    pub pod: Option<Pod>,
+    pub pod: Option<PodName>,
     /// The namespace's path; empty if the cache does not have it.
     pub netns: String,
     /// The attachment's addresses, by the cache and by its reservations.

@@ -14,7 +14,7 @@ const DIGITS_MIN: usize = 12;
 
 /// A pod, by what its runtime put into `CNI_ARGS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pod {
+pub struct PodName {
     /// The pod's namespace in Kubernetes; empty if the runtime sent none.
     pub namespace: String,
     /// The pod's name.
@@ -23,7 +23,7 @@ pub struct Pod {
     pub uid: String,
 }
 
-impl Pod {
+impl PodName {
     /// The pod that arguments name.
     #[must_use]
     pub fn find(args: &CniArgs) -> Option<Self> {
@@ -49,7 +49,7 @@ impl Pod {
 /// The names of all containers of a node: what is unique depends on the others.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
-    pods: BTreeMap<ContainerId, Pod>,
+    pods: BTreeMap<ContainerId, PodName>,
     ids: BTreeSet<ContainerId>,
     /// How many containers have a pod's full name: a pod whose sandbox was made anew has two for a while.
     counts: BTreeMap<String, usize>,
@@ -60,13 +60,13 @@ impl Names {
     pub fn of_cache<'a>(cached: impl IntoIterator<Item = &'a Cached>) -> Self {
         let mut names = Self::default();
         for entry in cached {
-            names.add(&entry.attachment.id.container_id, Pod::find(&entry.attachment.args));
+            names.add(&entry.attachment.id.container_id, PodName::find(&entry.attachment.args));
         }
         names
     }
 
     /// Adds a container.
-    pub fn add(&mut self, id: &ContainerId, pod: Option<Pod>) {
+    pub fn add(&mut self, id: &ContainerId, pod: Option<PodName>) {
         self.ids.insert(id.clone());
         if let Some(pod) = pod.filter(|_| !self.pods.contains_key(id)) {
             *self.counts.entry(pod.full_name()).or_default() += 1;
@@ -76,7 +76,7 @@ impl Names {
 
     /// The pod of a container.
     #[must_use]
-    pub fn find_pod(&self, id: &ContainerId) -> Option<&Pod> {
+    pub fn find_pod(&self, id: &ContainerId) -> Option<&PodName> {
         self.pods.get(id)
     }
 
@@ -85,7 +85,7 @@ impl Names {
     #[must_use]
     pub fn name(&self, id: &ContainerId) -> String {
         let short = self.short(id);
-        match self.pods.get(id).map(Pod::full_name) {
+        match self.pods.get(id).map(PodName::full_name) {
             Some(name) if self.counts.get(&name).is_some_and(|count| *count > 1) => format!("{name}:{short}"),
             Some(name) => name,
             None => short.to_owned(),
@@ -137,8 +137,8 @@ mod tests {
         ContainerId::parse(text).unwrap()
     }
 
-    fn pod(args: &str) -> Option<Pod> {
-        Pod::find(&CniArgs::parse(args).unwrap())
+    fn pod(args: &str) -> Option<PodName> {
+        PodName::find(&CniArgs::parse(args).unwrap())
     }
 
     #[test]

@@ -19,9 +19,9 @@ pub const BEYOND: [&str; 4] = [
     "other machines with a container's address, what is beyond the node, and what the container itself filters",
 ];
 
-/// An answer.
+/// An explanation.
 #[derive(Debug, Clone, Default)]
-pub struct Answer {
+pub struct Explanation {
     /// The object found, in a sentence.
     pub what: String,
     /// The attachment that has it, with its network's name.
@@ -42,7 +42,7 @@ pub struct Answer {
 /// Everything that the word can mean is an answer; none: nothing on the node has that name. The view is that which
 /// [`crate::view::look`] gives.
 #[must_use]
-pub fn explain(node: Node<'_>, word: &str) -> (Vec<Answer>, View) {
+pub fn explain(node: Node<'_>, word: &str) -> (Vec<Explanation>, View) {
     let mut unseen = Vec::new();
     let host = Host::look(&node.inventory.search_path, &mut unseen);
     let view = look_by(node, &host, None, unseen);
@@ -80,39 +80,39 @@ impl Path<'_> {
         self.view.networks.iter().flat_map(|network| network.attachments.iter().map(move |it| (network, it)))
     }
 
-    fn of_address(&self, address: IpAddr) -> Vec<Answer> {
+    fn of_address(&self, address: IpAddr) -> Vec<Explanation> {
         let holders = self.attachments().filter(|(_, attachment)| attachment.addresses.contains(&address));
-        let mut answers: Vec<Answer> = holders
+        let mut answers: Vec<Explanation> = holders
             .map(|(network, attachment)| self.of_attachment(format!("{address} is an address of"), network, attachment))
             .collect();
         for network in &self.view.networks {
             let of = format!("network {}", network.name);
             if network.by_hand.contains(&address) {
-                answers.push(Answer::only(format!("{address} is reserved by hand in {of}: no container gets it")));
+                answers.push(Explanation::only(format!("{address} is reserved by hand in {of}: no container gets it")));
             }
             if network.unreadable.contains(&address) {
-                answers.push(Answer::only(format!("{address} is reserved in {of}, and its owner is unknown")));
+                answers.push(Explanation::only(format!("{address} is reserved in {of}, and its owner is unknown")));
             }
             let range = network.ranges.iter().find(|range| range.first <= address && address <= range.last);
             if let Some(range) = range.filter(|_| answers.is_empty() && self.host.owner(address).is_none()) {
                 let (first, last) = (range.first, range.last);
-                answers.push(Answer::only(format!(
+                answers.push(Explanation::only(format!(
                     "{address} is in range {first} - {last} of {of}, and nothing holds it"
                 )));
             }
         }
         if let Some(link) = self.host.owner(address) {
-            answers.push(Answer::only(format!("{address} is an address of the node, on link {}", link.name)));
+            answers.push(Explanation::only(format!("{address} is an address of the node, on link {}", link.name)));
         }
         if answers.is_empty() {
-            let mut answer = Answer::only(format!("{address} belongs to no network of this node"));
+            let mut answer = Explanation::only(format!("{address} belongs to no network of this node"));
             self.route_to(address, &mut answer);
             answers.push(answer);
         }
         answers
     }
 
-    fn of_name(&self, name: &str) -> Vec<Answer> {
+    fn of_name(&self, name: &str) -> Vec<Explanation> {
         let mut answers = Vec::new();
         for (network, attachment) in self.attachments() {
             if let Some(link) = attachment.links.iter().find(|link| link.name == name) {
@@ -133,7 +133,7 @@ impl Path<'_> {
                 let own = network.attachments.iter().flat_map(|it| &it.links);
                 let own = own.filter(|own| own.master.as_deref() == Some(name)).count();
                 let what = format!("{name} is a {kind} of network {}, and has {own} of its attachments", network.name);
-                answers.push(Answer::only(what));
+                answers.push(Explanation::only(what));
             }
         }
         if let Some(link) = self.host.find(name).filter(|_| answers.is_empty()) {
@@ -141,13 +141,13 @@ impl Path<'_> {
             let addresses: Vec<String> = self.host.addresses_of(name).iter().map(ToString::to_string).collect();
             let with = if addresses.is_empty() { "without addresses".to_owned() } else { addresses.join(", ") };
             let what = format!("{name} is a link of the node, {state}, {with}: no network of this node has it");
-            answers.push(Answer::only(what));
+            answers.push(Explanation::only(what));
         }
         answers
     }
 
     /// The first rule of a port gets its packets. Without a protocol, of all.
-    fn of_port(&self, port: u16, protocol: Option<&str>) -> Vec<Answer> {
+    fn of_port(&self, port: u16, protocol: Option<&str>) -> Vec<Explanation> {
         let is_it = |of: Protocol| protocol.is_none_or(|protocol| protocol == of.name());
         let rules = self.host.forwards.iter().filter(|forward| forward.port == port && is_it(forward.protocol));
         let mut answers = Vec::new();
@@ -166,7 +166,7 @@ impl Path<'_> {
             let mut answer = match holder {
                 Some((network, attachment)) => self.of_attachment(format!("{of} which is"), network, attachment),
                 None => {
-                    let mut answer = Answer::only(format!("{of} which no attachment has"));
+                    let mut answer = Explanation::only(format!("{of} which no attachment has"));
                     answer.drops.push(format!("no container has {}", forward.to.ip()));
                     answer
                 }
@@ -190,7 +190,7 @@ impl Path<'_> {
         answers
     }
 
-    fn of_attachment(&self, what: String, network: &Network, attachment: &Attachment) -> Answer {
+    fn of_attachment(&self, what: String, network: &Network, attachment: &Attachment) -> Explanation {
         let what = format!("{what} {} in network {}", attachment.full_name(), network.name);
         let conf = match (&network.origin, &attachment.conf) {
             (Origin::File(path), Some(_)) => format!("{}, as it was at ADD (in the cache)", path.display()),
@@ -209,11 +209,11 @@ impl Path<'_> {
         unseen.extend(self.sight.unseen.iter().cloned());
         unseen.extend(BEYOND.map(str::to_owned));
         let drops = reasons.into_iter().map(|reason| reason.why).collect();
-        Answer { what, attachment: attached, conf: Some(conf), to, from, drops, unseen }
+        Explanation { what, attachment: attached, conf: Some(conf), to, from, drops, unseen }
     }
 
     /// The node's route to an address that no attachment has.
-    fn route_to(&self, address: IpAddr, answer: &mut Answer) {
+    fn route_to(&self, address: IpAddr, answer: &mut Explanation) {
         let Some(kernel) = &self.host.kernel else { return };
         match route::lookup(kernel, address) {
             Ok(found) => {
@@ -227,7 +227,7 @@ impl Path<'_> {
     }
 }
 
-impl Answer {
+impl Explanation {
     fn only(what: String) -> Self {
         Self { what, ..Self::default() }
     }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::view::{Attachment, IsDefault, Network, Origin, Pod, Shared, View, word};
+use crate::view::{Attachment, IsDefault, Network, Origin, PodName, Shared, View, word};
 
 /// The whole view.
 #[must_use]
@@ -54,7 +54,7 @@ pub(crate) fn attachment(attachment: &Attachment) -> Value {
     };
     json!({
         "container": attachment.id.container_id.as_str(), "ifname": attachment.id.ifname.as_str(),
-        "name": attachment.name, "pod": attachment.pod.as_ref().map(Pod::to_json),
+        "name": attachment.name, "pod": attachment.pod.as_ref().map(PodName::to_json),
         "netns": Some(&attachment.netns).filter(|netns| !netns.is_empty()),
         "addresses": attachment.addresses,
         "links": attachment.links.iter().map(link).collect::<Vec<_>>(),
