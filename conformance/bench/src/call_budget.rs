@@ -3,9 +3,9 @@
 //! Counts repeat where times do not, so they can decide a test. Start at [`count_all`]; `CALL-BUDGET.md` says what each number
 //! is, [`limits`] compares them with a file.
 
-mod call;
 mod callgrind;
 mod counts;
+mod invocation;
 pub mod limits;
 pub mod order;
 mod scene;

@@ -13,7 +13,7 @@ use crate::call::{Call, Cost, DEADLINE};
 use crate::report::{Counts, Figures, Outcome};
 use crate::scene::{Scene, Verb};
 use crate::station::Station;
-use crate::subject::{Pod, Subject};
+use crate::subject::{Attached, Subject};
 
 /// Some subjects in one scene, each on a node of its own.
 pub(crate) struct Contest {
@@ -46,7 +46,7 @@ pub(crate) struct Contender {
     pub(crate) subject: Arc<Subject>,
     pub(crate) station: Station,
     scene: Arc<Scene>,
-    pub(crate) pods: Vec<Pod>,
+    pub(crate) pods: Vec<Attached>,
     record: Record,
 }
 
@@ -180,7 +180,7 @@ impl Contender {
             (first..first + count).map(|number| u32::try_from(number).unwrap_or(u32::MAX)).collect::<Vec<_>>();
         self.pods.extend(
             self.station
-                .run(move |node| numbers.iter().map(|number| Pod::create(node, *number)).collect::<Vec<_>>())?,
+                .run(move |node| numbers.iter().map(|number| Attached::create(node, *number)).collect::<Vec<_>>())?,
         );
         Ok(())
     }
@@ -268,7 +268,7 @@ pub(crate) struct Calls {
     subject: Arc<Subject>,
     scene: Arc<Scene>,
     verb: Verb,
-    pod: Pod,
+    pod: Attached,
 }
 
 impl Calls {

@@ -53,7 +53,7 @@ pub(crate) enum Who {
 
 /// An attachment, and what its ADD has answered.
 #[derive(Debug, Clone)]
-pub(crate) struct Pod {
+pub(crate) struct Attached {
     attachment: Attachment,
     /// From 0; no two of a node are the same.
     pub(crate) number: u32,
@@ -260,7 +260,7 @@ impl Subject {
     }
 
     /// The `index`th call of what it does for a verb, given what the call before it has answered.
-    pub(crate) fn call(&self, scene: &Scene, verb: Verb, pod: &Pod, index: usize, before: &Value) -> Option<Call> {
+    pub(crate) fn call(&self, scene: &Scene, verb: Verb, pod: &Attached, index: usize, before: &Value) -> Option<Call> {
         match &self.who {
             Who::BareExecs { bin_dir } if index <= NOOPS => Some(bare_exec(bin_dir, scene, verb, pod, index, before)),
             Who::Plugins { bin_dir } if index == 0 => Some(match scene.kind {
@@ -276,7 +276,7 @@ impl Subject {
     }
 }
 
-fn plugin(bin_dir: &Path, name: &str, verb: Verb, pod: &Pod, stdin: String, addresses: usize) -> Call {
+fn plugin(bin_dir: &Path, name: &str, verb: Verb, pod: &Attached, stdin: String, addresses: usize) -> Call {
     let expect = match verb {
         Verb::Add => Expect::Result { addresses },
         Verb::Version => Expect::Versions,
@@ -294,7 +294,7 @@ fn plugin(bin_dir: &Path, name: &str, verb: Verb, pod: &Pod, stdin: String, addr
 }
 
 /// Of a chain; the first is the bridge, and DEL goes backward.
-fn bare_exec(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Pod, index: usize, before: &Value) -> Call {
+fn bare_exec(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Attached, index: usize, before: &Value) -> Call {
     let place = if verb == Verb::Del { NOOPS - index } else { index };
     if place == 0 {
         return plugin(bin_dir, "bridge", verb, pod, scene.stdin(verb, pod.number, &pod.result), scene.addresses);
@@ -307,7 +307,7 @@ fn bare_exec(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Pod, index: usize,
     Call { expect: Expect::Object, ..call }
 }
 
-fn cnitool(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Pod) -> Call {
+fn cnitool(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Attached) -> Call {
     let expect = if verb == Verb::Add { Expect::Object } else { Expect::Nothing };
     let call = Call::new(bin_dir.join(CNITOOL), expect)
         .argument(verb.name().to_lowercase())
@@ -321,7 +321,7 @@ fn cnitool(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Pod) -> Call {
     }
 }
 
-fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Pod) -> Call {
+fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Attached) -> Call {
     let call = Call::new(executable.to_owned(), Expect::Nothing);
     let netns = format!("netns={}", pod.attachment.netns);
     if scene.kind == Kind::Plugin("loopback") {
@@ -365,7 +365,7 @@ fn returns(waits: bool) -> &'static str {
     if waits { "return=freed" } else { "return=announced" }
 }
 
-impl Pod {
+impl Attached {
     /// Makes a namespace for it.
     pub(crate) fn create(node: &Node, number: u32) -> Self {
         let attachment = node.container_named(&format!("pod{number}")).attachment_as(IFNAME);

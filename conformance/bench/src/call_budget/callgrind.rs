@@ -7,7 +7,7 @@ use std::path::Path;
 
 use testns::{Node, Output};
 
-use super::call::Call;
+use super::invocation::Invocation;
 
 /// Debian's place.
 const VALGRIND: &str = "/usr/bin/valgrind";
@@ -29,7 +29,7 @@ pub(crate) struct Profile {
 }
 
 /// Makes a call under valgrind.
-pub(crate) fn profile(call: &Call, node: &Node) -> Result<(Output, Profile), String> {
+pub(crate) fn profile(call: &Invocation, node: &Node) -> Result<(Output, Profile), String> {
     let (pid, profile) = (node.work_dir().join("valgrind-pid"), node.work_dir().join("profile"));
     let out = format!("--callgrind-out-file={}.%p", profile.display());
     let pid_file = pid.display().to_string();
@@ -53,7 +53,7 @@ pub(crate) fn profile(call: &Call, node: &Node) -> Result<(Output, Profile), Str
 
 /// A plugin knows its own IPAM plugin by `/proc/self/exe`, which is valgrind's here. So in the call's `CNI_PATH` that
 /// plugin is `/proc/self/exe`, too. cnitool calls its plugins as they are; what they do is not its own.
-fn on_itself(call: &Call, node: &Node) -> Result<Call, String> {
+fn on_itself(call: &Invocation, node: &Node) -> Result<Invocation, String> {
     if !call.arguments.is_empty() {
         return Ok(call.with_path(&node.bin_dir()));
     }

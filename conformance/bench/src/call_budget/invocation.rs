@@ -10,14 +10,14 @@ use testns::{Node, Output};
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// An executable with its arguments, environment and stdin.
-pub(crate) struct Call {
+pub(crate) struct Invocation {
     pub(crate) executable: PathBuf,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) stdin: String,
 }
 
-impl Call {
+impl Invocation {
     /// A call of a plugin.
     pub(crate) fn of_plugin(call: &testns::Call, node: &Node) -> Self {
         let (executable, environment, stdin) = call.invocation(node);

@@ -9,8 +9,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 use testns::{Container, Node, Output, Subject, Verb};
 
-use super::call::Call;
 use super::counts::{Counts, Metric};
+use super::invocation::Invocation;
 use super::{callgrind, trace};
 
 /// The network's name.
@@ -196,7 +196,7 @@ impl<'a> Counting<'a> {
         Ok(())
     }
 
-    fn make(&mut self, call: &Call, place: usize, way: Way) -> Result<Output, String> {
+    fn make(&mut self, call: &Invocation, place: usize, way: Way) -> Result<Output, String> {
         let Seen { counts, names, functions, .. } = &mut self.seen[place];
         match way {
             Way::Plain => {
@@ -219,12 +219,12 @@ impl<'a> Counting<'a> {
         }
     }
 
-    fn call(&self, verb: Verb, pod: &Container, result: &Value) -> Call {
+    fn call(&self, verb: Verb, pod: &Container, result: &Value) -> Invocation {
         if self.scene.is_chain {
-            return Call::of_cnitool(&self.node, &verb.to_string(), pod.namespace().path());
+            return Invocation::of_cnitool(&self.node, &verb.to_string(), pod.namespace().path());
         }
         let call = testns::Call::new(verb, &self.scene.config, pod);
-        Call::of_plugin(&if result.is_null() { call } else { call.prev_result(result) }, &self.node)
+        Invocation::of_plugin(&if result.is_null() { call } else { call.prev_result(result) }, &self.node)
     }
 }
 

@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use testns::trace::Program;
 use testns::{Node, Output, orphans};
 
-use super::call::{Call, DEADLINE};
 use super::counts::{Counts, Metric};
+use super::invocation::{DEADLINE, Invocation};
 
 /// Makes a call and counts what it does; says how often it made each system call.
-pub(crate) fn count(call: &Call, node: &Node, counts: &mut Counts) -> Result<(Output, BTreeMap<String, u64>), String> {
+pub(crate) fn count(
+    call: &Invocation,
+    node: &Node,
+    counts: &mut Counts,
+) -> Result<(Output, BTreeMap<String, u64>), String> {
     // Of helpers that exist, in whatever state, plugins start no more than a few; then they wait for the kernel themselves.
     orphans::wait(DEADLINE)?;
     let program = Program {
