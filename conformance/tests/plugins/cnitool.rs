@@ -9,34 +9,24 @@ mod tour;
 
 // What takes long, for `cargo test --workspace`: sick nodes (each is installed, damaged, examined and mended), installation killed
 // anywhere, and examples one after the other.
-#[cfg(feature = "every-test")]
-mod doctor;
-#[cfg(feature = "every-test")]
-mod examples;
-#[cfg(feature = "every-test")]
-mod filters;
-#[cfg(feature = "every-test")]
-mod healthy;
-#[cfg(feature = "every-test")]
-mod install_cut_off;
-#[cfg(feature = "every-test")]
-mod leftovers;
-#[cfg(feature = "every-test")]
-mod others;
-#[cfg(feature = "every-test")]
-mod remedies;
-#[cfg(feature = "every-test")]
-mod repair;
-#[cfg(feature = "every-test")]
-mod sick;
-#[cfg(feature = "every-test")]
-mod translations;
-#[cfg(feature = "every-test")]
-mod unexplained;
-#[cfg(feature = "every-test")]
-mod ways;
-#[cfg(feature = "every-test")]
-mod wrong;
+cfg_if::cfg_if! {
+    if #[cfg(feature = "every-test")] {
+        mod doctor;
+        mod examples;
+        mod filters;
+        mod healthy;
+        mod install_cut_off;
+        mod leftovers;
+        mod others;
+        mod remedies;
+        mod repair;
+        mod sick;
+        mod translations;
+        mod unexplained;
+        mod ways;
+        mod wrong;
+    }
+}
 
 use crate::subjects::ours;
 use serde_json::{Value, json};
