@@ -24,6 +24,25 @@ impl Table<'_> {
         Ok(self.missing(new)?.into_iter().map(Edit::Append).collect())
     }
 
+    /// Creates a chain with these rules, as far as chain and rules are missing; also returns the rules that are there, so that
+    /// the chain is read once.
+    ///
+    /// # Errors
+    /// As [`Table::append_once`].
+    pub fn create_filled_once(&mut self, chain: &str, rules: Vec<Rule>) -> Result<(Vec<Edit>, Vec<FoundRule>)> {
+        let found = self.list(chain)?;
+        let mut edits = if found.is_none() { vec![Edit::CreateChain(chain.to_owned())] } else { Vec::new() };
+        let found = found.unwrap_or_default();
+        for rule in rules {
+            let new = NewRule { chain: chain.to_owned(), rule, note: None };
+            edits.extend(self.missing_among(&found, &new).into_iter().map(Edit::Append));
+        }
+        if edits.is_empty() {
+            self.expect_base(chain)?;
+        }
+        Ok((edits, found))
+    }
+
     /// Deletes the rules of a chain that `is_meant` selects, such as an owner's. No edits if the chain does not exist.
     ///
     /// # Errors
@@ -47,14 +66,19 @@ impl Table<'_> {
 
     fn missing(&mut self, new: NewRule) -> Result<Vec<NewRule>> {
         let found = self.list(&new.chain)?.unwrap_or_default();
-        // A rule that cannot be encoded here is refused with the reason when it is added.
-        let spelled = self.spelled(&new.rule).unwrap_or_else(|_| vec![new.rule.clone()]);
-        let is_there = |wanted: &Rule| found.iter().any(|found| found.rule.as_ref() == Some(wanted));
-        let missing: Vec<_> = spelled.into_iter().filter(|rule| !is_there(rule)).collect();
+        let missing = self.missing_among(&found, &new);
         if missing.is_empty() {
             // Adding a rule checks its base chain. For an existing rule, check it here.
             self.expect_base(&new.chain)?;
         }
-        Ok(missing.into_iter().map(|rule| NewRule { rule, ..new.clone() }).collect())
+        Ok(missing)
+    }
+
+    fn missing_among(&self, found: &[FoundRule], new: &NewRule) -> Vec<NewRule> {
+        // A rule that cannot be encoded here is refused with the reason when it is added.
+        let spelled = self.spelled(&new.rule).unwrap_or_else(|_| vec![new.rule.clone()]);
+        let is_there = |wanted: &Rule| found.iter().any(|found| found.rule.as_ref() == Some(wanted));
+        let missing = spelled.into_iter().filter(|rule| !is_there(rule));
+        missing.map(|rule| NewRule { rule, ..new.clone() }).collect()
     }
 }

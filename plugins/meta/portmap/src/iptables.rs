@@ -169,13 +169,11 @@ fn shared(pod: &PodPorts<'_>, mark: &Mark, table: &mut Table<'_>) -> Result<Vec<
                 target: Target::SetMark(*bits),
                 ..Rule::default()
             };
-            edits.extend(table.create_chain_once(SET_MARK)?);
-            edits.extend(table.append_once(rule(SET_MARK, mark))?);
+            edits.extend(table.create_filled_once(SET_MARK, vec![mark])?.0);
             let masquerade = Rule { mark: Some(*bits), target: Target::Masquerade, ..Rule::default() };
-            edits.extend(table.create_chain_once(MASQ)?);
-            edits.extend(table.append_once(rule(MASQ, masquerade))?);
+            let (made, rules) = table.create_filled_once(MASQ, vec![masquerade])?;
+            edits.extend(made);
             // POSTROUTING may have a rule for each container. The jump is found without reading it.
-            let rules = table.list(MASQ)?.unwrap_or_default();
             let jump = Rule { comment: text("CNI portfwd requiring masquerade"), ..Rule::jump(MASQ) };
             if !table.list_jumps(POSTROUTING, MASQ, &rules)?.iter().any(|found| found.rule.as_ref() == Some(&jump)) {
                 edits.push(Edit::Prepend(rule(POSTROUTING, jump)));

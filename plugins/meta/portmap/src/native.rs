@@ -130,12 +130,10 @@ fn entry() -> Rule {
 fn shared(table: &mut Table<'_>) -> Result<Vec<Edit>> {
     let rule = |chain: &str, rule: Rule| NewRule { chain: chain.to_owned(), rule, note: None };
     let mut edits = Vec::new();
-    for chain in [PORTS, ADDRESS_PORTS, ALL] {
+    for chain in [PORTS, ADDRESS_PORTS] {
         edits.extend(table.create_chain_once(chain)?);
     }
-    for chain in FORWARDING {
-        edits.extend(table.append_once(rule(ALL, Rule::jump(chain)))?);
-    }
+    edits.extend(table.create_filled_once(ALL, FORWARDING.map(Rule::jump).to_vec())?.0);
     for chain in ENTRIES {
         edits.extend(table.append_once(rule(chain, entry()))?);
     }
