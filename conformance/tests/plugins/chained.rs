@@ -121,14 +121,6 @@ fn gc_removes_what_is_not_valid_and_keeps_what_is() {
     }
 }
 
-#[test]
-fn status_of_a_node_that_can_serve_is_ready() {
-    for scene in scenes() {
-        let config = with((scene.config)(), json!({"cniVersion": "1.1.0"}));
-        node().call(Verb::Status, config, Attachment::none()).ok();
-    }
-}
-
 /// An upgrade in either direction: the first makes, the second checks and removes.
 #[test]
 fn what_one_added_the_other_checks_and_deletes() {

@@ -204,29 +204,6 @@ fn the_next_add_finds_a_returned_device_under_any_name() {
 }
 
 #[test]
-fn gc_brings_devices_home_from_containers_that_are_not_valid() {
-    let node = node();
-    device(&node);
-    let beyond = node.remote("beyond2");
-    node.host().add_veth("dev2", &beyond, "near");
-    let (kept, lost) = (node.container(), node.container());
-    Attached::add(&node, &config(json!({"device": "dev2"})), &kept);
-    node.remember();
-    Attached::add(&node, &config(json!({})), &lost);
-    let valid = json!([{"containerID": kept.id(), "ifname": "eth0"}]);
-    let gc = config(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": valid}));
-    for _ in 0..2 {
-        node.call(Verb::Gc, &gc, Attachment::none()).ok();
-        node.assert_as_before_except(|line| may_stay(line) || line.contains("dev1"));
-        let home = node.host().link("dev1");
-        assert_eq!((home.up, home.mtu_bytes, home.alias), (true, 1400, None));
-        assert_eq!(node.host().global_addresses("dev1"), ["192.0.2.1/24", "fd01::1/64"]);
-        assert!(kept.namespace().find_link("eth0").is_some());
-        assert_eq!(records().len(), 1);
-    }
-}
-
-#[test]
 fn status_reports_a_device_that_nothing_has() {
     let node = node();
     let status = || node.call(Verb::Status, config(json!({"cniVersion": "1.1.0"})), Attachment::none());

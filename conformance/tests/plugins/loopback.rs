@@ -80,24 +80,6 @@ fn expected(who: Who, version: &str, sandbox: &str) -> Value {
     }
 }
 
-/// SPEC 2, ADD: a plugin with prevResult passes it on.
-#[test]
-fn prev_result_is_passed_on_unchanged() {
-    each(|_, node| {
-        let pod = node.container();
-        let prev = json!({
-            "cniVersion": "1.0.0",
-            "interfaces": [{"name": "eth0", "mac": "0a:00:00:00:00:05", "sandbox": "/run/netns/other"}],
-            "ips": [{"interface": 0, "address": "10.7.0.5/24", "gateway": "10.7.0.1"}],
-            "routes": [{"dst": "0.0.0.0/0"}],
-            "dns": {"nameservers": ["10.7.0.1"]},
-        });
-        let result = Call::new(Verb::Add, config("1.0.0"), &pod).prev_result(&prev).run(node).ok();
-        assert_eq!(result, prev);
-        assert!(lo_is_up(&pod));
-    });
-}
-
 /// Runtimes call it with ifname `lo` or `eth0`: the interface is lo in both cases.
 #[test]
 fn cni_ifname_is_ignored() {
@@ -151,32 +133,6 @@ fn a_failing_step_leaves_lo_as_it_was() {
     }
     // At least the requests for lo and its addresses, the change, and their answers.
     assert!(failed >= 8, "{failed}");
-}
-
-/// SPEC 2, DEL: it succeeds where the namespace is gone.
-#[test]
-fn del_does_not_need_the_namespace() {
-    each(|who, node| {
-        for remains in Remains::ALL {
-            let pod = node.container();
-            node.call(Verb::Add, config("1.0.0"), &pod).ok();
-            let reply = node.call(Verb::Del, config("1.0.0"), pod.leave(remains));
-            match (who, remains) {
-                (Who::Reference, Remains::PlainFile) => drop(reply.fails()),
-                _ => drop(reply.ok()),
-            }
-        }
-    });
-}
-
-/// SPEC 2, GC and STATUS.
-#[test]
-fn gc_and_status_succeed() {
-    let node = node();
-    let gc = json!({"cniVersion": "1.1.0", "name": "n", "type": "loopback", "cni.dev/valid-attachments": []});
-    node.call(Verb::Gc, gc, testns::Attachment::none()).ok();
-    node.call(Verb::Status, LATEST, testns::Attachment::none()).ok();
-    node.assert_as_before();
 }
 
 /// SPEC 2, ADD and CHECK need a namespace.

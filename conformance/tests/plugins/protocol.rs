@@ -122,22 +122,6 @@ fn version_needs_nothing_and_does_not_wait_for_stdin() {
     );
 }
 
-/// SPEC 5, Version: cniVersion is the value on input; without one, the newest.
-#[test]
-fn version_echoes_the_version_of_its_input() {
-    let node = probe_node();
-    let answer = |input: &str| {
-        let call = Call::new(Verb::Version, input, testns::Attachment::none()).plugin("probe");
-        call.run(&node).ok()["cniVersion"].as_str().map(str::to_owned)
-    };
-    for version in ["0.1.0", "0.4.0", "1.1.0", "99.0.0"] {
-        assert_eq!(answer(&json!({ "cniVersion": version }).to_string()).as_deref(), Some(version));
-    }
-    for without in ["", "{}", "[]", "{", r#"{"cniVersion": "\"x"}"#, r#"{"cniVersion": 1}"#] {
-        assert_eq!(answer(without).as_deref(), Some("1.1.0"), "{without}");
-    }
-}
-
 /// Without a verb, a person is asking: about text on stderr, exit status 0.
 #[test]
 fn without_a_verb_the_about_text_is_printed() {

@@ -5,12 +5,7 @@ use crate::kinds::{MACVLAN, PTP};
 use crate::subjects::node;
 use nix::libc;
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 use testns::{Attachment, Call, Node, Verb};
-
-/// The number of STATUS calls that containerd and CRI-O make in a day.
-const A_DAY: usize = 17_280;
 
 fn status(node: &Node, config: &Value) -> Call {
     let call = Call::new(Verb::Status, config, Attachment::none());
@@ -71,47 +66,4 @@ fn status_finds_the_bridge_without_the_namespaces_sysfs() {
     let config = bridge(json!({"cniVersion": "1.1.0"}));
     let failure = node.call(Verb::Status, &config, Attachment::none()).fails_with(50);
     assert!(failure.msg.contains("br0 already exists"), "{failure:?}");
-}
-
-/// Prints what a day's calls cost beside links that come and go and containers that are started and ended:
-/// `cargo test --release -p conformance --test plugins -- --ignored --nocapture measure_status`
-#[test]
-#[ignore = "a measurement, not a check, but for the outcome of each call"]
-fn measure_status() {
-    let node = node();
-    let count = std::env::var("STATUS_CALLS").map_or(A_DAY, |text| text.parse().expect("a number"));
-    Attached::add(&node, &masqueraded(), &node.container());
-    let pods: Vec<_> = (0..4).map(|_| node.container_without_probes()).collect();
-    let is_over = AtomicBool::new(false);
-    let times = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                for number in 0..20 {
-                    node.host().add_link(&format!("churn{number}"), "bridge");
-                }
-                for number in 0..20 {
-                    node.host().delete_link(&format!("churn{number}"));
-                }
-            }
-        });
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                for pod in &pods {
-                    Attached::add(&node, &masqueraded(), pod).del().ok();
-                }
-            }
-        });
-        let one = || {
-            let start = Instant::now();
-            node.call(Verb::Status, masqueraded(), Attachment::none()).ok();
-            start.elapsed()
-        };
-        let times: Vec<Duration> = (0..count).map(|_| one()).collect();
-        is_over.store(true, Ordering::Relaxed);
-        times
-    });
-    let mut sorted = times;
-    sorted.sort_unstable();
-    let at = |share: usize| sorted[(sorted.len() - 1) * share / 1000];
-    eprintln!("{count} calls: median {:?}, 99 % {:?}, 99.9 % {:?}, longest {:?}", at(500), at(990), at(999), at(1000));
 }

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::sync::mpsc;
 use std::time::Duration;
-use testns::{Attachment, Call, Container, Feature, Remains, Verb};
+use testns::{Attachment, Call, Container, Feature, Verb};
 
 fn config(own: Value) -> Value {
     let base = json!({"cniVersion": "1.1.0", "name": "vm", "type": "tap", "ipam": v4()});
@@ -226,20 +226,6 @@ fn check_of_tap_compares_all_that_add_set() {
     assert!(check_newer().fails_with(107).msg.contains("its MTU is 1200"));
     pod.namespace().set_mtu("eth0", 1400);
     attached.check().ok();
-}
-
-#[test]
-fn tap_del_leaves_another_networks_link_and_needs_no_namespace() {
-    testns::needs!(Feature::Tun.or_skip());
-    let node = node();
-    let pod = node.container();
-    let attached = Attached::add(&node, &config(json!({})), &pod);
-    let other = with(attached.config.clone(), json!({"name": "other"}));
-    node.call(Verb::Add, &other, &pod).fails();
-    node.call(Verb::Del, &other, &pod).ok();
-    assert!(pod.namespace().find_link("eth0").is_some());
-    node.call(Verb::Del, &attached.config, pod.leave(Remains::Gone)).ok();
-    node.assert_as_before_except(stays);
 }
 
 /// A node without module tun has no such file.

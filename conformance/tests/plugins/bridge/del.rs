@@ -13,48 +13,6 @@ fn full(own: Value) -> Value {
     bridge(with(base, own))
 }
 
-/// SPEC 2, DEL: the namespace may exist, be gone, be a plain file or not be given, with and without prevResult. The
-/// veth is removed even while another process keeps the namespace alive.
-#[test]
-fn del_needs_neither_the_namespace_nor_prev_result() {
-    for remains in Remains::ALL {
-        for with_result in [true, false] {
-            let node = node();
-            let pod = node.container();
-            let mut attached = Attached::add(&node, &full(json!({})), &pod);
-            let _held = File::open(pod.namespace().path()).unwrap();
-            attached.attachment = pod.leave(remains);
-            let without = Call::new(Verb::Del, &attached.config, &attached.attachment);
-            let call = if with_result { attached.call(Verb::Del) } else { without };
-            call.run(&node).ok();
-            call.run(&node).ok();
-            let changes = node.changes();
-            let left = changes.lines().find(|line| !stays(line));
-            assert!(left.is_none(), "{remains:?}, prevResult {with_result}: {changes}");
-            assert!(node.host().find_link(attached.host_veth()).is_none());
-        }
-    }
-}
-
-/// The reference in the same cases: a plain file is an error; without a path the veth stays.
-#[test]
-fn the_reference_needs_the_namespace() {
-    each(|who, node| {
-        if who.is_ours() {
-            return;
-        }
-        let config = bridge(json!({"isGateway": true}));
-        for (remains, is_error) in [(Remains::PlainFile, true), (Remains::EmptyPath, false), (Remains::Gone, false)] {
-            let pod = node.container();
-            let mut attached = Attached::add(node, &config, &pod);
-            let _held = File::open(pod.namespace().path()).unwrap();
-            attached.attachment = pod.leave(remains);
-            assert_eq!(attached.del().output.code() != 0, is_error, "{remains:?}");
-            assert!(node.host().find_link(attached.host_veth()).is_some(), "{remains:?}");
-        }
-    });
-}
-
 /// SPEC 2, DEL: a runtime may have lost the runtimeConfig of ADD.
 #[test]
 fn del_does_not_need_the_runtime_config() {

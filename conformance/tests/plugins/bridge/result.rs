@@ -99,35 +99,6 @@ fn the_newest_form_has_the_mtu() {
     });
 }
 
-/// The result without gateway, DNS or routes is equal to the reference's.
-#[test]
-fn a_plain_result_is_the_references() {
-    same(|node| {
-        let mut result = Attached::add(node, &bridge(json!({})), &node.container()).result;
-        drop_empty_dns(&mut result);
-        normalised(&result)
-    });
-}
-
-/// Routes of the IPAM result are set in the container and passed on.
-#[test]
-fn routes_of_ipam_are_set_and_passed_on() {
-    each(|_, node| {
-        let routes = json!([{"dst": "10.9.0.0/16"}, {"dst": "10.10.0.0/16", "gw": "10.7.0.9"}, {"dst": "fd09::/48"}]);
-        let config = bridge(json!({"isGateway": true, "ipam": with(dual(), json!({"routes": routes}))}));
-        let pod = node.container();
-        let attached = Attached::add(node, &config, &pod);
-        assert_eq!(attached.result["routes"], routes);
-        let routes = pod.namespace().routes();
-        for (to, via) in [("10.9.0.0/16", "10.7.0.1"), ("10.10.0.0/16", "10.7.0.9"), ("fd09::/48", "fd07::1")] {
-            let via = crate::configs::ip(via);
-            let is_route = |route: &testns::Route| route.to == to && route.hops.iter().any(|hop| hop.via == Some(via));
-            assert!(routes.iter().any(is_route), "no route to {to} via {via} in {routes:#?}");
-        }
-        attached.check().ok();
-    });
-}
-
 /// Routes have the scope that their key gives, and `global` by default, also where the next hop is on the link.
 #[test]
 fn routes_without_a_gateway_have_the_references_scope() {

@@ -1,11 +1,10 @@
 //! GC and STATUS, which the reference of Debian 12 does not have.
 
 use super::stays;
-use crate::configs::{Attached, bridge, dual, first_ip, ip, unshared, with};
+use crate::configs::{Attached, bridge, dual, first_ip, unshared, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
-use std::fs::File;
-use testns::{Attachment, Call, Container, Feature, Node, Remains, Verb};
+use testns::{Attachment, Call, Feature, Node, Verb};
 
 fn config(own: Value) -> Value {
     let base = json!({"cniVersion": "1.1.0", "isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()});
@@ -16,48 +15,6 @@ fn gc(node: &Node, valid: &[&Attachment]) {
     let valid = valid.iter().map(|one| json!({"containerID": one.container_id, "ifname": one.ifname}));
     let list = json!({"cni.dev/valid-attachments": valid.collect::<Vec<_>>()});
     node.call(Verb::Gc, with(config(json!({})), list), Attachment::none()).ok();
-}
-
-fn lines_about(node: &Node, what: &str) -> Vec<String> {
-    let all = node.snapshot();
-    all.lines().iter().filter(|line| line.contains(what)).cloned().collect()
-}
-
-/// SPEC 2, GC: everything of attachments that are not in the list is removed, and the rest stays; IPAM's GC is called
-/// too.
-#[test]
-fn gc_removes_what_is_not_valid_and_keeps_what_is() {
-    let node = node();
-    let all: [Container; 3] = ["keeper", "killed", "vanished"].map(|id| node.container_named(id));
-    let [keeper, killed, vanished] = &all;
-    let unshared = unshared();
-    let config = || config(json!({"ipam": unshared.dual()}));
-    let kept = Attached::add(&node, &config(), keeper);
-    let kept_net1 = Attached::add(&node, &config(), keeper.attachment_as("net1"));
-    for link in ["br0", kept.host_veth(), kept_net1.host_veth()] {
-        node.host().wait_until_settled(link);
-    }
-    node.remember();
-    let lost = [
-        Attached::add(&node, &config(), killed),
-        Attached::add(&node, &config(), vanished),
-        Attached::add(&node, &config(), keeper.attachment_as("net2")),
-    ];
-    let _held = File::open(vanished.namespace().path()).unwrap();
-    vanished.leave(Remains::Gone);
-    for _ in 0..2 {
-        gc(&node, &[&kept.attachment, &kept_net1.attachment]);
-        for one in &lost {
-            assert!(node.host().find_link(one.host_veth()).is_none(), "{}", one.result);
-        }
-        node.assert_as_before_except(|line| line.contains("/last_reserved_ip.") || line.contains("/run/cni"));
-        kept.check().ok();
-        kept_net1.check().ok();
-        keeper.namespace().ping(ip(&unshared.address(1)));
-    }
-    gc(&node, &[]);
-    assert_eq!(lines_about(&node, "keeper"), [""; 0]);
-    node.call(Verb::Del, config(), keeper).ok(); // nothing is left
 }
 
 /// SPEC 2, GC: what is left of one attachment keeps only its own address reserved; the next GC frees it.
@@ -117,20 +74,6 @@ fn is_mark(line: &str) -> bool {
     line.contains(" /run/cni")
 }
 
-/// SPEC 2, STATUS: succeeds when ADD would, and changes nothing.
-#[test]
-fn status_succeeds_when_add_would_and_changes_nothing() {
-    let node = node();
-    status(&node, json!({})).ok();
-    node.assert_as_before_except(is_mark);
-    // Nor does the next one make its trial again.
-    node.remember();
-    status(&node, json!({})).ok();
-    node.assert_as_before();
-    Attached::add(&node, &config(json!({})), &node.container());
-    status(&node, json!({})).ok();
-}
-
 /// SPEC 2, STATUS: it fails where ADD would, as the node may have no IPv6 address. A link's own sysctl decides, and that of `all` is
 /// only the last value written to all.
 #[test]
@@ -150,25 +93,6 @@ fn status_is_50_where_ipv6_is_disabled_on_the_bridge() {
     node.host().set_sysctl(&key("br0"), "0");
     status(&node, dual.clone()).ok();
     Attached::add(&node, &config(dual), &node.container());
-}
-
-/// SPEC 2, STATUS: it calls IPAM's STATUS and passes the error on.
-#[test]
-fn status_is_50_when_ipam_has_no_address() {
-    let node = node();
-    let ipam = json!({"type": "host-local", "subnet": "10.7.0.0/30", "reportExhausted": true});
-    Attached::add(&node, &config(json!({"ipam": ipam})), &node.container());
-    let failure = status(&node, json!({"ipam": ipam})).fails_with(50);
-    assert!(failure.msg.contains("10.7.0."), "{failure:?}");
-}
-
-/// SPEC 2, STATUS: it fails if a link that is no bridge has the bridge's name.
-#[test]
-fn status_is_50_when_the_bridges_name_is_taken() {
-    let node = node();
-    node.host().add_veth("br0", node.container().namespace(), "x");
-    let failure = status(&node, json!({})).fails_with(50);
-    assert!(failure.msg.contains("br0"), "{failure:?}");
 }
 
 /// SPEC 2, STATUS: it fails if the kernel lacks a feature that the config needs.

@@ -100,20 +100,6 @@ fn a_repeated_add_changes_nothing() {
     attached.check().ok();
 }
 
-#[test]
-fn add_may_follow_del() {
-    let node = node();
-    let pod = node.container();
-    let before = bridged(&node, &pod);
-    let inside = pod.namespace().snapshot();
-    for _ in 0..2 {
-        let attached = Attached::add(&node, &behind(&before, full()), &pod);
-        attached.check().ok();
-        attached.del().ok();
-        assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
-    }
-}
-
 /// A route of several next hops moves whole, with its metrics.
 #[test]
 fn a_multipath_route_stays_one() {

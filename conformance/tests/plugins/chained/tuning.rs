@@ -230,21 +230,6 @@ fn the_strongest_wish_for_an_address_wins() {
     }
 }
 
-#[test]
-fn two_attachments_of_a_container_have_their_own_settings() {
-    let node = node();
-    let pod = node.container();
-    let [one, two] = ["eth0", "net1"].map(|ifname| {
-        let before = bridged(&node, pod.attachment_as(ifname));
-        Attached::add(&node, &behind(&before, config(json!({"mtu": 1400}))), pod.attachment_as(ifname))
-    });
-    one.del().ok();
-    assert_eq!((pod.namespace().link("eth0").mtu_bytes, pod.namespace().link("net1").mtu_bytes), (1500, 1400));
-    two.check().ok();
-    two.del().ok();
-    assert_eq!(pod.namespace().link("net1").mtu_bytes, 1500);
-}
-
 /// The names of container and interface are joined by `_`, which both may contain.
 #[test]
 fn a_record_of_another_attachment_is_left_alone() {

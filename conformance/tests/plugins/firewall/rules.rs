@@ -61,22 +61,6 @@ fn either_side_goes_on_with_what_the_other_made() {
     }
 }
 
-/// The reference does nothing then.
-#[test]
-fn del_needs_neither_the_namespace_nor_prev_result() {
-    testns::needs!(has_iptables());
-    let node = node();
-    let pod = node.container();
-    let added = add(&node, config(json!({})), &pod, made_up("cni0", &BOTH));
-    add(&node, config(json!({})), pod.attachment_as("net1"), made_up("cni0", &["10.1.0.9/24"]));
-    let call = added.call(Verb::Del).without("CNI_NETNS");
-    let call = call.with_config(|config| config.as_object_mut().unwrap().retain(|key, _| key != "prevResult"));
-    call.run(&node).ok();
-    let left = accepting(&node);
-    assert!(left.len() == 2 && left.iter().all(|line| line.contains("10.1.0.9")), "{left:?}");
-    call.run(&node).ok();
-}
-
 /// A container ends without DEL, its address is given to another one, and then its DEL comes.
 #[test]
 fn an_address_that_changed_hands_keeps_its_new_owners_rules() {
@@ -251,20 +235,4 @@ fn a_policy_is_checked_before_any_rule() {
     let error = call(json!({"ingressPolicy": "isolated"}), crate::firewall::made_up("", &BOTH));
     assert!(error.contains("needs a bridge"), "{error}");
     node.assert_as_before();
-}
-
-#[test]
-fn gc_keeps_the_rules_of_valid_attachments_and_other_networks() {
-    testns::needs!(has_iptables());
-    let node = node();
-    let of = |name: &str| config(json!({"cniVersion": "1.1.0", "name": name, "ingressPolicy": "same-bridge"}));
-    let result = |bridge: &str, address: &str| with(made_up(bridge, &[address]), json!({"cniVersion": "1.1.0"}));
-    add(&node, of("net"), &node.container_named("c2"), result("cni0", "10.1.0.3/24"));
-    add(&node, of("other"), &node.container_named("c3"), result("cni1", "10.2.0.4/24"));
-    let before = saved(&node);
-    add(&node, of("net"), &node.container_named("c1"), result("cni2", "10.1.0.2/24"));
-    let valid = json!({"cni.dev/valid-attachments": [{"containerID": "c2", "ifname": "eth0"}]});
-    node.call(Verb::Gc, with(of("net"), valid), Attachment::none()).ok();
-    assert_eq!(saved(&node), before);
-    node.call(Verb::Status, of("net"), Attachment::none()).ok();
 }

@@ -1,10 +1,10 @@
 //! The order in which addresses are given.
 
 use super::{add, add_with, del, pod};
-use crate::configs::{addresses, dual, host_local, with};
+use crate::configs::{dual, host_local, with};
 use crate::subjects::{each, node, same};
 use serde_json::{Value, json};
-use testns::{Node, Verb};
+use testns::Node;
 
 /// Addresses are given from the start of the range, without the gateway, on from the last address, then round again; an exhausted range is
 /// an error.
@@ -140,49 +140,4 @@ fn mixed(node: &Node, ipam: &Value) -> Vec<String> {
         format!("ADD {id}: {:?}", add(node, ipam, &id))
     };
     (0..40).map(|_| one(next())).collect()
-}
-
-/// The result has no interfaces, and for each address the prefix of its range and the gateway.
-#[test]
-fn the_result_is_an_ipam_result() {
-    each(|_, node| {
-        let ipam = with(
-            dual(),
-            json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.9.0.0/16", "gw": "10.7.0.9"}, {"dst": "::/0"}]}),
-        );
-        let result = node.call(Verb::Add, host_local(ipam), pod("c1")).ok();
-        assert!(result.get("interfaces").is_none());
-        let ips =
-            json!([{"address": "10.7.0.2/24", "gateway": "10.7.0.1"}, {"address": "fd07::2/64", "gateway": "fd07::1"}]);
-        assert_eq!(result["ips"], ips);
-        let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "10.9.0.0/16", "gw": "10.7.0.9"}, {"dst": "::/0"}]);
-        assert_eq!(result["routes"], routes);
-        assert_eq!(addresses(&result).len(), 2);
-    });
-}
-
-/// SPEC 5 and the older forms: the result is of the config's version.
-#[test]
-fn results_have_the_form_of_the_configs_version() {
-    let all = same(|node| {
-        let versions = crate::configs::VERSIONS.iter();
-        let results: Vec<Value> = versions
-            .map(|version| {
-                let config = with(host_local(dual()), json!({"cniVersion": version}));
-                let mut result = node.call(Verb::Add, &config, pod("c1")).ok();
-                node.call(Verb::Del, &config, pod("c1")).ok();
-                std::fs::remove_dir_all(super::FOLDER).unwrap();
-                crate::configs::drop_empty_dns(&mut result);
-                result
-            })
-            .collect();
-        results
-    });
-    let ip4 = json!({"ip": "10.7.0.2/24", "gateway": "10.7.0.1"});
-    let ip6 = json!({"ip": "fd07::2/64", "gateway": "fd07::1"});
-    for (result, version) in all.iter().zip(["0.1.0", "0.2.0"]) {
-        assert_eq!(*result, json!({"cniVersion": version, "ip4": ip4, "ip6": ip6}));
-    }
-    assert_eq!(all[4]["ips"][1], json!({"version": "6", "address": "fd07::2/64", "gateway": "fd07::1"}));
-    assert_eq!(all[5]["ips"][1], json!({"address": "fd07::2/64", "gateway": "fd07::1"}));
 }

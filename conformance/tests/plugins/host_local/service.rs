@@ -1,7 +1,7 @@
 //! GC, STATUS and the keys that only ours has.
 
-use super::{FOLDER, add, add_with, del, pod, reservations};
-use crate::configs::{dual, host_local, unshared, v4, with};
+use super::{FOLDER, add, del, reservations};
+use crate::configs::{dual, host_local, v4, with};
 use crate::subjects::{each, node};
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
@@ -10,31 +10,6 @@ use testns::{Attachment, Node, Verb};
 
 fn at_1_1(ipam: Value) -> Value {
     with(host_local(ipam), json!({"cniVersion": "1.1.0"}))
-}
-
-/// SPEC 2, GC: it removes what is not valid, keeps what is, and ignores other networks.
-#[test]
-fn gc_removes_reservations_of_attachments_that_are_not_valid() {
-    let node = node();
-    let ipam = unshared().dual();
-    for id in ["c1", "c2", "c3"] {
-        add(&node, &ipam, id).unwrap();
-    }
-    let net1 = Attachment { ifname: "net1".to_owned(), ..pod("c1") };
-    add_with(&node, &host_local(ipam), net1).unwrap();
-    let other = with(host_local(v4()), json!({"name": "other"}));
-    add_with(&node, &other, pod("c2")).unwrap();
-    let valid = json!([{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c3", "ifname": "eth0"}]);
-    let gc = with(at_1_1(dual()), json!({"cni.dev/valid-attachments": valid}));
-    for _ in 0..2 {
-        node.call(Verb::Gc, &gc, Attachment::none()).ok();
-        let owners: Vec<_> = reservations().into_iter().map(|(_, owner)| owner).collect();
-        assert_eq!(owners, ["c1\r\neth0", "c3\r\neth0", "c1\r\neth0", "c3\r\neth0"]);
-        assert!(fs::exists("/var/lib/cni/networks/other/10.7.0.2").unwrap());
-    }
-    let none = with(at_1_1(dual()), json!({"cni.dev/valid-attachments": []}));
-    node.call(Verb::Gc, &none, Attachment::none()).ok();
-    assert_eq!(reservations(), []);
 }
 
 /// SPEC 2, GC: without the list it is unknown which attachments are invalid. Go's library sends none if its caller gave none,
@@ -139,15 +114,6 @@ fn status_is_50_when_a_last_address_cannot_be_written() {
 fn remount(path: &str, flags: MsFlags) {
     let none = None::<&str>;
     mount(none, path, none, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags, none).expect("remount");
-}
-
-/// GC and STATUS begin with version 1.1.0, which the reference of Debian 12 does not know.
-#[test]
-fn gc_and_status_are_refused_below_1_1_0() {
-    let node = node();
-    for verb in [Verb::Gc, Verb::Status] {
-        node.call(verb, host_local(v4()), Attachment::none()).fails_with(1);
-    }
 }
 
 /// Without the opt-in keys, and with them switched off, allocation is the reference's.

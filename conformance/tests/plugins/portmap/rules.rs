@@ -267,28 +267,6 @@ fn a_thousand_ports_are_made_compared_and_removed() {
     assert_eq!(forwarding(&node), [""; 0]);
 }
 
-/// GC removes the ports of attachments that are not valid, of this network alone.
-#[test]
-fn gc_keeps_the_ports_of_valid_attachments_and_other_networks() {
-    testns::needs!(has_iptables());
-    let node = node();
-    let v110 = |port, name: &str| config(&[mapping(port, 80, "tcp")], json!({"cniVersion": "1.1.0", "name": name}));
-    let previous = |address| {
-        let mut result = made_up("eth0", &[address]);
-        result["cniVersion"] = json!("1.1.0");
-        result
-    };
-    let (stale, valid, other) = (node.container_named("c1"), node.container_named("c2"), node.container_named("c3"));
-    map(&node, v110(8082, "net"), &valid, previous("10.1.0.3/24"));
-    map(&node, v110(8083, "other"), &other, previous("10.2.0.4/24"));
-    let before = forwarding(&node);
-    map(&node, v110(8081, "net"), &stale, previous("10.1.0.2/24"));
-    let mut gc = v110(1, "net");
-    gc["cni.dev/valid-attachments"] = json!([{"containerID": "c2", "ifname": "eth0"}]);
-    node.call(Verb::Gc, &gc, testns::Attachment::none()).ok();
-    assert_eq!(forwarding(&node), before);
-}
-
 /// Since Kubernetes 1.27 kubelet does not make the chain, and kube-proxy makes it in one of its modes.
 #[test]
 fn without_the_external_chain_portmaps_own_marks_and_a_warning_names_both() {
