@@ -1,7 +1,6 @@
-//! ADD that fails or is killed at each point: nothing is left, or DEL removes it.
+//! A repeated ADD that fails leaves the rules of the first one; for a first ADD see `crash::chained`.
 
 use crate::configs::with;
-use crate::points;
 use crate::subjects::node;
 use conformance::firewall::{accepting, config, isolating, made_up, saved};
 use conformance::iptables::has_iptables;
@@ -16,26 +15,6 @@ fn call(verb: Verb, pod: &Container) -> Call {
 
 fn left(node: &Node) -> Vec<String> {
     [accepting(node), isolating(node, "cni0")].concat()
-}
-
-fn at_each_point(fails: impl Fn(&Call, &Node, usize) -> Traced, is_rolled_back: bool) {
-    testns::needs!(has_iptables());
-    points::at_each_point(call, left, fails, is_rolled_back);
-}
-
-#[test]
-fn del_after_a_killed_add_of_firewall_leaves_nothing() {
-    at_each_point(Call::kill_before, false);
-}
-
-#[test]
-fn add_of_firewall_with_any_message_refused_leaves_nothing() {
-    at_each_point(Call::refuse, true);
-}
-
-#[test]
-fn add_of_firewall_with_any_failed_call_leaves_nothing() {
-    at_each_point(points::fail_step, true);
 }
 
 /// A repeated ADD with other addresses, of which any message is refused, leaves the rules of the first one.

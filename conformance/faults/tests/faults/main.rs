@@ -14,5 +14,4 @@ mod swapped;
 
 mod firewall;
 mod host_device;
-mod points;
 mod portmap;

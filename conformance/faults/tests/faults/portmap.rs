@@ -1,7 +1,6 @@
-//! ADD that fails or is killed at each point: nothing is left, or DEL removes it.
+//! A repeated ADD that fails leaves the rules of the first one; for a first ADD see `crash::chained`.
 
 use crate::configs::with;
-use crate::points;
 use crate::subjects::node;
 use conformance::iptables::{has_iptables, on};
 use conformance::portmap::{config, forwarding, made_up, mapping, saved};
@@ -20,26 +19,12 @@ fn left(node: &Node) -> Vec<String> {
     left
 }
 
-fn at_each_point(fails: impl Fn(&Call, &Node, usize) -> Traced, is_rolled_back: bool) {
-    testns::needs!(has_iptables());
-    for backend in ["iptables", "nftables"] {
-        points::at_each_point(|verb, pod| call(verb, pod, backend), left, &fails, is_rolled_back);
-    }
-}
-
-#[test]
-fn del_after_a_killed_add_of_portmap_leaves_nothing() {
-    at_each_point(Call::kill_before, false);
-}
-
-#[test]
-fn add_of_portmap_with_any_message_refused_leaves_nothing() {
-    at_each_point(Call::refuse, true);
-}
-
-#[test]
-fn add_of_portmap_with_any_failed_call_leaves_nothing() {
-    at_each_point(points::fail_step, true);
+/// DEL without result, and without namespace every second time.
+fn del(node: &Node, pod: &Container, backend: &str, n: usize) {
+    let bare = call(Verb::Del, pod, backend).with_config(|config| {
+        config.as_object_mut().unwrap().retain(|key, _| !["prevResult", "runtimeConfig"].contains(&key.as_str()));
+    });
+    if n.is_multiple_of(2) { bare } else { bare.without("CNI_NETNS") }.run(node).ok();
 }
 
 /// A repeated ADD with other addresses and ports, of which any message is refused, leaves the ports of the first one.
@@ -69,7 +54,7 @@ fn a_repeated_add_of_portmap_that_fails_leaves_the_ports_as_they_were() {
             check.run(&node).ok();
             let left = left(&node).concat();
             assert!(!left.contains("8081") && !left.contains("10.1.0.3"), "{backend}, {n}: {left}");
-            points::del(&node, call(Verb::Del, &pod, backend), n);
+            del(&node, &pod, backend, n);
         }
     }
 }
