@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`conf`], [`conditions`] | the keys |
 //! | `pod` | what all backends know of the container |
+//! | `backend` | which backend has the rules |
 //! | `iptables`, `native` | the rules of each backend |
 //! | `accept` | the rules that let forwarded connections pass a policy of DROP |
 //! | `holder` | containers that hold a port already |
@@ -15,6 +16,7 @@ pub mod conditions;
 pub mod conf;
 pub mod forwards;
 
+mod backend;
 mod pod;
 
 mod accept;
@@ -44,6 +46,7 @@ use netops::nft::conntrack::{self, Flow};
 use netops::{Errno, Kernel, OpError, route};
 
 use accept::Accepted;
+use backend::{choose, with_table};
 use conf::{Backend, Conf, OnPortInUse};
 use holder::{Contest, Holder, Replaced};
 use pod::{FAMILIES, Forwarded, KnownAddresses, PodPorts, names};
@@ -260,52 +263,6 @@ fn is_compared(edit: &Edit) -> bool {
 fn addresses(call: &AddOrCheck<'_, Conf>) -> Vec<IpNetwork> {
     let all = || call.attached.ips().map(|ip| ip.address);
     [all().find(IpNetwork::is_ipv4), all().find(IpNetwork::is_ipv6)].into_iter().flatten().collect()
-}
-
-/// The table of the config's backend: of iptables if none is named, unless the node can only have rules of nf_tables.
-fn choose<'a>(filter: &'a mut Filter, conf: &Conf, family: Family) -> Result<(Table<'a>, Backend), CniError> {
-    if conf.backend == Some(Backend::Nftables) {
-        return Ok((filter.native(native::table(family)), Backend::Nftables));
-    }
-    let is_for_programs = conf.conditions(family).need_programs();
-    let found = match is_for_programs {
-        true => filter.place_of_programs(family, TableName::Nat),
-        false => filter.place(family, TableName::Nat),
-    };
-    let missing = || {
-        let object = format!("backend iptables ({family})");
-        let why = match is_for_programs {
-            true => "its programs, which alone know the words of the conditions, are not found; install iptables",
-            false => {
-                "the kernel has no extensions of iptables for nf_tables, and legacy iptables is not installed; load \
-                      nft_compat, xt_comment and xt_MASQUERADE, or use backend nftables"
-            }
-        };
-        failed(OpError::state("use", object, why))
-    };
-    match (found.map_err(failed)?, conf.backend) {
-        (Some(place), _) => Ok((filter.table(place), Backend::Iptables)),
-        (None, Some(_)) => Err(missing()),
-        (None, None) => Ok((filter.native_instead(native::table(family)), Backend::Nftables)),
-    }
-}
-
-fn with_table<T>(
-    filter: &mut Filter,
-    pod: &PodPorts<'_>,
-    work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<T>,
-) -> Result<T, CniError> {
-    let (mut table, backend) = choose(filter, pod.conf, pod.family)?;
-    work(&mut table, backend).map_err(|error| unusable_conditions(pod, &error).unwrap_or_else(|| failed(error)))
-}
-
-/// An error of the config: iptables' programs alone know whether they can use the words of the conditions.
-fn unusable_conditions(pod: &PodPorts<'_>, error: &OpError) -> Option<CniError> {
-    let words = &pod.conf.conditions(pod.family).rule().words;
-    let says = cni_filter::iptables::unusable_input(error).filter(|_| !words.is_empty())?;
-    let key = if pod.family == Family::Ip6 { "conditionsV6" } else { "conditionsV4" };
-    let why = format!("iptables refuses it: {says}");
-    Some(CniError::invalid_key(key, format!("{:?}", words.join(" ")), &why))
 }
 
 /// The table of iptables that has to accept the container's forwarded connections, if one has to.

@@ -1,10 +1,11 @@
 //! The undo of ADD for one address.
 
 use crate::accept::{self, Accepted};
+use crate::backend::with_table;
 use crate::conf::{Backend, Conf};
 use crate::holder::Replaced;
 use crate::pod::{PodPorts, names};
-use crate::{forget_flows, native, open, rollback, with_table};
+use crate::{forget_flows, native, open, rollback};
 use chained::failed;
 use cni_filter::iptables::{Before, TableName};
 use cni_spec::{Attachment, CniError};
