@@ -5,11 +5,11 @@
 //! noted, so that an error about a missing key can name the misspelt one.
 
 mod decoder;
-mod ignored;
 mod lenient;
+mod misspelt;
 
 pub use decoder::DecodeError;
-pub use ignored::{Ignored, resembling};
+pub use misspelt::{Ignored, resembling};
 
 use crate::error::{CniError, Code};
 use decoder::{Decoder, Path, decode_at};
