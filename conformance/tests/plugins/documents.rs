@@ -1,4 +1,4 @@
-//! DIFFERENCES.md names tests and rules of the kit, TRUST.md files: each of them exists. Documents and scripts have the same test commands.
+//! DIFFERENCES.md names tests and rules of the kit, other pages files: each of them exists. Documents and scripts have the same test commands.
 
 use crate::subjects::sources_or_skip;
 use std::fs;
@@ -47,14 +47,25 @@ fn every_test_that_differences_md_names_exists() {
     assert!(missing.is_empty(), "DIFFERENCES.md names tests that are not there: {missing:#?}");
 }
 
+/// Pages that say by their paths where a decision is made, or what code relies on.
+const PAGES_OF_HOMES: [&str; 4] = ["ARCHITECTURE.md", "SECURITY.md", "conformance/TRUST.md", "CONTRIBUTING.md"];
+
 #[test]
-fn every_file_that_trust_md_names_exists() {
+fn every_file_that_the_pages_name_exists() {
     let Some(workspace) = sources_or_skip() else { return };
-    let page = fs::read_to_string(workspace.join("conformance/TRUST.md")).unwrap();
-    let files: Vec<_> = page.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs")).collect();
-    assert!(files.len() > 20, "TRUST.md names {} files", files.len());
-    let missing: Vec<_> = files.into_iter().filter(|file| !workspace.join(file).exists()).collect();
-    assert!(missing.is_empty(), "TRUST.md names files that are not there: {missing:#?}");
+    let mut count = 0;
+    let mut missing = Vec::new();
+    for page in PAGES_OF_HOMES {
+        let text = fs::read_to_string(workspace.join(page)).unwrap();
+        let is_path = |word: &&str| word.ends_with(".rs") && word.contains('/') && !word.contains(['*', ' ']);
+        let files = text.split('`').skip(1).step_by(2).filter(is_path).filter(|word| !word.starts_with("src/"));
+        let files: Vec<_> = files.map(str::to_owned).collect();
+        count += files.len();
+        let gone = files.into_iter().filter(|file| !workspace.join(file).exists());
+        missing.extend(gone.map(|file| format!("{page}: {file}")));
+    }
+    assert!(count > 40, "the pages name {count} files");
+    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 /// Words with which no paragraph of a doc comment begins: a comment names its subject.
