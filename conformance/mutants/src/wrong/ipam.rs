@@ -118,7 +118,7 @@ pub(super) fn is_small(scene: &Scene) -> bool {
     scene.config()["ipam"]["ranges"][0][0]["rangeEnd"].is_string()
 }
 
-/// Whether nobody asks for an address or a range: other rules ask that such a request is heeded.
+/// Whether no caller asks for an address or a range: other rules ask that such a request is heeded.
 fn is_unasked(scene: &Scene) -> bool {
     let config = scene.config();
     scene.env.args.is_empty() && config["args"].is_null() && config["runtimeConfig"].is_null()

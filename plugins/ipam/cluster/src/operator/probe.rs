@@ -129,7 +129,7 @@ fn compare(conf: &Conf, seen: &Seen) -> Findings {
         for address in &silent {
             let who = seen.after.held.get(address).cloned().flatten();
             let who = who.map_or("an operator".to_owned(), |(container, _)| format!("container {container}"));
-            notes.push(format!("{address} of {who} is held here, and nobody answers"));
+            notes.push(format!("{address} of {who} is held here, and no station answers"));
         }
     }
     let (asked, answered) = (seen.asked.len(), seen.stations.len());

@@ -178,7 +178,7 @@ fn an_add_that_was_stopped_for_longer_than_its_trust_gives_no_address_of_another
         (add.join().unwrap(), others)
     });
     assert!(others.contains(&first), "the addresses of a are b's: {others:?}");
-    // All are b's by now.
+    // All are b's now.
     assert_refused(&late, 105, &["no IP addresses available"]);
     assert!(!a.data().join("10.9.0.3").exists(), "what it reserved is undone");
 }

@@ -128,7 +128,7 @@ fn the_network_is_asked_who_has_an_address() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let id = second.id();
-    assert!(said.contains(&format!("{} of container {id} is held here, and nobody answers", others[0])), "{said}");
+    assert!(said.contains(&format!("{} of container {id} is held here, and no station answers", others[0])), "{said}");
     let said = String::from_utf8_lossy(&lan.probe(&["--link", "none"]).stderr).into_owned();
     assert!(said.contains("cannot ask the network") && said.contains("--link LINK"), "{said}");
 }
@@ -178,7 +178,7 @@ fn a_bridge_asks_its_ports_and_a_macvlan_on_a_bridge_those_beside_it() {
         let (pod, address) = lan.add_as(&config, "");
         let mac = pod.namespace().link("eth0").mac;
         let said = lan.says(&config);
-        assert!(said.contains("on br0, 1 are answered") && !said.contains("nobody answers"), "{keys}: {said}");
+        assert!(said.contains("on br0, 1 are answered") && !said.contains("no station answers"), "{keys}: {said}");
         let (station, with_prefix) = (lan.station.link("eth0").mac, format!("{}/28", address[0]));
         lan.station.add_address("eth0", &with_prefix);
         lan.assert_finds_as(&config, &[&mac, &station, "two stations have it"]);
