@@ -1,9 +1,26 @@
 //! ADD: each version of the specification, what earlier plugins and the runtime ask for, layer 2, and where links are made.
 
 use super::{Kind, LinkPlace, each_kind, held};
-use crate::configs::{Attached, addresses, dual, with};
+use crate::configs::{Attached, VERSIONS, addresses, dual, with};
 use serde_json::{Value, json};
 use testns::{Call, Container, Namespace, Remains, Verb};
+
+/// Versions from 0.4.0 on have CHECK; in older ones a result has no room for several interfaces.
+fn each_version_works(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    for version in VERSIONS {
+        let pod = node.container();
+        let attached = Attached::add(&node, &kind.config(0, json!({"cniVersion": version})), &pod);
+        assert_eq!(attached.result["cniVersion"], version);
+        assert_eq!(pod.namespace().global_addresses("eth0").len(), 2);
+        if version >= "0.4.0" {
+            attached.check().ok();
+        }
+        attached.del().ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+    }
+    node.assert_as_before_except(|line| kind.stays(line));
+}
 
 /// `CNI_ARGS`, `args.cni.ips` and `runtimeConfig.ips` reach the address plugin.
 fn addresses_are_those_that_the_runtime_asks_for(kind: Kind) {
@@ -179,6 +196,7 @@ fn an_interface_name_that_no_link_can_have_is_refused_first(kind: Kind) {
 each_kind! {
     ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (
+        each_version_works
         addresses_are_those_that_the_runtime_asks_for
         name_service_is_the_references
         an_interface_name_that_no_link_can_have_is_refused_first

@@ -1,12 +1,15 @@
 //! What all interface plugins but bridge have in common: a table of them, and each test by that table.
 
 mod add;
+mod at_once;
+mod check;
 mod del;
 mod gateways;
 mod limits;
 mod living;
 mod packets;
 mod renamed;
+mod service;
 
 pub(crate) use conformance::kinds::*;
 

@@ -47,6 +47,7 @@ pub(crate) fn network(name: &str) -> Network {
         ranges: Vec::new(),
         cluster: None,
         is_read: true,
+        masquerades: false,
         faults: Vec::new(),
         by_hand: Vec::new(),
         unreadable: Vec::new(),

@@ -1,0 +1,46 @@
+//! CHECK: each thing that ADD has set, changed behind its back.
+
+use super::{Kind, each_kind};
+use crate::configs::{Attached, dual, with};
+use serde_json::json;
+use testns::Namespace;
+
+const MAC: &str = "0a:00:00:00:00:99";
+
+/// CHECK fails with each change, with code 107, and passes when it is taken back.
+fn check_reports_each_change(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    let pod = node.container();
+    let routes = json!([{"dst": "192.0.2.0/24", "gw": "10.7.0.1"}]);
+    let config = kind.config(0, json!({"ipam": with(dual(), json!({"routes": routes}))}));
+    let attached = Attached::add(&node, &config, &pod);
+    let inside = pod.namespace();
+    let mac = inside.link("eth0").mac;
+    attached.check().ok();
+    let reports = |what: &str, change: &dyn Fn(&Namespace), named: &str| {
+        change(inside);
+        let error = attached.check().fails_with(107);
+        assert!(error.msg.contains(named), "{what}: {error:?}");
+    };
+    reports("a route is gone", &|inside| inside.delete_route("192.0.2.0/24"), "192.0.2.0/24");
+    inside.add_route("192.0.2.0/24", "10.7.0.1", "eth0");
+    attached.check().ok();
+    // ipvlan and vlan follow their master.
+    if !["ipvlan", "vlan"].contains(&kind.name) {
+        reports("another Ethernet address", &|inside| inside.set_mac("eth0", MAC), MAC);
+        inside.set_mac("eth0", &mac);
+        attached.check().ok();
+    }
+    reports("an address is gone", &|inside| inside.delete_address("eth0", "fd07::2/64"), "fd07::2/64");
+    inside.add_address("eth0", "fd07::2/64");
+    attached.check().ok();
+    reports("the link is down", &|inside| inside.set_down("eth0"), "eth0");
+    reports("the link is gone", &|inside| inside.rename("eth0", "eth7"), "eth0");
+    reports("another link has its name", &|inside| inside.add_link("eth0", "bridge"), "eth0");
+}
+
+// The kit has rules for this, and `.ci/run` tries them on the plugins whose links most kernels have.
+each_kind! {
+    ipvlan: IPVLAN, vlan: VLAN;
+    (check_reports_each_change)
+}
