@@ -352,3 +352,23 @@ fn versions_and_codes_are_asked_of_error_objects_alone() {
         said.has(0, &[" 0 fail, "]);
     }
 }
+
+/// CHECK right after ADD fails with one case of that rule only; in the trial of the later plugin it has passed before.
+#[test]
+fn a_finding_is_not_left_to_a_rule_that_the_same_trial_has_kept() {
+    let wants_its_own = format!(
+        r#"stdin=$(cat)
+        case $CNI_COMMAND:$stdin in CHECK:*4711*|CHECK:*foreign0*)
+            echo '{{"cniVersion":"1.1.0","code":101,"msg":"that is not mine"}}'
+            exit 1 ;;
+        esac
+        printf %s "$stdin" | {EXAMPLES}/pyveth/pyveth"#
+    );
+    let profile = format!(
+        r#"{{ "command": "pool", "also": ["{EXAMPLES}/cidr-pool"], "writes": ["/var/lib/cidr-pool"],
+             "config": {{ "type": "pool", "ipam": {{ "type": "cidr-pool", "cidr": "10.91.0.0/24" }} }} }}"#
+    );
+    let rules = ["--rule", "check.passes-after-add", "--rule", "check.bears-later-plugins"];
+    of_profile(&wants_its_own, &profile, &rules)
+        .has(1, &["FAILED check.passes-after-add", "FAILED check.bears-later-plugins"]);
+}
