@@ -2,13 +2,14 @@
 
 mod trials;
 
+use crate::finding::CallRecord;
 use crate::profile::{Profile, ProfileFile, Role, Stage};
 use crate::report::{self, Document, Expected};
 use crate::rule::Rule;
 use crate::run::{self, Order, Outcome, Run};
 use crate::schedule::Wanted;
 use crate::subject::{self, Subject};
-use crate::trial::Trial;
+use crate::trial::Report;
 use crate::{progress::Progress, rules};
 use clap::Args;
 use std::io::Write;
@@ -98,13 +99,23 @@ impl Options {
         }))
     }
 
-    /// Says what may be wrong where a plugin whose role was guessed makes no interface.
+    /// Says what may be wrong where a plugin whose role was guessed, and that has no `ipam`, succeeds and makes no
+    /// interface, or misses a prevResult.
     fn hint(&self, run: &Run) -> Option<String> {
         let is_guessed = self.config.is_some() && self.role.is_none();
-        let says_so = |report: &&crate::trial::Report| {
-            let Trial { rule, profile, .. } = &report.trial;
-            let is_it = ["add.prints-a-result", "add.makes-the-interface"].contains(&rule.as_str());
-            is_guessed && is_it && profile.role == Role::Interface && report.verdict.finding().is_some()
+        let says_so = |Report { trial, verdict, calls, .. }: &&Report| {
+            let may_be_chained =
+                trial.profile.role == Role::Interface && trial.profile.plugins[0].get("ipam").is_none();
+            let misses =
+                |call: &CallRecord| format!("{}{}", call.stdout, call.stderr).to_lowercase().contains("prevresult");
+            is_guessed
+                && may_be_chained
+                && verdict.finding().is_some()
+                && match trial.rule.as_str() {
+                    "add.makes-the-interface" => true,
+                    "add.prints-a-result" => calls.iter().any(misses),
+                    _ => false,
+                }
         };
         let report = run.reports.iter().find(says_so)?;
         Some(format!(

@@ -293,6 +293,20 @@ fn the_role_chained_is_hinted_at() {
     say(plugin(&bin, &[&config[..], &["--role", "interface"]].concat())).has_not("say --role chained");
 }
 
+/// An ADD that fails for a reason of its own, or has addresses to give, is no chained plugin's.
+#[test]
+fn the_role_chained_is_hinted_at_where_it_may_be_the_cause() {
+    let said = |msg: &str, config: &str| {
+        let add = format!("ADD) echo '{{\"cniVersion\":\"1.0.0\",\"code\":7,\"msg\":\"{msg}\"}}'; exit 1 ;;\nNEVER)");
+        let bin = Bin::with("fails", &HONEST.replace("ADD)", &add));
+        let config = bin.config("a.conf", config);
+        say(plugin(&bin, &["--config", config.to_str().unwrap(), "--rule", "add.prints-a-result"]))
+    };
+    said("prevResult is missing", r#"{"type":"fails"}"#).has(1, &["say --role chained"]);
+    said("the daemon is not there", r#"{"type":"fails"}"#).has_not("say --role chained");
+    said("prevResult is missing", r#"{"type":"fails","ipam":{"type":"none"}}"#).has_not("say --role chained");
+}
+
 #[test]
 fn a_report_goes_to_a_file() {
     let bin = Bin::with("loopback", HONEST);
