@@ -88,14 +88,14 @@ const LONG_NAME: &str = "network-0123456789-0123456789-0123456789-0123456789-012
 fn refuses_name(bench: &Bench, name: &str) -> Result<(), Stop> {
     let attachment = bench.pod().attachment();
     let config = with_key(bench.config_for(Verb::Add, &attachment), "name", json!(name));
-    refused(bench, &bench.call_with(Verb::Add, config, &attachment)).map(drop)
+    refused(bench, &bench.call_with(Verb::Add, config, &attachment))
 }
 
 fn refuses_no_name(bench: &Bench) -> Result<(), Stop> {
     let attachment = bench.pod().attachment();
     let mut config = bench.config_for(Verb::Add, &attachment);
     config.as_object_mut().and_then(|config| config.shift_remove("name"));
-    refused(bench, &bench.call_with(Verb::Add, config, &attachment)).map(drop)
+    refused(bench, &bench.call_with(Verb::Add, config, &attachment))
 }
 
 /// ADD and DEL with one key changed; both have to succeed.

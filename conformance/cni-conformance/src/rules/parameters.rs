@@ -137,13 +137,13 @@ fn add_needs(bench: &Bench, variable: &str) -> Result<(), Stop> {
     lay_network(bench)?;
     let pod = bench.pod();
     refused(bench, &bench.call(Verb::Add, &pod).without(variable))?;
-    refused(bench, &bench.call(Verb::Add, &pod).variable(variable, "")).map(drop)
+    refused(bench, &bench.call(Verb::Add, &pod).variable(variable, ""))
 }
 
 fn later_needs(bench: &Bench, verb: Verb, variable: &str) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     let call = bench.call(verb, &attached.attachment).prev_result(&attached.result);
-    refused(bench, &call.without(variable)).map(drop)
+    refused(bench, &call.without(variable))
 }
 
 fn needs_no_path(bench: &Bench) -> Result<(), Stop> {
@@ -163,19 +163,19 @@ fn gc_needs_a_path(bench: &Bench) -> Result<(), Stop> {
 
 fn refuses_command(bench: &Bench, command: &str) -> Result<(), Stop> {
     let pod = bench.pod();
-    refused(bench, &bench.call(Verb::Add, &pod).variable("CNI_COMMAND", command)).map(drop)
+    refused(bench, &bench.call(Verb::Add, &pod).variable("CNI_COMMAND", command))
 }
 
 fn refuses_stdin(bench: &Bench, spoil: fn(&str) -> String) -> Result<(), Stop> {
     let attachment = bench.pod().attachment();
     let config = bench.config_for(Verb::Add, &attachment).to_string();
-    refused(bench, &bench.call_with(Verb::Add, spoil(&config), &attachment)).map(drop)
+    refused(bench, &bench.call_with(Verb::Add, spoil(&config), &attachment))
 }
 
 /// ADD with another ID than that of the pod.
 fn refuses_id(bench: &Bench, id: &str) -> Result<(), Stop> {
     let pod = bench.pod();
-    refused(bench, &bench.call(Verb::Add, &pod).variable("CNI_CONTAINERID", id)).map(drop)
+    refused(bench, &bench.call(Verb::Add, &pod).variable("CNI_CONTAINERID", id))
 }
 
 fn takes_id(bench: &Bench, id: &str) -> Result<(), Stop> {
