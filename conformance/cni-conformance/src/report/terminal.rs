@@ -93,7 +93,7 @@ pub(super) fn hidden(document: &Document) -> Vec<String> {
     let hidden = all.iter().filter_map(|some| Some((some, some.why.strip_prefix(HIDDEN)?)));
     let said = |(some, basis): (&Skipped<'_>, &str)| {
         format!(
-            "{} of {} say nothing, as {basis} is broken, by what they need first: once that is mended they may find more",
+            "not judged: {} of {}, as {basis} is broken, on which all builds there: once that is mended, more may be found",
             text::plural(some.count, "trial"),
             text::plural(some.rules.len(), "rule")
         )
