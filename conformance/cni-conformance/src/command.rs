@@ -92,7 +92,7 @@ struct Explained {
 
 impl Explained {
     fn new<B>(rule: &'static Rule<B>) -> Self {
-        let cases = rule.cases().iter().map(|case| (case.name, case.versions, case.does)).collect();
+        let cases = rule.cases.iter().map(|case| (case.name, case.versions, case.does)).collect();
         Self { rule: Asked::new(rule), sentences: rule.sentences().collect(), cases }
     }
 }
@@ -121,9 +121,6 @@ fn described(Explained { rule, sentences, cases }: &Explained) -> String {
         text += "  says:   no sentence of the specification; those named above depend on it\n";
     }
     text += &format!("  binds:  {}\n", roles.join(", "));
-    if let Some(why) = &rule.untestable {
-        return text + &format!("  tried:  not at all: {why}\n");
-    }
     for (name, versions, does) in cases {
         let case = if name.is_empty() { "one case".to_owned() } else { format!("--case {name}") };
         text += &format!("  tried:  {case}, with {versions}\n          {does}\n");

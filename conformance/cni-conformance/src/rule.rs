@@ -75,8 +75,8 @@ pub struct Rule<B: 'static = Bench> {
     pub sentence: &'static str,
     /// The roles that the rule binds.
     pub roles: &'static [Role],
-    /// The proof of the rule.
-    pub proof: Proof<B>,
+    /// The cases that show it; all have to pass.
+    pub cases: &'static [Case<B>],
 }
 
 /// The source of a rule, which decides how binding it is.
@@ -89,15 +89,6 @@ pub enum Source {
     Relied(&'static str),
     /// No document: the rule is about robustness.
     Stress,
-}
-
-/// The proof of a rule: the way to show it.
-#[derive(Debug)]
-pub enum Proof<B: 'static = Bench> {
-    /// By these cases; all have to pass.
-    Cases(&'static [Case<B>]),
-    /// Not at all, for this reason.
-    Untestable(&'static str),
 }
 
 /// A way to find out whether a subject keeps to a rule.
@@ -156,7 +147,7 @@ pub(crate) const fn stress<B>(id: &'static str, roles: &'static [Role]) -> Rule<
 }
 
 const fn of<B>(id: &'static str, source: Source, roles: &'static [Role]) -> Rule<B> {
-    Rule { id, source, sentence: "", roles, proof: Proof::Cases(&[]) }
+    Rule { id, source, sentence: "", roles, cases: &[] }
 }
 
 /// A case with the newest version.
@@ -194,12 +185,7 @@ impl<B> Rule<B> {
 
     /// The rule with the cases that show it.
     pub(crate) const fn by(self, cases: &'static [Case<B>]) -> Self {
-        Self { proof: Proof::Cases(cases), ..self }
-    }
-
-    /// The rule with the reason why nothing shows it.
-    pub(crate) const fn untestable(self, why: &'static str) -> Self {
-        Self { proof: Proof::Untestable(why), ..self }
+        Self { cases, ..self }
     }
 
     /// The sentences that it cites.
@@ -247,20 +233,11 @@ impl<B> Rule<B> {
         let names: Vec<_> = self.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
         names.join(", ")
     }
-
-    /// Returns the rule's cases.
-    #[must_use]
-    pub fn cases(&self) -> &'static [Case<B>] {
-        match self.proof {
-            Proof::Cases(cases) => cases,
-            Proof::Untestable(_) => &[],
-        }
-    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{Proof, Rule};
+    use super::Rule;
 
     /// Rules about each table: names of rules and cases differ, and say what is said.
     pub(crate) fn names_differ<B>(all: &[&Rule<B>]) {
@@ -270,11 +247,10 @@ pub(crate) mod tests {
             assert!(rule.id.contains('.') && rule.id.chars().all(plain), "{}", rule.id);
             assert!(rule.sentence.ends_with('.') && !rule.sentence.contains('|'), "{}", rule.id);
             assert!(!rule.roles.is_empty(), "{}", rule.id);
-            let Proof::Cases(cases) = rule.proof else { continue };
-            assert!(!cases.is_empty(), "{}", rule.id);
-            for case in cases {
-                assert_eq!(cases.iter().filter(|other| other.name == case.name).count(), 1, "{}", rule.id);
-                assert!(!case.name.is_empty() || cases.len() == 1, "{}", rule.id);
+            assert!(!rule.cases.is_empty(), "{}", rule.id);
+            for case in rule.cases {
+                assert_eq!(rule.cases.iter().filter(|other| other.name == case.name).count(), 1, "{}", rule.id);
+                assert!(!case.name.is_empty() || rule.cases.len() == 1, "{}", rule.id);
                 assert!(case.does.ends_with('.'), "{} {}: what does it do?", rule.id, case.name);
             }
         }

@@ -65,7 +65,7 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
 #[must_use]
 pub fn find(rule_id: &str, case: &str) -> Option<&'static Case> {
     let rule = rule(rule_id)?;
-    rule.cases().iter().find(|other| other.name == case)
+    rule.cases.iter().find(|other| other.name == case)
 }
 
 /// The rule that says that such a call succeeds in the first place, and what for.

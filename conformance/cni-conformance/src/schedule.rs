@@ -61,7 +61,7 @@ pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<
             true => !stress::is_on_request(name),
             false => wanted.cases.iter().any(|case| case == name),
         };
-        for case in rule.cases().iter().filter(|case| is_wanted(case.name)) {
+        for case in rule.cases.iter().filter(|case| is_wanted(case.name)) {
             let (chosen, none) = match chosen(case.versions, &spoken) {
                 chosen if chosen.is_empty() => (versions.last().into_iter().collect(), no_version(rule, case.versions)),
                 chosen => (chosen, None),
@@ -268,7 +268,7 @@ mod tests {
         let mut dead = Vec::new();
         for rule in rules::all() {
             let spoken: Vec<_> = all.iter().filter(|version| rule.is_of(version)).map(|v| (*v).to_owned()).collect();
-            let cases = rule.cases().iter().filter(|case| chosen(case.versions, &spoken).is_empty());
+            let cases = rule.cases.iter().filter(|case| chosen(case.versions, &spoken).is_empty());
             dead.extend(cases.map(|case| format!("{} {}", rule.id, case.name)));
         }
         assert_eq!(dead, Vec::<String>::new());

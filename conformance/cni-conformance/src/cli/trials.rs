@@ -66,7 +66,7 @@ impl Trials {
         };
         let is_wanted = |rule: &&Rule<B>| self.level.iter().any(|level| rule.level() <= *level);
         let rules: Vec<_> = all.into_iter().filter(|rule| is_wanted(rule)).filter(is_named).collect();
-        let cases: Vec<_> = rules.iter().flat_map(|rule| rule.cases()).map(|case| case.name).collect();
+        let cases: Vec<_> = rules.iter().flat_map(|rule| rule.cases).map(|case| case.name).collect();
         match self.case.iter().find(|name| !cases.contains(&name.as_str())) {
             Some(name) => Err(unknown("case", name, &cases)),
             None => Ok(rules),

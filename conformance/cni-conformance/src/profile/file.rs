@@ -110,7 +110,7 @@ impl ProfileFile {
             ));
         }
         let all = crate::rules::all().chain(crate::stress::rules());
-        let all = all.map(|rule| (rule.id, rule.cases().iter().map(|case| case.name).collect()));
+        let all = all.map(|rule| (rule.id, rule.cases.iter().map(|case| case.name).collect()));
         if let Some((name, ids)) = crate::rule::misspelt(&written.unbound, all) {
             return Err(at(name, crate::cli::unknown("rule or case", name, &ids)));
         }

@@ -4,7 +4,7 @@
 use super::again;
 use crate::finding::{CallRecord, Finding};
 use crate::profile::Role;
-use crate::rule::{Level, Proof, Rule};
+use crate::rule::{Level, Rule};
 use crate::run::Run;
 use crate::trial::{Report, Verdict};
 use serde::{Deserialize, Serialize};
@@ -95,9 +95,6 @@ pub struct Asked {
     pub sentence: String,
     /// The roles that the rule binds.
     pub roles: Vec<Role>,
-    /// The reason why the rule cannot be shown, if it cannot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub untestable: Option<String>,
 }
 
 /// A trial, and what came of it.
@@ -225,17 +222,12 @@ impl Document {
 
 impl Asked {
     pub(crate) fn new<B>(rule: &Rule<B>) -> Self {
-        let untestable = match rule.proof {
-            Proof::Cases(_) => None,
-            Proof::Untestable(why) => Some(why.to_owned()),
-        };
         Self {
             id: rule.id.to_owned(),
             section: rule.section(),
             level: rule.level(),
             sentence: rule.sentence.to_owned(),
             roles: rule.roles.to_vec(),
-            untestable,
         }
     }
 }

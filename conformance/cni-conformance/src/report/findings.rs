@@ -86,6 +86,6 @@ fn is_finding(words: &[&str]) -> Result<(), String> {
     };
     let names: Vec<_> = rules::all().chain(stress::rules()).map(|rule| rule.id).collect();
     let rule = rules::rule(id).ok_or_else(|| crate::cli::unknown("rule", id, &names))?;
-    let cases: Vec<_> = rule.cases().iter().map(|one| if one.name.is_empty() { "-" } else { one.name }).collect();
+    let cases: Vec<_> = rule.cases.iter().map(|one| if one.name.is_empty() { "-" } else { one.name }).collect();
     if cases.contains(case) { Ok(()) } else { Err(crate::cli::unknown(&format!("case of {id} called"), case, &cases)) }
 }

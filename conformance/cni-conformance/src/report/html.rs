@@ -65,7 +65,7 @@ fn broken(level: Level) -> &'static str {
 /// The outcome of a rule with a profile; the pointer over it shows the findings, or why it says nothing.
 fn cell(document: &Document, column: &Column, rule: &Asked) -> String {
     let trials = column.trials(document, rule);
-    let mark = Mark::of_all(trials.iter().copied(), rule);
+    let mark = Mark::of_all(trials.iter().copied());
     let (class, word) = match mark {
         Mark::Fail => (broken(rule.level), "BROKEN"),
         Mark::Broken => ("untried", "not tried"),
@@ -73,7 +73,6 @@ fn cell(document: &Document, column: &Column, rule: &Asked) -> String {
         Mark::Pass => ("pass", "kept"),
         Mark::Skip => ("skip", "says nothing"),
         Mark::Exempt => ("skip", "exempt"),
-        Mark::Untestable => ("none", "untestable"),
         Mark::Absent => ("none", ""),
     };
     let said = trials.iter().filter(|trial| Mark::of(trial) == mark).filter_map(|trial| match &trial.verdict {

@@ -19,8 +19,6 @@ pub(super) enum Mark {
     Skip,
     /// All other trials were skipped, and one does not bind the subject.
     Exempt,
-    /// No trial can show the rule.
-    Untestable,
     /// No trial exists: the rule does not bind these plugins.
     Absent,
 }
@@ -39,9 +37,8 @@ impl Mark {
     }
 
     /// Returns the mark of some trials of a rule.
-    pub(super) fn of_all<'a>(trials: impl IntoIterator<Item = &'a Tried>, rule: &Asked) -> Self {
-        let none = if rule.untestable.is_some() { Self::Untestable } else { Self::Absent };
-        trials.into_iter().map(Self::of).min().unwrap_or(none)
+    pub(super) fn of_all<'a>(trials: impl IntoIterator<Item = &'a Tried>) -> Self {
+        trials.into_iter().map(Self::of).min().unwrap_or(Self::Absent)
     }
 
     /// Returns the mark's name.
@@ -53,7 +50,6 @@ impl Mark {
             Self::Pass => "pass",
             Self::Skip => "skip",
             Self::Exempt => "exempt",
-            Self::Untestable => "untestable",
             Self::Absent => "not applicable",
         }
     }
@@ -127,14 +123,14 @@ impl Sum {
     pub(super) fn of(document: &Document, column: &Column, level: Level) -> Self {
         let mut sum = Self::default();
         for rule in document.rules.iter().filter(|rule| rule.level == level) {
-            match Mark::of_all(column.trials(document, rule), rule) {
+            match Mark::of_all(column.trials(document, rule)) {
                 Mark::Pass => sum.pass += 1,
                 Mark::Fail => sum.fail += 1,
                 Mark::Broken => sum.broken += 1,
                 Mark::Expected => sum.expected += 1,
                 Mark::Skip => sum.skip += 1,
                 Mark::Exempt => sum.exempt += 1,
-                Mark::Untestable | Mark::Absent => {}
+                Mark::Absent => {}
             }
         }
         sum

@@ -137,7 +137,7 @@ fn style(mark: Mark) -> Style {
         Mark::Expected => ODD,
         Mark::Pass => GOOD,
         Mark::Skip | Mark::Exempt => ODD,
-        Mark::Untestable | Mark::Absent => DIM,
+        Mark::Absent => DIM,
     }
 }
 
@@ -157,7 +157,7 @@ fn rules(document: &Document, columns: &[Column], width: usize) -> Table {
         }
         let cells = columns.iter().map(|column| {
             let trials = column.trials(document, rule);
-            let mark = Mark::of_all(trials.iter().copied(), rule);
+            let mark = Mark::of_all(trials.iter().copied());
             let count_of = |mark| trials.iter().filter(|trial| Mark::of(trial) == mark).count();
             let (count, exempt) = (count_of(mark), count_of(Mark::Exempt));
             let cell = match mark {
@@ -167,7 +167,6 @@ fn rules(document: &Document, columns: &[Column], width: usize) -> Table {
                 Mark::Pass => format!("pass {count}"),
                 Mark::Skip => format!("skip {count}"),
                 Mark::Exempt => String::new(),
-                Mark::Untestable => "untestable".to_owned(),
                 Mark::Absent => "-".to_owned(),
             };
             let cell = match (cell.is_empty(), exempt) {

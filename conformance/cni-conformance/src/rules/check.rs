@@ -153,12 +153,6 @@ pub(super) const RULES: &[Rule] = &[
         .says("CHECK is an error when traffic shaping that ADD set up is missing.")
         .by(&[check("", notices_missing_shaping)
             .does("Queueing disciplines that ADD made are deleted; CHECK has to fail.")]),
-    spec("check.reports-what-it-knows", &["check/unreachable"], NOT_IPAM)
-        .says("CHECK is an error when the plugin is aware that the container is generally unreachable.")
-        .untestable(
-            "what a plugin is aware of is not seen from outside; links that are down are \
-                    check.notices-a-harmed-interface",
-        ),
 ];
 
 const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];

@@ -74,12 +74,6 @@ pub(super) const RULES: &[Rule] = &[
     spec("configuration.dns-is-kept", &["objects/dns"], &[Role::Interface])
         .says("A plugin that uses dns of its config hands it on whole, and nameservers in their order.")
         .by(&[newest("", keeps_dns).does("ADD with a dns of each key; if the result has a dns, it has to be that.")]),
-    spec("configuration.type-is-a-file-name", &["objects/type"], Role::PLUGINS)
-        .says("type is the name of the executable, without separators.")
-        .untestable("the runtime looks the executable up; a plugin that runs has been found"),
-    spec("configuration.name-is-unique", &["format/name-is-unique"], Role::PLUGINS)
-        .says("The name of a network is unique on a node.")
-        .untestable("it binds administrators; that plugins keep networks apart is del.leaves-others-alone"),
 ];
 
 /// As long as a file name may be in a plugin's folder, less what else may have to stand in it.

@@ -41,18 +41,6 @@ pub(super) const RULES: &[Rule] = &[
         .by(&[
             newest("", dns).does("ADD with a dns in runtimeConfig; the result has to have its servers and searches.")
         ]),
-    spec("conventions.aliases", &["conventions/aliases"], Role::PLUGINS)
-        .says("runtimeConfig.aliases: the container answers to these names.")
-        .untestable("where names are looked up, each name service does in its own way"),
-    spec("conventions.infiniband-guid", &["conventions/infiniband-guid"], &[Role::Interface])
-        .says("runtimeConfig.infinibandGUID: the interface has this GUID.")
-        .untestable("it needs InfiniBand hardware"),
-    spec("conventions.device-id", &["conventions/device-id"], &[Role::Interface])
-        .says("runtimeConfig.deviceID: the interface is this device's.")
-        .untestable("it names PCI and auxiliary devices, of which a namespace has none"),
-    spec("conventions.cgroup-path", &["conventions/cgroup-path"], Role::PLUGINS)
-        .says("runtimeConfig.cgroupPath: the container's control group.")
-        .untestable("what a plugin does with it is not said"),
     spec("conventions.args-are-optional", &["conventions/args"], Role::PLUGINS)
         .says("args that a plugin does not know, labels among them, are ignored.")
         .by(&[
@@ -86,9 +74,6 @@ pub(super) const RULES: &[Rule] = &[
         .says("What runtimeConfig says wins over the same in args and in CNI_ARGS, which is deprecated.")
         .by(&[newest("", runtime_config_is_strongest)
             .does("ADD with three MACs, in runtimeConfig, args and CNI_ARGS; the link has to have the first.")]),
-    spec("conventions.chained", &["conventions/chained"], &[Role::Chained])
-        .says("A plugin that does not mind what kind of interface it has works on one that is there.")
-        .untestable("add.makes-the-interface asks it: every chained profile adjusts a veth of the kit's"),
 ];
 
 /// Plugins that the conventions name.

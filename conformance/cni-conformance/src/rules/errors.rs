@@ -112,12 +112,6 @@ pub(super) const RULES: &[Rule] = &[
             newest("name-with-a-slash", |bench| bad_name_answer(bench)?.fails_with(7).map(drop))
                 .does("ADD with a name that has a slash."),
         ]),
-    spec("errors.11-try-again", &["errors/11"], Role::PLUGINS)
-        .says("Code 11 says that the same call may succeed later.")
-        .untestable("a plugin may use it, for conditions of its own that pass"),
-    spec("errors.stderr-is-free", &["errors/stderr"], Role::PLUGINS)
-        .says("stderr may carry logs of any form.")
-        .untestable("a permission: no plugin can break it, and no rule looks at stderr for a verdict"),
 ];
 
 fn no_json(bench: &Bench) -> Result<Answer, Stop> {

@@ -75,9 +75,6 @@ pub(super) const RULES: &[Rule] = &[
     spec("gc.is-followed-by-del", &["del/repeats"], Role::ALL)
         .says("DEL of what GC has removed succeeds.")
         .by(&[since("1.1.0", "", is_followed_by_del).does("The container is gone; GC, then DEL.")]),
-    spec("gc.is-no-del", &["gc/no-substitute"], Role::ALL)
-        .says("A runtime does not use GC in place of DEL, nor while it adds or deletes.")
-        .untestable("it binds runtimes; `runtime` tries it"),
 ];
 
 fn removes_one_of_two(bench: &Bench) -> Result<(), Stop> {

@@ -1,6 +1,6 @@
 //! The specification sentence by sentence, with the rules that ask for it, as a page in Markdown.
 
-use crate::rule::{Level, Proof, Rule, Source};
+use crate::rule::{Level, Rule, Source};
 use crate::sentences::{self, Force, Sentence};
 use crate::{rules, runtime, stress};
 
@@ -81,10 +81,9 @@ impl Row {
 
 /// Names of a rule's cases.
 pub(super) fn cases<B>(rule: &Rule<B>) -> String {
-    match rule.proof {
-        Proof::Untestable(why) => format!("none: {why}"),
-        Proof::Cases([case]) if case.name.is_empty() => "one".to_owned(),
-        Proof::Cases(cases) => cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", "),
+    match rule.cases {
+        [case] if case.name.is_empty() => "one".to_owned(),
+        cases => cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", "),
     }
 }
 

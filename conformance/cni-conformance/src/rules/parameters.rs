@@ -122,9 +122,6 @@ pub(super) const RULES: &[Rule] = &[
                 .does("ADD and DEL with pairs that are for others, and IgnoreUnknown."),
             newest("empty", |bench| takes_args(bench, "")).does("ADD and DEL with empty CNI_ARGS."),
         ]),
-    spec("parameters.runs-in-the-runtimes-namespace", &["overview/domain"], Role::PLUGINS)
-        .says("A plugin runs in the runtime's networking domain.")
-        .untestable("it binds runtimes, as which the kit keeps to it in every case"),
 ];
 
 /// The first version with CHECK.

@@ -76,12 +76,6 @@ pub(super) const RULES: &[Rule] = &[
             before("1.1.0", "before-1.1.0", has_known_keys).does("The same with the newest version before 1.1.0."),
             before("0.3.0", "before-0.3.0", has_known_keys).does("The same with the newest version before 0.3.0."),
         ]),
-    spec("results.may-leave-out", &["results/may-leave-out"], Role::ALL)
-        .says("What does not apply may be left out: mac, mtu, sandbox of the host's interfaces, gateways, dns.")
-        .untestable("a permission; results.form takes each absence"),
-    spec("results.socket-path-and-pci-id", &["results/socket-path"], Role::ATTACHING)
-        .says("socketPath and pciID are of interfaces that are sockets or PCI devices.")
-        .untestable("they describe hardware and other processes; results.interfaces looks at their form"),
 ];
 
 fn has_version(bench: &Bench) -> Result<(), Stop> {

@@ -67,9 +67,6 @@ pub(super) const RULES: &[Rule] = &[
     spec("status.cni-path-is-optional", &["status/optional"], Role::PLUGINS)
         .says("STATUS needs no CNI_PATH where it delegates to no plugin.")
         .by(&[since("1.1.0", "", without_cni_path).does("STATUS without CNI_PATH.")]),
-    spec("status.limited-connectivity", &["status/codes"], Role::PLUGINS)
-        .says("Code 51 says that existing containers may have limited connectivity as well.")
-        .untestable("what serves containers after ADD, a daemon say, differs from plugin to plugin"),
 ];
 
 const NOT_READY: &str = "status.not-ready";

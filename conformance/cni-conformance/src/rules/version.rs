@@ -33,9 +33,6 @@ pub(super) const RULES: &[Rule] = &[
     spec("version.serves-what-it-lists", &["versions/plugins"], Role::ALL)
         .says("A config in any version that the plugin lists is served.")
         .by(&[each("", serves_what_it_lists).does("ADD and DEL.")]),
-    spec("version.negotiation", &["versions/highest"], Role::ALL)
-        .says("Of the versions of a network the highest that runtime and plugin know is used.")
-        .untestable("the runtime chooses: a plugin gets one version; `runtime` tries it"),
 ];
 
 fn lists_versions(bench: &Bench) -> Result<(), Stop> {

@@ -116,7 +116,7 @@ impl Options {
         let mut planned = Vec::new();
         for rule in &order.rules {
             let of_rule: Vec<String> = spoken.iter().filter(|version| rule.is_of(version)).cloned().collect();
-            for case in rule.cases().iter().filter(|case| is_wanted(case.name)) {
+            for case in rule.cases.iter().filter(|case| is_wanted(case.name)) {
                 let versions = chosen(case.versions, &of_rule);
                 let trial = |version: &String| Trial {
                     rule: rule.id.to_owned(),

@@ -156,7 +156,7 @@ impl Driver {
         for version in [&driver.oldest, &driver.newest] {
             crate::form::rank(version).ok_or_else(|| format!("there is no version {version:?}"))?;
         }
-        let all = super::rules::all().map(|rule| (rule.id, rule.cases().iter().map(|case| case.name).collect()));
+        let all = super::rules::all().map(|rule| (rule.id, rule.cases.iter().map(|case| case.name).collect()));
         if let Some((name, ids)) = crate::rule::misspelt(&driver.unbound, all) {
             return Err(format!("unbound: {}", crate::cli::unknown("rule or case", name, &ids)));
         }

@@ -25,7 +25,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
 #[must_use]
 pub fn find(rule: &str, case: &str) -> Option<&'static Case> {
     let rule = all().find(|other| other.id == rule)?;
-    rule.cases().iter().find(|other| other.name == case)
+    rule.cases.iter().find(|other| other.name == case)
 }
 
 #[cfg(test)]
