@@ -287,7 +287,7 @@ fn names_missing(bench: &Bench, variables: &[&str]) -> Result<(), Stop> {
 fn without(bench: &Bench, variables: &[&str]) -> Result<Answer, Stop> {
     let call = bench.call(Verb::Add, &bench.pod());
     let answer = bench.make(&variables.iter().fold(call, |call, name| call.without(name)))?;
-    Ok(answer.refused_by("parameters.required-of-add"))
+    Ok(answer.refused_by("parameters.required"))
 }
 
 /// Memory that is not mapped can be opened, but reading it is an error (EIO). Not a folder: some interpreters would not even

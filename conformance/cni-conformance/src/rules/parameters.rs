@@ -10,34 +10,25 @@ use std::os::unix::fs::symlink;
 use testns::{Attachment, Namespace, Verb};
 
 pub(super) const RULES: &[Rule] = &[
-    relied("parameters.required-of-add", "skel, which names what is missing", Role::PLUGINS)
-        .says("ADD without a required variable is an error and changes nothing.")
+    relied("parameters.required", "skel, which names what is missing", Role::PLUGINS)
+        .says("A call without a variable that it requires is an error and changes nothing.")
         .by(&[
-            newest("container-id", |bench| add_needs(bench, "CNI_CONTAINERID"))
+            newest("add-container-id", |bench| add_needs(bench, "CNI_CONTAINERID"))
                 .does("ADD without CNI_CONTAINERID, and with an empty one; the node is compared with before."),
-            newest("netns", |bench| add_needs(bench, "CNI_NETNS")).does("The same with CNI_NETNS."),
-            newest("ifname", |bench| add_needs(bench, "CNI_IFNAME")).does("The same with CNI_IFNAME."),
-        ]),
-    relied("parameters.required-of-del", "skel, which names what is missing", Role::PLUGINS)
-        .says("DEL without a required variable is an error and changes nothing.")
-        .by(&[
-            newest("container-id", |bench| later_needs(bench, Verb::Del, "CNI_CONTAINERID"))
+            newest("add-netns", |bench| add_needs(bench, "CNI_NETNS")).does("The same with CNI_NETNS."),
+            newest("add-ifname", |bench| add_needs(bench, "CNI_IFNAME")).does("The same with CNI_IFNAME."),
+            newest("del-container-id", |bench| later_needs(bench, Verb::Del, "CNI_CONTAINERID"))
                 .does("DEL without CNI_CONTAINERID; the node is compared with before."),
-            newest("ifname", |bench| later_needs(bench, Verb::Del, "CNI_IFNAME")).does("The same with CNI_IFNAME."),
-        ]),
-    relied("parameters.required-of-check", "skel, which names what is missing", Role::PLUGINS)
-        .says("CHECK without a required variable is an error.")
-        .by(&[
-            since(SINCE, "container-id", |bench| later_needs(bench, Verb::Check, "CNI_CONTAINERID"))
+            newest("del-ifname", |bench| later_needs(bench, Verb::Del, "CNI_IFNAME")).does("The same with CNI_IFNAME."),
+            since(SINCE, "check-container-id", |bench| later_needs(bench, Verb::Check, "CNI_CONTAINERID"))
                 .does("CHECK without CNI_CONTAINERID."),
-            since(SINCE, "netns", |bench| later_needs(bench, Verb::Check, "CNI_NETNS"))
+            since(SINCE, "check-netns", |bench| later_needs(bench, Verb::Check, "CNI_NETNS"))
                 .does("CHECK without CNI_NETNS."),
-            since(SINCE, "ifname", |bench| later_needs(bench, Verb::Check, "CNI_IFNAME"))
+            since(SINCE, "check-ifname", |bench| later_needs(bench, Verb::Check, "CNI_IFNAME"))
                 .does("CHECK without CNI_IFNAME."),
+            since("1.1.0", "gc-path", gc_needs_a_path)
+                .does("GC without CNI_PATH, by which it finds delegates; it has to fail."),
         ]),
-    relied("parameters.required-of-gc", "skel, which names what is missing", Role::PLUGINS)
-        .says("GC without CNI_PATH, by which it finds delegates, is an error.")
-        .by(&[since("1.1.0", "", gc_needs_a_path).does("GC without CNI_PATH.")]),
     spec("parameters.path-is-optional", &["add/optional"], Role::PLUGINS)
         .says("CNI_PATH may be missing on ADD and DEL of a plugin that delegates to none.")
         .by(&[newest("", needs_no_path).does("ADD and DEL without CNI_PATH.")]),

@@ -32,7 +32,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     })
-    .also(&["relied.gc-with-both-keys"])
+    .also(&["relied.gc-keys"])
     .with(&["packets-still-pass"]),
     Mutant::new("bridge", "gc.removes-what-is-stale", "collects-what-has-a-bridge-only", |scene| {
         let is_rebooted = side_effect::done(link::find(&side_effect::node(), "cni0")).is_none();
@@ -102,7 +102,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => reply,
         }
     })
-    .also(&["relied.gc-without-list"]),
+    .also(&["relied.gc-keys"]),
     Mutant::new("bridge", "gc.forwards", "collects-alone", |scene| match scene.is(Gc) && scene.has_kit_ipam() {
         true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
         false => scene.honest(),

@@ -6,33 +6,37 @@ use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del, Gc};
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "parameters.required-of-add", "makes-up-an-id", |scene| {
+    Mutant::new("bridge", "parameters.required", "makes-up-an-id", |scene| {
         match scene.asks(Add) && scene.env.container_id.is_empty() {
             true => scene.with_env(|env| env.container_id = "another".to_owned()).honest(),
             false => scene.honest(),
         }
     })
+    .with(&["add-container-id"])
     .also(&["errors.4-names-variables", "relied.words"]),
-    Mutant::new("bridge", "parameters.required-of-del", "deletes-an-unknown-container", |scene| {
+    Mutant::new("bridge", "parameters.required", "deletes-an-unknown-container", |scene| {
         let env = &scene.env;
         match scene.asks(Del) && (env.container_id.is_empty() || env.ifname.is_empty()) {
             true => Reply::default(),
             false => scene.honest(),
         }
-    }),
-    Mutant::new("bridge", "parameters.required-of-check", "checks-an-unknown-container", |scene| {
+    })
+    .with(&["del-container-id", "del-ifname"]),
+    Mutant::new("bridge", "parameters.required", "checks-an-unknown-container", |scene| {
         let env = &scene.env;
         match scene.asks(Check) && [&env.container_id, &env.netns, &env.ifname].iter().any(|value| value.is_empty()) {
             true => Reply::default(),
             false => scene.honest(),
         }
-    }),
-    Mutant::new("bridge", "parameters.required-of-gc", "collects-without-a-path", |scene| {
+    })
+    .with(&["check-container-id", "check-netns", "check-ifname"]),
+    Mutant::new("bridge", "parameters.required", "collects-without-a-path", |scene| {
         match scene.asks(Gc) && scene.env.path.is_empty() {
             true => Reply::default(),
             false => scene.honest(),
         }
-    }),
+    })
+    .with(&["gc-path"]),
     Mutant::new("host-local", "parameters.path-is-optional", "wants-a-path", |scene| {
         match scene.asks(Del) && scene.env.path.is_empty() {
             true => scene.refuse(4, "required env variables [CNI_PATH] missing"),
@@ -85,19 +89,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("bridge", "parameters.required-of-add", "makes-up-a-name-of-the-interface", |scene| {
+    Mutant::new("bridge", "parameters.required", "makes-up-a-name-of-the-interface", |scene| {
         match scene.asks(Add) && scene.env.ifname.is_empty() {
             true => scene.with_env(|env| env.ifname = "eth0".to_owned()).honest(),
             false => scene.honest(),
         }
     })
+    .with(&["add-ifname"])
     .also(&["errors.4-names-variables", "relied.words"]),
-    Mutant::new("bridge", "parameters.required-of-add", "adds-nowhere", |scene| {
+    Mutant::new("bridge", "parameters.required", "adds-nowhere", |scene| {
         match scene.asks(Add) && scene.env.netns.is_empty() {
             true => scene.boast(),
             false => scene.honest(),
         }
-    }),
+    })
+    .with(&["add-netns"]),
     Mutant::new("bridge", "parameters.unknown-command-is-an-error", "takes-any-word-for-add", |scene| {
         match scene.env.find_command() {
             None if !scene.env.command.is_empty() => scene.with_verb(Add).honest(),

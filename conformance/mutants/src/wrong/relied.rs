@@ -8,14 +8,6 @@ use skel::cni_spec::Command::{Add, Gc, Version};
 const VALID: &str = "cni.dev/valid-attachments";
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "relied.config-mtu", "knows-no-mtu", |scene| {
-        scene.with_config(|config| drop(config.as_object_mut().map(|config| config.shift_remove("mtu")))).honest()
-    }),
-    Mutant::new("tap-with-owner", "relied.config-mtu", "knows-no-mtu-beside-an-owner", |scene| {
-        let has_owner = scene.config().get("owner").is_some();
-        let without = |config: &mut Value| drop(config.as_object_mut().map(|config| config.shift_remove("mtu")));
-        if has_owner { scene.with_config(without).honest() } else { scene.honest() }
-    }),
     Mutant::new("bridge", "relied.words", "has-its-own-words-for-a-command", |scene| {
         says_instead(scene, "unknown CNI_COMMAND: ", "no such CNI_COMMAND: ")
     })
@@ -49,18 +41,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "relied.own-namespace", "works-in-its-own-namespace", |scene| {
         scene.with_env(|env| env.netns_override = "1".to_owned()).honest()
     }),
-    Mutant::new("bridge", "relied.version-with-dummies", "wants-a-namespace-for-version", |scene| {
+    Mutant::new("bridge", "relied.version-probe", "wants-a-namespace-for-version", |scene| {
         match scene.is(Version) && scene.env.netns == "dummy" {
             true => scene.refuse(4, "CNI_NETNS is no path"),
             false => scene.honest(),
         }
-    }),
-    Mutant::new("bridge", "relied.version-without-input", "wants-input-for-version", |scene| {
+    })
+    .with(&["dummies"]),
+    Mutant::new("bridge", "relied.version-probe", "wants-input-for-version", |scene| {
         match scene.is(Version) && scene.config().is_null() {
             true => scene.refuse(6, "stdin is no JSON"),
             false => scene.honest(),
         }
-    }),
+    })
+    .with(&["no-input"]),
     Mutant::new("bridge", "relied.no-version-is-0.1.0", "takes-no-version-for-the-newest", |scene| {
         let config = scene.config();
         let mut keys = config.as_object().into_iter().flatten();
@@ -71,43 +65,44 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     })
     .speaking(&["0.1.0"]),
-    Mutant::new("bridge", "relied.keys-in-any-case", "knows-keys-in-lower-case-only", |scene| {
+    Mutant::new("bridge", "relied.go-json", "knows-keys-in-lower-case-only", |scene| {
         let less = scene.with_config(|config| {
             if let Some(config) = config.as_object_mut() {
                 config.retain(|key, _| !key.starts_with(|first: char| first.is_ascii_uppercase()));
             }
         });
         less.honest()
-    }),
-    Mutant::new("bridge", "relied.null-is-absent", "refuses-null", |scene| {
+    })
+    .with(&["any-case"]),
+    Mutant::new("bridge", "relied.go-json", "refuses-null", |scene| {
         let config = scene.config();
         match scene.is(Add) && config.as_object().is_some_and(|config| config.values().any(Value::is_null)) {
             true => scene.refuse(7, "a key is null"),
             false => scene.honest(),
         }
-    }),
-    Mutant::new("bridge", "relied.last-duplicate-wins", "refuses-duplicates", |scene| {
+    })
+    .with(&["null"]),
+    Mutant::new("bridge", "relied.go-json", "refuses-duplicates", |scene| {
         let text = String::from_utf8_lossy(scene.stdin());
         match text.matches("\"name\":").count() > 1 && !text.contains("prevResult") && scene.is(Add) {
             true => scene.refuse(6, "a key is there twice"),
             false => scene.honest(),
         }
-    }),
+    })
+    .with(&["duplicate"]),
     Mutant::new("bridge", "relied.unknown-keys", "refuses-capabilities", |scene| {
         match scene.is(Add) && scene.config()["capabilities"].is_object() {
             true => scene.refuse(7, "capabilities are of the network's config"),
             false => scene.honest(),
         }
     }),
-    Mutant::new(
-        "bridge",
-        "relied.white-space-around-the-config",
-        "wants-no-line-break-at-the-end",
-        |scene| match scene.is(Add) && scene.stdin().ends_with(b"\n") {
+    Mutant::new("bridge", "relied.go-json", "wants-no-line-break-at-the-end", |scene| {
+        match scene.is(Add) && scene.stdin().ends_with(b"\n") {
             true => scene.refuse(6, "there is something after the config"),
             false => scene.honest(),
-        },
-    ),
+        }
+    })
+    .with(&["white-space"]),
     Mutant::new("bridge", "relied.kubernetes-args", "refuses-one-of-kubernetes-args", |scene| {
         match scene.is(Add) && scene.env.args.contains("K8S_POD_INFRA_CONTAINER_ID") {
             true => scene.refuse(4, "unknown args"),
@@ -122,19 +117,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("bridge", "relied.gc-with-both-keys", "wants-one-list-of-attachments", |scene| {
+    Mutant::new("bridge", "relied.gc-keys", "wants-one-list-of-attachments", |scene| {
         let config = scene.config();
         match scene.is(Gc) && config.get("cni.dev/attachments").is_some() {
             true => scene.refuse(7, "cni.dev/attachments is unknown"),
             false => scene.honest(),
         }
-    }),
-    Mutant::new("bridge", "relied.gc-without-list", "ends-without-a-word-when-there-is-no-list", |scene| {
+    })
+    .with(&["both"]),
+    Mutant::new("bridge", "relied.gc-keys", "ends-without-a-word-when-there-is-no-list", |scene| {
         match scene.is(Gc) && scene.config().get(VALID).is_none() {
             true => Reply { stdout: Vec::new(), exit: 1 },
             false => scene.honest(),
         }
-    }),
+    })
+    .with(&["none"]),
     Mutant::new("bridge", "relied.unknown-keys", "refuses-unknown-keys", |scene| {
         let config = scene.config();
         let is_unknown =

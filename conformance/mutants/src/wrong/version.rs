@@ -21,8 +21,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "version.echoes",
         "version.answers-a-newer-one",
         "version.same-list-for-any-input",
-        "relied.version-with-dummies",
-        "relied.version-without-input",
+        "relied.version-probe",
     ]),
     Mutant::new("bridge", "version.same-list-for-any-input", "lists-what-it-was-asked-for", |scene| {
         scene.on(Version, |object| object["supportedVersions"] = json!([scene.config()["cniVersion"]]))
