@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// The most lines that the core may have, and how many fewer it may have until the bound is lowered.
-const BOUND: usize = 12_000;
+const BOUND: usize = 11_900;
 const ROOM: usize = 500;
 
 /// Lines of code and comments below a folder, without tests, [`APART`] and blank lines.

@@ -324,6 +324,23 @@ fn gc_of_a_network_that_takes_lines_of_another_is_found() {
     of_pool(&wrong, 200, &rule).has(0, &["FAILED gc.keeps-other-networks", "CHECK of the other network's attachment"]);
 }
 
+/// A second network of the same config may be more than a node can have, and says nothing of GC.
+#[test]
+fn a_config_that_one_network_can_have_is_no_finding_of_gc() {
+    let refuses = "case $stdin in *'\"name\":\"another\"'*) echo '{\"code\":100,\"msg\":\"the range is in use\"}'; exit 1 ;; esac";
+    let script = pool(refuses, "").replace("1.0.0", "1.1.0");
+    of_pool(&script, 200, &["--rule", "gc.keeps-other-networks"])
+        .has(0, &["its ADD fails in a second network of the same config", &sum(0, 0, 1, 0)]);
+}
+
+/// The error object is asked for by a rule of its own.
+#[test]
+fn a_failure_without_an_object_is_one() {
+    let silent = pool("case $CNI_CONTAINERID$CNI_COMMAND in ?*ADD|?*DEL|VERSION) ;; *) exit 1 ;; esac", "");
+    let rules = ["--rule", "parameters.required", "--case", "add-container-id", "--rule", "parameters.config-is"];
+    is_not_accused(&of_pool(&silent, 200, &rules));
+}
+
 /// SPEC 0.4.0 has codes 1, 2, 3 and 11, and says that no other below 100 must be used. A plugin that speaks 1.0.0, too, has one
 /// set of codes.
 #[test]
