@@ -7,6 +7,7 @@ mod command_lines;
 mod dhcp;
 mod kit;
 mod machine;
+mod pages;
 mod shield;
 mod size;
 mod strangers;
