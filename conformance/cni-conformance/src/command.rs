@@ -114,8 +114,9 @@ fn described(Explained { rule, sentences, cases }: &Explained) -> String {
     let roles: Vec<_> = rule.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
     let mut text = format!("{}: {}, {}\n  {}\n", rule.id, rule.level, rule.section, rule.sentence);
     for sentence in sentences {
-        let Sentence { id, section, says, .. } = sentence;
+        let Sentence { id, section, says, quote, .. } = sentence;
         text += &format!("  says:   {says} ({section}{}; {id})\n", sentence.editions());
+        text.extend(quote.iter().map(|quote| format!("  quote:  {quote}\n")));
     }
     if rule.level == Level::Relied {
         text += "  says:   no sentence of the specification; those named above depend on it\n";

@@ -56,6 +56,9 @@ pub struct Sentence {
     pub force: Force,
     /// The parties that the sentence binds.
     pub binds: Bound,
+    /// The sentence itself, if it is a MUST that a rule asks for: in the newest edition that has it, without the targets of
+    /// its links.
+    pub quote: Option<String>,
     /// The content of the sentence, in our words.
     pub says: String,
     /// Rules that ask for it beside others, which they cite.
@@ -146,6 +149,16 @@ mod tests {
     fn each_sentence_has_a_rule_or_a_reason() {
         let faults = all().iter().filter(|sentence| sentence.rules().is_empty() != sentence.unasked.is_some());
         assert_eq!(faults.map(|sentence| &sentence.id).collect::<Vec<_>>(), Vec::<&String>::new());
+    }
+
+    /// MUST is what the document says, not what we make of it.
+    #[test]
+    fn each_must_that_is_asked_for_is_quoted_with_its_word_of_force() {
+        let is_must = |sentence: &&Sentence| sentence.level() == Level::Must && sentence.unasked.is_none();
+        for Sentence { id, quote, .. } in all().iter().filter(is_must) {
+            let quote = quote.as_deref().unwrap_or_default().to_lowercase();
+            assert!(quote.contains("must") || quote.contains("required"), "{id}: {quote:?}");
+        }
     }
 
     /// So each case has the force of each sentence that is cited for it.

@@ -277,6 +277,10 @@ fn a_rule_is_explained() {
             "to do:",
         ],
     );
+    say(kit(&["explain", "add.refuses-an-existing-interface"])).has(
+        0,
+        &["quote:  If an interface of the requested name already exists in the container, the CNI plugin MUST return"],
+    );
     say(kit(&["explain", "relied.words"])).has(0, &["no sentence of the specification"]);
     say(kit(&["explain", "del."]))
         .has(0, &["del.leaves-nothing:", "del.is-repeatable:", "--case namespace-alive, with the newest"]);
