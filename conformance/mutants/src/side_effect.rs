@@ -33,11 +33,6 @@ pub(crate) fn remove_link(net: &Kernel, name: &str) {
     }
 }
 
-/// Sets a link down.
-pub(crate) fn set_down(net: &Kernel, name: &str) {
-    run(net, link::set(&Target::named(name), &Settings { up: Some(false), ..Settings::default() }));
-}
-
 /// Renames a link, if it is there and nothing has its new name.
 pub(crate) fn rename_link(net: &Kernel, name: &str, new: &str) {
     if let Some(link) = done(link::find(net, name))

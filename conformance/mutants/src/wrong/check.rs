@@ -1,12 +1,11 @@
 //! CHECK.
 
-use crate::{Mutant, Scene, memory, side_effect};
+use crate::{Mutant, Scene, memory};
 use netops::link::{self, Link};
 use netops::{addr, route};
 use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del};
-use std::process::{Command, Stdio};
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "check.passes-after-add", "needs-its-time", |scene| {
@@ -16,15 +15,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.after(Add, || memory::mark(&scene.attachment()))
     })
     .speaking(&["0.4.0", "1.1.0"]),
-    Mutant::new("bridge", "check.passes-after-add", "sets-its-link-up-later", |scene| {
-        scene.after(Add, || {
-            side_effect::set_down(&scene.container(), &scene.env.ifname);
-            let later = "{ sleep 1; exec nsenter --net=\"$0\" ip link set \"$1\" up; } &";
-            let arguments = ["-c", later, &scene.env.netns, &scene.env.ifname];
-            let mut shell = Command::new("/bin/sh");
-            shell.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            shell.status().unwrap_or_else(|error| panic!("cannot start a shell: {error}"));
-        })
+    Mutant::new("bridge", "check.passes-after-add", "is-ready-at-the-second-check", |scene| {
+        match scene.is(Check) && memory::forget(&scene.attachment()) {
+            true => scene.refuse(107, "the link is not ready"),
+            false => scene.after(Add, || memory::mark(&scene.attachment())),
+        }
     })
     .with(&["newest"]),
     Mutant::new("bridge", "check.prints-nothing", "prints-what-it-checked", |scene| {
