@@ -35,7 +35,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             side_effect::done(sysctl::write(&key, "0"));
         })
     })
-    .with(&["other-container"]),
+    .with(&["other-container"])
+    .also(&[
+        "add.serves-a-container-twice",
+        "del.hides-nothing",
+        "del.of-nothing-changes-nothing",
+        "gc.goes-on-past-errors",
+        "gc.removes-what-is-stale",
+    ]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-link", |scene| {
         leaves(scene, || side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id)))
     })
@@ -55,7 +62,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .also(&["check.notices-settings-undone"]),
     Mutant::new("host-local", "del.undoes-modifications", "keeps-the-address", keeps_the_address)
         .with(&["all-else"])
-        .also(&["add.follows-del", "check.notices-a-lost-reservation"]),
+        .also(&["add.follows-del"]),
     Mutant::new("bridge", "del.removes-the-interface", "leaves-an-interface-of-the-name", |scene| {
         let key = scene.attachment();
         if scene.is(Add) {

@@ -13,7 +13,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     })
     .with(&["add-container-id"])
-    .also(&["errors.4-names-variables", "relied.words"]),
+    .also(&["relied.words"]),
     Mutant::new("bridge", "parameters.required", "deletes-an-unknown-container", |scene| {
         let env = &scene.env;
         match scene.asks(Del) && (env.container_id.is_empty() || env.ifname.is_empty()) {
@@ -96,7 +96,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     })
     .with(&["add-ifname"])
-    .also(&["errors.4-names-variables", "relied.words"]),
+    .also(&["relied.words"]),
     Mutant::new("bridge", "parameters.required", "adds-nowhere", |scene| {
         match scene.asks(Add) && scene.env.netns.is_empty() {
             true => scene.boast(),
