@@ -29,7 +29,7 @@ pub struct Forward {
     pub is_conditional: bool,
     /// Whether packets from other hosts get to the rule: chain PREROUTING jumps to those of `portmap`.
     pub is_entered: bool,
-    /// Who else does not get to the container by the port, and which rule that all ports share is gone.
+    /// The senders that do not get to the container by the port, and the rule that all ports share and that is gone.
     pub lost: Option<String>,
     /// What names the attachment that the rule was made for: its chain, its note or its comment; empty: nothing does.
     pub owner: String,

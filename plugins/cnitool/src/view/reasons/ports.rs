@@ -236,9 +236,9 @@ impl Sight<'_> {
         let lost: Vec<Family> = of().filter(|family| !attachment.is_masqueraded(*family)).collect();
         let Some(family) = lost.first() else { return };
         let packets = if of().count() > lost.len() { format!("{family} packets") } else { "packets".to_owned() };
-        let of_network = format!("the network has ipMasq, and no rule masquerades {packets}");
-        let why = format!("{of_network} from it: no answer from outside finds the way back");
-        let what = format!("{of_network} of living containers");
+        let no_rule = "the network has ipMasq, and no rule masquerades";
+        let why = format!("{no_rule} its {packets}: no answer from outside finds the way back");
+        let what = format!("{no_rule} {packets} of living containers");
         findings.reasons.push(Reason::new(Cause::Masquerade, level, why).shared(what));
     }
 }
