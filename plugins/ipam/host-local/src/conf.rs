@@ -10,7 +10,7 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::address::{Address, Family};
-use crate::range::{Range, RangeSet, RawRange, Span};
+use crate::range::{BadRange, Range, RangeSet, RawRange, Span};
 use crate::store::{StoreLocation, notes};
 
 /// Where the reference keeps its stores.
@@ -273,7 +273,7 @@ impl FromConf for Conf {
         let invalid = |text: String| object.hint(CniError::new(Code::INVALID_CONFIG, text));
         let ipam = net.ipam.ok_or_else(|| invalid("IPAM config missing 'ipam' key".to_owned()))?;
         let sets = range_sets(&ipam, &net.runtime_config.ip_ranges).map_err(|error| object.hint(error))?;
-        check_version(&sets, object.version_text()).map_err(invalid)?;
+        check_version(&sets, object.version_text()).map_err(|text| invalid(text).at_key("ipam"))?;
         let gateways = sets.iter().flat_map(RangeSet::ranges).map(|range| range.gateway).collect();
         let excluded = ipam.exclude.iter().map(|excluded| excluded.0).collect();
         let requested = net.args.cni.ips.iter().chain(&net.runtime_config.ips).map(|requested| requested.0);
@@ -317,6 +317,9 @@ impl Conf {
     }
 }
 
+/// The key of the range that is not in a set.
+const OLD_FORM: &str = "ipam.subnet";
+
 /// All sets in their order: the runtime's, the range in the old form, `ranges`. Each comes with its key.
 fn range_sets(ipam: &Ipam, runtime: &[Vec<RangeKeys>]) -> Result<Vec<RangeSet>, CniError> {
     let old = ipam.subnet.is_some().then(|| {
@@ -326,7 +329,7 @@ fn range_sets(ipam: &Ipam, runtime: &[Vec<RangeKeys>]) -> Result<Vec<RangeSet>, 
             range_end: ipam.range_end,
             gateway: ipam.gateway,
         };
-        ("ipam.subnet".to_owned(), vec![keys])
+        (OLD_FORM.to_owned(), vec![keys])
     });
     let numbered =
         |key: &'static str| move |(index, set): (usize, &Vec<RangeKeys>)| (format!("{key}[{index}]"), set.clone());
@@ -343,20 +346,30 @@ fn range_sets(ipam: &Ipam, runtime: &[Vec<RangeKeys>]) -> Result<Vec<RangeSet>, 
         if let Some((other, set)) = rest.into_iter().find(|(_, set)| one.overlaps(set)) {
             let name = |index: usize| keys.get(index).map_or("", String::as_str);
             return Err(CniError::new(Code::INVALID_CONFIG, format!("range set {index} overlaps with {other}"))
-                .detail(format!("Key {} is {one}, key {} is {set}.", name(index), name(other))));
+                .detail(format!("Key {} is {one}, key {} is {set}.", name(index), name(other)))
+                .at_key(name(other)));
         }
     }
     Ok(sets)
 }
 
 fn range_set(index: usize, key: String, keys: &[RangeKeys]) -> Result<(String, RangeSet), CniError> {
-    let ranges = keys.iter().map(|keys| Range::new(&keys.raw())).collect::<Result<_, _>>();
-    match ranges.and_then(RangeSet::new) {
-        Ok(set) => Ok((key, set)),
-        Err(text) => Err(CniError::new(Code::INVALID_CONFIG, format!("invalid range set {index}: {text}"))
+    let bad = |key: &str, text: &str| {
+        CniError::new(Code::INVALID_CONFIG, format!("invalid range set {index}: {text}"))
             .detail(format!("It is key {key}."))
-            .at_key(key)),
-    }
+            .at_key(key)
+    };
+    let range = |(number, keys): (usize, &RangeKeys)| {
+        Range::new(&keys.raw()).map_err(|BadRange { key: own, text }| match own {
+            None => bad(&key, &text),
+            // The range in the old form is in ipam itself.
+            Some(own) if key == OLD_FORM => bad(&format!("ipam.{own}"), &text),
+            Some(own) => bad(&format!("{key}[{number}].{own}"), &text),
+        })
+    };
+    let ranges = keys.iter().enumerate().map(range).collect::<Result<_, _>>()?;
+    let set = RangeSet::new(ranges).map_err(|text| bad(&key, &text))?;
+    Ok((key, set))
 }
 
 /// Results of 0.1.0 and 0.2.0 have room for one address of each family.

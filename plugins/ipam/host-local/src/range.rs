@@ -33,6 +33,21 @@ pub struct Range {
     pub gateway: Address,
 }
 
+/// A range that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRange {
+    /// The key that it is about; `None`: no single one.
+    pub key: Option<&'static str>,
+    /// A sentence that names key and value, with the reference's text where it has one.
+    pub text: String,
+}
+
+impl<T: Into<String>> From<T> for BadRange {
+    fn from(text: T) -> Self {
+        Self { key: None, text: text.into() }
+    }
+}
+
 /// Ranges of one family without overlap. A container gets one address of each set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
@@ -60,25 +75,27 @@ impl Range {
     /// a single address that, unless it is the gateway.
     ///
     /// # Errors
-    /// A sentence that names key and value, with the reference's text where it has one.
-    pub fn new(raw: &RawRange) -> Result<Self, String> {
+    /// The keys contradict each other, or the network has no address to give.
+    pub fn new(raw: &RawRange) -> Result<Self, BadRange> {
         let subnet = raw.subnet.ok_or("key subnet is missing")?;
         if subnet.ip() != subnet.ip().to_canonical() {
-            return Err(format!("subnet {subnet} is an IPv4 network written as IPv6: write it as IPv4"));
+            return Err(format!("subnet {subnet} is an IPv4 network written as IPv6: write it as IPv4").into());
         }
         let max = if subnet.is_ipv4() { 32 } else { 128 };
         let is_single = subnet.prefix() == max;
         if is_single && raw.gateway.is_none_or(|gateway| gateway == subnet.ip()) {
             return Err(format!(
                 "Network {subnet} too small to allocate from: its only address is the gateway, unless key gateway names another"
-            ));
+            )
+            .into());
         }
         if subnet.ip() != subnet.network() {
             return Err(format!(
                 "Network has host bits set. For a subnet mask of length {} the network address is {}",
                 subnet.prefix(),
                 subnet.network()
-            ));
+            )
+            .into());
         }
         let whole = Span { first: subnet.network().into(), last: subnet.broadcast().into() };
         let (lowest, highest) = match whole.last.family {
@@ -98,13 +115,15 @@ impl Range {
         range.check_bounds(raw, whole)
     }
 
-    fn check_bounds(self, raw: &RawRange, whole: Span) -> Result<Self, String> {
+    fn check_bounds(self, raw: &RawRange, whole: Span) -> Result<Self, BadRange> {
         let (subnet, first, last) = (self.subnet, self.first, self.last);
+        let bad_start = |text: String| Err(BadRange { key: Some("rangeStart"), text });
+        let bad_end = |text: String| Err(BadRange { key: Some("rangeEnd"), text });
         if !whole.contains(first) {
-            return Err(format!("RangeStart {first} not in network {subnet}"));
+            return bad_start(format!("RangeStart {first} not in network {subnet}"));
         }
         if !whole.contains(last) {
-            return Err(format!("RangeEnd {last} not in network {subnet}"));
+            return bad_end(format!("RangeEnd {last} not in network {subnet}"));
         }
         if first <= last {
             return Ok(self);
@@ -112,9 +131,11 @@ impl Range {
         // The reference reports one of the two that were given, and misses a start behind the default end, from which
         // it would leave the network.
         match (raw.start, raw.end) {
-            (Some(_), Some(_)) => Err(format!("RangeStart {first} not in network {subnet} up to rangeEnd {last}")),
-            (Some(_), None) => Err(format!("RangeStart {first} is above the last address to hand out, {last}")),
-            (None, _) => Err(format!("RangeEnd {last} not in network {subnet} from rangeStart {first}")),
+            (Some(_), Some(_)) => {
+                bad_start(format!("RangeStart {first} not in network {subnet}: rangeStart is above rangeEnd {last}"))
+            }
+            (Some(_), None) => bad_start(format!("RangeStart {first} is above the last address to hand out, {last}")),
+            (None, _) => bad_end(format!("RangeEnd {last} not in network {subnet} from rangeStart {first}")),
         }
     }
 

@@ -144,7 +144,7 @@ impl FromConf for Conf {
             bridge: bridge_name(&wire.bridge)?.as_str().to_owned(),
             gateway: wire.gateway(),
             masquerade: conf::masquerade(wire.ip_masq, &wire.ip_masq_backend)?,
-            mtu_bytes: conf::mtu(wire.mtu),
+            mtu_bytes: conf::mtu(wire.mtu)?,
             port: Port { hairpin: wire.hairpin_mode, isolated: wire.port_isolation },
             vlans: wire.vlans()?,
             dad: if wire.enabledad { Dad::Enhanced } else { Dad::Off },
@@ -169,11 +169,12 @@ fn bridge_name(text: &str) -> Result<IfName, CniError> {
 impl Wire {
     fn refuse_contradictions(&self) -> Result<(), CniError> {
         if self.hairpin_mode && self.promisc_mode {
-            return Err(invalid("hairpinMode and promiscMode exclude each other"));
+            return Err(invalid("hairpinMode and promiscMode exclude each other").at_key("promiscMode"));
         }
         if self.disable_container_interface && !self.ipam.plugin.is_empty() {
             return Err(invalid("disableContainerInterface needs a network without ipam")
-                .detail("An interface that stays down cannot use its addresses."));
+                .detail("An interface that stays down cannot use its addresses.")
+                .at_key("disableContainerInterface"));
         }
         Ok(())
     }

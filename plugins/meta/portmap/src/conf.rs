@@ -201,7 +201,9 @@ impl Mark {
 
 fn mark(bit: Option<i64>, chain: Option<&str>) -> Result<Mark, CniError> {
     match (bit, chain) {
-        (Some(_), Some(_)) => Err(invalid("keys markMasqBit and externalSetMarkChain exclude each other")),
+        (Some(_), Some(_)) => {
+            Err(invalid("keys markMasqBit and externalSetMarkChain exclude each other").at_key("externalSetMarkChain"))
+        }
         // libxtables: XT_EXTENSION_MAXNAMELEN.
         (None, Some(chain))
             if chain.is_empty() || chain.len() > 28 || chain.contains(|c: char| !c.is_ascii_graphic()) =>

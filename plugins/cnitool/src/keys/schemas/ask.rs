@@ -61,6 +61,9 @@ pub fn put(base: &mut Value, place: Place<'_>, value: Value) {
     }
 }
 
+/// How errors begin that are about the keys of a range together: another range would accept the value.
+const OF_SEVERAL: &str = "invalid range set ";
+
 impl Asker<'_> {
     /// What the parser says about the base with `value` in this place.
     fn ask(&self, place: Place<'_>, value: Value) -> ParserAnswer {
@@ -71,7 +74,8 @@ impl Asker<'_> {
 
     /// Why the value is refused; `None`: it is accepted, as far as this key is concerned.
     fn refused(&self, place: Place<'_>, value: &Value) -> Option<String> {
-        let (named, text) = self.ask(place, value.clone()).error.filter(|(named, _)| *named == path(place))?;
+        let is_about = |(named, text): &(String, String)| *named == path(place) && !text.starts_with(OF_SEVERAL);
+        let (named, text) = self.ask(place, value.clone()).error.filter(is_about)?;
         let reason = text.split_once(&format!("{} = {value}: ", named)).map(|(_, reason)| reason.to_owned());
         Some(reason.unwrap_or(text))
     }

@@ -20,7 +20,7 @@ fn bridge() {
             r#"{"type": "bridge", "vlan": «5000»}"#,
             r#"{"type": "bridge", "vlanTrunk": [{"id": 7}, {"id": «0»}]}"#,
             r#"{"type": "bridge", "vlanTrunk": [«{»"minID": 9, "maxID": 7}]}"#,
-            r#"«{»"type": "bridge", "hairpinMode": true, "promiscMode": true}"#,
+            r#"{"type": "bridge", "hairpinMode": true, "promiscMode": «true»}"#,
             r#"{"type": "bridge", "bridge": «"a/b"»}"#,
             r#"{"type": "bridge", «"brigde"»: "br0"}"#,
             r#"{"type": "bridge", "ipMasq": true, "ipMasqBackend": «"ipvs"»}"#,
@@ -50,7 +50,7 @@ fn host_local() {
         &[
             r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": «"10.1.0.0/33"»}}"#,
             r#"{"type": "bridge", "ipam": «{»"type": "host-local", «"subnt"»: "10.1.0.0/24"}}"#,
-            r#"{"type": "bridge", "ipam": {"type": "host-local", "ranges": [«[»{"subnet": "10.1.0.0/24", "rangeStart": "10.2.0.5"}]]}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24", "rangeStart": «"10.2.0.5"»}]]}}"#,
             r#"{"type": "bridge", "ipam": {"type": "host-local", "ranges": [«[»{"subnet": "10.1.0.0/24"}, {"subnet": "10.1.0.0/16"}]]}}"#,
             r#"{"type": "bridge", "ipam": {"type": "host-local", "ranges": [«[»{"subnet": "10.1.0.0/32"}]]}}"#,
             r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "gateway": «"ten"»}}"#,
@@ -63,7 +63,7 @@ fn host_local() {
             error: key ipam.subnet = "10.1.0.0/33": "10.1.0.0/33" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64
             error: no IP ranges specified [Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges.]
             warning: key ipam.subnt is unknown and is ignored [Did you mean subnet?]
-            error: invalid range set 0: RangeStart 10.2.0.5 not in network 10.1.0.0/24 [It is key ipam.ranges[0].]
+            error: invalid range set 0: RangeStart 10.2.0.5 not in network 10.1.0.0/24 [It is key ipam.ranges[0][0].rangeStart.]
             error: invalid range set 0: subnets 10.1.0.1-10.1.0.254 and 10.1.0.1-10.1.255.254 overlap [It is key ipam.ranges[0].]
             error: invalid range set 0: Network 10.1.0.0/32 too small to allocate from: its only address is the gateway, unless key gateway names another [It is key ipam.ranges[0].]
             error: key ipam.gateway = "ten": "ten" is no IP address (invalid IP address syntax)
@@ -195,5 +195,43 @@ fn chained_plugins() {
             error: key table = 0: tables are numbered from 1
             error: key vrfname is missing
             error: key vrfname = "a/b": "a/b" cannot be a link's name: 1 to 15 bytes without white space, /, : and %, and not . or .."#]],
+    );
+}
+
+/// A runtime adds what is missing, and takes nothing away.
+#[test]
+fn no_capability_mends_keys_that_contradict_each_other() {
+    plugins(
+        &[
+            r#"{"type": "bridge", "capabilities": {"mac": true}, "hairpinMode": true, "promiscMode": «true»}"#,
+            r#"{"type": "bridge", "capabilities": {"ipRanges": true}, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], «[»{"subnet": "10.1.0.0/16"}]]}}"#,
+            r#"{"type": "bridge", "capabilities": {"ips": true}, "disableContainerInterface": «true», "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}"#,
+        ],
+        &expect![[r#"
+            error: hairpinMode and promiscMode exclude each other
+            error: range set 0 overlaps with 1 [Key ipam.ranges[0] is 10.1.0.1-10.1.0.254, key ipam.ranges[1] is 10.1.0.1-10.1.255.254.]
+            error: disableContainerInterface needs a network without ipam [An interface that stays down cannot use its addresses.]"#]],
+    );
+    let portmap = r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"},
+        {"type": "portmap", "capabilities": {"portMappings": true}, "markMasqBit": 13, "externalSetMarkChain": «"KUBE-MARK-MASQ"»}]}"#;
+    crate::keys::check(
+        "x.conflist",
+        &[portmap],
+        &expect!["error: keys markMasqBit and externalSetMarkChain exclude each other"],
+    );
+}
+
+#[test]
+fn the_bounds_of_a_range() {
+    plugins(
+        &[
+            r#"{"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24", "rangeStart": «"10.1.0.50"», "rangeEnd": "10.1.0.20"}]]}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": «"10.1.0.50"», "rangeEnd": "10.1.0.20"}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}, {"subnet": "10.2.0.0/24", "rangeEnd": «"10.3.0.9"»}]]}}"#,
+        ],
+        &expect![[r#"
+            error: invalid range set 0: RangeStart 10.1.0.50 not in network 10.1.0.0/24: rangeStart is above rangeEnd 10.1.0.20 [It is key ipam.ranges[0][0].rangeStart.]
+            error: invalid range set 0: RangeStart 10.1.0.50 not in network 10.1.0.0/24: rangeStart is above rangeEnd 10.1.0.20 [It is key ipam.rangeStart.]
+            error: invalid range set 0: RangeEnd 10.3.0.9 not in network 10.2.0.0/24 [It is key ipam.ranges[0][1].rangeEnd.]"#]],
     );
 }

@@ -192,38 +192,38 @@ fn bad_bounds() {
     check(
         r#"{"subnet":"10.0.0.0/24","rangeStart":"10.0.0.9","rangeEnd":"10.0.0.5"}"#,
         &expect![[r#"
-        7: invalid range set 0: RangeStart 10.0.0.9 not in network 10.0.0.0/24 up to rangeEnd 10.0.0.5
-        It is key ipam.subnet."#]],
+            7: invalid range set 0: RangeStart 10.0.0.9 not in network 10.0.0.0/24: rangeStart is above rangeEnd 10.0.0.5
+            It is key ipam.rangeStart."#]],
     );
     check(
         r#"{"subnet":"10.0.0.0/24","rangeStart":"10.0.1.5"}"#,
         &expect![[r#"
-        7: invalid range set 0: RangeStart 10.0.1.5 not in network 10.0.0.0/24
-        It is key ipam.subnet."#]],
+            7: invalid range set 0: RangeStart 10.0.1.5 not in network 10.0.0.0/24
+            It is key ipam.rangeStart."#]],
     );
     check(
         r#"{"subnet":"10.0.0.0/24","rangeEnd":"10.0.1.5"}"#,
         &expect![[r#"
-        7: invalid range set 0: RangeEnd 10.0.1.5 not in network 10.0.0.0/24
-        It is key ipam.subnet."#]],
+            7: invalid range set 0: RangeEnd 10.0.1.5 not in network 10.0.0.0/24
+            It is key ipam.rangeEnd."#]],
     );
     check(
         r#"{"subnet":"10.0.0.0/24","rangeEnd":"fd00::1"}"#,
         &expect![[r#"
-        7: invalid range set 0: RangeEnd fd00::1 not in network 10.0.0.0/24
-        It is key ipam.subnet."#]],
+            7: invalid range set 0: RangeEnd fd00::1 not in network 10.0.0.0/24
+            It is key ipam.rangeEnd."#]],
     );
     check(
         r#"{"subnet":"10.0.0.0/24","rangeEnd":"10.0.0.0"}"#,
         &expect![[r#"
-        7: invalid range set 0: RangeEnd 10.0.0.0 not in network 10.0.0.0/24 from rangeStart 10.0.0.1
-        It is key ipam.subnet."#]],
+            7: invalid range set 0: RangeEnd 10.0.0.0 not in network 10.0.0.0/24 from rangeStart 10.0.0.1
+            It is key ipam.rangeEnd."#]],
     );
     check(
         r#"{"subnet":"10.0.0.0/24","rangeStart":"10.0.0.255"}"#,
         &expect![[r#"
-        7: invalid range set 0: RangeStart 10.0.0.255 is above the last address to hand out, 10.0.0.254
-        It is key ipam.subnet."#]],
+            7: invalid range set 0: RangeStart 10.0.0.255 is above the last address to hand out, 10.0.0.254
+            It is key ipam.rangeStart."#]],
     );
     check(
         r#"{"subnet":"10.0.0.0/24","rangeEnd":"x"}"#,
