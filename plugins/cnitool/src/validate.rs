@@ -11,6 +11,7 @@
 //! | `network` | one file: syntax, the list's keys, each plugin's keys |
 //! | `chain` | plugins of one list that do not fit together |
 //! | `gateway` | gateways that containers cannot reach |
+//! | `usable` | routes, subnets and MTUs with which ADD fails, or no packet passes |
 //! | `folder` | networks of one node that do not fit together |
 //! | `order` | the default network of a folder, and files that hide it |
 //! | [`executables`] | whether this node has the plugins, and the versions they speak |
@@ -24,11 +25,12 @@ pub mod render;
 pub mod source;
 
 mod chain;
-mod folder;
+pub(crate) mod folder;
 mod gateway;
 mod network;
 mod order;
 mod syntax;
+mod usable;
 pub(crate) mod verb;
 mod warned;
 

@@ -144,7 +144,7 @@ pub fn parse_mac(key: &str, text: &str) -> Result<Option<Mac>, CniError> {
 }
 
 /// The least MTU of a link that carries IPv6 (RFC 8200, section 5), in bytes: below it the kernel takes all IPv6 addresses away.
-pub(crate) const IPV6_MTU_MIN: u32 = 1280; // IPV6_MIN_MTU, include/uapi/linux/ipv6.h
+pub const IPV6_MTU_MIN: u32 = 1280; // IPV6_MIN_MTU, include/uapi/linux/ipv6.h
 
 /// Refuses an MTU with which the kernel would take IPv6 off the interface, which has one of these addresses.
 ///
@@ -163,10 +163,18 @@ pub fn refuse_mtu_below_ipv6(
     })
 }
 
+/// The largest MTU of the kernel's virtual links (`ETH_MAX_MTU`, include/uapi/linux/if_ether.h), in bytes.
+const MTU_MAX: u32 = 65535;
+
 /// Key `mtu` in bytes; 0 is the kernel's default.
-#[must_use]
-pub fn mtu(bytes: u32) -> Option<u32> {
-    (bytes != 0).then_some(bytes)
+///
+/// # Errors
+/// Code 7: no link that a plugin makes can have it.
+pub fn mtu(bytes: u32) -> Result<Option<u32>, CniError> {
+    match bytes {
+        0..=MTU_MAX => Ok((bytes != 0).then_some(bytes)),
+        _ => Err(CniError::invalid_key("mtu", bytes, &format!("expected 0 to {MTU_MAX}"))),
+    }
 }
 
 /// A VLAN's number at `path`.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use cni_spec::json;
+use host_local::range::{Range, RawRange};
 use ipnetwork::IpNetwork;
 use libcni::conflist;
 use serde_json::Value;
@@ -141,6 +142,14 @@ pub(crate) fn ranges(value: &Value) -> Vec<(String, &Value)> {
 pub(crate) fn subnet(range: &Value) -> Option<IpNetwork> {
     let subnet: IpNetwork = text(range, "subnet").parse().ok()?;
     IpNetwork::new(subnet.network(), subnet.prefix()).ok()
+}
+
+/// A range as host-local reads it; `None`: it refuses the range, or the object has none.
+pub(crate) fn configured(range: &Value) -> Option<Range> {
+    let address = |key| json::parse_ip(text(range, key)).ok();
+    let subnet = text(range, "subnet").parse().ok()?;
+    let (start, end, gateway) = (address("rangeStart"), address("rangeEnd"), address("gateway"));
+    Range::new(&RawRange { subnet: Some(subnet), start, end, gateway }).ok()
 }
 
 /// The elements of a list; none if the key has no list.

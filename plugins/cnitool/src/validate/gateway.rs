@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use serde_json::Value;
 
 use crate::validate::finding::{Level, Notes, join};
-use crate::validate::folder::{is_set, list, ranges, subnet, text};
+use crate::validate::folder::{configured, is_set, list, ranges, subnet, text};
 
 /// `RT_SCOPE_LINK` of include/uapi/linux/rtnetlink.h.
 const SCOPE_LINK: u64 = 253;
@@ -16,7 +16,7 @@ const SCOPE_LINK: u64 = 253;
 struct Pool {
     subnet: IpNetwork,
     gateway: Option<IpAddr>,
-    /// The path of key `gateway`; `None`: the gateway is the subnet's first address.
+    /// The path of key `gateway`; `None`: the gateway is that of a range without the key.
     key: Option<String>,
 }
 
@@ -64,7 +64,8 @@ fn of_host_local(value: &Value) -> Vec<Pool> {
         let subnet = subnet(range)?;
         let written = parse_ip(text(range, "gateway")).ok();
         let key = written.map(|_| join(&path, "gateway"));
-        Some(Pool { subnet, gateway: written.or_else(|| subnet.iter().nth(1)), key })
+        let own = || Some(configured(range)?.gateway.ip());
+        Some(Pool { subnet, gateway: written.or_else(own), key })
     };
     ranges(value).into_iter().filter_map(pool).collect()
 }
@@ -129,7 +130,7 @@ fn is_reached(gateway: IpAddr, pools: &[Pool], routes: &[Value]) -> bool {
     pools.iter().any(|pool| network(pool.subnet).contains(gateway)) || routes.iter().any(is_direct)
 }
 
-fn network(subnet: IpNetwork) -> IpNetwork {
+pub(crate) fn network(subnet: IpNetwork) -> IpNetwork {
     IpNetwork::new(subnet.network(), subnet.prefix()).unwrap_or(subnet)
 }
 

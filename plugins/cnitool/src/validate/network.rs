@@ -16,7 +16,7 @@ use crate::validate::known::{self, KnownPlugin, Role};
 use crate::validate::source::{Form, Source, Unreadable};
 use crate::validate::syntax::Fault;
 use crate::validate::warned::{self, Warning};
-use crate::validate::{chain, gateway};
+use crate::validate::{chain, gateway, usable};
 
 /// The keys of a list.
 const LIST_KEYS: [&str; 8] =
@@ -203,8 +203,11 @@ fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: 
         match known::find(known, ipam.as_str()) {
             Some(ipam) if ipam.role == Role::Address => {
                 keys(&base, &bytes, version, (ipam, has_more), notes);
-                if own.role == Role::Interface && !has_more {
-                    gateway::check(&base, name, object.value(), notes);
+                if own.role == Role::Interface {
+                    usable::check(&base, name, object.value(), notes);
+                    if !has_more {
+                        gateway::check(&base, name, object.value(), notes);
+                    }
                 }
             }
             Some(other) => {
@@ -253,6 +256,7 @@ pub(crate) fn refused(
             // A misspelt key has a separate finding.
             error.details = error.details.replace(&misspelt.to_string(), "").trim().to_owned();
         }
+        // The parsers name the key of each value that they refuse, and none where something is missing.
         let is_missing = error.key().is_none();
         let finding = notes.error(base, part, &error);
         if has_more && is_missing {

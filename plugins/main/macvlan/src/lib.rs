@@ -57,7 +57,7 @@ impl FromConf for Conf {
         Ok(Self {
             master: Wanted::parse(&wire.master, wire.link_in_container)?,
             settings: Settings { mode, bc_queue_len, ..Settings::default() },
-            mtu_bytes: conf::mtu(wire.mtu),
+            mtu_bytes: conf::mtu(wire.mtu)?,
             macs: Macs::parse(&wire.mac, &wire.args, &wire.runtime_config)?,
             dns: wire.dns.into_dns().unwrap_or_default(),
         })

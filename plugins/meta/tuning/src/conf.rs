@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use chained::invalid;
 use cni_spec::{CniError, ConfObject, FromAnyConf, FromConf, IfName};
-use interface::conf::{args_mac, mtu, parse_mac};
+use interface::conf::{args_mac, parse_mac};
 use netops::link::{Mac, Settings};
 use netops::sysctl::Key;
 use serde::de::{MapAccess, Visitor};
@@ -90,7 +90,8 @@ impl FromConf for Conf {
             weak_mac: parse_mac("mac", &own.mac)?,
             others: Settings {
                 promisc: cni.promisc.unwrap_or(own.promisc).then_some(true),
-                mtu_bytes: mtu(cni.mtu.unwrap_or(own.mtu)),
+                // Some links can have more than those that plugins make.
+                mtu_bytes: Some(cni.mtu.unwrap_or(own.mtu)).filter(|bytes| *bytes != 0),
                 allmulti: cni.allmulti.or(own.allmulti),
                 tx_queue_len: cni.tx_queue_len.or(own.tx_queue_len),
                 ..Settings::default()

@@ -91,3 +91,81 @@ fn addresses_that_no_host_can_have() {
         plugins(&[object], &expect![""]);
     }
 }
+
+/// No plugin makes such a route, whatever a runtime gives.
+#[test]
+fn a_route_and_its_next_hop_are_of_one_family() {
+    plugins(
+        &[
+            r#"{"type": "bridge", "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "10.0.0.0/8", "gw": «"fd00::1"»}]}}"#,
+            r#"{"type": "ptp", "capabilities": {"ipRanges": true}, "ipam": {"type": "host-local", "ranges": [[{"subnet": "fd00::/64"}]], "routes": [{"dst": "::/0", "gw": «"10.1.0.1"»}]}}"#,
+        ],
+        &expect![[r#"
+            error: route 10.0.0.0/8 and next hop fd00::1 are of different families: ADD fails [Write an IPv4 address, or leave out gw: the route then has the subnet's gateway.]
+            error: route ::/0 and next hop 10.1.0.1 are of different families: ADD fails [Write an IPv6 address, or leave out gw: the route then has the subnet's gateway.]"#]],
+    );
+}
+
+#[test]
+fn an_mtu_that_the_kernel_refuses_or_that_takes_ipv6_away() {
+    plugins(
+        &[
+            r#"{"type": "bridge", "mtu": «67000», "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}"#,
+            r#"{"type": "ptp", "mtu": «65536», "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}"#,
+            r#"{"type": "ptp", "mtu": «1279», "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]]}}"#,
+            r#"{"type": "macvlan", "mtu": «1000», "ipam": {"type": "static", "addresses": [{"address": "fd00::5/64"}]}}"#,
+        ],
+        &expect![[r#"
+            error: key mtu = 67000: expected 0 to 65535
+            error: key mtu = 65536: expected 0 to 65535
+            error: mtu 1279 is below 1280, which IPv6 needs, and fd00::/64 is of IPv6: ADD fails [Write 1280 or more, or take the IPv6 addresses from the network.]
+            error: mtu 1000 is below 1280, which IPv6 needs, and fd00::5/64 is of IPv6: ADD fails [Write 1280 or more, or take the IPv6 addresses from the network.]"#]],
+    );
+    for object in [
+        r#"{"type": "bridge", "mtu": 65535, "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}"#,
+        r#"{"type": "ptp", "mtu": 1280, "ipam": {"type": "host-local", "subnet": "fd00::/64"}}"#,
+        r#"{"type": "ptp", "mtu": 1000, "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}"#,
+    ] {
+        plugins(&[object], &expect![""]);
+    }
+}
+
+#[test]
+fn addresses_with_which_add_fails_or_no_packet_passes() {
+    plugins(
+        &[
+            r#"{"type": "bridge", "isGateway": true, "ipam": {"type": "host-local", "subnet": «"127.0.0.0/24"»}}"#,
+            r#"{"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": «"224.1.0.0/24"»}]]}}"#,
+            r#"{"type": "ptp", "ipam": {"type": "host-local", "subnet": «"ff05::/64"»}}"#,
+            r#"{"type": "macvlan", "ipam": {"type": "static", "addresses": [{"address": «"::1/128"»}]}}"#,
+            r#"{"type": "bridge", "isGateway": true, "ipam": {"type": "host-local", "subnet": «"fe80::/64"»}}"#,
+            r#"{"type": "bridge", "isGateway": true, "forceAddress": true, "ipam": {"type": "host-local", "subnet": «"fe80::/64"»}}"#,
+            r#"{"type": "ptp", "ipam": {"type": "host-local", "subnet": «"fe80:1::/64"»}}"#,
+        ],
+        &expect![[r#"
+            warning: 127.0.0.0/24 is of loopback addresses, and no packet with one passes a link [Write addresses for hosts, such as those of 10.1.0.0/24 or fd00:1::/64.]
+            warning: 224.1.0.0/24 is of multicast addresses, and no packet passes that is from one [Write addresses for hosts, such as those of 10.1.0.0/24 or fd00:1::/64.]
+            error: ff05::/64 is of multicast addresses: ADD fails [Write addresses for hosts, such as those of 10.1.0.0/24 or fd00:1::/64.]
+            error: ::1/128 is of loopback addresses: ADD fails [Write addresses for hosts, such as those of 10.1.0.0/24 or fd00:1::/64.]
+            error: subnet fe80::/64 is of link-local addresses, of which the bridge has one already: ADD fails [Write another subnet, such as fd00:1::/64.]
+            warning: subnet fe80::/64 is of link-local addresses, which no router forwards [Write another subnet, such as fd00:1::/64.]
+            warning: subnet fe80:1::/64 is of link-local addresses, which no router forwards [Write another subnet, such as fd00:1::/64.]"#]],
+    );
+    for object in [
+        r#"{"type": "dummy", "ipam": {"type": "static", "addresses": [{"address": "127.0.0.5/32"}]}}"#,
+        r#"{"type": "macvlan", "ipam": {"type": "static", "addresses": [{"address": "fe80::5/64"}]}}"#,
+    ] {
+        plugins(&[object], &expect![""]);
+    }
+}
+
+/// The gateway of a subnet of two addresses is the first of them (RFC 3021).
+#[test]
+fn a_next_hop_is_the_gateway_of_a_subnet_of_two_addresses() {
+    plugins(
+        &[
+            r#"{"type": "macvlan", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/31"}]], "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.0"}]}}"#,
+        ],
+        &expect![""],
+    );
+}
