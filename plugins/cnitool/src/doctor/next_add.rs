@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::doctor::host::{OUTSIDE, is_router};
 use crate::doctor::plugins::{plugins, text};
 use crate::doctor::{Finding, Kind, Level};
+use crate::validate::folder::{configured, list, ranges};
 
 /// The MTU of a new veth or bridge whose network names none: `ETH_DATA_LEN` of linux/if_ether.h.
 const MTU_BYTES: u64 = 1500;
@@ -328,20 +329,37 @@ fn is_used(own: &IpNetwork, network: &NetworkConf, networks: &[NetworkConf], vie
     is_configured || present.flat_map(|attachment| &attachment.addresses).any(|address| own.contains(*address))
 }
 
-/// The gateways of host-local's ranges and of static addresses: where none is named, the subnet's first address.
+/// The gateways of host-local's ranges, and those of static addresses, of which one that names none has the first of its subnet.
 fn gateways(plugin: &Value) -> Vec<IpNetwork> {
     let Some(ipam) = json::member(plugin, "ipam") else { return Vec::new() };
-    let list = |key| json::member(ipam, key).and_then(Value::as_array).into_iter().flatten();
-    let nested = list("ranges").flat_map(|set| set.as_array().into_iter().flatten());
-    let of = |range: &Value, key: &str| {
-        let net: IpNetwork = text(range, key).parse().ok()?;
-        let gateway: Option<IpAddr> = text(range, "gateway").parse().ok();
+    let of_range = |(_, range)| {
+        let range = configured(range)?;
+        IpNetwork::new(range.gateway.ip(), range.subnet.prefix()).ok()
+    };
+    let of_address = |entry: &Value| {
+        let net: IpNetwork = text(entry, "address").parse().ok()?;
+        let gateway: Option<IpAddr> = text(entry, "gateway").parse().ok();
         let first = match net {
             IpNetwork::V4(net) => (u32::from(net.network()).checked_add(1)?).to_be_bytes().into(),
             IpNetwork::V6(net) => IpAddr::from(u128::from(net.network()).checked_add(1)?.to_be_bytes()),
         };
         IpNetwork::new(gateway.unwrap_or(first), net.prefix()).ok()
     };
-    let ranges = nested.chain([ipam]).filter_map(|range| of(range, "subnet"));
-    ranges.chain(list("addresses").filter_map(|address| of(address, "address"))).collect()
+    let of_host_local = ranges(plugin).into_iter().filter_map(of_range);
+    of_host_local.chain(list(ipam, "addresses").iter().filter_map(of_address)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_gateway_of_a_range_is_the_one_that_host_local_takes() {
+        let of = |ipam: Value| gateways(&json!({"ipam": ipam})).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(of(json!({"type": "host-local", "subnet": "10.1.0.0/31"})), ["10.1.0.0/31"]);
+        assert_eq!(of(json!({"type": "host-local", "ranges": [[{"subnet": "fd00::/127"}]]})), ["fd00::/127"]);
+        assert_eq!(of(json!({"type": "host-local", "subnet": "10.1.0.0/24"})), ["10.1.0.1/24"]);
+        assert_eq!(of(json!({"type": "static", "addresses": [{"address": "10.1.0.5/24"}]})), ["10.1.0.1/24"]);
+    }
 }
