@@ -21,6 +21,8 @@ use crate::{device, home::is_returned};
 pub struct State {
     before: Option<Before>,
     master: Option<Link>,
+    /// What the node loses with the device.
+    loses: Vec<String>,
     /// Records of earlier ADDs of the device, which the kernel has returned: it gets back what it had, and they end.
     returned: Vec<AwayDevice>,
     is_moved: bool,
@@ -79,16 +81,13 @@ fn look_at(conf: &Conf, host: &Kernel, found: Option<Link>) -> Result<State, Cni
     }
     let before = Before::read(host, &link).map_err(failed)?;
     let uses = device::uses(host, &before).map_err(failed)?;
-    if !uses.is_empty() {
+    if !uses.is_empty() && conf.refuse_in_use {
         let loses = uses.join(", ");
-        if conf.refuse_in_use {
-            let msg = format!("cannot move device {}: the node uses it, and refuseInUse is set", link.name);
-            return Err(CniError::new(Code::EXISTS, msg).detail(format!("The node would lose {loses}.")));
-        }
-        tracing::warn!(device = link.name, loses, "the device leaves the node, which used it");
+        let msg = format!("cannot move device {}: the node uses it, and refuseInUse is set", link.name);
+        return Err(CniError::new(Code::EXISTS, msg).detail(format!("The node would lose {loses}.")));
     }
     let master = before.link.master.map(|index| link::find_index(host, index)).transpose().map_err(failed)?.flatten();
-    Ok(State { before: Some(before), master, ..State::default() })
+    Ok(State { before: Some(before), master, loses: uses, ..State::default() })
 }
 
 /// The record of the device that the config selects by name, if a container has it.
@@ -139,6 +138,10 @@ impl OwnStep for Move {
             *state = take_back(&state.returned, &self.conf, host)?;
         }
         let before = state.before.as_ref().ok_or_else(|| device::absent(&self.conf, None))?;
+        if !state.loses.is_empty() {
+            let (device, loses) = (&before.link.name, state.loses.join(", "));
+            tracing::warn!(device, loses, "the device leaves the node, which used it");
+        }
         let name = LinkName::parse(&self.ifname).map_err(|error| invalid(error.to_string()))?;
         let own = Netns::current()
             .map_err(|error| failed(OpError::state("open", "the host's namespace", error.to_string())))?;
@@ -167,6 +170,10 @@ impl OwnStep for Move {
         if let Some(device) = before.or(returned) {
             let text = format!("ip link set {device} netns CONTAINER name {} alias {device}", self.ifname);
             steps.push(Shown::new(text));
+        }
+        if !state.loses.is_empty() {
+            let text = format!("the node uses the device, and loses {}", state.loses.join(", "));
+            steps.push(Shown::new(text).uncompared());
         }
         Ok(steps)
     }
