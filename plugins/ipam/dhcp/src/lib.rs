@@ -102,7 +102,8 @@ impl Plugin for Dhcp {
         let note = |away| {
             match state::note_release(&state::folder(socket), &names)? {
                 true => tracing::warn!(%away, "the lease is released when the daemon starts"),
-                false => tracing::warn!(%away, "no lease is recorded for this attachment"),
+                // DEL has nothing to do, and ADD, which calls it to roll back, has reported the daemon.
+                false => tracing::debug!(%away, "no lease is recorded for this attachment"),
             }
             Ok(())
         };
