@@ -50,7 +50,9 @@ pub(crate) async fn run(settings: &Settings, words: &Words, output: Output) -> a
     output.table(&table)?;
     if unrepaired > 0 {
         let all = cached.len();
-        bail!("cannot repair all of {unrepaired} of {all} attachments: cnitool doctor --check names the remedies");
+        bail!(
+            "{unrepaired} of {all} attachments could not be repaired, or not wholly: cnitool doctor --check names the remedies"
+        );
     }
     Ok(())
 }
