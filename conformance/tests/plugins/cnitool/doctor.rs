@@ -353,3 +353,17 @@ fn a_thousand_left_attachments_of_both_makes_are_removed_while_packets_flow() {
     }
     assert_eq!(fs::read_dir("/var/lib/cni/results").unwrap().count(), 4);
 }
+
+/// Garbage collection leaves what a living container has, and no repair knows it.
+#[test]
+fn an_unreadable_entry_of_a_living_container_is_named_as_one() {
+    let ward = Ward::new();
+    let entries = fs::read_dir("/var/lib/cni/results").unwrap();
+    let entry = entries.map(|entry| entry.unwrap().path()).find(|path| path.is_file()).unwrap();
+    fs::write(&entry, "{").unwrap();
+    let output = ward.tour.run(&ward.tour.bin_dir.join("cnitool"), &["doctor", "--json"]);
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let found = findings.iter().find(|finding| finding["kind"] == "unreadable-entry").unwrap();
+    let help = found.to_string();
+    assert!(help.contains("lives, and cnitool repair skips what it cannot read"), "{findings:#?}");
+}

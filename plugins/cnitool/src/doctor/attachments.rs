@@ -2,7 +2,7 @@
 
 use cni_spec::SpecVersion;
 use libcni::inventory::{Inventory, Life, OnNode};
-use libcni::{AttachmentId, Cached, Namespace, NetworkConf};
+use libcni::{AttachmentId, Cached, Namespace, NetworkConf, PassedOver};
 use on_node::names::Names;
 use on_node::networks::{Known, Origin};
 
@@ -22,23 +22,47 @@ pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<
             libcni::cache::Listing::default()
         }
     };
-    if !listing.passed_over.is_empty() {
-        let what = format!("{} of the cache cannot be read", count(listing.passed_over.len(), "file"));
-        let mut finding = Kind::UnreadableEntry.finding(Level::Warning, None, what);
-        finding.evidence = listing.passed_over.iter().map(ToString::to_string).collect();
-        "Remove them, if no other program needs them; garbage collection removes what they were for."
-            .clone_into(&mut finding.remedy);
-        findings.push(finding);
-    }
     let mut unseen = Vec::new();
     let names = Names::of_cache(&listing.cached);
     let known = node.inventory.networks(networks.to_vec(), listing.cached, &mut unseen);
     findings
         .extend(unseen.iter().map(|what| Kind::Unseen.finding(Level::Warning, None, format!("cannot look at {what}"))));
+    if !listing.passed_over.is_empty() {
+        findings.push(unreadable(node, &listing.passed_over, &known));
+    }
     for Known { conf, cached, .. } in &known {
         look_at(node, conf, &cached.iter().collect::<Vec<_>>(), &names, findings);
     }
     known
+}
+
+/// Files of the cache that cannot be read. The container of one may live: garbage collection leaves it, and no repair knows it.
+fn unreadable(node: Node<'_>, files: &[PassedOver], known: &[Known]) -> Finding {
+    let what = format!("{} of the cache cannot be read", count(files.len(), "file"));
+    let mut finding = Kind::UnreadableEntry.finding(Level::Warning, None, what);
+    finding.evidence = files.iter().map(ToString::to_string).collect();
+    let is_of = |network: &str, id: &AttachmentId| {
+        let name = format!("{network}-{}-{}", id.container_id, id.ifname);
+        files.iter().any(|file| file.path.file_name().is_some_and(|found| *found == *name))
+    };
+    let mut living = Vec::new();
+    for Known { conf, cached, .. } in known {
+        let ids: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
+        let on_node = node.inventory.list(conf, &ids).unwrap_or_default();
+        let lives = on_node.into_iter().filter(|found| found.life == Life::Lives).filter_map(|found| found.id);
+        living.extend(lives.filter(|id| is_of(&conf.name, id)).map(|id| format!("{}/{}", id.container_id, id.ifname)));
+    }
+    finding.remedy = match living.is_empty() {
+        true => {
+            "Remove them, if no other program needs them; garbage collection removes what they were for.".to_owned()
+        }
+        false => format!(
+            "{} {}, and cnitool repair skips what it cannot read: end the container, or start it anew, before you remove its file. Remove the others, if no other program needs them.",
+            living.join(", "),
+            if living.len() == 1 { "lives" } else { "live" }
+        ),
+    };
+    finding
 }
 
 fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], names: &Names, findings: &mut Vec<Finding>) {
