@@ -141,7 +141,10 @@ impl<'a> Delegate<'a> {
         // A repair passes on the key by which a plugin of this suite reports differences, and does not fail for them.
         match Repaired::parse(&stdout) {
             Ok(Some(report)) if !report.left.is_empty() => {
-                Err(self.signed(CniError::new(Code::CHECK_FAILED, report.left.join("; "))))
+                // The name of the plugin follows, a sentence of its own.
+                let text = report.left.join("; ");
+                let text = text.strip_suffix('.').unwrap_or(&text);
+                Err(self.signed(CniError::new(Code::CHECK_FAILED, text)))
             }
             Ok(_) | Err(_) => Ok(()),
         }
@@ -197,7 +200,7 @@ impl<'a> Delegate<'a> {
         }
         let executable = self.call.env.plugin_path().find_executable(self.plugin)?;
         let entry = plugin::find(self.call.entries, self.plugin.as_str()).filter(|entry| !entry.delegates);
-        let entry = entry.filter(|_| build_id::is_in(&executable));
+        let entry = entry.filter(|_| self.call.is_all_within || build_id::is_in(&executable));
         Ok(self.found.get_or_init(|| Found { executable, entry }))
     }
 
