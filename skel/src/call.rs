@@ -26,6 +26,8 @@ pub struct Call {
     pub env: Environment,
     /// The plugins in this executable, for delegation in process.
     pub entries: &'static [Entry],
+    /// Whether the delegates are of this build, whatever their executables: for programs that ask the plugins themselves.
+    pub(crate) is_all_within: bool,
     stdin: Stdin,
     /// Opened on first use, once for this call, its delegates, and DEL after an ADD whose result was lost.
     netns: Rc<OnceCell<Option<NetnsPath>>>,
@@ -44,13 +46,14 @@ impl Call {
     /// The call that started this process.
     #[must_use]
     pub fn of_process(entries: &'static [Entry]) -> Self {
-        Self { env: Environment::of_process(), entries, stdin: Stdin::Process(Rc::default()), netns: Rc::default() }
+        let stdin = Stdin::Process(Rc::default());
+        Self { env: Environment::of_process(), entries, is_all_within: false, stdin, netns: Rc::default() }
     }
 
     /// A call with these variables and this stdin, which starts no process.
     #[must_use]
     pub fn given(env: Environment, stdin: Rc<[u8]>) -> Self {
-        Self { env, entries: &[], stdin: Stdin::Given(stdin), netns: Rc::default() }
+        Self { env, entries: &[], is_all_within: false, stdin: Stdin::Given(stdin), netns: Rc::default() }
     }
 
     /// DEL with the parameters of this call.
@@ -62,7 +65,13 @@ impl Call {
     #[must_use]
     pub fn for_delegate(&self, command: Command, stdin: Rc<[u8]>) -> Self {
         let env = Environment { command: command.as_str().to_owned(), ..self.env.clone() };
-        Self { env, entries: self.entries, stdin: Stdin::Given(stdin), netns: Rc::clone(&self.netns) }
+        Self { env, stdin: Stdin::Given(stdin), ..self.clone() }
+    }
+
+    /// The same call, whose delegates are among `entries`, and answer in this process.
+    #[must_use]
+    pub fn within(self, entries: &'static [Entry]) -> Self {
+        Self { entries, is_all_within: true, ..self }
     }
 
     /// The namespace that `CNI_NETNS` names: the one that a delegate's caller opened, or it is opened now, once for all

@@ -3,6 +3,7 @@
 //! [`plan`] goes through a network's plugins as ADD does: each gets the config and the result that it would get, and says what
 //! it would do. PREVIEW.md says where each part comes from.
 
+mod refused;
 mod table;
 pub(crate) mod verb;
 
@@ -29,6 +30,8 @@ pub(crate) struct NetworkPlan {
     pub(crate) plugins: Vec<PluginPlan>,
     /// The result, as far as it is known before; `None` where a plugin does not say, or ADD would fail.
     pub(crate) result: Option<AddResult>,
+    /// Why ADD would fail, where no plugin's own plan shows it.
+    pub(crate) refused: Vec<String>,
 }
 
 /// What ADD of one of its plugins would do.
@@ -84,17 +87,17 @@ pub(crate) async fn plan(
     let mut plugins = Vec::new();
     let mut result: Option<AddResult> = None;
     let mut is_reached = true;
-    for (index, (plugin, executable)) in network.plugins.iter().zip(executables).enumerate() {
+    for (index, (plugin, executable)) in network.plugins.iter().zip(&executables).enumerate() {
         let prev = result.as_ref().map(|result| result.to_json(version)).transpose();
         let outcome = match prev {
             _ if !is_reached => Outcome::NotReached,
             Err(error) => Outcome::Fails(error),
             Ok(prev) => {
                 let stdin = network.add_request(index, attachment, prev.as_deref()).unwrap_or_default();
-                if makes.is_ours(&executable) {
+                if makes.is_ours(executable) {
                     of_plugin(runtime, &makes, &plugin.plugin_type, &call(runtime, attachment, stdin))
                 } else {
-                    of_another_project(runtime, attachment, &executable, &stdin).await
+                    of_another_project(runtime, attachment, executable, &stdin).await
                 }
             }
         };
@@ -102,9 +105,16 @@ pub(crate) async fn plan(
             Outcome::Steps(preview) => result = Some(preview.result.clone()),
             _ => (is_reached, result) = (false, None),
         }
-        plugins.push(PluginPlan { plugin: plugin.plugin_type.clone(), executable, outcome });
+        plugins.push(PluginPlan { plugin: plugin.plugin_type.clone(), executable: executable.clone(), outcome });
     }
-    Ok(NetworkPlan { plugins, result })
+    let mut plan = NetworkPlan { plugins, result, refused: Vec::new() };
+    if plan.failure().is_none() {
+        plan.refused = refused::find(runtime, network, attachment, &executables, &makes).await;
+    }
+    if !plan.refused.is_empty() {
+        plan.result = None;
+    }
+    Ok(plan)
 }
 
 fn call(runtime: &Runtime, attachment: &Attachment, stdin: Vec<u8>) -> Call {

@@ -315,7 +315,8 @@ fn what_cannot_be_known_is_said() {
     );
     let (plan, status) = tour.plan("leased", &pod, &[]);
     let unknown = |place: usize| plan["plugins"][place]["unknown"][0].as_str().unwrap().to_owned();
-    assert_eq!(status, 0, "{plan}");
+    // No daemon runs.
+    assert_eq!(status, 1, "{plan}");
     assert!(unknown(0).contains("dhcp says at ADD which") && unknown(1).contains("not known before"), "{plan}");
     let Some(reference) = reference_or_skip() else { return };
     let bridge = reference.executables().into_iter().find(|(name, _)| name == "bridge").unwrap().1;
@@ -366,4 +367,29 @@ fn a_plan_names_the_sysctl_that_refuses_ipv6_addresses() {
         let msg = error["msg"].as_str().unwrap_or_default();
         assert!(status != 0 && msg.contains("net/ipv6/conf/default/disable_ipv6 is 1"), "{plan}");
     }
+}
+
+/// The plugins' own plans show no such reason: it comes of the file, of STATUS, or of the container.
+#[test]
+fn a_plan_says_what_validate_and_status_know_of_a_failure() {
+    let tour = Tour::new();
+    assert!(tour.install(LINKED).status.success());
+    let pod = tour.node.container();
+    let routed = json!({"type": "host-local", "subnet": format!("{}.0/24", tour.subnet),
+        "routes": [{"dst": "10.0.0.0/8", "gw": "192.168.77.1"}]});
+    tour.network("route", &json!([{"type": "bridge", "bridge": "br7", "isGateway": true, "ipam": routed}]));
+    tour.network("leased", &json!([{"type": "bridge", "bridge": "br7", "ipam": {"type": "dhcp"}}]));
+    for (network, reason) in
+        [("route", "next hop 192.168.77.1 is outside of"), ("leased", "cannot ask the dhcp daemon")]
+    {
+        let (plan, status) = tour.plan(network, &pod, &[]);
+        assert_eq!((status, &plan["result"]), (1, &Value::Null), "{plan}");
+        assert!(plan["refused"][0].as_str().is_some_and(|text| text.contains(reason)), "{plan}");
+        assert!(!tour.run(&tour.bin_dir.join("cnitool"), &["add", network, &netns(&pod)]).status.success());
+    }
+    let absent = json!({"type": "tuning", "sysctl": {"net.ipv4.conf.eth7.arp_ignore": "1"}});
+    tour.network("tuned", &json!([{"type": "bridge", "bridge": "br7", "ipam": tour.host_local()}, absent]));
+    let (plan, status) = tour.plan("tuned", &pod, &[]);
+    let error = plan["plugins"][1]["error"]["msg"].as_str().unwrap_or_default();
+    assert!(status == 1 && error.contains("net/ipv4/conf/eth7/arp_ignore"), "{plan}");
 }

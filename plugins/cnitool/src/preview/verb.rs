@@ -21,13 +21,16 @@ pub(crate) async fn run(settings: &Settings, target: &Target, output: Output) ->
         true => output.json(&json(&network.name, &attachment, &plan, version)?)?,
         false => show::print(&[tree(&network.name, &attachment, &plan)])?,
     }
-    Ok(if plan.failure().is_some() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    Ok(if plan.failure().is_some() || !plan.refused.is_empty() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
 fn tree(network: &str, attachment: &Attachment, plan: &NetworkPlan) -> Branch {
     let head = format!("{}/{} in {}", attachment.id.container_id, attachment.id.ifname, attachment.netns);
     let end = match (plan.failure(), &plan.result) {
         (Some((plugin, _)), _) => Branch::new(Tone::Bad, format!("ADD would fail at plugin {}", plugin.plugin)),
+        (None, _) if !plan.refused.is_empty() => {
+            Branch::new(Tone::Bad, "ADD would fail").with(plan.refused.iter().map(Branch::plain))
+        }
         (None, Some(result)) => of_result(result),
         (None, None) => Branch::new(Tone::Warning, "the result is not known before"),
     };
@@ -113,5 +116,6 @@ fn json(network: &str, attachment: &Attachment, plan: &NetworkPlan, version: Spe
         "netns": attachment.netns,
         "plugins": plugins.collect::<Value>(),
         "result": result,
+        "refused": plan.refused,
     }))
 }

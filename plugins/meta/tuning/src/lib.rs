@@ -87,7 +87,12 @@ impl ChainedPlugin for Tuning {
         if let Some(entry) = place.and_then(|place| preview.result.interfaces.get_mut(place)) {
             entry.mac = wanted.mac.map_or(std::mem::take(&mut entry.mac), |mac| mac.to_string());
         }
-        for (key, value) in own.sysctls(&call.attachment.ifname)? {
+        let sysctls = own.sysctls(&call.attachment.ifname)?;
+        // Those of the interface come with it.
+        let of_interface = format!("/{ifname}/");
+        let others = sysctls.iter().filter(|(key, _)| !key.name().contains(&of_interface));
+        sysctls::find_all(&call.site.pod()?.netns, others.map(|(key, _)| key))?;
+        for (key, value) in sysctls {
             preview.step(format!("{key}={value}"));
         }
         Ok(())

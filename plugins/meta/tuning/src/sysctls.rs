@@ -20,11 +20,23 @@ pub fn write(netns: &Netns, wanted: &[(Key, String)], txn: &Txn) -> Result<(), C
     for (key, old) in changed {
         txn.push(Box::new(Restore { key, old }));
     }
-    refused.map_or(Ok(()), |error| {
-        let is_absent = error.is_absent();
-        let error = failed(error.at(netns.path().display().to_string()));
-        Err(if is_absent { error.detail("The kernel has no such sysctl in a container's namespace.") } else { error })
-    })
+    refused.map_or(Ok(()), |error| Err(explained(error, netns)))
+}
+
+/// Looks for sysctls in a container's namespace.
+///
+/// # Errors
+/// The first that is missing, as [`write`] says it.
+pub fn find_all<'a>(netns: &Netns, wanted: impl Iterator<Item = &'a Key> + Send) -> Result<(), CniError> {
+    let absent = |key: &'a Key| sysctl::read_strictly(key).err().filter(OpError::is_absent);
+    let first = netns.run(|| { wanted }.find_map(absent)).map_err(failed)?;
+    first.map_or(Ok(()), |error| Err(explained(error, netns)))
+}
+
+fn explained(error: OpError, netns: &Netns) -> CniError {
+    let is_absent = error.is_absent();
+    let error = failed(error.at(netns.path().display().to_string()));
+    if is_absent { error.detail("The kernel has no such sysctl in a container's namespace.") } else { error }
 }
 
 /// The old values of what was changed, in order, and the first refusal.
