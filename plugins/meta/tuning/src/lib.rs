@@ -91,7 +91,7 @@ impl ChainedPlugin for Tuning {
         // Those of the interface come with it.
         let of_interface = format!("/{ifname}/");
         let others = sysctls.iter().filter(|(key, _)| !key.name().contains(&of_interface));
-        sysctls::find_all(&call.site.pod()?.netns, others.map(|(key, _)| key))?;
+        sysctls::find_all(&call.site.sides()?.netns, others.map(|(key, _)| key))?;
         for (key, value) in sysctls {
             preview.step(format!("{key}={value}"));
         }
