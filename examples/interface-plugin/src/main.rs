@@ -43,7 +43,7 @@ impl InterfacePlugin for Pair {
         let mut gateways: Vec<_> = gateways.map(|ip| Address::from(IpNetwork::from(ip))).collect();
         gateways.dedup();
         let routes = ips.iter().map(|ip| Route::new(IpNetwork::from(ip.address.ip()), None, None)).collect();
-        plan.push(Step::Veth(Veth { mtu_bytes: conf::mtu(call.keys.mtu), ..Veth::default() }));
+        plan.push(Step::Veth(Veth { mtu_bytes: conf::mtu(call.keys.mtu)?, ..Veth::default() }));
         plan.push(Step::RefuseAdvertisements);
         plan.push(Step::Addresses(Side::Host, gateways));
         plan.push(Step::Up(Side::Host));
