@@ -26,7 +26,7 @@ pub fn write(netns: &Netns, wanted: &[(Key, String)], txn: &Txn) -> Result<(), C
 /// Looks for sysctls in a container's namespace.
 ///
 /// # Errors
-/// The first that is missing, as [`write`] says it.
+/// The first that is missing, as [`write()`] says it.
 pub fn find_all<'a>(netns: &Netns, wanted: impl Iterator<Item = &'a Key> + Send) -> Result<(), CniError> {
     let absent = |key: &'a Key| sysctl::read_strictly(key).err().filter(OpError::is_absent);
     let first = netns.run(|| { wanted }.find_map(absent)).map_err(failed)?;
