@@ -47,7 +47,7 @@ pub(super) const RULES: &[Rule] = &[
     spec("configuration.reserved-keys-are-known", &["objects/reserved"], Role::PLUGINS)
         .says("Keys that runtimes generate are no unknown keys: runtimeConfig, and all that start with cni.dev/.")
         .by(&[newest("", knows_reserved_keys)
-            .does("ADD and DEL with cni.dev/conformance, then with a capability in runtimeConfig that nobody knows.")]),
+            .does("ADD and DEL with cni.dev/conformance, then with an unknown capability in runtimeConfig.")]),
     spec("configuration.ip-masq-hides-the-container", &["objects/ip-masq"], &[Role::Interface])
         .says(
             "With ipMasq, what the container sends beyond the node bears the node's address, and answers come \

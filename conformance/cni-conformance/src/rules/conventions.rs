@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
     relied("conventions.ignore-unknown", "containerd and CRI-O, which pass keys of Kubernetes so", Role::PLUGINS)
         .says("With IgnoreUnknown in CNI_ARGS, others that the plugin does not know are ignored.")
         .by(&[
-            newest("first", ignores_unknown).does("ADD with IgnoreUnknown=1 before a key that nobody knows."),
+            newest("first", ignores_unknown).does("ADD with IgnoreUnknown=1 before an unknown key."),
             newest("last", ignores_unknown_when_told_last).does("ADD with IgnoreUnknown=true behind it."),
         ]),
     spec("conventions.runtime-config-is-strongest", &["conventions/runtime-config"], &[Role::Interface])

@@ -33,7 +33,7 @@ pub(super) const RULES: &[Rule] = &[
         .says("A delegate gets all the environment variables that its caller got.")
         .by(&[
             newest("add-and-del", same_environment)
-                .does("ADD and DEL with variables that nobody knows; those of the delegate are compared."),
+                .does("ADD and DEL with unknown variables; those of the delegate are compared."),
             since("0.4.0", "check", same_environment_of_check).does("The same with CHECK."),
             since("1.1.0", "gc", |bench| same_environment_without_container(bench, Verb::Gc)).does("The same with GC."),
             since("1.1.0", "status", |bench| same_environment_without_container(bench, Verb::Status))

@@ -72,7 +72,7 @@ pub(super) const RULES: &[Rule] = &[
     spec("errors.2-unsupported-field", &["errors/2"], Role::PLUGINS)
         .says("The message of code 2 has key and value of the field that is not supported.")
         .by(&[newest("", unsupported_field)
-            .does("ADD with a key that nobody knows; if that is code 2, msg has to name key and value.")]),
+            .does("ADD with an unknown key; if that is code 2, msg has to name key and value.")]),
     spec("errors.3-container-unknown", &["errors/3"], Role::PLUGINS)
         .says("Code 3 says that the runtime has nothing to clean up, so nothing is left.")
         .by(&[newest("", container_unknown)

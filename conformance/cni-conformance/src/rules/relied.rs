@@ -71,10 +71,10 @@ pub(super) const RULES: &[Rule] = &[
               those of a newer plugin, of runtimeConfig or of ipam.",
         )
         .by(&[
-            newest("config", unknown_keys).does("ADD with a key that nobody knows, in config and ipam."),
+            newest("config", unknown_keys).does("ADD with an unknown key, in config and ipam."),
             newest("capabilities", capabilities_in_the_request)
-                .does("ADD with capabilities, and one that nobody knows."),
-            newest("runtime-config", unknown_runtime_config).does("ADD with keys in runtimeConfig that nobody knows."),
+                .does("ADD with capabilities, and an unknown one."),
+            newest("runtime-config", unknown_runtime_config).does("ADD with unknown keys in runtimeConfig."),
         ]),
     relied("relied.kubernetes-args", "containerd and CRI-O, CNI_ARGS", Role::PLUGINS)
         .says("The CNI_ARGS of Kubernetes are borne by every plugin, in any order.")

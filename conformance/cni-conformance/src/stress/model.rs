@@ -207,13 +207,13 @@ impl Model<'_> {
     fn add(&mut self, who: usize) -> Result<(), Stop> {
         let result = self.operator.add(&self.members[who].pod)?;
         if self.hands_out {
-            self.is_nobody_elses(&result)?;
+            self.is_not_taken(&result)?;
         }
         self.members[who].state = State::Attached(result);
         self.check(who)
     }
 
-    fn is_nobody_elses(&self, result: &Value) -> Result<(), Stop> {
+    fn is_not_taken(&self, result: &Value) -> Result<(), Stop> {
         let new = pool::addresses(result);
         for Member { pod, state, .. } in &self.members {
             if let Some(other) = state.result()

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_the_config_is_handed_out_to_nobody() {
+    fn an_address_of_the_config_is_not_handed_out() {
         let config = json!({ "ipam": { "fixed": ["10.1.0.5/24"] }, "prevResult": { "ips": ["10.1.0.6/24"] } });
         assert!(stands_in(&config, "10.1.0.5"));
         assert!(!stands_in(&config, "10.1.0.6"));

@@ -14,10 +14,10 @@ pub(super) const RULES: &[Rule] = &[
     spec("config.newest-version", &["versions/highest"], RUNTIMES)
         .says("Of the versions in cniVersions a runtime uses the newest that it speaks.")
         .by(&[since("1.1.0", "", newest_version)
-            .does("A list of 0.4.0 whose cniVersions have newer ones, and one that nobody speaks.")]),
+            .does("A list of 0.4.0 whose cniVersions have newer ones, and one that does not exist.")]),
     relied("config.unknown-keys", "lists that were written for a newer runtime", RUNTIMES)
         .says("Keys of a list that a runtime does not know are ignored.")
-        .by(&[newest("", unknown_keys).does("ADD of a list with keys that nobody knows.")]),
+        .by(&[newest("", unknown_keys).does("ADD of a list with unknown keys.")]),
     relied("config.plugins-aside", "operators whose plugins lay a file beside a list, as libcni reads it", RUNTIMES)
         .says("Plugin objects in the folder of the network's name belong to it, in the order of their names.")
         .by(&[
