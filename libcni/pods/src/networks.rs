@@ -53,7 +53,7 @@ impl Networks {
     ///
     /// An executable has 5 seconds to answer; all are asked at the same time.
     pub async fn read(dir: &Path, runtime: &Runtime) -> Self {
-        usable::select(scan::scan(dir, runtime.plugin_path()), runtime, &Versions::default()).await
+        usable::select(scan::scan(dir, &[], runtime.plugin_path()), runtime, &Versions::default()).await
     }
 
     /// The default network: the first usable one.

@@ -7,7 +7,7 @@ use crate::loopback::{self, Loopback};
 use crate::networks::{Folder, Networks};
 use cni_spec::exec::{DEADLINE_MAX, GRACE};
 use cni_spec::{ContainerId, NetworkName};
-use libcni::{Cached, Cancellation, Origin, Runtime, TraceContext};
+use libcni::{Cached, Cancellation, NetworkConf, Origin, Runtime, TraceContext};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,6 +67,7 @@ pub enum Order {
 #[derive(Debug)]
 pub struct Builder {
     settings: Settings,
+    given: Vec<NetworkConf>,
     runtime: libcni::Builder,
 }
 
@@ -83,7 +84,7 @@ impl Default for Builder {
             undo_deadline: DEFAULT_UNDO_DEADLINE,
             order: Order::default(),
         };
-        Self { settings, runtime: Runtime::builder() }
+        Self { settings, given: Vec::new(), runtime: Runtime::builder() }
     }
 }
 
@@ -92,6 +93,13 @@ impl Builder {
     #[must_use]
     pub fn conf_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.settings.conf_dir = dir.into();
+        self
+    }
+
+    /// Adds a network that no file has, before those of the folder: [`NetworkConf::parse`] makes one of bytes.
+    #[must_use]
+    pub fn network(mut self, network: NetworkConf) -> Self {
+        self.given.push(network);
         self
     }
 
@@ -183,7 +191,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Setting`].
     pub fn build(self) -> Result<Pods, Error> {
-        let Self { settings, runtime } = self;
+        let Self { settings, given, runtime } = self;
         attachments::check_prefix(&settings.prefix).map_err(|error| Error::Setting {
             setting: "ifname_prefix",
             value: settings.prefix.clone(),
@@ -198,7 +206,7 @@ impl Builder {
             .del_errors(libcni::DelErrors::CarryOn)
             .absence_errors(libcni::AbsenceErrors::CountAsDone)
             .build();
-        let folder = Folder::new(&settings.conf_dir, runtime.clone());
+        let folder = Folder::new(&settings.conf_dir, runtime.clone()).with(given);
         let inner = Inner { settings, runtime, folder, locks: Locks::default() };
         Ok(Pods { inner: Arc::new(inner), cancellation: None, until: None })
     }

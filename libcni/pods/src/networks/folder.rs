@@ -7,7 +7,7 @@
 use super::scan::{Executable, Lookup, Scan, Seen, scan};
 use super::versions::Versions;
 use super::{Networks, usable};
-use libcni::Runtime;
+use libcni::{NetworkConf, Runtime};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ const WRITTEN_WITHIN: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Folder {
     dir: PathBuf,
+    given: Vec<NetworkConf>,
     runtime: Runtime,
     versions: Versions,
     /// Held while reading and asking: callers that come meanwhile share the outcome.
@@ -72,7 +73,20 @@ impl Folder {
     /// A folder, which need not exist yet. Reads nothing.
     #[must_use]
     pub fn new(dir: impl AsRef<Path>, runtime: Runtime) -> Self {
-        Self { dir: dir.as_ref().to_owned(), runtime, versions: Versions::default(), last: Mutex::default() }
+        Self {
+            dir: dir.as_ref().to_owned(),
+            given: Vec::new(),
+            runtime,
+            versions: Versions::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    /// The folder with these networks before those of its files. One of a file that has the name of one of these is ignored.
+    #[must_use]
+    pub fn with(mut self, given: Vec<NetworkConf>) -> Self {
+        self.given = given;
+        self
     }
 
     /// The folder.
@@ -86,7 +100,7 @@ impl Folder {
     pub async fn networks(&self) -> Arc<Networks> {
         let mut last = self.last.lock().await;
         let begin = Instant::now();
-        let scan = scan(&self.dir, self.runtime.plugin_path());
+        let scan = scan(&self.dir, &self.given, self.runtime.plugin_path());
         let seen = scan.seen();
         if let Some(last) = last.as_mut()
             && last.holds(&scan, &seen)

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// An unusable file.
 #[derive(Debug)]
 pub struct PassedOver {
-    /// The file.
+    /// The file; the network's name, if the runtime has given it.
     pub path: PathBuf,
     /// The reason.
     pub reason: Reason,
@@ -101,7 +101,7 @@ pub enum Reason {
     NameTaken {
         /// The name.
         name: String,
-        /// The earlier file.
+        /// The earlier file; the name itself, if the runtime has given the network.
         by: PathBuf,
     },
 }

@@ -110,13 +110,15 @@ impl Executable {
     }
 }
 
-/// Reads everything once.
-pub(super) fn scan(dir: &Path, path: &PluginPath) -> Scan {
+/// Reads everything once. The networks that the runtime has given come before those of the folder.
+pub(super) fn scan(dir: &Path, given: &[NetworkConf], path: &PluginPath) -> Scan {
     let mut contents = Contents::new();
-    let (problem, files) = match scan_folder(dir, &mut contents) {
+    let (problem, of_folder) = match scan_folder(dir, &mut contents) {
         Ok(files) => (None, files),
         Err(problem) => (Some(problem), Vec::new()),
     };
+    let given = given.iter().map(|conf| (PathBuf::from(&conf.name), with_name(conf.clone())));
+    let files: Files = given.chain(of_folder).collect();
     let mut executables = HashMap::new();
     for plugin in files.iter().filter_map(|(_, file)| file.as_ref().ok()).flat_map(|conf| &conf.plugins) {
         if !executables.contains_key(&plugin.plugin_type) {
@@ -153,7 +155,13 @@ fn scan_file(path: &Path, contents: &mut Contents) -> Result<NetworkConf, Reason
         "" => conf.named(&path.file_name().unwrap_or_default().to_string_lossy()),
         _ => conf,
     };
+    with_name(conf)
+}
+
+/// The network, unless its name is invalid or it has no plugins.
+fn with_name(conf: NetworkConf) -> Result<NetworkConf, Reason> {
     match conf.network_name() {
+        Ok(_) if conf.plugins.is_empty() => Err(Reason::NoPlugins),
         Ok(_) => Ok(conf),
         Err(error) => Err(Reason::BadName { name: conf.name, error }),
     }

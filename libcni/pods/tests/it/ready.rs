@@ -2,6 +2,7 @@
 
 use crate::site::{GOOD, Site, but, failing, on_node};
 use expect_test::{Expect, expect};
+use libcni::NetworkConf;
 use pods::libcni::cni_spec::NetworkName;
 use pods::{Loopback, NotReadyReason, Pods};
 
@@ -57,6 +58,34 @@ fn a_fixed_default_network() {
         site.network("20-b", "net-b", &["a"]);
         pods.ready().await.unwrap();
         assert_eq!(pods.set_up(&pod).await.unwrap().networks[0].network.as_str(), "net-b");
+    });
+}
+
+/// The runtime's own network comes first, and needs no folder.
+#[test]
+fn a_network_of_bytes() {
+    on_node(async |site| {
+        site.plugin("a", GOOD);
+        std::fs::remove_dir(site.conf_dir()).unwrap();
+        let list = |text: &str| NetworkConf::parse(text.as_bytes()).unwrap();
+        let given = || list(r#"{"cniVersion": "1.1.0", "name": "own", "plugins": [{"type": "a"}]}"#);
+        let pods = site.builder().network(given()).network(list(r#"{"name": "empty"}"#)).build().unwrap();
+        pods.ready().await.unwrap();
+        site.network("10-own", "own", &["a"]);
+        site.network("20-other", "other", &["a"]);
+        let networks = pods.networks().await;
+        let names: Vec<_> = networks.usable.iter().map(|network| network.conf.name.as_str()).collect();
+        assert_eq!(names, ["own", "other"]);
+        let ignored: Vec<_> = networks.passed_over.iter().map(ToString::to_string).collect();
+        expect![[r#"
+            empty ignored: it has no plugins
+            /run/testns/net.d/10-own.conflist ignored: network name "own" is taken by own"#]]
+        .assert_eq(&ignored.join("\n"));
+        let (pod, _container) = site.pod("web");
+        assert_eq!(pods.set_up(&pod).await.unwrap().networks[0].network.as_str(), "own");
+        // The cache has what a tear-down needs, after a restart without the network, too.
+        site.pods().tear_down(&pod.id).await.unwrap();
+        site.assert_nothing_left();
     });
 }
 
