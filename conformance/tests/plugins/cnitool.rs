@@ -21,6 +21,7 @@ cfg_if::cfg_if! {
         mod remedies;
         mod repair;
         mod sick;
+        mod some_packets;
         mod translations;
         mod unexplained;
         mod ways;

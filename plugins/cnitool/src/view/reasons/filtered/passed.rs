@@ -81,6 +81,8 @@ struct In<'a> {
     is_certain: bool,
     /// Whether packets with a mark, which all of these may have, have left the chain.
     is_marked: bool,
+    /// Whether answers to the attachment have left the chain.
+    has_answered: bool,
     depth: usize,
 }
 
@@ -99,7 +101,10 @@ impl<'a> Passed<'a> {
         let is_of_node = gate.at == At::Hook(Hook::Output) && !gate.is_of_frames;
         let mut passed = Self { meant, is_of_node, ..Self::default() };
         let walk = Walk { gate, own, family };
-        passed.walk(&walk, In { chain: &gate.chain, meant, is_certain: true, is_marked: false, depth: 0 });
+        passed.walk(
+            &walk,
+            In { chain: &gate.chain, meant, is_certain: true, is_marked: false, has_answered: false, depth: 0 },
+        );
         passed
     }
 
@@ -231,7 +236,10 @@ impl<'a> Passed<'a> {
                 place.meant = [0, 1].map(|way| place.meant[way] && !whole[way]);
                 place.is_marked |= is_of_mark;
             }
-            Target::Return => place.leave(directions, whole, is_for_all, is_of_mark),
+            Target::Return => {
+                place.has_answered |= plain.established && directions[0];
+                place.leave(directions, whole, is_for_all, is_of_mark);
+            }
             Target::Jump(to)
                 if (to == UNTRACKED || to == ZONED) && is_left && (directions.contains(&true) || is_of_protocol) =>
             {
@@ -266,7 +274,11 @@ impl<'a> Passed<'a> {
             // A guard of a port first lets pass the frames that it knows, by conditions that are not read.
             false if walk.gate.is_of_frames => {}
             false if place.is_marked => self.may_refuse = true,
-            false => self.drops.push(Refused { chain: place.chain, rule, is_whole: false, is_meant: false }),
+            // What begins a connection to it may be kept out on purpose, but for some.
+            false => {
+                let is_meant = place.has_answered && !place.meant[1];
+                self.drops.push(Refused { chain: place.chain, rule, is_whole: false, is_meant });
+            }
         }
     }
 }
