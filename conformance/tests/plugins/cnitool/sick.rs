@@ -298,7 +298,7 @@ fn what_the_next_add_would_meet_is_found() {
         sick.network(
             "10-office",
             json!({"name": "office", "plugins": [
-            {"type": "bridge", "isGateway": true, "ipam": {"type": "host-local",
+            {"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local",
              "ranges": [[{"subnet": subnet}], [{"subnet": "fd00:207::/64"}]]}}]}),
         );
         assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");

@@ -456,3 +456,16 @@ fn a_masquerade_that_is_gone_with_the_cache_is_missed() {
     sh("iptables -w -t nat -F; nft flush ruleset");
     sick.expect("no cache", &[("masquerade-gone", WARNING, "the network has ipMasq", false)]);
 }
+
+/// Storage networks have large packets, which no other network gets.
+#[test]
+fn a_wide_network_without_a_way_out_is_no_fault() {
+    let sick = Sick::new();
+    let bridge = json!({"type": "bridge", "isGateway": true, "mtu": 9000,
+        "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}});
+    sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+}

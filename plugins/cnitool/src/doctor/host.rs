@@ -1,7 +1,5 @@
 //! What all networks share: forwarding, both variants of iptables, bridges.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use crate::shell;
 use crate::view::View;
 use cni_filter::Filter;
@@ -21,10 +19,6 @@ const BRIDGE_PORTS_MAX: usize = (1 << 10) - 1;
 
 /// Ports from which on a bridge counts as nearly full.
 const BRIDGE_PORTS_MANY: usize = BRIDGE_PORTS_MAX / 10 * 9;
-
-/// Addresses that no network has, so the route to them is the way out: RFC 5737, RFC 3849.
-pub(crate) const OUTSIDE: [IpAddr; 2] =
-    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
 pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], view: &View, findings: &mut Vec<Finding>) {
     forwarding(networks, view, findings);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::shell::{self, word};
+use crate::view::reasons::routes::outside;
 use crate::view::{Attachment, Origin, View};
 use cni_spec::json;
 use ipnetwork::IpNetwork;
@@ -12,10 +13,10 @@ use libcni::inventory::Life;
 use netops::link::{Kind as LinkKind, Link};
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::sysctl::{self, NoIpv6};
-use netops::{Kernel, addr};
+use netops::{Family, Kernel, addr};
 use serde_json::Value;
 
-use crate::doctor::host::{OUTSIDE, is_router};
+use crate::doctor::host::is_router;
 use crate::doctor::plugins::{plugins, text};
 use crate::doctor::{Finding, Kind, Level};
 use crate::validate::folder::{configured, list, ranges};
@@ -297,8 +298,18 @@ impl Node<'_> {
 
     /// Of a network without containers: the MTU that the next one gets.
     fn mtu(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
-        let outside = OUTSIDE.iter().filter(|to| router.gateways.iter().any(|net| net.is_ipv4() == to.is_ipv4()));
-        let links = outside.filter_map(|to| route::lookup(self.kernel, *to).ok()?.link);
+        let ways_out = json::member(router.plugin, "ipam").and_then(|ipam| json::member(ipam, "routes"));
+        let routes = ways_out.and_then(Value::as_array).into_iter().flatten();
+        let defaults: Vec<IpNetwork> = routes
+            .filter_map(|route| text(route, "dst").parse().ok())
+            .filter(|dst: &IpNetwork| dst.prefix() == 0)
+            .collect();
+        let is_default = json::member(router.plugin, "isDefaultGateway").and_then(Value::as_bool) == Some(true);
+        // What stays on its network may be larger.
+        let leads_out = |to: &IpAddr| is_default || defaults.iter().any(|dst| dst.is_ipv4() == to.is_ipv4());
+        let has = |to: &IpAddr| router.gateways.iter().any(|net| net.is_ipv4() == to.is_ipv4());
+        let outside = Family::BOTH.map(outside).into_iter().filter(|to| has(to) && leads_out(to));
+        let links = outside.filter_map(|to| route::lookup(self.kernel, to).ok()?.link);
         let links = links.filter_map(|index| self.links.iter().find(|link| link.index == index));
         let Some(narrow) = links.min_by_key(|link| link.mtu_bytes) else { return };
         let key = json::member(router.plugin, "mtu").and_then(Value::as_u64).filter(|mtu| *mtu > 0);

@@ -363,7 +363,11 @@ impl<'a> Own<'a> {
         let mut links = [&rule.input, &rule.output].into_iter().flatten();
         let is_of_others = nets.filter(|is| !is.negated && is.value.prefix() > 0).any(|is| !self.has(Some(is)))
             || links.any(|is| !is.negated && !self.is_link(Some(is)) && !self.is_way_out(&is.value));
-        // Ports of other hosts are kept from containers on purpose, but for those of names.
+        // A port of its own is kept from some on purpose, and so are ports of other hosts from it, but for those of names.
+        let is_of_ports = rule.port.is_some() || !rule.ports.is_empty();
+        let is_beside = |is: &&Is<IpNetwork>| is.negated && is.value.prefix() > 0;
+        let is_of_others = is_of_others
+            || is_of_ports && [&rule.source, &rule.destination].into_iter().flatten().any(|is| is_beside(&is));
         let mut ports = rule.port.iter().chain(&rule.ports).peekable();
         is_of_others || ports.peek().is_some() && ports.all(|port| *port != NAMES && !self.ports.contains(port))
     }

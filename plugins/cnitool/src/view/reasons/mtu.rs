@@ -4,6 +4,7 @@ use netops::Family;
 use netops::link::{Kind, Link};
 
 use super::carrier::Carrier;
+use super::container_routes::has_way_out;
 use super::{Cause, Findings, Level, Reason, Sight, inside};
 use crate::shell::word;
 use crate::view::Attachment;
@@ -20,7 +21,9 @@ impl Sight<'_> {
         let links = attachment.links.iter().filter_map(|link| self.host.find(&link.name));
         let Some(own) = links.map(|link| link.mtu_bytes).max() else { return };
         let has = |family: &Family| attachment.addresses.iter().any(|address| Family::from(*address) == *family);
+        // What stays on its network may be larger.
         let ways = Family::BOTH.into_iter().filter(has);
+        let ways = ways.filter(|family| has_way_out(attachment, carrier, *family == Family::V4));
         let narrowest = ways.filter_map(|family| self.link_out(family)).min_by_key(|(_, mtu)| *mtu);
         if let Some((link, mtu)) = narrowest.filter(|(_, mtu)| *mtu < own) {
             let of = if mtu < link.mtu_bytes { "the route out by " } else { "" };
