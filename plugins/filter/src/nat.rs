@@ -31,6 +31,8 @@ pub struct Base {
 pub struct Step {
     /// The rule; with a translation that this suite's rules do not have, its conditions alone.
     pub rule: Rule,
+    /// Whether packets that it leads to another chain do not come back to this one (`-g`).
+    pub is_goto: bool,
     /// The translation in words: `SNAT --to-source 192.0.2.1`.
     pub translation: Option<String>,
 }
@@ -70,7 +72,8 @@ fn steps(table: &mut Table<'_>, chain: &str) -> Result<Vec<Step>> {
 }
 
 fn step(rule: &FoundRule) -> Option<Step> {
-    rule.translating().map(|(rule, translation)| Step { rule, translation })
+    let is_goto = rule.is_goto();
+    rule.translating().map(|(rule, translation)| Step { rule, is_goto, translation })
 }
 
 /// Adds the suite's chains that these rules jump to, and those that they jump to in turn.
@@ -90,6 +93,8 @@ impl Step {
     #[must_use]
     pub fn words(&self) -> String {
         let target = self.translation.as_ref().map_or(String::new(), |translation| format!(" -j {translation}"));
-        format!("{}{target}", self.rule)
+        let rule = self.rule.to_string();
+        let rule = if self.is_goto { rule.replace(" -j ", " -g ") } else { rule };
+        format!("{rule}{target}")
     }
 }

@@ -5,7 +5,7 @@ use super::filters::Filter;
 use super::sick::{ERROR, Sick, WARNING, sh};
 
 /// Findings without a remedy that opens the filter: exit code and text; no text where there is no finding.
-const OTHERS: [Filter; 35] = [
+const OTHERS: [Filter; 37] = [
     ("iptables -w -A FORWARD -p tcp -j DROP", WARNING, "iptables -A FORWARD -p tcp -j DROP may drop them"),
     (
         "iptables -w -t raw -A PREROUTING -j CT --notrack",
@@ -145,6 +145,16 @@ X",
         0,
         "pods -j DROP may drop them",
     ),
+    // The port by which other hosts know it is not its own any more.
+    (
+        "iptables -w -N user; iptables -w -A FORWARD -i ens3 -j user
+         iptables -w -A user -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN
+         iptables -w -A user -p tcp --dport 8080 -j RETURN; iptables -w -A user -j DROP",
+        WARNING,
+        "-A user -j DROP may drop them",
+    ),
+    // One zone for all packets has their answers, too.
+    ("iptables -w -t raw -A PREROUTING -j CT --zone 5; iptables -w -t raw -A OUTPUT -j CT --zone 5", 0, ""),
     // A port of its own is kept from some on purpose.
     ("iptables -w -A FORWARD ! -s 192.168.1.0/24 -d A.2 -i ens3 -p tcp --dport 80 -j DROP", 0, ""),
     // What the node gets is for its own addresses.

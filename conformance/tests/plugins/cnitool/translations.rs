@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 const LOST_BY_SOME: &[(&str, i32, &str, bool)] = &[("port-gone", WARNING, "a rule that all ports share is gone", true)];
 
-const DAMAGES: [Damage; 12] = [
+const DAMAGES: [Damage; 14] = [
     // What packets of the node itself and of containers to a port need.
     ("iptables -w -t nat -F CNI-HOSTPORT-MASQ", LOST_BY_SOME),
     ("iptables -w -t nat -F CNI-HOSTPORT-SETMARK", LOST_BY_SOME),
@@ -33,6 +33,14 @@ const DAMAGES: [Damage; 12] = [
     (
         "iptables -w -t nat -I PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 9999",
         &[("port-twice", ERROR, "--dport 8080 -j REDIRECT comes before the rule that forwards port 8080/tcp", false)],
+    ),
+    (
+        "iptables -w -t nat -N away; iptables -w -t nat -I POSTROUTING -s A.0/24 -g away",
+        &[("masquerade-gone", WARNING, "-s A.0/24 -g away comes before the masquerade of containers", false)],
+    ),
+    (
+        "iptables -w -t nat -N away; iptables -w -t nat -I PREROUTING -m addrtype --dst-type LOCAL -g away",
+        &[("port-gone", ERROR, "-g away comes before the rule that forwards port 8080/tcp", false)],
     ),
     // In the chains of the suite itself.
     (

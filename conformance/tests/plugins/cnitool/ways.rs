@@ -170,7 +170,7 @@ const DAMAGES: [Damage; 38] = [
 ];
 
 /// The container's own side.
-const DAMAGES_INSIDE: [Damage; 15] = [
+const DAMAGES_INSIDE: [Damage; 16] = [
     (
         "ip -n pod link set eth0 arp off",
         &[("container-side", ERROR, "eth0 in the container neither asks nor answers", true)],
@@ -213,6 +213,16 @@ const DAMAGES_INSIDE: [Damage; 15] = [
         "ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
          ip -n pod address add A.129/25 dev own",
         &[("container-side", WARNING, "A.128/25 is the subnet of link own, and part of the network's", false)],
+    ),
+    (
+        "ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
+         ip -n pod address add 192.168.0.1/16 dev own",
+        &[(
+            "container-side",
+            WARNING,
+            "192.168.0.0/16 is the subnet of link own, and the node's address is in it",
+            false,
+        )],
     ),
     (
         "ip -n pod link set eth0 address $(cat /sys/class/net/cni0/address); ip neigh flush dev cni0",
@@ -432,7 +442,7 @@ fn a_route_that_stayed_on_a_port_of_the_nodes_bridge_is_removed() {
 
 /// What a container sends passes the ifb of its limit.
 #[test]
-fn an_ifb_that_is_down_is_set_up() {
+fn an_ifb_that_is_down_or_gone_is_made_again() {
     let sick = Sick::new();
     let bridge = json!({"type": "bridge", "isDefaultGateway": true,
         "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}});
@@ -443,6 +453,8 @@ fn an_ifb_that_is_down_is_set_up() {
     assert_eq!(sick.doctor(), (0, Vec::new()));
     sh("ip link set $(ls /sys/class/net | grep ^bwp) down");
     sick.expect("an ifb", &[("link-down", ERROR, "bwp", true)]);
+    sh("ip link del $(ls /sys/class/net | grep ^bwp)");
+    sick.expect("no ifb", &[("link-gone", ERROR, "bwp", true)]);
 }
 
 /// The network's file is all that says so where the cache has lost its entries.
@@ -465,6 +477,17 @@ fn a_wide_network_without_a_way_out_is_no_fault() {
         "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}});
     sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
     assert_eq!(sick.doctor(), (0, Vec::new()));
+    let pod = sick.tour.node.container();
+    sick.add("office", "web", &pod, None);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+}
+
+/// What a key asks for is no fault.
+#[test]
+fn an_interface_that_is_down_by_its_network_is_no_fault() {
+    let sick = Sick::new();
+    let bridge = json!({"type": "bridge", "disableContainerInterface": true, "ipam": {}});
+    sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
     let pod = sick.tour.node.container();
     sick.add("office", "web", &pod, None);
     assert_eq!(sick.doctor(), (0, Vec::new()));

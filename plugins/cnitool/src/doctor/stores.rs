@@ -100,7 +100,12 @@ fn full(network: &NetworkConf, range: &Usage) -> Option<Finding> {
     if used.saturating_mul(100) < total.saturating_mul(NEARLY_FULL_PERCENT) {
         return None;
     }
-    let level = if used >= total { Level::Error } else { Level::Warning };
+    let level = match total {
+        // A network of one or two containers is made for them.
+        1 | 2 => Level::Note,
+        _ if used >= total => Level::Error,
+        _ => Level::Warning,
+    };
     let what = format!("{used} of {total} addresses of {first} to {last} are held");
     let mut finding = Kind::RangeFull.finding(level, Some(&network.name), what);
     finding.remedy = format!("cnitool gc {0}; cnitool ipam list {0}", network.name);

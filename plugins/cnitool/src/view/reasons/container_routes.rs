@@ -11,6 +11,7 @@ use netops::{Family, Kernel, neighbour};
 use super::carrier::{Carrier, sets};
 use super::refusals::{self, Refusal};
 use super::routes::{outside, words};
+use super::way_out::is_global;
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::shell::word;
 use crate::view::Attachment;
@@ -174,6 +175,11 @@ impl Sight<'_> {
     /// A link that was made in the container has a subnet within that of the network.
     fn led_astray(&self, attachment: &Attachment, (kernel, link): (&Kernel, &Link), family: Family) -> Option<Reason> {
         let nets = || attachment.result.ips.iter().map(|ip| ip.address);
+        let out = self.link_out(family).map(|(out, _)| self.host.addresses_of(&out.name)).unwrap_or_default();
+        let has_node = |dst: &IpNetwork| {
+            let mut own = out.iter().filter(|own| is_global(own.ip()));
+            dst.prefix() > 1 && own.any(|own| dst.contains(own.ip()))
+        };
         let is_within = |dst: &IpNetwork| {
             nets().any(|net| {
                 net.is_ipv4() == dst.is_ipv4() && net.prefix() <= dst.prefix() && net.contains(dst.network())
@@ -181,14 +187,17 @@ impl Sight<'_> {
         };
         let routes = route::list(kernel, None, Some(MAIN_TABLE), family).unwrap_or_default();
         let elsewhere = routes.iter().filter(|route| route.link.is_some_and(|index| index != link.index));
-        let (route, other) = elsewhere.filter(|route| is_within(&route.dst)).find_map(|route| {
+        let is_in_way = |dst: &IpNetwork| is_within(dst) || has_node(dst);
+        let (route, other) = elsewhere.filter(|route| is_in_way(&route.dst)).find_map(|route| {
             let other = link::find_index(kernel, route.link?).ok().flatten()?;
             (!self.is_attached(attachment, &other)).then_some((route, other))
         })?;
         let (dst, name) = (route.dst, &other.name);
-        let why = format!(
-            "in the container, {dst} is the subnet of link {name}, and part of the network's: other containers there are not reached"
-        );
+        let lost = match is_within(&dst) {
+            true => "and part of the network's: other containers there are not reached",
+            false => "and the node's address is in it: the node is not reached by that",
+        };
+        let why = format!("in the container, {dst} is the subnet of link {name}, {lost}");
         let remedy = [format!("Give link {name} in the container another subnet than {dst}.")];
         Some(Reason::new(Cause::Inside, Level::Warning, why).mended_by(remedy))
     }

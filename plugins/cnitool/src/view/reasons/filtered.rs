@@ -198,7 +198,8 @@ impl Passed<'_> {
         let drops = if self.barrier.is_some() { " drops" } else { "" };
         // The node's own packets: a container reaches other networks without them.
         let is_of_node = gate.at == At::Hook(Hook::Output);
-        let level = match (self.may_accept_all, self.may_accept > 0 || is_of_node) {
+        let is_open_to_some = is_of_node && self.may_accept > 0 && self.accepts_answers;
+        let level = match (self.may_accept_all || is_open_to_some, self.may_accept > 0 || is_of_node) {
             (true, _) => Level::Note,
             (false, true) => Level::Warning,
             (false, false) => Level::Error,

@@ -8,7 +8,7 @@ use netops::addr::{self, Address};
 use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, Netns, sysctl};
 
-use super::carrier::Carrier;
+use super::carrier::{Carrier, sets};
 use super::mtu::IPV6_MIN_MTU;
 use super::way_out::is_global;
 use super::{Cause, Findings, Level, Reason, Sight};
@@ -84,6 +84,8 @@ impl Sight<'_> {
     ) {
         let (kernel, link, held) = match look(attachment) {
             Ok(found) => found,
+            // Plugin loopback sets lo up, whatever the name of the interface.
+            Err(Inside::Missing(_)) if network.plugins.iter().all(|plugin| plugin == "loopback") => return,
             Err(Inside::Missing(what)) => {
                 let why = format!("the container has no {what}");
                 // Without the link that it was stacked on, ADD fails.
@@ -112,6 +114,11 @@ impl Sight<'_> {
         let missing = |findings: &mut Findings, why: String, remedy: Option<String>| {
             findings.reasons.push(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy));
         };
+        // By key `disableContainerInterface` it is down, and the container sets it up.
+        let is_meant = attachment.conf.as_ref().is_some_and(|conf| sets(conf, "disableContainerInterface"));
+        if !link.up && is_meant {
+            return;
+        }
         if !link.up {
             missing(
                 findings,

@@ -10,7 +10,7 @@ use netops::link::{Link, PortFault};
 use super::carrier::{Bridge, Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::shell::{sysctl, word};
-use crate::view::{Attachment, HostLink, Network};
+use crate::view::{Attachment, HostLink, Maker, Network};
 
 impl Sight<'_> {
     pub(super) fn links_of(
@@ -32,6 +32,15 @@ impl Sight<'_> {
         let own = NetworkName::parse(&network.name).map(|name| ifb::names(&attachment.id.to(&name)));
         let shapers = own.iter().flatten().filter_map(|name| self.host.find(name));
         findings.reasons.extend(shapers.filter(|link| !link.up).map(|link| down(&link.name)));
+        let made = attachment.result.interfaces.iter().filter(|link| link.sandbox.is_empty()).map(|link| &link.name);
+        let is_shaper = |name: &&String| own.iter().flatten().any(|own| own == *name);
+        findings.reasons.extend(made.filter(is_shaper).filter(|name| self.host.find(name).is_none()).map(|name| {
+            let why = format!("link {name}, by which its limit works, is gone: what the container sends is dropped");
+            let what = "links by which limits of containers work are gone: what these send is dropped";
+            let is_own = attachment.maker == Maker::ThisSuite;
+            let remedy = is_own.then(|| format!("cnitool repair {}", network.name));
+            Reason::new(Cause::LinkGone, Level::Error, why).shared(what).mended_by(remedy)
+        }));
         // Nothing but its network's file says that the container was on a bridge.
         if attachment.conf.is_none() && network.plugins.iter().any(|plugin| plugin == "bridge") {
             let loose = attachment.links.iter().filter(|link| link.master.is_none());

@@ -116,7 +116,8 @@ impl FoundRule {
                 is_translation.then(|| Some((parse::rule(conditions)?, Some(words.to_owned()))))?
             }
         };
-        self.rule.clone().map(|rule| (rule, None)).or_else(other)
+        let goes_on = || self.refusing().filter(|_| self.is_goto()).map(|rule| (rule, None));
+        self.rule.clone().map(|rule| (rule, None)).or_else(goes_on).or_else(other)
     }
 
     /// Whether the rule gives packets another destination.

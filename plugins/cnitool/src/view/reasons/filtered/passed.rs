@@ -83,6 +83,8 @@ struct In<'a> {
     is_marked: bool,
     /// Whether answers to the attachment have left the chain.
     has_answered: bool,
+    /// Whether packets to one of its ports have left the chain.
+    has_passed_port: bool,
     depth: usize,
 }
 
@@ -103,7 +105,15 @@ impl<'a> Passed<'a> {
         let walk = Walk { gate, own, family };
         passed.walk(
             &walk,
-            In { chain: &gate.chain, meant, is_certain: true, is_marked: false, has_answered: false, depth: 0 },
+            In {
+                chain: &gate.chain,
+                meant,
+                is_certain: true,
+                is_marked: false,
+                has_answered: false,
+                has_passed_port: false,
+                depth: 0,
+            },
         );
         passed
     }
@@ -189,8 +199,10 @@ impl<'a> Passed<'a> {
             && !rule.established
             && (directions[0] || is_translated || is_of_port)
             && !walk.own.is_among_own(rule);
+        let fits_links =
+            [&rule.input, &rule.output].into_iter().all(|is| is.is_none() || walk.own.is_link(is.as_ref()));
         self.accepts_discovery |= rule.target == Target::Accept
-            && (plain.words == ICMPV6
+            && (plain.words == ICMPV6 && fits_links
                 || directions.contains(&true) && plain.destination.is_none() && !plain.established && !begins);
         let is_refusal =
             matches!(rule.target, Target::Drop | Target::Reject) && !place.chain.starts_with("CNI-ISOLATION-");
@@ -238,10 +250,12 @@ impl<'a> Passed<'a> {
             }
             Target::Return => {
                 place.has_answered |= plain.established && directions[0];
+                place.has_passed_port |= is_of_port;
                 place.leave(directions, whole, is_for_all, is_of_mark);
             }
             Target::Jump(to)
-                if (to == UNTRACKED || to == ZONED) && is_left && (directions.contains(&true) || is_of_protocol) =>
+                // Where all packets are in a zone, so are their answers.
+                if (to == UNTRACKED || to == ZONED && !is_for_all) && is_left && (directions.contains(&true) || is_of_protocol) =>
             {
                 self.untracked.get_or_insert((place.chain, rule));
             }
@@ -276,7 +290,8 @@ impl<'a> Passed<'a> {
             false if place.is_marked => self.may_refuse = true,
             // What begins a connection to it may be kept out on purpose, but for some.
             false => {
-                let is_meant = place.has_answered && !place.meant[1];
+                let lets_pass = place.has_passed_port || walk.own.ports.is_empty();
+                let is_meant = place.has_answered && lets_pass && !place.meant[1];
                 self.drops.push(Refused { chain: place.chain, rule, is_whole: false, is_meant });
             }
         }

@@ -125,7 +125,9 @@ fn before_forward<'a>(base: &'a Base, port: &'a Forward) -> impl Iterator<Item =
 
 /// Whether a packet that meets the rule meets no other of its chain.
 fn ends(step: &Step) -> bool {
-    step.translation.is_some() || matches!(step.rule.target, Target::Accept | Target::Return)
+    // What goes to a chain of another program does not come back.
+    let is_led_away = step.is_goto && !step.rule.goes_to().is_some_and(|to| to.starts_with("CNI-"));
+    is_led_away || step.translation.is_some() || matches!(step.rule.target, Target::Accept | Target::Return)
 }
 
 /// Whether packets from other networks to a port meet the conditions.
