@@ -227,12 +227,7 @@ pub fn list(net: &Kernel, link: Option<u32>, table: Option<u32>, family: Family)
 /// The unicast routes of one table or (`None`) all, as a request for them gets: a kernel without strict checking lists those
 /// of all tables and kinds, and some copies that it has made for single destinations.
 fn list_like(net: &Kernel, message: RouteMessage, table: Option<u32>) -> Result<Vec<RouteMessage>> {
-    let is_wanted = |message: &RouteMessage| {
-        message.header.kind == RouteType::Unicast
-            && !message.header.flags.contains(RouteFlags::Cloned)
-            && (table.is_none() || read_common(message).and_then(|route| route.table) == table)
-    };
-    Ok(dump(net, message)?.into_iter().filter(is_wanted).collect())
+    Ok(dump(net, message)?.into_iter().filter(|message| is_unicast(message, table)).collect())
 }
 
 /// The routes of the main table and one family by which the kernel refuses packets, as `ip route` writes their kind and
@@ -241,20 +236,36 @@ fn list_like(net: &Kernel, message: RouteMessage, table: Option<u32>) -> Result<
 /// # Errors
 /// As the kernel refuses.
 pub fn list_refusing(net: &Kernel, family: Family) -> Result<Vec<(&'static str, IpNetwork)>> {
+    list_main(net, family).map(|(_, refusing)| refusing)
+}
+
+/// The unicast routes of the main table and one family, and as [`list_refusing`] those that refuse packets, by one request.
+///
+/// # Errors
+/// As the kernel refuses.
+pub fn list_main(net: &Kernel, family: Family) -> Result<(Vec<Route>, Vec<(&'static str, IpNetwork)>)> {
     let mut message = RouteMessage::default();
     message.header.address_family = family.into();
     message.attributes.push(RouteAttribute::Table(MAIN_TABLE));
-    let refusing = |message: RouteMessage| {
+    let refusing = |message: &RouteMessage| {
         let kind = match message.header.kind {
             RouteType::BlackHole => "blackhole",
             RouteType::Unreachable => "unreachable",
             RouteType::Prohibit => "prohibit",
             _ => return None,
         };
-        let route = read_common(&message)?;
+        let route = read_common(message)?;
         (route.table == Some(MAIN_TABLE)).then_some((kind, route.dst))
     };
-    Ok(dump(net, message)?.into_iter().filter_map(refusing).collect())
+    let found = dump(net, message)?;
+    let unicast = found.iter().filter(|message| is_unicast(message, Some(MAIN_TABLE))).flat_map(read).collect();
+    Ok((unicast, found.iter().filter_map(refusing).collect()))
+}
+
+fn is_unicast(message: &RouteMessage, table: Option<u32>) -> bool {
+    message.header.kind == RouteType::Unicast
+        && !message.header.flags.contains(RouteFlags::Cloned)
+        && (table.is_none() || read_common(message).and_then(|route| route.table) == table)
 }
 
 fn dump(net: &Kernel, message: RouteMessage) -> Result<Vec<RouteMessage>> {

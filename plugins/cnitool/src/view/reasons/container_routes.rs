@@ -53,8 +53,9 @@ impl Sight<'_> {
                 let source = || self.other_source(attachment, carrier, (link, held), &found);
                 findings.reasons.extend(other.or_else(source));
                 findings.reasons.extend(refused_gateway(attachment, kernel, is_ipv4));
-                findings.reasons.extend(self.refused_others(attachment, kernel, family));
-                findings.reasons.extend(self.led_astray(attachment, (kernel, link), family));
+                let (routes, refusing) = route::list_main(kernel, family).unwrap_or_default();
+                findings.reasons.extend(self.refused_others(attachment, refusing));
+                findings.reasons.extend(self.led_astray(attachment, (kernel, link), family, &routes));
             } else if has_way_out(attachment, carrier, is_ipv4) {
                 findings.reasons.extend(self.other_link(attachment, (kernel, link), &found, *to));
             }
@@ -173,7 +174,18 @@ impl Sight<'_> {
     }
 
     /// A link that was made in the container has a subnet within that of the network.
-    fn led_astray(&self, attachment: &Attachment, (kernel, link): (&Kernel, &Link), family: Family) -> Option<Reason> {
+    fn led_astray(
+        &self,
+        attachment: &Attachment,
+        (kernel, link): (&Kernel, &Link),
+        family: Family,
+        routes: &[Route],
+    ) -> Option<Reason> {
+        let is_elsewhere = |route: &&Route| route.link.is_some_and(|index| index != link.index);
+        let elsewhere: Vec<&Route> = routes.iter().filter(is_elsewhere).collect();
+        if elsewhere.is_empty() {
+            return None;
+        }
         let nets = || attachment.result.ips.iter().map(|ip| ip.address);
         let out = self.link_out(family).map(|(out, _)| self.host.addresses_of(&out.name)).unwrap_or_default();
         let has_node = |dst: &IpNetwork| {
@@ -185,10 +197,8 @@ impl Sight<'_> {
                 net.is_ipv4() == dst.is_ipv4() && net.prefix() <= dst.prefix() && net.contains(dst.network())
             })
         };
-        let routes = route::list(kernel, None, Some(MAIN_TABLE), family).unwrap_or_default();
-        let elsewhere = routes.iter().filter(|route| route.link.is_some_and(|index| index != link.index));
         let is_in_way = |dst: &IpNetwork| is_within(dst) || has_node(dst);
-        let (route, other) = elsewhere.filter(|route| is_in_way(&route.dst)).find_map(|route| {
+        let (route, other) = elsewhere.into_iter().filter(|route| is_in_way(&route.dst)).find_map(|route| {
             let other = link::find_index(kernel, route.link?).ok().flatten()?;
             (!self.is_attached(attachment, &other)).then_some((route, other))
         })?;
@@ -203,9 +213,8 @@ impl Sight<'_> {
     }
 
     /// The container's routes that refuse packets to other containers.
-    fn refused_others(&self, attachment: &Attachment, kernel: &Kernel, family: Family) -> Vec<Reason> {
+    fn refused_others(&self, attachment: &Attachment, refusing: Vec<(&str, IpNetwork)>) -> Vec<Reason> {
         let ip = format!("nsenter --net={} ip", word(&attachment.netns));
-        let refusing = route::list_refusing(kernel, family).unwrap_or_default();
         let reason = |(kind, dst): (&str, IpNetwork)| {
             let is_in = |address: &&IpAddr| dst.contains(**address) && !attachment.addresses.contains(address);
             let (_, of) = self.holders.iter().find(|(address, _)| is_in(address))?;
