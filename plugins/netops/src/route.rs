@@ -230,12 +230,15 @@ fn list_like(net: &Kernel, message: RouteMessage, table: Option<u32>) -> Result<
     Ok(dump(net, message)?.into_iter().filter(|message| is_unicast(message, table)).collect())
 }
 
+/// The kind and the destination of a route that refuses packets, as `ip route` writes them.
+pub type Refusing = (&'static str, IpNetwork);
+
 /// The routes of the main table and one family by which the kernel refuses packets, as `ip route` writes their kind and
 /// destination: `blackhole 10.1.0.0/24`.
 ///
 /// # Errors
 /// As the kernel refuses.
-pub fn list_refusing(net: &Kernel, family: Family) -> Result<Vec<(&'static str, IpNetwork)>> {
+pub fn list_refusing(net: &Kernel, family: Family) -> Result<Vec<Refusing>> {
     list_main(net, family).map(|(_, refusing)| refusing)
 }
 
@@ -243,7 +246,7 @@ pub fn list_refusing(net: &Kernel, family: Family) -> Result<Vec<(&'static str, 
 ///
 /// # Errors
 /// As the kernel refuses.
-pub fn list_main(net: &Kernel, family: Family) -> Result<(Vec<Route>, Vec<(&'static str, IpNetwork)>)> {
+pub fn list_main(net: &Kernel, family: Family) -> Result<(Vec<Route>, Vec<Refusing>)> {
     let mut message = RouteMessage::default();
     message.header.address_family = family.into();
     message.attributes.push(RouteAttribute::Table(MAIN_TABLE));
