@@ -11,6 +11,7 @@ mod plugins;
 mod reference;
 mod rollback;
 mod runtime;
+mod store;
 
 use crate::configs::{self, with};
 use crate::kinds::{self, Kind, LinkPlace};
@@ -50,6 +51,8 @@ const FILTERED: Scenario = Scenario {
 };
 /// A link of its own to the node, which routes; masqueraded.
 const PTP: Scenario = of(kinds::PTP, || routed(one_v4()));
+/// The same with both families, which takes seconds: the container looks for duplicates of its address.
+const PTP_DUAL: Scenario = Scenario { name: "ptp, dual stack", ..of(kinds::PTP, || routed(one_each())) };
 const MACVLAN: Scenario = of(kinds::MACVLAN, || one_of(kinds::MACVLAN, json!({"mtu": 1400})));
 const IPVLAN: Scenario = of(kinds::IPVLAN, || one_of(kinds::IPVLAN, json!({"mtu": 1400})));
 const VLAN: Scenario = of(kinds::VLAN, || one_of(kinds::VLAN, json!({"mtu": 1400})));

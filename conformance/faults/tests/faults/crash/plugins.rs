@@ -1,16 +1,41 @@
-//! ADD of each of the other interface plugins, interrupted or with each system call failing. The kit asks the rest of them: calls
-//! that are killed, and messages that are refused (`cni-conformance stress`).
+//! The same for each of the other interface plugins.
 
-use super::Scenario;
 use super::interrupt::interrupted;
-use super::rollback::{FAILED, on_a_used_node};
+use super::kill::{add_killed, del_killed, gc_killed};
+use super::rollback::{FAILED, REFUSED, on_a_new_node, on_a_used_node};
+use super::{PTP_DUAL, Scenario};
+use crate::configs::unshared;
+use crate::kinds::{Kind, LinkPlace};
+use serde_json::json;
 
-fn a_signalled_add_leaves_nothing(scenario: Scenario) {
+fn a_signalled_add_leaves_nothing(_: Kind, scenario: Scenario) {
     interrupted(scenario);
 }
 
-fn add_with_any_system_call_failing_leaves_nothing(scenario: Scenario) {
+fn add_with_any_message_refused_leaves_nothing(kind: Kind, scenario: Scenario) {
+    on_a_used_node(scenario, REFUSED);
+    on_a_new_node(scenario, REFUSED);
+    if kind.place == LinkPlace::Pair {
+        on_a_used_node(PTP_DUAL, REFUSED);
+    }
+}
+
+fn add_with_any_system_call_failing_leaves_nothing(_: Kind, scenario: Scenario) {
     on_a_used_node(scenario, FAILED);
+}
+
+fn del_after_a_killed_add_leaves_nothing(_: Kind, scenario: Scenario) {
+    add_killed(scenario);
+}
+
+fn del_after_a_killed_del_leaves_nothing(_: Kind, scenario: Scenario) {
+    del_killed(scenario);
+}
+
+fn gc_after_a_killed_gc_leaves_the_valid_only(kind: Kind, _: Scenario) {
+    let (node, _outside) = kind.node(3);
+    let ipam = unshared().dual();
+    gc_killed(kind.name, &node, kind.place, &|number| kind.config(number, json!({"ipam": ipam})));
 }
 
 macro_rules! each_scenario {
@@ -25,7 +50,7 @@ macro_rules! tests {
     ($scenario:ident ($($test:ident)*)) => { $(
         #[test]
         fn $test() {
-            crate::kinds::$scenario.run(|_| super::$test(crate::crash::$scenario));
+            crate::kinds::$scenario.run(|kind| super::$test(kind, crate::crash::$scenario));
         }
     )* };
 }
@@ -34,6 +59,10 @@ each_scenario! {
     ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (
         a_signalled_add_leaves_nothing
+        add_with_any_message_refused_leaves_nothing
         add_with_any_system_call_failing_leaves_nothing
+        del_after_a_killed_add_leaves_nothing
+        del_after_a_killed_del_leaves_nothing
+        gc_after_a_killed_gc_leaves_the_valid_only
     )
 }
