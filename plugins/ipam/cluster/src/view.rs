@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use cluster_keys::Conf;
 use cni_spec::{CniError, Code};
@@ -31,6 +31,9 @@ const BYTES_MAX: u64 = 16 << 20;
 pub struct View {
     /// The number of the file itself: a copy of the file has another one.
     pub inode: u64,
+    /// When the file was made, in nanoseconds since 1970; `None`: the file system does not say. A file system may give the number of
+    /// a file that is gone to a copy of it.
+    pub made_at_ns: Option<u64>,
     /// Whether the file is a copy: the folder was restored from a backup, or copied from another machine.
     #[serde(skip)]
     pub is_copy: bool,
@@ -66,6 +69,12 @@ pub struct View {
     pub away_until_ms: u64,
 }
 
+/// When a file was made, which no copy can take over.
+fn made_at_ns(about: &fs::Metadata) -> Option<u64> {
+    let made = about.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(made.as_nanos()).ok()
+}
+
 impl View {
     /// The file.
     #[must_use]
@@ -91,7 +100,11 @@ impl View {
             Ok(bytes) => bytes,
         };
         let view: Result<Self, _> = serde_json::from_slice(&bytes);
-        view.map(|view| Some(Self { is_copy: view.inode != about.ino(), ..view })).map_err(|error| {
+        let is_copy = |view: &Self| {
+            let other_time = view.made_at_ns.zip(made_at_ns(&about)).is_some_and(|(own, found)| own != found);
+            view.inode != about.ino() || other_time
+        };
+        view.map(|view| Some(Self { is_copy: is_copy(&view), ..view })).map_err(|error| {
             let text = format!("cannot read {}: {error}", path.display());
             CniError::new(Code::STATE, text).detail(
                 "The file is damaged. End the node's containers of this network, remove the network's data folder, and \
@@ -106,8 +119,9 @@ impl View {
     /// Code 106: it cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), CniError> {
         let text = |file: &fs::File| {
-            let inode = if self.is_copy { 0 } else { file.metadata()?.ino() };
-            Ok(cni_spec::json::to_text(&Self { inode, ..self.clone() }))
+            let about = file.metadata()?;
+            let inode = if self.is_copy { 0 } else { about.ino() };
+            Ok(cni_spec::json::to_text(&Self { inode, made_at_ns: made_at_ns(&about), ..self.clone() }))
         };
         netops::file::replace_with(&Self::path(folder), 0o600, text).map_err(|error| fault(&error))
     }
