@@ -8,7 +8,6 @@ pub use cni_filter::iptables::rule::Protocol;
 use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::iptables::{FoundRule, Table, TableName};
 use cni_spec::Attachment;
-use netops::OpError;
 use netops::error::Result;
 
 use crate::pod::{FAMILIES, is_conditional, names};
@@ -64,14 +63,16 @@ pub fn list(search_path: &str) -> Result<Vec<Forward>> {
     for family in FAMILIES {
         filter.each_iptables(family, TableName::Nat, &mut |table| {
             let before = found.len();
-            read(table, &[iptables::DNAT], &mut found)?;
+            let marking = read(table, &[iptables::DNAT], &mut found)?;
             // The chain of all packets is read only for a rule.
             if found.len() > before {
                 let entries = table.list("PREROUTING")?.unwrap_or_default();
                 let is_entered = entries.iter().any(|entry| entry.goes_to() == Some(iptables::DNAT));
+                let (of_node, of_marked) = (lost_by_node(table)?, lost_by_marked(table)?);
                 for forward in found.iter_mut().skip(before) {
                     forward.is_entered = is_entered;
-                    forward.lost = lost(table, &forward.owner)?;
+                    let of_marked = of_marked.as_ref().filter(|_| marking.contains(&forward.owner));
+                    forward.lost = of_node.as_ref().or(of_marked).cloned();
                 }
             }
             Ok(())
@@ -92,31 +93,31 @@ pub fn list(search_path: &str) -> Result<Vec<Forward>> {
 
 const OF_NODE: &str = "the node itself does not get to it";
 
-/// What packets of the node itself and of containers to a port of this chain lack.
-fn lost(table: &mut Table<'_>, own: &str) -> Result<Option<String>> {
-    let mut leads = |chain: &str, to: &str| {
-        let rules = table.list(chain)?.unwrap_or_default();
-        Ok::<bool, OpError>(rules.iter().any(|found| found.goes_to() == Some(to)))
-    };
-    let lacks =
-        |who: &str, chain: &str, to: &str| Ok(Some(format!("{who}: chain {chain} has no rule that jumps to {to}")));
-    let of_translated = "neither 127.0.0.1 nor the containers of its network get to it";
-    if !leads("OUTPUT", iptables::DNAT)? {
-        return lacks(OF_NODE, "OUTPUT", iptables::DNAT);
-    }
-    // Without key snat, or with a mark of another program, the suite's own masquerade has no part in it.
-    if !leads(own, iptables::SET_MARK)? {
-        return Ok(None);
-    }
-    if !leads("POSTROUTING", iptables::MASQ)? {
-        return lacks(of_translated, "POSTROUTING", iptables::MASQ);
+const OF_MARKED: &str = "neither 127.0.0.1 nor the containers of its network get to it";
+
+/// The jump that packets of the node itself to each port need, if it is gone.
+fn lost_by_node(table: &mut Table<'_>) -> Result<Option<String>> {
+    lost_jump(table, OF_NODE, ("OUTPUT", iptables::DNAT))
+}
+
+/// The rule that packets with the mark of the suite's own masquerade need, if it is gone.
+fn lost_by_marked(table: &mut Table<'_>) -> Result<Option<String>> {
+    let jump = lost_jump(table, OF_MARKED, ("POSTROUTING", iptables::MASQ))?;
+    if jump.is_some() {
+        return Ok(jump);
     }
     for chain in [iptables::SET_MARK, iptables::MASQ] {
         if table.list(chain)?.is_none_or(|rules| rules.is_empty()) {
-            return Ok(Some(format!("{of_translated}: chain {chain} has no rule")));
+            return Ok(Some(format!("{OF_MARKED}: chain {chain} has no rule")));
         }
     }
     Ok(None)
+}
+
+fn lost_jump(table: &mut Table<'_>, whom: &str, (chain, to): (&str, &str)) -> Result<Option<String>> {
+    let rules = table.list(chain)?.unwrap_or_default();
+    let is_there = rules.iter().any(|found| found.goes_to() == Some(to));
+    Ok((!is_there).then(|| format!("{whom}: chain {chain} has no rule that jumps to {to}")))
 }
 
 /// The forwards of other programs that packets from other hosts meet before those of `portmap`, such as docker's. Changes
@@ -165,9 +166,10 @@ fn other(found: &FoundRule) -> Option<Forward> {
     forward(found, false).filter(|_| is_of_all)
 }
 
-/// Takes the rules of these chains, and of those that they jump to.
-fn read(table: &mut Table<'_>, chains: &[&str], forwards: &mut Vec<Forward>) -> Result<()> {
-    let mut read = BTreeSet::new();
+/// Takes the rules of these chains, and of those that they jump to; returns those of the latter that mark packets for the suite's
+/// own masquerade.
+fn read(table: &mut Table<'_>, chains: &[&str], forwards: &mut Vec<Forward>) -> Result<BTreeSet<String>> {
+    let (mut read, mut marking) = (BTreeSet::new(), BTreeSet::new());
     for chain in chains {
         for entry in table.list(chain)?.unwrap_or_default() {
             match entry.goes_to() {
@@ -175,6 +177,9 @@ fn read(table: &mut Table<'_>, chains: &[&str], forwards: &mut Vec<Forward>) -> 
                     let has_conditions =
                         entry.rule.as_ref().is_none_or(|rule| is_conditional(rule) || rule.destination.is_some());
                     let found = table.list(chain)?.unwrap_or_default();
+                    if found.iter().any(|found| found.goes_to() == Some(iptables::SET_MARK)) {
+                        marking.insert(chain.to_owned());
+                    }
                     let own = found.iter().filter_map(|found| forward(found, has_conditions));
                     forwards.extend(own.map(|forward| Forward { owner: chain.to_owned(), ..forward }));
                 }
@@ -182,7 +187,7 @@ fn read(table: &mut Table<'_>, chains: &[&str], forwards: &mut Vec<Forward>) -> 
             }
         }
     }
-    Ok(())
+    Ok(marking)
 }
 
 fn forward(found: &FoundRule, has_conditions: bool) -> Option<Forward> {

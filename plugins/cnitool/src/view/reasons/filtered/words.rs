@@ -92,27 +92,24 @@ pub(super) fn accept_answers(gate: &Gate, attachment: &Attachment, family: Famil
 
 /// The command that accepts what finds addresses of IPv6.
 pub(super) fn accept_discovery(gate: &Gate) -> String {
-    match &gate.maker {
-        Maker::Iptables(_) | Maker::LegacyIptables => {
-            format!("{} -I {} -p icmpv6 -j ACCEPT", program(gate), gate.chain)
-        }
-        Maker::Nftables(_) if gate.is_owned => {
-            format!("Have the program that owns the table of {} accept ICMPv6.", gate.place)
-        }
-        Maker::Nftables(name) => format!("nft insert rule {name} meta l4proto ipv6-icmp accept"),
-    }
+    accept_kind(gate, "-p icmpv6", "meta l4proto ipv6-icmp", "ICMPv6")
 }
 
 /// The command that accepts connections to forwarded ports.
 pub(super) fn accept_translated(gate: &Gate) -> String {
+    accept_kind(gate, "-m conntrack --ctstate DNAT", "ct status dnat", "packets with ct status dnat")
+}
+
+/// The command that accepts packets of a kind, by its condition in the words of iptables, of nft, and of a sentence.
+fn accept_kind(gate: &Gate, iptables: &str, nft: &str, kind: &str) -> String {
     match &gate.maker {
         Maker::Iptables(_) | Maker::LegacyIptables => {
-            format!("{} -I {} -m conntrack --ctstate DNAT -j ACCEPT", program(gate), gate.chain)
+            format!("{} -I {} {iptables} -j ACCEPT", program(gate), gate.chain)
         }
         Maker::Nftables(_) if gate.is_owned => {
-            format!("Have the program that owns the table of {} accept packets with ct status dnat.", gate.place)
+            format!("Have the program that owns the table of {} accept {kind}.", gate.place)
         }
-        Maker::Nftables(name) => format!("nft insert rule {name} ct status dnat accept"),
+        Maker::Nftables(name) => format!("nft insert rule {name} {nft} accept"),
     }
 }
 
