@@ -254,29 +254,17 @@ fn containers_without_addresses_that_the_filter_parts_are_found() {
     sick.expect("parted", &[("firewall-drops", ERROR, "iptables -I FORWARD -i br5 -o br5 -j ACCEPT", true)]);
 }
 
-/// A container with addresses of both families.
-fn of_both_families() -> (Sick, Container) {
-    let sick = Sick::new();
-    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
-    let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
-    sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
-    assert_eq!(sick.doctor(), (0, Vec::new()));
-    (sick, pod)
-}
-
 /// Without neighbour discovery there is no IPv6.
 #[test]
 fn a_filter_of_neighbour_discovery_is_an_error() {
-    let (sick, _pod) = of_both_families();
+    let (sick, _pod) = Sick::of_both_families();
     sh("ip6tables -w -A INPUT -p icmpv6 -j DROP");
     sick.expect("icmpv6", &[("firewall-drops", ERROR, "drops neighbour discovery", false)]);
 }
 
 #[test]
 fn a_policy_that_keeps_the_node_from_finding_containers_is_opened_by_its_remedy() {
-    let (sick, _pod) = of_both_families();
+    let (sick, _pod) = Sick::of_both_families();
     sh("ip6tables -w -P OUTPUT DROP; ip6tables -w -A OUTPUT -p tcp -j ACCEPT");
     let text = "drops neighbour discovery: the node finds no container by IPv6";
     sick.expect("what the node sends", &[("firewall-drops", ERROR, text, true)]);
@@ -291,7 +279,7 @@ fn a_policy_that_drops_neighbour_discovery_is_opened_by_its_remedy() {
          iif lo accept; tcp dport 22 accept; icmp type echo-request accept; }; }'",
     ];
     for script in scripts {
-        let (sick, pod) = of_both_families();
+        let (sick, pod) = Sick::of_both_families();
         sh(script);
         sh("ip -6 neigh flush all");
         let gateway: IpAddr = "fd00:207:1::1".parse().unwrap();
@@ -309,7 +297,7 @@ fn a_policy_that_drops_neighbour_discovery_is_opened_by_its_remedy() {
 /// A set of networks begins at the lowest address, and does not have all.
 #[test]
 fn a_set_of_networks_of_ipv6_is_not_taken_for_all_addresses() {
-    let (sick, _pod) = of_both_families();
+    let (sick, _pod) = Sick::of_both_families();
     sh("nft 'table inet guard { chain pass { type filter hook forward priority 0
         ip6 daddr { ::/96, ::ffff:0.0.0.0/96, 2002::/24 } reject; }; }'");
     assert_eq!(sick.doctor(), (0, Vec::new()));

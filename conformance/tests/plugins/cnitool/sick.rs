@@ -50,6 +50,20 @@ impl Sick {
         sick
     }
 
+    /// A node with a container that has addresses of both families.
+    pub(super) fn of_both_families() -> (Self, Container) {
+        let sick = Self::new();
+        let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
+        let bridge =
+            json!({"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
+        let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+        sick.network("10-office", json!({"name": "office", "plugins": [bridge, portmap]}));
+        let pod = sick.tour.node.container();
+        sick.add("office", "web", &pod, Some(8080));
+        assert_eq!(sick.doctor(), (0, Vec::new()));
+        (sick, pod)
+    }
+
     pub(super) fn network(&self, file: &str, mut network: Value) {
         network["cniVersion"] = json!("1.1.0");
         fs::write(format!("/etc/cni/net.d/{file}.conflist"), network.to_string()).unwrap();

@@ -327,17 +327,7 @@ fn a_pair_without_bridge_is_mended_at_once() {
 /// A rule of one family is no rule of the other.
 #[test]
 fn what_is_lost_in_one_family_is_found() {
-    let sick = Sick::new();
-    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
-    sick.network(
-        "10-office",
-        json!({"name": "office", "plugins": [
-        {"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}},
-        {"type": "portmap", "capabilities": {"portMappings": true}}]}),
-    );
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, Some(8080));
-    assert_eq!(sick.doctor(), (0, Vec::new()));
+    let (sick, pod) = Sick::of_both_families();
     for (program, over) in [("ip6tables", "over IPv6"), ("iptables", "over IPv4")] {
         sh(&format!("{program}-save -t nat > /run/rules; {program} -w -t nat -F; {program} -w -t nat -X"));
         sick.expect(program, &[("port-gone", ERROR, over, false)]);
@@ -425,12 +415,7 @@ fn a_port_of_an_address_that_is_gone_is_found() {
 /// The node has moved to a bridge, and one of its routes has not.
 #[test]
 fn a_route_that_stayed_on_a_port_of_the_nodes_bridge_is_removed() {
-    let sick = Sick::new();
-    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
-    let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
-    sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    let (sick, _pod) = Sick::of_both_families();
     sh("ip link add br0 type bridge; ip link set br0 up; ip link set ens3 master br0
         ip address del 192.168.1.7/24 dev ens3; ip address add 192.168.1.7/24 dev br0
         ip route add default via 192.168.1.1 dev br0; ip -6 address flush dev ens3 scope global
