@@ -149,13 +149,21 @@ fn del_after_gc_removes_the_link_of_a_killed_add(kind: Kind) {
     let (node, _outside) = kind.node(0);
     let config = kind.config(0, json!({"ipam": unshared().dual()}));
     let is_made = |pod: &Container| pod.namespace().find_link("eth0").is_some_and(|link| link.alias.is_none());
-    for n in 1.. {
+    // An ADD that is quicker than the one before may make a call less, so that its point is passed: then it is looked for again.
+    let (mut rounds, mut n) = (0, 0);
+    loop {
+        n += 1;
         let pod = node.container();
         let killed = testns::Call::new(Verb::Add, &config, &pod).kill_before(&node, n);
         if killed.hit.is_none() {
             // No call that the kill can precede leaves such a link of these kinds.
-            assert!(matches!(kind.name, "ipvlan" | "vlan"), "no point between link and mark");
-            return;
+            if matches!(kind.name, "ipvlan" | "vlan") {
+                return;
+            }
+            (rounds, n) = (rounds + 1, 0);
+            assert!(rounds < 3, "no point between link and mark");
+            node.call(Verb::Del, &config, &pod).ok();
+            continue;
         }
         if !is_made(&pod) {
             node.call(Verb::Del, &config, &pod).ok();
