@@ -29,12 +29,20 @@ pub async fn ready() {
     poll_fn(|_| if is_there() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
-/// Does `work`, a poll, in which no event loop is there.
-pub(crate) fn without<T>(work: impl FnOnce() -> T) -> T {
-    IS_WITHOUT.set(true);
-    let done = work();
-    IS_WITHOUT.set(false);
-    done
+/// As long as this is kept, the thread polls without an event loop.
+pub(crate) struct Without(());
+
+impl Without {
+    pub(crate) fn begin() -> Self {
+        IS_WITHOUT.set(true);
+        Self(())
+    }
+}
+
+impl Drop for Without {
+    fn drop(&mut self) {
+        IS_WITHOUT.set(false);
+    }
 }
 
 /// Waits until the event loop is there if the plugin's verbs rely on it.

@@ -119,7 +119,7 @@ fn take_back(entry: &Entry, call: &Call) {
 /// Polls the work to its end. Most calls never wait, as the kernel answers a netlink request while it is sent; the
 /// event loop, which costs as much as the rest of the start, is created when the work waits.
 fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
-    if let Some(reply) = event_loop::without(|| go_on(work.as_mut())) {
+    if let Some(reply) = poll_without_event_loop(work.as_mut()) {
         return reply;
     }
     let error = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
@@ -128,7 +128,7 @@ fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
     };
     // The work is cancelled, and rolls back as far as that is possible without waiting.
     interrupt::give_up();
-    let ended = event_loop::without(|| go_on(work));
+    let ended = poll_without_event_loop(work);
     match ended {
         Some(reply) if reply.exit == 0 => reply,
         ended => {
@@ -142,7 +142,8 @@ fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
 }
 
 /// Polls the work as long as it is ready at once; `None` if it waits for an event.
-fn go_on<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+fn poll_without_event_loop<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    let _without = event_loop::Without::begin();
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     loop {

@@ -48,6 +48,7 @@ pub(crate) async fn add(start: &dyn Start, request: &AddRequest) -> Result<AddRe
     let mut plugin =
         start.observe(AddOrCheck { verb: Verb::Add, attachment, conf: net, keys: &(), sides: &sides, raw })?;
     timer.end("look");
+    sides.refuse_taken(&attachment.ifname)?;
     let plugin = &mut *plugin;
     let ipam = raw.ipam(net);
     let (ipam, search_path) = (ipam.as_ref(), raw.search_path());
@@ -56,7 +57,6 @@ pub(crate) async fn add(start: &dyn Start, request: &AddRequest) -> Result<AddRe
     let undoer = AddUndoer { attachment, sides: &sides, link, ipam, search_path, made, is_left };
     let names = Names::of(attachment);
     let done = txn::run(&undoer, skel::interrupted(), async |txn| {
-        sides.refuse_taken(&attachment.ifname)?;
         let mut stage = Stage::new(attachment, &sides, &names, txn, &undoer);
         if link == LinkKind::Veth {
             stage.refuse_living(start.shared_link())?;
