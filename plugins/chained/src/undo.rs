@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use netops::txn::{NodeUndo, Undoer};
+use netops::txn::{DeleteLink, Undoer};
 
 use crate::site::Site;
 
@@ -18,10 +18,10 @@ pub trait Undo: fmt::Display + fmt::Debug {
     fn run(&self, site: &Site<'_>) -> Result<(), String>;
 }
 
-impl Undo for NodeUndo {
+impl Undo for DeleteLink {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
         let sides = site.sides().map_err(|error| error.to_string())?;
-        NodeUndo::run(self, &sides.host).map_err(|error| error.to_string())
+        DeleteLink::run(self, &sides.host).map_err(|error| error.to_string())
     }
 }
 

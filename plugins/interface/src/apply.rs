@@ -8,7 +8,7 @@ use cni_spec::{Attachment, CniError, Code};
 use netops::bridge_port::{self, Vlans};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Place, Settings, Target};
 use netops::route::{self, Route};
-use netops::txn::{NodeUndo, Txn};
+use netops::txn::{DeleteLink, Txn};
 use netops::watch::Watch;
 use netops::{Errno, Request, addr, sysctl};
 use skel::Timer;
@@ -395,7 +395,7 @@ impl Step<OwnIndex> {
                     Err(error) if error.code == Code::EXISTS => None,
                     Err(_) => host_veth::find(&stage.sides.host, stage.attachment).ok().flatten(),
                 };
-                there.into_iter().for_each(|veth| stage.txn.push(Undo::Node(NodeUndo::DeleteLink(veth))));
+                there.into_iter().for_each(|veth| stage.txn.push(Undo::HostLink(DeleteLink(veth))));
                 let made = made?;
                 // The kernel's own word about the pair that it has just made: no index that the container can choose.
                 let name = stage.names.container.clone();

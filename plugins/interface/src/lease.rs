@@ -23,16 +23,15 @@ pub(crate) async fn take(
     lives: &dyn Fn() -> bool,
 ) -> Result<Option<AddResult>, CniError> {
     let Some(ipam) = ipam else { return Ok(None) };
-    txn.push_last(Undo::Request);
+    txn.set_last(Some(Undo::Request));
     let answer = add(ipam).await;
     // The IPAM plugin has ended, whether it succeeded or not.
-    txn.forget_last();
-    txn.push_last(Undo::Lease);
+    txn.set_last(Some(Undo::Lease));
     match answer {
         Ok(lease) => {
             // Before the link is removed: the release goes out by it.
             if ipam.releases_by_link() {
-                txn.forget_last();
+                txn.set_last(None);
                 txn.push(Undo::Lease);
             }
             Ok(Some(lease))
@@ -44,7 +43,7 @@ pub(crate) async fn take(
                 if !ipam.is_all_or_nothing() && !is_duplicate(&error) && !lives() {
                     release_after(&error, ipam).await;
                 }
-                txn.forget_last();
+                txn.set_last(None);
             }
             Err(error)
         }

@@ -9,7 +9,7 @@ use std::fmt;
 use cni_filter::RemovalHints;
 use cni_spec::{Attachment, CniError, Code};
 use netops::link::{self, Link};
-use netops::txn::{Failed, NodeUndo, Undoer, Why};
+use netops::txn::{DeleteLink, Failed, Undoer, Why};
 use netops::{Kernel, OpError, link_removal};
 use skel::Delegate;
 
@@ -26,8 +26,8 @@ pub enum Undo {
     Lease,
     /// Removes the masquerade rules and the spoof guard.
     Filter,
-    /// Undoes a change of the node.
-    Node(NodeUndo),
+    /// Deletes a link of the node.
+    HostLink(DeleteLink),
     /// Deletes a link of the container.
     ContainerLink(Link),
     /// Undoes a change that only this plugin makes.
@@ -48,7 +48,7 @@ impl fmt::Display for Undo {
         match self {
             Self::Request | Self::Lease => f.write_str("addresses released"),
             Self::Filter => f.write_str("masquerade and spoof guard removed"),
-            Self::Node(change) => change.fmt(f),
+            Self::HostLink(link) => link.fmt(f),
             Self::ContainerLink(link) => write!(f, "link {} deleted in the container", link.name),
             Self::Own(own) => own.fmt(f),
         }
@@ -92,7 +92,7 @@ impl Undoer for AddUndoer<'_> {
                 let known = RemovalHints { search_path: self.search_path, ..RemovalHints::default() };
                 first_error(cni_filter::remove_all(self.attachment.into(), known))
             }
-            Undo::Node(change) => change.run(&self.sides.host).map_err(|error| error.to_string()),
+            Undo::HostLink(link) => link.run(&self.sides.host).map_err(|error| error.to_string()),
             Undo::ContainerLink(link) => {
                 let netns = &self.sides.netns;
                 let removed = Kernel::in_netns(netns).and_then(|net| link_removal::remove_in(netns, net, link));

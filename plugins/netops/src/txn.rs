@@ -1,8 +1,7 @@
 //! All or nothing: what a failed, cancelled or panicking plan has done is undone, newest first.
 //!
 //! A step pushes its undo before or together with its change. An undo is data, so it can be printed and compared. An
-//! [`Undoer`] carries it out; it has the connections and delegates that this needs. Callers add kinds of their own by
-//! an enum around [`NodeUndo`].
+//! [`Undoer`] carries it out; it has the connections and delegates that this needs.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -43,6 +42,7 @@ pub trait Undoer {
 #[derive(Debug)]
 pub struct Txn<U> {
     undos: RefCell<Vec<U>>,
+    last: RefCell<Option<U>>,
 }
 
 impl<U> Txn<U> {
@@ -51,17 +51,9 @@ impl<U> Txn<U> {
         self.undos.borrow_mut().push(undo);
     }
 
-    /// Adds an undo that runs after all others, those that were pushed earlier included.
-    pub fn push_last(&self, undo: U) {
-        self.undos.borrow_mut().insert(0, undo);
-    }
-
-    /// Removes the undo that [`Txn::push_last`] added, because its change did not happen or needs another undo.
-    pub fn forget_last(&self) {
-        let mut undos = self.undos.borrow_mut();
-        if !undos.is_empty() {
-            drop(undos.remove(0));
-        }
+    /// Sets the one undo that runs after all others, in place of the one that was set before.
+    pub fn set_last(&self, undo: Option<U>) {
+        self.last.replace(undo);
     }
 
     /// Gives a cancellation the chance to take effect. Netlink requests never yield, so without a checkpoint the plan
@@ -135,16 +127,16 @@ pub async fn run_and_keep<T, E, D: Undoer>(
     cancel: impl Future<Output = ()>,
     plan: impl AsyncFnOnce(&Txn<D::Undo>) -> Result<T, E>,
 ) -> Result<(T, Vec<D::Undo>), Failed<E>> {
-    let txn = Txn { undos: RefCell::new(Vec::new()) };
+    let txn = Txn { undos: RefCell::default(), last: RefCell::default() };
     let outcome = {
-        // After a panic only `undos` is used, which every push leaves in a valid state.
+        // After a panic only the undos are used, which every call of `txn` leaves in a valid state.
         let plan = AssertUnwindSafe(plan(&txn)).catch_unwind();
         match select(pin!(cancel), pin!(plan)).await {
             Either::Left(((), _plan)) => Ok(Err(Why::Cancelled)),
             Either::Right((outcome, _cancel)) => outcome.map(|done| done.map_err(Why::Error)),
         }
     };
-    let undos = txn.undos.into_inner();
+    let undos: Vec<_> = txn.last.into_inner().into_iter().chain(txn.undos.into_inner()).collect();
     match outcome {
         Ok(Ok(done)) => Ok((done, undos)),
         Ok(Err(why)) => {
@@ -178,31 +170,23 @@ async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>, deadline: Dur
     (undone, left)
 }
 
-/// Undos of changes to the host's namespace. What is in a container's namespace is deleted together with its link.
+/// The undo of a link that was made in the host's namespace: it is deleted, for a veth with both ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NodeUndo {
-    /// Deletes a link; for a veth, both ends.
-    DeleteLink(Link),
-}
+pub struct DeleteLink(pub Link);
 
-impl fmt::Display for NodeUndo {
+impl fmt::Display for DeleteLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DeleteLink(link) => write!(f, "link {} deleted", link.name),
-        }
+        write!(f, "link {} deleted", self.0.name)
     }
 }
 
-impl NodeUndo {
+impl DeleteLink {
     /// Undoes the change.
     ///
     /// # Errors
-    /// As the kernel refuses; if the object is gone already, this succeeds.
+    /// As the kernel refuses; if the link is gone already, this succeeds.
     pub fn run(&self, net: &Kernel) -> Result<(), OpError> {
-        let done = match self {
-            Self::DeleteLink(link) => net.run(link_removal::request(&link.into())),
-        };
-        match done {
+        match net.run(link_removal::request(&(&self.0).into())) {
             Err(error) if error.is_absent() => Ok(()),
             done => done,
         }

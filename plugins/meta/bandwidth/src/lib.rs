@@ -21,7 +21,7 @@ use interface::status::try_out;
 use interface::{alias, host_veth};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
 use netops::tc::{self, Qdisc, Redirect, Tbf};
-use netops::txn::NodeUndo;
+use netops::txn::DeleteLink;
 use netops::{Errno, Kernel, link_removal, pair};
 
 use crate::conf::{Conf, Limit, Queue};
@@ -294,13 +294,10 @@ fn ensure_ifb(
     if made.is_err() {
         // The answer may be lost: the name was free.
         let there = link::find(host, name.as_str()).ok().flatten().filter(|link| link.kind == Kind::Ifb && !link.up);
-        there
-            .filter(|link| link.alias.is_none())
-            .into_iter()
-            .for_each(|link| txn.push(Box::new(NodeUndo::DeleteLink(link))));
+        there.filter(|link| link.alias.is_none()).into_iter().for_each(|link| txn.push(Box::new(DeleteLink(link))));
     }
     let ifb = made.map_err(failed)?;
-    txn.push(Box::new(NodeUndo::DeleteLink(ifb.clone())));
+    txn.push(Box::new(DeleteLink(ifb.clone())));
     Ok(ifb)
 }
 

@@ -362,10 +362,10 @@ fn errors_in_a_container_name_its_namespace() {
 #[test]
 fn undos_delete_what_is_there_and_accept_what_is_gone() {
     on_node(|net, container| {
-        use netops::txn::NodeUndo;
+        use netops::txn::DeleteLink;
         let br0 = bridge(net, "br0");
         let host = veth(net, container, &br0);
-        let undo = NodeUndo::DeleteLink(host);
+        let undo = DeleteLink(host);
         undo.run(net).unwrap();
         undo.run(net).unwrap();
         assert_eq!(link::list(net, Some(br0.index)).unwrap(), []);
