@@ -13,7 +13,7 @@ fn folder(network: &NetworkName) -> PathBuf {
 fn path(of: &Attachment) -> PathBuf {
     folder(&of.network).join(format!("{}:{}", of.container_id, of.ifname))
 }
-fn content(call: &AddOrCheck<'_, ()>) -> String {
+fn content(call: &AddOrCheck<'_>) -> String {
     call.attached.ips().map(|ip| format!("{}\n", ip.address.ip())).collect()
 }
 
@@ -34,13 +34,13 @@ impl ChainedPlugin for AddressFile {
     const NAME: &'static str = "address-file";
     type Conf = ();
     type Removal = ();
-    async fn add(call: &AddOrCheck<'_, ()>, txn: &Txn, _: &mut AddResult) -> Result<(), CniError> {
+    async fn add(call: &AddOrCheck<'_>, _: &(), txn: &Txn, _: &mut AddResult) -> Result<(), CniError> {
         let (dir, path) = (folder(&call.attachment.network), path(call.attachment));
         fs::create_dir_all(&dir).map_err(|e| CniError::new(Code::IO, format!("cannot make {}: {e}", dir.display())))?;
         txn.push(Box::new(Written(path.clone()))); // before the change: an ADD that fails in the middle removes it, too
         file::replace(&path, content(call).as_bytes(), 0o644).map_err(failed)
     }
-    async fn check(call: &AddOrCheck<'_, ()>) -> Result<(), CniError> {
+    async fn check(call: &AddOrCheck<'_>, _: &()) -> Result<(), CniError> {
         let path = path(call.attachment);
         let is_so = fs::read_to_string(&path).is_ok_and(|text| text == content(call));
         is_so.then_some(()).ok_or_else(|| differs(path.display(), "it does not have the attachment's addresses"))

@@ -32,18 +32,18 @@ impl InterfacePlugin for Pair {
     type State = ();
     type Step = NoStep;
 
-    fn observe(_: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
+    fn observe(_: &AddOrCheck<'_>, _: &Conf) -> Result<(), CniError> {
         Ok(())
     }
 
-    fn plan(call: &AddOrCheck<'_, Conf>, _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
+    fn plan(call: &AddOrCheck<'_>, keys: &Conf, _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
         let mut plan = Plan::new(call.attachment, lease, None);
         let ips = &plan.lease.ips;
         let gateways = ips.iter().filter_map(|ip| ip.gateway);
         let mut gateways: Vec<_> = gateways.map(|ip| Address::from(IpNetwork::from(ip))).collect();
         gateways.dedup();
         let routes = ips.iter().map(|ip| Route::new(IpNetwork::from(ip.address.ip()), None, None)).collect();
-        plan.push(Step::Veth(Veth { mtu_bytes: conf::mtu(call.keys.mtu)?, ..Veth::default() }));
+        plan.push(Step::Veth(Veth { mtu_bytes: conf::mtu(keys.mtu)?, ..Veth::default() }));
         plan.push(Step::RefuseAdvertisements);
         plan.push(Step::Addresses(Side::Host, gateways));
         plan.push(Step::Up(Side::Host));

@@ -18,14 +18,14 @@ trait Parts {
     /// [`ChainedPlugin::add`].
     fn add<'a>(
         &'a self,
-        call: AddOrCheck<'a, ()>,
+        call: AddOrCheck<'a>,
         txn: &'a Txn,
         result: &'a mut AddResult,
     ) -> Work<'a, Result<(), CniError>>;
     /// [`ChainedPlugin::check`].
-    fn check<'a>(&'a self, call: AddOrCheck<'a, ()>) -> Work<'a, Result<(), CniError>>;
+    fn check<'a>(&'a self, call: AddOrCheck<'a>) -> Work<'a, Result<(), CniError>>;
     /// [`ChainedPlugin::lost`].
-    fn lost(&self, call: AddOrCheck<'_, ()>) -> Result<Vec<String>, CniError>;
+    fn lost(&self, call: AddOrCheck<'_>) -> Result<Vec<String>, CniError>;
 }
 
 /// The keys of plugin `P` for ADD.
@@ -64,19 +64,19 @@ impl<P: ChainedPlugin> Parts for Keys<P> {
 
     fn add<'a>(
         &'a self,
-        call: AddOrCheck<'a, ()>,
+        call: AddOrCheck<'a>,
         txn: &'a Txn,
         result: &'a mut AddResult,
     ) -> Work<'a, Result<(), CniError>> {
-        Box::pin(async move { P::add(&call.with(&self.0), txn, result).await })
+        Box::pin(async move { P::add(&call, &self.0, txn, result).await })
     }
 
-    fn check<'a>(&'a self, call: AddOrCheck<'a, ()>) -> Work<'a, Result<(), CniError>> {
-        Box::pin(async move { P::check(&call.with(&self.0)).await })
+    fn check<'a>(&'a self, call: AddOrCheck<'a>) -> Work<'a, Result<(), CniError>> {
+        Box::pin(async move { P::check(&call, &self.0).await })
     }
 
-    fn lost(&self, call: AddOrCheck<'_, ()>) -> Result<Vec<String>, CniError> {
-        P::lost(&call.with(&self.0))
+    fn lost(&self, call: AddOrCheck<'_>) -> Result<Vec<String>, CniError> {
+        P::lost(&call, &self.0)
     }
 }
 
@@ -124,7 +124,7 @@ async fn add(plugin: &dyn Parts, request: &AddRequest) -> Result<AddResult, CniE
     let mut result = attached.result.clone();
     let done = netops::txn::run_and_keep(site, skel::interrupted(), async |txn| {
         txn.checkpoint().await;
-        let call = AddOrCheck { attachment, netns, conf, keys: &(), attached, site, raw };
+        let call = AddOrCheck { attachment, netns, conf, attached, site, raw };
         plugin.add(call, txn, &mut result).await
     });
     let ((), undos) = done.await.map_err(not_done)?;
@@ -145,7 +145,7 @@ async fn check(plugin: &dyn Parts, request: &CheckRequest) -> Result<(), CniErro
     let CheckRequest { attachment, netns, conf, raw } = request;
     let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
     let site = &Site::new(netns);
-    plugin.check(AddOrCheck { attachment, netns, conf, keys: &(), attached, site, raw }).await
+    plugin.check(AddOrCheck { attachment, netns, conf, attached, site, raw }).await
 }
 
 /// Reports how the node differs from what ADD made, and has ADD write it again, if that is asked for and the plugin can.
@@ -156,7 +156,7 @@ async fn repair(plugin: &dyn Parts, request: &CheckRequest, how: Repair) -> Resu
     let CheckRequest { attachment, netns, conf, raw } = request;
     let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
     let site = &Site::new(netns);
-    let call = || AddOrCheck { attachment, netns, conf, keys: &(), attached, site, raw };
+    let call = || AddOrCheck { attachment, netns, conf, attached, site, raw };
     let mut report = Repaired::default();
     let mut differences = match plugin.check(call()).await {
         Ok(()) => Vec::new(),
@@ -190,16 +190,8 @@ pub fn preview<P: ChainedPlugin>(request: &AddRequest, keys: &P::Conf) -> Result
     let AddRequest { attachment, netns, conf, raw } = request;
     let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
     let site = Site::new(netns);
-    let call = AddOrCheck { attachment, netns, conf, keys, attached: &attached, site: &site, raw };
+    let call = AddOrCheck { attachment, netns, conf, attached: &attached, site: &site, raw };
     let mut preview = Preview { result: attached.result.clone(), ..Preview::default() };
-    P::preview(&call, &mut preview)?;
+    P::preview(&call, keys, &mut preview)?;
     Ok(preview)
-}
-
-impl AddOrCheck<'_, ()> {
-    /// The same call with the plugin's keys.
-    fn with<'a, C>(&'a self, keys: &'a C) -> AddOrCheck<'a, C> {
-        let Self { attachment, netns, conf, keys: (), attached, site, raw } = *self;
-        AddOrCheck { attachment, netns, conf, keys, attached, site, raw }
-    }
 }

@@ -41,7 +41,8 @@ pub trait ChainedPlugin: Sized + 'static {
     /// # Errors
     /// What ADD failed on. The driver then takes back what was pushed to `txn`.
     fn add(
-        call: &AddOrCheck<'_, Self::Conf>,
+        call: &AddOrCheck<'_>,
+        keys: &Self::Conf,
         txn: &Txn,
         result: &mut AddResult,
     ) -> impl Future<Output = Result<(), CniError>>;
@@ -50,14 +51,14 @@ pub trait ChainedPlugin: Sized + 'static {
     ///
     /// # Errors
     /// The differences ([`crate::differs`]), as one error ([`crate::all`]).
-    fn check(call: &AddOrCheck<'_, Self::Conf>) -> impl Future<Output = Result<(), CniError>>;
+    fn check(call: &AddOrCheck<'_>, keys: &Self::Conf) -> impl Future<Output = Result<(), CniError>>;
 
     /// What ADD has written on the node that is lost, and that CHECK does not compare, a sentence each: a repair has ADD write it
     /// again, where [`ChainedPlugin::ADD_REPAIRS`].
     ///
     /// # Errors
     /// The node cannot be read.
-    fn lost(_call: &AddOrCheck<'_, Self::Conf>) -> Result<Vec<String>, CniError> {
+    fn lost(_call: &AddOrCheck<'_>, _keys: &Self::Conf) -> Result<Vec<String>, CniError> {
         Ok(Vec::new())
     }
 
@@ -76,7 +77,7 @@ pub trait ChainedPlugin: Sized + 'static {
     ///
     /// # Errors
     /// Errors that ADD would report before it changes anything.
-    fn preview(_call: &AddOrCheck<'_, Self::Conf>, preview: &mut Preview) -> Result<(), CniError> {
+    fn preview(_call: &AddOrCheck<'_>, _keys: &Self::Conf, preview: &mut Preview) -> Result<(), CniError> {
         preview.unknown.push(format!("plugin {} does not say what it would do", Self::NAME));
         Ok(())
     }
@@ -91,15 +92,13 @@ pub trait ChainedPlugin: Sized + 'static {
 }
 
 /// An ADD or CHECK.
-pub struct AddOrCheck<'a, C> {
+pub struct AddOrCheck<'a> {
     /// The attachment to change or check.
     pub attachment: &'a Attachment,
     /// `CNI_NETNS`.
     pub netns: &'a NetnsPath,
     /// The network config.
     pub conf: &'a NetConf,
-    /// The plugin's keys.
-    pub keys: &'a C,
     /// The attachment as prevResult has it: for ADD before this plugin, for CHECK after the last one.
     pub attached: &'a Attached,
     /// The node and the container.

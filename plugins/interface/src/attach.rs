@@ -45,8 +45,7 @@ pub(crate) async fn add(start: &dyn Start, request: &AddRequest) -> Result<AddRe
     conf::refuse_inexpressible(net.ipam.is_some(), net.cni_version)?;
     let timer = Timer::start();
     let sides = Sides::open(netns)?;
-    let mut plugin =
-        start.observe(AddOrCheck { verb: Verb::Add, attachment, conf: net, keys: &(), sides: &sides, raw })?;
+    let mut plugin = start.observe(AddOrCheck { verb: Verb::Add, attachment, conf: net, sides: &sides, raw })?;
     timer.end("look");
     sides.refuse_taken(&attachment.ifname)?;
     let plugin = &mut *plugin;
@@ -132,8 +131,7 @@ fn compare(start: &dyn Start, request: &CheckRequest, prev: &AddResult) -> Resul
     let entry = check::container_interface(prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(prev, entry));
     let sides = Sides::open(netns)?;
-    let mut plugin =
-        start.observe(AddOrCheck { verb: Verb::Check, attachment, conf: net, keys: &(), sides: &sides, raw })?;
+    let mut plugin = start.observe(AddOrCheck { verb: Verb::Check, attachment, conf: net, sides: &sides, raw })?;
     let plan = plugin.plan(lease)?;
     let mut look = Look::new(attachment, &sides, &plan.names, prev, entry, raw.search_path());
     let steps = check::all(plan.steps.iter().map(|step| step.check(&mut look, &mut *plugin)));
@@ -173,7 +171,7 @@ pub(crate) trait Start {
     /// [`InterfacePlugin::gateway_link`].
     fn gateway_link(&self) -> Option<String>;
     /// [`InterfacePlugin::observe`].
-    fn observe<'p>(&'p self, call: AddOrCheck<'p, ()>) -> Result<Box<dyn Attaching + 'p>, CniError>;
+    fn observe<'p>(&'p self, call: AddOrCheck<'p>) -> Result<Box<dyn Attaching + 'p>, CniError>;
 }
 
 /// An ADD or CHECK whose node and call were looked at.
@@ -221,7 +219,8 @@ impl<P: InterfacePlugin> skel::Attach for Keys<P> {
 }
 
 struct Observed<'p, P: InterfacePlugin> {
-    call: AddOrCheck<'p, P::Conf>,
+    call: AddOrCheck<'p>,
+    keys: &'p P::Conf,
     state: P::State,
     steps: Vec<P::Step>,
 }
@@ -255,23 +254,22 @@ impl<P: InterfacePlugin> Start for Keys<P> {
         P::gateway_link(&self.0)
     }
 
-    fn observe<'p>(&'p self, call: AddOrCheck<'p, ()>) -> Result<Box<dyn Attaching + 'p>, CniError> {
-        let AddOrCheck { verb, attachment, conf, keys: (), sides, raw } = call;
-        let call = AddOrCheck { verb, attachment, conf, keys: &self.0, sides, raw };
-        let state = P::observe(&call)?;
-        Ok(Box::new(Observed::<P> { call, state, steps: Vec::new() }))
+    fn observe<'p>(&'p self, call: AddOrCheck<'p>) -> Result<Box<dyn Attaching + 'p>, CniError> {
+        let keys = &self.0;
+        let state = P::observe(&call, keys)?;
+        Ok(Box::new(Observed::<P> { call, keys, state, steps: Vec::new() }))
     }
 }
 
 impl<P: InterfacePlugin> Attaching for Observed<'_, P> {
     fn plan(&mut self, lease: Option<AddResult>) -> Result<Plan<OwnIndex>, CniError> {
-        let (plan, steps) = P::plan(&self.call, &self.state, lease)?.erase();
+        let (plan, steps) = P::plan(&self.call, self.keys, &self.state, lease)?.erase();
         self.steps = steps;
         Ok(plan)
     }
 
     fn earlier(&self) -> AddResult {
-        P::earlier(&self.call)
+        P::earlier(&self.call, self.keys)
     }
 
     fn links(&self, stage: &mut Stage<'_>) -> Result<Vec<(Side, Link)>, CniError> {

@@ -59,7 +59,7 @@ pub trait InterfacePlugin: Sized + 'static {
     ///
     /// # Errors
     /// Why ADD cannot be done, or CHECK has found a difference.
-    fn observe(call: &AddOrCheck<'_, Self::Conf>) -> Result<Self::State, CniError>;
+    fn observe(call: &AddOrCheck<'_>, keys: &Self::Conf) -> Result<Self::State, CniError>;
 
     /// Checks that the keys have what ADD needs, for programs that look at a configuration before a runtime adds to it.
     ///
@@ -75,14 +75,15 @@ pub trait InterfacePlugin: Sized + 'static {
     /// # Errors
     /// A lease that no interface can have, code 110; keys that contradict it, code 7.
     fn plan(
-        call: &AddOrCheck<'_, Self::Conf>,
+        call: &AddOrCheck<'_>,
+        keys: &Self::Conf,
         state: &Self::State,
         lease: Option<AddResult>,
     ) -> Result<Plan<Self::Step>, CniError>;
 
     /// The earlier result that ADD passes on, with what this plugin made behind it. By default prevResult without interfaces
     /// that have loopback addresses only.
-    fn earlier(call: &AddOrCheck<'_, Self::Conf>) -> AddResult {
+    fn earlier(call: &AddOrCheck<'_>, _keys: &Self::Conf) -> AddResult {
         call.conf.find_prev_result().map(without_loopback).unwrap_or_default()
     }
 
@@ -98,7 +99,7 @@ pub trait InterfacePlugin: Sized + 'static {
     }
 
     /// The names of these links before they are made, for programs that show what ADD would do.
-    fn names(_call: &AddOrCheck<'_, Self::Conf>, plan: &Plan<Self::Step>) -> Vec<(Side, String)> {
+    fn names(_keys: &Self::Conf, plan: &Plan<Self::Step>) -> Vec<(Side, String)> {
         let has_veth = plan.steps.iter().any(|step| matches!(step, Step::Veth(_)));
         let host = has_veth.then(|| (Side::Host, plan.names.host.clone()));
         host.into_iter().chain([(Side::Container, plan.names.container.clone())]).collect()
@@ -196,15 +197,13 @@ pub enum Verb {
 }
 
 /// An ADD or CHECK, as plugins see it.
-pub struct AddOrCheck<'a, C> {
+pub struct AddOrCheck<'a> {
     /// The verb.
     pub verb: Verb,
     /// The attachment.
     pub attachment: &'a Attachment,
     /// The network config.
     pub conf: &'a NetConf,
-    /// The plugin's keys.
-    pub keys: &'a C,
     /// The node and the container.
     pub sides: &'a Sides,
     /// The call as it came.

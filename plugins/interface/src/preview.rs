@@ -39,10 +39,10 @@ pub fn preview<P: InterfacePlugin>(
     conf::refuse_pattern(&attachment.ifname)?;
     conf::refuse_inexpressible(conf.ipam.is_some(), conf.cni_version)?;
     let sides = Sides::open(netns)?;
-    let call = AddOrCheck { verb: Verb::Add, attachment, conf, keys, sides: &sides, raw };
-    let mut state = P::observe(&call)?;
+    let call = AddOrCheck { verb: Verb::Add, attachment, conf, sides: &sides, raw };
+    let mut state = P::observe(&call, keys)?;
     sides.refuse_taken(&attachment.ifname)?;
-    refuse_foreseen(&call)?;
+    refuse_previewed(&call)?;
     let mut preview = Preview::default();
     let lease = match lease()? {
         Lease::None => None,
@@ -59,8 +59,8 @@ pub fn preview<P: InterfacePlugin>(
     if lease.iter().flat_map(|lease| &lease.ips).any(|ip| ip.address.is_ipv6()) {
         refuse_without_ipv6(P::gateway_link(keys).as_deref())?;
     }
-    let plan = P::plan(&call, &state, lease)?;
-    preview.result = result(P::earlier(&call), &plan, &P::names(&call, &plan), netns.as_str());
+    let plan = P::plan(&call, keys, &state, lease)?;
+    preview.result = result(P::earlier(&call, keys), &plan, &P::names(keys, &plan), netns.as_str());
     let Some(entry) = preview.result.interfaces.iter().rfind(|entry| !entry.sandbox.is_empty()) else {
         return Ok(preview);
     };
@@ -93,7 +93,7 @@ pub(crate) fn alone<P: InterfacePlugin>(request: &AddRequest, keys: &P::Conf) ->
 }
 
 /// Refuses an interface name that an earlier plugin of the list would have given.
-fn refuse_foreseen<C>(call: &AddOrCheck<'_, C>) -> Result<(), CniError> {
+fn refuse_previewed(call: &AddOrCheck<'_>) -> Result<(), CniError> {
     let AddOrCheck { attachment, sides, .. } = call;
     let earlier = call.conf.find_prev_result().unwrap_or_default();
     let is_it = |entry: &Interface| entry.name == attachment.ifname.as_str() && !entry.sandbox.is_empty();

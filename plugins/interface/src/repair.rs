@@ -40,8 +40,7 @@ pub(crate) async fn repair(start: &dyn Start, request: &CheckRequest, how: Repai
     let entry = container_interface(&prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(&prev, entry));
     let sides = Sides::open(netns)?;
-    let mut plugin =
-        start.observe(AddOrCheck { verb: Verb::Check, attachment, conf: net, keys: &(), sides: &sides, raw })?;
+    let mut plugin = start.observe(AddOrCheck { verb: Verb::Check, attachment, conf: net, sides: &sides, raw })?;
     let plan = plugin.plan(lease)?;
     let mut look = Look::new(attachment, &sides, &plan.names, &prev, entry, raw.search_path());
     look.names_host_links = net.cni_version >= SpecVersion::V0_3_0;

@@ -42,8 +42,7 @@ impl InterfacePlugin for Bridge {
     type Step = Own;
 
     /// What the container may send from is decided here: it can change an address that is read there later.
-    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
-        let conf = call.keys;
+    fn observe(call: &AddOrCheck<'_>, conf: &Conf) -> Result<State, CniError> {
         match call.verb {
             Verb::Check => Ok(State::of_result(call.conf.prev_result()?.as_ref(), &conf.bridge)),
             Verb::Add => {
@@ -53,8 +52,8 @@ impl InterfacePlugin for Bridge {
         }
     }
 
-    fn plan(call: &AddOrCheck<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
-        plan::plan(call.keys, call.attachment, state.mac, lease)
+    fn plan(call: &AddOrCheck<'_>, keys: &Conf, state: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
+        plan::plan(keys, call.attachment, state.mac, lease)
     }
 
     fn shared_link(conf: &Conf) -> Option<&str> {
@@ -65,7 +64,7 @@ impl InterfacePlugin for Bridge {
         state.links(stage)
     }
 
-    fn names(_: &AddOrCheck<'_, Conf>, plan: &Plan) -> Vec<(Side, String)> {
+    fn names(_: &Conf, plan: &Plan) -> Vec<(Side, String)> {
         let shared = plan.steps.iter().find_map(|step| match step {
             Step::Own(Own::Shared(shared)) => Some(shared),
             _ => None,

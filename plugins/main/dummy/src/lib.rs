@@ -20,11 +20,11 @@ impl InterfacePlugin for Dummy {
     type State = ();
     type Step = NoStep;
 
-    fn observe(_: &AddOrCheck<'_, ()>) -> Result<(), CniError> {
+    fn observe(_: &AddOrCheck<'_>, _: &()) -> Result<(), CniError> {
         Ok(())
     }
 
-    fn plan(call: &AddOrCheck<'_, ()>, _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
+    fn plan(call: &AddOrCheck<'_>, _: &(), _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
         plan(call.attachment, lease)
     }
 

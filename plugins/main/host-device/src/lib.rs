@@ -36,8 +36,7 @@ impl InterfacePlugin for HostDevice {
     type State = State;
     type Step = Move;
 
-    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
-        let conf = call.keys;
+    fn observe(call: &AddOrCheck<'_>, conf: &Conf) -> Result<State, CniError> {
         match call.verb {
             Verb::Add if !conf.is_for_userspace() => step::observe(conf, &call.sides.host),
             Verb::Add | Verb::Check => Ok(State::default()),
@@ -48,8 +47,7 @@ impl InterfacePlugin for HostDevice {
         if conf.selects() { Ok(()) } else { Err(device::selects_nothing()) }
     }
 
-    fn plan(call: &AddOrCheck<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan<Move>, CniError> {
-        let conf = call.keys;
+    fn plan(call: &AddOrCheck<'_>, conf: &Conf, _: &State, lease: Option<AddResult>) -> Result<Plan<Move>, CniError> {
         // IPAM's dns never counts, as in the reference; without IPAM neither does the config's.
         let dns = lease.is_some().then(|| conf.dns.clone().unwrap_or_default());
         let mut plan = Plan::new(call.attachment, lease, dns);

@@ -73,8 +73,7 @@ impl InterfacePlugin for Ipvlan {
     type State = State;
     type Step = NoStep<State>;
 
-    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
-        let conf = call.keys;
+    fn observe(call: &AddOrCheck<'_>, conf: &Conf) -> Result<State, CniError> {
         let prev = call.conf.prev_result()?;
         let chained = match call.conf.ipam {
             Some(_) => None,
@@ -95,16 +94,17 @@ impl InterfacePlugin for Ipvlan {
     }
 
     fn plan(
-        call: &AddOrCheck<'_, Conf>,
+        call: &AddOrCheck<'_>,
+        keys: &Conf,
         state: &State,
         lease: Option<AddResult>,
     ) -> Result<Plan<Self::Step>, CniError> {
-        plan(call.keys, call.attachment, state, lease)
+        plan(keys, call.attachment, state, lease)
     }
 
     /// In a chain that gives master or addresses the result has the one interface, as the reference's, whose DEL wants one.
-    fn earlier(call: &AddOrCheck<'_, Conf>) -> AddResult {
-        let is_chained = call.keys.master.name.is_none() || call.conf.ipam.is_none();
+    fn earlier(call: &AddOrCheck<'_>, keys: &Conf) -> AddResult {
+        let is_chained = keys.master.name.is_none() || call.conf.ipam.is_none();
         let prev = call.conf.find_prev_result().filter(|_| !is_chained);
         prev.map(without_loopback).unwrap_or_default()
     }

@@ -79,8 +79,7 @@ impl InterfacePlugin for Macvlan {
     type State = State;
     type Step = NoStep<State>;
 
-    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
-        let conf = call.keys;
+    fn observe(call: &AddOrCheck<'_>, conf: &Conf) -> Result<State, CniError> {
         let master = conf.master.find(call.verb, call.sides)?;
         if call.verb == Verb::Check {
             return Ok(State { master, mac: None });
@@ -96,11 +95,12 @@ impl InterfacePlugin for Macvlan {
     }
 
     fn plan(
-        call: &AddOrCheck<'_, Conf>,
+        call: &AddOrCheck<'_>,
+        keys: &Conf,
         state: &State,
         lease: Option<AddResult>,
     ) -> Result<Plan<Self::Step>, CniError> {
-        plan(call.keys, call.attachment, state, lease)
+        plan(keys, call.attachment, state, lease)
     }
 
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {

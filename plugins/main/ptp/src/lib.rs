@@ -32,12 +32,12 @@ impl InterfacePlugin for Ptp {
     type State = State;
     type Step = Own;
 
-    fn observe(_: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
+    fn observe(_: &AddOrCheck<'_>, _: &Conf) -> Result<State, CniError> {
         Ok(State::default())
     }
 
-    fn plan(call: &AddOrCheck<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
-        plan::plan(call.keys, call.attachment, lease)
+    fn plan(call: &AddOrCheck<'_>, keys: &Conf, _: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
+        plan::plan(keys, call.attachment, lease)
     }
 
     /// The veths without a mark that may be the reference's: their attachments and networks are not known.

@@ -27,8 +27,7 @@ impl InterfacePlugin for Tap {
     type State = Option<Mac>;
     type Step = CreateTap;
 
-    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<Option<Mac>, CniError> {
-        let conf = call.keys;
+    fn observe(call: &AddOrCheck<'_>, conf: &Conf) -> Result<Option<Mac>, CniError> {
         match call.verb {
             Verb::Check => Ok(None),
             Verb::Add => {
@@ -40,8 +39,8 @@ impl InterfacePlugin for Tap {
         }
     }
 
-    fn plan(call: &AddOrCheck<'_, Conf>, mac: &Option<Mac>, lease: Option<AddResult>) -> Result<Plan, CniError> {
-        plan(call.keys, call.attachment, *mac, lease)
+    fn plan(call: &AddOrCheck<'_>, keys: &Conf, mac: &Option<Mac>, lease: Option<AddResult>) -> Result<Plan, CniError> {
+        plan(keys, call.attachment, *mac, lease)
     }
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {

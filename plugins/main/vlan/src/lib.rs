@@ -75,8 +75,8 @@ impl InterfacePlugin for Vlan {
     type State = State;
     type Step = NoStep<State>;
 
-    fn observe(call: &AddOrCheck<'_, Conf>) -> Result<State, CniError> {
-        let (conf, sides) = (call.keys, call.sides);
+    fn observe(call: &AddOrCheck<'_>, conf: &Conf) -> Result<State, CniError> {
+        let sides = call.sides;
         let master = conf.master.find(call.verb, sides)?;
         if let (Some(master), Verb::Add) = (&master, call.verb) {
             stacked::refuse_mtu_above(&master.name, master.mtu_bytes, conf.mtu_bytes)?;
@@ -87,11 +87,12 @@ impl InterfacePlugin for Vlan {
     }
 
     fn plan(
-        call: &AddOrCheck<'_, Conf>,
+        call: &AddOrCheck<'_>,
+        keys: &Conf,
         state: &State,
         lease: Option<AddResult>,
     ) -> Result<Plan<Self::Step>, CniError> {
-        plan(call.keys, call.attachment, state, lease)
+        plan(keys, call.attachment, state, lease)
     }
 
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {

@@ -38,8 +38,8 @@ impl ChainedPlugin for Bandwidth {
     type Conf = Conf;
     type Removal = Conf;
 
-    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
-        let Conf { ingress, egress, queue } = *call.keys;
+    async fn add(call: &AddOrCheck<'_>, keys: &Conf, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
+        let Conf { ingress, egress, queue } = *keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
@@ -77,8 +77,8 @@ impl ChainedPlugin for Bandwidth {
         ingress.map_or(Ok(()), |_| set_queue(&sides.host, &veth, queue))
     }
 
-    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let Conf { ingress, egress, queue } = *call.keys;
+    fn preview(call: &AddOrCheck<'_>, keys: &Conf, preview: &mut Preview) -> Result<(), CniError> {
+        let Conf { ingress, egress, queue } = *keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
@@ -106,15 +106,15 @@ impl ChainedPlugin for Bandwidth {
         Ok(())
     }
 
-    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
-        let Conf { ingress, egress, queue } = *call.keys;
+    async fn check(call: &AddOrCheck<'_>, keys: &Conf) -> Result<(), CniError> {
+        let Conf { ingress, egress, queue } = *keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
         let sides = call.site.sides()?;
         let veth = call.attached.host_end(sides)?;
         let received = ingress.map_or(Ok(()), |limit| compare(&sides.host, &veth, limit, queue));
-        let sent = egress.map_or(Ok(()), |limit| compare_sent(call, sides, &veth, limit));
+        let sent = egress.map_or(Ok(()), |limit| compare_sent(call, sides, &veth, (limit, queue)));
         all([received, sent])
     }
 
@@ -270,13 +270,7 @@ fn leads_to_anothers(host: &Kernel, removing: &Removing<'_, Conf>, veth: &Link) 
 }
 
 /// The attachment's ifb: that of an earlier ADD, so that an ADD which fails leaves the limit of the earlier one; else a new one.
-fn ensure_ifb(
-    call: &AddOrCheck<'_, Conf>,
-    sides: &Sides,
-    txn: &Txn,
-    veth: &Link,
-    stale: &[Link],
-) -> Result<Link, CniError> {
+fn ensure_ifb(call: &AddOrCheck<'_>, sides: &Sides, txn: &Txn, veth: &Link, stale: &[Link]) -> Result<Link, CniError> {
     let host = &sides.host;
     if let Some(ifb) = stale.iter().find(|ifb| ifb.up) {
         let mtu = Settings { mtu_bytes: Some(veth.mtu_bytes), ..Settings::default() };
@@ -345,7 +339,12 @@ fn redirect(host: &Kernel, veth: &Link, ifb: &Link, earlier: &[Redirect]) -> Res
 }
 
 /// Compares what limits what the container sends: the ifb, and the way there.
-fn compare_sent(call: &AddOrCheck<'_, Conf>, sides: &Sides, veth: &Link, limit: Limit) -> Result<(), CniError> {
+fn compare_sent(
+    call: &AddOrCheck<'_>,
+    sides: &Sides,
+    veth: &Link,
+    (limit, queue): (Limit, Queue),
+) -> Result<(), CniError> {
     let found = ifb::find(&sides.host, call.attachment, Some(call.attached)).map_err(failed)?;
     let [name, _] = ifb::names(call.attachment);
     let ifb = found.into_iter().next().ok_or_else(|| differs(format!("ifb {name}"), "it is not found"))?;
@@ -355,7 +354,7 @@ fn compare_sent(call: &AddOrCheck<'_, Conf>, sides: &Sides, veth: &Link, limit: 
         true => Ok(()),
         false => Err(differs(format!("link {}", veth.name), format!("its packets do not go to {}", ifb.name))),
     };
-    all([compare(&sides.host, &ifb, limit, call.keys.queue), up, way])
+    all([compare(&sides.host, &ifb, limit, queue), up, way])
 }
 
 fn compare(host: &Kernel, link: &Link, limit: Limit, queue: Queue) -> Result<(), CniError> {

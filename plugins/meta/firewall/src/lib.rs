@@ -44,9 +44,8 @@ impl ChainedPlugin for Firewall {
     type Conf = Conf;
     type Removal = Removal;
 
-    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
-        let conf = call.keys;
-        let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
+    async fn add(call: &AddOrCheck<'_>, conf: &Conf, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
+        let (addresses, bridge) = (addresses(&call.attached.result), bridge(call, conf)?);
         let mut firewalld = find_firewalld(conf.backend)?;
         let search_path = call.raw.search_path();
         if firewalld.is_none() || conf.policy.is_some() {
@@ -57,7 +56,7 @@ impl ChainedPlugin for Firewall {
                 if own.is_empty() {
                     continue;
                 }
-                let attached = attached(call, &own, bridge, firewalld.is_none());
+                let attached = attached(call, conf, &own, bridge, firewalld.is_none());
                 let replaced = Rc::new(RefCell::new(None));
                 txn.push(Box::new(Remove {
                     attachment: call.attachment.clone(),
@@ -85,9 +84,8 @@ impl ChainedPlugin for Firewall {
         Ok(())
     }
 
-    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let conf = call.keys;
-        let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
+    fn preview(call: &AddOrCheck<'_>, conf: &Conf, preview: &mut Preview) -> Result<(), CniError> {
+        let (addresses, bridge) = (addresses(&call.attached.result), bridge(call, conf)?);
         if addresses.is_empty() {
             preview.unknown.push("the rules that let packets pass: the addresses are not known before".to_owned());
         }
@@ -100,7 +98,7 @@ impl ChainedPlugin for Firewall {
                 if own.is_empty() {
                     continue;
                 }
-                let attached = attached(call, &own, bridge, firewalld.is_none());
+                let attached = attached(call, conf, &own, bridge, firewalld.is_none());
                 let mut table = table(&mut filter, conf.backend, family)?;
                 for edit in rules::present(&mut table, attached).map_err(failed)? {
                     preview.push(Shown::new(table.command(&edit)).so_if(true));
@@ -121,9 +119,8 @@ impl ChainedPlugin for Firewall {
         Ok(())
     }
 
-    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
-        let conf = call.keys;
-        let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
+    async fn check(call: &AddOrCheck<'_>, conf: &Conf) -> Result<(), CniError> {
+        let (addresses, bridge) = (addresses(&call.attached.result), bridge(call, conf)?);
         let mut firewalld = find_firewalld(conf.backend)?;
         let mut differences = Vec::new();
         if firewalld.is_none() || conf.policy.is_some() {
@@ -134,7 +131,7 @@ impl ChainedPlugin for Firewall {
                 if own.is_empty() {
                     continue;
                 }
-                let attached = attached(call, &own, bridge, firewalld.is_none());
+                let attached = attached(call, conf, &own, bridge, firewalld.is_none());
                 let mut table = table(&mut filter, conf.backend, family)?;
                 differences.extend(rules::check(&mut table, attached).map_err(failed)?);
             }
@@ -308,8 +305,8 @@ fn of_family(addresses: &[IpAddr], family: Family) -> Vec<IpAddr> {
 }
 
 /// The bridge that a policy is about: the first interface of the result.
-fn bridge<'a>(call: &'a AddOrCheck<'_, Conf>) -> Result<Option<&'a str>, CniError> {
-    let Some(policy) = call.keys.policy else { return Ok(None) };
+fn bridge<'a>(call: &'a AddOrCheck<'_>, conf: &Conf) -> Result<Option<&'a str>, CniError> {
+    let Some(policy) = conf.policy else { return Ok(None) };
     let first = call.attached.result.interfaces.first();
     let bridge = first.filter(|entry| entry.sandbox.is_empty() && netops::link::is_name(&entry.name));
     bridge.map(|entry| Some(entry.name.as_str())).ok_or_else(|| {
@@ -319,12 +316,12 @@ fn bridge<'a>(call: &'a AddOrCheck<'_, Conf>) -> Result<Option<&'a str>, CniErro
 }
 
 fn attached<'a>(
-    call: &'a AddOrCheck<'_, Conf>,
+    call: &'a AddOrCheck<'_>,
+    conf: &'a Conf,
     addresses: &'a [IpAddr],
     bridge: Option<&'a str>,
     is_accepted_here: bool,
 ) -> Attached<'a> {
-    let conf = call.keys;
     let isolation = bridge.zip(conf.policy).map(|(bridge, policy)| Isolation { bridge, policy });
     let names = Names::from(call.attachment);
     Attached { names, addresses, admin_chain: &conf.admin_chain, isolation, is_accepted_here }

@@ -62,8 +62,7 @@ impl ChainedPlugin for Portmap {
     type Conf = Conf;
     type Removal = ();
 
-    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
-        let conf = call.keys;
+    async fn add(call: &AddOrCheck<'_>, conf: &Conf, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         if conf.mappings.is_empty() {
             return Ok(());
         }
@@ -72,7 +71,7 @@ impl ChainedPlugin for Portmap {
         for &address in &addresses {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
             let pod = PodPorts { names: names(call.attachment), conf, family, address };
-            let mut contest = contest(call);
+            let mut contest = contest(call, conf);
             let accepted = Accepted::default();
             txn.push(Box::new(Unmap {
                 attachment: call.attachment.clone(),
@@ -107,8 +106,7 @@ impl ChainedPlugin for Portmap {
         Ok(())
     }
 
-    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let conf = call.keys;
+    fn preview(call: &AddOrCheck<'_>, conf: &Conf, preview: &mut Preview) -> Result<(), CniError> {
         if conf.mappings.is_empty() {
             return Ok(());
         }
@@ -122,7 +120,7 @@ impl ChainedPlugin for Portmap {
         for address in addresses {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
             let pod = PodPorts { names: names(call.attachment), conf, family, address };
-            let mut contest = contest(call);
+            let mut contest = contest(call, conf);
             with_table(&mut filter, &pod, &mut |table, backend| {
                 let (edits, present) = match backend {
                     Backend::Iptables => (iptables::edits(table, &pod, &mut contest)?, iptables::present(table)?),
@@ -150,8 +148,7 @@ impl ChainedPlugin for Portmap {
         Ok(())
     }
 
-    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
-        let conf = call.keys;
+    async fn check(call: &AddOrCheck<'_>, conf: &Conf) -> Result<(), CniError> {
         if conf.mappings.is_empty() {
             return Ok(());
         }
@@ -176,8 +173,8 @@ impl ChainedPlugin for Portmap {
     }
 
     /// The marks of iptables, by which answers come back through the node, and what 127.0.0.1 needs.
-    fn lost(call: &AddOrCheck<'_, Conf>) -> Result<Vec<String>, CniError> {
-        let (conf, mut lost) = (call.keys, Vec::new());
+    fn lost(call: &AddOrCheck<'_>, conf: &Conf) -> Result<Vec<String>, CniError> {
+        let mut lost = Vec::new();
         if conf.mappings.is_empty() {
             return Ok(lost);
         }
@@ -185,7 +182,7 @@ impl ChainedPlugin for Portmap {
         for address in addresses(call) {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
             let pod = PodPorts { names: names(call.attachment), conf, family, address };
-            let mut contest = contest(call);
+            let mut contest = contest(call, conf);
             with_table(&mut filter, &pod, &mut |table, backend| {
                 if backend == Backend::Iptables {
                     let all = iptables::edits(table, &pod, &mut contest)?;
@@ -260,7 +257,7 @@ fn is_compared(edit: &Edit) -> bool {
 }
 
 /// The first IPv4 and the first IPv6 address of the container's interface.
-fn addresses(call: &AddOrCheck<'_, Conf>) -> Vec<IpNetwork> {
+fn addresses(call: &AddOrCheck<'_>) -> Vec<IpNetwork> {
     let all = || call.attached.ips().map(|ip| ip.address);
     [all().find(IpNetwork::is_ipv4), all().find(IpNetwork::is_ipv6)].into_iter().flatten().collect()
 }
@@ -303,8 +300,8 @@ fn accept_no_more(filter: &mut Filter, names: Names<'_>, family: Family) -> Resu
     filter.each_iptables(family, TableName::Filter, remove).map_err(failed)
 }
 
-fn contest<'a>(call: &AddOrCheck<'a, Conf>) -> Contest<'a> {
-    let refuse = call.keys.on_port_in_use == OnPortInUse::Error;
+fn contest<'a>(call: &AddOrCheck<'a>, conf: &Conf) -> Contest<'a> {
+    let refuse = conf.on_port_in_use == OnPortInUse::Error;
     Contest { refuse, search_path: call.raw.search_path(), holders: Vec::new(), replaced: Replaced::default() }
 }
 

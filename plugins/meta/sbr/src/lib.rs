@@ -35,12 +35,11 @@ impl ChainedPlugin for Sbr {
     type Conf = Conf;
     type Removal = Removal;
 
-    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
+    async fn add(call: &AddOrCheck<'_>, own: &Conf, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         let ips = ips(call);
         if ips.is_empty() {
             return Ok(());
         }
-        let own = call.keys;
         let sides = call.site.sides()?;
         let _lock = lock(Self::NAME, &sides.netns)?;
         let inside = &sides.container;
@@ -66,8 +65,8 @@ impl ChainedPlugin for Sbr {
         moving.clear_main()
     }
 
-    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let (ips, own, ifname) = (ips(call), call.keys, &call.attachment.ifname);
+    fn preview(call: &AddOrCheck<'_>, own: &Conf, preview: &mut Preview) -> Result<(), CniError> {
+        let (ips, ifname) = (ips(call), &call.attachment.ifname);
         if call.attached.result.ips.is_empty() {
             preview.unknown.push("rules and tables: the interface's addresses are not known before".to_owned());
         }
@@ -102,12 +101,11 @@ impl ChainedPlugin for Sbr {
         Ok(())
     }
 
-    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
+    async fn check(call: &AddOrCheck<'_>, own: &Conf) -> Result<(), CniError> {
         let ips = ips(call);
         if ips.is_empty() {
             return Ok(());
         }
-        let own = call.keys;
         let sides = call.site.sides()?;
         let link = call.attached.link(sides)?;
         all(ips.iter().map(|ip| compare(sides, &link, own, ip)))
@@ -150,7 +148,7 @@ impl ChainedPlugin for Sbr {
 }
 
 /// The addresses that prevResult has on the interface, or on none.
-fn ips<'a>(call: &AddOrCheck<'a, Conf>) -> Vec<&'a Ip> {
+fn ips<'a>(call: &AddOrCheck<'a>) -> Vec<&'a Ip> {
     call.attached.ips().collect()
 }
 

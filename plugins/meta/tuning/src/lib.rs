@@ -34,8 +34,7 @@ impl ChainedPlugin for Tuning {
     type Conf = Conf;
     type Removal = DataDir;
 
-    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
-        let own = call.keys;
+    async fn add(call: &AddOrCheck<'_>, own: &Conf, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
         let wanted = own.wanted(call.raw)?;
         let sysctls = own.sysctls(&call.attachment.ifname)?;
         allowlist::require(&own.sysctls)?;
@@ -70,8 +69,7 @@ impl ChainedPlugin for Tuning {
         written
     }
 
-    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let own = call.keys;
+    fn preview(call: &AddOrCheck<'_>, own: &Conf, preview: &mut Preview) -> Result<(), CniError> {
         let wanted = own.wanted(call.raw)?;
         allowlist::require(&own.sysctls)?;
         refuse_mtu_below_ipv6(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
@@ -98,8 +96,7 @@ impl ChainedPlugin for Tuning {
         Ok(())
     }
 
-    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
-        let own = call.keys;
+    async fn check(call: &AddOrCheck<'_>, own: &Conf) -> Result<(), CniError> {
         let wanted = own.wanted(call.raw)?;
         let sides = call.site.sides()?;
         let link = call.attached.link(sides)?;

@@ -25,12 +25,12 @@ impl ChainedPlugin for VrfPlugin {
     type Conf = Conf;
     type Removal = Name;
 
-    async fn add(call: &AddOrCheck<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
+    async fn add(call: &AddOrCheck<'_>, keys: &Conf, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         let sides = call.site.sides()?;
         let link = call.attached.link(sides)?;
         let _lock = lock("vrf", &sides.netns)?;
-        require_free(&sides.container, &link, &call.keys.name)?;
-        let vrf = ensure_vrf(sides, txn, call.keys)?;
+        require_free(&sides.container, &link, &keys.name)?;
+        let vrf = ensure_vrf(sides, txn, keys)?;
         txn.checkpoint().await;
         let timer = Timer::start();
         let joined = Member::read(sides, link)?.join(sides, txn, &vrf).await;
@@ -38,9 +38,9 @@ impl ChainedPlugin for VrfPlugin {
         joined
     }
 
-    fn preview(call: &AddOrCheck<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
-        let (name, ifname) = (&call.keys.name, &call.attachment.ifname);
-        let (table, is_there, is_up) = match choose(&call.site.sides()?.container, call.keys)? {
+    fn preview(call: &AddOrCheck<'_>, keys: &Conf, preview: &mut Preview) -> Result<(), CniError> {
+        let (name, ifname) = (&keys.name, &call.attachment.ifname);
+        let (table, is_there, is_up) = match choose(&call.site.sides()?.container, keys)? {
             Chosen::Found(Link { kind: Kind::Vrf(Vrf { table }), up, .. }) => (table, true, up),
             Chosen::Found(link) => return Err(CniError::new(Code::INTERNAL, format!("{} is no VRF", link.name))),
             Chosen::New(table) => (table, false, false),
@@ -52,8 +52,8 @@ impl ChainedPlugin for VrfPlugin {
         Ok(())
     }
 
-    async fn check(call: &AddOrCheck<'_, Conf>) -> Result<(), CniError> {
-        let Conf { name, table } = call.keys;
+    async fn check(call: &AddOrCheck<'_>, keys: &Conf) -> Result<(), CniError> {
+        let Conf { name, table } = keys;
         let sides = call.site.sides()?;
         let link = call.attached.link(sides)?;
         let place = sides.container.place();
