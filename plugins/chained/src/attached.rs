@@ -78,7 +78,7 @@ impl Attached {
     ///
     /// # Errors
     /// Code 110: the result has none.
-    pub fn foreseen_host_end(&self, attachment: &Attachment) -> Result<String, CniError> {
+    pub fn previewed_host_end(&self, attachment: &Attachment) -> Result<String, CniError> {
         let name = interface::host_veth::name(attachment);
         match self.result.interfaces.iter().any(|entry| entry.name == name && entry.sandbox.is_empty()) {
             true => Ok(name),

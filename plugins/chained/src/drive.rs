@@ -12,7 +12,7 @@ use crate::site::Site;
 use crate::undo::Txn;
 
 /// A plugin and its keys for ADD, without its types: the driver is compiled once for all plugins.
-trait Parts {
+trait DynPlugin {
     /// [`ChainedPlugin::ADD_REPAIRS`].
     fn add_repairs(&self) -> bool;
     /// [`ChainedPlugin::add`].
@@ -57,7 +57,7 @@ impl<P: ChainedPlugin> skel::Attach for Keys<P> {
     }
 }
 
-impl<P: ChainedPlugin> Parts for Keys<P> {
+impl<P: ChainedPlugin> DynPlugin for Keys<P> {
     fn add_repairs(&self) -> bool {
         P::ADD_REPAIRS
     }
@@ -117,7 +117,7 @@ fn together(errors: Vec<CniError>) -> Result<(), CniError> {
 ///
 /// # Errors
 /// Code 7 without prevResult; the error that stopped ADD: its details list what was taken back, and what is left.
-async fn add(plugin: &dyn Parts, request: &AddRequest) -> Result<AddResult, CniError> {
+async fn add(plugin: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, CniError> {
     let AddRequest { attachment, netns, conf, raw } = request;
     let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
     let site = &Site::new(netns);
@@ -141,7 +141,7 @@ async fn add(plugin: &dyn Parts, request: &AddRequest) -> Result<AddResult, CniE
 ///
 /// # Errors
 /// Code 7 without prevResult; the differences.
-async fn check(plugin: &dyn Parts, request: &CheckRequest) -> Result<(), CniError> {
+async fn check(plugin: &dyn DynPlugin, request: &CheckRequest) -> Result<(), CniError> {
     let CheckRequest { attachment, netns, conf, raw } = request;
     let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
     let site = &Site::new(netns);
@@ -152,7 +152,7 @@ async fn check(plugin: &dyn Parts, request: &CheckRequest) -> Result<(), CniErro
 ///
 /// # Errors
 /// Code 7 without prevResult; errors of CHECK that are no differences.
-async fn repair(plugin: &dyn Parts, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
+async fn repair(plugin: &dyn DynPlugin, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
     let CheckRequest { attachment, netns, conf, raw } = request;
     let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
     let site = &Site::new(netns);

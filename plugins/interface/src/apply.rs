@@ -13,7 +13,7 @@ use netops::watch::Watch;
 use netops::{Errno, Request, addr, sysctl};
 use skel::Timer;
 
-use crate::attach::Attaching;
+use crate::attach::DynObserved;
 use crate::container::{self, Sysctl};
 use crate::plan::{Create, Names, OwnIndex, Side, Step};
 use crate::sides::Sides;
@@ -320,7 +320,7 @@ fn no_link(name: &str) -> CniError {
 
 impl Step<OwnIndex> {
     /// Makes the step, or queues it.
-    pub(crate) async fn apply(&self, stage: &mut Stage<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
+    pub(crate) async fn apply(&self, stage: &mut Stage<'_>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         let up = Settings { up: Some(true), ..Settings::default() };
         match self {
             Self::LeaveDefaultVlan => {
@@ -384,7 +384,7 @@ impl Step<OwnIndex> {
     }
 
     /// The steps that are more than requests in a queue.
-    async fn act(&self, stage: &mut Stage<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
+    async fn act(&self, stage: &mut Stage<'_>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         match self {
             Self::Own(own) => plugin.apply(*own, stage).await,
             Self::Veth(veth) => {

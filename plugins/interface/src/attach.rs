@@ -38,7 +38,7 @@ pub const fn entry<P: InterfacePlugin>() -> Entry {
 ///
 /// # Errors
 /// The error that stopped ADD. All changes were rolled back; details list any that could not be.
-pub(crate) async fn add(start: &dyn Start, request: &AddRequest) -> Result<AddResult, CniError> {
+pub(crate) async fn add(start: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, CniError> {
     let AddRequest { attachment, netns, conf: net, raw } = request;
     start.require_ipam(net.ipam.is_some())?;
     conf::refuse_pattern(&attachment.ifname)?;
@@ -85,7 +85,7 @@ pub(crate) async fn add(start: &dyn Start, request: &AddRequest) -> Result<AddRe
 async fn make(
     plan: &Plan<OwnIndex>,
     stage: &mut Stage<'_>,
-    plugin: &mut (dyn Attaching + '_),
+    plugin: &mut (dyn DynObserved + '_),
     filters: bool,
     without: Option<Turn>,
 ) -> Result<(), CniError> {
@@ -103,7 +103,7 @@ async fn make(
 ///
 /// # Errors
 /// All differences: code and message of the first, the others in its details.
-pub(crate) async fn check(start: &dyn Start, request: &CheckRequest) -> Result<(), CniError> {
+pub(crate) async fn check(start: &dyn DynPlugin, request: &CheckRequest) -> Result<(), CniError> {
     start.require_ipam(request.conf.ipam.is_some())?;
     let prev = prev_of_check(request)?;
     let reserved = match request.ipam() {
@@ -126,7 +126,7 @@ pub(crate) fn prev_of_check(request: &CheckRequest) -> Result<AddResult, CniErro
 }
 
 /// Compares node and container with the plan.
-fn compare(start: &dyn Start, request: &CheckRequest, prev: &AddResult) -> Result<(), CniError> {
+fn compare(start: &dyn DynPlugin, request: &CheckRequest, prev: &AddResult) -> Result<(), CniError> {
     let CheckRequest { attachment, netns, conf: net, raw } = request;
     let entry = check::container_interface(prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(prev, entry));
@@ -155,7 +155,7 @@ fn missing_ipam(plugin: &str) -> CniError {
 }
 
 /// A plugin and its keys for ADD.
-pub(crate) trait Start {
+pub(crate) trait DynPlugin {
     /// [`require_ipam`].
     fn require_ipam(&self, has_ipam: bool) -> Result<(), CniError>;
     /// [`InterfacePlugin::LINK_BEFORE_IPAM`].
@@ -171,11 +171,11 @@ pub(crate) trait Start {
     /// [`InterfacePlugin::gateway_link`].
     fn gateway_link(&self) -> Option<String>;
     /// [`InterfacePlugin::observe`].
-    fn observe<'p>(&'p self, call: AddOrCheck<'p>) -> Result<Box<dyn Attaching + 'p>, CniError>;
+    fn observe<'p>(&'p self, call: AddOrCheck<'p>) -> Result<Box<dyn DynObserved + 'p>, CniError>;
 }
 
 /// An ADD or CHECK whose node and call were looked at.
-pub(crate) trait Attaching {
+pub(crate) trait DynObserved {
     /// [`InterfacePlugin::plan`].
     fn plan(&mut self, lease: Option<AddResult>) -> Result<Plan<OwnIndex>, CniError>;
     /// [`InterfacePlugin::earlier`].
@@ -225,7 +225,7 @@ struct Observed<'p, P: InterfacePlugin> {
     steps: Vec<P::Step>,
 }
 
-impl<P: InterfacePlugin> Start for Keys<P> {
+impl<P: InterfacePlugin> DynPlugin for Keys<P> {
     fn require_ipam(&self, has_ipam: bool) -> Result<(), CniError> {
         require_ipam::<P>(has_ipam)
     }
@@ -254,14 +254,14 @@ impl<P: InterfacePlugin> Start for Keys<P> {
         P::gateway_link(&self.0)
     }
 
-    fn observe<'p>(&'p self, call: AddOrCheck<'p>) -> Result<Box<dyn Attaching + 'p>, CniError> {
+    fn observe<'p>(&'p self, call: AddOrCheck<'p>) -> Result<Box<dyn DynObserved + 'p>, CniError> {
         let keys = &self.0;
         let state = P::observe(&call, keys)?;
         Ok(Box::new(Observed::<P> { call, keys, state, steps: Vec::new() }))
     }
 }
 
-impl<P: InterfacePlugin> Attaching for Observed<'_, P> {
+impl<P: InterfacePlugin> DynObserved for Observed<'_, P> {
     fn plan(&mut self, lease: Option<AddResult>) -> Result<Plan<OwnIndex>, CniError> {
         let (plan, steps) = P::plan(&self.call, self.keys, &self.state, lease)?.erase();
         self.steps = steps;

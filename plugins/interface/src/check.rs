@@ -13,7 +13,7 @@ use netops::sysctl::{self, Key};
 use netops::{Family, OpError, pair};
 use skel::NetnsPath;
 
-use crate::attach::Attaching;
+use crate::attach::DynObserved;
 use crate::plan::{Create, Names, OwnIndex, Side, Step};
 use crate::sides::Sides;
 use crate::{failed, stacked};
@@ -395,7 +395,7 @@ impl<O> Step<O> {
 
 impl Step<OwnIndex> {
     /// Compares the node with the step. Sysctls are not compared: later plugins may tune them.
-    pub(crate) fn check(&self, look: &mut Look<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
+    pub(crate) fn check(&self, look: &mut Look<'_>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         match self {
             Self::Own(own) => plugin.check(*own, look),
             Self::Veth(veth) => {

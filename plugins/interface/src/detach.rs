@@ -53,7 +53,7 @@ impl<R> Detaching<'_, R> {
 ///
 /// # Errors
 /// The objects that could not be removed, together.
-pub(crate) async fn del(plugin: &dyn Remove, request: &DelRequest) -> Result<(), CniError> {
+pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result<(), CniError> {
     let DelRequest { attachment, netns: asked_netns, conf: net, raw } = request;
     let asked_netns = asked_netns.as_ref();
     let prev = net.find_prev_result();
@@ -162,7 +162,7 @@ pub(crate) fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpA
 ///
 /// # Errors
 /// The objects that could not be removed, together.
-pub(crate) async fn gc(plugin: &dyn Remove, request: &GcRequest) -> Result<(), CniError> {
+pub(crate) async fn gc(plugin: &dyn DynRemoval, request: &GcRequest) -> Result<(), CniError> {
     let GcRequest { valid, conf: net, raw, .. } = request;
     let (sweep, filters) = (&request.sweep(), plugin.filters());
     let network = &net.name;
@@ -237,7 +237,7 @@ fn remove_stale(stale: &[Link]) -> Vec<Left> {
 }
 
 /// A plugin and its keys for removal.
-pub(crate) trait Remove {
+pub(crate) trait DynRemoval {
     /// [`InterfacePlugin::FILTERS`].
     fn filters(&self) -> bool;
     /// [`InterfacePlugin::remove_link`].
@@ -268,7 +268,7 @@ impl<P: InterfacePlugin> skel::Detach for RemovalKeys<P> {
     }
 }
 
-impl<P: InterfacePlugin> Remove for RemovalKeys<P> {
+impl<P: InterfacePlugin> DynRemoval for RemovalKeys<P> {
     fn filters(&self) -> bool {
         P::FILTERS
     }

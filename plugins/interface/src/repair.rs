@@ -12,7 +12,7 @@ use netops::{sysctl, txn};
 use skel::{CheckRequest, Delegate};
 
 use crate::apply::Stage;
-use crate::attach::{Attaching, Start, prev_of_check};
+use crate::attach::{DynObserved, DynPlugin, prev_of_check};
 use crate::check::{Look, container_interface};
 use crate::failed;
 use crate::lease;
@@ -25,7 +25,7 @@ use crate::undo::{AddUndoer, OwnUndo, Undo, not_done};
 ///
 /// # Errors
 /// As CHECK before it compares: code 7 without prevResult, code 107 if that does not have the container's interface.
-pub(crate) async fn repair(start: &dyn Start, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
+pub(crate) async fn repair(start: &dyn DynPlugin, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
     let CheckRequest { attachment, netns, conf: net, raw } = request;
     start.require_ipam(net.ipam.is_some())?;
     let prev = with_interfaces(prev_of_check(request)?, request, start.shared_link());
@@ -73,7 +73,7 @@ async fn check_lease(ipam: Option<&Delegate<'_>>) -> Option<CniError> {
 
 /// A repair under way.
 struct Mender<'a> {
-    start: &'a dyn Start,
+    start: &'a dyn DynPlugin,
     attachment: &'a Attachment,
     sides: &'a Sides,
     plan: &'a Plan<OwnIndex>,
@@ -84,7 +84,7 @@ struct Mender<'a> {
 }
 
 impl Mender<'_> {
-    fn show(&mut self, plugin: &mut dyn Attaching) {
+    fn show(&mut self, plugin: &mut dyn DynObserved) {
         for step in &self.plan.steps {
             let Err(difference) = self.difference(step, plugin) else { continue };
             match self.may_make(step, plugin) {
@@ -94,7 +94,7 @@ impl Mender<'_> {
         }
     }
 
-    async fn write(&mut self, plugin: &mut dyn Attaching) {
+    async fn write(&mut self, plugin: &mut dyn DynObserved) {
         // Whether a restriction of the port could not be made: then it stays down.
         let mut is_open = false;
         for step in &self.plan.steps {
@@ -138,7 +138,7 @@ impl Mender<'_> {
         self.report
     }
 
-    fn difference(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
+    fn difference(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         match step {
             Step::Forward(family) => self.look.forwards(*family),
             step => step.check(&mut self.look, plugin),
@@ -146,7 +146,7 @@ impl Mender<'_> {
     }
 
     /// Whether the step is on the node, and the links that it needs are there.
-    fn may_make(&mut self, step: &Step<OwnIndex>, plugin: &dyn Attaching) -> bool {
+    fn may_make(&mut self, step: &Step<OwnIndex>, plugin: &dyn DynObserved) -> bool {
         match step {
             Step::Own(own) => own.is_on_node && plugin.may_mend(*own, &self.look) && !self.is_renamed(),
             Step::Veth(_) => self.look.kind("veth").is_ok() && !self.is_elsewhere(),
@@ -187,7 +187,7 @@ impl Mender<'_> {
     }
 
     /// Makes one step, or changes nothing.
-    async fn make(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
+    async fn make(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         let Self { start, attachment, sides, search_path, .. } = *self;
         let (made, is_left) = Default::default();
         let undoer = AddUndoer { attachment, sides, link: start.link(), ipam: None, search_path, made, is_left };
@@ -209,7 +209,7 @@ impl Mender<'_> {
     }
 
     /// Has the host's end up, and as the port that it was. Where its frames are restricted it is down until they are.
-    async fn rejoin(&self, veth: &Veth, stage: &mut Stage<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
+    async fn rejoin(&self, veth: &Veth, stage: &mut Stage<'_>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         let host = &self.sides.host;
         let link = stage.link(Side::Host)?.clone();
         let up = |up| Settings { up: Some(up), ..Settings::default() };
@@ -248,7 +248,11 @@ pub fn can_have(link: &str, addresses: impl IntoIterator<Item = IpAddr>) -> bool
 }
 
 /// Adds the addresses or routes of a step one by one; what is there stays.
-async fn add_missing(step: &Step<OwnIndex>, stage: &mut Stage<'_>, plugin: &mut dyn Attaching) -> Result<(), CniError> {
+async fn add_missing(
+    step: &Step<OwnIndex>,
+    stage: &mut Stage<'_>,
+    plugin: &mut dyn DynObserved,
+) -> Result<(), CniError> {
     let each: Vec<Step<OwnIndex>> = match step {
         Step::Addresses(side, all) => all.iter().map(|one| Step::Addresses(*side, vec![*one])).collect(),
         Step::Routes(side, all) | Step::OnlyRoutes(side, all) => {

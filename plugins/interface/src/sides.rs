@@ -1,7 +1,7 @@
 //! The two sides of an attachment: the node and one container's namespace, opened once.
 
 use cni_spec::{CniError, Code, IfName};
-use netops::error::Errno;
+use netops::error::{Errno, errno_of};
 use netops::link::{self, Kind};
 use netops::netns::NetnsError;
 use netops::{Kernel, Netns};
@@ -65,11 +65,6 @@ fn opened(path: &NetnsPath) -> Result<Netns, NetnsError> {
     let unusable = |errno| NetnsError::new(path.as_str(), errno);
     let file = path.opened().and_then(|opened| opened.try_clone_to_owned().map_err(errno_of));
     Netns::from_file(file.map_err(unusable)?.into(), path.as_str())
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn errno_of(error: std::io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or_default())
 }
 
 /// A connection that acts on the container's namespace.

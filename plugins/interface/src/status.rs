@@ -8,7 +8,7 @@ use netops::{Kernel, Netns, OpError, trial};
 use serde::Deserialize;
 use skel::StatusRequest;
 
-use crate::attach::Start;
+use crate::attach::DynPlugin;
 use crate::error::refuse_without_ipv6;
 use crate::{conf, failed};
 
@@ -16,7 +16,7 @@ use crate::{conf, failed};
 ///
 /// # Errors
 /// Code 50 with the reason; the IPAM plugin's own.
-pub(crate) async fn status(start: &dyn Start, request: &StatusRequest) -> Result<(), CniError> {
+pub(crate) async fn status(start: &dyn DynPlugin, request: &StatusRequest) -> Result<(), CniError> {
     let StatusRequest { conf: net, raw } = request;
     start.require_ipam(net.ipam.is_some())?;
     let ipv6 = || match has_ipv6(net.object()) {

@@ -107,6 +107,13 @@ pub fn meaning(errno: Errno) -> String {
     }
 }
 
+/// The errno of an error of the standard library; `EIO` for one that has none.
+#[must_use]
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+pub fn errno_of(error: std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
+}
+
 impl OpError {
     /// An error with the kernel's errno and without an extended ack.
     #[must_use]

@@ -20,7 +20,7 @@ use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt::ReceiveTimeout};
 use nix::sys::time::TimeVal;
 
 use crate::buffer::Buffer;
-use crate::error::{Cause, OpError, Result};
+use crate::error::{Cause, OpError, Result, errno_of};
 use crate::exchange::{Exchange, Outcome};
 use crate::feature::Feature;
 use crate::link_attributes::{decodable, sendable};
@@ -253,8 +253,7 @@ impl Kernel {
     /// Joins a group, whose announcements arrive between the answers from now on: for a connection that is used for
     /// nothing else afterwards.
     pub(crate) fn listen(&mut self, group: u32) -> Result<()> {
-        let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
-        let joined = self.socket.add_membership(group).map_err(errno);
+        let joined = self.socket.add_membership(group).map_err(errno_of);
         joined.map_err(|errno| OpError::errno("open", "a netlink socket", errno).at(&self.place))
     }
 
@@ -300,9 +299,8 @@ impl AsFd for Kernel {
 
 /// A bound routing socket, with extended and capped acks where the kernel has them. Each read waits at most `deadline`.
 pub(crate) fn open_socket(deadline: Duration) -> std::result::Result<Socket, Errno> {
-    let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
-    let mut socket = Socket::new(NETLINK_ROUTE).map_err(errno)?;
-    socket.bind(&SocketAddr::new(0, 0)).map_err(errno)?;
+    let mut socket = Socket::new(NETLINK_ROUTE).map_err(errno_of)?;
+    socket.bind(&SocketAddr::new(0, 0)).map_err(errno_of)?;
     socket.set_ext_ack(true).ok();
     socket.set_cap_ack(true).ok();
     let seconds = i64::try_from(deadline.as_secs()).unwrap_or(i64::MAX);
@@ -326,7 +324,7 @@ pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>, flags: MsgFlags) ->
             buffer.clear();
             Err(Errno::EINTR)
         }
-        Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))),
+        Err(error) => Err(errno_of(error)),
     }
 }
 

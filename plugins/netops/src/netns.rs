@@ -17,7 +17,7 @@ use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::{getpid, gettid};
 
-use crate::error::OpError;
+use crate::error::{OpError, errno_of};
 use crate::{file, unsafe_calls};
 
 /// The place named in errors unless another namespace is meant.
@@ -299,7 +299,7 @@ impl AsRawFd for Netns {
 
 fn open_plain(path: &Path) -> Result<File, Errno> {
     let opened = file::open(path, OFlag::O_NONBLOCK | OFlag::O_NOCTTY, 0);
-    opened.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO)))
+    opened.map_err(errno_of)
 }
 
 fn kind_of_file(mode: u32) -> &'static str {
@@ -317,7 +317,7 @@ fn on_thread<T: Send>(work: impl FnOnce() -> Result<T, Errno> + Send) -> Result<
             .name("netns".into())
             .stack_size(256 * 1024)
             .spawn_scoped(scope, work)
-            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EAGAIN)))?;
+            .map_err(errno_of)?;
         match thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),

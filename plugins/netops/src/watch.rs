@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use crate::addr;
 use crate::answer::{Frames, NetlinkReply};
 use crate::buffer::READ_BYTES;
-use crate::error::{Cause, OpError, Result};
+use crate::error::{Cause, OpError, Result, errno_of};
 use crate::kernel::{DEADLINE, Kernel, open_socket, parse, receive};
 use crate::link::{self, Link};
 use crate::netns::{HOST, Netns};
@@ -81,8 +81,7 @@ impl Watch {
         let open = || {
             let socket = open_socket(DEADLINE)?;
             for &group in [RTNLGRP_LINK, RTNLGRP_IPV6_IFADDR].iter().chain(more) {
-                let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
-                socket.add_membership(group).map_err(errno)?;
+                socket.add_membership(group).map_err(errno_of)?;
             }
             Ok(socket)
         };
@@ -210,10 +209,6 @@ async fn readable(fd: BorrowedFd<'_>) -> std::io::Result<()> {
     let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
     fd.readable().await?.retain_ready();
     Ok(())
-}
-
-fn errno_of(error: std::io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }
 
 /// The indexes of the links that announcements are about, whether or not the rest can be decoded.

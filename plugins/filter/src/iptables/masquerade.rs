@@ -455,7 +455,7 @@ fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Opti
         let is_wanted = |rule: &Rule| Rule { comment: None, ..rule.clone() } == wanted;
         found.iter().any(|found| found.rule.as_ref().is_some_and(is_wanted))
     };
-    let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
+    let family = Family::of(address.ip());
     // Older versions of the reference jump from the whole prefix.
     let older = Rule { source: accept(attachment, address).destination, ..jump(attachment, address) };
     if !has(jumps, jump(attachment, address)) && !has(jumps, older) {

@@ -221,7 +221,7 @@ fn target(exprs: &mut Vec<Expr>, target: &Target) {
 }
 
 fn dnat(exprs: &mut Vec<Expr>, to: SocketAddr) {
-    let family = if to.is_ipv4() { Family::Ip } else { Family::Ip6 };
+    let family = Family::of(to.ip());
     exprs.push(Expr::Load(R, octets(to.ip())));
     let port = (to.port() != 0).then_some(Register::R2);
     exprs.extend(port.map(|register| Expr::Load(register, to.port().to_be_bytes().to_vec())));

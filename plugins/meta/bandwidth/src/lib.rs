@@ -82,7 +82,7 @@ impl ChainedPlugin for Bandwidth {
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
-        let veth = call.attached.foreseen_host_end(call.attachment)?;
+        let veth = call.attached.previewed_host_end(call.attachment)?;
         let shape = |preview: &mut Preview, link: &str, limit: Limit| {
             preview.step(format!("tc qdisc add dev {link} root {limit}"));
             if queue == Queue::FqCodel {

@@ -37,7 +37,7 @@ use std::rc::Rc;
 
 use chained::{AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, all, differs, failed};
 use cni_filter::iptables::{Edit, Table, TableName};
-use cni_filter::{Filter, Names, OfNetwork, Stale};
+use cni_filter::{Filter, OfNetwork, Stale};
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use interface::reserved::Reserved;
 use ipnetwork::IpNetwork;
@@ -67,40 +67,37 @@ impl ChainedPlugin for Portmap {
             return Ok(());
         }
         let mut filter = open(call.raw.search_path())?;
-        let addresses = addresses(call);
-        for &address in &addresses {
-            let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-            let pod = PodPorts { names: names(call.attachment), conf, family, address };
+        let pods = pods(call, conf);
+        for pod in &pods {
             let mut contest = contest(call, conf);
             let accepted = Accepted::default();
             txn.push(Box::new(Unmap {
                 attachment: call.attachment.clone(),
                 conf: conf.clone(),
-                address,
+                address: pod.address,
                 replaced: Rc::clone(&contest.replaced),
                 accepted: Rc::clone(&accepted),
                 search_path: call.raw.search_path().to_owned(),
             }));
             let timer = Timer::start();
-            let added = with_table(&mut filter, &pod, &mut |table, backend| match backend {
-                Backend::Iptables => iptables::add(table, &pod, &mut contest),
-                Backend::Nftables => native::add(table, &pod, &mut contest),
+            let added = with_table(&mut filter, pod, &mut |table, backend| match backend {
+                Backend::Iptables => iptables::add(table, pod, &mut contest),
+                Backend::Nftables => native::add(table, pod, &mut contest),
             });
             timer.end("forward ports");
             added?;
             report(&contest)?;
-            accept(&mut filter, &pod, &accepted)?;
-            if family == Family::Ip {
-                localnet::enable(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?;
+            accept(&mut filter, pod, &accepted)?;
+            if pod.family == Family::Ip {
+                localnet::enable(&Kernel::host().map_err(failed)?, pod).map_err(failed)?;
             }
-            redirect_flows(&pod, &contest);
+            redirect_flows(pod, &contest);
             txn.checkpoint().await;
         }
         if conf.accept_forwarded == Some(false) {
             // Last: these are not put back.
-            for address in addresses {
-                let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-                accept_no_more(&mut filter, names(call.attachment), family)?;
+            for pod in pods {
+                accept_no_more(&mut filter, &pod)?;
             }
         }
         Ok(())
@@ -110,16 +107,14 @@ impl ChainedPlugin for Portmap {
         if conf.mappings.is_empty() {
             return Ok(());
         }
-        let addresses = addresses(call);
-        if addresses.is_empty() {
+        let pods = pods(call, conf);
+        if pods.is_empty() {
             preview
                 .unknown
                 .push("the rules that forward ports: the container's address is not known before".to_owned());
         }
         let mut filter = open(call.raw.search_path())?;
-        for address in addresses {
-            let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-            let pod = PodPorts { names: names(call.attachment), conf, family, address };
+        for pod in pods {
             let mut contest = contest(call, conf);
             with_table(&mut filter, &pod, &mut |table, backend| {
                 let (edits, present) = match backend {
@@ -153,9 +148,7 @@ impl ChainedPlugin for Portmap {
             return Ok(());
         }
         let mut filter = open(call.raw.search_path())?;
-        all(addresses(call).into_iter().map(|address| {
-            let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-            let pod = PodPorts { names: names(call.attachment), conf, family, address };
+        all(pods(call, conf).into_iter().map(|pod| {
             let difference = with_table(&mut filter, &pod, &mut |table, backend| match backend {
                 Backend::Iptables => iptables::check(table, &pod),
                 Backend::Nftables => native::check(table, &pod),
@@ -166,7 +159,7 @@ impl ChainedPlugin for Portmap {
                 (difference, ..) => difference,
             };
             match difference {
-                Some(difference) => Err(differs(format_args!("forwarding to {}", address.ip()), difference)),
+                Some(difference) => Err(differs(format_args!("forwarding to {}", pod.address.ip()), difference)),
                 None => Ok(()),
             }
         }))
@@ -179,9 +172,7 @@ impl ChainedPlugin for Portmap {
             return Ok(lost);
         }
         let mut filter = open(call.raw.search_path())?;
-        for address in addresses(call) {
-            let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-            let pod = PodPorts { names: names(call.attachment), conf, family, address };
+        for pod in pods(call, conf) {
             let mut contest = contest(call, conf);
             with_table(&mut filter, &pod, &mut |table, backend| {
                 if backend == Backend::Iptables {
@@ -256,10 +247,11 @@ fn is_compared(edit: &Edit) -> bool {
     }
 }
 
-/// The first IPv4 and the first IPv6 address of the container's interface.
-fn addresses(call: &AddOrCheck<'_>) -> Vec<IpNetwork> {
+/// The forwarded ports of the first IPv4 and the first IPv6 address of the container's interface.
+fn pods<'a>(call: &AddOrCheck<'a>, conf: &'a Conf) -> Vec<PodPorts<'a>> {
     let all = || call.attached.ips().map(|ip| ip.address);
-    [all().find(IpNetwork::is_ipv4), all().find(IpNetwork::is_ipv6)].into_iter().flatten().collect()
+    let first = [all().find(IpNetwork::is_ipv4), all().find(IpNetwork::is_ipv6)].into_iter().flatten();
+    first.map(|address| PodPorts::new(call.attachment, conf, address)).collect()
 }
 
 /// The table of iptables that has to accept the container's forwarded connections, if one has to.
@@ -295,9 +287,9 @@ fn accept(filter: &mut Filter, pod: &PodPorts<'_>, replaced: &Accepted) -> Resul
 }
 
 /// Removes the rules of an ADD before this one that had another value of the key.
-fn accept_no_more(filter: &mut Filter, names: Names<'_>, family: Family) -> Result<(), CniError> {
-    let remove = &mut |table: &mut Table<'_>| accept::remove(table, names);
-    filter.each_iptables(family, TableName::Filter, remove).map_err(failed)
+fn accept_no_more(filter: &mut Filter, pod: &PodPorts<'_>) -> Result<(), CniError> {
+    let remove = &mut |table: &mut Table<'_>| accept::remove(table, pod.names);
+    filter.each_iptables(pod.family, TableName::Filter, remove).map_err(failed)
 }
 
 fn contest<'a>(call: &AddOrCheck<'a>, conf: &Conf) -> Contest<'a> {

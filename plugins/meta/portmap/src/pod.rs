@@ -24,7 +24,11 @@ pub(crate) struct PodPorts<'a> {
     pub(crate) address: IpNetwork,
 }
 
-impl PodPorts<'_> {
+impl<'a> PodPorts<'a> {
+    pub(crate) fn new(attachment: &'a Attachment, conf: &'a Conf, address: IpNetwork) -> Self {
+        Self { names: names(attachment), conf, family: Family::of(address.ip()), address }
+    }
+
     /// The mappings of this family, each once.
     pub(crate) fn mappings(&self) -> Vec<Mapping> {
         let mut mappings: Vec<Mapping> = Vec::new();
@@ -141,7 +145,7 @@ impl Forwarded {
     }
 
     pub(crate) fn family(&self) -> Family {
-        if self.container.is_ipv4() { Family::Ip } else { Family::Ip6 }
+        Family::of(self.container)
     }
 
     /// Whether the packets of a flow are sent to the port.

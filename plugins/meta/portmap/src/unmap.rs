@@ -4,13 +4,12 @@ use crate::accept::{self, Accepted};
 use crate::backend::with_table;
 use crate::conf::{Backend, Conf};
 use crate::holder::Replaced;
-use crate::pod::{PodPorts, names};
+use crate::pod::PodPorts;
 use crate::{forget_flows, native, open, rollback};
 use chained::failed;
 use cni_filter::iptables::{Before, TableName};
 use cni_spec::{Attachment, CniError};
 use ipnetwork::IpNetwork;
-use netops::nft::Family;
 use std::fmt;
 
 /// Removes what ADD made for one address, and puts back what it replaced.
@@ -35,8 +34,7 @@ impl fmt::Display for Unmap {
 impl Unmap {
     fn put_back(&self) -> Result<(), CniError> {
         let Self { attachment, conf, address, replaced, accepted, search_path } = self;
-        let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
-        let pod = PodPorts { names: names(attachment), conf, family, address: *address };
+        let pod = PodPorts::new(attachment, conf, *address);
         let mut filter = open(search_path)?;
         let (replaced, accepted) = (replaced.borrow(), accepted.borrow());
         // Without it ADD failed before it changed anything.
@@ -46,7 +44,7 @@ impl Unmap {
             Backend::Nftables => native::put_back(table, &pod, replaced),
         })?;
         if let Some(accepted) = &*accepted
-            && let Some(mut table) = filter.iptables(family, TableName::Filter).map_err(failed)?
+            && let Some(mut table) = filter.iptables(pod.family, TableName::Filter).map_err(failed)?
         {
             accept::put_back(&mut table, pod.names, accepted).map_err(failed)?;
         }

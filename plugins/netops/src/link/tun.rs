@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::libc::{IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP as FLAG_TAP, IFF_TUN_EXCL, c_short};
 
 use super::{Link, LinkName, Mac, Place, Settings, Target, find, run_and_get, set};
-use crate::error::{Cause, OpError, Result};
+use crate::error::{Cause, OpError, Result, errno_of};
 use crate::feature::Feature;
 use crate::unsafe_calls::{TunSetting, attach_tun, set_tun};
 
@@ -122,7 +122,7 @@ pub fn open_tap(place: Place<'_>, name: &LinkName, multi_queue: bool) -> Result<
         OpError::errno("open", format!("tap {name}"), errno).at(place.kernel.place()).request("TUNSETIFF kind=tap")
     };
     let attach = || {
-        let file = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| errno_of(&error))?;
+        let file = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(errno_of)?;
         attach_tun(&file, name.as_str(), flags(FLAG_TAP | IFF_NO_PI, multi_queue)).map(|()| file)
     };
     // Without a tap of that name the request would make one.
@@ -140,7 +140,7 @@ fn refused(errno: Errno) -> Cause {
 
 /// Opens the device and creates a tap, which the kernel deletes when the file is closed.
 fn open(tap: &Tap<'_>) -> std::result::Result<File, Cause> {
-    let file = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| match errno_of(&error) {
+    let file = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| match errno_of(error) {
         errno @ (Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => {
             Cause::Unsupported { feature: Feature::Tun, errno, extended_ack: None }
         }
@@ -164,8 +164,4 @@ fn open(tap: &Tap<'_>) -> std::result::Result<File, Cause> {
 fn low_bytes(flags: i32) -> [u8; 2] {
     let [.., high, low] = flags.to_be_bytes();
     u16::from_be_bytes([high, low]).to_ne_bytes()
-}
-
-fn errno_of(error: &std::io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 
 use super::expr::Expr;
 
@@ -21,6 +22,14 @@ pub enum Family {
     Bridge = 7,
     /// IPv6 alone; ip6tables uses it.
     Ip6 = 10,
+}
+
+impl Family {
+    /// The family of the tables for one address family alone.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::Ip } else { Self::Ip6 }
+    }
 }
 
 /// A table.
