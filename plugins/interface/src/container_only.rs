@@ -20,7 +20,7 @@ use crate::{alias, veth};
 ///
 /// # Errors
 /// The link is still there, or could not be read.
-pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
+pub fn remove(detaching: &Detaching<'_>, kind: &str) -> Result<()> {
     let Detaching { attachment, prev, netns: Some(netns), .. } = *detaching else { return Ok(()) };
     let container = Kernel::in_netns(netns)?;
     let alias = alias::of(attachment);

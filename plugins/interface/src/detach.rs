@@ -22,11 +22,9 @@ use crate::whose::Evidence;
 use crate::{alias, failed, lease, sides, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
-pub struct Detaching<'a, R> {
+pub struct Detaching<'a> {
     /// The attachment that is removed.
     pub attachment: &'a Attachment,
-    /// The keys that removal uses.
-    pub removal: &'a R,
     /// The result of ADD and of the plugins after it.
     pub prev: Option<&'a AddResult>,
     /// The container's namespace, if there is one.
@@ -40,7 +38,7 @@ pub struct Detaching<'a, R> {
     pub held: Option<BorrowedFd<'a>>,
 }
 
-impl<R> Detaching<'_, R> {
+impl Detaching<'_> {
     /// The evidence for the owner of a link in this namespace.
     #[must_use]
     pub fn evidence<'a>(&'a self, netns: &'a Netns) -> Evidence<'a> {
@@ -95,7 +93,7 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
     };
     let held = filter.as_ref().map(AsFd::as_fd);
     let netns = netns.as_ref();
-    let detaching = Detaching { attachment, removal: &(), prev, netns, reserved: &reserved, holds_none, held };
+    let detaching = Detaching { attachment, prev, netns, reserved: &reserved, holds_none, held };
     let timer = Timer::start();
     errors.extend(plugin.remove_link(&detaching).err().map(failed));
     timer.end("remove link");
@@ -106,14 +104,14 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
         timer.end("remove spoof guard");
     }
     match errors.pop() {
-        None if releases_first => Ok(()),
-        None => raw.release(net).await,
-        Some(last) if releases_first => CniError::join([errors, vec![last]].concat()).map_or(Ok(()), Err),
+        None if releases_first => {}
+        None => errors.extend(raw.release(net).await.err()),
+        Some(last) if releases_first => errors.push(last),
         Some(last) => {
             errors.push(last.detail("Its addresses, if it has any, stay held until DEL or GC has removed the rest."));
-            CniError::join(errors).map_or(Ok(()), Err)
         }
     }
+    CniError::join(errors).map_or(Ok(()), Err)
 }
 
 fn find_filter(filters: bool) -> OpResult<Option<Filter>> {
@@ -241,7 +239,7 @@ pub(crate) trait DynRemoval {
     /// [`InterfacePlugin::FILTERS`].
     fn filters(&self) -> bool;
     /// [`InterfacePlugin::remove_link`].
-    fn remove_link(&self, detaching: &Detaching<'_, ()>) -> Result<(), OpError>;
+    fn remove_link(&self, detaching: &Detaching<'_>) -> Result<(), OpError>;
     /// [`InterfacePlugin::collect`].
     fn collect(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected>;
     /// [`InterfacePlugin::list_stale`].
@@ -273,9 +271,8 @@ impl<P: InterfacePlugin> DynRemoval for RemovalKeys<P> {
         P::FILTERS
     }
 
-    fn remove_link(&self, detaching: &Detaching<'_, ()>) -> Result<(), OpError> {
-        let Detaching { attachment, removal: (), prev, netns, reserved, holds_none, held } = *detaching;
-        P::remove_link(&Detaching { attachment, removal: &self.0, prev, netns, reserved, holds_none, held })
+    fn remove_link(&self, detaching: &Detaching<'_>) -> Result<(), OpError> {
+        P::remove_link(detaching, &self.0)
     }
 
     fn collect(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected> {

@@ -121,7 +121,7 @@ pub trait InterfacePlugin: Sized + 'static {
     ///
     /// # Errors
     /// The link still exists, or could not be looked up.
-    fn remove_link(detaching: &Detaching<'_, Self::Removal>) -> Result<(), OpError> {
+    fn remove_link(detaching: &Detaching<'_>, _removal: &Self::Removal) -> Result<(), OpError> {
         match Self::LINK {
             LinkKind::Veth => veth::remove(detaching, veth::Unmarked::Alone),
             LinkKind::ContainerOnly(kind) => container_only::remove(detaching, kind),

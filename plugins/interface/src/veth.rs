@@ -128,7 +128,7 @@ pub enum Unmarked<'a> {
 ///
 /// # Errors
 /// The pair still exists, or could not be looked up.
-pub fn remove<R>(detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result<()> {
+pub fn remove(detaching: &Detaching<'_>, unmarked: Unmarked<'_>) -> Result<()> {
     let host = Kernel::host()?;
     match find(&host, detaching, unmarked)? {
         Some(link) => link_removal::remove_by(host, &link, detaching.held),
@@ -136,7 +136,7 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result
     }
 }
 
-fn find<R>(host: &Kernel, detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result<Option<Link>> {
+fn find(host: &Kernel, detaching: &Detaching<'_>, unmarked: Unmarked<'_>) -> Result<Option<Link>> {
     let Detaching { attachment, prev, netns, .. } = *detaching;
     if let Some(link) = host_veth::find(host, attachment)? {
         return Ok(Some(link));

@@ -76,10 +76,10 @@ impl InterfacePlugin for Bridge {
         bridge.into_iter().chain(ends).chain(gateway).collect()
     }
 
-    fn remove_link(detaching: &Detaching<'_, Removal>) -> Result<(), OpError> {
-        let bridge = detaching.removal.bridge.as_ref().map(|name| name.as_str());
-        let Detaching { attachment, removal, prev, .. } = detaching;
-        reach::remove(attachment, removal, *prev).and(veth::remove(detaching, veth::Unmarked::PortOf(bridge)))
+    fn remove_link(detaching: &Detaching<'_>, removal: &Removal) -> Result<(), OpError> {
+        let bridge = removal.bridge.as_ref().map(|name| name.as_str());
+        reach::remove(detaching.attachment, removal, detaching.prev)
+            .and(veth::remove(detaching, veth::Unmarked::PortOf(bridge)))
     }
 
     fn collect(network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected> {

@@ -122,8 +122,8 @@ fn arriving(device: &Device) -> String {
 ///
 /// # Errors
 /// The device is not home.
-pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
-    let Detaching { attachment, removal, netns: Some(netns), .. } = *detaching else { return Ok(()) };
+pub fn bring_unrecorded(detaching: &Detaching<'_>, removal: &Removal) -> Result<()> {
+    let Detaching { attachment, netns: Some(netns), .. } = *detaching else { return Ok(()) };
     let container = Kernel::in_netns(netns)?;
     let Some(link) = link::find(&container, attachment.ifname.as_str())? else { return Ok(()) };
     let alias = link.alias.clone().unwrap_or_default();

@@ -66,9 +66,9 @@ impl InterfacePlugin for HostDevice {
         }
     }
 
-    fn remove_link(detaching: &Detaching<'_, Removal>) -> Result<(), OpError> {
+    fn remove_link(detaching: &Detaching<'_>, removal: &Removal) -> Result<(), OpError> {
         let Some(record) = record::read(detaching.attachment)? else {
-            return record::remove(record::names(detaching.attachment)).and(home::bring_unrecorded(detaching));
+            return record::remove(record::names(detaching.attachment)).and(home::bring_unrecorded(detaching, removal));
         };
         take_home(&record, detaching.netns)
     }
