@@ -164,19 +164,16 @@ async fn add(
         Ok(text) => return Ok(Reply::success(text)),
         Err(error) => error,
     };
-    if let Some(take_back) = take_back::kept() {
-        return Err(match take_back() {
-            Ok(()) => error.detail("What ADD had made was removed again."),
-            Err(left) => error.detail(format!("What ADD had made could not all be removed: {left}.")),
-        });
-    }
-    let AddRequest { attachment, netns, conf: _, raw } = request;
-    let (conf, keys) = for_removal(plugin, &raw, object, cni_version);
-    let conf = conf.after(result);
-    match keys.del(&DelRequest { attachment, netns: Some(netns), conf, raw }).await {
-        Ok(()) => Err(error.detail("What ADD had made was removed again.")),
-        Err(left) => Err(error.detail(format!("What ADD had made could not all be removed: {left}."))),
-    }
+    let done = match take_back::kept() {
+        Some(take_back) => take_back(),
+        None => {
+            let AddRequest { attachment, netns, conf: _, raw } = request;
+            let (conf, keys) = for_removal(plugin, &raw, object, cni_version);
+            let del = DelRequest { attachment, netns: Some(netns), conf: conf.after(result), raw };
+            keys.del(&del).await.map_err(|left| left.to_string())
+        }
+    };
+    Err(error.detail(take_back::outcome(done)))
 }
 
 fn attachment(raw: &Call, object: &ConfObject) -> Result<Attachment, CniError> {

@@ -102,18 +102,14 @@ fn take_back(entry: &Entry, call: &Call) {
     if call.env.find_command() != Some(Command::Add) {
         return;
     }
-    if let Some(take_back) = take_back::kept() {
-        match take_back() {
-            Err(left) => tracing::error!(left, "what ADD had made could not all be removed"),
-            Ok(()) => tracing::error!("what ADD had made was removed again"),
+    let done = match take_back::kept() {
+        Some(take_back) => take_back(),
+        None => {
+            let reply = finish(pin!(answer(entry, &call.as_del())));
+            CniError::find_in(&reply.stdout).map_or(Ok(()), |left| Err(left.to_string()))
         }
-        return;
-    }
-    let reply = finish(pin!(answer(entry, &call.as_del())));
-    match CniError::find_in(&reply.stdout) {
-        Some(left) => tracing::error!(%left, "what ADD had made could not all be removed"),
-        None => tracing::error!("what ADD had made was removed again"),
-    }
+    };
+    tracing::error!("{}", take_back::outcome(done));
 }
 
 /// Polls the work to its end. Most calls never wait, as the kernel answers a netlink request while it is sent; the

@@ -1,4 +1,4 @@
-//! How an ADD is taken back that succeeded, but whose result cannot be written: the runtime counts it as failed.
+//! Takes back an ADD that succeeded but whose result could not be written: the runtime counts it as failed.
 //!
 //! DEL does that for most plugins. But DEL restores less than a failed ADD undoes, such as no sysctls of tuning, so a
 //! plugin may keep its undos until its result is written.
@@ -18,6 +18,14 @@ thread_local! {
 /// Keeps the way in which the ADD of this call is taken back if its result cannot be written. Without it, DEL is called.
 pub fn take_back_by(way: impl FnOnce() -> Result<(), String> + 'static) {
     KEPT.set(Some(Box::new(way)));
+}
+
+/// What is said of an ADD that was taken back.
+pub(crate) fn outcome(done: Result<(), String>) -> String {
+    match done {
+        Ok(()) => "What ADD had made was removed again.".to_owned(),
+        Err(left) => format!("What ADD had made could not all be removed: {left}."),
+    }
 }
 
 /// The way that the ADD kept, once.

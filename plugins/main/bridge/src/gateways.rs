@@ -3,8 +3,10 @@
 //! The step comes behind everything in the container, where the kernel may refuse addresses and routes of the lease: what is
 //! refused before has changed no gateway. Containers need theirs only once they run. What fails behind the step is taken back.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use cni_spec::CniError;
 use interface::announced::Announced;
@@ -59,19 +61,18 @@ pub(crate) fn ensure(stage: &mut Stage<'_>, made: &mut Made, plan: &Gateways) ->
     if changes.add.is_empty() {
         return Ok(());
     }
-    let (mark, port) = (stage.names.alias.clone(), stage.link(Side::Host)?.index);
-    let mut before = Before::read(host, router, &changes).map_err(failed)?;
-    (before.bridge, before.port, before.mark) = (made.bridge.index, port, mark);
-    let changed = change(host, &mut before, &changes);
+    let mark = stage.names.alias.clone();
+    let port = Port { bridge: made.bridge.index, index: stage.link(Side::Host)?.index, mark };
+    let before = Before::read(host, port, router.clone(), &changes).map_err(failed)?;
+    let added = Rc::clone(&before.added);
     stage.txn.push(Undo::Own(Box::new(before)));
-    made.announced = changed.map_err(failed)?;
+    made.announced = change(host, &router, &changes, &added).map_err(failed)?;
     Ok(())
 }
 
-fn change(host: &Kernel, before: &mut Before, changes: &AddressChanges) -> Result<Option<Announcement>> {
-    let router = before.router.clone();
+fn change(host: &Kernel, router: &Link, changes: &AddressChanges, added: &Added) -> Result<Option<Announcement>> {
     for net in &changes.delete {
-        match host.run(addr::delete(&router, *net)) {
+        match host.run(addr::delete(router, *net)) {
             // Another ADD was faster, here and below.
             Err(error) if error.is_absent() => (),
             outcome => outcome?,
@@ -81,35 +82,43 @@ fn change(host: &Kernel, before: &mut Before, changes: &AddressChanges) -> Resul
     let watch = if has_ipv6 { Some(Announced::watch()?) } else { None };
     for address in &changes.add {
         // Noted first: the answer may be lost.
-        before.added.push(*address);
-        match host.run(addr::add(&router, address)) {
-            Err(error) if error.os_errno() == Some(Errno::EEXIST) => drop(before.added.pop()),
+        added.borrow_mut().push(*address);
+        match host.run(addr::add(router, address)) {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => drop(added.borrow_mut().pop()),
             outcome => outcome?,
         }
     }
-    let added = before.added.iter().map(|address| address.net.ip()).filter(IpAddr::is_ipv6).collect();
+    let added = added.borrow();
+    let added = added.iter().map(|address| address.net.ip()).filter(IpAddr::is_ipv6).collect();
     Ok(watch.map(|watch| Announcement(watch, added)))
 }
 
-/// What the step has replaced and added, to take it back.
+/// The addresses that the step has added so far.
+type Added = Rc<RefCell<Vec<Address>>>;
+
+/// The attachment's port of the bridge.
 #[derive(Debug)]
-struct Before {
-    /// The link that has the gateways.
-    router: Link,
+struct Port {
     /// The index of the bridge.
     bridge: u32,
-    /// The index of the attachment's port.
-    port: u32,
-    /// The attachment's mark.
+    index: u32,
     mark: String,
+}
+
+/// What the step replaces and has added, to take it back.
+#[derive(Debug)]
+struct Before {
+    port: Port,
+    /// The link that has the gateways.
+    router: Link,
     replaced: Vec<Kept>,
     /// The link's routes. Those with a replaced address end with it, and with a link's last IPv4 address all of IPv4.
     routes: Vec<Whole>,
-    added: Vec<Address>,
+    added: Added,
 }
 
 impl Before {
-    fn read(host: &Kernel, router: Link, changes: &AddressChanges) -> Result<Self> {
+    fn read(host: &Kernel, port: Port, router: Link, changes: &AddressChanges) -> Result<Self> {
         let mut replaced = Vec::new();
         if !changes.delete.is_empty() {
             replaced = addr::kept(host, &router)?;
@@ -121,27 +130,30 @@ impl Before {
                 routes.extend(whole::list(host, router.index, MAIN_TABLE, family)?);
             }
         }
-        Ok(Self { router, bridge: 0, port: 0, mark: String::new(), replaced, routes, added: Vec::new() })
+        Ok(Self { port, router, replaced, routes, added: Rc::default() })
     }
 
     /// Whether another attachment may count on the new gateways: one of the same network, or one whose port came later. It has
     /// found them there, or not looked for them yet. An older one of another network had others.
     fn has_other_users(&self, host: &Kernel) -> Result<bool> {
         let network = |mark: &str| mark.split_once('/').map(|(network, _)| network.to_owned());
-        let own = network(&self.mark);
-        let is_other = |port: &Link| port.index != self.port && Some(port.index) != self.router.peer;
+        let Port { bridge, index, mark } = &self.port;
+        let own = network(mark);
+        let is_other = |port: &Link| port.index != *index && Some(port.index) != self.router.peer;
         let is_of_network = |port: &Link| port.alias.as_deref().is_some_and(|mark| network(mark) == own);
-        let counts = |port: &Link| port.index > self.port || is_of_network(port);
-        Ok(link::list(host, Some(self.bridge))?.iter().any(|port| is_other(port) && counts(port)))
+        let counts = |port: &Link| port.index > *index || is_of_network(port);
+        Ok(link::list(host, Some(*bridge))?.iter().any(|port| is_other(port) && counts(port)))
     }
 
     fn put_back(&self, host: &Kernel) -> Result<()> {
         let router = &self.router;
         match self.has_other_users(host)? {
             true => tracing::warn!(link = router.name, "new gateways stay for other containers of the bridge"),
-            false => self.added.iter().try_for_each(|address| match host.run(addr::delete(router, address.net)) {
-                Err(error) if error.is_absent() => Ok(()),
-                outcome => outcome,
+            false => self.added.borrow().iter().try_for_each(|address| {
+                match host.run(addr::delete(router, address.net)) {
+                    Err(error) if error.is_absent() => Ok(()),
+                    outcome => outcome,
+                }
             })?,
         }
         let addresses = self.replaced.iter().map(|kept| addr::add_kept(router, kept));
