@@ -22,8 +22,8 @@ use chained::{
 use cni_filter::iptables::{Edit, Table, TableName};
 use cni_filter::{Filter, Names, Noted, OfNetwork};
 use cni_spec::{AddResult, Attachment, CniError, Code, NetworkName, SpecVersion};
+use netops::OpError;
 use netops::nft::Family;
-use netops::{Errno, OpError};
 
 use conf::{Backend, Conf, Removal};
 use firewalld::{Answer, Firewalld, Method};
@@ -329,20 +329,11 @@ fn attached<'a>(
 
 /// Works on both families in each variant of iptables and in our own table; returns all errors.
 fn each(search_path: &str, work: &mut dyn FnMut(&mut Table<'_>, Family) -> netops::error::Result<()>) -> Vec<OpError> {
-    let mut filter = match Filter::find() {
-        Ok(Some(filter)) => filter.searching(search_path),
-        Ok(None) => return Vec::new(),
-        Err(error) => return vec![error],
-    };
-    let mut errors: Vec<OpError> = Vec::new();
-    for family in FAMILIES {
-        errors.extend(filter.each_iptables(family, TableName::Filter, &mut |table| work(table, family)).err());
-        errors.extend(work(&mut filter.native(rules::native(family)), family).err());
-    }
-    // A kernel without IPv6 or nf_tables has no rules of it.
-    errors.retain(|error| !matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)));
-    filter.close();
-    errors
+    Filter::each_family(search_path, &mut |filter, family| {
+        let of_iptables = filter.each_iptables(family, TableName::Filter, &mut |table| work(table, family));
+        let own = work(&mut filter.native(rules::native(family)), family);
+        [of_iptables, own].into_iter().filter_map(Result::err).collect()
+    })
 }
 
 /// Removes the rules of ADD in one family, and puts those back that it replaced.

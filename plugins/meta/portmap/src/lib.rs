@@ -43,7 +43,7 @@ use interface::reserved::Reserved;
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
 use netops::nft::conntrack::{self, Flow};
-use netops::{Errno, Kernel, OpError, route};
+use netops::{Kernel, OpError, route};
 
 use accept::Accepted;
 use backend::{choose, with_table};
@@ -362,29 +362,19 @@ fn each(
     work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<Vec<Forwarded>>,
     accepted: &mut dyn FnMut(&mut Table<'_>) -> netops::error::Result<()>,
 ) -> Vec<OpError> {
-    let mut filter = match Filter::find() {
-        Ok(Some(filter)) => filter.searching(search_path),
-        Ok(None) => return Vec::new(),
-        Err(error) => return vec![error],
-    };
-    let (mut errors, mut forwarded) = (Vec::new(), Vec::new());
-    for family in FAMILIES {
-        let done = filter.each_iptables(family, TableName::Nat, &mut |table| {
+    let mut forwarded = Vec::new();
+    let errors = Filter::each_family(search_path, &mut |filter, family| {
+        let of_iptables = filter.each_iptables(family, TableName::Nat, &mut |table| {
             forwarded.extend(work(table, Backend::Iptables)?);
             Ok(())
         });
-        errors.extend(done.err());
-        match work(&mut filter.native(native::table(family)), Backend::Nftables) {
-            Ok(ports) => forwarded.extend(ports),
-            Err(error) => errors.push(error),
-        }
-        errors.extend(filter.each_iptables(family, TableName::Filter, accepted).err());
-    }
-    // A kernel without IPv6 or nf_tables has no rules of it.
-    errors.retain(|error| !matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)));
+        let own = work(&mut filter.native(native::table(family)), Backend::Nftables);
+        let own = own.map(|ports| forwarded.extend(ports));
+        let of_filter = filter.each_iptables(family, TableName::Filter, accepted);
+        [of_iptables, own, of_filter].into_iter().filter_map(Result::err).collect()
+    });
     // A client that keeps sending to a container that is gone must reach the next one.
     forget_flows(&forwarded, &mut |flow| forwarded.iter().any(|to| to.answers(flow)));
-    filter.close();
     errors
 }
 
