@@ -153,7 +153,7 @@ fn is_link(folder: &OwnedFd, name: Component<'_>) -> bool {
     stat.is_ok_and(|stat| stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits())
 }
 
-/// Refuses what another user than root and the own one owns or can write to, and what is of another kind.
+/// Refuses a file of another kind, and one that a user other than root and this one owns or can write.
 pub(crate) fn refuse_others(file: impl AsFd, kind: SFlag) -> Result<(), &'static str> {
     let stat = fstat(file).map_err(Errno::desc)?;
     let is_own = stat.st_uid == geteuid().as_raw() || stat.st_uid == 0;

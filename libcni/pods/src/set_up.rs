@@ -117,10 +117,10 @@ impl Pods {
     /// Sets `lo` up, by the configured method.
     async fn lo_up(&self, pod: &Pod, until: Instant) -> Result<Lo, Error> {
         match &self.settings().loopback {
-            Loopback::None => Ok(Lo::Nobodys),
+            Loopback::None => Ok(Lo::Unowned),
             Loopback::By(pod_netns) => match loopback::up(pod_netns, &pod.netns).await? {
                 true => Ok(Lo::Callers(Arc::clone(pod_netns))),
-                false => Ok(Lo::Nobodys),
+                false => Ok(Lo::Unowned),
             },
             Loopback::Plugin => {
                 let (conf, attachment) = lo_attachment(pod)?;
@@ -133,7 +133,7 @@ impl Pods {
 
     async fn lo_down(&self, lo: Lo, netns: &str, runtime: &libcni::Runtime) -> Result<(), Error> {
         match lo {
-            Lo::Nobodys => Ok(()),
+            Lo::Unowned => Ok(()),
             Lo::Callers(pod_netns) => loopback::down(&pod_netns, netns).await,
             Lo::Plugins(made) => {
                 Box::pin(runtime.del(&made.0, &made.1)).await.map_err(|error| loopback_error("set down", &error))
@@ -145,7 +145,7 @@ impl Pods {
 /// The component that set `lo` up, and has to set it down after a failure.
 enum Lo {
     /// Nothing to take back: `lo` was up before, or another component sets it up.
-    Nobodys,
+    Unowned,
     Callers(Arc<dyn PodNetns>),
     Plugins(Box<(NetworkConf, Attachment)>),
 }

@@ -294,7 +294,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The kernel gets round to one end after the other, and until then an end drops what it is given to send.
+    /// Waits until the kernel has brought the link up: it does so with one end after the other, and until then an end drops packets.
     /// Subscribing only when the first look did not suffice loses nothing: the wait looks again after it.
     async fn await_up(&mut self, side: Side) -> Result<(), CniError> {
         let sides = self.sides;

@@ -22,6 +22,7 @@
 //! | [`veth`], [`container_only`] | finding and removing links that are a pair, or in the container alone |
 //! | [`whose`], [`reserved`] | whose a link is: the rule for DEL of all plugins; host-local's reservations, which it asks |
 //! | [`stacked`] | links on top of another one: their master, settings, and why the kernel refuses one |
+//! | [`in_use`] | whether a container uses addresses that are reserved for it |
 //! | [`conf`] | keys that interface plugins have in common |
 //! | [`result`] | the result of ADD |
 //! | [`error`] | from [`netops::OpError`] to [`cni_spec::CniError`] |

@@ -57,7 +57,7 @@ impl fmt::Display for Undo {
 
 /// Undoes the changes of one ADD. The addresses stay leased while any other part of the attachment is left.
 pub(crate) struct AddUndoer<'a> {
-    /// The plan of that ADD.
+    /// The attachment that the ADD makes.
     pub(crate) attachment: &'a Attachment,
     /// The namespaces that it changed.
     pub(crate) sides: &'a Sides,
@@ -90,7 +90,7 @@ impl Undoer for AddUndoer<'_> {
             Undo::Request | Undo::Lease => self.release().await.map_err(|error| error.to_string()),
             Undo::Filter => {
                 let known = RemovalHints { search_path: self.search_path, ..RemovalHints::default() };
-                first_error(cni_filter::remove_all(self.attachment.into(), known))
+                joined(cni_filter::remove_all(self.attachment.into(), known))
             }
             Undo::HostLink(link) => link.run(&self.sides.host).map_err(|error| error.to_string()),
             Undo::ContainerLink(link) => {
@@ -154,7 +154,7 @@ impl AddUndoer<'_> {
     }
 }
 
-fn first_error(errors: Vec<OpError>) -> Result<(), String> {
+fn joined(errors: Vec<OpError>) -> Result<(), String> {
     let texts: Vec<String> = errors.iter().map(OpError::to_string).collect();
     if texts.is_empty() { Ok(()) } else { Err(texts.join("; ")) }
 }

@@ -25,10 +25,10 @@ use crate::boot::uptime;
 use crate::file;
 use crate::lock::{FOLDER, Lock};
 
-/// How many helpers there can be where PID 1 waits for them. Each exists for a quarter of a second at most.
+/// The most helpers at a time where PID 1 waits for them. A helper usually ends within a quarter of a second.
 const HELPERS: usize = 64;
 
-/// The age of a zombie whose parent does not wait for it. A helper ends within a second, also on a busy node.
+/// The age from which a zombie counts as one whose parent does not wait for it. A helper ends within a second even on a busy node.
 const LATE: Duration = Duration::from_secs(10);
 
 /// The longest wait for the record, which a call has for less than a millisecond.

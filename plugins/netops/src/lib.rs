@@ -13,6 +13,7 @@
 //! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
 //! | [`link_removal`] | removing links, one without waiting for the kernel's grace period, many in one |
 //! | [`addr`], [`route`] | addresses and routes: `add` `delete` `list`, route lookup |
+//! | [`arp`] | whether another station of a link has an IPv4 address |
 //! | [`neighbour`] | the Ethernet addresses that an administrator has fixed |
 //! | [`rule`] | policy rules: which table a source's packets are routed by |
 //! | [`tc`] | token buckets, and what comes in sent through another link |
@@ -22,6 +23,7 @@
 //! | [`sysctl`] | `/proc/sys/net`, in a namespace |
 //! | [`nft`] | a ruleset as data, applied in one transaction |
 //! | [`conntrack`] | UDP flows forgotten, by where they were sent |
+//! | [`listen`] | sockets of the node that wait for packets, and their processes |
 //! | [`lock`], [`mod@file`] | the one file lock; files written all or not at all |
 //! | [`boot`], [`program`] | which boot of the machine this is; a child's input, output and end |
 //! | [`trial`] | what the kernel can do, tried once a boot |

@@ -139,7 +139,8 @@ pub fn find_holder(path: &Path) -> Option<String> {
     processes::find_holder(&path.metadata().ok()?)
 }
 
-/// Reads a file while no process has it open for writing; `None`: one has. Who opens it so meanwhile waits until it is read.
+/// Reads a file while no process has it open for writing; `None`: a process has it open. One that opens it for writing
+/// during the read waits until the read is done.
 ///
 /// Where the kernel does not tell, for a file of another user or on a file system without leases, the file is read as it is.
 ///

@@ -31,7 +31,7 @@ const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 
-/// Stations that are told of one address. A station can answer by any number of Ethernet addresses.
+/// The most stations that are reported for one address. A station can answer by any number of Ethernet addresses.
 const STATIONS_MAX: usize = 8;
 
 /// The stations that answer for each address.

@@ -210,8 +210,8 @@ pub(crate) fn namespace_kind(file: &File) -> Result<libc::c_int, Errno> {
     Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), number) })
 }
 
-/// Takes a read lease of `file`, which is open for reading only: no process has the file open for writing, and who opens it so waits until
-/// the lease is given back (`F_SETLEASE`).
+/// Takes a read lease of `file`, which is open for reading only: no process has the file open for writing, and one that opens it
+/// for writing waits until the lease is returned (`F_SETLEASE`).
 ///
 /// # Errors
 /// `EAGAIN`: it is open for writing. `EACCES`: it is another user's. `EINVAL`: its file system has no leases.

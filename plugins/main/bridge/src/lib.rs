@@ -1,7 +1,7 @@
 //! The bridge plugin: containers on a Linux bridge, each by a veth.
 //!
 //! Start at [`plan`]: it says what an attachment is on the node. The driver in crate `interface` makes it so, compares,
-//! and removes; [`shared`](mod@step) is what only this plugin does.
+//! and removes; [`mod@step`] has the steps that only this plugin makes.
 
 use cni_spec::collection::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetworkName};

@@ -402,7 +402,7 @@ fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
     later.failed.map_or_else(|| host.run(link::set(&link.into(), &alias)), Err)
 }
 
-/// Changes of which one that fails does not keep the others from being made. What may succeed the next time is an error.
+/// Makes several changes and continues after a failure. Keeps the first error that a later attempt may avoid.
 struct Later<'a> {
     host: &'a Kernel,
     device: &'a Device,

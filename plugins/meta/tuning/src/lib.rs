@@ -53,15 +53,7 @@ impl ChainedPlugin for Tuning {
             sides.container.run_all(requests).map_err(failed)?;
             timer.end("set interface");
         }
-        if let Some(entry) = call.attached.place().and_then(|place| result.interfaces.get_mut(place)) {
-            if let Some(mac) = wanted.mac {
-                entry.mac = mac.to_string();
-            }
-            // Results contain MTUs since version 1.1.0.
-            if let Some(mtu) = wanted.mtu_bytes.filter(|_| entry.mtu != 0) {
-                entry.mtu = mtu;
-            }
-        }
+        note(&wanted, call.attached.place(), result);
         // Last: what a sysctl does cannot always be undone by writing the old value.
         let timer = Timer::start();
         let written = sysctls::write(&sides.netns, &sysctls, txn);
@@ -81,10 +73,7 @@ impl ChainedPlugin for Tuning {
         for part in parts(&wanted) {
             preview.step(format!("ip link set {ifname}{}", words(&part)));
         }
-        let place = call.attached.place();
-        if let Some(entry) = place.and_then(|place| preview.result.interfaces.get_mut(place)) {
-            entry.mac = wanted.mac.map_or(std::mem::take(&mut entry.mac), |mac| mac.to_string());
-        }
+        note(&wanted, call.attached.place(), &mut preview.result);
         let sysctls = own.sysctls(&call.attachment.ifname)?;
         // Those of the interface come with it.
         let of_interface = format!("/{ifname}/");
@@ -138,6 +127,18 @@ impl ChainedPlugin for Tuning {
 
     fn status(conf: &Conf, _search_path: &str) -> Result<(), CniError> {
         allowlist::require(&conf.sysctls)
+    }
+}
+
+/// Writes the settings of the interface at `place` into the result.
+fn note(wanted: &Settings, place: Option<usize>, result: &mut AddResult) {
+    let Some(entry) = place.and_then(|place| result.interfaces.get_mut(place)) else { return };
+    if let Some(mac) = wanted.mac {
+        entry.mac = mac.to_string();
+    }
+    // Results contain MTUs since version 1.1.0.
+    if let Some(mtu) = wanted.mtu_bytes.filter(|_| entry.mtu != 0) {
+        entry.mtu = mtu;
     }
 }
 

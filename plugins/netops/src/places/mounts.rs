@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 /// copy of a node's mounts has it, is named once.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The caller's user namespace. Who has another may mount what keeps each look there waiting, such as FUSE.
+    /// The caller's user namespace. A process in another one may mount a file system, such as FUSE, that never
+    /// answers whoever looks there.
     user: Option<PathBuf>,
-    /// The caller's network namespace. Who has another is a node within the node, or a container, which has pods of its own.
+    /// The caller's network namespace. A process in another one is of a container, or of a node within the node,
+    /// which has pods of its own.
     network: Option<PathBuf>,
     mount_namespaces: BTreeSet<PathBuf>,
     /// The roots of the mounts that were seen, such as `net:[4026531840]`.
