@@ -20,7 +20,7 @@ pub fn take_back_by(way: impl FnOnce() -> Result<(), String> + 'static) {
     KEPT.set(Some(Box::new(way)));
 }
 
-/// What is said of an ADD that was taken back.
+/// The sentence about an ADD that was taken back, for its error or the log.
 pub(crate) fn outcome(done: Result<(), String>) -> String {
     match done {
         Ok(()) => "What ADD had made was removed again.".to_owned(),
