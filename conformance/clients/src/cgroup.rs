@@ -10,9 +10,6 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// Mounts the hierarchies that the process is in where runtimes look for them.
 ///
 /// A node's fresh sysfs hides those of the machine. What is mounted from a cgroup namespace shows nothing but the cgroup it was made in.
-///
-/// # Panics
-/// When the kernel refuses one.
 pub(crate) fn mount_hierarchies() {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let controllers: Vec<_> = own.lines().filter_map(|line| line.split(':').nth(1)).collect();

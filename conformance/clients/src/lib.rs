@@ -2,7 +2,8 @@
 //!
 //! A runtime mounts file systems, makes devices and cgroups, which the kernel grants only to the machine's own root.
 //! `conformance/clients/run` therefore starts the tests in namespaces and in a cgroup of their own, and [`Machine`] puts a
-//! [`testns::Node`] inside: own network, empty `/etc/cni`, `/opt/cni/bin`, `/var/lib/cni` and `/run`.
+//! [`testns::Node`] inside: own network, empty `/etc/cni`, `/opt/cni/bin`, `/var/lib/cni` and `/run`. Functions that fail panic,
+//! as a test would.
 //!
 //! ```no_run
 //! let Some(machine) = clients::Machine::with_programs(&["containerd", "ctr", "runc"]) else {

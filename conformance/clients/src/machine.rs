@@ -43,9 +43,6 @@ pub struct Cached {
 
 impl Machine {
     /// A machine with our plugins, if these programs are installed and containers can be started; else says `SKIP` and why.
-    ///
-    /// # Panics
-    /// As [`Node::new`], and when a file system cannot be mounted.
     #[must_use]
     #[track_caller]
     pub fn with_programs(programs: &[&str]) -> Option<Self> {
@@ -53,9 +50,6 @@ impl Machine {
     }
 
     /// As [`Machine::with_programs`], with plugins of either side.
-    ///
-    /// # Panics
-    /// As [`Machine::with_programs`].
     #[must_use]
     #[track_caller]
     pub fn with(whose: Whose, programs: &[&str]) -> Option<Self> {
@@ -93,9 +87,6 @@ impl Machine {
     }
 
     /// Puts one side's plugins in place of the other's, as an upgrade or its reversal does. The folder then has no others.
-    ///
-    /// # Panics
-    /// When they cannot be read or written.
     pub fn install(&self, whose: Whose) {
         let subject = match whose {
             Whose::Ours => Subject::ours(),
@@ -127,9 +118,6 @@ impl Machine {
     }
 
     /// Writes a network list into a configuration folder, which is made if need be.
-    ///
-    /// # Panics
-    /// When it cannot be written.
     pub fn configure(&self, folder: impl AsRef<Path>, file: &str, list: &Value) {
         let folder = folder.as_ref();
         fs::create_dir_all(folder).unwrap();

@@ -21,7 +21,8 @@ use testns::{Attachment, Call, Container, Node, Output, Verb};
 
 pub use answer::{Answer, ErrorObject};
 
-/// A throwaway node for one case. Threads may share it.
+/// A throwaway node for one case. Threads may share it. What the kernel refuses to the kit itself ends the case by a panic: it
+/// counts as not tried.
 #[derive(Debug)]
 pub struct Bench {
     /// The node. Make containers with [`Bench::pod`], which also lays what the profile needs.
@@ -54,9 +55,6 @@ struct Pod {
 
 impl Bench {
     /// The bench of a trial.
-    ///
-    /// # Panics
-    /// When the kernel refuses something.
     pub(crate) fn new(node: Node, trial: &Trial, machine: Machine, shown: Shown, kit: &Path) -> Self {
         let installed = kit_ipam::install(&node.bin_dir(), kit);
         installed.unwrap_or_else(|error| panic!("cannot install {}: {error}", kit_ipam::NAME));
@@ -83,9 +81,6 @@ impl Bench {
     }
 
     /// A new container, with what the profile lays for each. Its ID is part of no other's.
-    ///
-    /// # Panics
-    /// When the kernel refuses something.
     #[must_use]
     pub fn pod(&self) -> Container {
         let number = held(&self.pods).len() + 1;
@@ -104,9 +99,6 @@ impl Bench {
     }
 
     /// A second attachment of a container, for a chained plugin: with what the plugins before it have made.
-    ///
-    /// # Panics
-    /// When the kernel refuses something.
     #[must_use]
     pub fn second_attachment(&self, pod: &Container, ifname: &str) -> Attachment {
         self.lay(pod, ifname);

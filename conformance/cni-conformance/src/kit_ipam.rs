@@ -90,9 +90,6 @@ pub struct KitIpam;
 
 impl KitIpam {
     /// Returns the plugin's calls since the bench was made or they were last forgotten, in order.
-    ///
-    /// # Panics
-    /// If they cannot be read.
     #[must_use]
     pub fn calls(&self) -> Vec<IpamCall> {
         let text = with_ledger(|_| fs::read_to_string(path("calls")).unwrap_or_default());
@@ -131,9 +128,6 @@ impl KitIpam {
 }
 
 /// The ledger, locked.
-///
-/// # Panics
-/// If it cannot be read or written.
 fn with_ledger<T>(work: impl FnOnce(&mut Ledger) -> T) -> T {
     try_with_ledger(work).unwrap_or_else(|error| panic!("cannot use the ledger in {FOLDER}: {error}"))
 }

@@ -17,9 +17,6 @@ const BRIDGE: &str = "kit0";
 /// Lays what the node has once.
 ///
 /// Returns the processes that it started.
-///
-/// # Panics
-/// When the kernel refuses something.
 pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
     // Duplicate address detection of links of the node takes a second or two, and says nothing of a plugin.
     if Path::new("/proc/sys/net/ipv6").exists() {
@@ -123,9 +120,6 @@ fn daemon(executable: &Path, arguments: &[String], socket: &Path) -> Child {
 }
 
 /// Lays what each pod has. Returns the prevResult of a chained plugin, in the newest form.
-///
-/// # Panics
-/// When the kernel refuses something.
 pub(crate) fn for_pod(node: &Node, stage: &[Stage], pod: &Container, ifname: &str, number: usize) -> Option<Value> {
     let mut prev_result = None;
     for part in stage {

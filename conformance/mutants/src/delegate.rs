@@ -7,9 +7,6 @@ use std::path::Path;
 use std::process::{self, Output, Stdio};
 
 /// Runs an executable with the environment and the stdin of a call.
-///
-/// # Panics
-/// If it cannot be run.
 pub(crate) fn run(executable: &Path, scene: &Scene, verb: Command) -> Output {
     let mut command = process::Command::new(executable);
     command.env("CNI_COMMAND", verb.as_str()).stdin(Stdio::piped()).stdout(Stdio::piped());

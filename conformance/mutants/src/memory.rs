@@ -19,9 +19,6 @@ pub(crate) fn mark(key: &str) {
 }
 
 /// Remembers a text under a key.
-///
-/// # Panics
-/// As [`mark`].
 pub(crate) fn note(key: &str, text: &str) {
     fs::create_dir_all(FOLDER).and_then(|()| fs::write(path(key), text)).unwrap_or_else(|error| panic!("{error}"));
 }

@@ -47,9 +47,6 @@ impl Address {
 
 impl Namespace {
     /// All addresses.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered.
     #[must_use]
     #[track_caller]
     pub fn addresses(&self) -> Vec<Address> {
@@ -57,9 +54,6 @@ impl Namespace {
     }
 
     /// Global addresses of one link as `10.1.0.5/24`, in the kernel's order.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered.
     #[must_use]
     #[track_caller]
     pub fn global_addresses(&self, link: &str) -> Vec<String> {

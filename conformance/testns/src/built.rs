@@ -11,18 +11,12 @@ const FOLDER: &str = "TESTNS_EXECUTABLES";
 
 /// The executable that contains all plugins. One for all tests: cargo builds it when the first test of a process needs
 /// it, so it is never older than the sources.
-///
-/// # Panics
-/// The executable cannot be built.
 #[must_use]
 pub fn plugins() -> &'static Path {
     executable(&PLUGINS, "cni-plugins")
 }
 
 /// The command line of libcni, likewise.
-///
-/// # Panics
-/// The executable cannot be built.
 #[must_use]
 pub fn cnitool() -> &'static Path {
     executable(&CNITOOL, "cnitool")

@@ -64,9 +64,6 @@ impl Namespace {
     }
 
     /// Sets a link up.
-    ///
-    /// # Panics
-    /// When there is none.
     #[track_caller]
     pub fn set_up(&self, link: &str) {
         self.step("ip", format_args!("link set {link} up"));
@@ -85,9 +82,6 @@ impl Namespace {
     }
 
     /// Removes a port from its bridge.
-    ///
-    /// # Panics
-    /// When there is no such link.
     #[track_caller]
     pub fn clear_master(&self, link: &str) {
         self.step("ip", format_args!("link set {link} nomaster"));
@@ -106,9 +100,6 @@ impl Namespace {
     }
 
     /// Sets a link down.
-    ///
-    /// # Panics
-    /// When there is none.
     #[track_caller]
     pub fn set_down(&self, link: &str) {
         self.step("ip", format_args!("link set {link} down"));
@@ -133,9 +124,6 @@ impl Namespace {
     }
 
     /// Sets a link's MTU.
-    ///
-    /// # Panics
-    /// When there is none, or it does not take that MTU.
     #[track_caller]
     pub fn set_mtu(&self, link: &str, mtu_bytes: u32) {
         self.step("ip", format_args!("link set {link} mtu {mtu_bytes}"));
@@ -143,9 +131,6 @@ impl Namespace {
     }
 
     /// Sets a link's alias.
-    ///
-    /// # Panics
-    /// When there is none.
     #[track_caller]
     pub fn set_alias(&self, link: &str, alias: impl AsRef<[u8]>) {
         self.step("ip", format_args!("link set {link} alias '{}'", alias.as_ref().escape_ascii()));
@@ -182,9 +167,6 @@ impl Namespace {
     }
 
     /// Deletes a link.
-    ///
-    /// # Panics
-    /// When there is none.
     #[track_caller]
     pub fn delete_link(&self, link: &str) {
         self.step("ip", format_args!("link del {link}"));
@@ -232,9 +214,6 @@ impl Namespace {
     }
 
     /// Removes an address from a link.
-    ///
-    /// # Panics
-    /// When it is not there.
     #[track_caller]
     pub fn delete_address(&self, link: &str, address: &str) {
         self.step("ip", format_args!("address del {address} dev {link}"));
@@ -243,9 +222,6 @@ impl Namespace {
     }
 
     /// Removes the global addresses of a link.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered.
     #[track_caller]
     pub fn delete_addresses(&self, link: &str) {
         self.global_addresses(link).iter().for_each(|address| self.delete_address(link, address));
@@ -310,9 +286,6 @@ impl Namespace {
     }
 
     /// Removes a route to a destination from table main.
-    ///
-    /// # Panics
-    /// When there is none.
     #[track_caller]
     pub fn delete_route(&self, to: &str) {
         self.step("ip", format_args!("route del {to}"));

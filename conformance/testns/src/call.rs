@@ -123,9 +123,6 @@ impl Call {
     }
 
     /// As [`Call::run`], or `None` when it takes longer than the deadline.
-    ///
-    /// # Panics
-    /// When the plugin is not there.
     #[must_use]
     #[track_caller]
     pub fn try_run(&self, node: &Node) -> Option<Reply> {

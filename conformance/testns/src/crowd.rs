@@ -40,9 +40,6 @@ impl Namespace {
     }
 
     /// Makes veths from the namespace to itself until it has `count` links of that sort, two each.
-    ///
-    /// # Panics
-    /// When the kernel refuses.
     #[track_caller]
     pub fn crowd_links(&self, count: usize) {
         let there = self.links().iter().filter(|link| link.name.starts_with("crowd")).count();
@@ -53,9 +50,6 @@ impl Namespace {
     }
 
     /// Makes `count` links, as veths from the namespace to itself, and removes them all at once; returns how many.
-    ///
-    /// # Panics
-    /// When the kernel refuses.
     #[track_caller]
     pub fn pass_links(&self, count: usize) -> usize {
         const GROUP: u32 = 4242;
@@ -70,9 +64,6 @@ impl Namespace {
 
     /// Makes an nftables table of IPv4 rules, as other software has it, with `count` rules: each counts and accepts the
     /// forwarded packets of one address.
-    ///
-    /// # Panics
-    /// When the kernel refuses.
     #[track_caller]
     pub fn crowd_nft(&self, count: usize) {
         const AT_ONCE: usize = 200; // as much as fits into a socket's buffer

@@ -34,9 +34,6 @@ impl Etcd {
     ///
     /// # Errors
     /// A sentence: a program is not there.
-    ///
-    /// # Panics
-    /// When the folder cannot be written.
     pub fn start(folder: &Path, host: &str) -> Result<Self, String> {
         for program in [["etcd", "--version"], ["etcdctl", "version"], ["openssl", "version"]] {
             if Command::new(program[0]).arg(program[1]).stdout(Stdio::null()).status().is_err() {
@@ -105,9 +102,6 @@ impl Etcd {
     }
 
     /// Saves a snapshot of the first member.
-    ///
-    /// # Panics
-    /// When etcdctl cannot save it.
     pub fn save(&self, snapshot: &str) {
         let output =
             self.client("root", &self.endpoint(0), &["snapshot", "save", snapshot]).output().must("start etcdctl");
@@ -115,9 +109,6 @@ impl Etcd {
     }
 
     /// Kills all members, and starts them with the data of a snapshot, a file that `snapshot save` has made.
-    ///
-    /// # Panics
-    /// When etcdctl cannot restore it.
     pub fn restore(&mut self, snapshot: &str) {
         for at in 0..3 {
             self.kill(at);
@@ -134,9 +125,6 @@ impl Etcd {
     }
 
     /// The number of the leader among the members.
-    ///
-    /// # Panics
-    /// When there is none.
     #[must_use]
     pub fn leader(&self) -> usize {
         let text = self.ctl("root", &["endpoint", "status", "--cluster", "--write-out=json"]);
@@ -148,9 +136,6 @@ impl Etcd {
     }
 
     /// Allows the user `node` a key, or as `--prefix` says all below it, and the user `stranger` none.
-    ///
-    /// # Panics
-    /// When etcd refuses.
     pub fn enable_auth(&self, key: &[&str]) {
         let grant = [&["role", "grant-permission", "cluster", "readwrite"], key].concat();
         for words in [
@@ -168,9 +153,6 @@ impl Etcd {
     }
 
     /// `etcdctl` as the user of a certificate; its output.
-    ///
-    /// # Panics
-    /// When it fails.
     pub fn ctl(&self, user: &str, words: &[&str]) -> String {
         let output = self.command(user, words).output().must("start etcdctl");
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));

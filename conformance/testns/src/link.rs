@@ -77,9 +77,6 @@ pub struct PortVlan {
 
 impl Namespace {
     /// All links, by index.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered.
     #[must_use]
     #[track_caller]
     pub fn links(&self) -> Vec<Link> {
@@ -87,9 +84,6 @@ impl Namespace {
     }
 
     /// The link of that name, if there is one.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered.
     #[must_use]
     #[track_caller]
     pub fn find_link(&self, name: &str) -> Option<Link> {
@@ -97,9 +91,6 @@ impl Namespace {
     }
 
     /// The link of that name.
-    ///
-    /// # Panics
-    /// When there is none.
     #[must_use]
     #[track_caller]
     pub fn link(&self, name: &str) -> Link {
@@ -108,9 +99,6 @@ impl Namespace {
     }
 
     /// VLANs of all bridges and bridge ports.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered.
     #[must_use]
     #[track_caller]
     pub fn port_vlans(&self) -> Vec<PortVlan> {

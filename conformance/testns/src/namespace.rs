@@ -85,9 +85,6 @@ impl Namespace {
     }
 
     /// A sysctl of the namespace, by its path below `/proc/sys`, without the final newline.
-    ///
-    /// # Panics
-    /// When there is none, or it cannot be read.
     #[must_use]
     #[track_caller]
     pub fn sysctl(&self, key: &str) -> String {
@@ -97,9 +94,6 @@ impl Namespace {
     }
 
     /// Writes a sysctl of the namespace.
-    ///
-    /// # Panics
-    /// When the kernel refuses it.
     #[track_caller]
     pub fn set_sysctl(&self, key: &str, value: &str) {
         let path = format!("/proc/sys/{key}");

@@ -43,9 +43,6 @@ const KINDS: [Kind; 5] = [
 
 impl Namespace {
     /// The nftables ruleset, a line an object: `nft rule inet ...`.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered.
     #[must_use]
     #[track_caller]
     pub fn nft(&self) -> Vec<String> {
@@ -53,9 +50,6 @@ impl Namespace {
     }
 
     /// Deletes the whole nftables ruleset, as `nft flush ruleset` does.
-    ///
-    /// # Panics
-    /// When the kernel refuses it.
     #[track_caller]
     pub fn flush_nft(&self) {
         self.step_inside("nft flush ruleset");

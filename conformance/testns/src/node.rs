@@ -47,9 +47,6 @@ impl Node {
     }
 
     /// A node with the given plugins.
-    ///
-    /// # Panics
-    /// As [`Node::new`].
     #[must_use]
     #[track_caller]
     pub fn with(subject: &Subject) -> Self {
@@ -62,9 +59,6 @@ impl Node {
     ///
     /// The node's state is not recorded until [`Node::remember`]: a snapshot of a node takes as long as a call of a plugin,
     /// and thousands of these nodes are made.
-    ///
-    /// # Panics
-    /// As [`Node::new`].
     #[must_use]
     #[track_caller]
     pub fn with_folders<'a>(folders: impl DoubleEndedIterator<Item = &'a Path>) -> Self {
@@ -126,9 +120,6 @@ impl Node {
     }
 
     /// Makes a container with a new ID and an empty network namespace.
-    ///
-    /// # Panics
-    /// When the kernel refuses a namespace.
     #[must_use]
     #[track_caller]
     pub fn container(&self) -> Container {
@@ -147,9 +138,6 @@ impl Node {
 
     /// As [`Node::container`], but its kernel does not look for duplicates of IPv6 addresses, which takes 1 to 2 s: for calls
     /// that are not what is tested.
-    ///
-    /// # Panics
-    /// As [`Node::container`].
     #[must_use]
     #[track_caller]
     pub fn container_without_probes(&self) -> Container {
@@ -173,9 +161,6 @@ impl Node {
     }
 
     /// Puts all plugins of a subject into [`Node::bin_dir`], in place of those of the same name.
-    ///
-    /// # Panics
-    /// When the folder cannot be written.
     #[track_caller]
     pub fn install(&self, subject: &Subject) {
         for (name, executable) in subject.executables() {

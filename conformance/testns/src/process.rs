@@ -47,9 +47,6 @@ impl Output {
 /// descriptor, as a link that is not persistent, then stays for as long; and a file that is written is closed later than its
 /// writer closes it: a watch reports a change, and `execve` fails with `ETXTBSY`. `/proc/self/fd` shows the process' first
 /// thread's descriptors, not these.
-///
-/// # Panics
-/// When the kernel refuses it.
 pub fn own_descriptors() {
     unshare(CloneFlags::CLONE_FILES).must("leave the table of descriptors");
 }
@@ -70,9 +67,6 @@ pub fn unshared<T: Send>(write: impl FnOnce() -> T + Send) -> T {
 ///
 /// # Errors
 /// What the kernel says of the file.
-///
-/// # Panics
-/// As [`unshared`].
 pub fn write_unshared(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, content) = (path.as_ref(), content.as_ref());
     unshared(|| fs::write(path, content))
@@ -82,9 +76,6 @@ pub fn write_unshared(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::
 ///
 /// # Errors
 /// What the kernel says of the file.
-///
-/// # Panics
-/// As [`unshared`].
 pub fn write_executable(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
     write_unshared(&path, content)?;
     fs::set_permissions(path, Permissions::from_mode(0o755))
@@ -104,9 +95,6 @@ pub fn run(command: Command, stdin: &[u8], deadline: Duration) -> Output {
 }
 
 /// As [`run`], or `None` when it is not through within `deadline`.
-///
-/// # Panics
-/// When it cannot be started.
 #[track_caller]
 pub fn try_run(mut command: Command, stdin: &[u8], deadline: Duration) -> Option<Output> {
     let start = Instant::now();

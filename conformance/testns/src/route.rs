@@ -50,9 +50,6 @@ pub struct Hop {
 
 impl Namespace {
     /// Routes of all tables, without those the kernel only caches.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered.
     #[must_use]
     #[track_caller]
     pub fn routes(&self) -> Vec<Route> {
@@ -60,9 +57,6 @@ impl Namespace {
     }
 
     /// Routing rules, a line each.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered.
     #[must_use]
     #[track_caller]
     pub fn rules(&self) -> Vec<String> {

@@ -21,9 +21,6 @@ pub struct Snapshot(Vec<String>);
 
 impl Namespace {
     /// The namespace as it is.
-    ///
-    /// # Panics
-    /// When it cannot be entered.
     #[must_use]
     #[track_caller]
     pub fn snapshot(&self) -> Snapshot {

@@ -37,9 +37,6 @@ pub enum Subject {
 
 impl Subject {
     /// The suite's own executable, [`crate::plugins`].
-    ///
-    /// # Panics
-    /// The executable cannot be built.
     #[must_use]
     pub fn ours() -> Self {
         Self::Multicall(crate::plugins().to_owned())

@@ -14,9 +14,6 @@ const TCMSG: usize = 20;
 
 impl Namespace {
     /// Takes the queueing disciplines from a link, those of ingress too, so that it has what a new one has.
-    ///
-    /// # Panics
-    /// When there is no such link, or the kernel refuses.
     #[track_caller]
     pub fn clear_qdiscs(&self, link: &str) {
         let index = self.link(link).index;

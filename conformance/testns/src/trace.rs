@@ -111,9 +111,6 @@ impl Call {
     }
 
     /// Makes the call and kills everything of it before its `n`th (from 1) state-changing system call.
-    ///
-    /// # Panics
-    /// As [`Call::trace`].
     #[must_use]
     #[track_caller]
     pub fn kill_before(&self, node: &Node, n: usize) -> Traced {
@@ -122,9 +119,6 @@ impl Call {
 
     /// Makes the call and lets its `n`th (from 1) state-changing system call fail with an errno,
     /// without its being made.
-    ///
-    /// # Panics
-    /// As [`Call::trace`].
     #[must_use]
     #[track_caller]
     pub fn fail_at(&self, node: &Node, n: usize, errno: Errno) -> Traced {
@@ -135,9 +129,6 @@ impl Call {
     ///
     /// A step is a state-changing system call, a question to netlink, or the reception of an answer: failing that,
     /// a change was made and the error could not be reported.
-    ///
-    /// # Panics
-    /// As [`Call::trace`].
     #[must_use]
     #[track_caller]
     pub fn fail_step(&self, node: &Node, n: usize, errno: fn(&Syscall) -> Errno) -> Traced {
@@ -145,9 +136,6 @@ impl Call {
     }
 
     /// Makes the call and lets each system call fail for which the function has an error, without its being made.
-    ///
-    /// # Panics
-    /// As [`Call::trace`].
     #[must_use]
     #[track_caller]
     pub fn fail_each(&self, node: &Node, errno: fn(&Syscall) -> Option<Errno>) -> Traced {
@@ -155,9 +143,6 @@ impl Call {
     }
 
     /// Makes the call and sends the plugin a signal before its `n`th (from 1) state-changing system call.
-    ///
-    /// # Panics
-    /// As [`Call::trace`].
     #[must_use]
     #[track_caller]
     pub fn signal_before(&self, node: &Node, n: usize, signal: Signal) -> Traced {
@@ -166,9 +151,6 @@ impl Call {
 
     /// Makes the call and lets the kernel refuse its `n`th (from 1) netlink message that asks for a change; others in
     /// the same send are as they were. It answers `EOPNOTSUPP` to a spoilt routing message, `EINVAL` to another.
-    ///
-    /// # Panics
-    /// As [`Call::trace`].
     #[must_use]
     #[track_caller]
     pub fn refuse(&self, node: &Node, n: usize) -> Traced {
@@ -182,9 +164,6 @@ impl Call {
 
     /// Makes the call, with a fate at the system call or message of a number (from 1) if wanted; `None` when it takes
     /// longer than the deadline.
-    ///
-    /// # Panics
-    /// When tracing is not possible.
     #[must_use]
     #[track_caller]
     pub fn try_traced(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Traced> {

@@ -27,9 +27,6 @@ impl Namespace {
     }
 
     /// As [`Namespace::wait_for`], and says whether `condition` came true within the time.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered.
     #[track_caller]
     pub fn wait_within(&self, time: Duration, mut condition: impl FnMut(&Self) -> bool) -> bool {
         let events = self.enter(open_events).must("listen for network changes");

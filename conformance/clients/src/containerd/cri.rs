@@ -36,9 +36,6 @@ pub struct Pod {
 
 impl<'daemon> Cri<'daemon> {
     /// Connects.
-    ///
-    /// # Panics
-    /// When nothing listens, or refuses to answer for too long.
     #[must_use]
     pub fn connect(daemon: &'daemon Daemon) -> Self {
         let cri = Self { daemon, channel: Channel::open(&daemon.socket()) };
@@ -48,9 +45,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Connects, and gives the runtime its images.
-    ///
-    /// # Panics
-    /// When it does not take them.
     #[must_use]
     pub fn with_images(daemon: &'daemon Daemon) -> Self {
         daemon.import_images(CRI_NAMESPACE);
@@ -77,9 +71,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Whether the network is ready, and why not.
-    ///
-    /// # Panics
-    /// When the runtime does not say.
     #[must_use]
     pub fn network_ready(&self) -> RuntimeCondition {
         let answer: StatusResponse = self.must("Status", &Nothing {});
@@ -98,9 +89,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Starts a pod.
-    ///
-    /// # Panics
-    /// With what the runtime said instead.
     #[must_use]
     #[track_caller]
     pub fn run_pod(&self, config: PodSandboxConfig) -> Pod {
@@ -108,9 +96,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// The runtime's report on a pod.
-    ///
-    /// # Panics
-    /// When it does not know the pod.
     #[must_use]
     #[track_caller]
     pub fn status(&self, pod: &Pod) -> PodSandboxStatus {
@@ -119,9 +104,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// The pod's addresses, in the runtime's order.
-    ///
-    /// # Panics
-    /// As [`Cri::status`].
     #[must_use]
     #[track_caller]
     pub fn addresses(&self, pod: &Pod) -> Vec<String> {
@@ -140,27 +122,18 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Ends a pod's processes and takes its network down.
-    ///
-    /// # Panics
-    /// With what the runtime said instead.
     #[track_caller]
     pub fn stop(&self, pod: &Pod) {
         self.try_stop(pod).unwrap_or_else(|refusal| panic!("StopPodSandbox: {refusal}"));
     }
 
     /// Forgets a pod.
-    ///
-    /// # Panics
-    /// With what the runtime said instead.
     #[track_caller]
     pub fn remove(&self, pod: &Pod) {
         let _: Nothing = self.must("RemovePodSandbox", &SandboxId { id: pod.id.clone() });
     }
 
     /// Starts a container of busybox in a pod; returns its ID.
-    ///
-    /// # Panics
-    /// With what the runtime said instead.
     #[must_use]
     #[track_caller]
     pub fn start_container(&self, pod: &Pod, command: &[&str]) -> String {
@@ -179,9 +152,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Runs a command in a container; returns its stdout.
-    ///
-    /// # Panics
-    /// When it fails.
     #[track_caller]
     pub fn exec(&self, container_id: &str, command: &[&str]) -> String {
         let cmd = command.iter().map(ToString::to_string).collect();
@@ -193,9 +163,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// A pod's network namespace.
-    ///
-    /// # Panics
-    /// When its sandbox has no process.
     #[must_use]
     #[track_caller]
     pub fn namespace(&self, pod: &Pod) -> Namespace {
@@ -208,9 +175,6 @@ impl<'daemon> Cri<'daemon> {
 
 impl PodSandboxConfig {
     /// A pod of that name in the namespace `default`.
-    ///
-    /// # Panics
-    /// When the folder for its logs cannot be made.
     #[must_use]
     pub fn named(daemon: &Daemon, name: &str) -> Self {
         let log_directory = daemon.work_dir().join("logs").join(name);

@@ -29,9 +29,6 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts it on a machine with our plugins; says `SKIP` and why where that cannot be.
-    ///
-    /// # Panics
-    /// When it does not say that it is ready.
     #[must_use]
     #[track_caller]
     pub fn start() -> Option<Self> {
@@ -39,9 +36,6 @@ impl Daemon {
     }
 
     /// As [`Daemon::start`], with plugins of either side.
-    ///
-    /// # Panics
-    /// As [`Daemon::start`].
     #[must_use]
     #[track_caller]
     pub fn start_with(whose: Whose) -> Option<Self> {
@@ -51,9 +45,6 @@ impl Daemon {
     }
 
     /// Kills it in the middle of whatever it does and starts it again, as after a crash. Containers go on running.
-    ///
-    /// # Panics
-    /// As [`Daemon::start`].
     pub fn crash_and_start(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -90,9 +81,6 @@ impl Daemon {
     }
 
     /// Gives one of containerd's namespaces the images.
-    ///
-    /// # Panics
-    /// When `ctr` cannot import them.
     pub fn import_images(&self, namespace: &str) {
         for (name, command) in [(IMAGE, ["sh"].as_slice()), (PAUSE, &["sleep", "1000000"])] {
             self.import(namespace, &Image::busybox(&self.machine, name, command));
@@ -100,9 +88,6 @@ impl Daemon {
     }
 
     /// Gives one of containerd's namespaces an image.
-    ///
-    /// # Panics
-    /// When `ctr` cannot import it.
     pub fn import(&self, namespace: &str, image: &Image) {
         let archive = image.archive.display().to_string();
         let output = self.run_ctr(&["--namespace", namespace, "image", "import", &archive]);

@@ -39,9 +39,6 @@ impl fmt::Display for Refusal {
 
 impl Channel {
     /// Connects to a socket.
-    ///
-    /// # Panics
-    /// When nothing listens there.
     #[must_use]
     pub fn open(socket: &Path) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();

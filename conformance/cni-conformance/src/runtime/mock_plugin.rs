@@ -151,9 +151,6 @@ pub struct Gate(File);
 
 impl Gate {
     /// Closes it.
-    ///
-    /// # Panics
-    /// If it cannot be.
     #[must_use]
     pub fn close() -> Self {
         fs::create_dir_all(FOLDER).unwrap_or_else(|error| panic!("cannot create {FOLDER}: {error}"));
@@ -186,9 +183,6 @@ pub(crate) fn install(bin_dir: &Path, kit: &Path, endings: &[&str]) -> io::Resul
 }
 
 /// All calls so far, in the order in which they began.
-///
-/// # Panics
-/// If they cannot be read.
 pub(crate) fn calls() -> Vec<Received> {
     let text = locked(|| Ok(fs::read_to_string(path("calls")).unwrap_or_default()));
     let text = text.unwrap_or_else(|error| panic!("cannot read what the plugins wrote: {error}"));

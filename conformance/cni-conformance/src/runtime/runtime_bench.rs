@@ -128,9 +128,6 @@ impl RuntimeBench {
     }
 
     /// A request for a new container with a new network namespace, interface `eth0`.
-    ///
-    /// # Panics
-    /// When the kernel refuses a namespace.
     #[must_use]
     pub fn request(&self) -> Request {
         let number = self.with_state(|state| {
@@ -149,9 +146,6 @@ impl RuntimeBench {
     }
 
     /// Makes a mock plugin a file of its own that is open for writing as long as what is returned.
-    ///
-    /// # Panics
-    /// When the disk refuses it.
     #[must_use]
     pub fn keep_busy(&self, plugin: usize) -> fs::File {
         let name = MOCK_PLUGINS.get(plugin - 1).copied().unwrap_or_default();

@@ -23,9 +23,6 @@ const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
 
 /// Starts it. It ends with the process.
-///
-/// # Panics
-/// When the kernel refuses something.
 pub(super) fn serve(node: &Node) {
     let namespace = node.remote(NAMESPACE);
     namespace.add_link(BRIDGE, "bridge");
@@ -40,9 +37,6 @@ pub(super) fn serve(node: &Node) {
 }
 
 /// Lays links of a container on the server's network, up and without addresses.
-///
-/// # Panics
-/// When the kernel refuses something.
 pub(super) fn connect(pod: &Container, number: usize, links: &[String]) {
     let namespace = testns::Namespace::at(pod.namespace().path().with_file_name(NAMESPACE));
     for (index, link) in links.iter().enumerate() {

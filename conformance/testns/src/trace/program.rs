@@ -68,9 +68,6 @@ pub struct Process {
 
 impl Program<'_> {
     /// Runs it to its end, or `None` when it takes longer than the deadline.
-    ///
-    /// # Panics
-    /// When tracing is not possible.
     #[must_use]
     #[track_caller]
     pub fn trace(&self, node: &Node) -> Option<Seen> {
@@ -90,9 +87,6 @@ impl Program<'_> {
     }
 
     /// As [`Program::trace`], where each system call fails for which the function has an error, without its being made.
-    ///
-    /// # Panics
-    /// When tracing is not possible.
     #[must_use]
     #[track_caller]
     pub fn fail_each(&self, node: &Node, errno: fn(&Syscall) -> Option<Errno>) -> Option<Seen> {

@@ -29,17 +29,11 @@ impl RuntimeBench {
     }
 
     /// Lays a network's list in the folder of configs, in place of the one before.
-    ///
-    /// # Panics
-    /// If it cannot be written.
     pub fn lay(&self, list: &Value) {
         self.lay_text(&list.to_string());
     }
 
     /// The same as text.
-    ///
-    /// # Panics
-    /// If it cannot be written.
     pub fn lay_text(&self, list: &str) {
         let file = Path::new(CONF_DIR).join("10-conformance.conflist");
         fs::write(&file, list).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
@@ -51,9 +45,6 @@ impl RuntimeBench {
     }
 
     /// Puts a plugin object into the folder of the network's own.
-    ///
-    /// # Panics
-    /// If it cannot be written.
     pub fn lay_aside(&self, name: &str, plugin: &Value) {
         let folder = Path::new(CONF_DIR).join(NETWORK);
         let written = fs::create_dir_all(&folder).and_then(|()| fs::write(folder.join(name), plugin.to_string()));
@@ -61,9 +52,6 @@ impl RuntimeBench {
     }
 
     /// Takes the network's list away.
-    ///
-    /// # Panics
-    /// If it is not there.
     pub fn take_away(&self) {
         let file = Path::new(CONF_DIR).join("10-conformance.conflist");
         fs::remove_file(file).unwrap_or_else(|error| panic!("cannot remove the list: {error}"));

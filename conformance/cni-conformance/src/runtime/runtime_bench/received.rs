@@ -31,9 +31,6 @@ impl RuntimeBench {
     }
 
     /// Waits until mock plugins have received something; `false` if that takes too long.
-    ///
-    /// # Panics
-    /// If it cannot be waited.
     #[must_use]
     pub fn receives(&self, deadline: Duration, is_it: impl Fn(&[Received]) -> bool) -> bool {
         let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
