@@ -170,6 +170,36 @@ impl Scene {
         Reply::success(json!({ "cniVersion": version }).to_string())
     }
 
+    /// The honest plugin's reply, but an error where something is so.
+    #[must_use]
+    pub fn refuses_if(&self, is_so: bool, code: u32, msg: &str) -> Reply {
+        if is_so { self.refuse(code, msg) } else { self.honest() }
+    }
+
+    /// The honest plugin's reply, but where something is so a success without any effect.
+    #[must_use]
+    pub fn does_nothing_if(&self, is_so: bool) -> Reply {
+        if is_so { Reply::default() } else { self.honest() }
+    }
+
+    /// The honest plugin's reply, but where something is so an ADD that only says that it succeeded.
+    #[must_use]
+    pub fn boasts_if(&self, is_so: bool) -> Reply {
+        if is_so { self.boast() } else { self.honest() }
+    }
+
+    /// The honest plugin's reply, where something is so to the call with another config.
+    #[must_use]
+    pub fn with_config_if(&self, is_so: bool, change: impl FnOnce(&mut Value)) -> Reply {
+        if is_so { self.with_config(change).honest() } else { self.honest() }
+    }
+
+    /// The honest plugin's reply, where something is so to the call with other variables.
+    #[must_use]
+    pub fn with_env_if(&self, is_so: bool, change: impl FnOnce(&mut Environment)) -> Reply {
+        if is_so { self.with_env(change).honest() } else { self.honest() }
+    }
+
     /// Whether `CNI_NETNS` is a network namespace.
     #[must_use]
     pub fn has_netns(&self) -> bool {
@@ -242,9 +272,6 @@ impl Scene {
     }
 
     /// The container's namespace.
-    ///
-    /// # Panics
-    /// If there is none.
     #[must_use]
     pub fn container(&self) -> Kernel {
         let netns = Netns::open(&self.env.netns).unwrap_or_else(|error| panic!("no container: {error}"));

@@ -35,18 +35,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["add.failed-leaves-nothing"]),
     Mutant::new("bridge", "add.needs-the-namespace", "makes-do-without-a-namespace", |scene| {
-        match scene.is(Add) && !scene.has_netns() {
-            true => scene.boast(),
-            false => scene.honest(),
-        }
+        scene.boasts_if(scene.is(Add) && !scene.has_netns())
     }),
     Mutant::new("bridge", "add.needs-the-namespace", "takes-a-namespace-of-any-kind", |scene| {
         // Links to namespaces say which kind they are of, as `uts:[4026531838]`.
         let kind = std::fs::read_link(&scene.env.netns).unwrap_or_default().display().to_string();
-        match scene.is(Add) && kind.ends_with(']') && !kind.starts_with("net:") {
-            true => scene.boast(),
-            false => scene.honest(),
-        }
+        scene.boasts_if(scene.is(Add) && kind.ends_with(']') && !kind.starts_with("net:"))
     })
     .with(&["other-namespace"]),
     Mutant::new("bridge", "add.failed-leaves-nothing", "leaves-a-link-when-it-fails", |scene| {

@@ -31,18 +31,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "check.passes-after-add", "looks-for-routes-in-the-main-table-alone", |scene| {
         let has_table = scene.config()["prevResult"]["routes"].to_string().contains("\"table\"");
-        match scene.is(Check) && has_table {
-            true => scene.refuse(110, "a route is not in the main table"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Check) && has_table, 110, "a route is not in the main table")
     })
     .with(&["route-in-a-table"]),
     Mutant::new("tuning", "check.passes-after-add", "compares-macs-by-their-letters", |scene| {
         let mac = scene.config()["runtimeConfig"]["mac"].as_str().unwrap_or_default().to_owned();
-        match scene.is(Check) && mac != mac.to_lowercase() {
-            true => scene.refuse(110, "the link has another mac"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Check) && mac != mac.to_lowercase(), 110, "the link has another mac")
     })
     .with(&["mac-in-capitals"]),
     Mutant::new("bridge", "check.returns-nothing-or-an-error", "prints-what-it-checked-in-0.4.0", |scene| {
@@ -54,10 +48,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .speaking(&["0.4.0"]),
     Mutant::new("bridge", "check.needs-prev-result", "checks-nothing-without-prev-result", |scene| {
-        match scene.is(Check) && scene.config().get("prevResult").is_none() {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Check) && scene.config().get("prevResult").is_none())
     }),
     Mutant::new("bridge", "check.changes-nothing", "repairs-what-it-finds", |scene| {
         let reply = scene.honest();
@@ -94,43 +85,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .also(&["check.consults-prev-result"]),
     Mutant::new("bridge", "check.notices-a-harmed-interface", "does-not-look-at-the-interface", |scene| {
         // An interface that is gone has taken its end on the node with it, which is left to another rule.
-        match scene.is(Check) && find_interface(scene).is_some() && !is_interface_well(scene) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Check) && find_interface(scene).is_some() && !is_interface_well(scene))
     }),
     Mutant::new("bridge", "check.notices-a-harmed-host-end", "does-not-look-at-the-host-end", |scene| {
-        match scene.is(Check) && !is_host_end_well(scene) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Check) && !is_host_end_well(scene))
     }),
     Mutant::new("bridge", "check.notices-a-missing-address", "does-not-look-at-addresses", |scene| {
-        match scene.is(Check) && !has_addresses(scene) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Check) && !has_addresses(scene))
     })
     .also(&["check.expects-what-prev-result-has"]),
     Mutant::new("bridge", "check.notices-a-missing-route", "does-not-look-at-routes", |scene| {
         // Other harm takes the route with it.
         let is_well = is_interface_well(scene) && is_host_end_well(scene) && has_addresses(scene);
-        match scene.is(Check) && is_well && !has_default_route(scene) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Check) && is_well && !has_default_route(scene))
     }),
     Mutant::new("bridge", "check.notices-missing-filter-rules", "does-not-look-at-filter-rules", |scene| {
-        match scene.is(Check) && !scene.has_kit_ipam() {
-            true => scene.with_config(|config| config["ipMasq"] = json!(false)).honest(),
-            false => scene.honest(),
-        }
+        scene.with_config_if(scene.is(Check) && !scene.has_kit_ipam(), |config| config["ipMasq"] = json!(false))
     }),
-    Mutant::new("host-local", "check.notices-a-lost-reservation", "does-not-look-at-reservations", |scene| match scene
-        .is(Check)
-    {
-        true => Reply::default(),
-        false => scene.honest(),
+    Mutant::new("host-local", "check.notices-a-lost-reservation", "does-not-look-at-reservations", |scene| {
+        scene.does_nothing_if(scene.is(Check))
     })
     .also(&["ipam.check-misses-a-reservation"]),
     Mutant::new("tuning", "check.notices-settings-undone", "does-not-look-at-sysctls", |scene| {
@@ -140,16 +113,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks_without(scene, "/mtu")
     }),
     Mutant::new("bandwidth", "check.notices-missing-traffic-shaping", "does-not-look-at-traffic-shaping", |scene| {
-        match scene.is(Check) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Check))
     }),
     Mutant::new("bridge", "check.asks-the-delegate", "checks-alone", |scene| {
-        match scene.is(Check) && scene.has_kit_ipam() {
-            true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
-            false => scene.honest(),
-        }
+        scene.with_config_if(scene.is(Check) && scene.has_kit_ipam(), |config| config["ipam"] = json!({}))
     })
     .also(&["delegation.forwards"]),
     Mutant::new("bridge", "check.changes-nothing", "checks-with-a-link-of-its-own", |scene| {

@@ -10,16 +10,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "configuration.name-is-a-name", "takes-any-name-of-a-network", |scene| {
         let config = scene.config();
         let name = config["name"].as_str().unwrap_or_default();
-        match name.is_empty() || name.contains(['/', ' ']) || name == ".." {
-            true => scene.with_config(|config| config["name"] = json!("a-network")).honest(),
-            false => scene.honest(),
-        }
+        scene.with_config_if(name.is_empty() || name.contains(['/', ' ']) || name == "..", |config| {
+            config["name"] = json!("a-network")
+        })
     }),
     Mutant::new("bridge", "configuration.every-name-works", "takes-short-names-only", |scene| {
-        match scene.config()["name"].as_str().is_some_and(|name| name.len() > 32) {
-            true => scene.refuse(7, "the name is longer than 32"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.config()["name"].as_str().is_some_and(|name| name.len() > 32),
+            7,
+            "the name is longer than 32",
+        )
     }),
     Mutant::new(
         "bridge",
@@ -28,10 +28,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         |scene| refuses(scene, |key| key.starts_with("com.")),
     ),
     Mutant::new("bridge", "configuration.args-are-ignored", "refuses-labels", |scene| {
-        match scene.config().pointer("/args/labels").is_some() {
-            true => scene.refuse(7, "args.labels is unknown"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.config().pointer("/args/labels").is_some(), 7, "args.labels is unknown")
     })
     .speaking(&["0.4.0"]),
     Mutant::new("bridge", "configuration.reserved-keys-are-known", "refuses-reserved-keys", |scene| {
@@ -63,18 +60,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "configuration.every-name-works", "takes-plain-names-only", |scene| {
         let config = scene.config();
         let is_plain = |name: &str| name.len() > 1 && name.chars().all(|c| c.is_ascii_alphanumeric());
-        match scene.is(Add) && config["name"].as_str().is_some_and(|name| !is_plain(name)) {
-            true => scene.refuse(7, "the name is too short or has signs in it"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.is(Add) && config["name"].as_str().is_some_and(|name| !is_plain(name)),
+            7,
+            "the name is too short or has signs in it",
+        )
     }),
 ];
 
 /// An ADD with a key at the top that it does not know is an error that does not say which.
 fn refuses(scene: &Scene, is_unknown: fn(&str) -> bool) -> Reply {
     let config = scene.config();
-    match scene.is(Add) && config.as_object().is_some_and(|config| config.keys().any(|key| is_unknown(key))) {
-        true => scene.refuse(7, "there is an unknown key"),
-        false => scene.honest(),
-    }
+    scene.refuses_if(
+        scene.is(Add) && config.as_object().is_some_and(|config| config.keys().any(|key| is_unknown(key))),
+        7,
+        "there is an unknown key",
+    )
 }

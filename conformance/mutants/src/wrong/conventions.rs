@@ -40,10 +40,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "conventions.cni-args-mac", "knows-no-mac-in-cni-args", |scene| without_arg(scene, "MAC=")),
     Mutant::new("bridge", "conventions.args-are-optional", "refuses-labels-of-cni", |scene| {
-        match !scene.has_kit_ipam() && scene.config().pointer("/args/cni/labels").is_some() {
-            true => scene.refuse(7, "args.cni.labels is unknown"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            !scene.has_kit_ipam() && scene.config().pointer("/args/cni/labels").is_some(),
+            7,
+            "args.cni.labels is unknown",
+        )
     }),
     Mutant::new("bridge", "conventions.args-are-optional", "crashes-by-its-keys-in-args", |scene| {
         match scene.is(Add) && scene.config().pointer("/args/cni/bridge").is_some() {
@@ -53,10 +54,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["keys-of-the-config"]),
     Mutant::new("bridge", "conventions.ignore-unknown", "wants-ignore-unknown-first", |scene| {
-        match scene.is(Add) && !scene.env.args.is_empty() && !scene.env.args.starts_with("IgnoreUnknown") {
-            true => scene.refuse(4, "unknown args"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.is(Add) && !scene.env.args.is_empty() && !scene.env.args.starts_with("IgnoreUnknown"),
+            4,
+            "unknown args",
+        )
     })
     .also(&["relied.kubernetes-args"]),
     Mutant::new("bridge", "conventions.runtime-config-is-strongest", "takes-cni-args-for-stronger", |scene| {
@@ -67,10 +69,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("bridge", "conventions.ignore-unknown", "refuses-unknown-args-in-any-case", |scene| {
-        match scene.is(Add) && !scene.has_kit_ipam() && scene.env.args.contains("CONFORMANCE") {
-            true => scene.refuse(4, "unknown args"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.is(Add) && !scene.has_kit_ipam() && scene.env.args.contains("CONFORMANCE"),
+            4,
+            "unknown args",
+        )
     }),
 ];
 

@@ -2,24 +2,17 @@
 
 use super::del::wants;
 use crate::Mutant;
-use skel::Reply;
 use skel::cni_spec::Command::{Check, Status};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("dhcp", "status.not-ready", "is-ready-without-its-daemon", |scene| {
-        match scene.is(Status) && !has_daemon() {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Status) && !has_daemon())
     })
     .with(&["daemon-away"]),
     Mutant::new("dhcp", "check.notices-a-missing-daemon", "checks-without-its-daemon", |scene| {
-        match scene.is(Check) && !has_daemon() {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Check) && !has_daemon())
     }),
     Mutant::new("dhcp", "del.bears-lost-state", "wants-its-daemon-to-delete", |scene| {
         wants(scene, |_, _| !has_daemon())

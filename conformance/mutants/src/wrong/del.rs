@@ -134,25 +134,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         wants(scene, |scene, _| is_told && !scene.has_netns())
     }),
     Mutant::new("bridge", "del.needs-no-prev-result", "deletes-by-prev-result", |scene| {
-        match scene.is(Del) && !scene.has_kit_ipam() && scene.config().get("prevResult").is_none() {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Del) && !scene.has_kit_ipam() && scene.config().get("prevResult").is_none())
     })
     .also(&["del.needs-no-dynamic-parameters"]),
     Mutant::new("bridge", "del.needs-no-prev-result", "wants-addresses-in-prev-result", |scene| {
         let result = &scene.config()["prevResult"];
-        match scene.is(Del) && result.is_object() && result["ips"].is_null() {
-            true => scene.refuse(7, "prevResult has no ips"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Del) && result.is_object() && result["ips"].is_null(), 7, "prevResult has no ips")
     })
     .with(&["empty-result"]),
     Mutant::new("bridge", "del.needs-no-namespace", "wants-the-variable-of-the-namespace", |scene| {
-        match scene.is(Del) && !scene.has_kit_ipam() && scene.env.netns.is_empty() {
-            true => scene.refuse(4, "required env variables [CNI_NETNS] missing"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.is(Del) && !scene.has_kit_ipam() && scene.env.netns.is_empty(),
+            4,
+            "required env variables [CNI_NETNS] missing",
+        )
     })
     .with(&["no-variable"])
     .also(&["del.needs-no-prev-result"]),
@@ -297,18 +292,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .with(&["filter-rules"])
     .also(&["del.leaves-nothing"]),
     Mutant::new("host-local", "del.bears-lost-state", "wants-its-file-to-delete", |scene| {
-        let key = scene.attachment();
-        if scene.is(Del) && memory::has(&key) && !has_file_of(&scene.env.container_id) {
-            return scene.refuse(110, "the file of the address is not there");
-        }
-        let reply = scene.after(Add, || memory::mark(&key));
-        if scene.is(Del) && reply.exit == 0 {
-            memory::forget(&key);
-        }
-        if scene.is(Gc) {
-            memory::forget_all();
-        }
-        reply
+        wants(scene, |scene, _| !has_file_of(&scene.env.container_id))
     })
     .also(&["check.notices-a-lost-reservation"]),
     Mutant::new("bridge", "del.leaves-others-alone", "removes-the-bridge", |scene| {

@@ -15,19 +15,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     })
     .also(&["delegation.looks-in-order"]),
-    Mutant::new("bridge", "delegation.same-environment", "keeps-args-to-itself", |scene| match scene.has_kit_ipam() {
-        true => scene.with_env(|env| env.args.clear()).honest(),
-        false => scene.honest(),
+    Mutant::new("bridge", "delegation.same-environment", "keeps-args-to-itself", |scene| {
+        scene.with_env_if(scene.has_kit_ipam(), |env| env.args.clear())
     }),
     Mutant::new("bridge", "delegation.complete-config", "keeps-args-of-the-config-to-itself", |scene| {
         let less = scene.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("args"))));
         less.honest()
     }),
     Mutant::new("bridge", "delegation.forwards", "forgets-its-delegate-without-a-namespace", |scene| {
-        match scene.is(Del) && scene.env.netns.is_empty() {
-            true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
-            false => scene.honest(),
-        }
+        scene.with_config_if(scene.is(Del) && scene.env.netns.is_empty(), |config| config["ipam"] = json!({}))
     })
     .also(&["del.needs-no-namespace", "del.needs-no-prev-result"]),
     Mutant::new("bridge", "delegation.stderr", "swallows-stderr", |scene| {
@@ -125,10 +121,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.with_env(|env| env.path = reversed.join(":")).honest()
     }),
     Mutant::new("bridge", "delegation.forwards", "deletes-and-checks-alone", |scene| {
-        match scene.has_kit_ipam() && (scene.is(Del) || scene.is(Check)) {
-            true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
-            false => scene.honest(),
-        }
+        scene.with_config_if(scene.has_kit_ipam() && (scene.is(Del) || scene.is(Check)), |config| {
+            config["ipam"] = json!({})
+        })
     }),
     Mutant::new("bridge", "delegation.error", "adds-without-its-delegate", |scene| {
         let reply = scene.honest();

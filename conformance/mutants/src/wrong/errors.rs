@@ -35,10 +35,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "errors.2-unsupported-field", "names-no-value-of-a-field", |scene| {
         let config = scene.config();
         let is_unknown = config["zzConformance"].is_string();
-        match scene.is(Add) && is_unknown {
-            true => scene.refuse(2, "unsupported field zzConformance"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Add) && is_unknown, 2, "unsupported field zzConformance")
     }),
     Mutant::new("bridge", "errors.3-container-unknown", "knows-no-container-and-leaves-a-link", |scene| {
         if scene.is(Add) && !scene.has_netns() {

@@ -11,17 +11,11 @@ const VALID: &str = "cni.dev/valid-attachments";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "gc.removes-what-is-stale", "collects-nothing", |scene| {
-        match scene.is(Gc) && !scene.has_kit_ipam() {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Gc) && !scene.has_kit_ipam())
     }),
     Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-everything", |scene| {
         let is_of_others = scene.has_kit_ipam() || scene.config().get("cni.dev/attachments").is_some();
-        match scene.is(Gc) && !is_of_others {
-            true => scene.with_config(|config| config[VALID] = json!([])).honest(),
-            false => scene.honest(),
-        }
+        scene.with_config_if(scene.is(Gc) && !is_of_others, |config| config[VALID] = json!([]))
     }),
     Mutant::new("bridge", "gc.keeps-what-is-valid", "cuts-the-gateway-off", |scene| {
         scene.after(Gc, || {
@@ -36,10 +30,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .with(&["packets-still-pass"]),
     Mutant::new("bridge", "gc.removes-what-is-stale", "collects-what-has-a-bridge-only", |scene| {
         let is_rebooted = side_effect::done(link::find(&side_effect::node(), "cni0")).is_none();
-        match scene.is(Gc) && is_rebooted {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Gc) && is_rebooted)
     })
     .also(&["gc.forwards"])
     .with(&["after-a-reboot"]),
@@ -90,10 +81,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["delegation.complete-config"]),
     Mutant::new("bridge", "gc.succeeds", "wants-something-to-collect", |scene| {
-        match scene.is(Gc) && scene.config()[VALID] == json!([]) {
-            true => scene.refuse(110, "there is nothing to collect"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Gc) && scene.config()[VALID] == json!([]), 110, "there is nothing to collect")
     }),
     Mutant::new("bridge", "gc.prints-nothing", "reports-what-it-collected", |scene| {
         let reply = scene.honest();
@@ -103,9 +91,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     })
     .also(&["relied.gc-keys"]),
-    Mutant::new("bridge", "gc.forwards", "collects-alone", |scene| match scene.is(Gc) && scene.has_kit_ipam() {
-        true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
-        false => scene.honest(),
+    Mutant::new("bridge", "gc.forwards", "collects-alone", |scene| {
+        scene.with_config_if(scene.is(Gc) && scene.has_kit_ipam(), |config| config["ipam"] = json!({}))
     }),
     Mutant::new("bridge", "gc.goes-on-past-errors", "hides-errors-of-gc", |scene| {
         let reply = scene.honest();

@@ -3,7 +3,6 @@
 use super::{put, says};
 use crate::{Mutant, Scene, side_effect};
 use serde_json::json;
-use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del};
 use std::fs;
 use std::path::PathBuf;
@@ -11,10 +10,10 @@ use std::path::PathBuf;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "ipam.one-address-for-an-attachment", "gives-one-to-each-request", |scene| {
         // The address that the container already has is another container's during this call.
-        match scene.is(Add) && scene.env.args.contains("IP=") && !scene.env.container_id.contains("web") {
-            true => scene.with_env(|env| env.container_id.push_str("-again")).honest(),
-            false => scene.honest(),
-        }
+        scene.with_env_if(
+            scene.is(Add) && scene.env.args.contains("IP=") && !scene.env.container_id.contains("web"),
+            |env| env.container_id.push_str("-again"),
+        )
     })
     .with(&["requested"]),
     Mutant::new("host-local", "ipam.abbreviated-result", "reports-an-index-of-an-interface", |scene| {
@@ -46,10 +45,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     }),
     Mutant::new("host-local", "ipam.del-releases", "releases-with-a-namespace-only", |scene| {
-        match scene.is(Del) && is_small(scene) && !scene.has_netns() {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Del) && is_small(scene) && !scene.has_netns())
     }),
     Mutant::new("host-local", "ipam.no-address-twice", "gives-whatever-is-requested", |scene| {
         let requested = scene.env.args.split(';').find_map(|pair| pair.strip_prefix("IP=").map(str::to_owned));
@@ -61,10 +57,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["requested"]),
     Mutant::new("host-local", "ipam.check-misses-a-reservation", "misses-no-reservation", |scene| {
-        match scene.is(Check) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Check))
     })
     .also(&["check.notices-a-lost-reservation"]),
     Mutant::new("host-local", "ipam.exhausted-is-an-error", "gives-nothing-when-there-is-nothing", |scene| {

@@ -4,7 +4,6 @@ use super::del::wants;
 use crate::{Mutant, side_effect};
 use netops::link::{self, Settings, Target};
 use serde_json::Value;
-use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del, Status};
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -26,17 +25,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["master"]),
     Mutant::new("macvlan", "check.notices-a-harmed-host-end", "does-not-miss-its-master", |scene| {
-        match scene.is(Check) && !has_master(&scene.config()) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Check) && !has_master(&scene.config()))
     })
     .with(&["master-removed"]),
     Mutant::new("macvlan", "status.foresees-a-refused-add", "is-ready-without-its-master", |scene| {
-        match scene.is(Status) && !has_master(&scene.config()) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Status) && !has_master(&scene.config()))
     })
     .with(&["master-missing"]),
     Mutant::new("macvlan", "add.failed-leaves-nothing", "leaves-its-link-at-layer-2", |scene| {

@@ -7,41 +7,30 @@ use skel::cni_spec::Command::{Add, Check, Del, Gc};
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "parameters.required", "makes-up-an-id", |scene| {
-        match scene.asks(Add) && scene.env.container_id.is_empty() {
-            true => scene.with_env(|env| env.container_id = "another".to_owned()).honest(),
-            false => scene.honest(),
-        }
+        scene.with_env_if(scene.asks(Add) && scene.env.container_id.is_empty(), |env| {
+            env.container_id = "another".to_owned()
+        })
     })
     .with(&["add-container-id"])
     .also(&["relied.words"]),
     Mutant::new("bridge", "parameters.required", "deletes-an-unknown-container", |scene| {
         let env = &scene.env;
-        match scene.asks(Del) && (env.container_id.is_empty() || env.ifname.is_empty()) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.asks(Del) && (env.container_id.is_empty() || env.ifname.is_empty()))
     })
     .with(&["del-container-id", "del-ifname"]),
     Mutant::new("bridge", "parameters.required", "checks-an-unknown-container", |scene| {
         let env = &scene.env;
-        match scene.asks(Check) && [&env.container_id, &env.netns, &env.ifname].iter().any(|value| value.is_empty()) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(
+            scene.asks(Check) && [&env.container_id, &env.netns, &env.ifname].iter().any(|value| value.is_empty()),
+        )
     })
     .with(&["check-container-id", "check-netns", "check-ifname"]),
     Mutant::new("bridge", "parameters.required", "collects-without-a-path", |scene| {
-        match scene.asks(Gc) && scene.env.path.is_empty() {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.asks(Gc) && scene.env.path.is_empty())
     })
     .with(&["gc-path"]),
     Mutant::new("host-local", "parameters.path-is-optional", "wants-a-path", |scene| {
-        match scene.asks(Del) && scene.env.path.is_empty() {
-            true => scene.refuse(4, "required env variables [CNI_PATH] missing"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.asks(Del) && scene.env.path.is_empty(), 4, "required env variables [CNI_PATH] missing")
     }),
     Mutant::new("bridge", "parameters.unknown-command-is-an-error", "takes-commands-in-lower-case", |scene| {
         scene.with_env(|env| env.command.make_ascii_uppercase()).honest()
@@ -54,19 +43,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "parameters.container-id-is-a-name", "takes-any-id", |scene| {
         let id: String = scene.env.container_id.chars().filter(char::is_ascii_alphanumeric).collect();
-        match scene.env.container_id.contains(['/', ' ', '\n'])
-            || scene.env.container_id == ".."
-            || scene.env.container_id.starts_with('-')
-        {
-            true => scene.with_env(|env| env.container_id = id).honest(),
-            false => scene.honest(),
-        }
+        scene.with_env_if(
+            scene.env.container_id.contains(['/', ' ', '\n'])
+                || scene.env.container_id == ".."
+                || scene.env.container_id.starts_with('-'),
+            |env| env.container_id = id,
+        )
     }),
     Mutant::new("bridge", "parameters.every-container-id-works", "takes-short-ids-only", |scene| {
-        match scene.env.container_id.len() > 32 {
-            true => scene.refuse(4, "CNI_CONTAINERID is longer than 32"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.env.container_id.len() > 32, 4, "CNI_CONTAINERID is longer than 32")
     }),
     Mutant::new("bridge", "parameters.ifname-is-used-or-refused", "uses-the-start-of-a-name", |scene| {
         // A name that is impossible because it is too long is left to another rule.
@@ -78,30 +63,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "parameters.netns-is-any-path", "knows-one-folder-of-namespaces", |scene| {
         let netns = &scene.env.netns;
         let is_known = netns.starts_with("/run/netns/") || netns.contains("/./") || scene.has_own_netns();
-        match scene.is(Add) && scene.has_netns() && !is_known {
-            true => scene.refuse(4, "CNI_NETNS is not below /run/netns"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Add) && scene.has_netns() && !is_known, 4, "CNI_NETNS is not below /run/netns")
     }),
     Mutant::new("bridge", "parameters.args-are-pairs", "refuses-args-of-others", |scene| {
-        match scene.asks(Add) && scene.env.args.contains("FOO=BAR") {
-            true => scene.refuse(4, "unknown args [FOO=BAR]"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.asks(Add) && scene.env.args.contains("FOO=BAR"), 4, "unknown args [FOO=BAR]")
     }),
     Mutant::new("bridge", "parameters.required", "makes-up-a-name-of-the-interface", |scene| {
-        match scene.asks(Add) && scene.env.ifname.is_empty() {
-            true => scene.with_env(|env| env.ifname = "eth0".to_owned()).honest(),
-            false => scene.honest(),
-        }
+        scene.with_env_if(scene.asks(Add) && scene.env.ifname.is_empty(), |env| env.ifname = "eth0".to_owned())
     })
     .with(&["add-ifname"])
     .also(&["relied.words"]),
     Mutant::new("bridge", "parameters.required", "adds-nowhere", |scene| {
-        match scene.asks(Add) && scene.env.netns.is_empty() {
-            true => scene.boast(),
-            false => scene.honest(),
-        }
+        scene.boasts_if(scene.asks(Add) && scene.env.netns.is_empty())
     })
     .with(&["add-netns"]),
     Mutant::new("bridge", "parameters.unknown-command-is-an-error", "takes-any-word-for-add", |scene| {
@@ -111,17 +84,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("bridge", "parameters.config-is-one-json-object", "adds-without-a-config", |scene| {
-        match scene.asks(Add) && scene.has_stdin() && scene.config().is_null() {
-            true => scene.boast(),
-            false => scene.honest(),
-        }
+        scene.boasts_if(scene.asks(Add) && scene.has_stdin() && scene.config().is_null())
     }),
     Mutant::new("bridge", "parameters.every-container-id-works", "takes-plain-ids-only", |scene| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        match scene.is(Add) && (scene.env.container_id.len() < 2 || !scene.env.container_id.chars().all(is_plain)) {
-            true => scene.refuse(4, "CNI_CONTAINERID is too short or has signs in it"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.is(Add) && (scene.env.container_id.len() < 2 || !scene.env.container_id.chars().all(is_plain)),
+            4,
+            "CNI_CONTAINERID is too short or has signs in it",
+        )
     }),
     Mutant::new("bridge", "parameters.ifname-is-used-or-refused", "uses-names-made-plain", |scene| {
         if is_possible(&scene.env.ifname) { makes_plain(scene) } else { scene.honest() }

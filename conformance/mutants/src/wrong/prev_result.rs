@@ -32,14 +32,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
     })
     .with(&["routes"]),
-    Mutant::new("tuning", "add.passes-prev-result-on", "drops-gateways", |scene| {
-        scene.on(Add, |result| {
-            for ip in result["ips"].as_array_mut().into_iter().flatten() {
-                ip.as_object_mut().map(|ip| ip.shift_remove("gateway"));
-            }
-        })
-    })
-    .with(&["ips"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-gateways", |scene| drops_of(scene, "ips", "gateway"))
+        .with(&["ips"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "moves-addresses-to-another-interface", |scene| {
         scene.on(Add, |result| {
             for ip in result["ips"].as_array_mut().into_iter().flatten() {
@@ -67,24 +61,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     })
     .with(&["interfaces"]),
-    Mutant::new("tuning", "add.passes-prev-result-on", "drops-mtus", |scene| {
-        scene.on(Add, |result| {
-            for interface in result["interfaces"].as_array_mut().into_iter().flatten() {
-                interface.as_object_mut().map(|interface| interface.shift_remove("mtu"));
-            }
-        })
-    })
-    .with(&["mtus"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-mtus", |scene| drops_of(scene, "interfaces", "mtu"))
+        .with(&["mtus"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "drops-the-scope-of-routes", |scene| {
-        drops_of_routes(scene, "scope")
+        drops_of(scene, "routes", "scope")
     })
     .with(&["routes"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "drops-the-table-of-routes", |scene| {
-        drops_of_routes(scene, "table")
+        drops_of(scene, "routes", "table")
     })
     .with(&["routes"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "drops-the-priority-of-routes", |scene| {
-        drops_of_routes(scene, "priority")
+        drops_of(scene, "routes", "priority")
     })
     .with(&["routes"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "drops-the-second-address", |scene| {
@@ -108,10 +96,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         .with(&["routes"]),
 ];
 
-fn drops_of_routes(scene: &Scene, key: &str) -> Reply {
+/// The entries of a list come without a key.
+fn drops_of(scene: &Scene, list: &str, key: &str) -> Reply {
     scene.on(Add, |result| {
-        for route in result["routes"].as_array_mut().into_iter().flatten() {
-            route.as_object_mut().map(|route| route.shift_remove(key));
+        for entry in result[list].as_array_mut().into_iter().flatten() {
+            entry.as_object_mut().map(|entry| entry.shift_remove(key));
         }
     })
 }

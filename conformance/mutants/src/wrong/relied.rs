@@ -42,17 +42,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.with_env(|env| env.netns_override = "1".to_owned()).honest()
     }),
     Mutant::new("bridge", "relied.version-probe", "wants-a-namespace-for-version", |scene| {
-        match scene.is(Version) && scene.env.netns == "dummy" {
-            true => scene.refuse(4, "CNI_NETNS is no path"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Version) && scene.env.netns == "dummy", 4, "CNI_NETNS is no path")
     })
     .with(&["dummies"]),
     Mutant::new("bridge", "relied.version-probe", "wants-input-for-version", |scene| {
-        match scene.is(Version) && scene.config().is_null() {
-            true => scene.refuse(6, "stdin is no JSON"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Version) && scene.config().is_null(), 6, "stdin is no JSON")
     })
     .with(&["no-input"]),
     Mutant::new("bridge", "relied.no-version-is-0.1.0", "takes-no-version-for-the-newest", |scene| {
@@ -76,53 +70,48 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .with(&["any-case"]),
     Mutant::new("bridge", "relied.go-json", "refuses-null", |scene| {
         let config = scene.config();
-        match scene.is(Add) && config.as_object().is_some_and(|config| config.values().any(Value::is_null)) {
-            true => scene.refuse(7, "a key is null"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.is(Add) && config.as_object().is_some_and(|config| config.values().any(Value::is_null)),
+            7,
+            "a key is null",
+        )
     })
     .with(&["null"]),
     Mutant::new("bridge", "relied.go-json", "refuses-duplicates", |scene| {
         let text = String::from_utf8_lossy(scene.stdin());
-        match text.matches("\"name\":").count() > 1 && !text.contains("prevResult") && scene.is(Add) {
-            true => scene.refuse(6, "a key is there twice"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            text.matches("\"name\":").count() > 1 && !text.contains("prevResult") && scene.is(Add),
+            6,
+            "a key is there twice",
+        )
     })
     .with(&["duplicate"]),
     Mutant::new("bridge", "relied.unknown-keys", "refuses-capabilities", |scene| {
-        match scene.is(Add) && scene.config()["capabilities"].is_object() {
-            true => scene.refuse(7, "capabilities are of the network's config"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.is(Add) && scene.config()["capabilities"].is_object(),
+            7,
+            "capabilities are of the network's config",
+        )
     }),
     Mutant::new("bridge", "relied.go-json", "wants-no-line-break-at-the-end", |scene| {
-        match scene.is(Add) && scene.stdin().ends_with(b"\n") {
-            true => scene.refuse(6, "there is something after the config"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Add) && scene.stdin().ends_with(b"\n"), 6, "there is something after the config")
     })
     .with(&["white-space"]),
     Mutant::new("bridge", "relied.kubernetes-args", "refuses-one-of-kubernetes-args", |scene| {
-        match scene.is(Add) && scene.env.args.contains("K8S_POD_INFRA_CONTAINER_ID") {
-            true => scene.refuse(4, "unknown args"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Add) && scene.env.args.contains("K8S_POD_INFRA_CONTAINER_ID"), 4, "unknown args")
     }),
     Mutant::new("tuning", "relied.prev-result-without-version", "wants-a-version-in-prev-result", |scene| {
         let config = scene.config();
         let has_none = config["prevResult"].as_object().is_some_and(|result| !result.contains_key("cniVersion"));
-        match scene.is(Add) && has_none {
-            true => scene.refuse(7, "prevResult has no cniVersion"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Add) && has_none, 7, "prevResult has no cniVersion")
     }),
     Mutant::new("bridge", "relied.gc-keys", "wants-one-list-of-attachments", |scene| {
         let config = scene.config();
-        match scene.is(Gc) && config.get("cni.dev/attachments").is_some() {
-            true => scene.refuse(7, "cni.dev/attachments is unknown"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.is(Gc) && config.get("cni.dev/attachments").is_some(),
+            7,
+            "cni.dev/attachments is unknown",
+        )
     })
     .with(&["both"]),
     Mutant::new("bridge", "relied.gc-keys", "ends-without-a-word-when-there-is-no-list", |scene| {
@@ -136,10 +125,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         let config = scene.config();
         let is_unknown =
             |object: &Value| object.as_object().is_some_and(|all| all.keys().any(|key| key.starts_with("zz")));
-        match scene.is(Add) && (is_unknown(&config) || is_unknown(&config["runtimeConfig"])) {
-            true => scene.refuse(2, &format!("zzConformance = {} is unknown", config["zzConformance"])),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.is(Add) && (is_unknown(&config) || is_unknown(&config["runtimeConfig"])),
+            2,
+            &format!("zzConformance = {} is unknown", config["zzConformance"]),
+        )
     }),
 ];
 

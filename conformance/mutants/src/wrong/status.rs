@@ -15,35 +15,23 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.after(Add, || memory::mark("added"))
     }),
     Mutant::new("bridge", "status.not-ready", "is-always-ready", |scene| {
-        match scene.is(Status) && scene.config()["ipam"]["type"] == "host-local" {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Status) && scene.config()["ipam"]["type"] == "host-local")
     })
     .with(&["addresses-exhausted"])
     .also(&["status.foresees-a-refused-add"]),
     Mutant::new("bridge", "status.foresees-a-refused-add", "is-ready-without-its-delegate", |scene| {
-        match scene.is(Status) && scene.config()["ipam"]["type"] == "no-such-plugin" {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Status) && scene.config()["ipam"]["type"] == "no-such-plugin")
     })
     .with(&["delegate-missing"]),
     Mutant::new("bridge", "status.foresees-a-refused-add", "takes-any-link-for-its-bridge", |scene| {
         let config = scene.config();
         let name = config["bridge"].as_str().unwrap_or_default();
         let found = link::find(&side_effect::node(), name).ok().flatten();
-        match scene.is(Status) && found.is_some_and(|link| !matches!(link.kind, Kind::Bridge(_))) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Status) && found.is_some_and(|link| !matches!(link.kind, Kind::Bridge(_))))
     })
     .with(&["bridge-is-no-bridge"]),
     Mutant::new("bridge", "status.delegate-not-ready", "takes-51-for-a-word-of-its-delegate", |scene| {
-        match scene.is(Status) && scene.order(Status).to_string().contains("51") {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+        scene.does_nothing_if(scene.is(Status) && scene.order(Status).to_string().contains("51"))
     })
     .with(&["code-51"]),
     Mutant::new("bridge", "status.not-ready-codes", "is-not-ready-with-code-5", |scene| match scene.is(Status) {
@@ -51,10 +39,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false => scene.honest(),
     }),
     Mutant::new("bridge", "status.forwards", "asks-no-delegate", |scene| {
-        match scene.is(Status) && scene.has_kit_ipam() {
-            true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
-            false => scene.honest(),
-        }
+        scene.with_config_if(scene.is(Status) && scene.has_kit_ipam(), |config| config["ipam"] = json!({}))
     }),
     Mutant::new("bridge", "status.delegate-not-ready", "asks-and-does-not-listen", |scene| {
         let reply = scene.honest();
@@ -77,10 +62,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.after(Status, || side_effect::make_link(&side_effect::node(), "tried0"))
     }),
     Mutant::new("host-local", "status.cni-path-is-optional", "wants-a-path-for-status", |scene| {
-        match scene.is(Status) && scene.env.path.is_empty() {
-            true => scene.refuse(4, "required env variables [CNI_PATH] missing"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Status) && scene.env.path.is_empty(), 4, "required env variables [CNI_PATH] missing")
     }),
     Mutant::new("bridge", "status.ready", "is-ready-after-the-first-container-only", |scene| {
         if scene.is(Status) && !memory::has("added") {

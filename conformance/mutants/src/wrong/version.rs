@@ -12,10 +12,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.on(Version, |object| object["cniVersion"] = json!("1.0.0"))
     }),
     Mutant::new("bridge", "version.needs-the-command-only", "wants-a-network-for-version", |scene| {
-        match scene.is(Version) && scene.config().get("name").is_none() {
-            true => scene.refuse(7, "missing network name"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Version) && scene.config().get("name").is_none(), 7, "missing network name")
     })
     .also(&[
         "version.echoes",
@@ -28,24 +25,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["version.answers-a-newer-one"]),
     Mutant::new("bridge", "version.answers-a-newer-one", "answers-in-versions-that-it-knows", |scene| {
-        match scene.is(Version) && scene.config()["cniVersion"] == "99.0.0" {
-            true => scene.refuse(1, "incompatible CNI versions"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(scene.is(Version) && scene.config()["cniVersion"] == "99.0.0", 1, "incompatible CNI versions")
     }),
     Mutant::new("bridge", "version.serves-what-it-lists", "lists-more-than-it-serves", |scene| {
         let config = scene.config();
         let is_plain =
             !scene.has_kit_ipam() && !config.as_object().is_some_and(|all| all.keys().any(|key| is_odd(key)));
-        match scene.is(Add)
-            && scene.has_netns()
-            && !scene.has_own_netns()
-            && is_plain
-            && config["cniVersion"] == "0.4.0"
-        {
-            true => scene.refuse(1, "incompatible CNI versions"),
-            false => scene.honest(),
-        }
+        scene.refuses_if(
+            scene.is(Add) && scene.has_netns() && !scene.has_own_netns() && is_plain && config["cniVersion"] == "0.4.0",
+            1,
+            "incompatible CNI versions",
+        )
     })
     .also(&["add.prints-a-result", "del.of-nothing-changes-nothing"])
     .speaking(&["0.4.0"]),
