@@ -47,9 +47,6 @@ pub(crate) struct Options {
     /// Measures nothing, but shows what `--json` has written
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "subject", "without", "json", "quick", "at_once"])]
     from: Option<PathBuf>,
-    /// Writes the two charts into this folder: latency.svg, growth.svg
-    #[arg(long, value_name = "DIR")]
-    svg: Option<PathBuf>,
     /// Makes the calls that come on stdin
     #[arg(long, hide = true)]
     callers: bool,
@@ -75,9 +72,6 @@ impl Options {
     }
 
     /// Does what the options say; false when a call failed.
-    ///
-    /// # Errors
-    /// A message that says what is wrong with the options, or why nothing can be measured.
     pub(crate) fn run(&self) -> Result<bool, String> {
         if self.callers {
             return callers::serve().map(|()| true);
@@ -89,9 +83,6 @@ impl Options {
         report::tables(&report, &mut std::io::stdout().lock()).map_err(|error| format!("cannot print: {error}"))?;
         if let Some(file) = &self.json {
             report::write(&report, file)?;
-        }
-        if let Some(folder) = &self.svg {
-            report::write_charts(&report, folder)?;
         }
         Ok(report.failures().count() == 0)
     }

@@ -1,9 +1,8 @@
-//! The measurements, as data: everything that is printed or drawn comes from it.
+//! The measurements, as data: everything that is printed comes from it.
 
 mod json;
 #[cfg(test)]
 pub(crate) mod made_up;
-mod svg;
 mod table;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +11,6 @@ use crate::call::Cost;
 use crate::callers::Init;
 
 pub(crate) use json::{read, write};
-pub(crate) use svg::write_charts;
 pub(crate) use table::tables;
 
 /// A run of the benchmark.

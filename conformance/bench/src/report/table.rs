@@ -9,7 +9,7 @@ use crate::targets::{Bound, OURS, TARGETS};
 use super::{Burst, Counts, Figures, Growth, Outcome, Report, Row, Spread};
 
 /// Lines of cells; the first column is text, the others are numbers.
-pub(super) struct Table {
+struct Table {
     head: Vec<String>,
     lines: Vec<Vec<String>>,
     /// How many columns are text.
@@ -17,17 +17,17 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(texts: usize, head: &[&str]) -> Self {
+    fn new(texts: usize, head: &[&str]) -> Self {
         Self { head: head.iter().map(|cell| (*cell).to_owned()).collect(), lines: Vec::new(), texts }
     }
 
-    pub(super) fn line(&mut self, cells: impl IntoIterator<Item = String>) {
+    fn line(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut cells: Vec<_> = cells.into_iter().collect();
         cells.resize(self.head.len(), String::new());
         self.lines.push(cells);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 }
@@ -59,9 +59,6 @@ impl fmt::Display for Table {
 }
 
 /// Everything, in the order in which it is read.
-///
-/// # Errors
-/// The tables cannot be written.
 pub(crate) fn tables(report: &Report, to: &mut impl Write) -> io::Result<()> {
     writeln!(to, "{}\n", machine_line(report))?;
     for note in &report.notes {
@@ -86,7 +83,7 @@ pub(crate) fn tables(report: &Report, to: &mut impl Write) -> io::Result<()> {
 }
 
 /// When, where, how.
-pub(super) fn machine_line(report: &Report) -> String {
+fn machine_line(report: &Report) -> String {
     let made = &report.made;
     let arguments = made.command.iter().map(|word| format!(" {word}")).collect::<String>();
     let dashes = if arguments.is_empty() { "" } else { " --" };
@@ -246,11 +243,11 @@ fn cells(outcome: &Outcome, of: impl FnOnce(&Figures) -> Vec<String>) -> Vec<Str
     }
 }
 
-pub(super) fn ms(value: f64) -> String {
+fn ms(value: f64) -> String {
     if value < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }
 
-pub(super) fn number(value: f64) -> String {
+fn number(value: f64) -> String {
     if value < 10.0 { format!("{value:.1}").trim_end_matches(".0").to_owned() } else { format!("{value:.0}") }
 }
 
