@@ -107,18 +107,6 @@ impl Limits {
         sentences
     }
 
-    /// Whether a count that `is_wanted` is above its limit, or has none.
-    #[must_use]
-    pub fn are_exceeded(&self, all: &[Seen], is_wanted: fn(Metric) -> bool) -> bool {
-        let is_above = |seen: &Seen, metric: Metric| match (self.of(seen, metric), seen.counts.get(metric)) {
-            (Some(limit), Some(count)) => count > metric.most(limit),
-            (None, Some(_)) => true,
-            (_, None) => false,
-        };
-        let wanted = || Metric::ALL.into_iter().filter(|metric| is_wanted(*metric));
-        all.iter().any(|seen| wanted().any(|metric| is_above(seen, metric)))
-    }
-
     /// The calls that have limits.
     pub fn calls(&self) -> impl Iterator<Item = &str> {
         self.calls.keys().map(String::as_str)
