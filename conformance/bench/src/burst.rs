@@ -41,10 +41,7 @@ struct Tally {
     left: Duration,
 }
 
-/// ADD and DEL, so many at a time.
-///
-/// # Errors
-/// A node or a namespace cannot be made; a call that fails is an outcome.
+/// ADD and DEL, so many at a time. A call that fails is an outcome, no error.
 pub(crate) fn measure(
     scene: &Scene,
     subjects: &[Arc<Subject>],

@@ -106,9 +106,6 @@ impl Call {
     }
 
     /// Makes the call while nothing else is called, and waits until nothing of it is left.
-    ///
-    /// # Errors
-    /// The call could not be started, was not through in time, or did not answer as expected.
     pub(crate) fn timed(&self) -> Result<(Cost, Value), String> {
         let before = spent();
         let ended = self.run()?;
@@ -119,9 +116,6 @@ impl Call {
     }
 
     /// Makes the call, perhaps at the same time as others; [`Call::verify`] it afterwards.
-    ///
-    /// # Errors
-    /// The call could not be started, or was not through in time.
     pub(crate) fn run(&self) -> Result<Ended, String> {
         self.try_run().map_err(|error| format!("cannot run {}: {error}", self.description()))
     }
@@ -146,17 +140,11 @@ impl Call {
     }
 
     /// Returns what the call printed, if that is what it had to.
-    ///
-    /// # Errors
-    /// The call failed, or printed something else.
     pub(crate) fn verify(&self, ended: &Ended) -> Result<Value, String> {
         self.verify_output(&ended.status, &ended.stdout, &ended.stderr)
     }
 
     /// As [`Call::verify`], for a call that other code made.
-    ///
-    /// # Errors
-    /// The call failed, or printed something else.
     pub(crate) fn verify_output(&self, status: &ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Value, String> {
         let (stdout, stderr) = (String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
         let failure = |what: &str| {

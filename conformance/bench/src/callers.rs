@@ -64,9 +64,6 @@ pub(crate) struct Done {
 }
 
 /// Makes the calls from a namespace with such a PID 1, in the network and mount namespaces of the calling thread.
-///
-/// # Errors
-/// A PID namespace cannot be made, or a call failed.
 pub(crate) fn make(job: &Job, init: Init) -> Result<Done, String> {
     let failed = |error: std::io::Error| format!("cannot start callers in a PID namespace: {error}");
     let program = std::env::current_exe().map_err(failed)?;
@@ -89,9 +86,6 @@ pub(crate) fn make(job: &Job, init: Init) -> Result<Done, String> {
 }
 
 /// Reads a job, does it, and prints the answer: the whole work of a program that was started with [`OPTION`].
-///
-/// # Errors
-/// There is no job on stdin, or stdout is closed.
 pub(crate) fn serve() -> Result<(), String> {
     let job: Job = serde_json::from_reader(std::io::stdin().lock()).map_err(|error| format!("no job: {error}"))?;
     let done = job.run();

@@ -52,9 +52,6 @@ pub(crate) struct Contender {
 
 impl Contest {
     /// Sets up the subjects that take part in the scene, on new nodes.
-    ///
-    /// # Errors
-    /// A node cannot be made.
     pub(crate) fn new(scene: Scene, subjects: &[Arc<Subject>]) -> Result<Self, String> {
         let scene = Arc::new(scene);
         let is_reported = |subject: &&Arc<Subject>| scene.verbs.iter().any(|verb| subject.is_reported(&scene, *verb));
@@ -78,9 +75,6 @@ impl Contest {
     }
 
     /// Makes namespaces for so many more pods on each node.
-    ///
-    /// # Errors
-    /// The kernel refuses one.
     pub(crate) fn add_pods(&mut self, count: usize) -> Result<Range<usize>, String> {
         let first = self.contenders.first().map_or(0, |contender| contender.pods.len());
         for contender in &mut self.contenders {

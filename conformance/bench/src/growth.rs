@@ -69,10 +69,8 @@ impl Dimension {
     }
 }
 
-/// Takes subjects through the sizes of a dimension, with so many pods at each.
-///
-/// # Errors
-/// A node cannot be made, or what is to grow does not; a call that fails is an outcome.
+/// Takes subjects through the sizes of a dimension, with so many pods at each. A call that fails is an outcome, no
+/// error.
 pub(crate) fn measure(
     dimension: Dimension,
     subjects: &[Arc<Subject>],

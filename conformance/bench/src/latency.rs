@@ -24,10 +24,7 @@ pub(crate) struct Amount {
 const PODS_IN_A_ROW: usize = 20;
 
 /// Takes all subjects through the scenes, in rounds of some pods of each: what the machine does in some minute is no
-/// scene's alone, so that scenes can be compared, too.
-///
-/// # Errors
-/// A node or a namespace cannot be made; a call that fails is an outcome.
+/// scene's alone, so that scenes can be compared, too. A call that fails is an outcome, no error.
 pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amount) -> Result<Vec<Row>, String> {
     let mut memories: Vec<_> = scenes.iter().map(|_| Memory::default()).collect();
     let mut rows = Vec::new();
@@ -61,9 +58,6 @@ pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amoun
 
 /// A pod comes and goes, so that executables are in memory and the store has its folder; another one stays, so that
 /// the bridge does. Neither counts.
-///
-/// # Errors
-/// A namespace cannot be made.
 pub(crate) fn warm_up(contest: &mut Contest) -> Result<(), String> {
     let pods = contest.add_pods(2)?;
     contest.life(pods.start, false);

@@ -20,8 +20,6 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    /// # Errors
-    /// The machine forbids namespaces; the thread has said so on stderr.
     pub(crate) fn new() -> Result<Self, String> {
         let (jobs, queue) = channel::<Job>();
         let thread = thread::spawn(move || {
@@ -33,9 +31,6 @@ impl Station {
     }
 
     /// Runs `work` on the station's thread, and waits for it.
-    ///
-    /// # Errors
-    /// The work panicked; the text is on stderr.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce(&Node) -> T + Send + 'static) -> Result<T, String> {
         let (answer, answers) = channel();
         let job: Job = Box::new(move |node| {
@@ -57,9 +52,6 @@ impl Drop for Station {
 }
 
 /// Waits until the kernel has taken apart the namespaces of nodes and pods that are no more.
-///
-/// # Errors
-/// The kernel is not done within a minute.
 pub(crate) fn settle() -> Result<(), String> {
     Station::new()?.run(|node| node.settle(DEADLINE))
 }

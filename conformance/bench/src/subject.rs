@@ -67,9 +67,6 @@ pub(crate) struct Staging(TempDir);
 impl Built {
     /// Of an unoptimised benchmark, beside its own executable; otherwise what is handed out, as `conformance/bench/release` builds
     /// it, and floor and `empty` linked in the same way.
-    ///
-    /// # Errors
-    /// An executable is missing or cannot be built.
     pub(crate) fn find() -> Result<Self, String> {
         let here =
             std::env::current_exe().map_err(|error| format!("cannot find the benchmark's own executable: {error}"))?;
@@ -121,17 +118,12 @@ fn build(target: &Path) -> Result<(), String> {
 }
 
 impl Staging {
-    /// # Errors
-    /// There is no room for temporary files.
     pub(crate) fn new() -> Result<Self, String> {
         let folder = TempDir::with_prefix("bench-");
         folder.map(Self).map_err(|error| format!("cannot make a folder for executables: {error}"))
     }
 
     /// The executables that `cargo bench` has built, with the names that an installation gives it.
-    ///
-    /// # Errors
-    /// A file cannot be copied.
     pub(crate) fn built(&self, built: &Built) -> Result<Vec<Subject>, String> {
         let ours = self.multicall("ours", &built.plugins, Some(&built.cnitool))?;
         let Who::Plugins { bin_dir } = &ours.who else {
@@ -155,9 +147,6 @@ impl Staging {
     }
 
     /// A folder of executables: a multicall `cni-plugins` (and `cnitool`), or an executable for each plugin.
-    ///
-    /// # Errors
-    /// There is no plugin in it, or it cannot be copied.
     pub(crate) fn folder(&self, name: &str, folder: &Path) -> Result<Subject, String> {
         let file = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());
         // The reference has none that is installed; what a chain of plugins costs is asked by the same one then.
@@ -243,9 +232,6 @@ impl Subject {
     }
 
     /// Objects that the subject's calls find on the node: files that are not the network's own, a master.
-    ///
-    /// # Errors
-    /// A file cannot be written.
     pub(crate) fn prepare(node: &Node, scene: &Scene) -> Result<(), String> {
         if scene.kind == Kind::Plugin("macvlan") {
             node.host().add_veth(MASTER, &node.remote("outside"), "outside");

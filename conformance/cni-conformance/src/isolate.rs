@@ -41,9 +41,6 @@ pub fn leave_the_machine(own_processes: bool) -> io::Result<()> {
 }
 
 /// Moves this process, which must have one thread only, into a network of its own.
-///
-/// # Errors
-/// The kernel's error.
 #[expect(clippy::disallowed_methods, reason = "for an task without a node, before its first thread")]
 pub(crate) fn leave_the_network() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| io::Error::other(format!("unshare: {errno}")))

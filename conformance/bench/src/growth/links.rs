@@ -15,9 +15,6 @@ const TICKS: usize = 10;
 
 /// Lets each subject in turn do everything for so many pods while its own node's links come and go; only then, so that
 /// no subject pays for another's. Returns how many links per second were made and removed.
-///
-/// # Errors
-/// A namespace cannot be made.
 pub(super) fn beside_churn(contest: &mut Contest, pods: usize) -> Result<f64, String> {
     let pods = contest.add_pods(pods)?;
     let verbs = contest.scene.verbs;

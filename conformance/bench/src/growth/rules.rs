@@ -11,9 +11,6 @@ use crate::scene::NETWORK;
 const AT_ONCE: usize = 50;
 
 /// Has so many attachments masqueraded.
-///
-/// # Errors
-/// There is no iptables.
 pub(super) fn masquerade(node: &Node, count: usize) -> Result<(), String> {
     fill(node, count, "POSTROUTING", &[], |number| {
         let (chain, whose) = (format!("CNI-c{number:023x}"), comment("name", number));
@@ -28,9 +25,6 @@ pub(super) fn masquerade(node: &Node, count: usize) -> Result<(), String> {
 }
 
 /// Has so many host ports lead to containers, a port each.
-///
-/// # Errors
-/// There is no iptables.
 pub(super) fn forward(node: &Node, count: usize) -> Result<(), String> {
     fill(node, count, "CNI-HOSTPORT-DNAT", &["CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SETMARK"], |number| {
         let (chain, port) = (format!("CNI-DN-{number:021x}"), 1 + number);

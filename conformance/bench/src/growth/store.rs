@@ -11,9 +11,6 @@ use crate::scene::NETWORK;
 
 /// Fills the store of this thread's node with reservations until there are `count`, in the order in which they would be
 /// handed out; the address last handed out is the last of them.
-///
-/// # Errors
-/// A file cannot be written.
 pub(super) fn fill(count: usize) -> Result<(), String> {
     let folder = Path::new("/var/lib/cni/networks").join(NETWORK);
     let made = fs::create_dir_all(&folder).and_then(|()| (0..count).try_for_each(|number| reserve(&folder, number)));

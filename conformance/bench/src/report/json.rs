@@ -5,15 +5,11 @@ use std::path::Path;
 
 use super::Report;
 
-/// # Errors
-/// The file cannot be written.
 pub(crate) fn write(report: &Report, file: &Path) -> Result<(), String> {
     let text = serde_json::to_string(report).map_err(|error| format!("cannot put the report into JSON: {error}"))?;
     fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-/// # Errors
-/// The file cannot be read, or is no report.
 pub(crate) fn read(file: &Path) -> Result<Report, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{} is no report of this benchmark: {error}", file.display()))

@@ -49,9 +49,6 @@ pub(crate) struct Trials {
 
 impl Trials {
     /// Returns the rules that are wanted.
-    ///
-    /// # Errors
-    /// No rule or case has a name that was given.
     pub(crate) fn rules<B>(
         &self,
         all: impl Iterator<Item = &'static Rule<B>>,

@@ -23,9 +23,6 @@ pub(super) struct Daemon(Child);
 
 impl Daemon {
     /// Starts it and waits until it says that it is ready, as sd_notify(3) has it. Its log is in `work_dir`.
-    ///
-    /// # Errors
-    /// If it cannot be started, ends or does not get ready, with the end of its log.
     pub(super) fn start(arguments: &[String], environment: Variables, work_dir: &Path) -> io::Result<Self> {
         let (log, notify) = (work_dir.join("daemon.log"), work_dir.join("notify"));
         let socket = UnixDatagram::bind(&notify)?;

@@ -173,9 +173,6 @@ pub fn is_called(called_as: &Path) -> bool {
 }
 
 /// Puts mock plugins into a folder, under these endings of their names.
-///
-/// # Errors
-/// If a link cannot be made.
 pub(crate) fn install(bin_dir: &Path, kit: &Path, endings: &[&str]) -> io::Result<()> {
     fs::create_dir_all(FOLDER)?;
     fs::create_dir_all(bin_dir)?;

@@ -84,9 +84,6 @@ pub struct Request {
 
 impl RuntimeBench {
     /// The bench of a trial.
-    ///
-    /// # Errors
-    /// If it cannot be laid.
     pub(crate) fn new(node: Node, trial: &Trial, kit: &Path) -> io::Result<Self> {
         for folder in &trial.driver.folders {
             let laid = lay_empty(Path::new(folder), "mode=0755");
