@@ -85,60 +85,20 @@ fn newest() -> String {
     crate::form::VERSIONS[crate::form::VERSIONS.len() - 1].to_owned()
 }
 
-/// Rules that cnitool leaves to its caller.
-const CALLERS_DUTIES: [&str; 3] = ["lifecycle.one-at-a-time", "lifecycle.gc-alone", "lifecycle.no-second-add"];
+/// The driver of the suite's cnitool.
+const CNITOOL: &str = include_str!("cnitool.json");
 
 impl Driver {
     /// The built-in driver for a command of that name, `cnitool`, with the GC of the suite's or of the reference's.
     #[must_use]
     pub fn built_in(command: &str, gc_keeps: bool) -> Option<Self> {
-        let name = Path::new(command).file_name()?.to_str()?;
-        (name == "cnitool").then(|| Self::cnitool(gc_keeps))
-    }
-
-    fn cnitool(gc_keeps: bool) -> Self {
-        let arguments = |arguments: &[&str]| arguments.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let of_container = |verb| arguments(&[verb, "{network}", "{netns}"]);
-        let mut verbs: BTreeMap<String, Vec<String>> = [
-            ("ADD", of_container("add")),
-            ("CHECK", of_container("check")),
-            ("DEL", of_container("del")),
-            ("STATUS", arguments(&["status", "{network}", "/dev/null"])),
-        ]
-        .map(|(verb, arguments)| (verb.to_owned(), arguments))
-        .into();
-        // The reference's is given a namespace and passes no list of what is valid.
-        verbs.insert(
-            "GC".to_owned(),
-            match gc_keeps {
-                true => arguments(&["gc", "{network}", "--keep={keep}"]),
-                false => of_container("gc"),
-            },
-        );
-        let variables = [
-            ("NETCONFPATH", "{conf_dir}"),
-            ("CNI_PATH", "{bin_dir}"),
-            ("CNI_IFNAME", "{ifname}"),
-            ("CNI_ARGS", "{args}"),
-            ("CAP_ARGS", "{capabilities}"),
-        ];
-        let left = "the tool makes one call and leaves this to its caller";
-        Self {
-            name: "cnitool".to_owned(),
-            verbs,
-            environment: variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-            prints_result: true,
-            oldest: oldest(),
-            newest: newest(),
-            folders: Vec::new(),
-            files: BTreeMap::new(),
-            links: BTreeMap::new(),
-            needs_root: false,
-            programs: Vec::new(),
-            daemon: Vec::new(),
-            stays: false,
-            unbound: CALLERS_DUTIES.map(|rule| (rule.to_owned(), left.to_owned())).into(),
+        let mut driver =
+            Self::parse(CNITOOL).ok().filter(|_| Path::new(command).file_name() == Some("cnitool".as_ref()))?;
+        if !gc_keeps {
+            // The reference's is given a namespace and passes no list of what is valid.
+            driver.verbs.insert("GC".to_owned(), ["gc", "{network}", "{netns}"].map(str::to_owned).to_vec());
         }
+        Some(driver)
     }
 
     /// Reads a driver.
