@@ -17,14 +17,6 @@ pub(crate) fn same<T: PartialEq + Debug + ?Sized>(what: &str, expected: &T, seen
     }
 }
 
-/// Checks that something holds.
-pub(crate) fn holds(is_so: bool, expected: impl Into<String>, seen: impl Into<String>) -> End {
-    match is_so {
-        true => Ok(()),
-        false => Err(Finding::new(expected, seen).into()),
-    }
-}
-
 /// Checks that mock plugins were called with these verbs at these places of the list, in this order.
 pub(crate) fn order(received: &[Received], expected: &[(Verb, u64)]) -> End {
     let expected: Vec<_> = expected.iter().map(|(verb, place)| format!("{verb} {place}")).collect();

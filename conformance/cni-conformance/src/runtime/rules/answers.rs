@@ -1,9 +1,9 @@
 //! SPEC 2, Errors, and what a runtime makes of plugins that answer otherwise than they should.
 
 use super::RUNTIMES;
-use crate::finding::Stop;
+use crate::finding::{Finding, Stop};
 use crate::rule::{newest, relied, spec};
-use crate::runtime::look::{End, holds, order};
+use crate::runtime::look::{End, order};
 use crate::runtime::mock_plugin::{Gate, Order};
 use crate::runtime::{Rule, RuntimeBench};
 use serde_json::json;
@@ -112,7 +112,11 @@ fn stderr_is_passed(bench: &RuntimeBench, and_fails: bool) -> End {
     let base = if and_fails { Order::fail(&bench.version, 7, "no") } else { Order::default() };
     bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, Order { stderr: format!("{LINE}\n"), ..base })])]));
     let ran = bench.run(Add, &bench.request())?;
-    holds(ran.output.stderr.contains(LINE), "the plugin's log on stderr", format!("it was {:?}", ran.output.stderr))
+    Finding::unless(
+        ran.output.stderr.contains(LINE),
+        "the plugin's log on stderr",
+        format!("it was {:?}", ran.output.stderr),
+    )
 }
 
 fn child_holds(bench: &RuntimeBench) -> End {

@@ -3,7 +3,7 @@
 use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
 use crate::rule::{before, newest, relied, spec};
-use crate::runtime::look::{End, holds, only, same};
+use crate::runtime::look::{End, only, same};
 use crate::runtime::mock_plugin::{self, Received};
 use crate::runtime::runtime_bench::STALE;
 use crate::runtime::{Request, Rule, RuntimeBench};
@@ -157,7 +157,7 @@ fn with_add(bench: &RuntimeBench, verb: Verb, name: &str) -> Result<(Request, Ve
         bench.does(verb, &request)?;
     }
     let received = bench.received();
-    holds(!received.is_empty(), format!("plugins are called with {verb}"), "none was")?;
+    Finding::unless(!received.is_empty(), format!("plugins are called with {verb}"), "none was")?;
     for call in &received {
         same(
             &format!("{name} with {} of plugin {}, as with the first ADD", call.verb(), call.place()),
@@ -172,8 +172,8 @@ fn container_id(bench: &RuntimeBench, verb: Verb) -> End {
     let (request, received) = with_add(bench, verb, "CNI_CONTAINERID")?;
     for call in &received {
         let seen = call.variable("CNI_CONTAINERID");
-        holds(is_id(seen), "a well-formed CNI_CONTAINERID", format!("it was {seen:?}"))?;
-        holds(seen != STALE, "the container's ID", "it was that of the runtime's own environment")?;
+        Finding::unless(is_id(seen), "a well-formed CNI_CONTAINERID", format!("it was {seen:?}"))?;
+        Finding::unless(seen != STALE, "the container's ID", "it was that of the runtime's own environment")?;
         if bench.driver.gives("container") {
             same("CNI_CONTAINERID", request.attachment.container_id.as_str(), seen)?;
         }
@@ -191,14 +191,18 @@ fn netns(bench: &RuntimeBench, verb: Verb) -> End {
     let given = mock_plugin::namespace(request.container.namespace().path());
     for call in &received {
         let path = call.variable("CNI_NETNS");
-        holds(path.starts_with('/'), "an absolute path in CNI_NETNS", format!("it was {path:?}"))?;
+        Finding::unless(path.starts_with('/'), "an absolute path in CNI_NETNS", format!("it was {path:?}"))?;
         if verb == Verb::Del {
             continue; // the namespace may be gone by then; that it is the same path was seen
         }
         let Some(inode) = call.container_netns else {
             return Err(Finding::new("a network namespace at CNI_NETNS", format!("{path:?} was none")).into());
         };
-        holds(inode != call.netns, "a network namespace of the container's own", "it was that of the runtime")?;
+        Finding::unless(
+            inode != call.netns,
+            "a network namespace of the container's own",
+            "it was that of the runtime",
+        )?;
         if bench.driver.gives("netns") {
             same("the namespace at CNI_NETNS, by its inode", &given, &Some(inode))?;
         }
@@ -213,7 +217,7 @@ fn ifname(bench: &RuntimeBench, verb: Verb) -> End {
         let is_name = (1..=15).contains(&seen.len())
             && ![".", ".."].contains(&seen)
             && !seen.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
-        holds(is_name && seen != STALE, "a name for an interface in CNI_IFNAME", format!("it was {seen:?}"))?;
+        Finding::unless(is_name && seen != STALE, "a name for an interface in CNI_IFNAME", format!("it was {seen:?}"))?;
         if bench.driver.gives("ifname") {
             same("CNI_IFNAME", request.attachment.ifname.as_str(), seen)?;
         }
@@ -251,7 +255,7 @@ fn path(bench: &RuntimeBench, verb: Verb) -> End {
             expected.iter().take(if bench.driver.gives("bin_dir") { 2 } else { 1 }).all(|dir| seen.contains(dir));
         let folder = std::path::Path::new(call.arguments.first().map(String::as_str).unwrap_or_default()).parent();
         let has_own = folder.is_some_and(|folder| seen.iter().any(|dir| dir == folder));
-        holds(
+        Finding::unless(
             is_there || (!bench.driver.gives("bin_dir") && has_own),
             format!("{expected:?} in CNI_PATH"),
             format!("it was {:?}", call.variable("CNI_PATH")),
@@ -289,14 +293,14 @@ fn one_object(bench: &RuntimeBench, verb: Verb) -> End {
     for call in &received {
         let read = serde_json::from_str::<Value>(&call.stdin);
         let is_object = read.as_ref().is_ok_and(Value::is_object);
-        holds(
+        Finding::unless(
             is_object,
             "one JSON object in stdin",
             format!("{} of plugin {} got {:?}", call.verb(), call.place(), call.stdin),
         )?;
         let arguments = call.arguments.len();
-        holds(arguments == 1, "a command line without arguments", format!("it had {:?}", call.arguments))?;
-        holds(
+        Finding::unless(arguments == 1, "a command line without arguments", format!("it had {:?}", call.arguments))?;
+        Finding::unless(
             call.stdin_ended,
             "an end of stdin",
             format!("{} of plugin {} waited in vain", call.verb(), call.place()),

@@ -2,9 +2,9 @@
 //! run, what stops them, and what they learn of the result.
 
 use super::RUNTIMES;
-use crate::finding::Stop;
+use crate::finding::{Finding, Stop};
 use crate::rule::{before, each, newest, relied, since, spec};
-use crate::runtime::look::{End, holds, order, plain, previous, same};
+use crate::runtime::look::{End, order, plain, previous, same};
 use crate::runtime::mock_plugin::{KEY, Order, Received};
 use crate::runtime::{Request, Rule, RuntimeBench};
 use serde_json::{Value, json};
@@ -154,7 +154,7 @@ fn error_is_told(bench: &RuntimeBench) -> End {
     bench.lay(&bench.list(&failing(bench, 2, Add)));
     let ran = bench.run(Add, &bench.request())?.fails("its plugin did")?;
     let printed = ran.output.stdout + &ran.output.stderr;
-    holds(
+    Finding::unless(
         printed.contains("the plugin will not"),
         "the plugin's message in what the runtime prints",
         format!("it printed {printed:?}"),
@@ -339,7 +339,7 @@ fn del_is_no_gc(bench: &RuntimeBench) -> End {
     bench.does(Del, &request)?;
     let verbs: Vec<_> = bench.received().iter().map(|call| call.verb().to_owned()).collect();
     let dels = verbs.iter().filter(|verb| *verb == "DEL").count();
-    holds(dels == 3, "DEL of each of the three plugins", format!("they were called with {verbs:?}"))
+    Finding::unless(dels == 3, "DEL of each of the three plugins", format!("they were called with {verbs:?}"))
 }
 
 fn no_gc(bench: &RuntimeBench) -> End {
@@ -366,7 +366,11 @@ fn status_asks_each(bench: &RuntimeBench) -> End {
     same("places of plugins that were called with STATUS", [1, 2, 3].as_slice(), places.as_slice())?;
     let has_attachments =
         |call: &Received| call.config().get("prevResult").is_some() || call.config().get(KEY).is_none();
-    holds(!bench.received().iter().any(has_attachments), "the plugin object and no prevResult", "it was otherwise")
+    Finding::unless(
+        !bench.received().iter().any(has_attachments),
+        "the plugin object and no prevResult",
+        "it was otherwise",
+    )
 }
 
 fn status_fails(bench: &RuntimeBench) -> End {
@@ -374,7 +378,7 @@ fn status_fails(bench: &RuntimeBench) -> End {
     bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Status, fail)])]));
     let ran = bench.run(Status, &bench.request())?.fails("a plugin did")?;
     let printed = ran.output.stdout + &ran.output.stderr;
-    holds(
+    Finding::unless(
         printed.contains("no more addresses"),
         "the plugin's message in what the runtime prints",
         format!("it printed {printed:?}"),

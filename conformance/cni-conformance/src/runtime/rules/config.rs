@@ -1,9 +1,9 @@
 //! SPEC 1: how a runtime reads a network's list, and finds the executables that it names.
 
 use super::RUNTIMES;
-use crate::finding::Stop;
+use crate::finding::{Finding, Stop};
 use crate::rule::{before, newest, relied, since, spec};
-use crate::runtime::look::{End, holds, only, order, same};
+use crate::runtime::look::{End, only, order, same};
 use crate::runtime::mock_plugin::{PREFIX, Received};
 use crate::runtime::{Rule, RuntimeBench};
 use serde_json::json;
@@ -265,5 +265,5 @@ fn broken_neighbour(bench: &RuntimeBench) -> End {
     bench.lay(&bench.list(&[bench.plugin(1)]));
     bench.does(Add, &bench.request())?;
     let received = bench.received();
-    holds(received.len() == 1, "the plugin is called", "it was not")
+    Finding::unless(received.len() == 1, "the plugin is called", "it was not")
 }

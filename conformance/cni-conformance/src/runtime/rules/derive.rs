@@ -1,9 +1,9 @@
 //! SPEC 3, Deriving request configuration from plugin configuration.
 
 use super::RUNTIMES;
-use crate::finding::Stop;
+use crate::finding::{Finding, Stop};
 use crate::rule::{before, each, newest, spec};
-use crate::runtime::look::{End, holds, only, order, previous, same};
+use crate::runtime::look::{End, only, order, previous, same};
 use crate::runtime::mock_plugin::{KEY, Received};
 use crate::runtime::runtime_bench::NETWORK;
 use crate::runtime::{Rule, RuntimeBench};
@@ -157,7 +157,7 @@ fn long_numbers(bench: &RuntimeBench) -> End {
     let received = bench.received();
     let stdin = &only(&received)?.stdin;
     for number in [integer, fraction] {
-        holds(stdin.contains(number), format!("{number} in stdin"), format!("it was {stdin}"))?;
+        Finding::unless(stdin.contains(number), format!("{number} in stdin"), format!("it was {stdin}"))?;
     }
     Ok(())
 }
@@ -184,7 +184,7 @@ fn capabilities_removed(bench: &RuntimeBench, verb: Verb) -> End {
     let received = bench.received_of(verb);
     let seen = only(&received)?.config();
     let seen = seen.get("capabilities");
-    holds(seen.is_none(), "no key capabilities", format!("{verb} got {}", seen.unwrap_or(&Value::Null)))
+    Finding::unless(seen.is_none(), "no key capabilities", format!("{verb} got {}", seen.unwrap_or(&Value::Null)))
 }
 
 fn arguments() -> Value {
@@ -252,7 +252,7 @@ fn no_first_result(bench: &RuntimeBench) -> End {
     let received = bench.received();
     let seen = only(&received)?.config();
     let seen = seen.get("prevResult").filter(|previous| !previous.is_null());
-    holds(seen.is_none(), "no prevResult", format!("it was {}", seen.unwrap_or(&Value::Null)))
+    Finding::unless(seen.is_none(), "no prevResult", format!("it was {}", seen.unwrap_or(&Value::Null)))
 }
 
 fn result_of_the_one_before(bench: &RuntimeBench) -> End {

@@ -1,9 +1,9 @@
 //! SPEC 3: what a runtime keeps of an attachment, from ADD to DEL.
 
 use super::RUNTIMES;
-use crate::finding::Stop;
+use crate::finding::{Finding, Stop};
 use crate::rule::{before, relied, since, spec};
-use crate::runtime::look::{End, holds, order, previous, same};
+use crate::runtime::look::{End, order, previous, same};
 use crate::runtime::mock_plugin::{Order, Received};
 use crate::runtime::{Rule, RuntimeBench};
 use crate::shield::lay_empty;
@@ -90,7 +90,7 @@ fn del_after_failed_add(bench: &RuntimeBench) -> End {
     let mut places: Vec<_> = bench.received_of(Del).iter().map(Received::place).filter(|place| *place < 3).collect();
     let all = places.clone();
     places.truncate(2);
-    holds(places == [2, 1], "DEL of plugin 2, then of plugin 1", format!("DEL was called for {all:?}"))
+    Finding::unless(places == [2, 1], "DEL of plugin 2, then of plugin 1", format!("DEL was called for {all:?}"))
 }
 
 fn del_after_failed_del(bench: &RuntimeBench) -> End {
@@ -186,7 +186,11 @@ fn del_after_a_full_disk(bench: &RuntimeBench) -> End {
     bench.does(Del, &request)?;
     let places = |verb| bench.received_of(verb).iter().map(Received::place).collect::<BTreeSet<_>>();
     let (added, deleted) = (places(Add), places(Del));
-    holds(added.is_subset(&deleted), format!("DEL of plugins {added:?}"), format!("DEL was called for {deleted:?}"))
+    Finding::unless(
+        added.is_subset(&deleted),
+        format!("DEL of plugins {added:?}"),
+        format!("DEL was called for {deleted:?}"),
+    )
 }
 
 fn del_without_config(bench: &RuntimeBench) -> End {

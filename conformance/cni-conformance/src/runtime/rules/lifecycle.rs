@@ -1,9 +1,9 @@
 //! SPEC 3, Lifecycle & Ordering: what may happen at the same time, and what twice.
 
 use super::RUNTIMES;
-use crate::finding::Stop;
+use crate::finding::{Finding, Stop};
 use crate::rule::{before, newest, relied, since, spec};
-use crate::runtime::look::{End, holds, order};
+use crate::runtime::look::{End, order};
 use crate::runtime::mock_plugin::{Gate, Order, Received};
 use crate::runtime::{Ran, Request, Rule, RuntimeBench};
 use std::thread;
@@ -76,7 +76,7 @@ fn both(
         drop(gate);
         let [first, second] =
             [first, second].map(|run| run.join().unwrap_or_else(|_panic| panic!("a thread of the case panicked")));
-        holds(began, format!("a plugin is called with {}", one.0), "none was")?;
+        Finding::unless(began, format!("a plugin is called with {}", one.0), "none was")?;
         second?;
         Ok(Both { overlapped, first: first? })
     })
@@ -86,7 +86,11 @@ fn del_during_add(bench: &RuntimeBench) -> End {
     bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
     let request = bench.request();
     let Both { overlapped, .. } = both(bench, (Add, &request), (Del, &request), GRACE)?;
-    holds(!overlapped, "DEL waits for ADD of the same container", "its plugin was called while that of ADD still ran")
+    Finding::unless(
+        !overlapped,
+        "DEL waits for ADD of the same container",
+        "its plugin was called while that of ADD still ran",
+    )
 }
 
 fn two_interfaces(bench: &RuntimeBench) -> End {
@@ -96,21 +100,25 @@ fn two_interfaces(bench: &RuntimeBench) -> End {
     let mut other = one.clone();
     other.attachment = Attachment { ifname: "net1".to_owned(), ..one.attachment.clone() };
     let Both { overlapped, .. } = both(bench, (Add, &one), (Add, &other), GRACE)?;
-    holds(!overlapped, "ADD of a second interface waits for that of the first", "its plugin was called meanwhile")
+    Finding::unless(
+        !overlapped,
+        "ADD of a second interface waits for that of the first",
+        "its plugin was called meanwhile",
+    )
 }
 
 fn gc_alone(bench: &RuntimeBench) -> End {
     bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
     let (one, other) = (bench.request(), bench.request());
     let Both { overlapped, .. } = both(bench, (Add, &one), (Gc, &other), GRACE)?;
-    holds(!overlapped, "GC waits for ADD", "its plugin was called while that of ADD still ran")
+    Finding::unless(!overlapped, "GC waits for ADD", "its plugin was called while that of ADD still ran")
 }
 
 fn add_during_gc(bench: &RuntimeBench) -> End {
     bench.lay(&bench.list(&[bench.plugin_with(1, &[(Gc, waiting())])]));
     let (one, other) = (bench.request(), bench.request());
     let Both { overlapped, .. } = both(bench, (Gc, &one), (Add, &other), GRACE)?;
-    holds(!overlapped, "ADD waits for GC", "its plugin was called while that of GC still ran")
+    Finding::unless(!overlapped, "ADD waits for GC", "its plugin was called while that of GC still ran")
 }
 
 fn no_second_add(bench: &RuntimeBench) -> End {
@@ -121,14 +129,18 @@ fn no_second_add(bench: &RuntimeBench) -> End {
     let received = bench.received();
     let verbs: Vec<_> = received.iter().map(Received::verb).collect();
     let is_twice = verbs.windows(2).any(|pair| pair == ["ADD", "ADD"]);
-    holds(!is_twice, "one ADD, or a DEL before the second", format!("the plugin was called with {verbs:?}"))
+    Finding::unless(!is_twice, "one ADD, or a DEL before the second", format!("the plugin was called with {verbs:?}"))
 }
 
 fn in_parallel(bench: &RuntimeBench) -> End {
     bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
     let (one, other) = (bench.request(), bench.request());
     let Both { overlapped, first } = both(bench, (Add, &one), (Add, &other), PATIENCE)?;
-    holds(overlapped, "ADD of another container does not wait", "its plugin was not called while the first still ran")?;
+    Finding::unless(
+        overlapped,
+        "ADD of another container does not wait",
+        "its plugin was not called while the first still ran",
+    )?;
     // A runtime that gave the first up, and only then began the second, has not run them side by side.
     first.succeeds()?;
     order(&bench.received(), &[(Add, 1), (Add, 1)])
