@@ -9,7 +9,7 @@ use crate::isolate::{self, Shown};
 use crate::machine::Machine;
 use crate::shield;
 use crate::subject::Subject;
-use crate::trial::Trial;
+use crate::trial::{Report, Trial};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testns::{Attachment, Call, Node, Verb};
 
 /// Word of the command line by which the kit starts itself as a child, in the namespaces of its parent.
@@ -59,7 +59,7 @@ pub(crate) enum IsolatedTask {
         /// The machine that it runs on.
         machine: Machine,
     },
-    /// To try a case with a runtime: a [`crate::runtime::Tried`].
+    /// To try a case with a runtime: a [`crate::trial::Report`], too.
     Drive {
         /// The trial.
         trial: Box<crate::runtime::Trial>,
@@ -89,6 +89,19 @@ impl IsolatedTask {
         serde_json::from_str(&output.stdout).map_err(|_no_answer| {
             let ended = if output.code() == 0 { String::new() } else { format!(" (status {})", output.code()) };
             io::Error::other(format!("{}{ended}", output.stderr.trim()))
+        })
+    }
+
+    /// Does the same with a trial, which is broken where there is no answer.
+    pub(crate) fn report<T: Clone + DeserializeOwned>(
+        &self,
+        trial: &T,
+        machine: &Machine,
+        deadline: Duration,
+    ) -> Report<T> {
+        let start = Instant::now();
+        self.run(machine.own_processes, deadline).unwrap_or_else(|error| {
+            Report::broken(trial, format!("the trial's process gave no report: {error}"), start)
         })
     }
 

@@ -138,7 +138,7 @@ fn silence(subject: &Subject, profile: &Profile, spoken: &Spoken, wanted: &Wante
     let ended = call.exit.map_or("it did not end".to_owned(), |exit| format!("it ended with {exit}"));
     let seen = format!("{ended} and printed {:?}, stderr {:?}; nothing else of it was tried", call.stdout, call.stderr);
     let finding = Finding::new("an answer to VERSION with a version that there is", seen);
-    trial.report(Verdict::Fail(finding), vec![call.clone()], Duration::from_millis(call.milliseconds))
+    Report::new(&trial, Verdict::Fail(finding), vec![call.clone()], Duration::from_millis(call.milliseconds))
 }
 
 /// The inputs of a run.

@@ -19,7 +19,7 @@ mod trial;
 pub use driver::Driver;
 pub use ran::Ran;
 pub use runtime_bench::{Request, RuntimeBench};
-pub use trial::{Trial, Tried};
+pub use trial::Trial;
 
 /// A rule for runtimes.
 pub type Rule = crate::rule::Rule<RuntimeBench>;

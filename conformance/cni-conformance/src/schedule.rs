@@ -9,6 +9,7 @@ use crate::stress;
 use crate::subject::Subject;
 use crate::trial::{HIDDEN, NOT_HERE, Report, Trial, Verdict};
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Display;
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -16,9 +17,9 @@ use std::time::Duration;
 
 /// A trial that is to be run, or what it comes to without a run.
 #[derive(Debug, Clone)]
-pub struct Planned {
+pub struct Planned<T = Trial> {
     /// The trial.
-    pub trial: Trial,
+    pub trial: T,
     /// The verdict of the trial, if it is not run.
     pub instead: Option<Verdict>,
 }
@@ -130,12 +131,7 @@ pub fn run(
     deadline: Duration,
     on_news: impl FnMut(News<'_>),
 ) -> Vec<Report> {
-    let named = planned.into_iter().map(|planned| (planned.trial.to_string(), planned)).collect();
-    let work = |Planned { trial, instead }: Planned| match instead {
-        Some(verdict) => trial.report(verdict, Vec::new(), Duration::ZERO),
-        None => trial.run(machine, deadline),
-    };
-    let mut reports = all(named, side_by_side, work, |report| &report.verdict, on_news);
+    let mut reports = all(planned, side_by_side, |trial| trial.run(machine, deadline), on_news);
     leave_to_basis(&mut reports);
     reports
 }
@@ -172,25 +168,29 @@ fn leave_to_basis(reports: &mut [Report]) {
 /// The time after which it is reported that nothing happens.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Does all of some work that has names, so many at a time, and reports each; what came of it, in the order of the work.
-pub(crate) fn all<W: Send, R: Send>(
-    named: Vec<(String, W)>,
+/// Runs trials of any kind, so many at a time, and reports each; what came of them, in their order.
+pub(crate) fn all<T: Clone + Display + Send>(
+    planned: Vec<Planned<T>>,
     side_by_side: usize,
-    work: impl Fn(W) -> R + Sync,
-    verdict: fn(&R) -> &Verdict,
+    run: impl Fn(&T) -> Report<T> + Sync,
     mut on_news: impl FnMut(News<'_>),
-) -> Vec<R> {
-    let mut done: Vec<Option<R>> = named.iter().map(|_| None).collect();
-    let queue: Mutex<VecDeque<(usize, (String, W))>> = Mutex::new(named.into_iter().enumerate().collect());
+) -> Vec<Report<T>> {
+    let mut done: Vec<Option<Report<T>>> = planned.iter().map(|_| None).collect();
+    let queue: Mutex<VecDeque<(usize, Planned<T>)>> = Mutex::new(planned.into_iter().enumerate().collect());
     let (news, events) = channel();
     thread::scope(|scope| {
         for _ in 0..side_by_side.max(1) {
-            let (news, queue, work) = (news.clone(), &queue, &work);
+            let (news, queue, run) = (news.clone(), &queue, &run);
             scope.spawn(move || {
                 let next = || queue.lock().ok()?.pop_front();
-                while let Some((index, (name, one))) = next() {
+                while let Some((index, Planned { trial, instead })) = next() {
+                    let name = trial.to_string();
                     let started = news.send((name.clone(), None));
-                    let ended = news.send((name, Some((index, work(one)))));
+                    let report = match instead {
+                        Some(verdict) => Report::new(&trial, verdict, Vec::new(), Duration::ZERO),
+                        None => run(&trial),
+                    };
+                    let ended = news.send((name, Some((index, report))));
                     if started.is_err() || ended.is_err() {
                         return;
                     }
@@ -204,7 +204,7 @@ pub(crate) fn all<W: Send, R: Send>(
                 Err(RecvTimeoutError::Timeout) => on_news(News::Nothing),
                 Ok((name, None)) => on_news(News::Starts(&name)),
                 Ok((name, Some((index, one)))) => {
-                    on_news(News::Ends(&name, verdict(&one)));
+                    on_news(News::Ends(&name, &one.verdict));
                     if let Some(place) = done.get_mut(index) {
                         *place = Some(one);
                     }

@@ -67,6 +67,21 @@ pub(crate) const NOT_HERE: &str = "not tried here: ";
 pub(crate) const HIDDEN: &str = "what it needs first fails, which breaks ";
 
 impl Verdict {
+    /// The outcome of a case on a bench: a panic is no fault of the subject.
+    pub(crate) fn of<B>(case: fn(&B) -> Result<(), Stop>, bench: &B) -> Self {
+        match catch_unwind(AssertUnwindSafe(|| case(bench))) {
+            Ok(Ok(())) => Self::Pass,
+            Ok(Err(Stop::Fails(finding))) => Self::Fail(finding),
+            Ok(Err(Stop::Skips(why))) => Self::Skip { why },
+            Err(panic) => Self::Broken { why: panic_text(&*panic) },
+        }
+    }
+
+    /// Whether a reader may want to try it again.
+    pub(crate) fn is_worth_another(&self) -> bool {
+        matches!(self, Self::Fail(_) | Self::Broken { .. })
+    }
+
     /// Whether another machine might have tried it.
     #[must_use]
     pub fn is_untried(&self) -> bool {
@@ -89,9 +104,9 @@ impl Verdict {
 
 /// The outcome of a trial, and the calls that were made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct Report<T = Trial> {
     /// The trial.
-    pub trial: Trial,
+    pub trial: T,
     /// The outcome of the trial.
     #[serde(flatten)]
     pub verdict: Verdict,
@@ -101,11 +116,22 @@ pub struct Report {
     pub milliseconds: u64,
 }
 
+impl<T: Clone> Report<T> {
+    pub(crate) fn new(trial: &T, verdict: Verdict, calls: Vec<CallRecord>, took: Duration) -> Self {
+        let calls = if verdict == Verdict::Pass { Vec::new() } else { calls };
+        Self { trial: trial.clone(), verdict, calls, milliseconds: took.as_millis().try_into().unwrap_or(u64::MAX) }
+    }
+
+    /// The report of a trial that could not be tried.
+    pub(crate) fn broken(trial: &T, why: String, start: Instant) -> Self {
+        Self::new(trial, Verdict::Broken { why }, Vec::new(), start.elapsed())
+    }
+}
+
 /// Few words, for a person who watches.
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.profile.name, self.version, self.rule)?;
-        if self.case.is_empty() { Ok(()) } else { write!(f, " {}", self.case) }
+        f.write_str(&title(&self.profile.name, &self.version, &self.rule, &self.case))
     }
 }
 
@@ -113,25 +139,18 @@ impl Trial {
     /// Runs it in a child and waits.
     #[must_use]
     pub fn run(&self, machine: &Machine, deadline: Duration) -> Report {
-        let start = Instant::now();
-        let task = IsolatedTask::Try { trial: Box::new(self.clone()), machine: machine.clone() };
-        task.run(machine.own_processes, deadline).unwrap_or_else(|error| {
-            let why = format!("the trial's process gave no report: {error}");
-            self.report(Verdict::Broken { why }, Vec::new(), start.elapsed())
-        })
-    }
-
-    pub(crate) fn report(&self, verdict: Verdict, calls: Vec<CallRecord>, took: Duration) -> Report {
-        let calls = if verdict == Verdict::Pass { Vec::new() } else { calls };
-        Report { trial: self.clone(), verdict, calls, milliseconds: took.as_millis().try_into().unwrap_or(u64::MAX) }
+        IsolatedTask::Try { trial: Box::new(self.clone()), machine: machine.clone() }.report(self, machine, deadline)
     }
 
     /// Tries the case here: the process must be in namespaces of its own.
     pub(crate) fn here(&self, machine: Machine) -> io::Result<Report> {
         let start = Instant::now();
         let Some(case) = rules::find(&self.rule, &self.case) else {
-            let why = format!("there is no case {:?} of rule {:?}", self.case, self.rule);
-            return Ok(self.report(Verdict::Broken { why }, Vec::new(), start.elapsed()));
+            return Ok(Report::broken(
+                self,
+                format!("there is no case {:?} of rule {:?}", self.case, self.rule),
+                start,
+            ));
         };
         let mut shown = Shown::default();
         let subject = self.subject.seen_through(&mut shown)?;
@@ -145,24 +164,17 @@ impl Trial {
         }));
         let bench = match made {
             Ok(bench) => bench,
-            Err(panic) => {
-                let why = format!("the bench cannot be laid: {}", panic_text(&*panic));
-                return Ok(self.report(Verdict::Broken { why }, Vec::new(), start.elapsed()));
-            }
+            Err(panic) => return Ok(Report::broken(self, no_bench(&*panic), start)),
         };
-        let verdict = match catch_unwind(AssertUnwindSafe(|| (case.run)(&bench))) {
-            Ok(Ok(())) => Verdict::Pass,
-            Ok(Err(Stop::Fails(finding))) => {
-                match finding.basis.as_ref().filter(|basis| rules::rule(&basis.rule).is_none()) {
-                    Some(unknown) => Verdict::Broken { why: format!("there is no rule {}: {finding}", unknown.rule) },
-                    None => Verdict::Fail(finding),
-                }
+        let verdict = match Verdict::of(case.run, &bench) {
+            Verdict::Fail(Finding { basis: Some(basis), expected, seen, .. }) if rules::rule(&basis.rule).is_none() => {
+                let why = format!("there is no rule {}: expected {expected}, but {seen}", basis.rule);
+                Verdict::Broken { why }
             }
-            Ok(Err(Stop::Skips(why))) => Verdict::Skip { why },
-            Err(panic) => Verdict::Broken { why: panic_text(&*panic) },
+            verdict => verdict,
         };
         let calls = bench.take_calls();
-        Ok(self.report(self.explained(verdict, &calls), calls, start.elapsed()))
+        Ok(Report::new(self, self.explained(verdict, &calls), calls, start.elapsed()))
     }
 
     /// Says what a plugin may have stumbled over that tried to write where no trial may.
@@ -184,7 +196,17 @@ impl Trial {
 const SHIELDED: &str = " (it was refused a write: in a trial all of the disk is for reading only but /run, /etc/cni, \
                         /var/lib/cni, folders for temporary files, and those of --writable or of `writes` in its profile)";
 
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+/// The name of a trial, of a profile or a driver with a version.
+pub(crate) fn title(of: &str, version: &str, rule: &str, case: &str) -> String {
+    format!("{of} {version} {rule} {case}").trim_end().to_owned()
+}
+
+/// The reason why nothing was tried where no node could be made.
+pub(crate) fn no_bench(panic: &(dyn std::any::Any + Send)) -> String {
+    format!("the bench cannot be laid: {}", panic_text(panic))
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -235,7 +235,6 @@ impl Asked {
 impl Tried {
     fn new(report: &Report, run: &Run) -> Self {
         let Report { trial, verdict, calls, milliseconds } = report;
-        let is_worth_it = matches!(verdict, Verdict::Fail(_) | Verdict::Broken { .. });
         Self {
             rule: trial.rule.clone(),
             case: trial.case.clone(),
@@ -247,7 +246,7 @@ impl Tried {
             known: false,
             calls: calls.clone(),
             milliseconds: *milliseconds,
-            again: if is_worth_it { again(trial, run) } else { String::new() },
+            again: if verdict.is_worth_another() { again(trial, run) } else { String::new() },
         }
     }
 

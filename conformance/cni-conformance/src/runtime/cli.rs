@@ -1,6 +1,6 @@
 //! The command line of `runtime`: which one, how it is driven, which rules.
 
-use super::{Driver, Rule, Trial, Tried, rules};
+use super::{Driver, Rule, Trial, rules};
 use crate::cli::Trials;
 use crate::finding::quoted;
 use crate::machine::Machine;
@@ -9,8 +9,8 @@ use crate::progress::Progress;
 use crate::report::document::rfc_3339;
 use crate::report::{self, Asked, Document, Origin, Use, Who};
 use crate::run::{self, Outcome};
-use crate::schedule::{self, chosen};
-use crate::trial::Verdict;
+use crate::schedule::{self, Planned, chosen};
+use crate::trial::{Report, Verdict};
 use clap::Args;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -67,8 +67,11 @@ impl Options {
         if !machine.own_processes {
             order.notes.push("this machine hides parts of its /proc: what a runtime leaves behind lives on".to_owned());
         }
-        let (side_by_side, deadline) = (self.trials.side_by_side(), self.trials.case_deadline());
-        let tried = try_all(self.planned(&order), &machine, side_by_side, deadline);
+        let (planned, deadline) = (self.planned(&order), self.trials.case_deadline());
+        let (count, mut progress) = (planned.len(), Progress::on_stderr());
+        let run = |trial: &Trial| trial.run(&machine, deadline);
+        let tried = schedule::all(planned, self.trials.side_by_side(), run, |news| progress.report(count, &news));
+        progress.end();
         let took: Vec<_> = tried.iter().map(|tried| (tried.trial.to_string(), tried.milliseconds)).collect();
         let document = self.document(&order, &machine, tried, (began, start.elapsed()));
         report::deliver(&document, &self.trials.report)?;
@@ -109,7 +112,7 @@ impl Options {
         Ok(Order { command, driver, label, rules, notes })
     }
 
-    fn planned(&self, order: &Order) -> Vec<Planned> {
+    fn planned(&self, order: &Order) -> Vec<Planned<Trial>> {
         let spoken = order.driver.versions();
         let Trials { case: cases, repeat, call_deadline, .. } = &self.trials;
         let is_wanted = |name: &str| cases.is_empty() || cases.iter().any(|case| case == name);
@@ -146,7 +149,7 @@ impl Options {
         &self,
         order: &Order,
         machine: &Machine,
-        tried: Vec<Tried>,
+        tried: Vec<Report<Trial>>,
         (began, took): (SystemTime, Duration),
     ) -> Document {
         let Order { command, driver, label, rules, notes } = order;
@@ -179,11 +182,10 @@ impl Options {
         }
     }
 
-    fn described(&self, order: &Order, tried: Tried) -> report::Tried {
-        let Tried { trial, verdict, calls, milliseconds } = tried;
-        let is_worth_it = matches!(verdict, Verdict::Fail(_) | Verdict::Broken { .. });
+    fn described(&self, order: &Order, tried: Report<Trial>) -> report::Tried {
+        let Report { trial, verdict, calls, milliseconds } = tried;
         report::Tried {
-            again: if is_worth_it { self.again(&trial) } else { String::new() },
+            again: if verdict.is_worth_another() { self.again(&trial) } else { String::new() },
             rule: trial.rule,
             case: trial.case,
             subject: order.label.clone(),
@@ -209,25 +211,6 @@ impl Options {
         arguments.extend(trial.command.iter().map(|word| quoted(word)));
         arguments.join(" ")
     }
-}
-
-/// A trial that is to be run, or what it comes to without a run.
-struct Planned {
-    trial: Trial,
-    instead: Option<Verdict>,
-}
-
-fn try_all(planned: Vec<Planned>, machine: &Machine, side_by_side: usize, deadline: Duration) -> Vec<Tried> {
-    let named: Vec<_> = planned.into_iter().map(|planned| (planned.trial.to_string(), planned)).collect();
-    let count = named.len();
-    let work = |Planned { trial, instead }: Planned| match instead {
-        Some(verdict) => trial.tried(verdict, Vec::new(), Duration::ZERO),
-        None => trial.run(machine, deadline),
-    };
-    let mut progress = Progress::on_stderr();
-    let tried = schedule::all(named, side_by_side, work, |tried| &tried.verdict, |news| progress.report(count, &news));
-    progress.end();
-    tried
 }
 
 /// The path of a command, looked up as a shell would.

@@ -1,16 +1,15 @@
 //! A case with one runtime and one version: a child process in namespaces of its own.
 
 use super::{Driver, RuntimeBench, rules};
-use crate::finding::{CallRecord, Stop};
 use crate::isolate::Shown;
 use crate::isolated_task::IsolatedTask;
 use crate::machine::Machine;
 use crate::shield;
-use crate::trial::{Verdict, panic_text};
+use crate::trial::{Report, Verdict, no_bench, title};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testns::Node;
@@ -34,48 +33,24 @@ pub struct Trial {
     pub patience_seconds: Option<u64>,
 }
 
-/// A trial and its outcome.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tried {
-    /// The trial.
-    pub trial: Trial,
-    /// The outcome of the trial.
-    pub verdict: Verdict,
-    /// The runs of the runtime and the calls of mock plugins, in order, unless it passed.
-    pub calls: Vec<CallRecord>,
-    /// The duration of the trial, in milliseconds.
-    pub milliseconds: u64,
-}
-
 /// A few words, for a person who watches.
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.driver.name, self.version, self.rule)?;
-        if self.case.is_empty() { Ok(()) } else { write!(f, " {}", self.case) }
+        f.write_str(&title(&self.driver.name, &self.version, &self.rule, &self.case))
     }
 }
 
 impl Trial {
-    /// Runs it in a child and waits.
+    /// Runs it in a child and waits. The calls of the report are the runs of the runtime and those of mock plugins.
     #[must_use]
-    pub fn run(&self, machine: &Machine, deadline: Duration) -> Tried {
-        let start = Instant::now();
-        let task = IsolatedTask::Drive { trial: Box::new(self.clone()) };
-        task.run(machine.own_processes, deadline).unwrap_or_else(|error| {
-            let why = format!("the trial's process gave no report: {error}");
-            self.tried(Verdict::Broken { why }, Vec::new(), start.elapsed())
-        })
-    }
-
-    pub(crate) fn tried(&self, verdict: Verdict, calls: Vec<CallRecord>, took: Duration) -> Tried {
-        let calls = if verdict == Verdict::Pass { Vec::new() } else { calls };
-        Tried { trial: self.clone(), verdict, calls, milliseconds: took.as_millis().try_into().unwrap_or(u64::MAX) }
+    pub fn run(&self, machine: &Machine, deadline: Duration) -> Report<Self> {
+        IsolatedTask::Drive { trial: Box::new(self.clone()) }.report(self, machine, deadline)
     }
 
     /// Tries the case here: the process must be in namespaces of its own.
-    pub(crate) fn here(&self) -> io::Result<Tried> {
+    pub(crate) fn here(&self) -> io::Result<Report<Self>> {
         let start = Instant::now();
-        let broken = |why| Ok(self.tried(Verdict::Broken { why }, Vec::new(), start.elapsed()));
+        let broken = |why| Ok(Report::broken(self, why, start));
         let Some(case) = rules::find(&self.rule, &self.case) else {
             return broken(format!("there is no case {:?} of rule {:?}", self.case, self.rule));
         };
@@ -90,15 +65,10 @@ impl Trial {
         let made = catch_unwind(|| Node::with_folders(std::iter::empty()));
         let node = match made {
             Ok(node) => node,
-            Err(panic) => return broken(format!("the bench cannot be laid: {}", panic_text(&*panic))),
+            Err(panic) => return broken(no_bench(&*panic)),
         };
         let bench = RuntimeBench::new(node, &bound, &kit)?;
-        let verdict = match catch_unwind(AssertUnwindSafe(|| (case.run)(&bench))) {
-            Ok(Ok(())) => Verdict::Pass,
-            Ok(Err(Stop::Fails(finding))) => Verdict::Fail(finding),
-            Ok(Err(Stop::Skips(why))) => Verdict::Skip { why },
-            Err(panic) => Verdict::Broken { why: panic_text(&*panic) },
-        };
-        Ok(self.tried(verdict, bench.take_calls(), start.elapsed()))
+        let verdict = Verdict::of(case.run, &bench);
+        Ok(Report::new(self, verdict, bench.take_calls(), start.elapsed()))
     }
 }
