@@ -97,6 +97,14 @@ impl Stop {
         Self::Skips(why.into())
     }
 
+    /// Ends a case that says nothing of this subject, for a reason.
+    ///
+    /// # Errors
+    /// The skip, if that is so.
+    pub fn skip_if(is_so: bool, why: impl Into<String>) -> Result<(), Self> {
+        if is_so { Err(Self::skip(why)) } else { Ok(()) }
+    }
+
     /// The same of something that works in the first place, as a rule says.
     #[must_use]
     pub fn based_on<'a>(self, rule: impl Into<Option<&'a str>>) -> Self {

@@ -257,9 +257,7 @@ fn is_network_of(destination: &str, ip: &Ip) -> bool {
 
 fn routes_are_set(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
-    if attached.parsed.routes.is_empty() {
-        return Err(skip("its result has no route"));
-    }
+    Stop::skip_if(attached.parsed.routes.is_empty(), "its result has no route")?;
     let found = attached.pod.namespace().routes();
     for reported in &attached.parsed.routes {
         let table = reported.table.unwrap_or(254);
@@ -289,9 +287,7 @@ fn has_all_routes(bench: &Bench) -> Result<(), Stop> {
     let made = attached.pod.namespace().routes().into_iter().filter(|route| !by_kernel.contains(&route.protocol));
     let is_of_an_address = |route: &Route| attached.parsed.ips.iter().any(|ip| is_network_of(&route.to, ip));
     let mut made = made.filter(|route| route.table != 255 && !is_of_an_address(route)).peekable();
-    if made.peek().is_none() {
-        return Err(skip("its ADD makes no route"));
-    }
+    Stop::skip_if(made.peek().is_none(), "its ADD makes no route")?;
     match made.find(|route| !attached.parsed.routes.iter().any(|reported| reported.dst == route.to)) {
         None => Ok(()),
         Some(missing) => {

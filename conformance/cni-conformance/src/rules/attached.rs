@@ -282,9 +282,7 @@ pub(super) fn with_kit_ipam(
 ) -> Result<Value, Stop> {
     let mut config = bench.config_for(verb, attachment);
     bench.config_with_kit_ipam().ok_or_else(|| skip("it delegates to no IPAM plugin"))?;
-    if !ipam.is_empty() && bench.profile.delegate.is_some() {
-        return Err(skip("its delegate is no IPAM plugin"));
-    }
+    Stop::skip_if(!ipam.is_empty() && bench.profile.delegate.is_some(), "its delegate is no IPAM plugin")?;
     if let Some(delegate) = bench.profile.delegate_of(&mut config) {
         *delegate = kit_ipam::in_place_of(delegate);
     }

@@ -206,9 +206,7 @@ fn changes_nothing(bench: &Bench) -> Result<(), Stop> {
 fn repairs_nothing(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     let harms: [Harm; 4] = [remove_address, flush_filters, set_interface_down, lose_files];
-    if !harms.into_iter().any(|harm| harm(&attached).is_ok()) {
-        return Err(skip("nothing of it could be taken away"));
-    }
+    Stop::skip_if(!harms.into_iter().any(|harm| harm(&attached).is_ok()), "nothing of it could be taken away")?;
     bench.remember();
     for index in 0..bench.plugin_count() {
         let call = bench.call_plugin(index, Verb::Check, &attached.attachment, Some(&attached.result));
@@ -232,16 +230,14 @@ fn expects_no_address_that_was_taken(bench: &Bench) -> Result<(), Stop> {
     let both = json!([first, { "address": TAKEN, "gateway": "10.88.0.1" }]);
     let config = with_kit_ipam(bench, Verb::Add, &attachment, &[("addresses", both)])?;
     let added = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?;
-    if !added.is_success() {
-        return Err(skip("its ADD fails with two addresses of one network"));
-    }
+    Stop::skip_if(!added.is_success(), "its ADD fails with two addresses of one network")?;
     let mut result = added.succeeds()?;
     let check = |result: &Value| bench.make(&bench.call_with(Verb::Check, &config, &attachment).prev_result(result));
-    if !check(&result)?.is_success()
-        || !pod.namespace().global_addresses(&attachment.ifname).contains(&TAKEN.to_owned())
-    {
-        return Err(skip("it does not set the second address, or its CHECK fails right after ADD"));
-    }
+    Stop::skip_if(
+        !check(&result)?.is_success()
+            || !pod.namespace().global_addresses(&attachment.ifname).contains(&TAKEN.to_owned()),
+        "it does not set the second address, or its CHECK fails right after ADD",
+    )?;
     pod.namespace().delete_address(&attachment.ifname, TAKEN);
     result["ips"].as_array_mut().into_iter().for_each(|ips| ips.retain(|ip| ip["address"] != json!(TAKEN)));
     check(&result)?.succeeds().map(drop)
@@ -262,9 +258,7 @@ fn expects_the_interface_of_prev_result(bench: &Bench) -> Result<(), Stop> {
 fn expects_the_address_of_prev_result(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     attached.interface()?;
-    if attached.addresses().is_empty() {
-        return Err(skip("its result has no address of the container"));
-    }
+    Stop::skip_if(attached.addresses().is_empty(), "its result has no address of the container")?;
     let mut result = attached.result.clone();
     for entry in entries(&mut result, "ips") {
         let is_six = entry["address"].as_str().is_some_and(|address| address.contains(':'));
@@ -305,9 +299,7 @@ fn notices_a_lost_reservation(bench: &Bench) -> Result<(), Stop> {
         }
         Ok(None)
     };
-    if objection()?.is_some() {
-        return Err(skip("its CHECK does not pass right after ADD, so that it shows nothing"));
-    }
+    Stop::skip_if(objection()?.is_some(), "its CHECK does not pass right after ADD, so that it shows nothing")?;
     lose_files(&attached)?;
     match objection()? {
         Some(answer) => answer.fails().map(drop),
@@ -329,9 +321,7 @@ fn notices_missing_filter_rules(bench: &Bench) -> Result<(), Stop> {
     let pod = bench.pod();
     let before = (bench.node.host().nft(), pod.namespace().nft());
     let attached = Attached::add_to(bench, pod)?;
-    if before == (bench.node.host().nft(), attached.pod.namespace().nft()) {
-        return Err(skip("its ADD sets no filter rules"));
-    }
+    Stop::skip_if(before == (bench.node.host().nft(), attached.pod.namespace().nft()), "its ADD sets no filter rules")?;
     attached.has_to_check()?;
     attached.check_objects(flush_filters(&attached)?).map(drop)
 }
@@ -342,9 +332,7 @@ fn notices_sysctls_undone(bench: &Bench) -> Result<(), Stop> {
     let before = pod.namespace().snapshot();
     let attached = Attached::add_to(bench, pod)?;
     let changed = sysctls_before(&before, &attached.pod.namespace().snapshot());
-    if changed.is_empty() {
-        return Err(skip("its ADD sets no sysctl of the container"));
-    }
+    Stop::skip_if(changed.is_empty(), "its ADD sets no sysctl of the container")?;
     attached.has_to_check()?;
     for (key, value) in &changed {
         attached.pod.namespace().set_sysctl(key, value);
@@ -373,9 +361,7 @@ fn notices_missing_shaping(bench: &Bench) -> Result<(), Stop> {
     let shaped = came.lines().filter_map(|line| line.strip_prefix("+ qdisc ")?.split_once(" on "));
     let shaped = shaped.filter(|(kind, _)| !kind.starts_with("noqueue"));
     let links: BTreeSet<_> = shaped.filter_map(|(_, rest)| rest.split(' ').next()).collect();
-    if links.is_empty() {
-        return Err(skip("its ADD shapes no traffic"));
-    }
+    Stop::skip_if(links.is_empty(), "its ADD shapes no traffic")?;
     attached.has_to_check()?;
     links.iter().for_each(|link| bench.node.host().clear_qdiscs(link));
     attached.check_objects("the traffic shaping was removed").map(drop)
@@ -390,8 +376,9 @@ fn asks_the_delegate(bench: &Bench) -> Result<(), Stop> {
     let msg = "the kit was ordered to object";
     bench.ipam().order(Verb::Check, Some(Order::Fail { code: 117, msg: msg.to_owned() }));
     let error = bench.make(&check)?.refused_by("delegation.forwards").fails()?;
-    match error.object.to_string().contains(msg) {
-        true => Ok(()),
-        false => Err(Finding::new(format!("{msg:?} in the error"), format!("it printed {}", error.object)).into()),
-    }
+    Finding::unless(
+        error.object.to_string().contains(msg),
+        format!("{msg:?} in the error"),
+        format!("it printed {}", error.object),
+    )
 }

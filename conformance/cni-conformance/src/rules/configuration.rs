@@ -118,10 +118,11 @@ fn ignores_or_names_unknown_keys(bench: &Bench) -> Result<(), Stop> {
     }
     let error = answer.fails()?;
     unchanged(bench, "all as before the call that failed")?;
-    match error.object.to_string().contains(KEY) {
-        true => Ok(()),
-        false => Err(Finding::new(format!("{KEY} in the error"), format!("it printed {}", error.object)).into()),
-    }
+    Finding::unless(
+        error.object.to_string().contains(KEY),
+        format!("{KEY} in the error"),
+        format!("it printed {}", error.object),
+    )
 }
 
 fn ignores_args(bench: &Bench) -> Result<(), Stop> {
@@ -140,9 +141,7 @@ fn knows_reserved_keys(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn hides_the_container(bench: &Bench, transport: Transport) -> Result<(), Stop> {
-    if bench.config()["ipMasq"] != json!(true) {
-        return Err(skip("its config has no ipMasq"));
-    }
+    Stop::skip_if(bench.config()["ipMasq"] != json!(true), "its config has no ipMasq")?;
     let attached = Attached::add(bench)?;
     let (node, world) = (bench.node.host(), bench.node.remote("world"));
     node.add_veth("to-world", &world, "near");

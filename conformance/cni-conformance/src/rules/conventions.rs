@@ -201,9 +201,7 @@ fn args_ips(bench: &Bench) -> Result<(), Stop> {
 /// A plugin that is asked for two addresses out of one range would have to give both, or one.
 fn args_win(bench: &Bench) -> Result<(), Stop> {
     has_range(bench)?;
-    if bench.config().pointer("/ipam/ranges").is_none() {
-        return Err(Stop::skip("its config has no ipam.ranges"));
-    }
+    Stop::skip_if(bench.config().pointer("/ipam/ranges").is_none(), "its config has no ipam.ranges")?;
     let args = json!({ "cni": { "ips": [WANTED[0]] } });
     let result = add(bench, &bench.pod(), "args", args, "IgnoreUnknown=1;IP=10.77.0.99")?;
     has_addresses(&result, &WANTED[1..])?;
@@ -279,9 +277,7 @@ fn keys_in_args_are_answered(bench: &Bench) -> Result<(), Stop> {
         .filter(|(key, _)| !is_common(key))
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
-    if own.is_empty() {
-        return Err(Stop::skip("its config has no keys of its own"));
-    }
+    Stop::skip_if(own.is_empty(), "its config has no keys of its own")?;
     for key in own.keys() {
         config.as_object_mut().map(|config| config.shift_remove(key));
     }

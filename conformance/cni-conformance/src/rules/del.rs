@@ -296,9 +296,10 @@ enum Parsed {
 }
 
 fn del(bench: &Bench, remains: Remains, given: Parsed) -> Result<(), Stop> {
-    if matches!(given, Parsed::All) && !form::is_from(&bench.version, "0.4.0") {
-        return Err(skip("before 0.4.0 there is no prevResult on DEL"));
-    }
+    Stop::skip_if(
+        matches!(given, Parsed::All) && !form::is_from(&bench.version, "0.4.0"),
+        "before 0.4.0 there is no prevResult on DEL",
+    )?;
     let pod = pod_of_before(bench)?;
     bench.remember();
     let result = again(bench.add(&pod))?;
@@ -394,9 +395,10 @@ fn add_each(bench: &Bench, attachment: &Attachment, change: impl Fn(Call) -> Cal
 fn follows_an_add_without_namespace(bench: &Bench) -> Result<(), Stop> {
     let attachment = pod_of_before(bench)?.leave(Remains::Gone);
     bench.remember();
-    if bench.make(&bench.call(Verb::Add, &attachment))?.is_success() {
-        return Err(skip("its ADD succeeds without a namespace"));
-    }
+    Stop::skip_if(
+        bench.make(&bench.call(Verb::Add, &attachment))?.is_success(),
+        "its ADD succeeds without a namespace",
+    )?;
     bench.del_blindly(&attachment).map_err(|stop| for_want_of_a_result(bench, stop))
 }
 

@@ -1,6 +1,6 @@
 //! SPEC 2, DEL: what it leaves to other attachments.
 
-use super::attached::{Attached, again, lay_network, nothing_lost, pod_of_before, skip, with_key, with_kit_ipam};
+use super::attached::{Attached, again, lay_network, nothing_lost, pod_of_before, with_key, with_kit_ipam};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
@@ -47,9 +47,7 @@ fn leaves_other_interfaces(bench: &Bench) -> Result<(), Stop> {
     let again = attached.pod.attachment_as("net1");
     let before = lines(bench, &attached);
     let answer = bench.make(&bench.call(Verb::Add, &again))?;
-    if !answer.is_success() {
-        return Err(skip("its config serves a container once"));
-    }
+    Stop::skip_if(!answer.is_success(), "its config serves a container once")?;
     let result = answer.succeeds()?;
     // Lines that came with the second one, but for those shared with the first: a default route of both, for example.
     let came: Vec<_> = lines(bench, &attached).into_iter().filter(|line| !before.contains(line)).collect();
@@ -65,18 +63,14 @@ fn leaves_other_interfaces(bench: &Bench) -> Result<(), Stop> {
 
 /// The same of a chained plugin, whose interfaces the kit makes.
 fn leaves_the_other_interface_of_a_chain(bench: &Bench) -> Result<(), Stop> {
-    if !bench.profile.is_chained() {
-        return Err(skip("shown by other-interface"));
-    }
+    Stop::skip_if(!bench.profile.is_chained(), "shown by other-interface")?;
     lay_network(bench)?;
     let pod = bench.pod();
     let second = bench.second_attachment(&pod, "net1");
     bench.add(&pod)?;
     bench.remember();
     let answer = bench.make(&bench.call(Verb::Add, &second))?;
-    if !answer.is_success() {
-        return Err(skip("its config serves a container once"));
-    }
+    Stop::skip_if(!answer.is_success(), "its config serves a container once")?;
     let result = answer.succeeds()?;
     bench.make(&bench.call(Verb::Del, &second).prev_result(&result))?.succeeds()?;
     // Lines about net1 belong to the second attachment.
@@ -98,9 +92,7 @@ fn lines(bench: &Bench, attached: &Attached<'_>) -> Vec<String> {
 }
 
 fn leaves_other_networks(bench: &Bench) -> Result<(), Stop> {
-    if bench.profile.role == Role::List {
-        return Err(skip("shown by the plugins of the list, one by one"));
-    }
+    Stop::skip_if(bench.profile.role == Role::List, "shown by the plugins of the list, one by one")?;
     let (here, there) = (bench.pod().attachment(), bench.pod().attachment());
     let call = |verb, attachment: &Attachment, network: &str| {
         // From their own IPAM plugin both networks would get the same address.

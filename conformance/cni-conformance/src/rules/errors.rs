@@ -141,9 +141,7 @@ fn no_namespace(bench: &Bench) -> Result<Answer, Stop> {
 /// Checks that a call did not exit with 0 and print an error. Whether it has to be an error is said by the basis.
 fn fails(answer: &Answer) -> Result<(), Stop> {
     let printed: Value = serde_json::from_str(&answer.record().stdout).unwrap_or_default();
-    if answer.record().exit == Some(0) && printed.get("code").is_none() {
-        return Err(Stop::skip("that is no failure of it"));
-    }
+    Stop::skip_if(answer.record().exit == Some(0) && printed.get("code").is_none(), "that is no failure of it")?;
     let exit = answer.record().exit;
     let fails = exit.is_some_and(|exit| exit != 0) && answer.signal().is_none();
     Finding::unless(fails, "an exit status other than 0", format!("it is {}", exit.unwrap_or(-1)))
@@ -153,9 +151,7 @@ fn fails(answer: &Answer) -> Result<(), Stop> {
 /// The error's keys have the right types, if they are present. A call that succeeds is no failure: that it has to be one is
 /// not asked by this, and less binding.
 fn prints_an_object(answer: &Answer) -> Result<(), Stop> {
-    if answer.is_success() {
-        return Err(Stop::skip("that is no failure of it"));
-    }
+    Stop::skip_if(answer.is_success(), "that is no failure of it")?;
     let ErrorObject { object, .. } = answer.fails()?;
     let is_text = |key: &str| object.get(key).is_none_or(Value::is_string);
     Finding::unless(
@@ -197,9 +193,10 @@ fn is_known_or_own(answer: &Answer) -> Result<(), Stop> {
 fn uses_no_code_of_1_0_0(bench: &Bench) -> Result<(), Stop> {
     let answer = bench.make(&bench.call(Verb::Version, Attachment::none()))?.succeeds()?;
     let versions = answer["supportedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    if versions.into_iter().any(|version| is_from(version, "1.0.0")) {
-        return Err(Stop::skip("it speaks 1.0.0, too, which has codes 4 to 8"));
-    }
+    Stop::skip_if(
+        versions.into_iter().any(|version| is_from(version, "1.0.0")),
+        "it speaks 1.0.0, too, which has codes 4 to 8",
+    )?;
     // Without a version in stdin no edition is known.
     for answer in [unknown_command(bench)?, without(bench, &["CNI_CONTAINERID"])?, bad_name_answer(bench)?] {
         let Ok(error) = object_of(&answer) else { continue };
@@ -245,9 +242,7 @@ fn unsupported_field(bench: &Bench) -> Result<(), Stop> {
         return Ok(()); // ignored, as it may
     }
     let error = object_of(&answer)?;
-    if error.code != 2 {
-        return Err(Stop::skip(format!("it refuses such a field with code {}", error.code)));
-    }
+    Stop::skip_if(error.code != 2, format!("it refuses such a field with code {}", error.code))?;
     let says = |text: &str| error.msg.contains(text);
     Finding::unless(
         says("zzConformance") && says("kept-or-named"),
@@ -273,9 +268,7 @@ fn container_unknown(bench: &Bench) -> Result<(), Stop> {
 /// want all of them. Whether it names all is `relied.words`' to ask.
 fn names(answer: &Answer, variables: &[&str]) -> Result<(), Stop> {
     let error = object_of(answer)?;
-    if error.code != 4 {
-        return Err(Stop::skip(format!("its code is {}, not 4", error.code)));
-    }
+    Stop::skip_if(error.code != 4, format!("its code is {}, not 4", error.code))?;
     let says_one = variables.iter().any(|name| error.msg.contains(name));
     Finding::unless(says_one, format!("{} in msg", variables.join(" or ")), format!("it printed {}", error.object))
 }

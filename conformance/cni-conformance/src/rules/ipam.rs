@@ -167,9 +167,10 @@ fn differ(bench: &Bench, attachments: &[Attachment]) -> Result<(), Stop> {
             added => pool::addresses(&added?),
         };
         let config = bench.config_for(Verb::Add, attachment);
-        if new.iter().all(|address| pool::stands_in(&config, address.split('/').next().unwrap_or(address))) {
-            return Err(Stop::skip(FIXED));
-        }
+        Stop::skip_if(
+            new.iter().all(|address| pool::stands_in(&config, address.split('/').next().unwrap_or(address))),
+            FIXED,
+        )?;
         let twice = new.iter().find(|address| given.contains(address));
         Finding::unless(twice.is_none(), "an address that no other has", format!("{new:?} is given after {given:?}"))?;
         given.extend(new);
@@ -205,9 +206,7 @@ fn gives_no_gateway_away(bench: &Bench) -> Result<(), Stop> {
     let ips = ips_of_some(bench)?;
     let plain = |text: &str| text.split('/').next().unwrap_or_default().to_owned();
     let gateways: Vec<_> = ips.iter().filter_map(|ip| ip["gateway"].as_str().map(plain)).collect();
-    if gateways.is_empty() {
-        return Err(Stop::skip("its result names no gateway"));
-    }
+    Stop::skip_if(gateways.is_empty(), "its result names no gateway")?;
     let given: Vec<_> = ips.iter().filter_map(|ip| ip["address"].as_str().map(plain)).collect();
     let twice = given.iter().find(|address| gateways.contains(address));
     Finding::unless(
@@ -224,9 +223,7 @@ fn requested_twice(bench: &Bench) -> Result<(), Stop> {
     let given = pool::addresses(&result);
     let first = given.first().ok_or_else(|| Stop::skip("its ADD gives no address"))?;
     let plain = first.split('/').next().unwrap_or_default();
-    if pool::stands_in(&bench.config(), plain) {
-        return Err(Stop::skip(FIXED));
-    }
+    Stop::skip_if(pool::stands_in(&bench.config(), plain), FIXED)?;
     let args = format!("IgnoreUnknown=1;IP={plain}");
     let answer = bench.make(&bench.call(Verb::Add, &bench.pod()).args(&args))?;
     if !answer.is_success() {
@@ -287,9 +284,7 @@ fn check_misses_a_reservation(bench: &Bench) -> Result<(), Stop> {
     let pod = bench.pod();
     let result = bench.add(&pod)?;
     let config = bench.config_for(Verb::Add, &pod.attachment());
-    if pool::addresses(&result).iter().all(|address| pool::stands_in(&config, address)) {
-        return Err(Stop::skip(FIXED));
-    }
+    Stop::skip_if(pool::addresses(&result).iter().all(|address| pool::stands_in(&config, address)), FIXED)?;
     bench.del(&pod, &result)?;
     bench.make(&bench.call(Verb::Check, &pod).prev_result(&result))?.fails().map(drop)
 }

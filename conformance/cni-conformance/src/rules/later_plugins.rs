@@ -24,9 +24,10 @@ pub(super) fn bears_more_routes(bench: &Bench) -> Result<(), Stop> {
     let on_link = |hop: &testns::Hop| hop.link == name && hop.via.is_none();
     let mut routes = attached.pod.namespace().routes();
     routes.retain(|route| route.table == 254 && route.hops.iter().any(on_link));
-    if !gateway.parse().is_ok_and(|gateway| routes.iter().any(|route| leads_to(route, gateway))) {
-        return Err(skip("the container has no route to its gateway"));
-    }
+    Stop::skip_if(
+        !gateway.parse().is_ok_and(|gateway| routes.iter().any(|route| leads_to(route, gateway))),
+        "the container has no route to its gateway",
+    )?;
     attached.pod.namespace().add_route("198.51.100.0/24", &gateway, &name);
     attached.checks()
 }

@@ -135,9 +135,10 @@ fn later_needs(bench: &Bench, verb: Verb, variable: &str) -> Result<(), Stop> {
 }
 
 fn needs_no_path(bench: &Bench) -> Result<(), Stop> {
-    if bench.profile.role != Role::Ipam && bench.profile.delegate_of(&mut bench.config()).is_some() {
-        return Err(skip("it delegates to an IPAM plugin, which it has to find"));
-    }
+    Stop::skip_if(
+        bench.profile.role != Role::Ipam && bench.profile.delegate_of(&mut bench.config()).is_some(),
+        "it delegates to an IPAM plugin, which it has to find",
+    )?;
     let pod = bench.pod();
     let result = bench.make(&bench.call(Verb::Add, &pod).without("CNI_PATH"))?.succeeds()?;
     let del = bench.call(Verb::Del, &pod).prev_result(&result).without("CNI_PATH");

@@ -3,7 +3,7 @@
 //! An entry that the kernel has no more was changed, and may be missing in the result. An entry that it still has is
 //! reported as it was.
 
-use super::attached::{skip, with_key};
+use super::attached::with_key;
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::form;
@@ -114,9 +114,7 @@ impl Later {
 
 /// Checks the indexes of addresses that the plugin adds to those of prevResult.
 pub(super) fn own_addresses_are_set(bench: &Bench) -> Result<(), Stop> {
-    if bench.profile.role == Role::List {
-        return Err(skip("a runtime gives a list no prevResult"));
-    }
+    Stop::skip_if(bench.profile.role == Role::List, "a runtime gives a list no prevResult")?;
     let later = Later::add(bench, &[])?;
     let given: Vec<_> = entries(&later.given, "ips").iter().map(|ip| ip["address"].clone()).collect();
     for ip in entries(&later.result, "ips").iter().filter(|ip| !given.contains(&ip["address"])) {
@@ -279,9 +277,10 @@ fn passes_routes_on(bench: &Bench) -> Result<(), Stop> {
 fn passes_dns_on(bench: &Bench) -> Result<(), Stop> {
     let dns = json!({ "nameservers": ["192.0.2.53", "192.0.2.1"], "domain": "a.test",
         "search": ["a.test", "b.test"], "options": ["ndots:2", "rotate"] });
-    if bench.config().get("dns").is_some() || bench.profile.role == Role::Interface {
-        return Err(skip("it has a dns of its own"));
-    }
+    Stop::skip_if(
+        bench.config().get("dns").is_some() || bench.profile.role == Role::Interface,
+        "it has a dns of its own",
+    )?;
     let Later { result, .. } = Later::add(bench, &[("dns", dns.clone())])?;
     let texts = |value: &Value| match value {
         Value::Array(list) => list.clone(),

@@ -134,17 +134,13 @@ fn check_gate(bench: &Bench) -> Result<(), Stop> {
 fn gate(bench: &Bench, verb: Verb) -> Result<(), Stop> {
     let answer = bench.make(&bench.call(Verb::Version, Attachment::none()))?.succeeds()?;
     let list = answer.get("supportedVersions").and_then(Value::as_array);
-    if !list.is_some_and(|list| list.contains(&json!("1.1.0"))) {
-        return Err(Stop::skip("it speaks no version from 1.1.0 on"));
-    }
+    Stop::skip_if(!list.is_some_and(|list| list.contains(&json!("1.1.0"))), "it speaks no version from 1.1.0 on")?;
     let error = bench.make(&bench.call(verb, Attachment::none()))?.fails_with(1)?;
     says("msg", &error.msg, &format!("config version does not allow {verb}"))
 }
 
 fn no_such_file_text(bench: &Bench) -> Result<(), Stop> {
-    if bench.profile.role != Role::Interface {
-        return Err(Stop::skip("it makes no interface, and may not need the namespace"));
-    }
+    Stop::skip_if(bench.profile.role != Role::Interface, "it makes no interface, and may not need the namespace")?;
     let nowhere = Attachment { netns: "/run/netns/no-such-namespace".to_owned(), ..bench.pod().attachment() };
     let answer = bench.make(&bench.call(Verb::Add, &nowhere))?;
     let error = answer.refused_by("add.needs-the-namespace").fails()?;
@@ -241,9 +237,7 @@ fn keys_in_any_case(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn keys_of_runtime_config(bench: &Bench) -> Result<(), Stop> {
-    if bench.config().get("runtimeConfig").is_none() {
-        return Err(Stop::skip("its config enables no capability"));
-    }
+    Stop::skip_if(bench.config().get("runtimeConfig").is_none(), "its config enables no capability")?;
     capitalised(bench, |config| {
         for value in config.get_mut("runtimeConfig").and_then(Value::as_object_mut).into_iter().flatten() {
             capitalise_each(value.1);
@@ -346,9 +340,7 @@ fn gc_without_list(bench: &Bench) -> Result<(), Stop> {
 
 fn daemon_starts_again(bench: &Bench) -> Result<(), Stop> {
     bench.add(&bench.pod())?;
-    if bench.end_daemons() == 0 {
-        return Err(Stop::skip("it has no daemon"));
-    }
+    Stop::skip_if(bench.end_daemons() == 0, "it has no daemon")?;
     match bench.restart_daemons() {
         Some(status) => Err(Finding::new("a daemon that runs", format!("it ended with {status}")).into()),
         None => bench.add(&bench.pod()).map(drop),

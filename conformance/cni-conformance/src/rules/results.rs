@@ -122,9 +122,7 @@ fn routes_are_right(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn dns_of_the_delegate_is_right(bench: &Bench) -> Result<(), Stop> {
-    if bench.profile.delegate.is_some() {
-        return Err(Stop::skip("its delegate is no IPAM plugin"));
-    }
+    Stop::skip_if(bench.profile.delegate.is_some(), "its delegate is no IPAM plugin")?;
     let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
     let pod = bench.pod();
     for (key, value) in bench.config_for(testns::Verb::Add, &pod.attachment()).as_object().into_iter().flatten() {

@@ -80,9 +80,10 @@ fn ready_with_a_container(bench: &Bench) -> Result<(), Stop> {
     bench.add(&bench.pod())?;
     let answer = ask(bench, &config(bench))?;
     let next = bench.pods().pop().unwrap_or_else(|| bench.pod());
-    if !answer.is_success() && bench.add(&next).is_err() {
-        return Err(Stop::skip("with one container it cannot serve another, and says so"));
-    }
+    Stop::skip_if(
+        !answer.is_success() && bench.add(&next).is_err(),
+        "with one container it cannot serve another, and says so",
+    )?;
     answer.succeeds().map(drop)
 }
 
@@ -105,10 +106,11 @@ fn foresees(bench: &Bench, config: &Value) -> Result<(), Stop> {
         return Ok(());
     }
     let pod = bench.pods().pop().unwrap_or_else(|| bench.pod());
-    match bench.make(&bench.call_with(Verb::Add, config, &pod))?.is_success() {
-        true => Ok(()),
-        false => Err(Finding::new("an error of STATUS, as ADD fails", "STATUS succeeded").into()),
-    }
+    Finding::unless(
+        bench.make(&bench.call_with(Verb::Add, config, &pod))?.is_success(),
+        "an error of STATUS, as ADD fails",
+        "STATUS succeeded",
+    )
 }
 
 fn daemon_away(bench: &Bench) -> Result<(), Stop> {
@@ -127,9 +129,7 @@ fn delegate_missing_code(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn with_ipam(bench: &Bench, ipam: Value) -> Result<Value, Stop> {
-    if bench.config_with_kit_ipam().is_none() {
-        return Err(Stop::skip("it delegates to no plugin"));
-    }
+    Stop::skip_if(bench.config_with_kit_ipam().is_none(), "it delegates to no plugin")?;
     let mut config = config(bench);
     if let Some(delegate) = bench.profile.delegate_of(&mut config) {
         *delegate = ipam;
@@ -145,9 +145,7 @@ fn has_code(answer: &Answer) -> Result<(), Stop> {
 /// STATUS when the only address of the range is taken.
 fn exhausted(bench: &Bench) -> Result<Answer, Stop> {
     let mut config = config(bench);
-    if !bench.profile.of_one_address(&mut config) {
-        return Err(Stop::skip("the kit does not know how to make its pool small"));
-    }
+    Stop::skip_if(!bench.profile.of_one_address(&mut config), "the kit does not know how to make its pool small")?;
     // A plugin may say so only where the config asks for it: runtimes call the node of a network that is not ready not ready
     // either, and its pods are evicted.
     if let Some(ipam) = config.get_mut("ipam").and_then(Value::as_object_mut) {
@@ -230,9 +228,7 @@ fn changes_nothing(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn without_cni_path(bench: &Bench) -> Result<(), Stop> {
-    if bench.config_with_kit_ipam().is_some() {
-        return Err(Stop::skip("it delegates"));
-    }
+    Stop::skip_if(bench.config_with_kit_ipam().is_some(), "it delegates")?;
     let call = bench.call_with(Verb::Status, config(bench), Attachment::none()).without("CNI_PATH");
     bench.make(&call)?.succeeds().map(drop)
 }

@@ -145,9 +145,7 @@ pub(super) fn remove_master(attached: &Attached<'_>) -> Result<&'static str, Sto
 /// All filter rules are removed, on the node and in the container.
 pub(super) fn flush_filters(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let (node, pod) = (attached.bench.node.host(), attached.pod.namespace());
-    if node.nft().is_empty() && pod.nft().is_empty() {
-        return Err(skip("its ADD sets no filter rules"));
-    }
+    Stop::skip_if(node.nft().is_empty() && pod.nft().is_empty(), "its ADD sets no filter rules")?;
     node.flush_nft();
     pod.flush_nft();
     Ok("the filter rules were removed")
@@ -156,9 +154,7 @@ pub(super) fn flush_filters(attached: &Attached<'_>) -> Result<&'static str, Sto
 /// Every file that names the container is removed.
 pub(super) fn lose_files(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let files: Vec<_> = attached.bench.files_naming(&attached.pod).into_iter().filter(|path| path.is_file()).collect();
-    if files.is_empty() {
-        return Err(skip("no file of it names the container"));
-    }
+    Stop::skip_if(files.is_empty(), "no file of it names the container")?;
     for file in files {
         testns::step(format!("rm {}", quoted(&file.display().to_string())));
         fs::remove_file(&file).unwrap_or_else(|error| panic!("cannot remove {}: {error}", file.display()));

@@ -11,10 +11,7 @@ pub(crate) type End = Result<(), Stop>;
 
 /// Checks that something is as it should be.
 pub(crate) fn same<T: PartialEq + Debug + ?Sized>(what: &str, expected: &T, seen: &T) -> End {
-    match expected == seen {
-        true => Ok(()),
-        false => Err(Finding::new(format!("{what}: {expected:?}"), format!("it was {seen:?}")).into()),
-    }
+    Finding::unless(expected == seen, format!("{what}: {expected:?}"), format!("it was {seen:?}"))
 }
 
 /// Checks that mock plugins were called with these verbs at these places of the list, in this order.

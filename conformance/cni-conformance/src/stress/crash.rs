@@ -98,9 +98,10 @@ fn survivor(answer: &Answer) -> Option<&Answer> {
 
 /// The runtime noticed late: the container's namespace is gone when DEL comes.
 fn add_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
-    if bench.profile.stage.iter().any(|part| matches!(part, Stage::Device { .. })) {
-        return Err(Stop::skip("its device goes with the namespace"));
-    }
+    Stop::skip_if(
+        bench.profile.stage.iter().any(|part| matches!(part, Stage::Device { .. })),
+        "its device goes with the namespace",
+    )?;
     let mut operator = Operator::with_pool(bench, 1);
     operator.warm_up()?;
     let last = bench.plugin_count() - 1;

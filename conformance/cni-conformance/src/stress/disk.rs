@@ -124,9 +124,7 @@ struct FullDisk<'a> {
 impl<'a> FullDisk<'a> {
     fn new(bench: &'a Bench) -> Result<Self, Stop> {
         let has_daemon = bench.profile.stage.iter().any(|part| matches!(part, Stage::Daemon { .. }));
-        if has_daemon {
-            return Err(Stop::skip("its daemon runs already, with a socket that an empty disk would hide"));
-        }
+        Stop::skip_if(has_daemon, "its daemon runs already, with a socket that an empty disk would hide")?;
         let disks = Disks::lay();
         Ok(Self { scene: Scene::new(bench)?, disks })
     }

@@ -162,9 +162,7 @@ fn error_is_told(bench: &RuntimeBench) -> End {
 }
 
 fn last_result(bench: &RuntimeBench) -> End {
-    if !bench.driver.prints_result {
-        return Err(Stop::Skips(format!("{} prints no result", bench.driver.name)));
-    }
+    Stop::skip_if(!bench.driver.prints_result, format!("{} prints no result", bench.driver.name))?;
     let is_list = crate::form::is_from(&bench.version, "0.3.0");
     bench.lay(&bench.list(&three(bench)[..if is_list { 3 } else { 1 }]));
     let ran = bench.does(Add, &bench.request())?;
@@ -181,9 +179,7 @@ fn check_in_order(bench: &RuntimeBench) -> End {
 }
 
 fn has_result(bench: &RuntimeBench, verb: Verb) -> End {
-    if !crate::form::is_from(&bench.version, "0.4.0") {
-        return Err(Stop::Skips("this came with 0.4.0".to_owned()));
-    }
+    Stop::skip_if(!crate::form::is_from(&bench.version, "0.4.0"), "this came with 0.4.0")?;
     bench.lay_three();
     let request = bench.request();
     bench.does(Add, &request)?;

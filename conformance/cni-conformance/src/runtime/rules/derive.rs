@@ -256,9 +256,7 @@ fn no_first_result(bench: &RuntimeBench) -> End {
 }
 
 fn result_of_the_one_before(bench: &RuntimeBench) -> End {
-    if !crate::form::is_from(&bench.version, "0.3.0") {
-        return Err(Stop::Skips("lists came with 0.3.0".to_owned()));
-    }
+    Stop::skip_if(!crate::form::is_from(&bench.version, "0.3.0"), "lists came with 0.3.0")?;
     bench.lay_three();
     bench.does(Verb::Add, &bench.request())?;
     let received = bench.received_of(Verb::Add);
