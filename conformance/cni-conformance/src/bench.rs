@@ -40,6 +40,8 @@ pub struct Bench {
     calls: Mutex<Vec<CallRecord>>,
     pods: Mutex<Vec<Pod>>,
     memory: Mutex<Option<left::Memory>>,
+    /// The number of addresses in the pool, if it is not the profile's own.
+    pool: Mutex<Option<u32>>,
     daemons: Mutex<Vec<Child>>,
 }
 
@@ -76,6 +78,7 @@ impl Bench {
             calls: Mutex::default(),
             pods: Mutex::default(),
             memory: Mutex::default(),
+            pool: Mutex::default(),
             daemons: Mutex::new(daemons),
         }
     }
@@ -158,11 +161,30 @@ impl Bench {
     pub fn config_of(&self, index: usize, verb: Verb, attachment: &Attachment) -> Value {
         let number = find(&held(&self.pods), attachment);
         let mut config = self.profile.config(index, &self.version, number.map_or(0, |number| number + 1));
+        if let Some(addresses) = *held(&self.pool) {
+            self.profile.resize(&mut config, addresses);
+        }
         let prev_result = (verb == Verb::Add).then(|| self.prev_result(attachment)).flatten();
         if let Some(result) = prev_result.filter(|_| self.profile.is_chained()) {
             config["prevResult"] = result;
         }
         config
+    }
+
+    /// Gives the pool so many addresses from now on. False, and no change, if the kit does not know how to say that.
+    pub(crate) fn set_pool(&self, addresses: u32) -> bool {
+        *held(&self.pool) = Some(addresses);
+        let sized = |index| self.profile.resize(&mut self.profile.config(index, &self.version, 0), addresses);
+        (0..self.plugin_count()).any(sized)
+    }
+
+    /// The same for a case that needs it.
+    ///
+    /// # Errors
+    /// A skip if the kit does not know how to say that.
+    pub fn needs_pool(&self, addresses: u32) -> Result<(), Stop> {
+        let why = "the kit does not know how to make its pool small (PROFILES.md, pool.sizes)";
+        Stop::skip_if(!self.set_pool(addresses), why)
     }
 
     /// The result of the plugins before a chained one for a container, in the form of the config's version.

@@ -1,6 +1,6 @@
 //! Whole operations as a runtime makes them (SPEC 3): one plugin, or each of a list in the right order.
 
-use super::Bench;
+use super::{Answer, Bench};
 use crate::finding::Stop;
 use crate::form;
 use crate::profile::Role;
@@ -17,14 +17,54 @@ impl Bench {
         }
     }
 
-    /// A call of one of the list's plugins, with a prevResult if there is one.
-    #[must_use]
-    pub fn call_plugin(&self, index: usize, verb: Verb, attachment: &Attachment, prev_result: Option<&Value>) -> Call {
+    /// The config of one of the list's plugins, with a prevResult if there is one.
+    pub(crate) fn config_after(
+        &self,
+        index: usize,
+        verb: Verb,
+        attachment: &Attachment,
+        prev_result: Option<&Value>,
+    ) -> Value {
         let mut config = self.config_of(index, verb, attachment);
         if let Some(result) = prev_result.filter(|result| !result.is_null()) {
             config["prevResult"] = result.clone();
         }
+        config
+    }
+
+    /// A call of one of the list's plugins with that config.
+    #[must_use]
+    pub fn call_plugin(&self, index: usize, verb: Verb, attachment: &Attachment, prev_result: Option<&Value>) -> Call {
+        let config = self.config_after(index, verb, attachment, prev_result);
         self.call_executable(self.profile.executable(index), verb, &config, attachment)
+    }
+
+    /// The prevResult of DEL: before 0.4.0 runtimes had no result by then.
+    pub(crate) fn result_for_del<'a>(&self, result: Option<&'a Value>) -> Option<&'a Value> {
+        result.filter(|_| form::is_from(&self.version, "0.4.0"))
+    }
+
+    /// ADD of the plugins from the first to before the `end`th; has to succeed. The last result.
+    pub(crate) fn add_until(&self, end: usize, attachment: &Attachment) -> Result<Option<Value>, Stop> {
+        let mut result = None;
+        for index in 0..end {
+            let call = self.call_plugin(index, Verb::Add, attachment, result.as_ref());
+            result = Some(self.make(&call)?.succeeds()?);
+        }
+        Ok(result)
+    }
+
+    /// ADD, perhaps without success: then the answer of the plugin that failed.
+    pub(crate) fn try_add(&self, attachment: &Attachment) -> Result<Result<Value, Answer>, Stop> {
+        let mut result = None;
+        for index in 0..self.plugin_count() {
+            let answer = self.make(&self.call_plugin(index, Verb::Add, attachment, result.as_ref()))?;
+            if !answer.is_success() {
+                return Ok(Err(answer));
+            }
+            result = Some(answer.succeeds()?);
+        }
+        Ok(Ok(result.unwrap_or_default()))
     }
 
     /// ADD, of a list of each plugin with the result of the one before; has to succeed. The last result.
@@ -32,23 +72,15 @@ impl Bench {
     /// # Errors
     /// A finding if it fails.
     pub fn add(&self, attachment: impl Into<Attachment>) -> Result<Value, Stop> {
-        let attachment = attachment.into();
-        let mut result = None;
-        for index in 0..self.plugin_count() {
-            let call = self.call_plugin(index, Verb::Add, &attachment, result.as_ref());
-            result = Some(self.make(&call)?.succeeds()?);
-        }
-        Ok(result.unwrap_or_default())
+        Ok(self.add_until(self.plugin_count(), &attachment.into())?.unwrap_or_default())
     }
 
-    /// DEL with the result of ADD, of a list of each plugin in reverse order; has to succeed.
+    /// DEL with the result of ADD if there is one, of a list of each plugin in reverse order; has to succeed.
     ///
     /// # Errors
     /// A finding if it fails.
-    pub fn del(&self, attachment: impl Into<Attachment>, result: &Value) -> Result<(), Stop> {
-        let attachment = attachment.into();
-        // From 0.4.0 on: before, runtimes had no result by then.
-        let result = Some(result).filter(|_| form::is_from(&self.version, "0.4.0"));
+    pub fn del<'a>(&self, attachment: impl Into<Attachment>, result: impl Into<Option<&'a Value>>) -> Result<(), Stop> {
+        let (attachment, result) = (attachment.into(), self.result_for_del(result.into()));
         for index in (0..self.plugin_count()).rev() {
             self.make(&self.call_plugin(index, Verb::Del, &attachment, result))?.succeeds()?;
         }

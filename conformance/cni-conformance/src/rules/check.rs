@@ -10,13 +10,12 @@ use super::tamper::{
     remove_interface, remove_last_address, remove_master, remove_route, rename_interface, set_host_end_down,
     set_interface_down, sysctls_before,
 };
-use crate::bench::{Answer, Bench};
+use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Case, Rule, before, relied, since, spec};
-use crate::stress::operator::Operator;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use testns::{Attachment, Verb};
@@ -278,33 +277,20 @@ fn notices(bench: &Bench, harm: Harm) -> Result<(), Stop> {
 /// Of the files that name the container, it is shown first that they are what reserves the address: a pool of one gives
 /// it to another container once they are gone. Logs and what else names a container may go unnoticed.
 fn notices_a_lost_reservation(bench: &Bench) -> Result<(), Stop> {
-    let operator = Operator::with_pool(bench, 1).or_skip()?;
+    bench.needs_pool(1)?;
     let second = bench.pod();
-    let attached = Attached::of(bench, bench.pod(), |pod| operator.add(pod))?;
+    let attached = Attached::add(bench)?;
     lose_files(&attached)?;
-    let Ok(other) = operator.try_add(&second.attachment())? else {
+    let Ok(other) = bench.try_add(&second.attachment())? else {
         return Err(skip("no file of it that names the container reserves its address"));
     };
-    operator.del(&second.attachment(), Some(&other))?;
-    operator.del(&attached.attachment, Some(&attached.result))?;
+    bench.del(&second, &other)?;
+    attached.dels()?;
     bench.forget_calls();
-    let attached = Attached::of(bench, bench.pod(), |pod| operator.add(pod))?;
-    let objection = || -> Result<Option<Answer>, Stop> {
-        for index in 0..bench.plugin_count() {
-            let check = operator.call(index, Verb::Check, &attached.attachment, Some(&attached.result));
-            let answer = bench.make(&check)?;
-            if !answer.is_success() {
-                return Ok(Some(answer));
-            }
-        }
-        Ok(None)
-    };
-    Stop::skip_if(objection()?.is_some(), "its CHECK does not pass right after ADD, so that it shows nothing")?;
+    let attached = Attached::add(bench)?;
+    attached.has_to_check()?;
     lose_files(&attached)?;
-    match objection()? {
-        Some(answer) => answer.fails().map(drop),
-        None => Err(Finding::new("an error, as the reservation was removed", "CHECK succeeded").into()),
-    }
+    attached.check_objects("the reservation was removed").map(drop)
 }
 
 fn notices_a_missing_daemon(bench: &Bench) -> Result<(), Stop> {

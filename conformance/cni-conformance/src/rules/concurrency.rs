@@ -113,25 +113,23 @@ fn first_at_once(bench: &Bench) -> Result<(), Stop> {
 fn all_through(operator: &Operator<'_>, pods: &[Container]) -> Result<(), Stop> {
     let count = pods.len();
     let of = |verb: &str| format!("of each {verb} of {count} at once");
-    let added: Vec<Value> = side_by_side(pods, |_, pod| operator.add(pod)).map_err(|stop| within(stop, &of("ADD")))?;
-    addresses_differ(operator, pods.iter().zip(&added))?;
+    let added: Vec<Value> =
+        side_by_side(pods, |_, pod| operator.bench.add(pod)).map_err(|stop| within(stop, &of("ADD")))?;
+    addresses_differ(operator.bench, pods.iter().zip(&added))?;
     let result = |index: usize| added.get(index).cloned().unwrap_or_default();
     side_by_side(pods, |index, pod| operator.check(&pod.attachment(), &result(index)))
         .map_err(|stop| within(stop, &of("CHECK")))?;
-    side_by_side(pods, |index, pod| operator.del(&pod.attachment(), Some(&result(index))))
+    side_by_side(pods, |index, pod| operator.bench.del(pod.attachment(), Some(&result(index))))
         .map_err(|stop| within(stop, &of("DEL")))?;
     Ok(())
 }
 
-fn addresses_differ<'a>(
-    operator: &Operator<'_>,
-    added: impl Iterator<Item = (&'a Container, &'a Value)>,
-) -> Result<(), Stop> {
+fn addresses_differ<'a>(bench: &Bench, added: impl Iterator<Item = (&'a Container, &'a Value)>) -> Result<(), Stop> {
     let mut owners: BTreeMap<String, &str> = BTreeMap::new();
     for (pod, result) in added {
         let is_given = |address: &String| {
-            let config = |index| operator.config(index, Verb::Add, &pod.attachment(), None);
-            !(0..operator.bench.plugin_count()).any(|index| pool::stands_in(&config(index), address))
+            let config = |index| bench.config_of(index, Verb::Add, &pod.attachment());
+            !(0..bench.plugin_count()).any(|index| pool::stands_in(&config(index), address))
         };
         // Each container has a loopback address, and the same one.
         let is_own = |address: &String| !address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -170,33 +168,32 @@ fn side_by_side<T: Send>(
 
 /// ADD of three times as many containers as a small pool has addresses: how many it has, the containers, their answers.
 #[expect(clippy::type_complexity, reason = "two cases begin so, each with a pattern")]
-fn too_many(bench: &Bench) -> Result<(Operator<'_>, usize, Vec<Container>, Vec<Result<Value, Answer>>), Stop> {
+fn too_many(bench: &Bench) -> Result<(usize, Vec<Container>, Vec<Result<Value, Answer>>), Stop> {
     let size = bench.profile.few();
     let count = usize::try_from(size).unwrap_or(usize::MAX);
-    let operator = match bench.profile.capacity() == Some(count) {
-        true => Operator::new(bench),
-        false => Operator::with_pool(bench, size).or_skip()?,
-    };
+    if bench.profile.capacity() != Some(count) {
+        bench.needs_pool(size)?;
+    }
     let pods: Vec<_> = (0..3 * count).map(|_| bench.pod()).collect();
-    let answers = side_by_side(&pods, |_, pod| operator.try_add(&pod.attachment()))?;
-    Ok((operator, count, pods, answers))
+    let answers = side_by_side(&pods, |_, pod| bench.try_add(&pod.attachment()))?;
+    Ok((count, pods, answers))
 }
 
 fn small_pool(bench: &Bench) -> Result<(), Stop> {
-    let (operator, addresses, pods, answers) = too_many(bench)?;
+    let (addresses, pods, answers) = too_many(bench)?;
     let served = || pods.iter().zip(&answers).filter_map(|(pod, answer)| Some((pod, answer.as_ref().ok()?)));
     let seen = format!("{} succeeded", served().count());
     let expected = format!("no more than {addresses} of {} ADDs to succeed", pods.len());
     Finding::unless(served().count() <= addresses, expected, seen)?;
-    addresses_differ(&operator, served())
+    addresses_differ(bench, served())
 }
 
 fn pool_is_whole_again(bench: &Bench) -> Result<(), Stop> {
-    let (operator, addresses, pods, answers) = too_many(bench)?;
+    let (addresses, pods, answers) = too_many(bench)?;
     for (pod, answer) in pods.iter().zip(&answers) {
-        operator.del(&pod.attachment(), answer.as_ref().ok())?;
+        bench.del(pod, answer.as_ref().ok())?;
         pod.leave(Remains::Gone);
     }
     let again: Vec<_> = (0..addresses).map(|_| bench.pod()).collect();
-    all_through(&operator, &again).map_err(|stop| stop.based_on("concurrency.containers-at-once"))
+    all_through(&Operator::new(bench), &again).map_err(|stop| stop.based_on("concurrency.containers-at-once"))
 }

@@ -4,7 +4,6 @@ use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, before, each, newest, relied, since, spec};
-use crate::stress::operator::Operator;
 use crate::stress::pool;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Remains, Verb};
@@ -258,16 +257,12 @@ fn gives_no_second(bench: &Bench, request: impl FnOnce(&str, Call) -> Call) -> R
 /// The only address goes from one container to the next. DEL has the result of ADD, as from a runtime that kept it:
 /// another rule asks whether it is needed.
 fn releases(bench: &Bench, remains: Remains) -> Result<(), Stop> {
-    let operator = of_one_address(bench)?;
-    let (first, second) = (bench.pod(), bench.pod());
-    let result = operator.add(&first)?;
-    operator.del(&first.leave(remains), Some(&result))?;
-    operator.add(&second).map(drop)
-}
-
-fn of_one_address(bench: &Bench) -> Result<Operator<'_>, Stop> {
     is_pooled(bench)?;
-    Operator::with_pool(bench, 1).or_skip()
+    bench.needs_pool(1)?;
+    let (first, second) = (bench.pod(), bench.pod());
+    let result = bench.add(&first)?;
+    bench.del(first.leave(remains), &result)?;
+    bench.add(&second).map(drop)
 }
 
 fn del_keeps_others(bench: &Bench) -> Result<(), Stop> {
@@ -290,10 +285,11 @@ fn check_misses_a_reservation(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn exhausted(bench: &Bench) -> Result<(), Stop> {
-    let operator = of_one_address(bench)?;
+    is_pooled(bench)?;
+    bench.needs_pool(1)?;
     let (first, second) = (bench.pod(), bench.pod());
-    operator.add(&first)?;
-    match operator.try_add(&second.attachment())? {
+    bench.add(&first)?;
+    match bench.try_add(&second.attachment())? {
         Ok(result) => Err(Finding::new("a failure", format!("it succeeded and printed {result}")).into()),
         Err(answer) => answer.refuses(),
     }

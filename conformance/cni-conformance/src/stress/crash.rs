@@ -68,7 +68,7 @@ fn killed(bench: &Bench, verb: Verb, fate: Fate, share: Share) -> Result<(), Sto
     for index in 0..bench.plugin_count() {
         let (whole, answer) = scene.disturb(verb, index, None)?;
         answer.succeeds()?;
-        scene.operator.del(&scene.pod.attachment(), None)?;
+        scene.operator.bench.del(scene.pod.attachment(), None)?;
         let is_alone = !whole.calls.iter().any(|call| call.name() == "execve");
         if matches!(fate, Fate::KillCaller) && is_alone {
             continue;
@@ -107,13 +107,13 @@ fn add_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
     let last = bench.plugin_count() - 1;
     let add = |pod: &Container| -> Result<Call, Stop> {
         let attachment = pod.attachment();
-        let before = operator.add_until(last, &attachment)?;
+        let before = operator.bench.add_until(last, &attachment)?;
         Ok(operator.call(last, Verb::Add, &attachment, before.as_ref()))
     };
     let (pod, other) = (bench.pod(), bench.pod());
     let (whole, answer) = operator.disturb(&add(&pod)?, None)?;
     answer.succeeds()?;
-    operator.del(&pod.attachment(), None)?;
+    operator.bench.del(pod.attachment(), None)?;
     pod.leave(Remains::Gone);
     operator.others_are_served(&other, "nothing")?;
     operator.serves_again(&other)?;
@@ -127,7 +127,7 @@ fn add_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
         let what = "the namespace went after ADD was killed before change";
         let at = At { what, point, hit: traced.hit.as_ref() };
         for _ in 0..2 {
-            operator.del(&attachment, None).map_err(|stop| within(stop, &format!("of DEL after {at}")))?;
+            operator.bench.del(&attachment, None).map_err(|stop| within(stop, &format!("of DEL after {at}")))?;
         }
         operator.nothing_is_left(&format!("{at}, and DEL"))?;
         operator.others_are_served(&other, &at.to_string())?;
@@ -143,18 +143,18 @@ fn gc_killed(bench: &Bench) -> Result<(), Stop> {
     let mut operator = Operator::with_pool(bench, 2);
     operator.warm_up()?;
     let (valid, pod) = (bench.pod(), operator.used_pod()?);
-    let kept = operator.add(&valid)?;
+    let kept = operator.bench.add(&valid)?;
     bench.remember();
     for index in 0..bench.plugin_count() {
-        let gc = || operator.gc_calls(&[valid.attachment()]);
+        let gc = || operator.bench.gc_calls(&[valid.attachment()]);
         let killed = |fate| {
-            operator.add(&pod)?;
+            operator.bench.add(&pod)?;
             let calls = gc();
             operator.disturb(&calls[index], fate)
         };
         let (whole, answer) = killed(None)?;
         answer.succeeds()?;
-        operator.del(&pod.attachment(), None)?;
+        operator.bench.del(pod.attachment(), None)?;
         let what = format!("GC of {} was killed before change", bench.profile.executable(index));
         for point in WHOLE.points(whole.changes().count(), &mut bench.random()) {
             bench.forget_calls();
@@ -164,7 +164,10 @@ fn gc_killed(bench: &Bench) -> Result<(), Stop> {
                 let again = bench.make(&call)?.succeeds();
                 again.map_err(|stop| within(stop, &format!("of GC after {at}")))?;
             }
-            operator.del(&pod.attachment(), None).map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
+            operator
+                .bench
+                .del(pod.attachment(), None)
+                .map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
             operator.nothing_is_left(&format!("{at}, GC and DEL"))?;
             let check = operator.check(&valid.attachment(), &kept);
             check.map_err(|stop| within(stop, &format!("of CHECK of a valid attachment, after {at}")))?;
@@ -179,19 +182,19 @@ fn gc_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
     let mut operator = Operator::with_pool(bench, 2);
     operator.warm_up()?;
     let valid = bench.pod();
-    let kept = operator.add(&valid)?;
+    let kept = operator.bench.add(&valid)?;
     for index in 0..bench.plugin_count() {
-        let gc = || operator.gc_calls(&[valid.attachment()]);
+        let gc = || operator.bench.gc_calls(&[valid.attachment()]);
         let killed = |fate| {
             let pod = bench.pod();
             bench.remember();
-            operator.add(&pod)?;
+            operator.bench.add(&pod)?;
             let ended = operator.disturb(&gc()[index], fate)?;
             Ok::<_, Stop>((pod.leave(Remains::Gone), ended))
         };
         let (attachment, (whole, answer)) = killed(None)?;
         answer.succeeds()?;
-        operator.del(&attachment, None)?;
+        operator.bench.del(&attachment, None)?;
         let what = format!("GC of {} was killed before change", bench.profile.executable(index));
         let share = Share { number: 0, of: 1, limit: FEW };
         for point in share.points(whole.changes().count(), &mut bench.random()) {
@@ -202,7 +205,7 @@ fn gc_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
                 let again = bench.make(&call)?.succeeds();
                 again.map_err(|stop| within(stop, &format!("of GC after {at}")))?;
             }
-            operator.del(&attachment, None).map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
+            operator.bench.del(&attachment, None).map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
             operator.nothing_is_left(&format!("{at}, GC and DEL"))?;
             let check = operator.check(&valid.attachment(), &kept);
             check.map_err(|stop| within(stop, &format!("of CHECK of a valid attachment, after {at}")))?;

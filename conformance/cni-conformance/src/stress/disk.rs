@@ -133,7 +133,7 @@ impl<'a> FullDisk<'a> {
     fn add(&self, when: &str, make_room: impl Fn()) -> Result<(), Stop> {
         let Scene { operator, pod, other, .. } = &self.scene;
         let attachment = pod.attachment();
-        let added = operator.try_add(&attachment)?;
+        let added = operator.bench.try_add(&attachment)?;
         make_room();
         if let Err(answer) = &added {
             is_proper(answer).map_err(|stop| within(stop, &format!("with {when}")))?;
@@ -143,7 +143,7 @@ impl<'a> FullDisk<'a> {
             let check = operator.check(&attachment, result);
             check.map_err(|stop| within(stop, &format!("of CHECK after {after}")))?;
         }
-        let done = operator.del(&attachment, added.as_ref().ok());
+        let done = operator.bench.del(&attachment, added.as_ref().ok());
         done.map_err(|stop| within(stop, &format!("of DEL after {after}")))?;
         operator.nothing_is_left(&format!("{after}, and DEL"))?;
         operator.others_are_served(other, &after)
@@ -172,9 +172,9 @@ fn del_on_a_full_disk(bench: &Bench) -> Result<(), Stop> {
     let attachment = pod.attachment();
     for want in [Want::Pages, Want::Inodes] {
         bench.forget_calls();
-        let result = operator.add(pod)?;
+        let result = operator.bench.add(pod)?;
         full.disks.fill(want, 0);
-        let done = operator.del(&attachment, Some(&result));
+        let done = operator.bench.del(&attachment, Some(&result));
         full.disks.make_room();
         done.map_err(|stop| within(stop, &format!("of DEL with no {want:?} free").to_lowercase()))?;
         operator.nothing_is_left("DEL on a full disk")?;

@@ -186,7 +186,7 @@ fn each_point(
         let what = format!("{} of {verb} of {} failed, number", fault.name, bench.profile.executable(index));
         let (whole, answer) = scene.disturb(verb, index, Some((NEVER, fault.fate)))?;
         answer.succeeds()?;
-        scene.operator.del(&scene.pod.attachment(), None)?;
+        scene.operator.bench.del(scene.pod.attachment(), None)?;
         let count = if matches!(fault.fate, Fate::Refuse) { whole.messages.len() } else { whole.eligible };
         for point in share.points(count, &mut random) {
             bench.forget_calls();

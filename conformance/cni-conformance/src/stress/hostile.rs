@@ -227,14 +227,14 @@ fn wrong_prev_result(bench: &Bench) -> Result<(), Stop> {
     let scene = Scene::new(bench)?;
     scene.operator.serves_again(&scene.pod)?;
     let attachment = scene.pod.attachment();
-    let result = scene.operator.add(&scene.pod)?;
+    let result = scene.operator.bench.add(&scene.pod)?;
     let mut broken = Broken::default();
     let config = scene.operator.config(0, Verb::Check, &attachment, Some(&result));
     for Input { name, value } in input::wrong_types(&config, "/prevResult") {
         let answered = scene.answer(&scene.call(Verb::Check, value))?;
         broken.record(bench, &format!("CHECK, {name}"), answered);
     }
-    scene.operator.del(&attachment, Some(&result))?;
+    scene.operator.bench.del(&attachment, Some(&result))?;
     let verbs: &[Verb] = if bench.profile.is_chained() { &[Verb::Add, Verb::Del] } else { &[Verb::Del] };
     let prev_result =
         if bench.profile.is_chained() { bench.prev_result(&scene.pod.attachment()) } else { Some(result) };
@@ -398,10 +398,7 @@ fn trace(scene: &Scene<'_>, batch: &[Input<Vec<u8>>]) -> Result<Trace, Stop> {
     for Input { value, .. } in batch {
         let succeeds = scene.answer(&scene.call(Verb::Add, value.clone()))?.is_ok_and(|answer| answer.is_success());
         if succeeds {
-            scene
-                .operator
-                .del(&scene.pod.attachment(), None)
-                .map_err(|stop| within(stop, "of DEL with a good config"))?;
+            scene.operator.bench.del(&scene.pod, None).map_err(|stop| within(stop, "of DEL with a good config"))?;
             if !bench.left_behind().is_empty() && batch.len() > 1 {
                 return Ok(Trace::OfSucceeded);
             }

@@ -205,7 +205,7 @@ impl Model<'_> {
     }
 
     fn add(&mut self, who: usize) -> Result<(), Stop> {
-        let result = self.operator.add(&self.members[who].pod)?;
+        let result = self.operator.bench.add(&self.members[who].pod)?;
         if self.hands_out {
             self.is_not_taken(&result)?;
         }
@@ -231,7 +231,7 @@ impl Model<'_> {
     }
 
     fn remove(&mut self, who: usize) -> Result<(), Stop> {
-        self.operator.del(&self.attachment(who), self.members[who].state.result())?;
+        self.operator.bench.del(self.attachment(who), self.members[who].state.result())?;
         self.members[who].state = State::Absent;
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Model<'_> {
         let waits = |member: &Member| !self.can_vanish && matches!(member.state, State::Unknown);
         let is_valid = |member: &&Member| member.state.result().is_some() || waits(member);
         let valid: Vec<_> = self.members.iter().filter(is_valid).map(|member| member.pod.attachment()).collect();
-        for call in self.operator.gc_calls(&valid) {
+        for call in self.operator.bench.gc_calls(&valid) {
             self.operator.bench.make(&call)?.succeeds()?;
         }
         (0..self.members.len()).filter(|who| self.members[*who].is_alive).try_for_each(|who| self.check(who))
@@ -266,7 +266,7 @@ impl Model<'_> {
     fn killed_add(&mut self, who: usize, point: usize) -> Result<(), Stop> {
         let attachment = self.attachment(who);
         let last = self.operator.bench.plugin_count() - 1;
-        let before = self.operator.add_until(last, &attachment)?;
+        let before = self.operator.bench.add_until(last, &attachment)?;
         let call = self.operator.call(last, Verb::Add, &attachment, before.as_ref());
         self.operator.disturb(&call, Some((point, Fate::Kill)))?;
         self.members[who].state = State::Unknown;
@@ -299,7 +299,7 @@ impl Model<'_> {
         empty("/run");
         for who in 0..self.members.len() {
             let attachment = self.attachment(who);
-            self.operator.del(&attachment, None).map_err(|stop| within(stop, "of DEL after a reboot"))?;
+            self.operator.bench.del(&attachment, None).map_err(|stop| within(stop, "of DEL after a reboot"))?;
             self.members[who].state = State::Absent;
         }
         for who in 0..self.members.len() {

@@ -43,10 +43,10 @@ impl<'a> Scene<'a> {
         let attachment = pod.attachment();
         self.kept.take();
         if verb == Verb::Add {
-            let before = operator.add_until(index, &attachment)?;
+            let before = operator.bench.add_until(index, &attachment)?;
             return operator.disturb(&operator.call(index, verb, &attachment, before.as_ref()), fate);
         }
-        let result = operator.add(pod)?;
+        let result = operator.bench.add(pod)?;
         self.kept.replace(Some(result.clone()));
         let call = |index| operator.call(index, verb, &attachment, Some(&result));
         for later in (index + 1..operator.bench.plugin_count()).rev() {
@@ -59,7 +59,7 @@ impl<'a> Scene<'a> {
     pub(crate) fn del(&self, times: usize, at: &At<'_>) -> Result<(), Stop> {
         let kept = self.kept.borrow();
         (0..times).try_for_each(|_| {
-            let done = self.operator.del(&self.pod.attachment(), kept.as_ref());
+            let done = self.operator.bench.del(self.pod.attachment(), kept.as_ref());
             done.map_err(|stop| within(stop, &format!("of DEL after {at}")))
         })
     }
@@ -70,7 +70,7 @@ impl<'a> Scene<'a> {
         self.del(dels, at)?;
         self.operator.nothing_is_left(&format!("{at}, and DEL"))?;
         // Costly, and says little more where no address can be missed.
-        match self.operator.is_pooled() || at.point.is_multiple_of(8) {
+        match self.operator.is_pooled || at.point.is_multiple_of(8) {
             true => self.operator.others_are_served(&self.other, &at.to_string()),
             false => Ok(()),
         }
