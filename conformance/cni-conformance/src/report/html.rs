@@ -1,7 +1,7 @@
 //! The report as one page for a browser: plugins by rules.
 
 use super::document::{Asked, Document};
-use super::tally::{Column, LEVELS, Mark, Sum};
+use super::tally::{Column, LEVELS, Mark, counts};
 use super::text;
 use crate::rule::Level;
 use crate::trial::Verdict;
@@ -34,7 +34,7 @@ pub(super) fn page(document: &Document) -> String {
     let levels = LEVELS.into_iter().filter(|level| document.rules.iter().any(|rule| rule.level == *level));
     for level in levels.clone() {
         let cell = |column: &Column| {
-            let Sum { pass, fail, expected, .. } = Sum::of(document, column, level);
+            let [pass, fail, expected, ..] = counts(document, column, level);
             let fail = fail + expected;
             let class = match (fail, pass) {
                 (1.., _) => broken(level),

@@ -107,39 +107,13 @@ pub(super) fn profiles(document: &Document) -> Vec<&str> {
     names
 }
 
-/// The number of rules of a level with each mark for a column.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sum {
-    pub(super) pass: usize,
-    pub(super) fail: usize,
-    pub(super) broken: usize,
-    pub(super) expected: usize,
-    pub(super) skip: usize,
-    pub(super) exempt: usize,
-}
-
-impl Sum {
-    /// The sum of the rules of a level.
-    pub(super) fn of(document: &Document, column: &Column, level: Level) -> Self {
-        let mut sum = Self::default();
-        for rule in document.rules.iter().filter(|rule| rule.level == level) {
-            match Mark::of_all(column.trials(document, rule)) {
-                Mark::Pass => sum.pass += 1,
-                Mark::Fail => sum.fail += 1,
-                Mark::Broken => sum.broken += 1,
-                Mark::Expected => sum.expected += 1,
-                Mark::Skip => sum.skip += 1,
-                Mark::Exempt => sum.exempt += 1,
-                Mark::Absent => {}
-            }
-        }
-        sum
-    }
-
-    /// Rules that are kept, broken, broken as expected, not tried, skipped, exempt.
-    pub(super) fn counts(&self) -> [usize; 6] {
-        [self.pass, self.fail, self.expected, self.broken, self.skip, self.exempt]
-    }
+/// The number of rules of a level that a column keeps, breaks, breaks as expected, could not be tried with, was skipped
+/// in, is exempt from.
+pub(super) fn counts(document: &Document, column: &Column, level: Level) -> [usize; 6] {
+    let rules = document.rules.iter().filter(|rule| rule.level == level);
+    let marks: Vec<_> = rules.map(|rule| Mark::of_all(column.trials(document, rule))).collect();
+    [Mark::Pass, Mark::Fail, Mark::Expected, Mark::Broken, Mark::Skip, Mark::Exempt]
+        .map(|mark| marks.iter().filter(|other| **other == mark).count())
 }
 
 /// Trials of one rule, subject and case that found the same, or could not be tried for the same reason.

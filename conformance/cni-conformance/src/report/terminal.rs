@@ -2,7 +2,7 @@
 
 use super::document::{Document, Tried};
 use super::table::Table;
-use super::tally::{Column, Failure, LEVELS, Mark, Skipped, Sum, failures, profiles, reasons};
+use super::tally::{Column, Failure, LEVELS, Mark, Skipped, counts, failures, profiles, reasons};
 use super::text;
 use crate::rule::Level;
 use crate::trial::{HIDDEN, Verdict};
@@ -189,8 +189,8 @@ fn by_profile(document: &Document, width: usize) -> Table {
     for profile in profiles(document) {
         let cells = document.subjects.iter().map(|subject| {
             let column = Column { subject: subject.label.clone(), profile: Some(profile.to_owned()) };
-            let sums = LEVELS.map(|level| Sum::of(document, &column, level));
-            described(sums.iter().map(Sum::counts).fold([0; 6], |all, one| std::array::from_fn(|at| all[at] + one[at])))
+            let sums = LEVELS.map(|level| counts(document, &column, level));
+            described(sums.iter().fold([0; 6], |all, one| std::array::from_fn(|at| all[at] + one[at])))
         });
         table.row(std::iter::once((text::one_line(profile), Style::new())).chain(cells));
     }
@@ -203,9 +203,9 @@ fn levels(document: &Document, width: usize) -> Table {
     let mut table = Table::new(std::iter::once("rules".to_owned()).chain(subjects), width);
     let columns = Column::by_subject(document);
     for level in LEVELS {
-        let sums: Vec<_> = columns.iter().map(|column| Sum::of(document, column, level)).collect();
-        if sums.iter().any(|sum| *sum != Sum::default()) {
-            let cells = sums.iter().map(|sum| described(sum.counts()));
+        let sums: Vec<_> = columns.iter().map(|column| counts(document, column, level)).collect();
+        if sums.iter().any(|sum| *sum != [0; 6]) {
+            let cells = sums.iter().map(|sum| described(*sum));
             table.row(std::iter::once((level.to_string(), BOLD)).chain(cells));
         }
     }
