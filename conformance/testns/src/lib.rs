@@ -43,6 +43,7 @@ mod node;
 mod subject;
 mod sysctls;
 
+mod background;
 mod call;
 pub mod orphans;
 mod process;
@@ -67,6 +68,7 @@ mod etcd;
 mod feature;
 
 pub use address::{Address, Neighbour};
+pub use background::Background;
 pub use built::{cnitool, plugins};
 pub use call::{Call, Failure, Reply, Verb};
 pub use container::{Attachment, Container, Remains};

@@ -8,10 +8,9 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::json;
-use testns::{Call, Verb};
+use testns::{Background, Call, Verb};
 
 use crate::lan::{Lan, bridge, has};
-use crate::process::Process;
 
 #[test]
 fn next_daemon_goes_on_with_the_leases() {
@@ -165,11 +164,11 @@ fn second_daemon_on_a_socket_is_refused() {
     let pid_file = lan.node.work_dir().join("pid");
     let first = lan.daemon(&["-pidfile", pid_file.to_str().unwrap()]);
     assert_eq!(std::fs::read_to_string(&pid_file).unwrap(), first.id().to_string());
-    let mut second = Process::spawn(lan.daemon_command(&[]));
+    let mut second = Background::with_stderr(lan.daemon_command(&[]));
     assert_eq!(second.exit_code(), Some(1));
     assert!(second.rest().contains("another daemon listens on /run/cni/dhcp.sock"));
     assert!(lan.status().starts_with("NETWORK"));
-    let mut third = Process::spawn(lan.daemon_command(&["-nope"]));
+    let mut third = Background::with_stderr(lan.daemon_command(&["-nope"]));
     assert_eq!(third.exit_code(), Some(2));
 }
 
@@ -178,7 +177,7 @@ fn file_that_is_no_socket_is_not_removed() {
     let lan = Lan::new();
     std::fs::create_dir_all("/run/cni").unwrap();
     std::fs::write(lan.socket(), "mine").unwrap();
-    let mut daemon = Process::spawn(lan.daemon_command(&[]));
+    let mut daemon = Background::with_stderr(lan.daemon_command(&[]));
     assert_eq!(daemon.exit_code(), Some(1));
     assert!(daemon.rest().contains("it is no socket"));
     assert_eq!(std::fs::read_to_string(lan.socket()).unwrap(), "mine");

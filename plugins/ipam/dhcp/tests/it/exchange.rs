@@ -8,8 +8,8 @@ use serde_json::json;
 use socket2::{Domain, Socket, Type};
 use testns::Verb;
 
+use crate::lan::PATIENCE;
 use crate::lan::{Lan, bridge};
-use crate::process::PATIENCE;
 use crate::server::{ACK, Asked, DISCOVER, DhcpReply, OFFER, REQUEST, Server};
 
 /// A server that sends `answers` of what a plain one would answer; and all that it is asked.

@@ -312,7 +312,7 @@ fn thousands_of_addresses_that_a_container_adds_cost_the_daemon_nothing() {
     pod.namespace().set_mac("eth0", "0a:00:00:00:00:05");
     let request = json!({"cniDhcp": 1, "verb": "check", "names": lan.leases()[0]["subject"]["names"]});
     let checks = |count: u32| {
-        let start = daemon.cpu();
+        let start = cpu(daemon.id());
         for _ in 0..count {
             let mut stream = UnixStream::connect(lan.socket()).unwrap();
             writeln!(stream, "{request}").unwrap();
@@ -320,7 +320,7 @@ fn thousands_of_addresses_that_a_container_adds_cost_the_daemon_nothing() {
             stream.read_to_string(&mut answer).unwrap();
             assert!(answer.contains(&GOOD.to_string()), "{answer}");
         }
-        daemon.cpu() - start
+        cpu(daemon.id()) - start
     };
     let few = checks(100);
     let add: String =
@@ -343,4 +343,11 @@ fn thousands_of_addresses_that_a_container_adds_cost_the_daemon_nothing() {
     // The lease's address is what it is known by.
     pod.namespace().delete_address("eth0", &format!("{GOOD}/24"));
     testns::Call::new(Verb::Check, bridge(json!({})), &pod).plugin("dhcp").run(&lan.node).fails();
+}
+
+/// Processor time that a process has used, in steps of 10 ms.
+fn cpu(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let ticks: u64 = stat.split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 10)
 }

@@ -3,11 +3,13 @@
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use testns::{Namespace, Node, Subject};
+use testns::{Background, Namespace, Node, Subject};
 
-use crate::process::{PATIENCE, Process};
+/// How long a test waits for a message.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The server's address; its clients get 10.8.0.50 and up.
 pub(crate) const SERVER: &str = "10.8.0.1";
@@ -38,12 +40,12 @@ impl Lan {
     }
 
     /// Starts dnsmasq with leases of two minutes, its shortest. It logs each message.
-    pub(crate) fn dnsmasq(&self, more: &[&str]) -> Process {
+    pub(crate) fn dnsmasq(&self, more: &[&str]) -> Background {
         let range = "10.8.0.50,10.8.0.99,255.255.255.0,2m";
         self.dnsmasq_for(range, more)
     }
 
-    pub(crate) fn dnsmasq_for(&self, range: &str, more: &[&str]) -> Process {
+    pub(crate) fn dnsmasq_for(&self, range: &str, more: &[&str]) -> Background {
         let mut command = Command::new("dnsmasq");
         command
             .args(["--no-daemon", "--conf-file=/dev/null", "--port=0", "--interface=lan0", "--bind-interfaces"])
@@ -58,13 +60,13 @@ impl Lan {
             .arg(format!("--dhcp-leasefile={}", self.node.work_dir().join("dnsmasq.leases").display()))
             .arg(format!("--dhcp-range={range}"))
             .args(more);
-        let mut server = self.server.enter(|| Process::spawn(command));
+        let mut server = self.server.enter(|| Background::with_stderr(command));
         server.wait_for("DHCP, sockets bound");
         server
     }
 
     /// Starts busybox's server, which gives leases of some seconds.
-    pub(crate) fn udhcpd(&self, lease_seconds: u32) -> Process {
+    pub(crate) fn udhcpd(&self, lease_seconds: u32) -> Background {
         let file = |name: &str| self.node.work_dir().join(name);
         let config = format!(
             "start 10.8.0.50\nend 10.8.0.99\ninterface lan0\nmin_lease 1\nauto_time 0\npidfile {}\nlease_file {}\n\
@@ -76,7 +78,7 @@ impl Lan {
         std::fs::write(file("udhcpd.conf"), config).unwrap();
         let mut command = Command::new("busybox");
         command.args(["udhcpd", "-f", "-I", SERVER]).arg(file("udhcpd.conf"));
-        let mut server = self.server.enter(|| Process::spawn(command));
+        let mut server = self.server.enter(|| Background::with_stderr(command));
         server.wait_for("started");
         server
     }
@@ -102,13 +104,13 @@ impl Lan {
     }
 
     /// Starts the daemon, and waits until it reports to be ready.
-    pub(crate) fn daemon(&self, flags: &[&str]) -> Process {
+    pub(crate) fn daemon(&self, flags: &[&str]) -> Background {
         let notified = self.node.work_dir().join("notify");
         std::fs::remove_file(&notified).ok();
         let socket = UnixDatagram::bind(&notified).unwrap();
         let mut command = self.daemon_command(flags);
         command.env("NOTIFY_SOCKET", &notified);
-        let daemon = Process::spawn(command);
+        let daemon = Background::with_stderr(command);
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut buffer = [0; 100];
         let length = socket.recv(&mut buffer).unwrap();

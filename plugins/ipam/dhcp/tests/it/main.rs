@@ -4,7 +4,6 @@
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 
 mod lan;
-mod process;
 mod server;
 
 mod attach;

@@ -7,10 +7,9 @@ use std::time::Instant;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use testns::{Container, Namespace, Verb};
+use testns::{Background, Container, Namespace, Verb};
 
 use crate::lan::{Lan, SERVER, bridge, has};
-use crate::process::Process;
 use crate::server::{ACK, DISCOVER, OFFER, Server};
 
 const COUNT: usize = 1000;
@@ -27,7 +26,7 @@ struct Cost {
 }
 
 impl Cost {
-    fn of(daemon: &Process) -> Self {
+    fn of(daemon: &Background) -> Self {
         let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", daemon.id())).unwrap();
         let number = |name: &str| -> u64 {
             let status = read("status");

@@ -4,10 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
-use testns::{Call, Node, Subject, Verb};
+use testns::{Background, Call, Node, Subject, Verb};
 
 use crate::lan::{Lan, bridge, has};
-use crate::process::Process;
 
 fn is_here() -> bool {
     testns::reference_or_skip("reference").is_some()
@@ -17,11 +16,11 @@ fn reference() -> &'static Path {
     testns::find_reference().unwrap()
 }
 
-fn reference_daemon(node: &Node, flags: &[&str]) -> Process {
+fn reference_daemon(node: &Node, flags: &[&str]) -> Background {
     let mut command = Command::new(reference().join("dhcp"));
     command.arg("daemon").args(flags);
     std::fs::create_dir_all("/run/cni").unwrap();
-    let daemon = Process::spawn(command);
+    let daemon = Background::with_stderr(command);
     let socket = flags.last().map_or("/run/cni/dhcp.sock", |socket| *socket);
     node.host().wait_for("the reference's daemon", |_| std::os::unix::net::UnixStream::connect(socket).is_ok());
     daemon

@@ -3,13 +3,12 @@
 use std::process::Command;
 
 use serde_json::json;
-use testns::Verb;
+use testns::{Background, Verb};
 
 use crate::lan::{Lan, SERVER, bridge, has};
-use crate::process::Process;
 
 /// Kea with leases of two minutes, renewed after two seconds.
-fn kea(lan: &Lan) -> Process {
+fn kea(lan: &Lan) -> Background {
     let config = lan.node.work_dir().join("kea.conf");
     let options = json!([
         {"name": "routers", "data": SERVER}, {"name": "domain-name-servers", "data": "10.8.0.3"},
@@ -29,7 +28,7 @@ fn kea(lan: &Lan) -> Process {
         command.env(folder, lan.node.work_dir());
     }
     command.arg("-c").arg(config);
-    let mut server = lan.server.enter(|| Process::spawn(command));
+    let mut server = lan.server.enter(|| Background::with_stderr(command));
     server.wait_for("DHCP4_STARTED");
     server
 }
@@ -43,7 +42,7 @@ fn kea_gives_renews_and_takes_back() {
 }
 
 /// `given` and `taken_back`: what the server writes when it gives the address, and when it has it back.
-fn gives_renews_and_takes_back(lan: &Lan, mut server: Process, given: &str, taken_back: &str) {
+fn gives_renews_and_takes_back(lan: &Lan, mut server: Background, given: &str, taken_back: &str) {
     let mut daemon = lan.daemon(&[]);
     let (pod, config) = (lan.node.container(), bridge(json!({})));
     let result = lan.node.call(Verb::Add, &config, &pod).ok();
@@ -58,7 +57,7 @@ fn gives_renews_and_takes_back(lan: &Lan, mut server: Process, given: &str, take
 }
 
 /// The server of the Internet Systems Consortium with leases of four seconds. It does not ping addresses before it gives them.
-fn isc(lan: &Lan) -> Process {
+fn isc(lan: &Lan) -> Background {
     let file = |name: &str| lan.node.work_dir().join(name);
     let config = format!(
         "authoritative;\nping-check false;\ndefault-lease-time 4;\nmax-lease-time 4;\n\
@@ -71,7 +70,7 @@ fn isc(lan: &Lan) -> Process {
     let mut command = Command::new("dhcpd");
     command.args(["-4", "-f", "-d", "-cf"]).arg(file("dhcpd.conf")).arg("-lf").arg(file("dhcpd.leases"));
     command.arg("-pf").arg(file("dhcpd.pid")).arg("lan0");
-    let mut server = lan.server.enter(|| Process::spawn(command));
+    let mut server = lan.server.enter(|| Background::with_stderr(command));
     server.wait_for("Server starting service");
     server
 }
@@ -110,7 +109,7 @@ fn lease_comes_through_a_relay() {
         "--log-facility=-",
     ]);
     command.args(["--pid-file", "--user=root"]);
-    let mut relays = relay.enter(|| Process::spawn(command));
+    let mut relays = relay.enter(|| Background::with_stderr(command));
     relays.wait_for("DHCP relay from 10.9.0.1 to 10.8.0.1");
     let mut daemon = lan.daemon(&[]);
     let (pod, config) = (lan.node.container(), bridge(json!({})));

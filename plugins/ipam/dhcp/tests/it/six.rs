@@ -4,15 +4,14 @@ use std::fs;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use testns::{Call, Container, Feature, Verb};
+use testns::{Background, Call, Container, Feature, Verb};
 
 use crate::lan::{Lan, bridge, has, macvlan};
-use crate::process::Process;
 
 const DHCPV6: &str = "--dhcp-range=fd00:8::50,fd00:8::99,64,2m";
 
 /// A server of both families, whose router says how addresses are given.
-fn dnsmasq(lan: &Lan, range: &str) -> Process {
+fn dnsmasq(lan: &Lan, range: &str) -> Background {
     lan.server.set_sysctl("net/ipv6/conf/lan0/accept_dad", "0");
     lan.server.add_address("lan0", "fd00:8::1/64");
     let (dns, search) = ("--dhcp-option=option6:dns-server,[fd00:8::3]", "--dhcp-option=option6:domain-search,six.org");
@@ -29,7 +28,7 @@ fn pod(lan: &Lan) -> Container {
 }
 
 /// Ends the daemon, moves the begin of the IPv6 lease into the past, and starts the next daemon.
-fn later(lan: &Lan, mut daemon: Process, seconds: u64) -> Process {
+fn later(lan: &Lan, mut daemon: Background, seconds: u64) -> Background {
     daemon.end(Signal::SIGTERM);
     let files = fs::read_dir("/run/cni/dhcp.sock.leases").unwrap().map(|entry| entry.unwrap().path());
     for file in files.filter(|file| file.extension().is_some()) {

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use serde_json::json;
-use testns::{Call, Verb};
+use testns::{Background, Call, Verb};
 
 use crate::lan::{Lan, bridge, has};
-use crate::process::Process;
 
 const LEASES: &str = "/run/cni/dhcp.sock.leases";
 
@@ -31,7 +30,7 @@ fn only_root_reaches_socket_and_leases() {
     let mut server = lan.dnsmasq(&[]);
     let mut shell = Command::new("sh");
     shell.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(lan.node.bin_dir().join("dhcp")).arg("daemon");
-    let mut daemon = Process::spawn(shell);
+    let mut daemon = Background::with_stderr(shell);
     daemon.wait_for("is ready");
     lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
     server.wait_for("DHCPACK");
@@ -57,7 +56,7 @@ fn folder_of_leases_that_others_can_change_is_refused() {
     ];
     for attempt in attempts {
         attempt(&folder);
-        let mut daemon = Process::spawn(lan.daemon_command(&[]));
+        let mut daemon = Background::with_stderr(lan.daemon_command(&[]));
         assert_eq!(daemon.exit_code(), Some(1));
         assert!(daemon.rest().contains("other users may change it; remove it"));
         assert!(std::fs::remove_file(LEASES).or_else(|_| std::fs::remove_dir_all(LEASES)).is_ok());
@@ -103,10 +102,10 @@ fn del_with_a_socket_that_cannot_be_succeeds() {
 #[test]
 fn daemon_says_why_it_cannot_start() {
     let lan = Lan::new();
-    let mut daemon = Process::spawn(lan.daemon_command(&["-help"]));
+    let mut daemon = Background::with_stderr(lan.daemon_command(&["-help"]));
     assert_eq!(daemon.exit_code(), Some(0));
     let long = format!("/run/cni/{}", "a".repeat(150));
-    let mut daemon = Process::spawn(lan.daemon_command(&["-socketpath", &long]));
+    let mut daemon = Background::with_stderr(lan.daemon_command(&["-socketpath", &long]));
     assert_eq!(daemon.exit_code(), Some(1));
     assert!(daemon.rest().contains("its path is longer than the kernel takes for sockets"));
     assert!(!Path::new(&format!("{long}.leases")).exists());
@@ -117,7 +116,7 @@ fn daemon_says_why_it_cannot_start() {
             .args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh"])
             .arg(lan.node.bin_dir().join("dhcp"))
             .arg("daemon");
-        assert_eq!(Process::spawn(shell).exit_code(), Some(1), "with {files} files");
+        assert_eq!(Background::with_stderr(shell).exit_code(), Some(1), "with {files} files");
     }
 }
 
@@ -129,7 +128,7 @@ fn idle_connections_and_half_lines_keep_no_caller_waiting() {
     let lan = Lan::new();
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -Sn 256; exec \"$@\"", "sh"]).arg(lan.node.bin_dir().join("dhcp")).arg("daemon");
-    let mut daemon = Process::spawn(shell);
+    let mut daemon = Background::with_stderr(shell);
     daemon.wait_for("is ready");
     let idle: Vec<UnixStream> = (0..1000)
         .map(|number| {
@@ -163,7 +162,7 @@ fn socket_that_systemd_passes_is_used_and_left() {
         let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
         shell.args(["-c", script, "sh"]).arg(lan.node.bin_dir().join("dhcp")).arg("daemon").args(flags);
         shell.stdin(Stdio::from(std::os::fd::OwnedFd::from(listener.try_clone().unwrap())));
-        Process::spawn(shell)
+        Background::with_stderr(shell)
     };
     let mut daemon = activate(&[]);
     assert!(daemon.wait_for("is ready").contains("leases=0"));
@@ -200,7 +199,7 @@ fn daemon_in_a_mount_namespace_of_its_own_finds_the_nodes_files() {
     unshare.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(host);
     let executable = lan.node.bin_dir().join("dhcp");
     unshare.arg(host.join(executable.strip_prefix("/").unwrap())).arg("daemon");
-    let mut daemon = Process::spawn(unshare);
+    let mut daemon = Background::with_stderr(unshare);
     daemon.wait_for("is ready");
     lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
     server.wait_for("DHCPACK");
@@ -230,7 +229,7 @@ fn leases_go_on_after_an_upgrade_of_the_executable() {
     let start = || {
         let mut command = Command::new(&installed);
         command.arg("daemon");
-        Process::spawn(command)
+        Background::with_stderr(command)
     };
     install();
     let mut daemon = start();
