@@ -27,19 +27,19 @@ struct Kubelet {
 
 /// Runs pods until a signal ends it.
 pub(crate) async fn run(options: Options) -> Result<ExitCode> {
-    let mut signals = Signals::new()?;
+    let listen = |kind| signal(kind).context("cannot listen for signals");
+    let mut signals = [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?];
     let network = Network::open(&options)?;
     let folder = Folder::open(options.manifests, options.read_again)?;
     let adopted = network.recover().await?;
     let (sender, readiness) = watch::channel(None);
     let node = Arc::new(Node { network, ports: Ports::default(), readiness, first_retry: options.retry });
     spawn_local(watch_network(Arc::clone(&node), sender));
-    let (workers, tasks, problems) = (BTreeMap::new(), JoinSet::new(), Vec::new());
-    let mut kubelet = Kubelet { node, workers, tasks, adopted, problems };
+    let mut kubelet = Kubelet { node, workers: BTreeMap::new(), tasks: JoinSet::new(), adopted, problems: Vec::new() };
     loop {
         kubelet.apply(folder.read());
         tokio::select! {
-            () = signals.next() => return kubelet.leave(signals).await,
+            () = stop(&mut signals) => return kubelet.leave(signals).await,
             changed = folder.changed() => changed?,
             // A pod that went may be wanted again.
             Some(ended) = kubelet.tasks.join_next() => drop(kubelet.workers.remove(&ended?.0)),
@@ -52,11 +52,8 @@ impl Kubelet {
     fn apply(&mut self, wanted: Wanted) {
         wanted.problems.iter().filter(|problem| !self.problems.contains(problem)).for_each(|problem| say(problem));
         self.problems = wanted.problems;
-        // Pods that exist have their ports before new ones are started.
-        let (known, new): (Vec<_>, Vec<_>) =
-            wanted.pods.into_iter().partition(|pod| self.adopted.contains_key(&pod.key()));
         let mut absent: Vec<Key> = self.workers.keys().chain(self.adopted.keys()).cloned().collect();
-        for manifest in known.into_iter().chain(new) {
+        for manifest in wanted.pods {
             let key = manifest.key();
             absent.retain(|other| *other != key);
             self.want(key, Want::Pod(Arc::new(manifest)));
@@ -83,13 +80,13 @@ impl Kubelet {
     }
 
     /// Takes all pods down. A second signal leaves the rest to the next start.
-    async fn leave(mut self, mut signals: Signals) -> Result<ExitCode> {
+    async fn leave(mut self, mut signals: [Signal; 2]) -> Result<ExitCode> {
         let all: Vec<Key> = self.workers.keys().chain(self.adopted.keys()).cloned().collect();
         all.into_iter().for_each(|key| self.want(key, Want::Leave));
         let mut outcome = ExitCode::SUCCESS;
         loop {
             tokio::select! {
-                () = signals.next() => return Ok(ExitCode::FAILURE),
+                () = stop(&mut signals) => return Ok(ExitCode::FAILURE),
                 ended = self.tasks.join_next() => match ended.transpose()? {
                     None => return Ok(outcome),
                     Some((_, true)) => {}
@@ -122,20 +119,10 @@ async fn watch_network(node: Arc<Node>, readiness: watch::Sender<Option<Result<S
     }
 }
 
-/// SIGINT and SIGTERM.
-struct Signals([Signal; 2]);
-
-impl Signals {
-    fn new() -> Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?]))
-    }
-
-    async fn next(&mut self) {
-        let Self([interrupt, terminate]) = self;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+/// Waits for SIGINT or SIGTERM.
+async fn stop([interrupt, terminate]: &mut [Signal; 2]) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
 }

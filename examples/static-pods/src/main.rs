@@ -1,13 +1,12 @@
 //! A small kubelet: watches a folder of pod manifests, gives each pod a network namespace and a network by crate `pods`,
 //! and prints each change. It runs no containers.
 //!
-//! Reading order: the wanted pods (`manifest`, `folder`), one pod's life (`worker`, with `sandbox`, `ports`, `network` and
-//! `lo`), and all of them together (`kubelet`).
+//! Reading order: the wanted pods (`manifest`, `folder`), one pod's life (`worker`, with `sandbox`, `ports` and
+//! `network`), and all of them together (`kubelet`).
 
 mod folder;
 mod manifest;
 
-mod lo;
 mod network;
 mod ports;
 mod sandbox;

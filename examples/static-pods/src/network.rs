@@ -4,14 +4,13 @@
 //! So this program has no records: after a kill at any point, the cache and the namespaces tell what is left.
 
 use crate::Options;
-use crate::lo::ByNetops;
 use crate::manifest::{Key, Manifest};
 use crate::sandbox;
 use anyhow::{Context, Result, anyhow};
 use netops::lock::Lock;
 use pods::libcni::Cancellation;
 use pods::pod::{Pod, PodId};
-use pods::{Loopback, Pods, Status};
+use pods::{Pods, Status};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -50,7 +49,6 @@ impl Network {
             .conf_dir(&options.conf_dir)
             .plugin_dirs(&options.plugin_dir)
             .cache_dir(&options.cache_dir)
-            .loopback(Loopback::By(Arc::new(ByNetops)))
             .build()?;
         Ok(Self { pods, namespaces, _lock: lock })
     }
@@ -87,7 +85,7 @@ impl Network {
     /// Gives a sandbox its networks, all or none; also when it is called off, so this must not be dropped.
     pub(crate) async fn set_up(&self, id: &PodId, manifest: &Manifest, call_off: Cancellation) -> Result<Status> {
         let mut pod = Pod::new(id.clone(), self.netns(id).display().to_string());
-        pod.annotations = manifest.annotations().clone();
+        pod.annotations = manifest.metadata.annotations.clone();
         pod.networks = manifest.networks()?;
         pod.port_mappings = manifest.ports();
         let status = self.pods.cancelled_by(call_off).set_up(&pod).await;

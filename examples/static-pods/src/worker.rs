@@ -53,7 +53,8 @@ pub(crate) struct Worker {
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
 impl Worker {
-    /// A worker that takes over what an earlier program made; a pod that runs as it is to be has its ports from now on.
+    /// A worker that takes over what an earlier program made; a pod that runs as it is to be has its ports from now on,
+    /// before any worker starts a new pod.
     pub(crate) fn new(key: Key, node: Arc<Node>, want: watch::Receiver<Want>, sandboxes: Vec<Sandbox>) -> Self {
         let mut worker = Self { key, node, want, sandboxes, claim: None, failures: 0, said: String::new() };
         let wanted = worker.want.borrow().clone();
@@ -98,7 +99,7 @@ impl Worker {
         if !self.has_ports(manifest).await {
             return Ok(());
         }
-        if manifest.is_in_host_network() {
+        if manifest.spec.host_network {
             self.say("Running in the node's network");
         } else {
             if self.sandboxes.is_empty() && !(self.has_network().await && self.connect(manifest).await?) {

@@ -1,8 +1,7 @@
 //! Manifests that are wrong, change, or come and go with their folder.
 
-use crate::scene::{Scene, host_port, pod};
-use std::os::unix::fs::symlink;
-use std::path::Path;
+use crate::scene::{Scene, assert_never, host_port, pod, value};
+use nix::sys::signal::Signal;
 
 /// A typing error removes no running pod, not even over a restart.
 #[test]
@@ -14,12 +13,12 @@ fn a_pod_stays_while_its_file_cannot_be_read() {
     scene.write_manifest("one.yaml", "{");
     scene.write_pod("two", "");
     program.wait_for_all(["one.yaml: ", "pod default/two: Running"]);
-    program.kill();
+    program.end(Signal::SIGKILL);
     let mut again = scene.start();
     again.wait_for_all(["one.yaml: ", "pod default/two: Running"]);
     scene.write_pod("one", "");
     again.wait_for("pod default/one: Running");
-    assert_eq!(again.value("one", "netns"), program.value("one", "netns"));
+    assert_eq!(value(&again, "one", "netns"), value(&program, "one", "netns"));
     scene.write_manifest("one.yaml", "{");
     scene.remove("two");
     again.wait_for("one.yaml: ");
@@ -31,6 +30,8 @@ fn a_pod_stays_while_its_file_cannot_be_read() {
 #[test]
 fn a_pod_that_is_defined_twice_is_the_first_files() {
     let scene = Scene::new();
+    // An editor's file is no manifest.
+    scene.write_manifest(".0.yaml", &pod("one", "", "hostNetwork: true"));
     scene.write_manifest("a.yaml", &pod("one", "", ""));
     scene.write_manifest("b.yaml", &pod("one", "", "hostNetwork: true"));
     let mut program = scene.start();
@@ -46,15 +47,15 @@ fn a_changed_manifest_replaces_the_pod_and_a_touched_one_does_not() {
     scene.write_pod("one", &host_port(8080));
     let mut program = scene.start();
     program.wait_for("pod default/one: Running");
-    let first = program.value("one", "netns");
+    let first = value(&program, "one", "netns");
     // A comment is no change.
     scene.write_manifest("one.yaml", &format!("# again\n{}", pod("one", "", &host_port(8080))));
     scene.write_pod("two", "");
     program.wait_for("pod default/two: Running");
-    assert!(!program.text().contains("default/one: Stopping"), "{}", program.text());
+    assert_never(&program, "default/one: Stopping");
     scene.write_pod("one", &host_port(8081));
     program.wait_for("pod default/one: Running");
-    assert_ne!(program.value("one", "netns"), first);
+    assert_ne!(value(&program, "one", "netns"), first);
     scene.assert_pods(2);
 }
 
@@ -70,20 +71,4 @@ fn the_folder_comes_goes_and_comes_again() {
         program.wait_for("pod default/one: Gone");
     }
     scene.assert_pods(0);
-}
-
-/// As Kubernetes itself brings files into a folder: links through one link, which is swapped.
-#[test]
-fn files_are_swapped_by_a_link() {
-    let (scene, folder) = (Scene::new(), Path::new("/run/manifests"));
-    for (version, spec) in [("..1", ""), ("..2", "hostNetwork: true")] {
-        scene.write_manifest(&format!("{version}/one.yaml"), &pod("one", "", spec));
-    }
-    symlink("..1", folder.join("..data")).unwrap();
-    symlink("..data/one.yaml", folder.join("one.yaml")).unwrap();
-    let mut program = scene.start();
-    program.wait_for("pod default/one: Running addresses=");
-    symlink("..2", folder.join("..new")).unwrap();
-    std::fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
-    program.wait_for("pod default/one: Running in the node's network");
 }

@@ -1,10 +1,10 @@
 //! Pods come up, reach each other, wait, and go.
 
-use crate::scene::{PODS, Scene, host_port, pod};
+use crate::scene::{PODS, Scene, assert_never, host_port, pod, terminate, value};
 use testns::Namespace;
 
 #[test]
-fn pods_come_up_ping_each_other_and_leave_nothing() {
+fn pods_come_up_ping_each_other_go_with_their_manifests_and_leave_nothing() {
     let scene = Scene::new();
     let text = format!("{}---\n{}", pod("web", "", ""), pod("agent", "", "hostNetwork: true"));
     scene.write_manifest("web.yaml", &text);
@@ -12,33 +12,24 @@ fn pods_come_up_ping_each_other_and_leave_nothing() {
     program.wait_for_all(["pod default/web: Running", "pod default/agent: Running in the node's network"]);
     scene.write_pod("client", "");
     program.wait_for("pod default/client: Running");
-    assert_eq!(program.value("web", "networks"), "pods:eth0");
-    let netns = |pod| Namespace::at(program.value(pod, "netns"));
-    let address = |pod| program.value(pod, "addresses").parse::<std::net::IpAddr>().unwrap();
+    assert_eq!(value(&program, "web", "networks"), "pods:eth0");
+    let netns = |pod| Namespace::at(value(&program, pod, "netns"));
+    let address = |pod| value(&program, pod, "addresses").parse::<std::net::IpAddr>().unwrap();
     netns("client").ping(address("web"));
     netns("web").ping(address("client"));
     // lo is up, by the pod's own address as well.
     netns("web").ping(address("web"));
     scene.assert_pods(2);
-    assert!(program.terminate().success(), "{}", program.text());
-    for pod in ["web", "agent", "client"] {
-        let last = program.seen.iter().rev().find(|line| line.starts_with(&format!("pod default/{pod}:")));
+    scene.remove("client");
+    program.wait_for("pod default/client: Gone");
+    scene.assert_pods(1);
+    assert_never(&program, "default/web: Stopping");
+    assert_eq!(terminate(&mut program), Some(0));
+    for pod in ["web", "agent"] {
+        let last = program.seen().iter().rev().find(|line| line.starts_with(&format!("pod default/{pod}:")));
         assert_eq!(last, Some(&format!("pod default/{pod}: Gone")));
     }
     scene.assert_pods(0);
-}
-
-#[test]
-fn a_pod_goes_with_its_manifest_and_the_others_stay() {
-    let scene = Scene::new();
-    scene.write_pod("one", "");
-    scene.write_pod("two", "");
-    let mut program = scene.start();
-    program.wait_for_all(["pod default/one: Running", "pod default/two: Running"]);
-    scene.remove("one");
-    program.wait_for("pod default/one: Gone");
-    scene.assert_pods(1);
-    assert!(!program.text().contains("default/two: Stopping"), "{}", program.text());
 }
 
 #[test]
@@ -58,20 +49,6 @@ fn of_two_pods_with_one_host_port_the_second_waits() {
     scene.remove("first");
     program.wait_for("pod default/second: Running");
     scene.assert_pods(2);
-}
-
-#[test]
-fn a_host_port_reaches_the_plugin_that_asks_for_it() {
-    let scene = Scene::new();
-    scene.write_plugin("asks", "cat >/run/stdin; exit 1", "exit 0");
-    let list = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [
-        {"type": "asks", "capabilities": {"portMappings": true}}]}"#;
-    scene.write_network("10-pods.conflist", list);
-    scene.write_pod("web", &host_port(8080));
-    scene.start().wait_for("pod default/web: Failed: network pods, interface eth0");
-    let stdin: serde_json::Value = serde_json::from_slice(&std::fs::read("/run/stdin").unwrap()).unwrap();
-    let mapping = &stdin["runtimeConfig"]["portMappings"][0];
-    assert_eq!((&mapping["hostPort"], &mapping["containerPort"]), (&8080.into(), &80.into()), "{stdin}");
 }
 
 #[test]

@@ -1,50 +1,41 @@
 //! A start after an earlier run, which ended in order or by `kill -9` at any moment: every pod exactly once, nothing leaked.
 
-use crate::scene::{DEADLINE, Scene, host_port};
+use crate::scene::{Scene, assert_never, host_port, terminate, value};
 use nix::sys::signal::Signal;
 use std::time::Duration;
-use testns::Namespace;
+use testns::{Background, Namespace};
 
 #[test]
-fn a_pod_is_taken_over_as_it_is() {
+fn a_pod_is_kept_as_it_is_unless_its_manifest_or_namespace_changed_meanwhile() {
     let scene = Scene::new();
-    scene.write_pod("one", &host_port(8080));
-    let mut program = scene.start();
-    let before = program.wait_for("pod default/one: Running");
-    program.kill();
-    // A second claimant of its port, before it by name, appears while the program is not running.
-    scene.write_pod("a", &host_port(8080));
-    let mut program = scene.start();
-    let waits = "pod default/a: Waiting: hostPort 8080/tcp is taken by pod default/one";
-    program.wait_for_all([before.as_str(), waits]);
-    assert!(!program.text().contains("Starting") && !program.text().contains("Stopping"), "{}", program.text());
-}
-
-#[test]
-fn pods_that_changed_or_went_meanwhile_or_have_no_namespace_are_made_as_they_are_to_be() {
-    let scene = Scene::new();
-    let names = ["changed", "gone", "lost", "kept"];
-    names.iter().for_each(|name| scene.write_pod(name, ""));
+    for name in ["changed", "gone", "lost"] {
+        scene.write_pod(name, "");
+    }
+    scene.write_pod("kept", &host_port(8080));
     let mut before = scene.start();
-    before.wait_for_all(names.map(|name| format!("pod default/{name}: Running")));
-    before.kill();
+    before.wait_for_all(["changed", "gone", "lost", "kept"].map(|name| format!("pod default/{name}: Running")));
+    before.end(Signal::SIGKILL);
     scene.write_pod("changed", &host_port(1));
     scene.remove("gone");
     // As after a restart of the machine.
-    let lost = before.value("lost", "netns");
+    let lost = value(&before, "lost", "netns");
     nix::mount::umount(lost.as_str()).unwrap();
     std::fs::remove_file(lost).unwrap();
+    // A second claimant of a port, before its owner by name.
+    scene.write_pod("a", &host_port(8080));
     let mut after = scene.start();
     after.wait_for_all([
         "pod default/changed: Running",
         "pod default/gone: Gone",
         "pod default/lost: Running",
         "pod default/kept: Running",
+        "pod default/a: Waiting: hostPort 8080/tcp is taken by pod default/kept",
     ]);
-    let is_same = |name| after.value(name, "netns") == before.value(name, "netns");
+    let is_same = |name| value(&after, name, "netns") == value(&before, name, "netns");
     assert!(is_same("kept") && !is_same("changed") && !is_same("lost"));
+    assert_never(&after, "default/kept: St");
     scene.assert_pods(3);
-    assert!(after.terminate().success());
+    assert_eq!(terminate(&mut after), Some(0));
     scene.assert_pods(0);
 }
 
@@ -53,9 +44,9 @@ fn two_instances_exclude_each_other() {
     let scene = Scene::new();
     let mut program = scene.start();
     program.wait_for("network ready");
-    let second = testns::run(scene.command(), b"", DEADLINE);
-    assert_eq!(second.code(), 1);
-    assert!(second.stderr.starts_with("static-pods: /run/static-pods is in use: stop the other static-pods first"));
+    let mut second = Background::with_stderr(scene.command());
+    second.wait_for("static-pods: /run/static-pods is in use: stop the other static-pods first");
+    assert_eq!(second.exit_code(), Some(1));
 }
 
 /// Another runtime has pods on the same network, and its cache is its own.
@@ -65,8 +56,8 @@ fn living_pods_of_another_runtime_on_the_network_are_kept() {
     scene.write_pod("theirs", "");
     let mut program = scene.start();
     program.wait_for("pod default/theirs: Running");
-    let before = program.value("theirs", "netns").replace("/static-pods/", "/theirs/");
-    program.kill();
+    let before = value(&program, "theirs", "netns").replace("/static-pods/", "/theirs/");
+    program.end(Signal::SIGKILL);
     scene.remove("theirs");
     std::fs::rename("/run/static-pods", "/run/theirs").unwrap();
     std::fs::rename("/var/lib/cni/cache", "/var/lib/cni/theirs").unwrap();
@@ -89,15 +80,16 @@ fn every_pod_is_there_once_whenever_the_program_was_killed() {
             }
         }
         let mut program = scene.start();
-        program.goes_on_for(Duration::from_millis(moment as u64 * 12));
-        program.kill();
+        program.run_for(Duration::from_millis(moment as u64 * 12));
+        program.end(Signal::SIGKILL);
     }
     names.iter().for_each(|name| scene.write_pod(name, ""));
     let mut program = scene.start();
     program.wait_for_all(names.map(|name| format!("pod default/{name}: Running addresses")));
-    assert!(program.seen.iter().all(|line| !line.contains("warning")), "a changed pod has no port: {}", program.text());
+    // A changed pod has no port of the node.
+    assert_never(&program, "warning");
     scene.assert_pods(names.len());
-    assert!(program.terminate().success(), "{}", program.text());
+    assert_eq!(terminate(&mut program), Some(0));
     scene.assert_pods(0);
 }
 
@@ -110,12 +102,12 @@ fn a_tear_down_that_was_killed_is_finished() {
         let mut program = scene.start();
         program.wait_for_all(names.map(|name| format!("pod default/{name}: Running")));
         program.signal(Signal::SIGTERM);
-        program.goes_on_for(Duration::from_millis(moment * 15));
-        program.kill();
+        program.run_for(Duration::from_millis(moment * 15));
+        program.end(Signal::SIGKILL);
         names.iter().for_each(|name| scene.remove(name));
         let mut program = scene.start();
         program.wait_for("network ready");
-        assert!(program.terminate().success(), "{}", program.text());
+        assert_eq!(terminate(&mut program), Some(0));
         scene.assert_pods(0);
     }
 }

@@ -1,24 +1,16 @@
 //! A node with folders for manifests and networks, the program on it, and what pods leave on the node.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
-use testns::{Node, Subject};
+use std::process::Command;
+use testns::{Background, Node, Subject};
 
 /// The default network: a bridge with IPv4 addresses.
 pub(crate) const PODS: &str = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0",
     "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/24"}]]}}]}"#;
 
 const NETWORKS: &str = "/etc/cni/net.d";
-
-/// Time for every event: many tests run at once on small machines.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The node, with folders in its own `/run` and `/var`.
 #[derive(Debug)]
@@ -41,8 +33,8 @@ impl Scene {
         command
     }
 
-    pub(crate) fn start(&self) -> Program {
-        Program::start(self.command())
+    pub(crate) fn start(&self) -> Background {
+        Background::with_stdout(self.command())
     }
 
     pub(crate) fn write_network(&self, file: &str, text: &str) {
@@ -74,9 +66,7 @@ impl Scene {
         let text = format!(
             "#!/bin/sh\ncase $CNI_COMMAND in\nVERSION) echo '{versions}' ;;\nADD) {add} ;;\nDEL) {del} ;;\nesac\n"
         );
-        let path = self.node.bin_dir().join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        testns::write_executable(self.node.bin_dir().join(name), text).unwrap();
         let list = format!(r#"{{"cniVersion": "1.1.0", "name": "{name}", "plugins": [{{"type": "{name}"}}]}}"#);
         self.write_network(&format!("50-{name}.conflist"), &list);
     }
@@ -88,7 +78,7 @@ impl Scene {
             links.iter().filter(|link| link.master.as_deref() == Some("cni0")).count(),
             links.iter().filter(|link| link.kind == "veth").count(),
             names("/var/lib/cni/networks/pods").iter().filter(|name| name.starts_with("10.")).count(),
-            names("/var/lib/cni/cache/results").len(),
+            names("/var/lib/cni/cache/results").iter().filter(|name| name.starts_with("pods-")).count(),
             names("/run/static-pods/netns").len(),
         ]
     }
@@ -123,105 +113,26 @@ fn names(dir: &str) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// The program, killed when dropped.
-#[derive(Debug)]
-pub(crate) struct Program {
-    child: Child,
-    lines: Receiver<String>,
-    /// Every line so far.
-    pub(crate) seen: Vec<String>,
+/// SIGTERM, and the exit code once the program has taken all down.
+#[track_caller]
+pub(crate) fn terminate(program: &mut Background) -> Option<i32> {
+    program.signal(Signal::SIGTERM);
+    program.exit_code()
 }
 
-impl Program {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("cannot start static-pods");
-        let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
-        let (sender, lines) = channel();
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok()));
-        Self { child, lines, seen: Vec::new() }
-    }
-
-    /// Waits for a line that begins with `start`, from now on, and returns it.
-    #[track_caller]
-    pub(crate) fn wait_for(&mut self, start: &str) -> String {
-        self.wait_for_all([start]);
-        self.seen.last().unwrap().clone()
-    }
-
-    /// Waits until each of the beginnings has been a line's, from now on, in any order.
-    #[track_caller]
-    pub(crate) fn wait_for_all<S: AsRef<str>>(&mut self, starts: impl IntoIterator<Item = S>) {
-        let mut starts: Vec<String> = starts.into_iter().map(|start| start.as_ref().to_owned()).collect();
-        let until = Instant::now() + DEADLINE;
-        while !starts.is_empty() {
-            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(line) => {
-                    starts.retain(|start| !line.starts_with(start));
-                    self.seen.push(line);
-                }
-                Err(error) => panic!("{error}: no line {starts:?} after\n{}", self.text()),
-            }
-        }
-    }
-
-    /// Lets it go on for so long, unless it ends before; there is nothing else to wait for.
-    pub(crate) fn goes_on_for(&mut self, time: Duration) {
-        let until = Instant::now() + time;
-        while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            self.seen.push(line);
-        }
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("cannot send a signal");
-    }
-
-    /// `kill -9`, and waits until it is gone.
-    pub(crate) fn kill(&mut self) {
-        self.signal(Signal::SIGKILL);
-        self.child.wait().expect("cannot wait");
-    }
-
-    /// SIGTERM, and the status it ends with once it has taken all down.
-    #[track_caller]
-    pub(crate) fn terminate(&mut self) -> ExitStatus {
-        self.signal(Signal::SIGTERM);
-        self.end()
-    }
-
-    /// Waits until it has ended.
-    #[track_caller]
-    pub(crate) fn end(&mut self) -> ExitStatus {
-        let until = Instant::now() + DEADLINE;
-        loop {
-            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(line) => self.seen.push(line),
-                Err(RecvTimeoutError::Timeout) => panic!("did not end within {DEADLINE:?} after\n{}", self.text()),
-                // The program's end closes its stdout, which no other process has open.
-                Err(RecvTimeoutError::Disconnected) => return self.child.wait().expect("cannot wait"),
-            }
-        }
-    }
-
-    /// Everything it printed so far.
-    pub(crate) fn text(&self) -> String {
-        self.seen.join("\n")
-    }
-
-    /// The value of `KEY=` in the last line of a running pod.
-    #[track_caller]
-    pub(crate) fn value(&self, pod: &str, key: &str) -> String {
-        let start = format!("pod default/{pod}: Running");
-        let line = self.seen.iter().rev().find(|line| line.starts_with(&start)).expect("the pod runs");
-        let value = line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-        // A warning may follow.
-        value.unwrap_or_else(|| panic!("no {key} in {line}")).trim_end_matches(':').to_owned()
-    }
+/// Checks that the program has printed no line with this text so far.
+#[track_caller]
+pub(crate) fn assert_never(program: &Background, text: &str) {
+    let lines = program.seen();
+    assert!(!lines.iter().any(|line| line.contains(text)), "{text}:\n{}", lines.join("\n"));
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
+/// The value of `KEY=` in the last line of a running pod.
+#[track_caller]
+pub(crate) fn value(program: &Background, pod: &str, key: &str) -> String {
+    let start = format!("pod default/{pod}: Running");
+    let line = program.seen().iter().rev().find(|line| line.starts_with(&start)).expect("the pod runs");
+    let value = line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    // A warning may follow.
+    value.unwrap_or_else(|| panic!("no {key} in {line}")).trim_end_matches(':').to_owned()
 }
