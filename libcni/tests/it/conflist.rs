@@ -4,13 +4,13 @@ use crate::folder::Folder;
 use expect_test::{Expect, expect};
 use libcni::{NetworkConf, conflist};
 
-/// Parses and shows a list.
-fn check(list: &str, expected: &Expect) {
-    let text = match NetworkConf::parse(list.as_bytes()) {
+/// Parses and shows lists.
+fn check(lists: &[&str], expected: &Expect) {
+    let text = |list: &&str| match NetworkConf::parse(list.as_bytes()) {
         Ok(net) => show(&net),
         Err(error) => format!("{}: {error}", error.code.0),
     };
-    expected.assert_eq(&text);
+    expected.assert_eq(&lists.iter().map(text).collect::<Vec<_>>().join("\n"));
 }
 
 fn show(net: &NetworkConf) -> String {
@@ -23,98 +23,85 @@ fn show(net: &NetworkConf) -> String {
 #[test]
 fn bools_may_be_texts() {
     check(
-        r#"{"name":"n","disableCheck":"TRUE","disableGC":"false","plugins":[{"type":"a"}]}"#,
-        &expect![[r#""n" "" ["a"] disableCheck"#]],
-    );
-    check(r#"{"name":"n","disableGC":true}"#, &expect![[r#""n" "" [] disableGC"#]]);
-    check(
-        r#"{"name":"n","disableGC":"yes"}"#,
-        &expect![[r#"7: cannot use network config: key disableGC = "yes": want true or false"#]],
-    );
-    check(
-        r#"{"name":"n","disableGC":1}"#,
-        &expect!["7: cannot use network config: key disableGC = 1: want true or false"],
+        &[
+            r#"{"name":"n","disableCheck":"TRUE","disableGC":"false","plugins":[{"type":"a"}]}"#,
+            r#"{"name":"n","disableGC":true}"#,
+            r#"{"name":"n","disableGC":"yes"}"#,
+            r#"{"name":"n","disableGC":1}"#,
+        ],
+        &expect![[r#"
+            "n" "" ["a"] disableCheck
+            "n" "" [] disableGC
+            7: cannot use network config: key disableGC = "yes": want true or false
+            7: cannot use network config: key disableGC = 1: want true or false"#]],
     );
 }
 
 #[test]
 fn the_highest_known_version_is_chosen() {
     let versions = |versions: &str| format!(r#"{{"name":"n",{versions},"plugins":[{{"type":"a"}}]}}"#);
-    check(&versions(r#""cniVersion":"0.4.0""#), &expect![[r#""n" "0.4.0" ["a"]"#]]);
     check(
-        &versions(r#""cniVersion":"0.3.1","cniVersions":["1.0.0","0.4.0","1.2.0"]"#),
-        &expect![[r#""n" "1.0.0" ["a"]"#]],
-    );
-    check(&versions(r#""cniVersion":"1.1.0","cniVersions":["0.4.0"]"#), &expect![[r#""n" "1.1.0" ["a"]"#]]);
-    check(&versions(r#""cniVersion":"2.0.0","cniVersions":["3.0.0"]"#), &expect![[r#""n" "2.0.0" ["a"]"#]]);
-    check(&versions(r#""cniVersions":["1.0.0"]"#), &expect![[r#""n" "1.0.0" ["a"]"#]]);
-    check(
-        &versions(r#""cniVersions":["1.0.x"]"#),
-        &expect![[r#"6: cannot parse version "1.0.x": want up to three numbers, such as 1.1.0"#]],
-    );
-    check(
-        &versions(r#""cniVersions":[1]"#),
-        &expect![[
-            r#"7: cannot use network config: key cniVersions = [1]: invalid type: integer `1`, expected a string"#
-        ]],
+        &[
+            &versions(r#""cniVersion":"0.4.0""#),
+            &versions(r#""cniVersion":"0.3.1","cniVersions":["1.0.0","0.4.0","1.2.0"]"#),
+            &versions(r#""cniVersion":"1.1.0","cniVersions":["0.4.0"]"#),
+            &versions(r#""cniVersion":"2.0.0","cniVersions":["3.0.0"]"#),
+            &versions(r#""cniVersions":["1.0.0"]"#),
+            &versions(r#""cniVersions":["1.0.x"]"#),
+            &versions(r#""cniVersions":[1]"#),
+        ],
+        &expect![[r#"
+            "n" "0.4.0" ["a"]
+            "n" "1.0.0" ["a"]
+            "n" "1.1.0" ["a"]
+            "n" "2.0.0" ["a"]
+            "n" "1.0.0" ["a"]
+            6: cannot parse version "1.0.x": want up to three numbers, such as 1.1.0
+            7: cannot use network config: key cniVersions = [1]: invalid type: integer `1`, expected a string"#]],
     );
 }
 
 #[test]
 fn what_is_wrong_is_named() {
-    check("", &expect!["6: cannot parse network config: EOF while parsing a value at line 1 column 0"]);
     check(
-        "[]",
-        &expect!["6: cannot parse network config: invalid type: sequence, expected a JSON object at line 1 column 0"],
-    );
-    check("{}", &expect!["7: cannot use network config: missing network name"]);
-    check(
-        r#"{"name":7}"#,
-        &expect!["7: cannot use network config: key name = 7: invalid type: integer `7`, expected a string"],
-    );
-    check(r#"{"name":"n","plugins":[]}"#, &expect!["7: cannot use network config: no plugins in list"]);
-    check(
-        r#"{"name":"n","plugins":null}"#,
-        &expect!["7: cannot use network config: key plugins = null: want an array of plugin objects"],
-    );
-    check(
-        r#"{"name":"n","plugins":{}}"#,
-        &expect!["7: cannot use network config: key plugins = {}: invalid type: map, expected a sequence"],
-    );
-    check(
-        r#"{"name":"n","plugins":[{"type":"a"},{}]}"#,
-        &expect![
-            "7: cannot use network config: plugins[1]: key type is missing: the file name of an executable in CNI_PATH"
+        &[
+            "",
+            "[]",
+            "{}",
+            r#"{"name":7}"#,
+            r#"{"name":"n","plugins":[]}"#,
+            r#"{"name":"n","plugins":null}"#,
+            r#"{"name":"n","plugins":{}}"#,
+            r#"{"name":"n","plugins":[{"type":"a"},{}]}"#,
+            r#"{"name":"n","plugins":[{"type":"../sh"}]}"#,
+            r#"{"name":"n","plugins":["a"]}"#,
+            r#"{"name":"n","plugins":[{"type":"a","capabilities":{"x":"yes"}}]}"#,
+            r#"{"name":"n","loadOnlyInlinedPlugins":true}"#,
         ],
-    );
-    check(
-        r#"{"name":"n","plugins":[{"type":"../sh"}]}"#,
-        &expect![[
-            r#"7: cannot use network config: plugins[0]: key type = "../sh": invalid plugin type: a file name, not a path, is looked up in CNI_PATH"#
-        ]],
-    );
-    check(
-        r#"{"name":"n","plugins":["a"]}"#,
-        &expect![[
-            r#"7: cannot use network config: plugins[0]: invalid type: string "a", expected a JSON object at line 1 column 3"#
-        ]],
-    );
-    check(
-        r#"{"name":"n","plugins":[{"type":"a","capabilities":{"x":"yes"}}]}"#,
-        &expect![[
-            r#"7: cannot use network config: plugins[0]: key capabilities = {"x":"yes"}: invalid type: string "yes", expected a boolean"#
-        ]],
-    );
-    check(
-        r#"{"name":"n","loadOnlyInlinedPlugins":true}"#,
-        &expect!["7: cannot use network config: key plugins is missing, and loadOnlyInlinedPlugins is true"],
+        &expect![[r#"
+            6: cannot parse network config: EOF while parsing a value at line 1 column 0
+            6: cannot parse network config: invalid type: sequence, expected a JSON object at line 1 column 0
+            7: cannot use network config: missing network name
+            7: cannot use network config: key name = 7: invalid type: integer `7`, expected a string
+            7: cannot use network config: no plugins in list
+            7: cannot use network config: key plugins = null: want an array of plugin objects
+            7: cannot use network config: key plugins = {}: invalid type: map, expected a sequence
+            7: cannot use network config: plugins[1]: key type is missing: the file name of an executable in CNI_PATH
+            7: cannot use network config: plugins[0]: key type = "../sh": invalid plugin type: a file name, not a path, is looked up in CNI_PATH
+            7: cannot use network config: plugins[0]: invalid type: string "a", expected a JSON object at line 1 column 3
+            7: cannot use network config: plugins[0]: key capabilities = {"x":"yes"}: invalid type: string "yes", expected a boolean
+            7: cannot use network config: key plugins is missing, and loadOnlyInlinedPlugins is true"#]],
     );
 }
 
 #[test]
 fn a_single_plugin_is_a_list_of_one() {
-    check(r#"{"cniVersion":"0.4.0","name":"n","type":"a"}"#, &expect![[r#""n" "0.4.0" ["a"]"#]]);
-    check(r#"{"CNIVersion":"0.4.0","Name":"n","Type":"a"}"#, &expect![[r#""n" "0.4.0" ["a"]"#]]);
+    check(
+        &[r#"{"cniVersion":"0.4.0","name":"n","type":"a"}"#, r#"{"CNIVersion":"0.4.0","Name":"n","Type":"a"}"#],
+        &expect![[r#"
+            "n" "0.4.0" ["a"]
+            "n" "0.4.0" ["a"]"#]],
+    );
 }
 
 /// Finds a network and prints it, the skipped files, or the error.

@@ -198,20 +198,22 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    #[expect(clippy::needless_pass_by_value, reason = "reads as a table")]
-    fn check(keys: &str, args: &str, expected: Expect) {
-        let text = format!(r#"{{"cniVersion": "1.0.0", "name": "n", "type": "t", {keys}}}"#);
-        let object = ConfObject::parse(text.as_bytes()).unwrap();
-        let addresses = Conf::from_conf(&object).and_then(|conf| conf.addresses(&CniArgs::parse(args)?));
-        let seen = match addresses {
-            Err(error) => format!("{} {}", error.code.0, error.msg),
-            Ok(addresses) => addresses
-                .iter()
-                .map(|it| format!("{}{}", it.address, it.gateway.map(|it| format!(" by {it}")).unwrap_or_default()))
-                .collect::<Vec<_>>()
-                .join(", "),
+    /// The addresses, or the error, of each config and value of `CNI_ARGS`.
+    fn check(cases: &[(&str, &str)], expected: &Expect) {
+        let show = |(keys, args): &(&str, &str)| {
+            let text = format!(r#"{{"cniVersion": "1.0.0", "name": "n", "type": "t", {keys}}}"#);
+            let object = ConfObject::parse(text.as_bytes()).unwrap();
+            let addresses = Conf::from_conf(&object).and_then(|conf| conf.addresses(&CniArgs::parse(args)?));
+            match addresses {
+                Err(error) => format!("{} {}", error.code.0, error.msg),
+                Ok(addresses) => addresses
+                    .iter()
+                    .map(|it| format!("{}{}", it.address, it.gateway.map(|it| format!(" by {it}")).unwrap_or_default()))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            }
         };
-        expected.assert_eq(&seen);
+        expected.assert_eq(&cases.iter().map(show).collect::<Vec<_>>().join("\n"));
     }
 
     const TWO: &str = r#""ipam": {"type": "static", "addresses": [{"address": "10.0.0.2/24", "gateway": "10.0.0.1"},
@@ -219,99 +221,77 @@ mod tests {
 
     #[test]
     fn the_runtimes_addresses_replace_those_of_args_and_these_the_configs() {
-        check(TWO, "", expect!["10.0.0.2/24 by 10.0.0.1, fd00::2/64"]);
         check(
-            TWO,
-            "IP=10.0.0.3/24, 10.8.0.3/16",
-            expect!["10.0.0.2/24 by 10.0.0.1, fd00::2/64, 10.0.0.3/24, 10.8.0.3/16"],
+            &[(TWO, ""), (TWO, "IP=10.0.0.3/24, 10.8.0.3/16")],
+            &expect![[r#"
+            10.0.0.2/24 by 10.0.0.1, fd00::2/64
+            10.0.0.2/24 by 10.0.0.1, fd00::2/64, 10.0.0.3/24, 10.8.0.3/16"#]],
         );
         let args = format!(r#"{TWO}, "args": {{"cni": {{"ips": ["10.7.0.1/24"]}}}}"#);
-        check(&args, "IP=10.0.0.3/24", expect!["10.7.0.1/24"]);
         check(
-            &format!(r#"{args}, "runtimeConfig": {{"ips": ["10.9.0.1/24"]}}"#),
-            "IP=10.0.0.3/24",
-            expect!["10.9.0.1/24"],
+            &[
+                (&args, "IP=10.0.0.3/24"),
+                (&format!(r#"{args}, "runtimeConfig": {{"ips": ["10.9.0.1/24"]}}"#), "IP=10.0.0.3/24"),
+                (&format!(r#"{TWO}, "runtimeConfig": {{"ips": []}}"#), ""),
+                (r#""ipam": {}"#, ""),
+            ],
+            &expect![[r#"
+                10.7.0.1/24
+                10.9.0.1/24
+                10.0.0.2/24 by 10.0.0.1, fd00::2/64
+            "#]],
         );
-        check(&format!(r#"{TWO}, "runtimeConfig": {{"ips": []}}"#), "", expect!["10.0.0.2/24 by 10.0.0.1, fd00::2/64"]);
-        check(r#""ipam": {}"#, "", expect![""]);
     }
 
     #[test]
     fn a_gateway_of_cni_args_is_that_of_each_address_whose_prefix_has_it() {
-        check(TWO, "GATEWAY=fd00::1", expect!["10.0.0.2/24 by 10.0.0.1, fd00::2/64 by fd00::1"]);
         check(
-            TWO,
-            "IP=10.8.0.2/16;GATEWAY=10.0.0.9,10.8.0.1",
-            expect!["10.0.0.2/24 by 10.0.0.9, fd00::2/64, 10.8.0.2/16 by 10.8.0.1"],
+            &[(TWO, "GATEWAY=fd00::1"), (TWO, "IP=10.8.0.2/16;GATEWAY=10.0.0.9,10.8.0.1"), (TWO, "GATEWAY=172.16.0.1")],
+            &expect![[r#"
+                10.0.0.2/24 by 10.0.0.1, fd00::2/64 by fd00::1
+                10.0.0.2/24 by 10.0.0.9, fd00::2/64, 10.8.0.2/16 by 10.8.0.1
+                10.0.0.2/24 by 10.0.0.1, fd00::2/64"#]],
         );
-        check(TWO, "GATEWAY=172.16.0.1", expect!["10.0.0.2/24 by 10.0.0.1, fd00::2/64"]);
     }
 
     #[test]
     fn what_cannot_be_used_is_named() {
         let one = |address: &str| format!(r#""ipam": {{"addresses": [{{"address": "{address}"}}]}}"#);
         check(
-            &one("10.0.0.2"),
-            "",
-            expect![[
-                r#"7 cannot use network config: key ipam.addresses[0].address = "10.0.0.2": expected an address with prefix, a/n"#
-            ]],
+            &[
+                (&one("10.0.0.2"), ""),
+                (&one(""), ""),
+                (r#""ipam": {}, "runtimeConfig": {"ips": ["10.0.0.2"]}"#, ""),
+                (
+                    r#""ipam": {}, "args": {"cni": {"ips": ["10.0.0.2"]}}, "runtimeConfig": {"ips": ["10.0.0.3/24"]}"#,
+                    "",
+                ),
+                (
+                    r#""ipam": {"addresses": [{"address": "10.0.0.2/24"}, {"address": "10.0.0.3/24", "gateway": "fd00::1"}]}"#,
+                    "",
+                ),
+                (
+                    r#""ipam": {"addresses": [{"address": "10.0.0.2/24"}], "routes": [{"dst": "::/0", "gw": "10.0.0.1"}]}"#,
+                    "",
+                ),
+                (r#""ipam": {"addresses": [{"address": "10.0.0.2/24", "gateway": "x"}]}"#, ""),
+                (r#""bridge": "b""#, ""),
+                (TWO, "IP=10.0.0.2"),
+                (TWO, "GATEWAY=x"),
+                (TWO, "FOO=1"),
+            ],
+            &expect![[r#"
+                7 cannot use network config: key ipam.addresses[0].address = "10.0.0.2": expected an address with prefix, a/n
+                7 cannot use network config: key ipam.addresses[0].address = "": expected an address with prefix, a/n
+                7 cannot use network config: key runtimeConfig.ips[0] = "10.0.0.2": expected an address with prefix, a/n
+                7 cannot use network config: key args.cni.ips[0] = "10.0.0.2": expected an address with prefix, a/n
+                7 cannot use network config: key ipam.addresses[1].gateway = "fd00::1": address 10.0.0.3/24 is of the other family
+                7 cannot use network config: key ipam.routes[0].gw = "10.0.0.1": dst ::/0 is of the other family
+                7 cannot use network config: key ipam.addresses[0].gateway = "x": "x" is no IP address (invalid IP address syntax)
+                7 IPAM config missing 'ipam' key
+                4 cannot use CNI_ARGS: key IP: "10.0.0.2" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64
+                4 cannot use CNI_ARGS: key GATEWAY: "x" is no IP address (invalid IP address syntax)
+                4 cannot use CNI_ARGS: unknown key "FOO" (value "1")"#]],
         );
-        check(
-            &one(""),
-            "",
-            expect![[
-                r#"7 cannot use network config: key ipam.addresses[0].address = "": expected an address with prefix, a/n"#
-            ]],
-        );
-        check(
-            r#""ipam": {}, "runtimeConfig": {"ips": ["10.0.0.2"]}"#,
-            "",
-            expect![[
-                r#"7 cannot use network config: key runtimeConfig.ips[0] = "10.0.0.2": expected an address with prefix, a/n"#
-            ]],
-        );
-        check(
-            r#""ipam": {}, "args": {"cni": {"ips": ["10.0.0.2"]}}, "runtimeConfig": {"ips": ["10.0.0.3/24"]}"#,
-            "",
-            expect![[
-                r#"7 cannot use network config: key args.cni.ips[0] = "10.0.0.2": expected an address with prefix, a/n"#
-            ]],
-        );
-        check(
-            r#""ipam": {"addresses": [{"address": "10.0.0.2/24"}, {"address": "10.0.0.3/24", "gateway": "fd00::1"}]}"#,
-            "",
-            expect![[
-                r#"7 cannot use network config: key ipam.addresses[1].gateway = "fd00::1": address 10.0.0.3/24 is of the other family"#
-            ]],
-        );
-        check(
-            r#""ipam": {"addresses": [{"address": "10.0.0.2/24"}], "routes": [{"dst": "::/0", "gw": "10.0.0.1"}]}"#,
-            "",
-            expect![[
-                r#"7 cannot use network config: key ipam.routes[0].gw = "10.0.0.1": dst ::/0 is of the other family"#
-            ]],
-        );
-        check(
-            r#""ipam": {"addresses": [{"address": "10.0.0.2/24", "gateway": "x"}]}"#,
-            "",
-            expect![[
-                r#"7 cannot use network config: key ipam.addresses[0].gateway = "x": "x" is no IP address (invalid IP address syntax)"#
-            ]],
-        );
-        check(r#""bridge": "b""#, "", expect!["7 IPAM config missing 'ipam' key"]);
-        check(
-            TWO,
-            "IP=10.0.0.2",
-            expect![[
-                r#"4 cannot use CNI_ARGS: key IP: "10.0.0.2" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64"#
-            ]],
-        );
-        check(
-            TWO,
-            "GATEWAY=x",
-            expect![[r#"4 cannot use CNI_ARGS: key GATEWAY: "x" is no IP address (invalid IP address syntax)"#]],
-        );
-        check(TWO, "FOO=1", expect![[r#"4 cannot use CNI_ARGS: unknown key "FOO" (value "1")"#]]);
     }
 }
