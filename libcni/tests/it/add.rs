@@ -4,22 +4,10 @@ use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::Code;
 use libcni::{Attachment, Cancellation, Error, NetworkConf, TraceContext};
-use std::time::{Duration, Instant};
 
 /// The error of an ADD of `plugins`.
 fn fail(folder: &Folder, version: &str, plugins: &[&str]) -> Error {
     wait(folder.runtime().add(&network(version, plugins), &eth0())).unwrap_err()
-}
-
-#[test]
-fn each_plugin_gets_the_result_before_it() {
-    let folder = Folder::with(&[("a", GOOD), ("b", r#"cat > "$dir/stdin.b"; cat "$dir/answer""#)]);
-    folder.write("answer", r#"{"ips":[{"address":"10.7.0.6/24"}],"unknown":1}"#);
-    let result = wait(folder.runtime().add(&network("1.1.0", &["a", "b"]), &eth0())).unwrap();
-    assert_eq!(result.ips[0].address.to_string(), "10.7.0.6/24");
-    expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"a"}"#]].assert_eq(&folder.read("stdin.a.ADD"));
-    expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"b","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.7.0.5/24"}]}}"#]]
-    .assert_eq(&folder.read("stdin.b"));
 }
 
 #[test]
@@ -150,21 +138,6 @@ fn a_cache_that_cannot_be_written_fails_the_add_before_or_after() {
     expect!["cannot write cache $DIR/cache/results/net-c1-eth0: Is a directory. Rolled back: a. Left behind: cannot remove cache $DIR/cache/results/net-c1-eth0: Is a directory."]
         .assert_eq(&folder.stable(&error.with_causes()));
     assert_eq!(folder.cache_files(), ["net-c1-eth0"], "no unfinished file is left");
-}
-
-#[test]
-fn a_plugin_past_its_deadline_is_ended_and_rolled_back() {
-    let stuck = r#"echo "$CNI_COMMAND $name" >> "$dir/log"; [ $CNI_COMMAND = DEL ] || exec sleep 1000"#;
-    let folder = Folder::with(&[("a", GOOD), ("b", stuck)]);
-    let begin = Instant::now();
-    let runtime = folder.builder().plugin_deadline(Duration::from_millis(500)).build();
-    let error = wait(runtime.add(&network("1.0.0", &["a", "b"]), &eth0())).unwrap_err();
-    assert_eq!(error.code(), Some(Code::TIMEOUT));
-    expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&folder.log());
-    let runtime = folder.builder().operation_deadline(Duration::from_millis(500)).build();
-    let error = wait(runtime.add(&network("1.0.0", &["a", "b"]), &eth0())).unwrap_err();
-    assert_eq!(error.code(), Some(Code::TIMEOUT));
-    assert!(begin.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

@@ -8,15 +8,6 @@ const RESULT: &str = r#"{"kind":"cniCacheV1","containerId":"c1","config":"","ifN
 const FILE: &str = "cache/results/net-c1-eth0";
 
 #[test]
-fn check_needs_version_0_4_0() {
-    let folder = Folder::with(&[("a", GOOD)]);
-    let error = wait(folder.runtime().check(&network("0.3.1", &["a"]), &eth0())).unwrap_err();
-    expect![[r#"configuration version "0.3.1" of network net does not support the CHECK command"#]]
-        .assert_eq(&error.to_string());
-    expect![""].assert_eq(&folder.log());
-}
-
-#[test]
 fn check_runs_forward_with_the_cached_result_until_the_first_error() {
     let folder = Folder::with(&[("a", GOOD), ("b", &failing("CHECK")), ("c", GOOD)]);
     folder.write(FILE, RESULT);
@@ -47,22 +38,6 @@ fn check_can_be_disabled_and_a_result_that_does_not_fit_is_an_error() {
     folder.write(FILE, RESULT.replace("1.0.0", "7.0.0"));
     let error = wait(folder.runtime().check(&network("1.0.0", &["a"]), &eth0())).unwrap_err();
     assert!(matches!(error, Error::CachedResult { .. }), "{error:?}");
-}
-
-#[test]
-fn del_runs_backward_with_the_cached_result_and_forgets_it() {
-    let folder = Folder::with(&[("a", GOOD), ("b", GOOD)]);
-    let (runtime, net) = (folder.runtime(), network("1.1.0", &["a", "b"]));
-    wait(runtime.add(&net, &eth0())).unwrap();
-    folder.clear_log();
-    wait(runtime.del(&net, &eth0())).unwrap();
-    expect!["DEL b, DEL a"].assert_eq(&folder.log());
-    expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"a","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.7.0.5/24"}]}}"#]]
-    .assert_eq(&folder.read("stdin.a.DEL"));
-    assert_eq!(folder.cache_files(), [""; 0]);
-    // And again: there is nothing to know, and nothing to fail on.
-    wait(runtime.del(&net, &eth0())).unwrap();
-    expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"a"}"#]].assert_eq(&folder.read("stdin.a.DEL"));
 }
 
 #[test]

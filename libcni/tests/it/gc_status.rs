@@ -81,13 +81,6 @@ fn status_keeps_the_code_of_the_first_error() {
     expect!["STATUS a, STATUS b"].assert_eq(&folder.log());
 }
 
-#[test]
-fn status_below_1_1_0_runs_nothing() {
-    let folder = Folder::with(&[("a", &failing("STATUS"))]);
-    wait(folder.runtime().status(&network("1.0.0", &["a"]))).unwrap();
-    expect![""].assert_eq(&folder.log());
-}
-
 /// An inventory that lists what the test puts in it.
 struct Found(Vec<OnNode>);
 

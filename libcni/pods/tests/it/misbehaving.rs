@@ -89,31 +89,3 @@ fn it_never_ends_in_del() {
         ]],
     );
 }
-
-#[test]
-fn it_prints_garbage() {
-    check(
-        "ADD",
-        "echo '<html>'; exit 0",
-        &expect![[
-            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot use result: cannot parse JSON: expected value at line 1 column 1. It printed "<html>". Rolled back: bad."#
-        ]],
-    );
-}
-
-/// The call does not wait for it: the plugin has ended, and its result is taken.
-#[test]
-fn it_leaves_a_child_that_holds_stdout() {
-    on_node(async |site| {
-        site.plugin("bad", &but("ADD", r#"sleep 1000 & echo $! > "$dir/sleeping""#));
-        site.network("20-bad", "net-bad", &["bad"]);
-        let pods = site.pods();
-        let (pod, _) = site.pod("bad");
-        let begin = Instant::now();
-        let status = pods.set_up(&pod).await.unwrap();
-        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
-        assert_eq!(status.addresses().len(), 1);
-        pods.tear_down(&pod.id).await.unwrap();
-        site.assert_nothing_left();
-    });
-}

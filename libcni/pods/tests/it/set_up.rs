@@ -71,23 +71,6 @@ fn a_capability_that_no_plugin_of_the_network_has_is_reported() {
 }
 
 #[test]
-fn a_capability_that_a_plugin_wants_is_no_warning() {
-    on_node(async |site| {
-        site.plugin("a", GOOD);
-        let plugins = r#"[{"type":"a"},{"type":"a","name":"b","capabilities":{"portMappings":true,"bandwidth":true}}]"#;
-        let list = format!(r#"{{"cniVersion":"1.1.0","name":"net-a","plugins":{plugins}}}"#);
-        site.write("net.d/10-a.conflist", &list);
-        let pods = site.pods();
-        let (mut pod, _container) = site.pod("web");
-        let port = PortMapping { host_port: 8080, container_port: 80, protocol: "TCP".into(), host_ip: None };
-        pod.port_mappings = vec![port];
-        pod.annotations = [("kubernetes.io/ingress-bandwidth".to_owned(), "1M".to_owned())].into();
-        assert!(pods.set_up(&pod).await.unwrap().warnings().is_empty());
-        pods.tear_down(&pod.id).await.unwrap();
-    });
-}
-
-#[test]
 fn several_networks_are_set_up_in_the_order_of_the_request() {
     on_node(async |site| {
         site.bridge("10-office", "office", 1);
@@ -388,7 +371,7 @@ fn plugins_get_the_pods_identity_and_its_requests() {
         pod.port_mappings =
             vec![PortMapping { host_port: 8080, container_port: 80, protocol: "TCP".into(), host_ip: None }];
         pod.annotations = BTreeMap::from([("kubernetes.io/ingress-bandwidth".to_owned(), "1M".to_owned())]);
-        site.pods().set_up(&pod).await.unwrap();
+        assert_eq!(site.pods().set_up(&pod).await.unwrap().warnings(), [""; 0]);
         let stdin = site.read("stdin.a.eth0.ADD");
         expect![[r#"{"cniVersion":"1.0.0","name":"net-a","type":"a","runtimeConfig":{"bandwidth":{"ingressRate":1000000,"ingressBurst":4294967295},"io.kubernetes.cri.pod-annotations":{"kubernetes.io/ingress-bandwidth":"1M"},"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}}"#]]
         .assert_eq(&stdin);

@@ -4,20 +4,6 @@ use super::node::{ALL_VERSIONS, Node, names, network, wait};
 use std::time::{Duration, Instant};
 
 #[test]
-fn busy_neighbours_cause_no_question() {
-    wait(async {
-        let node = Node::bare();
-        node.make_dir("bin").plugin("bin/a", ALL_VERSIONS).network("etc/cni/net.d/1.conflist", "n");
-        let folder = node.open_at(&node.path("etc/cni/net.d"));
-        node.unmoved(&folder, |node| {
-            node.write("etc/cni/other", "x").write("bin/other", "x").make_dir("etc/cni/net.d/x")
-        })
-        .await;
-        node.after(&folder, |node| node.network("etc/cni/net.d/1.conflist", "m"), "m").await;
-    });
-}
-
-#[test]
 fn a_thousand_files_of_which_most_are_broken() {
     wait(async {
         let node = Node::new();

@@ -141,16 +141,6 @@ fn what_is_no_regular_file_is_not_opened() {
 }
 
 #[test]
-fn plugins_of_a_lists_own_folder_count() {
-    let node = Node::new();
-    node.plugin("bin/a", ALL_VERSIONS).plugin("bin/b", ALL_VERSIONS);
-    node.network("net.d/1.conflist", "n").write("net.d/n/1.conf", r#"{"type":"b"}"#).write("net.d/n/2.json", "{");
-    check(&node, &expect![["n a+b"]]);
-    node.write("net.d/n/2.conf", r#"{"type":"c"}"#);
-    check(&node, &expect!["$DIR/net.d/1.conflist ignored: executable of plugin c not found in $DIR/bin:$DIR/more/bin"]);
-}
-
-#[test]
 fn the_folder_itself_may_be_wrong() {
     let node = Node::bare();
     check(&node, &expect!["no folder $DIR/net.d: no such file or directory"]);

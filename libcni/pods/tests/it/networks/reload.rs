@@ -92,35 +92,14 @@ fn plugins_in_a_lists_own_folder_come_and_go() {
         node.plugin("bin/b", ALL_VERSIONS);
         let folder = node.open();
         folder.networks().await;
-        node.after(
-            &folder,
-            |node| {
-                node.write("net.d/n/1.conf", r#"{"type":"c"}"#);
-            },
-            "",
-        )
-        .await;
-        node.after(
-            &folder,
-            |node| {
-                node.write("net.d/n/1.conf", r#"{"type":"b"}"#);
-            },
-            "n",
-        )
-        .await;
+        node.after(&folder, |node| node.write("net.d/n/1.conf", r#"{"type":"c"}"#), "").await;
+        node.after(&folder, |node| node.write("net.d/n/1.conf", r#"{"type":"b"}"#), "n").await;
         assert_eq!(node.show(&folder.networks().await), "n a+b");
         node.unmoved(&folder, |node| node.write("net.d/n/1.json", "x")).await;
         node.after(&folder, |node| node.remove("net.d/n"), "n").await;
         assert_eq!(node.show(&folder.networks().await), "n a");
         // A broken file hides its list; the list's folder is still known.
-        node.after(
-            &folder,
-            |node| {
-                node.write("net.d/n/2.conf", "{}");
-            },
-            "",
-        )
-        .await;
+        node.after(&folder, |node| node.write("net.d/n/2.conf", "{}"), "").await;
         node.after(&folder, |node| node.remove("net.d/n/2.conf"), "n").await;
     });
 }
