@@ -1,31 +1,14 @@
 //! What client and servers say to each other, option by option.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 
-use nix::sys::signal::Signal;
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 use testns::Verb;
 
-use crate::lan::PATIENCE;
-use crate::lan::{Lan, bridge};
-use crate::server::{ACK, Asked, DISCOVER, DhcpReply, OFFER, REQUEST, Server};
-
-/// A server that sends `answers` of what a plain one would answer; and all that it is asked.
-fn server(lan: &Lan, answers: impl Fn(DhcpReply) -> Vec<DhcpReply> + Send + 'static) -> (Server, Receiver<Asked>) {
-    let (asks, asked) = channel();
-    let server = Server::start(lan, move |message| {
-        let answer = match message.kind {
-            DISCOVER => answers(message.answer(OFFER)),
-            REQUEST => answers(message.answer(ACK)),
-            _ => Vec::new(),
-        };
-        asks.send(message).ok();
-        answer.iter().map(DhcpReply::bytes).collect()
-    });
-    (server, asked)
-}
+use crate::lan::{Lan, PATIENCE, bridge};
+use crate::server::{Asked, DISCOVER, REQUEST, Server};
 
 /// The next message of this kind.
 fn next(asked: &Receiver<Asked>, kind: u8) -> Asked {
@@ -41,9 +24,9 @@ fn next(asked: &Receiver<Asked>, kind: u8) -> Asked {
 #[test]
 fn vendor_specific_option_is_provided_and_requested_and_the_servers_is_passed_over() {
     let lan = Lan::new();
-    let (_server, asked) = server(&lan, |answer| {
+    let (_server, asked) = Server::changing(&lan, |answer| {
         let value: Vec<u8> = (0..=255).cycle().take(600).collect();
-        vec![answer.with(43, Some(&value))]
+        answer.with(43, Some(&value))
     });
     let _daemon = lan.daemon(&[]);
     let plain = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
@@ -68,7 +51,7 @@ fn vendor_specific_option_is_provided_and_requested_and_the_servers_is_passed_ov
 fn servers_are_asked_to_broadcast_only_with_the_flag() {
     for flags in [&[][..], &["-broadcast"]] {
         let lan = Lan::new();
-        let (_server, asked) = server(&lan, |answer| vec![answer.with(58, Some(&[0, 0, 0, 1]))]);
+        let (_server, asked) = Server::changing(&lan, |answer| answer.with(58, Some(&[0, 0, 0, 1])));
         let _daemon = lan.daemon(flags);
         lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
         for kind in [DISCOVER, REQUEST] {
@@ -78,26 +61,6 @@ fn servers_are_asked_to_broadcast_only_with_the_flag() {
         assert_ne!(renewal.ciaddr, Ipv4Addr::UNSPECIFIED);
         assert!(!renewal.broadcast, "{flags:?}");
     }
-}
-
-/// The second ones give another address: whichever is taken twice would show.
-#[test]
-fn offer_and_acknowledgement_that_come_twice_change_nothing() {
-    let lan = Lan::new();
-    let (_server, asked) = server(&lan, |answer| {
-        let other = DhcpReply { yiaddr: Ipv4Addr::new(10, 8, 0, 66), ..answer.clone() };
-        vec![answer.clone(), answer, other]
-    });
-    let mut daemon = lan.daemon(&[]);
-    let pod = lan.node.container();
-    let result = lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
-    assert_eq!(result["ips"][0]["address"], "10.8.0.77/24");
-    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.8.0.77/24"]);
-    let leases = lan.leases();
-    assert_eq!((leases.len(), &leases[0]["lease"]["address"]), (1, &json!("10.8.0.77/24")));
-    assert_eq!(daemon.end(Signal::SIGTERM).matches("bound").count(), 1);
-    let wanted: Vec<_> = asked.try_iter().filter(|asked| asked.kind == REQUEST).map(|asked| asked.wanted).collect();
-    assert_eq!(wanted, [Some(Ipv4Addr::new(10, 8, 0, 77))]);
 }
 
 /// An answer as of a server with two addresses, or behind a relay: the identifier names it, not the sender (RFC 2131, 4.1).
@@ -116,7 +79,7 @@ fn server_is_known_by_its_identifier_whatever_address_it_answers_from() {
     renewals.set_read_timeout(Some(PATIENCE)).unwrap();
     // The server answers from 10.8.0.1, the first address of its link.
     let (_server, asked) =
-        server(&lan, |answer| vec![answer.with(54, Some(&IDENTIFIER.octets())).with(58, Some(&[0, 0, 0, 1]))]);
+        Server::changing(&lan, |answer| answer.with(54, Some(&IDENTIFIER.octets())).with(58, Some(&[0, 0, 0, 1])));
     let _daemon = lan.daemon(&[]);
     lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
     assert_eq!(next(&asked, REQUEST).options[&54], IDENTIFIER.octets());

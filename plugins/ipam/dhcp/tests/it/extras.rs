@@ -4,7 +4,7 @@ use serde_json::json;
 use testns::{Call, Verb};
 
 use crate::lan::{Lan, SERVER, bridge, has, macvlan};
-use crate::server::{ACK, DISCOVER, OFFER, REQUEST, Server};
+use crate::server::{DhcpReply, REQUEST, Server};
 
 #[test]
 fn address_that_another_station_has_is_declined() {
@@ -39,11 +39,9 @@ fn new_address_of_a_renewal_is_declined_and_the_old_one_goes() {
     let mut requests = 0;
     let _server = Server::start(&lan, move |asked| {
         requests += u8::from(asked.kind == REQUEST);
-        let answer = asked.answer(if asked.kind == DISCOVER { OFFER } else { ACK });
-        let answer = answer.with(58, Some(&[0, 0, 0, 2]));
-        let last = if requests == 2 { 78 } else { 77 };
-        let answer = crate::server::DhcpReply { yiaddr: std::net::Ipv4Addr::new(10, 8, 0, last), ..answer };
-        if [DISCOVER, REQUEST].contains(&asked.kind) { vec![answer.bytes()] } else { Vec::new() }
+        let yiaddr = std::net::Ipv4Addr::new(10, 8, 0, if requests == 2 { 78 } else { 77 });
+        let answer = asked.plain().map(|answer| DhcpReply { yiaddr, ..answer.with(58, Some(&[0, 0, 0, 2])) });
+        answer.into_iter().collect()
     });
     let mut daemon = lan.daemon(&[]);
     let pod = lan.node.container();

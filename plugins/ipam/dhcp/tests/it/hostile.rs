@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -15,20 +15,9 @@ use crate::server::{ACK, Asked, CLIENTS, DISCOVER, DhcpReply, NAK, OFFER, REQUES
 
 const GOOD: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 77);
 
-/// A server that answers with what `answers` adds to the exchange of [`GOOD`], before it; and all that it is asked.
+/// A server that answers with what `bad` adds to the exchange of [`GOOD`], before it; and all that it is asked.
 fn server(lan: &Lan, mut bad: impl FnMut(&Asked) -> Vec<DhcpReply> + Send + 'static) -> (Server, Receiver<Asked>) {
-    let (asks, asked) = channel();
-    let server = Server::start(lan, move |message| {
-        let mut answers = bad(&message);
-        match message.kind {
-            DISCOVER => answers.push(message.answer(OFFER)),
-            REQUEST => answers.push(message.answer(ACK)),
-            _ => (),
-        }
-        asks.send(message).ok();
-        answers.iter().map(DhcpReply::bytes).collect()
-    });
-    (server, asked)
+    Server::start(lan, move |asked| bad(asked).into_iter().chain(asked.plain()).collect())
 }
 
 /// Offers, or acknowledgements, that no client can use.
@@ -88,8 +77,7 @@ fn answers_that_no_client_can_use_are_passed_over() {
 #[test]
 fn add_says_what_is_wrong_with_the_only_offer() {
     let lan = Lan::new();
-    let _server =
-        Server::start(&lan, |asked| vec![DhcpReply { yiaddr: Ipv4Addr::BROADCAST, ..asked.answer(OFFER) }.bytes()]);
+    let _server = Server::start(&lan, |asked| vec![DhcpReply { yiaddr: Ipv4Addr::BROADCAST, ..asked.answer(OFFER) }]);
     let _daemon = lan.daemon(&["-resendtimeout", "2s"]);
     let error = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails_with(105);
     assert!(error.msg.contains("the server gives address 255.255.255.255, which no client can have"), "{error:?}");
@@ -100,9 +88,8 @@ fn add_says_what_is_wrong_with_the_only_offer() {
 fn an_offer_needs_no_mask() {
     let lan = Lan::new();
     let _server = Server::start(&lan, |asked| match asked.kind {
-        DISCOVER => vec![asked.answer(OFFER).with(1, None).bytes()],
-        REQUEST => vec![asked.answer(ACK).bytes()],
-        _ => Vec::new(),
+        DISCOVER => vec![asked.answer(OFFER).with(1, None)],
+        _ => asked.plain().into_iter().collect(),
     });
     let _daemon = lan.daemon(&["-resendtimeout", "10s"]);
     let result = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
@@ -136,18 +123,13 @@ fn only_the_chosen_server_acknowledges_or_refuses() {
 #[test]
 fn server_that_refuses_what_it_offers_is_asked_once_a_second_at_most() {
     let lan = Lan::new();
-    let (asks, asked) = channel();
-    let _server = Server::start(&lan, move |message| {
-        let answers = match message.kind {
-            DISCOVER => vec![message.answer(OFFER).bytes()],
-            _ => vec![message.answer(NAK).bytes(); 20],
-        };
-        asks.send(message.kind).ok();
-        answers
+    let (_server, asked) = Server::start(&lan, |asked| match asked.kind {
+        DISCOVER => vec![asked.answer(OFFER)],
+        _ => vec![asked.answer(NAK); 20],
     });
     let _daemon = lan.daemon(&["-resendtimeout", "4s"]);
     lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails_with(105);
-    let discovers = asked.try_iter().filter(|&kind| kind == DISCOVER).count();
+    let discovers = asked.try_iter().filter(|asked| asked.kind == DISCOVER).count();
     assert!((1..=5).contains(&discovers), "{discovers}");
 }
 
@@ -155,20 +137,16 @@ fn server_that_refuses_what_it_offers_is_asked_once_a_second_at_most() {
 #[test]
 fn no_server_makes_a_client_renew_more_than_once_a_second() {
     let lan = Lan::new();
-    let (asks, asked) = channel();
-    let _server = Server::start(&lan, move |message| {
-        let kind = if message.kind == DISCOVER { OFFER } else { ACK };
-        asks.send((message.kind, Instant::now())).ok();
-        let short: Option<&[u8]> = Some(&[0, 0, 0, 2]);
-        let answer = message.answer(kind).with(51, short).with(58, Some(&[0; 4])).with(59, Some(&[0, 0, 0, 9]));
-        vec![answer.bytes(), answer.bytes()]
+    let (_server, asked) = Server::start(&lan, |asked| {
+        let short = |answer: DhcpReply| answer.with(51, Some(&[0, 0, 0, 2])).with(58, Some(&[0; 4]));
+        asked.plain().map_or_else(Vec::new, |answer| vec![short(answer).with(59, Some(&[0, 0, 0, 9])); 2])
     });
     let mut daemon = lan.daemon(&[]);
     lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
     for _ in 0..4 {
         daemon.wait_for("bound");
     }
-    let times: Vec<Instant> = asked.try_iter().filter(|(kind, _)| *kind == REQUEST).map(|(_, time)| time).collect();
+    let times: Vec<Instant> = asked.try_iter().filter(|asked| asked.kind == REQUEST).map(|asked| asked.at).collect();
     let shortest = times.windows(2).map(|pair| pair[1] - pair[0]).min();
     assert!(shortest > Some(Duration::from_millis(800)), "{shortest:?}");
 }
@@ -178,11 +156,10 @@ fn no_server_makes_a_client_renew_more_than_once_a_second() {
 fn enormous_options_are_taken_whole() {
     let lan = Lan::new();
     let routes: Vec<u8> = (0..230u8).flat_map(|number| [24, 172, 16, number, 10, 8, 0, 1]).take(1120).collect();
-    let (_server, _asked) = server(&lan, move |asked| {
-        let kind = if asked.kind == DISCOVER { OFFER } else { ACK };
+    let _server = Server::changing(&lan, move |answer| {
         // Also overload that names fields without options, and a search list that points at itself.
-        let answer = asked.answer(kind).with(121, Some(&routes)).with(52, Some(&[3])).with(119, Some(&[0xc0, 0]));
-        vec![answer.with(15, Some(b"a\nnameserver 1.1.1.1"))]
+        let answer = answer.with(121, Some(&routes)).with(52, Some(&[3])).with(119, Some(&[0xc0, 0]));
+        answer.with(15, Some(b"a\nnameserver 1.1.1.1"))
     });
     let _daemon = lan.daemon(&[]);
     let pod = lan.node.container();
@@ -205,9 +182,8 @@ fn garbage_on_the_network_does_no_harm() {
         seed >> 8
     };
     let mut left = 2;
-    let _server = Server::start(&lan, move |asked| {
-        let kind = if asked.kind == DISCOVER { OFFER } else { ACK };
-        let good = asked.answer(kind).bytes();
+    let _server = Server::of_bytes(&lan, move |asked| {
+        let Some(good) = asked.plain().map(|answer| answer.bytes()) else { return Vec::new() };
         if asked.kind == DISCOVER && left > 0 {
             left -= 1;
             let length = good.len();
@@ -272,18 +248,14 @@ fn link_that_its_container_takes_away_costs_only_its_own_lease() {
     for harm in harms {
         let lan = Lan::new();
         let t1: Option<&[u8]> = Some(&[0, 0, 0, 2]);
-        let (asks, asked) = channel();
         let mut macs = Vec::new();
-        let _server = Server::start(&lan, move |message| {
-            let number = macs.iter().position(|&mac| mac == message.mac).unwrap_or(macs.len());
+        let (_server, asked) = Server::changing(&lan, move |answer| {
+            let number = macs.iter().position(|&mac| mac == answer.mac).unwrap_or(macs.len());
             if number == macs.len() {
-                macs.push(message.mac);
+                macs.push(answer.mac);
             }
-            let kind = if message.kind == DISCOVER { OFFER } else { ACK };
             let yiaddr = Ipv4Addr::new(10, 8, 0, 100 + u8::try_from(number).unwrap());
-            let answer = DhcpReply { yiaddr, ..message.answer(kind).with(58, t1) };
-            asks.send(message).ok();
-            vec![answer.bytes()]
+            DhcpReply { yiaddr, ..answer }.with(58, t1)
         });
         let mut daemon = lan.daemon(&[]);
         let [victim, other] = [lan.node.container(), lan.node.container()];

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testns::{Background, Container, Namespace, Verb};
 
 use crate::lan::{Lan, SERVER, bridge, has};
-use crate::server::{ACK, DISCOVER, OFFER, Server};
+use crate::server::Server;
 
 const COUNT: usize = 1000;
 
@@ -55,10 +55,7 @@ fn put(number: usize, lease: &Value) {
 fn thousand_leases_are_kept_by_one_thread_in_little_memory() {
     let lan = Lan::new();
     let routes: Vec<u8> = (0..12).flat_map(|number| [24, 172, 16, number, 10, 8, 0, 1]).collect();
-    let _server = Server::start(&lan, move |asked| {
-        let answer = asked.answer(if asked.kind == DISCOVER { OFFER } else { ACK });
-        vec![answer.with(51, Some(&[0, 1, 0, 0])).with(121, Some(&routes)).bytes()]
-    });
+    let _server = Server::changing(&lan, move |answer| answer.with(51, Some(&[0, 1, 0, 0])).with(121, Some(&routes)));
     let mut daemon = lan.daemon(&[]);
     // A container's ID has 64 digits in practice.
     lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container_named(&"a".repeat(64))).ok();

@@ -5,8 +5,9 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
@@ -30,6 +31,8 @@ pub(crate) struct Asked {
     /// The answer is to be broadcast.
     pub(crate) broadcast: bool,
     pub(crate) options: BTreeMap<u8, Vec<u8>>,
+    /// The time at which it came.
+    pub(crate) at: Instant,
 }
 
 impl Asked {
@@ -50,6 +53,16 @@ impl Asked {
             wanted: options.get(&50).map(|value| address(value)),
             broadcast: bytes[10] & 0x80 != 0,
             options,
+            at: Instant::now(),
+        }
+    }
+
+    /// The answer of a plain server; none to messages that want none.
+    pub(crate) fn plain(&self) -> Option<DhcpReply> {
+        match self.kind {
+            DISCOVER => Some(self.answer(OFFER)),
+            REQUEST => Some(self.answer(ACK)),
+            _ => None,
         }
     }
 
@@ -106,8 +119,30 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Broadcasts what `answers` returns for each message.
-    pub(crate) fn start(lan: &Lan, mut answers: impl FnMut(Asked) -> Vec<Vec<u8>> + Send + 'static) -> Self {
+    /// Broadcasts what `answers` returns for each message; and all that it is asked.
+    pub(crate) fn start(
+        lan: &Lan,
+        mut answers: impl FnMut(&Asked) -> Vec<DhcpReply> + Send + 'static,
+    ) -> (Self, Receiver<Asked>) {
+        let (asks, asked) = channel();
+        let server = Self::of_bytes(lan, move |message| {
+            let answers = answers(&message);
+            asks.send(message).ok();
+            answers.iter().map(DhcpReply::bytes).collect()
+        });
+        (server, asked)
+    }
+
+    /// Broadcasts what `change` makes of a plain server's answers.
+    pub(crate) fn changing(
+        lan: &Lan,
+        mut change: impl FnMut(DhcpReply) -> DhcpReply + Send + 'static,
+    ) -> (Self, Receiver<Asked>) {
+        Self::start(lan, move |asked| asked.plain().map(&mut change).into_iter().collect())
+    }
+
+    /// Broadcasts these bytes for each message.
+    pub(crate) fn of_bytes(lan: &Lan, mut answers: impl FnMut(Asked) -> Vec<Vec<u8>> + Send + 'static) -> Self {
         let socket = lan.server.enter(|| socket(67));
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let ends = Arc::new(AtomicBool::new(false));
