@@ -2,35 +2,35 @@
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Instant as Clock;
 
 /// Runs `script` as a plugin.
 fn call(script: &str, stdin: &[u8], deadline: Duration) -> Result<Output, CniError> {
-    started(script, stdin, deadline, async |plugin| plugin.finish().await)
+    let (_dir, path) = executable(format!("#!/bin/sh\n{script}\n"));
+    started(&path, stdin, deadline, async |plugin| plugin.finish().await)
 }
 
-/// Starts `script` as a plugin.
+/// An executable with this content.
+fn executable(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plugin");
+    std::fs::write(&path, content).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    (dir, path)
+}
+
+/// Starts an executable as a plugin.
 fn started(
-    script: &str,
+    executable: &Path,
     stdin: &[u8],
     deadline: Duration,
     finish: impl AsyncFnOnce(Started<'_>) -> Result<Output, CniError>,
 ) -> Result<Output, CniError> {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("plugin");
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let env = CallEnv { container_id: "c1".into(), ifname: "eth0".into(), ..CallEnv::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let call = Execution {
-        executable: &path,
-        command: Command::Add,
-        env: &env,
-        stdin,
-        group: Group::Own,
-        stderr: Stderr::To(Box::new(|_| {})),
-        deadline,
-    };
+    let (command, group, stderr) = (Command::Add, Group::Own, Stderr::To(Box::new(|_| {})));
+    let call = Execution { executable, command, env: &env, stdin, group, stderr, deadline };
     runtime.block_on(async { finish(super::start(call).await?).await })
 }
 
@@ -116,7 +116,8 @@ fn a_killed_plugin_that_does_not_end_is_left_to_the_kernel() {
         }
     });
     let start = Clock::now();
-    let error = started(&script, b"", SOON, async |plugin| {
+    let (_dir, path) = executable(format!("#!/bin/sh\n{script}\n"));
+    let error = started(&path, b"", SOON, async |plugin| {
         let is_traced = async {
             while !traces.exists() {
                 tokio::task::yield_now().await;
@@ -137,10 +138,7 @@ fn a_killed_plugin_that_does_not_end_is_left_to_the_kernel() {
 #[test]
 fn a_plugin_whose_call_is_dropped_is_terminated() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("plugin");
-    std::fs::write(&path, format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", file.path().display())).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (_dir, path) = executable(format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", file.path().display()));
     let env = CallEnv::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let pid = || std::fs::read_to_string(file.path()).unwrap().trim().to_owned();
@@ -219,21 +217,9 @@ fn a_busy_executable_is_tried_for_five_seconds() {
 
 /// The error of calling a file with this content, without its folder.
 fn start(content: &[u8]) -> String {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("plugin");
-    std::fs::write(&path, content).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let error = runtime.block_on(run(Execution {
-        executable: &path,
-        command: Command::Add,
-        env: &CallEnv::default(),
-        stdin: b"",
-        group: Group::Own,
-        stderr: Stderr::To(Box::new(|_| {})),
-        deadline: SOON,
-    }));
-    error.unwrap_err().to_string().replace(dir.path().to_str().unwrap(), "$DIR")
+    let (dir, path) = executable(content);
+    let error = started(&path, b"", SOON, async |plugin| plugin.finish().await).unwrap_err();
+    error.to_string().replace(dir.path().to_str().unwrap(), "$DIR")
 }
 
 #[test]
@@ -263,10 +249,7 @@ fn a_script_that_cannot_start_names_its_interpreter() {
 
 #[test]
 fn a_file_that_nobody_may_execute_names_the_command_that_allows_it() {
-    use std::os::unix::fs::PermissionsExt;
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("plugin");
-    std::fs::write(&path, b"").unwrap();
+    let (_dir, path) = executable("");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let refused = std::io::Error::from_raw_os_error(nix::errno::Errno::EACCES as i32);
     let remedy = format!("Make it executable: chmod 755 {}", path.display());
