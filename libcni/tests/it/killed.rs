@@ -99,8 +99,9 @@ impl Killed {
         soon("the runtime begins", move || OpenOptions::new().write(true).open(path).unwrap())
     }
 
-    /// Waits until all processes have closed the other end of a FIFO.
+    /// Lets it ADD until all processes have closed the other end of a FIFO.
     fn reach(&self, fifo: &str) {
+        drop(self.ready());
         let path = self.folder.path().join(fifo);
         soon(fifo, move || std::fs::read(path).unwrap());
     }
@@ -163,7 +164,6 @@ fn after_the_intent() {
 #[test]
 fn in_the_first_plugin() {
     let mut killed = Killed::start(&["at.a"]);
-    drop(killed.ready());
     killed.reach("at.a");
     let intent = killed.kill().unwrap();
     assert!(!intent.is_complete());
@@ -174,7 +174,6 @@ fn in_the_first_plugin() {
 #[test]
 fn in_the_second_plugin() {
     let mut killed = Killed::start(&["at.b"]);
-    drop(killed.ready());
     killed.reach("at.b");
     let intent = killed.kill().unwrap();
     expect!["ADD a, ADD b, SIGTERM b, DEL b, DEL a"].assert_eq(&killed.del(&intent));
@@ -191,7 +190,6 @@ fn before_the_complete_entry() {
         until [ $CNI_COMMAND = DEL ] || [ -z "$(grep -L '^State:.T' /proc/$PPID/task/*/status)" ]; do :; done
     "#;
     killed.folder.plugin("b", &format!("{opening}{STEPPING}{stopping}"));
-    drop(killed.ready());
     killed.reach("done.b");
     let intent = killed.kill().unwrap();
     assert!(!intent.is_complete());
@@ -229,7 +227,6 @@ fn an_unfinished_file_of_another_process_is_not_written_to() {
 #[test]
 fn after_the_complete_entry() {
     let mut killed = Killed::start(&[]);
-    drop(killed.ready());
     killed.reach("end");
     let cached = killed.kill().unwrap();
     assert!(cached.is_complete());
@@ -240,7 +237,6 @@ fn after_the_complete_entry() {
 #[test]
 fn gc_and_add_end_it_too() {
     let mut killed = Killed::start(&["at.a"]);
-    drop(killed.ready());
     killed.reach("at.a");
     killed.kill().unwrap();
     let (runtime, net) = (killed.folder.runtime(), network("1.0.0", &["a", "b"]));
@@ -249,7 +245,6 @@ fn gc_and_add_end_it_too() {
     expect!["ADD a, SIGTERM a, DEL b, DEL a, ADD a, ADD b"].assert_eq(&killed.folder.log());
 
     let mut killed = Killed::start(&["at.a"]);
-    drop(killed.ready());
     killed.reach("at.a");
     killed.kill().unwrap();
     wait(killed.folder.runtime().gc(&net, &[]).without_inventory()).unwrap();
@@ -261,7 +256,6 @@ fn a_plugin_that_does_not_heed_sigterm_is_killed() {
     let mut killed = Killed::start(&["at.a"]);
     let deaf = r#"[ $CNI_COMMAND = DEL ] || trap '' TERM"#;
     killed.folder.plugin("a", &format!("{deaf}\n{}", STEPPING.replace("trap", ": trap")));
-    drop(killed.ready());
     killed.reach("at.a");
     let intent = killed.kill().unwrap();
     expect!["ADD a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
@@ -273,7 +267,6 @@ fn a_plugin_that_does_not_heed_sigterm_is_killed() {
 fn a_deadline_ends_the_wait() {
     let mut killed = Killed::start(&["at.a"]);
     killed.folder.plugin("a", &format!("trap '' TERM\n{}", STEPPING.replace("trap", ": trap")));
-    drop(killed.ready());
     killed.reach("at.a");
     let intent = killed.kill().unwrap();
     let runtime = killed.folder.runtime().until(std::time::Instant::now() + Duration::from_millis(200));
@@ -318,7 +311,6 @@ fn a_daemon_that_the_plugin_has_started_lives_on() {
         until [ $CNI_COMMAND = DEL ] || [ -s "$dir/daemon" ]; do :; done
     "#;
     killed.folder.plugin("a", &STEPPING.replace("ADD)", &format!("ADD)\n{starting}")));
-    drop(killed.ready());
     killed.reach("at.a");
     let intent = killed.kill().unwrap();
     expect!["ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
@@ -480,7 +472,6 @@ fn the_plugin_that_deletes() {
 #[test]
 fn in_del() {
     let mut killed = Killed::start(&["del.b"]);
-    drop(killed.ready());
     killed.reach("del.b");
     let cached = killed.kill().unwrap();
     assert!(cached.is_complete());
