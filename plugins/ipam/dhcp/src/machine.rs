@@ -145,21 +145,9 @@ impl Machine {
     /// A client that has a lease since `since`.
     #[must_use]
     pub fn resume(identity: Identity, timing: Timing, random: u32, lease: Lease, since: Duration) -> Self {
-        let wakes = since + seconds(lease.renew_seconds);
-        let (state, wanted) = (State::Bound, Some(lease.address.ip()));
-        Self {
-            identity,
-            timing,
-            state,
-            held: Some((lease, since)),
-            wanted,
-            xid: random,
-            tries: 0,
-            began: since,
-            sent: since,
-            wakes,
-            has_unusable: false,
-        }
+        let (wakes, wanted) = (since + seconds(lease.renew_seconds), Some(lease.address.ip()));
+        let held = Some((lease, since));
+        Self { state: State::Bound, held, wanted, wakes, ..Self::new(identity, timing, random, since) }
     }
 
     /// Asks for this address first.
