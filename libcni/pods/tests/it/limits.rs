@@ -140,47 +140,35 @@ fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
     });
 }
 
-/// Nothing is rolled back, the lock is free at once, and a tear-down finds all of it.
+/// Nothing is rolled back, the lock is free at once, and a tear-down finds all of it, as does the next set-up if the caller has
+/// forgotten the tear-down.
 #[test]
 fn a_dropped_set_up_is_taken_down_from_the_cache() {
-    on_node(async |site| {
-        let slow = site_with(site, "dropped", WAITS);
-        let pods = site.pods();
-        let mut set_up = Box::pin(pods.set_up(&slow));
-        let pid = tokio::select! {
-            outcome = set_up.as_mut() => panic!("it should not end: {outcome:?}"),
-            pid = begun(site) => pid,
-        };
-        drop(set_up);
-        assert_eq!(pods.known().unwrap(), std::slice::from_ref(&slow.id));
+    for is_forgotten in [false, true] {
+        on_node(async |site| dropped(site, is_forgotten).await);
+    }
+}
+
+async fn dropped(site: &Site, is_forgotten: bool) {
+    let slow = site_with(site, "dropped", WAITS);
+    let pods = site.pods();
+    let mut set_up = Box::pin(pods.set_up(&slow));
+    let pid = tokio::select! {
+        outcome = set_up.as_mut() => panic!("it should not end: {outcome:?}"),
+        pid = begun(site) => pid,
+    };
+    drop(set_up);
+    assert_eq!(pods.known().unwrap(), std::slice::from_ref(&slow.id));
+    if !is_forgotten {
         pods.tear_down(&slow.id).await.unwrap();
         assert!(has_ended(&pid));
         site.assert_nothing_left();
-        // And the same pod can be set up again, by the same handle.
-        site.plugin("slow", GOOD);
-        pods.set_up(&slow).await.unwrap();
-        pods.tear_down(&slow.id).await.unwrap();
-        site.assert_nothing_left();
-    });
-}
-
-/// After a set-up whose tear-down the caller forgot: the next set-up of the same sandbox takes down what there is.
-#[test]
-fn a_set_up_after_a_dropped_one_begins_from_nothing() {
-    on_node(async |site| {
-        let slow = site_with(site, "forgotten", WAITS);
-        let pods = site.pods();
-        let mut set_up = Box::pin(pods.set_up(&slow));
-        tokio::select! {
-            outcome = set_up.as_mut() => panic!("it should not end: {outcome:?}"),
-            _ = begun(site) => {}
-        }
-        drop(set_up);
-        site.plugin("slow", GOOD);
-        let status = pods.set_up(&slow).await.unwrap();
-        assert!(status.networks.iter().all(|network| network.result.is_some()));
-        assert_eq!(site.leases("office").len(), 2);
-        pods.tear_down(&slow.id).await.unwrap();
-        site.assert_nothing_left();
-    });
+    }
+    // The same pod can be set up again, by the same handle.
+    site.plugin("slow", GOOD);
+    let status = pods.set_up(&slow).await.unwrap();
+    assert!(status.networks.iter().all(|network| network.result.is_some()));
+    assert_eq!(site.leases("office").len(), 2);
+    pods.tear_down(&slow.id).await.unwrap();
+    site.assert_nothing_left();
 }

@@ -6,7 +6,6 @@ mod check;
 mod gc;
 mod killed;
 mod limits;
-mod misbehaving;
 mod networks;
 mod ready;
 mod set_up;
