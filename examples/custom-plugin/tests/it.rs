@@ -170,14 +170,6 @@ fn del_and_gc_after_the_namespace_is_gone() {
     assert!(runtime.cache().list(None).unwrap().cached.is_empty());
 }
 
-#[test]
-fn the_plugin_has_at_most_sixty_lines() {
-    let lines = include_str!("../src/main.rs").lines();
-    assert!(lines.clone().count() <= 60, "{} lines", lines.count());
-    let longest = lines.map(|line| line.chars().count()).max().unwrap();
-    assert!(longest <= 120, "{longest} characters in a line");
-}
-
 /// What the README shows is what is compiled and tested here.
 #[test]
 fn the_readme_shows_the_plugin_and_the_conflist() {

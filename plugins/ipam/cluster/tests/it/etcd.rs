@@ -1,7 +1,6 @@
 //! A real etcd: three members on loopback, which verify the nodes' certificates.
 
 use std::path::Path;
-use std::thread;
 
 use serde_json::{Value, json};
 use testns::Node;
@@ -33,21 +32,6 @@ impl Etcd {
         etcd.site.machine("x").operator(&["show"]);
         Some(etcd)
     }
-}
-
-#[test]
-fn on_etcd_a_range_is_used_to_its_last_address_and_none_is_given_twice() {
-    let ipam = json!({ "subnet": "10.9.0.0/27", "claimSize": 4 });
-    let Some(etcd) = Etcd::start_or_skip("on_etcd_a_range_is_used_to_its_last_address", ipam) else { return };
-    let machines = ["a", "b", "c"].map(|name| etcd.site.machine(name));
-    let filled: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = machines.iter().map(|machine| scope.spawn(|| machine.fill())).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    assert_distinct(filled.iter().flat_map(|(given, _)| given));
-    assert_eq!(filled.iter().map(|(given, _)| given.len()).sum::<usize>(), 29, "{filled:?}");
-    assert!(machines[0].operator(&["check"]).contains("3 nodes"));
-    assert!(machines[1].operator(&["forget", "a", "--fenced"]).contains("node a is forgotten"));
 }
 
 #[test]

@@ -102,22 +102,3 @@ fn both_work_on_one_folder_in_turn() {
         }
     }
 }
-
-/// Every file that holds an address holds it for the reference, too; and the reference's DEL finds its own.
-#[test]
-fn what_holds_an_address_there_holds_it_here() {
-    let Some(reference) = reference_or_skip("what_holds_an_address_there_holds_it_here") else { return };
-    let long = "c".repeat(300);
-    for held in [format!("{long}\r\neth0"), long.clone(), "default_pod:abc".to_owned(), "for the printer\n".to_owned()]
-    {
-        for executable in [OURS.as_str(), reference] {
-            let data = tempfile::tempdir().unwrap();
-            let net = Net::new(data.path(), r#""subnet":"10.0.0.0/29""#);
-            fs::create_dir(net.folder()).unwrap();
-            fs::write(net.folder().join("10.0.0.2"), &held).unwrap();
-            assert_eq!(net.call(executable, "ADD", "a", "").unwrap(), [r#""10.0.0.3/29" via "10.0.0.1""#], "{held}");
-            net.call(executable, "DEL", &long, "").unwrap();
-            assert_eq!(net.reservations().contains_key("10.0.0.2"), !held.starts_with(&long), "{executable}: {held}");
-        }
-    }
-}
