@@ -12,7 +12,7 @@ pub struct Kind {
     /// The plugin's name.
     pub name: &'static str,
     /// The kernel's feature that the kind needs, if not all kernels have it.
-    feature: Option<Feature>,
+    pub feature: Option<Feature>,
     /// The place of the plugin's link.
     pub place: LinkPlace,
     /// The plugin's own keys, for the container of a number.

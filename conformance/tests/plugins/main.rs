@@ -14,7 +14,6 @@ mod protocol;
 mod address_plugins;
 mod bridge;
 mod chained;
-mod dummy;
 mod firewall;
 mod foreign_rules;
 mod host_device;

@@ -5,51 +5,19 @@ mod of_vlan;
 
 use crate::bridge::stays;
 use crate::configs::{Attached, addresses, dual, normalised, with};
-use crate::subjects::{node as plain_node, reference_or_skip};
+use crate::kinds::{IPVLAN, Kind, LinkPlace, MACVLAN, VLAN, each_kind};
+use crate::subjects::reference_or_skip;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Feature, Namespace, Node, Remains, Subject, Verb};
 
-/// A plugin of the three.
-#[derive(Debug, Clone, Copy)]
-struct Plugin {
-    name: &'static str,
-    feature: Feature,
-}
-
-const MACVLAN: Plugin = Plugin { name: "macvlan", feature: Feature::Macvlan };
-const IPVLAN: Plugin = Plugin { name: "ipvlan", feature: Feature::Ipvlan };
-const VLAN: Plugin = Plugin { name: "vlan", feature: Feature::Vlan };
-
-impl Plugin {
-    /// Network `net` on `uplink`, with one address of each family; `own` adds keys or replaces them.
-    fn config(self, own: Value) -> Value {
-        let base = json!({"cniVersion": "1.0.0", "name": "net", "type": self.name, "master": "uplink", "ipam": dual()});
-        with(with(base, if self.name == "vlan" { json!({"vlanId": 100}) } else { json!({}) }), own)
-    }
-
-    /// As [`Plugin::config`], for the container of a number: a VLAN can be in one container only.
-    fn config_of(self, number: usize, own: Value) -> Value {
-        let id = if self.name == "vlan" { json!({"vlanId": 100 + number}) } else { json!({}) };
-        self.config(with(id, own))
-    }
+/// Network `net` of 1.0.0 on `uplink`, with one address of each family; `own` adds keys or replaces them.
+fn config(kind: Kind, own: Value) -> Value {
+    kind.config(0, with(json!({"cniVersion": "1.0.0"}), own))
 }
 
 /// A node with `uplink`, whose other end is `outside` in a namespace of its own.
 fn node() -> (Node, Namespace) {
-    on(plain_node())
-}
-
-fn on(node: Node) -> (Node, Namespace) {
-    let outside = node.remote("outside");
-    node.host().add_veth("uplink", &outside, "outside");
-    quiet(&node, "uplink");
-    (node, outside)
-}
-
-/// The kernel adds link-local addresses in its own time, which a test would take for the plugin's doing.
-fn quiet(node: &Node, link: &str) {
-    node.host().set_sysctl(&format!("net/ipv6/conf/{link}/disable_ipv6"), "1");
-    node.remember();
+    MACVLAN.node(0)
 }
 
 fn without(mut config: Value, key: &str) -> Value {
@@ -62,14 +30,14 @@ fn status(node: &Node, config: Value) -> testns::Reply {
 }
 
 /// The result has the one interface, and IPAM's addresses and routes; `dns` is the config's alone.
-fn makes_a_link_and_takes_it_away(plugin: Plugin) {
+fn makes_a_link_and_takes_it_away(kind: Kind) {
     let (node, _outside) = node();
     let pod = node.container();
     let ipam = with(dual(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "fd09::/64", "gw": "fd07::9"}]}));
     let own = json!({"cniVersion": "1.1.0", "mtu": 1400, "dns": {"nameservers": ["10.7.0.1"]}, "ipam": ipam});
-    let attached = Attached::add(&node, &plugin.config(own), &pod);
+    let attached = Attached::add(&node, &config(kind, own), &pod);
     let link = pod.namespace().link("eth0");
-    assert_eq!((link.kind.as_str(), link.up, link.mtu_bytes), (plugin.name, true, 1400));
+    assert_eq!((link.kind.as_str(), link.up, link.mtu_bytes), (kind.name, true, 1400));
     assert_eq!(link.alias.as_deref(), Some(&*format!("cni:net/{}/eth0", pod.id())));
     assert_eq!(link.peer, Some(node.host().link("uplink").index));
     let sandbox = pod.attachment().netns;
@@ -82,7 +50,7 @@ fn makes_a_link_and_takes_it_away(plugin: Plugin) {
     assert_eq!(attached.result["dns"], json!({"nameservers": ["10.7.0.1"]}));
     let routes = pod.namespace().routes();
     assert!(routes.iter().any(|route| route.to == "fd09::/64"), "{routes:#?}");
-    if plugin.name != "vlan" {
+    if kind.name != "vlan" {
         assert_eq!(pod.namespace().sysctl("net/ipv4/conf/eth0/arp_notify"), "1");
         assert_eq!(pod.namespace().sysctl("net/ipv6/conf/eth0/ndisc_notify"), "1");
     }
@@ -94,12 +62,12 @@ fn makes_a_link_and_takes_it_away(plugin: Plugin) {
 }
 
 /// The master and the default route are gone, and of the container there is more or less left.
-fn del_needs_no_master(plugin: Plugin) {
+fn del_needs_no_master(kind: Kind) {
     for remains in Remains::ALL {
         for with_result in [true, false] {
             let (node, _outside) = node();
             let pod = node.container();
-            let attached = Attached::add(&node, &plugin.config(json!({})), &pod);
+            let attached = Attached::add(&node, &config(kind, json!({})), &pod);
             // The links on it go, too.
             node.host().delete_link("uplink");
             let attachment = pod.leave(remains);
@@ -116,11 +84,11 @@ fn del_needs_no_master(plugin: Plugin) {
     }
 }
 
-fn del_leaves_the_link_of_another(plugin: Plugin) {
+fn del_leaves_the_link_of_another(kind: Kind) {
     let (node, _outside) = node();
     let pod = node.container();
-    let attached = Attached::add(&node, &plugin.config(json!({})), &pod);
-    let other = plugin.config_of(1, json!({"name": "other"}));
+    let attached = Attached::add(&node, &config(kind, json!({})), &pod);
+    let other = kind.config(1, json!({"name": "other"}));
     node.call(Verb::Add, &other, &pod).fails_with(103);
     node.call(Verb::Del, &other, &pod).ok();
     assert!(pod.namespace().find_link("eth0").is_some());
@@ -134,35 +102,35 @@ fn del_leaves_the_link_of_another(plugin: Plugin) {
     assert!(foreign.namespace().find_link("eth0").is_some());
 }
 
-fn failed_add_leaves_nothing(plugin: Plugin) {
+fn failed_add_leaves_nothing(kind: Kind) {
     let (node, _outside) = node();
     let ipam =
         json!({"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.8.0.0/16", "gw": "10.99.0.1"}]});
     let pod = node.container();
-    let error = node.call(Verb::Add, plugin.config(json!({"ipam": ipam})), &pod).fails();
+    let error = node.call(Verb::Add, config(kind, json!({"ipam": ipam})), &pod).fails();
     assert!(error.details.contains("link eth0 deleted in the container; addresses released"), "{error:?}");
     assert!(pod.namespace().find_link("eth0").is_none());
     node.assert_as_before_except(stays);
 }
 
-fn missing_master_is_named_with_those_that_are_there(plugin: Plugin) {
+fn missing_master_is_named_with_those_that_are_there(kind: Kind) {
     let (node, _outside) = node();
     let pod = node.container();
-    let error = node.call(Verb::Add, plugin.config(json!({"master": "eth9"})), &pod).fails();
+    let error = node.call(Verb::Add, config(kind, json!({"master": "eth9"})), &pod).fails();
     assert_eq!(error.msg, "cannot use master eth9 on the host: there is no interface of that name");
     assert!(error.details.contains("Interfaces there: lo, uplink."), "{error:?}");
-    let inside = plugin.config(json!({"linkInContainer": true}));
+    let inside = config(kind, json!({"linkInContainer": true}));
     let error = node.call(Verb::Add, inside, &pod).fails();
     let place = pod.attachment().netns;
     assert_eq!(error.msg, format!("cannot use master uplink in {place}: there is no interface of that name"));
     node.assert_as_before();
 }
 
-fn mtu_above_the_masters_is_refused_with_both(plugin: Plugin) {
+fn mtu_above_the_masters_is_refused_with_both(kind: Kind) {
     let (node, _outside) = node();
     let pod = node.container();
-    let reply = node.call(Verb::Add, plugin.config(json!({"mtu": 1501})), &pod);
-    if plugin.name == "ipvlan" {
+    let reply = node.call(Verb::Add, config(kind, json!({"mtu": 1501})), &pod);
+    if kind.name == "ipvlan" {
         reply.ok();
         assert_eq!(pod.namespace().link("eth0").mtu_bytes, 1501);
         return;
@@ -173,11 +141,11 @@ fn mtu_above_the_masters_is_refused_with_both(plugin: Plugin) {
 }
 
 /// The link is on one that is in the container, as Multus has it for links on top of a pod's own.
-fn master_may_be_in_the_container(plugin: Plugin) {
+fn master_may_be_in_the_container(kind: Kind) {
     let (node, outside) = node();
     let pod = node.container();
     pod.namespace().add_veth("uplink", &outside, "other");
-    let config = plugin.config(json!({"linkInContainer": true}));
+    let config = config(kind, json!({"linkInContainer": true}));
     let attached = Attached::add(&node, &config, pod.attachment_as("net1"));
     assert_eq!(pod.namespace().link("net1").peer, Some(pod.namespace().link("uplink").index));
     attached.check().ok();
@@ -187,14 +155,14 @@ fn master_may_be_in_the_container(plugin: Plugin) {
 }
 
 /// CHECK compares what ADD set, but not with a default route that may have changed since.
-fn check_finds_what_differs(plugin: Plugin) {
+fn check_finds_what_differs(kind: Kind) {
     let (node, outside) = node();
     let pod = node.container();
-    let attached = Attached::add(&node, &plugin.config(json!({"mtu": 1400})), &pod);
+    let attached = Attached::add(&node, &config(kind, json!({"mtu": 1400})), &pod);
     let check = |config: &Value| Call::new(Verb::Check, config, &pod).prev_result(&attached.result).run(&node);
     attached.check().ok();
     node.host().add_veth("second", &outside, "second");
-    let other_key = match plugin.name {
+    let other_key = match kind.name {
         "macvlan" => json!({"mode": "private"}),
         "ipvlan" => json!({"mode": "l3"}),
         _ => json!({"vlanId": 101}),
@@ -202,12 +170,12 @@ fn check_finds_what_differs(plugin: Plugin) {
     for own in [other_key, json!({"master": "second"}), json!({"master": "eth9"})] {
         check(&with(attached.config.clone(), own)).fails_with(107);
     }
-    if plugin.name != "vlan" {
+    if kind.name != "vlan" {
         check(&without(attached.config.clone(), "master")).ok();
     }
     // Only a result of 1.1.0 says what MTU a plugin behind this one has set. The reference compares a vlan's in each version.
     pod.namespace().set_mtu("eth0", 1300);
-    match plugin.name {
+    match kind.name {
         "vlan" => drop(attached.check().fails_with(107)),
         _ => drop(attached.check().ok()),
     }
@@ -230,9 +198,9 @@ fn check_finds_what_differs(plugin: Plugin) {
     attached.check().fails_with(107);
 }
 
-fn status_says_why_not(plugin: Plugin) {
+fn status_says_why_not(kind: Kind) {
     let (node, _outside) = node();
-    let config = plugin.config(json!({}));
+    let config = config(kind, json!({}));
     status(&node, config.clone()).ok();
     let missing = status(&node, with(config.clone(), json!({"master": "eth9"}))).fails_with(50);
     assert!(missing.msg.contains("cannot use master eth9 on the host"), "{missing:?}");
@@ -240,26 +208,28 @@ fn status_says_why_not(plugin: Plugin) {
     let down = status(&node, config.clone()).fails_with(50);
     assert_eq!(down.msg, "network net is not available: cannot use master uplink on the host: it is down");
     node.host().set_up("uplink");
-    if plugin.name != "ipvlan" {
+    if kind.name != "ipvlan" {
         let above = status(&node, with(config.clone(), json!({"mtu": 1501}))).fails_with(50);
         assert!(above.msg.ends_with("key mtu = 1501: master uplink has MTU 1500"), "{above:?}");
     }
-    let one = plugin.config(json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/30", "reportExhausted": true}}));
+    let one =
+        self::config(kind, json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/30", "reportExhausted": true}}));
     let attached = Attached::add(&node, &one, &node.container());
     status(&node, one).fails_with(50);
     attached.del().ok();
 }
 
 /// ADD by one, CHECK and DEL by the other.
-fn is_interchangeable_with_the_references(plugin: Plugin) {
+fn is_interchangeable_with_the_references(kind: Kind) {
     let Some(theirs) = reference_or_skip() else { return };
     let mut results = Vec::new();
     for (first, second) in [(Subject::ours(), theirs.clone()), (theirs.clone(), Subject::ours())] {
-        let (node, _outside) = on(Node::with(&theirs));
+        let node = Node::with(&theirs);
+        let _outside = LinkPlace::Upon.lay(&node, 0);
         node.install(&first);
         let pod = node.container();
         let own = json!({"mtu": 1400, "dns": {"search": ["a.b"]}});
-        let attached = Attached::add(&node, &plugin.config(own), &pod);
+        let attached = Attached::add(&node, &config(kind, own), &pod);
         results.push(normalised(&attached.result));
         node.install(&second);
         attached.check().ok();
@@ -271,100 +241,30 @@ fn is_interchangeable_with_the_references(plugin: Plugin) {
     assert_eq!(results[0], results[1], "left: ours, right: the reference's");
 }
 
-/// A test of each of these names for each of the three.
-macro_rules! each_plugin {
-    ($($module:ident: $plugin:expr;)*) => { $(
-        mod $module {
-            fn run(check: fn(super::Plugin)) {
-                if $plugin.feature.or_skip() {
-                    check($plugin);
-                }
-            }
-
-            #[test]
-            fn makes_a_link_and_takes_it_away() {
-                run(super::makes_a_link_and_takes_it_away);
-            }
-
-            #[test]
-            fn del_needs_no_master() {
-                run(super::del_needs_no_master);
-            }
-
-            #[test]
-            fn del_leaves_the_link_of_another() {
-                run(super::del_leaves_the_link_of_another);
-            }
-
-            #[test]
-            fn failed_add_leaves_nothing() {
-                run(super::failed_add_leaves_nothing);
-            }
-
-            #[test]
-            fn missing_master_is_named_with_those_that_are_there() {
-                super::missing_master_is_named_with_those_that_are_there($plugin);
-            }
-
-            #[test]
-            fn mtu_above_the_masters_is_refused_with_both() {
-                run(super::mtu_above_the_masters_is_refused_with_both);
-            }
-
-            #[test]
-            fn master_may_be_in_the_container() {
-                run(super::master_may_be_in_the_container);
-            }
-
-            #[test]
-            fn check_finds_what_differs() {
-                run(super::check_finds_what_differs);
-            }
-
-            #[test]
-            fn status_says_why_not() {
-                run(super::status_says_why_not);
-            }
-
-            #[test]
-            fn is_interchangeable_with_the_references() {
-                run(super::is_interchangeable_with_the_references);
-            }
-        }
-    )* };
-}
-
-each_plugin! {
-    macvlan: super::MACVLAN;
-    ipvlan: super::IPVLAN;
-    vlan: super::VLAN;
-}
-
-/// Where the kernel lacks the kind, ADD and STATUS name the module, and nothing is left.
-#[test]
-fn a_kernel_without_the_kind_is_named() {
-    for (plugin, module) in [(MACVLAN, "macvlan"), (IPVLAN, "ipvlan"), (VLAN, "8021q")] {
-        if plugin.feature.is_here() {
-            continue;
-        }
-        let (node, _outside) = node();
-        let pod = node.container();
-        let error = node.call(Verb::Add, plugin.config(json!({})), &pod).fails_with(101);
-        assert!(error.details.contains(&format!("Load module {module} ")), "{error:?}");
-        let error = status(&node, plugin.config(json!({}))).fails_with(50);
-        assert!(error.details.contains(&format!("Load module {module} ")), "{error:?}");
-        node.assert_as_before_except(stays);
-    }
+each_kind! {
+    macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN;
+    (
+        makes_a_link_and_takes_it_away
+        del_needs_no_master
+        del_leaves_the_link_of_another
+        failed_add_leaves_nothing
+        missing_master_is_named_with_those_that_are_there
+        mtu_above_the_masters_is_refused_with_both
+        master_may_be_in_the_container
+        check_finds_what_differs
+        status_says_why_not
+        is_interchangeable_with_the_references
+    )
 }
 
 /// The default route's interface: IPv4's, else IPv6's. STATUS of ipvlan does not ask for one, as a chain may have another
 /// master.
-fn without_a_master_it_is_on_the_default_routes_interface(plugin: Plugin) {
-    let config = without(plugin.config(json!({})), "master");
+fn without_a_master_it_is_on_the_default_routes_interface(kind: Kind) {
+    let config = without(self::config(kind, json!({})), "master");
     let (node, outside) = node();
     let refused = node.call(Verb::Add, &config, &node.container()).fails();
     assert_eq!(refused.msg, "cannot find a master on the host: key master is not set, and there is no default route");
-    if plugin.name == "macvlan" {
+    if kind.name == "macvlan" {
         status(&node, config.clone()).fails_with(50);
     }
     node.host().add_veth("second", &outside, "second");
@@ -385,16 +285,12 @@ fn without_a_master_it_is_on_the_default_routes_interface(plugin: Plugin) {
 
 #[test]
 fn macvlan_without_a_master_is_on_the_default_routes_interface() {
-    if Feature::Macvlan.or_skip() {
-        without_a_master_it_is_on_the_default_routes_interface(MACVLAN);
-    }
+    MACVLAN.run(without_a_master_it_is_on_the_default_routes_interface);
 }
 
 #[test]
 fn ipvlan_without_a_master_is_on_the_default_routes_interface() {
-    if Feature::Ipvlan.or_skip() {
-        without_a_master_it_is_on_the_default_routes_interface(IPVLAN);
-    }
+    IPVLAN.run(without_a_master_it_is_on_the_default_routes_interface);
 }
 
 #[test]
@@ -402,7 +298,7 @@ fn ipvlan_has_each_mode_and_flag() {
     testns::needs!(Feature::Ipvlan.or_skip());
     for (mode, flag) in [("", ""), ("l2", "private"), ("l3", "vepa"), ("l3s", "bridge")] {
         let (node, _outside) = node();
-        let attached = Attached::add(&node, &IPVLAN.config(json!({"mode": mode, "flag": flag})), &node.container());
+        let attached = Attached::add(&node, &config(IPVLAN, json!({"mode": mode, "flag": flag})), &node.container());
         attached.check().ok();
         attached.del().ok();
     }
@@ -417,7 +313,7 @@ fn ipvlan_in_a_chain_takes_master_and_addresses() {
     let earlier = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "uplink"}],
         "ips": [{"interface": 0, "address": "10.7.0.77/24", "gateway": "10.7.0.1"}],
         "routes": [{"dst": "10.9.0.0/16"}]});
-    let config = without(without(IPVLAN.config(json!({})), "master"), "ipam");
+    let config = without(without(config(IPVLAN, json!({})), "master"), "ipam");
     let result = Call::new(Verb::Add, &config, &pod).prev_result(&earlier).run(&node).ok();
     assert_eq!(result["interfaces"].as_array().unwrap().len(), 1);
     assert_eq!(result["ips"], json!([{"interface": 0, "address": "10.7.0.77/24", "gateway": "10.7.0.1"}]));
@@ -428,6 +324,6 @@ fn ipvlan_in_a_chain_takes_master_and_addresses() {
     assert!(pod.namespace().find_link("eth0").is_none());
     let two = with(earlier, json!({"interfaces": [{"name": "uplink"}, {"name": "lo"}]}));
     Call::new(Verb::Add, &config, &pod).prev_result(&two).run(&node).fails_with(7);
-    node.call(Verb::Add, without(IPVLAN.config(json!({})), "ipam"), &pod).fails_with(7);
+    node.call(Verb::Add, without(self::config(IPVLAN, json!({})), "ipam"), &pod).fails_with(7);
     node.assert_as_before_except(stays);
 }

@@ -203,6 +203,8 @@ each_kind! {
     )
 }
 
+each_kind! { bridge: BRIDGE; (addresses_are_those_that_the_runtime_asks_for) }
+
 mod chain {
     use super::super::each_kind;
     use super::prev_result_is_passed_on;

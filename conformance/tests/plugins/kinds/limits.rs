@@ -1,13 +1,13 @@
 //! What the kernel grants no interface: an IPv6 address on a link of less than 1280 bytes, or the end of duplicate address
-//! detection without a carrier.
+//! detection without a carrier. And kinds of links that a kernel lacks.
 
-use super::{Kind, LinkPlace, each_kind};
+use super::{DUMMY, IPVLAN, Kind, LinkPlace, MACVLAN, VLAN, each_kind};
 use crate::bridge::stays;
 use crate::configs::{Attached, bridge, dual, v4};
 use crate::subjects::node;
 use serde_json::json;
 use std::time::{Duration, Instant};
-use testns::Verb;
+use testns::{Attachment, Feature, Verb};
 
 const REFUSAL: &str =
     "cannot use network config: key mtu = 1279: expected 1280 at least, as the interface has the IPv6 address fd07::2";
@@ -65,5 +65,21 @@ mod lower {
     each_kind! {
         macvlan: MACVLAN, ipvlan: IPVLAN, host_device: HOST_DEVICE;
         (a_link_that_is_too_small_for_ipv6_is_named a_link_without_a_carrier_is_not_waited_for)
+    }
+}
+
+/// Where the kernel lacks the kind, ADD and STATUS name the module, and nothing is left.
+#[test]
+fn a_kernel_without_the_kind_is_named() {
+    for (kind, module) in [(MACVLAN, "macvlan"), (IPVLAN, "ipvlan"), (VLAN, "8021q"), (DUMMY, "dummy")] {
+        if kind.feature.is_none_or(Feature::is_here) {
+            continue;
+        }
+        let (node, _outside) = kind.node(0);
+        let named = format!("Load module {module} ");
+        let add = node.call(Verb::Add, kind.config(0, json!({})), &node.container()).fails_with(101);
+        let status = node.call(Verb::Status, kind.config(0, json!({})), Attachment::none()).fails_with(50);
+        assert!(add.details.contains(&named) && status.details.contains(&named), "{add:?} {status:?}");
+        node.assert_as_before_except(stays);
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of macvlan alone.
 
-use super::{MACVLAN, node, status, without};
+use super::{MACVLAN, config, node, status};
 use crate::bridge::stays;
 use crate::configs::{Attached, with};
 use serde_json::json;
@@ -11,11 +11,11 @@ fn macvlan_in_mode_passthru_is_alone_and_has_its_masters_address() {
     testns::needs!(Feature::Macvlan.or_skip());
     let (node, _outside) = node();
     let (one, other) = (node.container_named("c1"), node.container());
-    let passthru = MACVLAN.config(json!({"mode": "passthru", "mac": "0a:00:00:00:00:07"}));
+    let passthru = config(MACVLAN, json!({"mode": "passthru", "mac": "0a:00:00:00:00:07"}));
     let attached = Attached::add(&node, &passthru, &one);
     assert_eq!(one.namespace().link("eth0").mac, node.host().link("uplink").mac);
     attached.check().ok();
-    for config in [&passthru, &MACVLAN.config(json!({}))] {
+    for config in [&passthru, &config(MACVLAN, json!({}))] {
         let error = node.call(Verb::Add, config, &other).fails_with(103);
         assert!(
             error.msg.contains("in mode passthru is the only one on its master")
@@ -34,7 +34,7 @@ fn macvlan_status_names_the_one_that_has_the_master_to_itself() {
     testns::needs!(Feature::Macvlan.or_skip());
     let (node, _outside) = node();
     let pod = node.container_named("c1");
-    let (passthru, bridge) = (MACVLAN.config(json!({"mode": "passthru"})), MACVLAN.config(json!({})));
+    let (passthru, bridge) = (config(MACVLAN, json!({"mode": "passthru"})), config(MACVLAN, json!({})));
     for (there, refused, served) in
         [(&passthru, vec![&passthru, &bridge], None), (&bridge, vec![&passthru], Some(&bridge))]
     {
@@ -62,7 +62,7 @@ fn macvlan_on_a_bridges_port_says_what_is_in_the_way() {
     let (node, _outside) = node();
     node.host().add_link("br0", "bridge");
     node.host().set_master("uplink", "br0");
-    let error = node.call(Verb::Add, MACVLAN.config(json!({})), &node.container()).fails();
+    let error = node.call(Verb::Add, config(MACVLAN, json!({})), &node.container()).fails();
     assert!(error.details.contains("uplink is a bridge's or a bond's port"), "{error:?}");
 }
 
@@ -85,30 +85,13 @@ fn macvlan_takes_the_strongest_address() {
     for (expected, keys, args) in steps {
         own = with(own, keys);
         let pod = node.container();
-        let call = Call::new(Verb::Add, MACVLAN.config(own.clone()), &pod).args(args);
+        let call = Call::new(Verb::Add, config(MACVLAN, own.clone()), &pod).args(args);
         let result = call.run(&node).ok();
         assert_eq!(result["interfaces"][0]["mac"], expected);
         assert_eq!(pod.namespace().link("eth0").mac, expected);
     }
-    let bad = MACVLAN.config(json!({"mac": "01:00:5e:00:00:01"}));
+    let bad = config(MACVLAN, json!({"mac": "01:00:5e:00:00:01"}));
     node.call(Verb::Add, bad, &node.container()).fails_with(7);
-}
-
-/// Without `ipam` the link is up and has no address; results before 0.3.0 cannot say so.
-#[test]
-fn macvlan_without_ipam_is_layer_2() {
-    testns::needs!(Feature::Macvlan.or_skip());
-    let (node, _outside) = node();
-    let pod = node.container();
-    let config = without(MACVLAN.config(json!({})), "ipam");
-    let attached = Attached::add(&node, &config, &pod);
-    assert!(pod.namespace().link("eth0").up && pod.namespace().global_addresses("eth0").is_empty());
-    assert_eq!(attached.result.get("ips"), None);
-    attached.check().ok();
-    attached.del().ok();
-    node.assert_as_before_except(stays);
-    node.call(Verb::Add, with(config, json!({"cniVersion": "0.2.0"})), &pod).fails();
-    node.assert_as_before_except(stays);
 }
 
 #[test]
@@ -116,21 +99,9 @@ fn macvlan_queue_for_broadcasts_is_set_and_compared() {
     testns::needs!(Feature::Macvlan.or_skip());
     let (node, _outside) = node();
     let pod = node.container();
-    let attached = Attached::add(&node, &MACVLAN.config(json!({"bcqueuelen": 5000})), &pod);
+    let attached = Attached::add(&node, &config(MACVLAN, json!({"bcqueuelen": 5000})), &pod);
     attached.check().ok();
     let other = with(attached.config.clone(), json!({"bcqueuelen": 6000}));
     let error = Call::new(Verb::Check, other, &pod).prev_result(&attached.result).run(&node).fails_with(107);
     assert!(error.msg.ends_with("it has mode bridge bcqueuelen 5000, not mode bridge bcqueuelen 6000"), "{error:?}");
-}
-
-#[test]
-fn macvlan_has_each_mode() {
-    testns::needs!(Feature::Macvlan.or_skip());
-    for mode in ["", "bridge", "private", "vepa", "passthru"] {
-        let (node, _outside) = node();
-        Attached::add(&node, &MACVLAN.config(json!({"mode": mode})), &node.container()).check().ok();
-    }
-    let (node, _outside) = node();
-    node.call(Verb::Add, MACVLAN.config(json!({"mode": "source"})), &node.container()).fails_with(7);
-    node.assert_as_before();
 }

@@ -1,6 +1,6 @@
 //! Tests of vlan alone.
 
-use super::{VLAN, node};
+use super::{VLAN, config, node};
 use crate::configs::{Attached, addresses, ip};
 use serde_json::{Value, json};
 use testns::{Attachment, Feature, Verb};
@@ -12,9 +12,9 @@ fn vlan_packets_pass_between_the_ends_of_one_vlan() {
     let (node, outside) = node();
     let pod = node.container();
     let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
-    Attached::add(&node, &VLAN.config(json!({})), &pod);
+    Attached::add(&node, &config(VLAN, json!({})), &pod);
     let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
-    let far = Attached::add(&node, &VLAN.config(far), beyond);
+    let far = Attached::add(&node, &config(VLAN, far), beyond);
     for to in addresses(&far.result).iter().map(|address| address.split('/').next().unwrap()) {
         pod.namespace().ping(ip(to));
     }
@@ -27,9 +27,9 @@ fn vlan_addresses_answer_when_add_returns() {
     let (node, outside) = node();
     let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
     let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
-    Attached::add(&node, &VLAN.config(far), beyond);
+    Attached::add(&node, &config(VLAN, far), beyond);
     let pod = node.container();
-    let attached = Attached::add(&node, &VLAN.config(json!({})), &pod);
+    let attached = Attached::add(&node, &config(VLAN, json!({})), &pod);
     for to in addresses(&attached.result).iter().map(|address| address.split('/').next().unwrap()) {
         assert!(outside.pings(ip(to), std::time::Duration::ZERO), "{to} does not answer");
     }
@@ -49,8 +49,8 @@ fn vlan_that_is_taken_names_its_container() {
     testns::needs!(Feature::Vlan.or_skip());
     let (node, _outside) = node();
     let (one, other) = (node.container_named("c1"), node.container());
-    Attached::add(&node, &VLAN.config(json!({})), &one);
-    let error = node.call(Verb::Add, VLAN.config(json!({})), &other).fails_with(103);
+    Attached::add(&node, &config(VLAN, json!({})), &one);
+    let error = node.call(Verb::Add, config(VLAN, json!({})), &other).fails_with(103);
     let place = one.attachment().netns;
     let expected =
         format!("cannot create VLAN 100 of uplink: it has an interface already: eth0 in {place} (cni:net/c1/eth0)");
@@ -63,7 +63,7 @@ fn vlan_of_a_master_that_is_down_is_refused() {
     let (node, _outside) = node();
     node.host().set_down("uplink");
     node.remember();
-    let error = node.call(Verb::Add, VLAN.config(json!({})), &node.container()).fails();
+    let error = node.call(Verb::Add, config(VLAN, json!({})), &node.container()).fails();
     assert_eq!(error.msg, "cannot use master uplink on the host: it is down");
     node.assert_as_before();
 }
