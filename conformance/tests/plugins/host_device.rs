@@ -243,18 +243,6 @@ fn a_device_in_use_is_moved_with_a_warning_or_refused() {
     assert!(reply.output.stderr.contains("198.51.100.0/24"), "{reply}");
 }
 
-#[test]
-fn a_port_of_a_bridge_is_one_again() {
-    let node = node();
-    device(&node);
-    node.host().add_link("br9", "bridge");
-    node.host().set_master("dev1", "br9");
-    let pod = node.container();
-    let attached = Attached::add(&node, &config(json!({})), &pod);
-    attached.del().ok();
-    assert_eq!(node.host().link("dev1").master.as_deref(), Some("br9"));
-}
-
 /// The kernel refuses a route behind the move: the node has its device again, as it was.
 #[test]
 fn a_device_comes_home_from_an_add_that_fails_behind_the_move() {

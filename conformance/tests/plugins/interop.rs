@@ -1,12 +1,11 @@
 //! With the Go reference plugins on one node: an upgrade in either direction, and both at once.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, bridge, dual, host_local, ip, normalised, unshared, with};
+use crate::configs::{Attached, addresses, bridge, dual, ip, normalised, unshared, with};
 use crate::masquerade::iptables_rules;
 use crate::ptp::ptp;
 use crate::subjects::{ours, reference_or_skip, same};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 use testns::{Attachment, Call, Node, Remains, Subject, Verb};
@@ -259,82 +258,6 @@ fn each_bridge_works_with_the_others_host_local() {
         attached.del().ok();
         node.assert_as_before_except(stays);
     });
-}
-
-fn pod(id: &str) -> Attachment {
-    Attachment { container_id: id.to_owned(), netns: "/run/netns/absent".to_owned(), ifname: "eth0".to_owned() }
-}
-
-/// Reservations in one folder by turns: both give the same next address, and each releases the other's.
-#[test]
-fn reservations_by_turns_in_one_folder() {
-    both_ways(|node, first, second| {
-        let config = host_local(json!({"subnet": "10.7.0.0/28"})); // .2 to .14
-        let turn =
-            |number: usize| node.install_one(if number.is_multiple_of(2) { first } else { second }, "host-local");
-        let add = |number: usize| {
-            turn(number);
-            addresses(&node.call(Verb::Add, &config, pod(&format!("c{number}"))).ok()).concat()
-        };
-        let del = |number: usize, by: usize| {
-            turn(by);
-            node.call(Verb::Del, &config, pod(&format!("c{number}"))).ok();
-        };
-        for number in 2..=14 {
-            assert_eq!(add(number), format!("10.7.0.{number}/28"));
-        }
-        for asked in [0, 1] {
-            turn(asked);
-            node.call(Verb::Add, &config, pod("late")).fails();
-        }
-        del(5, 0); // each deletes an address of its own and one of the other's
-        del(8, 0);
-        del(9, 1);
-        del(12, 1);
-        assert_eq!(add(20), "10.7.0.5/28");
-        assert_eq!(add(21), "10.7.0.8/28");
-        del(3, 0);
-        assert_eq!(add(23), "10.7.0.9/28");
-        assert_eq!(add(24), "10.7.0.12/28");
-        assert_eq!(add(25), "10.7.0.3/28");
-        turn(0);
-        node.call(Verb::Add, &config, pod("c25")).fails(); // the pod has an address, which the other gave
-        turn(1);
-        node.call(Verb::Add, &config, pod("c24")).fails();
-    });
-}
-
-/// Reservations at once in one folder, released at once by the other implementation: no address is given twice.
-#[test]
-fn reservations_at_once_in_one_folder() {
-    const EACH: usize = 24;
-    let Some(theirs) = reference_or_skip() else { return };
-    let node = Node::with(&theirs);
-    let config = host_local(json!({"ranges": [[{"subnet": "10.7.0.0/25"}], [{"subnet": "fd07::/64"}]]}));
-    // In a folder of its own, so that both can be called by one name.
-    std::fs::create_dir(node.work_dir().join("ours")).unwrap();
-    let our_executable = node.work_dir().join("ours/host-local");
-    std::os::unix::fs::symlink(testns::plugins(), &our_executable).unwrap();
-    let call = |verb: Verb, number: usize, by_ours: bool| {
-        let name = if by_ours { "../ours/host-local" } else { "host-local" };
-        Call::new(verb, &config, pod(&format!("c{number}"))).plugin(name).run(&node).ok()
-    };
-    let given = std::sync::Mutex::new(Vec::new());
-    let at_once = |work: &(dyn Fn(usize) + Sync)| {
-        std::thread::scope(|scope| (0..2 * EACH).for_each(|number| drop(scope.spawn(move || work(number)))));
-    };
-    at_once(&|number| {
-        let mine = addresses(&call(Verb::Add, number, number.is_multiple_of(2)));
-        given.lock().unwrap().extend(mine);
-    });
-    let distinct: BTreeSet<_> = given.lock().unwrap().iter().cloned().collect();
-    assert_eq!(distinct.len(), 4 * EACH);
-    at_once(&|number| drop(call(Verb::Del, number, !number.is_multiple_of(2))));
-    let left = std::fs::read_dir("/var/lib/cni/networks/net").unwrap().flatten();
-    let left: Vec<_> = left.filter(|entry| entry.file_name().to_string_lossy().contains(['.', ':'])).collect();
-    let names: Vec<_> = left.iter().map(|entry| entry.file_name().into_string().unwrap()).collect();
-    assert!(names.iter().all(|name| name.parse::<std::net::IpAddr>().is_err()), "{names:?}");
-    assert!(!Path::new("/var/lib/cni/networks/net/10.7.0.2").exists());
 }
 
 /// The results of both are equal except for hardware addresses and names of veths, for a range of configs.

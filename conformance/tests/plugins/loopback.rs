@@ -4,7 +4,7 @@ use crate::subjects::{Who, each, node};
 use expect_test::expect;
 use nix::errno::Errno;
 use serde_json::{Value, json};
-use testns::{Call, Container, Remains, Verb};
+use testns::{Call, Container, Verb};
 
 fn config(version: &str) -> String {
     format!(r#"{{"cniVersion": "{version}", "name": "lo-net", "type": "loopback"}}"#)
@@ -133,16 +133,4 @@ fn a_failing_step_leaves_lo_as_it_was() {
     }
     // At least the requests for lo and its addresses, the change, and their answers.
     assert!(failed >= 8, "{failed}");
-}
-
-/// SPEC 2, ADD and CHECK need a namespace.
-#[test]
-fn a_namespace_that_is_not_there_is_named() {
-    let node = node();
-    let pod = node.container();
-    let gone = pod.leave(Remains::Gone);
-    for verb in [Verb::Add, Verb::Check] {
-        let failure = node.call(verb, LATEST, &gone).fails_with(8);
-        assert_eq!(failure.msg, "cannot open network namespace /run/netns/pod1: no such file or directory");
-    }
 }

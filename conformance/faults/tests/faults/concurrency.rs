@@ -9,45 +9,6 @@ use std::collections::BTreeSet;
 use std::sync::Barrier;
 use testns::{Call, Container, Verb};
 
-const MANY: usize = 256;
-
-/// 256 ADDs at once: distinct addresses of both families and no error; 256 DELs at once: the node is as before.
-#[test]
-fn many_adds_at_once_get_distinct_addresses_and_leave_nothing() {
-    let node = node();
-    let ranges = json!([[{"subnet": "10.7.0.0/16"}], [{"subnet": "fd07::/64"}]]);
-    let ipam = json!({"type": "host-local", "ranges": ranges});
-    let config = bridge(json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": ipam}));
-    let pods: Vec<_> = (0..MANY).map(|_| node.container()).collect();
-    let start = Barrier::new(MANY);
-    let at_once = |work: &(dyn Fn(usize) + Sync)| {
-        std::thread::scope(|scope| {
-            let start = &start;
-            for number in 0..MANY {
-                scope.spawn(move || {
-                    start.wait();
-                    work(number);
-                });
-            }
-        });
-    };
-    let made = [(); MANY].map(|()| std::sync::OnceLock::new());
-    at_once(&|number| made[number].set(Attached::add(&node, &config, &pods[number])).ok().unwrap());
-    let made: Vec<_> = made.iter().map(|one| one.get().unwrap()).collect();
-
-    let distinct: BTreeSet<_> = made.iter().flat_map(|one| addresses(&one.result)).collect();
-    assert_eq!(distinct.len(), 2 * MANY);
-    let names: BTreeSet<_> = made.iter().map(|one| one.host_veth().to_owned()).collect();
-    assert_eq!(names.len(), MANY);
-    for (pod, one) in pods.iter().zip(&made).step_by(37) {
-        assert_eq!(pod.namespace().global_addresses("eth0"), addresses(&one.result));
-        pod.namespace().ping(ip("10.7.0.1"));
-        one.check().ok();
-    }
-    at_once(&|number| drop(made[number].del().ok()));
-    node.assert_as_before_except(stays);
-}
-
 /// The first of several ADDs at once makes the bridge; each result has the address that the bridge keeps.
 #[test]
 fn simultaneous_first_adds_report_one_bridge() {

@@ -69,40 +69,6 @@ fn the_bridge_is_cni0_by_default() {
     });
 }
 
-/// A link of the bridge's name that is no bridge is an error, and it stays as it is.
-#[test]
-fn a_link_of_another_kind_is_not_taken_for_a_bridge() {
-    each(|who, node| {
-        node.host().add_veth("br0", node.container().namespace(), "other");
-        node.host().wait_until_settled("br0");
-        node.remember();
-        let failure = node.call(Verb::Add, bridge(json!({})), &node.container()).fails();
-        assert!(failure.msg.contains("br0"), "{failure:?}");
-        if who.is_ours() {
-            node.assert_as_before_except(super::is_empty_store);
-        }
-    });
-}
-
-/// SPEC 2, ADD: an existing interface of that name is an error, and it stays as it is.
-#[test]
-fn an_existing_interface_of_that_name_is_an_error() {
-    each(|who, node| {
-        let pod = node.container();
-        node.host().add_veth("other", pod.namespace(), "eth0");
-        node.host().wait_until_settled("other");
-        pod.namespace().wait_until_settled("eth0");
-        node.remember();
-        let before = pod.namespace().link("eth0");
-        let failure = node.call(Verb::Add, bridge(json!({})), &pod).fails();
-        assert!(failure.msg.contains("eth0"), "{failure:?}");
-        assert_eq!(pod.namespace().link("eth0"), before);
-        if who.is_ours() {
-            node.assert_as_before_except(stays);
-        }
-    });
-}
-
 fn port(node: &Node, own: Value) -> testns::Port {
     let attached = Attached::add(node, &bridge(own), &node.container());
     node.host().link(attached.host_veth()).port.expect("a port")
@@ -145,17 +111,6 @@ fn promisc_mode_is_set_and_never_cleared() {
     });
 }
 
-/// hairpinMode with promiscMode would duplicate every packet: an error before any change.
-#[test]
-fn hairpin_and_promiscuous_mode_exclude_each_other() {
-    each(|_, node| {
-        let config = bridge(json!({"hairpinMode": true, "promiscMode": true}));
-        let failure = node.call(Verb::Add, config, &node.container()).fails();
-        assert!(failure.msg.contains("hairpin") && failure.msg.contains("promisc"), "{failure:?}");
-        node.assert_as_before();
-    });
-}
-
 /// macspoofchk: the bridge drops a frame whose source address is not the container's.
 #[test]
 fn macspoofchk_drops_frames_with_another_source_address() {
@@ -195,22 +150,6 @@ fn without_macspoofchk_any_source_address_passes() {
     });
 }
 
-/// enabledad: if false, an address is used at once; if true, duplicate address detection comes first.
-#[test]
-fn enabledad_turns_duplicate_address_detection_on() {
-    each(|_, node| {
-        let accept_dad = |own: Value| {
-            let pod = node.container();
-            Attached::add(node, &bridge(with(json!({"ipam": v6()}), own)), &pod);
-            pod.namespace().wait_for_addresses();
-            let of = |key: &str| pod.namespace().sysctl(&format!("net/ipv6/conf/eth0/{key}"));
-            (of("accept_dad"), of("enhanced_dad"))
-        };
-        assert_eq!(accept_dad(json!({})).0, "0");
-        assert_eq!(accept_dad(json!({"enabledad": true})), ("1".to_owned(), "1".to_owned()));
-    });
-}
-
 /// enabledad: with more than one probe configured in the pod's kernel, ADD waits as long as the reference does, 10 s.
 #[test]
 fn enabledad_may_take_more_than_five_seconds() {
@@ -231,24 +170,6 @@ fn enabledad_finds_a_duplicate() {
     let failure = node.call(Verb::Add, &config, &node.container()).fails();
     assert!(failure.msg.contains("fd07::3"), "{failure:?}");
     assert!(!std::fs::exists("/var/lib/cni/networks/net/fd07::3").unwrap());
-}
-
-/// The sysctls of the links: which links ignore router advertisements, and what a pod announces.
-#[test]
-fn links_get_their_sysctls() {
-    each(|who, node| {
-        let pod = node.container();
-        let attached = Attached::add(node, &bridge(json!({"isGateway": true, "ipam": dual()})), &pod);
-        let v6 = |link: &str, key: &str| format!("net/ipv6/conf/{link}/{key}");
-        let (host, inside) = (node.host(), pod.namespace());
-        assert_eq!(host.sysctl(&v6("br0", "accept_ra")), "0");
-        assert_eq!(host.sysctl(&v6(attached.host_veth(), "accept_ra")), "0");
-        assert_eq!(inside.sysctl(&v6("eth0", "accept_dad")), "0");
-        assert_eq!(inside.sysctl(&v6("eth0", "keep_addr_on_down")), "1");
-        assert_eq!(inside.sysctl("net/ipv4/conf/eth0/arp_notify"), "1");
-        // The reference lets the container accept advertisements of other routers than its gateway, too.
-        assert_eq!(inside.sysctl(&v6("eth0", "accept_ra")), if who.is_ours() { "0" } else { "1" });
-    });
 }
 
 /// A read-only `/proc/sys` is not an error where every value is already right. The reference writes `keep_addr_on_down` all the same.
@@ -342,17 +263,5 @@ fn dns_of_the_config_replaces_that_of_ipam() {
         assert_eq!(dns(json!({"dns": {"domain": "a.b"}})), json!({"domain": "a.b"}));
         let emptied = dns(json!({"dns": {"nameservers": []}}));
         assert!(emptied.is_null() || emptied == json!({}), "{emptied}");
-    });
-}
-
-/// SPEC 1: a plugin may ignore unknown keys, and `args` may hold anything.
-#[test]
-fn unknown_keys_are_ignored() {
-    each(|_, node| {
-        let own =
-            json!({"networkScaling": true, "x": {"y": [1, null]}, "args": {"labels": [{"key": "a", "value": 1}]}});
-        let attached = Attached::add(node, &bridge(own), &node.container());
-        attached.check().ok();
-        attached.del().ok();
     });
 }

@@ -30,16 +30,6 @@ fn interfaces_are_what_the_kernel_has() {
     });
 }
 
-/// The host veth can be found by the pattern `veth` and eight hex digits.
-#[test]
-fn the_host_veth_is_veth_and_eight_hex_digits() {
-    each(|_, node| {
-        let attached = Attached::add(node, &bridge(json!({})), &node.container());
-        let digits = attached.host_veth().strip_prefix("veth").unwrap();
-        assert!(digits.len() == 8 && digits.chars().all(|digit| matches!(digit, '0'..='9' | 'a'..='f')), "{digits}");
-    });
-}
-
 fn results(node: &testns::Node, versions: &[&str]) -> Vec<Value> {
     let own = json!({"isDefaultGateway": true, "ipam": dual(), "dns": {"nameservers": ["10.7.0.1"], "domain": "a.b"}});
     let of_version = |version: &&str| {

@@ -1,7 +1,7 @@
 //! VLANs: what is refused everywhere, and what a kernel with VLAN filtering does.
 
 use crate::configs::{Attached, bridge, first_ip, ip, layer2};
-use crate::subjects::{each, node};
+use crate::subjects::node;
 use serde_json::{Value, json};
 use std::time::Duration;
 use testns::{Feature, Node, PortVlan, Verb};
@@ -43,32 +43,6 @@ fn keys_that_ask_for_no_vlan_are_absent_keys() {
         assert_ne!(node.host().link("br0").vlan_filtering, Some(true), "{own}");
         attached.del().ok();
     }
-}
-
-/// The reference refuses a VLAN ID out of range too.
-#[test]
-fn a_vlan_out_of_range_is_refused_by_both() {
-    each(|_, node| {
-        for vlan in [-1, 4095] {
-            node.call(Verb::Add, bridge(json!({"vlan": vlan})), &node.container()).fails();
-        }
-    });
-}
-
-/// Without VLAN filtering in the kernel, ADD reports that and leaves nothing.
-#[test]
-fn a_kernel_without_vlan_filtering_is_an_error() {
-    if Feature::BridgeVlanFiltering.is_here() {
-        return;
-    }
-    each(|who, node| {
-        let pod = node.container();
-        node.call(Verb::Add, bridge(json!({"vlan": 100})), &pod).fails();
-        if who.is_ours() {
-            assert!(pod.namespace().find_link("eth0").is_none());
-            assert!(node.host().find_link("br0").is_none());
-        }
-    });
 }
 
 fn vlans(node: &Node, link: &str) -> Vec<(u16, bool, bool)> {

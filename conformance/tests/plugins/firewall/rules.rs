@@ -43,24 +43,6 @@ fn isolated_containers_get_nothing_from_their_own_bridge() {
     assert_eq!(rules.iter().map(words).collect::<Vec<_>>(), expected);
 }
 
-/// Either's CHECK and DEL take what the other's ADD made.
-#[test]
-fn either_side_goes_on_with_what_the_other_made() {
-    let Some(reference) = reference_or_skip().filter(|_| has_iptables()) else { return };
-    let sides = [Subject::ours(), reference];
-    for own in [json!({}), json!({"ingressPolicy": "same-bridge"})] {
-        for (first, second) in [(0, 1), (1, 0)] {
-            let node = Node::with(&sides[first]);
-            let added = add(&node, config(own.clone()), &node.container_named("c1"), made_up("cni0", &BOTH));
-            node.install(&sides[second]);
-            added.check().ok();
-            added.del().ok();
-            assert_eq!(accepting(&node), [""; 0]);
-            added.del().ok();
-        }
-    }
-}
-
 /// A container ends without DEL, its address is given to another one, and then its DEL comes.
 #[test]
 fn an_address_that_changed_hands_keeps_its_new_owners_rules() {

@@ -81,18 +81,3 @@ fn the_node_sees_the_device_under_its_own_name_alone() {
         assert!(pod.namespace().find_link("eth0").is_none());
     }
 }
-
-/// A device that cannot come home has its name in the container again, by which the next DEL finds it.
-#[test]
-fn a_device_that_stays_keeps_the_containers_name() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
-    let attached = Attached::add(&node, &config(json!({})), &pod);
-    node.host().add_link("dev1", "bridge");
-    attached.del().fails_with(103);
-    assert!(pod.namespace().find_link("eth0").is_some());
-    node.host().delete_link("dev1");
-    attached.del().ok();
-    assert!(node.host().find_link("dev1").is_some());
-}

@@ -4,7 +4,6 @@ use super::{add, add_with, del, pod};
 use crate::configs::{dual, host_local, with};
 use crate::subjects::{each, node, same};
 use serde_json::{Value, json};
-use testns::Node;
 
 /// Addresses are given from the start of the range, without the gateway, on from the last address, then round again; an exhausted range is
 /// an error.
@@ -108,36 +107,4 @@ fn the_last_address_is_only_a_hint() {
         });
         assert!(given.iter().all(Result::is_ok), "{hint:?}: {given:?}");
     }
-}
-
-/// The same calls in any order return the same addresses and errors as the reference.
-#[test]
-fn a_long_mixed_sequence_is_as_the_references() {
-    let configs = [
-        json!({"subnet": "10.7.0.0/29"}),
-        json!({"ranges": [[{"subnet": "10.7.0.0/30"}, {"subnet": "10.7.1.0/29", "gateway": "10.7.1.3"}], [{"subnet": "fd07::/125"}]]}),
-        json!({"subnet": "10.7.0.0/24", "rangeStart": "10.7.0.250", "rangeEnd": "10.7.0.255"}),
-        json!({"ranges": [[{"subnet": "fd07::/64", "rangeStart": "fd07::ffff:ffff:ffff:fffe"}]]}),
-    ];
-    for ipam in configs {
-        same(|node| mixed(node, &ipam));
-    }
-}
-
-/// 40 calls for 9 containers, from a small fixed random sequence.
-fn mixed(node: &Node, ipam: &Value) -> Vec<String> {
-    let mut number = 7_u32;
-    let mut next = || {
-        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        number >> 16
-    };
-    let one = |draw: u32| {
-        let id = format!("c{}", draw % 9);
-        if (draw / 9).is_multiple_of(3) {
-            del(node, ipam, &id);
-            return format!("DEL {id}");
-        }
-        format!("ADD {id}: {:?}", add(node, ipam, &id))
-    };
-    (0..40).map(|_| one(next())).collect()
 }

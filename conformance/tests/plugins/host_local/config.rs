@@ -110,19 +110,6 @@ fn a_resolv_conf_may_be_a_link() {
     });
 }
 
-/// Keys are read as by Go's decoder, for which existing configs were written: in any case, `null` as absent, unknown
-/// keys ignored.
-#[test]
-fn keys_are_read_in_any_case() {
-    each(|_, node| {
-        let config = json!({"CNIVersion": "1.0.0", "Name": "net", "Type": "host-local", "plan": null,
-            "IPAM": {"TYPE": "host-local", "RANGES": [[{"Subnet": "10.7.0.0/24", "RANGESTART": "10.7.0.40", "gateway": null}]],
-                "comment": "x", "ROUTES": null}});
-        let reply = testns::Call::new(Verb::Add, config, pod("c1")).plugin("host-local").run(node);
-        assert_eq!(reply.ok()["ips"][0]["address"], "10.7.0.40/24");
-    });
-}
-
 /// Network name and container ID become names of folders and files: they must not lead elsewhere.
 #[test]
 fn names_stay_in_their_folder() {

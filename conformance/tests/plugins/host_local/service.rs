@@ -2,11 +2,11 @@
 
 use super::{FOLDER, add, del, reservations};
 use crate::configs::{dual, host_local, v4, with};
-use crate::subjects::{each, node};
+use crate::subjects::node;
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 use std::fs;
-use testns::{Attachment, Node, Verb};
+use testns::{Attachment, Verb};
 
 fn at_1_1(ipam: Value) -> Value {
     with(host_local(ipam), json!({"cniVersion": "1.1.0"}))
@@ -114,32 +114,4 @@ fn status_is_50_when_a_last_address_cannot_be_written() {
 fn remount(path: &str, flags: MsFlags) {
     let none = None::<&str>;
     mount(none, path, none, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags, none).expect("remount");
-}
-
-/// Without the opt-in keys, and with them switched off, allocation is the reference's.
-#[test]
-fn addresses_of_gone_containers_stay_reserved_by_default() {
-    each(|_, node| {
-        let ipam = json!({"subnet": "10.7.0.0/30"}); // .2 only
-        add(node, &ipam, "c1").unwrap();
-        add(node, &ipam, "c2").unwrap_err();
-        assert_eq!(reservations().len(), 1);
-    });
-}
-
-/// When every reservation is released, the store has only what the reference leaves too.
-#[test]
-fn a_store_at_rest_has_no_reservation() {
-    each(|_, node: &Node| {
-        for id in ["a", "b"] {
-            add(node, &dual(), id).unwrap();
-        }
-        for id in ["a", "b"] {
-            del(node, &dual(), id);
-        }
-        node.assert_as_before_except(|line| {
-            let names = ["/lock ", "/last_reserved_ip.0 ", "/last_reserved_ip.1 ", "/run/cni"];
-            line.contains("folder /var/lib/cni/networks") || names.iter().any(|name| line.contains(name))
-        });
-    });
 }

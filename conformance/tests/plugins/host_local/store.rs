@@ -1,6 +1,6 @@
 //! The files, which both implementations read and write.
 
-use super::{FOLDER, add, add_with, del, pod, reservations};
+use super::{FOLDER, add, del, pod, reservations};
 use crate::configs::{dual, host_local, v4, with};
 use crate::subjects::{each, node, same};
 use nix::errno::Errno;
@@ -72,23 +72,6 @@ fn a_link_in_the_place_of_the_last_address_is_replaced() {
         assert_eq!(fs::read_to_string(&target).unwrap(), kept);
         add(node, &v4(), "c2").unwrap();
         assert_eq!(fs::read_to_string(&written).unwrap(), "10.7.0.3");
-    });
-}
-
-/// DEL removes all files of this container and interface, of all sets, and no others; the last address stays.
-#[test]
-fn del_removes_the_reservations_of_one_attachment() {
-    each(|_, node| {
-        let config = host_local(dual());
-        let net1 = Attachment { ifname: "net1".to_owned(), ..pod("c1") };
-        add(node, &dual(), "c1").unwrap();
-        add_with(node, &config, net1).unwrap();
-        add(node, &dual(), "c2").unwrap();
-        del(node, &dual(), "c1");
-        let left = [("10.7.0.3", "c1\r\nnet1"), ("10.7.0.4", "c2\r\neth0")];
-        let left6 = [("fd07::3", "c1\r\nnet1"), ("fd07::4", "c2\r\neth0")];
-        assert_eq!(reservations(), [left, left6].concat().into_iter().map(text).collect::<Vec<_>>());
-        assert_eq!(fs::read_to_string(format!("{FOLDER}/last_reserved_ip.0")).unwrap(), "10.7.0.4");
     });
 }
 
@@ -209,18 +192,6 @@ fn a_container_id_has_any_length() {
         assert_eq!(reservations().len(), 1);
         del(node, &v4(), &id);
         assert_eq!(reservations(), []);
-    });
-}
-
-/// Only the network's own folder is changed.
-#[test]
-fn networks_have_folders_of_their_own() {
-    each(|_, node| {
-        let other = crate::configs::with(host_local(v4()), json!({"name": "other"}));
-        assert_eq!(add(node, &v4(), "c1").unwrap(), ["10.7.0.2/24"]);
-        assert_eq!(add_with(node, &other, pod("c1")).unwrap(), ["10.7.0.2/24"]);
-        node.call(Verb::Del, &other, pod("c1")).ok();
-        assert_eq!(reservations(), [text(("10.7.0.2", "c1\r\neth0"))]);
     });
 }
 

@@ -288,14 +288,3 @@ fn without_the_external_chain_portmaps_own_marks_and_a_warning_names_both() {
     assert_eq!((marks("CNI-HOSTPORT-SETMARK"), marks("KUBE-MARK-MASQ")), (0, 3));
     node.call(Verb::Check, &config, &pod).ok();
 }
-
-/// ADD and CHECK need prevResult; DEL does not.
-#[test]
-fn without_a_result_add_says_which_plugin_must_come_first() {
-    let node = node();
-    let pod = node.container_named("c1");
-    let config = config(&[mapping(8080, 80, "tcp")], json!({}));
-    let error = node.call(Verb::Add, &config, &pod).fails_with(7);
-    assert!(error.details.contains("interface plugin"), "{error:?}");
-    node.call(Verb::Del, &config, &pod).ok();
-}

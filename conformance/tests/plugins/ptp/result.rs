@@ -15,26 +15,6 @@ fn the_address_of_the_hosts_end_is_set() {
     assert!(has_set_address(&node, attached.host_veth()));
 }
 
-#[test]
-fn both_ends_have_the_mtu() {
-    each(|_, node| {
-        let pod = node.container();
-        let attached = Attached::add(node, &ptp(json!({"mtu": 1400})), &pod);
-        assert_eq!(node.host().link(attached.host_veth()).mtu_bytes, 1400);
-        assert_eq!(pod.namespace().link("eth0").mtu_bytes, 1400);
-    });
-}
-
-/// CVE-2020-10749: the node does not take the pod for its router.
-#[test]
-fn the_node_listens_to_no_router_in_the_pod() {
-    each(|_, node| {
-        let attached = Attached::add(node, &ptp(json!({})), &node.container());
-        let key = format!("net/ipv6/conf/{}/accept_ra", attached.host_veth());
-        assert_eq!(node.host().sysctl(&key), "0");
-    });
-}
-
 /// Without a gateway there is no other end. The reference fails half-way, and leaves the veth.
 #[test]
 fn an_address_without_a_gateway_is_refused() {
