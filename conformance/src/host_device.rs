@@ -1,8 +1,9 @@
 //! Calls of host-device, for which a veth with its other end elsewhere stands for the hardware.
 
 use crate::configs::{v4, with};
+use crate::subjects::node_with_pod;
 use serde_json::{Value, json};
-use testns::{Namespace, Node};
+use testns::{Container, Namespace, Node};
 
 /// The folder of what the plugin has to give back.
 pub const RECORDS: &str = "/run/cni/host-device";
@@ -23,6 +24,13 @@ pub fn device(node: &Node) -> Namespace {
     node.host().wait_until_settled("dev1");
     node.remember();
     beyond
+}
+
+/// A node with the device, and a container of it.
+pub fn device_and_pod() -> (Node, Container) {
+    let (node, pod) = node_with_pod();
+    device(&node);
+    (node, pod)
 }
 
 /// Checks that the device is on the host with all that it had, and that no record is left.

@@ -11,6 +11,7 @@ pub mod kinds;
 pub mod scenes;
 
 pub mod shared;
+pub mod shell;
 
 pub mod iptables;
 

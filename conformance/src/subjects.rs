@@ -4,7 +4,7 @@ use nix::sched::{CloneFlags, unshare};
 use std::fmt::Debug;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use testns::{Namespace, Node, Subject};
+use testns::{Container, Namespace, Node, Subject};
 
 /// The plugins that a test runs. Intended differences are asserted for both, and listed in `DIFFERENCES.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +68,14 @@ fn has_neighbour() {
 #[must_use]
 pub fn node() -> Node {
     Node::with(&ours())
+}
+
+/// A node with the suite's plugins, and a container of it.
+#[must_use]
+pub fn node_with_pod() -> (Node, Container) {
+    let node = node();
+    let pod = node.container();
+    (node, pod)
 }
 
 /// The reference plugins; where there are none, prints that the test (or its half) is skipped.

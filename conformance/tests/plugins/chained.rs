@@ -10,7 +10,7 @@ mod vrf;
 pub(crate) use conformance::scenes::*;
 
 use crate::configs::{Attached, drop_empty_dns, with};
-use crate::subjects::{node, ours, reference_or_skip};
+use crate::subjects::{node, node_with_pod, ours, reference_or_skip};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Node, Remains, Verb};
 
@@ -24,8 +24,7 @@ fn assert_as(before: &testns::Snapshot, pod: &Container, stays: fn(&str) -> bool
 #[test]
 fn add_and_check_without_prev_result_say_that_another_plugin_comes_first() {
     for scene in scenes() {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         for verb in [Verb::Add, Verb::Check] {
             let failure = node.call(verb, (scene.config)(), &pod).fails_with(7);
             assert!(failure.msg.contains(&format!("plugin {} needs key prevResult", scene.plugin)), "{failure:?}");
@@ -39,8 +38,7 @@ fn add_and_check_without_prev_result_say_that_another_plugin_comes_first() {
 fn del_and_gc_need_neither_prev_result_nor_namespace_and_can_be_repeated() {
     for scene in scenes() {
         for remains in Remains::ALL {
-            let node = node();
-            let pod = node.container();
+            let (node, pod) = node_with_pod();
             let before = bridged(&node, &pod);
             node.remember();
             let inside = pod.namespace().snapshot();
@@ -65,8 +63,7 @@ fn del_and_gc_need_neither_prev_result_nor_namespace_and_can_be_repeated() {
 #[test]
 fn two_attachments_of_a_container_never_touch_each_others() {
     for scene in scenes() {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         let befores = ["eth0", "net1"].map(|ifname| bridged(&node, pod.attachment_as(ifname)));
         let config = with((scene.config)(), json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}));
         let add = |at: usize| Attached::add(&node, &behind(&befores[at], config.clone()), &befores[at].attachment);

@@ -77,6 +77,11 @@ fn is_of(attachment: &Attachment, addresses: &[String]) -> impl Fn(&str) -> bool
     move |line| line.contains(&id) || line.contains("veth") || ips.iter().any(|ip| line.contains(&format!("/{ip} ")))
 }
 
+#[test]
+fn each_file_gives_a_container_its_network_and_takes_it_again() {
+    FILES.into_iter().for_each(gives_a_container_its_network_and_takes_it_again);
+}
+
 /// ADD, CHECK, DEL: nothing is left of the first container, and no line of the snapshot changes for the second.
 fn gives_a_container_its_network_and_takes_it_again(file: [&str; 3]) {
     let Some((folder, node)) = folder().zip(Set::OursFirst.node()) else { return };
@@ -110,31 +115,6 @@ fn gives_a_container_its_network_and_takes_it_again(file: [&str; 3]) {
         }
     }
     node.assert_as_before_except(comes_and_goes);
-}
-
-#[test]
-fn containerds_network() {
-    gives_a_container_its_network_and_takes_it_again(FILES[0]);
-}
-
-#[test]
-fn cri_os_network() {
-    gives_a_container_its_network_and_takes_it_again(FILES[1]);
-}
-
-#[test]
-fn nomads_own_bridge_network() {
-    gives_a_container_its_network_and_takes_it_again(FILES[2]);
-}
-
-#[test]
-fn a_network_for_nomad() {
-    gives_a_container_its_network_and_takes_it_again(FILES[3]);
-}
-
-#[test]
-fn podmans_network() {
-    gives_a_container_its_network_and_takes_it_again(FILES[4]);
 }
 
 fn asks_for(network: &Value, capability: &str) -> bool {

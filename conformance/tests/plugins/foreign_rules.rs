@@ -1,8 +1,9 @@
 //! Rules of administrators beside ours, in either variant of iptables: line by line what they are beside the reference's.
 
 use crate::configs::{Attached, bridge, dual, with};
-use crate::legacy::{choose, has_legacy, saved, sh};
+use crate::legacy::{choose, has_legacy, saved};
 use crate::subjects::{node, same};
+use conformance::shell::sh;
 use serde_json::{Value, json};
 use testns::{Node, Verb};
 
@@ -34,7 +35,7 @@ COMMIT
 "#;
 
 fn load(node: &Node, lines: &str) {
-    sh(node, &format!("iptables-restore --noflush <<'END'\n{lines}END"));
+    sh(node.host(), &format!("iptables-restore --noflush <<'END'\n{lines}END"));
 }
 
 /// The rules of administrators: those that say nothing of ours, and those with the words that [`BETWEEN`] has.

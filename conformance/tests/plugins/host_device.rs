@@ -8,16 +8,11 @@ mod trust;
 
 use crate::configs::{Attached, drop_empty_dns, normalised, with};
 use crate::subjects::{node, ours, reference_or_skip, same};
-use conformance::host_device::{RECORDS, assert_home, config, device, may_stay, records};
+use conformance::host_device::{RECORDS, assert_home, config, device, device_and_pod, may_stay, records};
+use conformance::shell::ip;
 use serde_json::json;
-use std::process::Command;
 use testns::trace::Syscall;
-use testns::{Attachment, Call, Container, Namespace, Node, Remains, Verb};
-
-fn ip(namespace: &Namespace, words: &str) {
-    let run = || Command::new("ip").args(words.split(' ')).status().expect("run ip");
-    assert!(namespace.enter(run).success(), "ip {words}");
-}
+use testns::{Attachment, Call, Container, Node, Remains, Verb};
 
 /// What the kernel does with hardware whose namespace ends: it has the name that it had there, and is down.
 fn return_to_host(pod: &Container, name: &str) {
@@ -99,28 +94,11 @@ fn del_waits_for_the_kernel_alone() {
     let traced = attached.call(Verb::Del).trace(&node);
     traced.reply.ok();
     let counts = traced.counts();
-    let waits = [
-        "clone",
-        "clone3",
-        "fork",
-        "vfork",
-        "execve",
-        "wait4",
-        "waitid",
-        "nanosleep",
-        "clock_nanosleep",
-        "futex",
-        "flock",
-        "fsync",
-        "fdatasync",
-        "epoll_wait",
-        "epoll_pwait",
-        "ppoll",
-        "select",
-        "pselect6",
-        "recvmsg",
-    ];
-    assert!(waits.iter().all(|name| !counts.contains_key(*name)), "{counts:#?}");
+    let processes = "clone clone3 fork vfork execve wait4 waitid";
+    let waits =
+        "nanosleep clock_nanosleep futex flock fsync fdatasync epoll_wait epoll_pwait ppoll select pselect6 recvmsg";
+    let mut all = processes.split(' ').chain(waits.split(' '));
+    assert!(all.all(|name| !counts.contains_key(name)), "{counts:#?}");
     // Requests that are sent together have an answer each, and a list has its end in a read of its own.
     assert!(counts["recvfrom"] <= counts["sendto"] + 4, "{counts:#?}");
     // Rust's start looks whether files 0 to 2 are open.
@@ -134,9 +112,7 @@ fn del_waits_for_the_kernel_alone() {
 fn a_device_comes_home_by_any_del() {
     for remains in [Remains::Alive, Remains::EmptyPath] {
         for with_result in [true, false] {
-            let node = node();
-            device(&node);
-            let pod = node.container();
+            let (node, pod) = device_and_pod();
             let mut attached = Attached::add(&node, &config(json!({})), &pod);
             attached.attachment = pod.leave(remains);
             let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
@@ -154,9 +130,7 @@ fn a_device_comes_home_by_any_del() {
 fn a_device_that_the_kernel_returned_gets_back_what_it_had() {
     for remains in [Remains::Gone, Remains::PlainFile] {
         for by_gc in [false, true] {
-            let node = node();
-            device(&node);
-            let pod = node.container();
+            let (node, pod) = device_and_pod();
             let config = config(json!({"cniVersion": "1.1.0"}));
             Attached::add(&node, &config, &pod);
             return_to_host(&pod, "eth0");
@@ -227,11 +201,9 @@ fn status_reports_a_device_that_nothing_has() {
 
 #[test]
 fn a_device_in_use_is_moved_with_a_warning_or_refused() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     node.host().add_route("198.51.100.0/24", "192.0.2.9", "dev1");
     node.remember();
-    let pod = node.container();
     let error = node.call(Verb::Add, config(json!({"refuseInUse": true})), &pod).fails_with(103);
     assert_eq!(error.msg, "cannot move device dev1: the node uses it, and refuseInUse is set");
     for loss in ["192.0.2.1/24", "fd01::1/64", "198.51.100.0/24"] {
@@ -246,9 +218,7 @@ fn a_device_in_use_is_moved_with_a_warning_or_refused() {
 /// The kernel refuses a route behind the move: the node has its device again, as it was.
 #[test]
 fn a_device_comes_home_from_an_add_that_fails_behind_the_move() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
+    let (node, pod) = device_and_pod();
     let routes =
         json!({"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.9.0.0/16", "gw": "10.200.0.1"}]});
     let error = node.call(Verb::Add, config(json!({"ipam": routes})), &pod).fails();

@@ -1,9 +1,9 @@
 //! A node whose `iptables` is the legacy variant: our rules are where its own tools show them.
 
 use std::path::Path;
-use std::process::Command;
 
 use conformance::firewall;
+use conformance::shell::sh;
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use testns::trace::Syscall;
@@ -22,23 +22,18 @@ pub(crate) fn has_legacy() -> bool {
     true
 }
 
-pub(crate) fn sh(node: &Node, commands: &str) -> String {
-    let output = node.host().enter(|| Command::new("/bin/sh").args(["-ec", commands]).output()).unwrap();
-    assert!(output.status.success(), "{commands}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// Selects a variant as `update-alternatives --set iptables /usr/sbin/iptables-VARIANT` does, on this node only.
 pub(crate) fn choose(node: &Node, variant: &str) {
     let names = ["", "-save", "-restore"].map(|kind| {
         format!("for f in iptables ip6tables; do ln -s /usr/sbin/$f-{variant}{kind} /etc/alternatives/$f{kind}; done")
     });
-    sh(node, &format!("mount -t tmpfs none /etc/alternatives; {}", names.join("; ")));
+    sh(node.host(), &format!("mount -t tmpfs none /etc/alternatives; {}", names.join("; ")));
 }
 
 /// The rules of all tables of a variant, without times and counters.
 pub(crate) fn saved(node: &Node, variant: &str) -> Vec<String> {
-    let text = sh(node, &format!("/usr/sbin/iptables-{variant}-save 2>&1; /usr/sbin/ip6tables-{variant}-save 2>&1"));
+    let text =
+        sh(node.host(), &format!("/usr/sbin/iptables-{variant}-save 2>&1; /usr/sbin/ip6tables-{variant}-save 2>&1"));
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned()).collect()
 }
@@ -55,7 +50,7 @@ fn config() -> Value {
 
 /// An administrator's rule in another table.
 fn use_legacy(node: &Node) {
-    sh(node, "/usr/sbin/iptables-legacy -A FORWARD -s 192.0.2.9 -j RETURN");
+    sh(node.host(), "/usr/sbin/iptables-legacy -A FORWARD -s 192.0.2.9 -j RETURN");
 }
 
 /// With foreign rules and without any: the rules in the output of the legacy variant's save programs after ADD of both
@@ -111,7 +106,7 @@ fn a_node_may_leave_the_legacy_variant() {
     use_legacy(&node);
     let (old, new) = (node.container(), node.container());
     let before = Attached::add(&node, &config(), &old);
-    sh(&node, "umount /etc/alternatives; /usr/sbin/iptables-legacy -F FORWARD");
+    sh(node.host(), "umount /etc/alternatives; /usr/sbin/iptables-legacy -F FORWARD");
     choose(&node, "nft");
     before.check().ok();
     let after = Attached::add(&node, &config(), &new);

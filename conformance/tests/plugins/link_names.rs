@@ -1,30 +1,24 @@
 //! Links whose names, further names and aliases are no text.
 
 use crate::configs::{Attached, bridge, v4, with};
-use crate::namespaces::kinds;
+use crate::kinds::{ALL, BRIDGE, HOST_DEVICE, LinkPlace, MACVLAN, PTP};
 use crate::subjects::node;
+use conformance::shell::ip;
 use serde_json::json;
 use std::process::Command;
-use testns::{Attachment, Feature, Verb};
+use testns::{Attachment, Verb};
 
 const NO_TEXT: &[u8] = b"a\xff\xfez";
 
 /// The kernel takes any bytes for them, and the container chooses them.
 #[test]
 fn names_and_aliases_of_the_containers_links_may_be_any_bytes() {
-    let device = ("host-device", json!({"device": "uplink"}), None);
-    for (kind, own, feature) in kinds().into_iter().chain([device]) {
-        if !feature.is_none_or(Feature::or_skip) {
-            continue;
-        }
+    for kind in ALL.into_iter().filter(|kind| kind.is_known()) {
         for change in ["alias", "further name", "name"] {
-            let what = format!("{kind}: {change}");
-            let node = node();
-            let outside = node.remote("outside");
-            node.host().add_veth("uplink", &outside, "outside");
+            let what = format!("{}: {change}", kind.name);
+            let (node, _outside) = kind.node(1);
             let pod = node.container();
-            let base = json!({"cniVersion": "1.0.0", "name": "net", "type": kind, "ipam": v4()});
-            let attached = Attached::add(&node, &with(base, own.clone()), &pod);
+            let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
             let inside = pod.namespace();
             match change {
                 "alias" => inside.set_alias("eth0", NO_TEXT),
@@ -40,7 +34,7 @@ fn names_and_aliases_of_the_containers_links_may_be_any_bytes() {
             let show = || Command::new("ip").args(["-d", "link"]).output().expect("run ip").stdout;
             let on_host = node.host().enter(show);
             assert!(!on_host.windows(4).any(|bytes| bytes == NO_TEXT), "{what}: a device came home with it");
-            assert!(node.host().find_link("uplink").is_some(), "{what}");
+            assert_eq!(node.host().find_link("dev0").is_some(), kind.place == LinkPlace::Device, "{what}");
         }
     }
 }
@@ -74,23 +68,15 @@ fn a_link_may_have_hundreds_of_long_names() {
         [format!("link property add dev eth0 altname {number:0>4}").as_bytes(), &[0xff; 116], b"\n"].concat()
     };
     let lines: Vec<u8> = (0..400).flat_map(line).collect();
-    let uplink = json!({"device": "uplink", "master": "uplink"});
-    for kind in ["bridge", "ptp", "macvlan", "host-device"] {
-        if kind == "macvlan" && !Feature::Macvlan.or_skip() {
-            continue;
-        }
-        let node = node();
-        let outside = node.remote("outside");
-        node.host().add_veth("uplink", &outside, "outside");
+    for kind in [BRIDGE, PTP, MACVLAN, HOST_DEVICE].into_iter().filter(|kind| kind.is_known()) {
+        let (node, _outside) = kind.node(1);
         let pod = node.container();
-        let base = json!({"cniVersion": "1.0.0", "name": "net", "type": kind, "ipam": v4()});
-        let attached = Attached::add(&node, &with(base, uplink.clone()), &pod);
+        let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
         std::fs::write("/run/names", &lines).unwrap();
-        let ip = || Command::new("ip").args(["-batch", "/run/names"]).status().expect("run ip");
-        assert!(pod.namespace().enter(ip).success(), "{kind}");
+        ip(pod.namespace(), "-batch /run/names");
         attached.check().ok();
         attached.del().ok();
-        assert!(pod.namespace().find_link("eth0").is_none(), "{kind}");
-        assert!(!std::fs::exists("/var/lib/cni/networks/net/10.7.0.2").unwrap(), "{kind}");
+        assert!(pod.namespace().find_link("eth0").is_none(), "{}", kind.name);
+        assert!(!std::fs::exists("/var/lib/cni/networks/net/10.7.0.2").unwrap(), "{}", kind.name);
     }
 }

@@ -1,6 +1,6 @@
 //! The loopback plugin.
 
-use crate::subjects::{Who, each, node};
+use crate::subjects::{Who, each, node_with_pod};
 use expect_test::expect;
 use nix::errno::Errno;
 use serde_json::{Value, json};
@@ -114,8 +114,7 @@ fn a_foreign_address_on_lo_is_refused() {
 fn a_failing_step_leaves_lo_as_it_was() {
     let mut failed = 0;
     for n in 1.. {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         // After the first time that lo is up, the kernel keeps 127.0.0.1 on it, up or down.
         pod.namespace().set_up("lo");
         pod.namespace().set_down("lo");

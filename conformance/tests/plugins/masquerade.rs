@@ -2,7 +2,9 @@
 
 use crate::bridge::{nft_for_containers, stays};
 use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
-use crate::subjects::{Who, each, node, skip};
+use crate::subjects::{Who, each, node, node_with_pod, skip};
+use conformance::iptables::{has_iptables, saved};
+use conformance::shared::machine_outside;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -18,18 +20,6 @@ fn config(own: Value) -> Value {
     bridge(with(json!({"isDefaultGateway": true, "ipMasq": true, "ipam": dual()}), own))
 }
 
-/// A machine behind the node's uplink, which has no route to the pods' network.
-fn remote(node: &Node) -> Namespace {
-    let remote = node.remote("remote");
-    node.host().add_veth("uplink", &remote, "eth0");
-    for (there, here) in BOTH {
-        let prefix = if there.contains(':') { 64 } else { 24 };
-        remote.add_address("eth0", &format!("{there}/{prefix}"));
-        node.host().add_address("uplink", &format!("{here}/{prefix}"));
-    }
-    remote
-}
-
 /// The source address that a machine sees when a namespace connects to it.
 #[track_caller]
 fn seen_by(to: &Namespace, at: &str, from: &Namespace) -> IpAddr {
@@ -42,7 +32,7 @@ fn seen_by(to: &Namespace, at: &str, from: &Namespace) -> IpAddr {
 #[test]
 fn without_ip_masq_a_pod_shows_its_own_address() {
     each(|_, node| {
-        let (remote, pod) = (remote(node), node.container());
+        let (remote, pod) = (machine_outside(node), node.container());
         remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0");
         Attached::add(node, &config(json!({"ipMasq": false})), &pod);
         assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("10.7.0.2"));
@@ -71,7 +61,7 @@ fn inside_its_network_a_pod_shows_its_own_address() {
 #[test]
 fn the_prefix_is_left_alone_where_the_node_routes_it() {
     each(|_, node| {
-        let (remote, pod) = (remote(node), node.container());
+        let (remote, pod) = (machine_outside(node), node.container());
         Attached::add(node, &config(json!({})), &pod);
         remote.add_address("eth0", "10.7.0.200/32");
         remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0");
@@ -85,7 +75,7 @@ fn the_prefix_is_left_alone_where_the_node_routes_it() {
 #[test]
 fn multicast_is_not_translated() {
     each(|_, node| {
-        let remote = remote(node);
+        let remote = machine_outside(node);
         let attached = Attached::add(node, &config(json!({})), &node.container());
         let source = first_ip(&attached.result);
         // The node itself sends with the pod's address: this passes the same hook as forwarded packets of the pod.
@@ -124,7 +114,7 @@ fn the_nftables_backend_has_a_rule_for_each_address() {
 #[test]
 fn del_removes_one_containers_masquerade() {
     each(|_, node| {
-        let (remote, one, two) = (remote(node), node.container(), node.container());
+        let (remote, one, two) = (machine_outside(node), node.container(), node.container());
         node.host().wait_until_settled("uplink");
         node.host().wait_for_addresses();
         node.remember();
@@ -145,25 +135,6 @@ fn is_uplink(line: &str) -> bool {
     line.contains("uplink") && (line.contains("sysctl") || line.ends_with("type 4"))
 }
 
-/// No masquerade rule outlives DEL, whatever is left of the container, with prevResult or without.
-#[test]
-fn no_masquerade_outlives_del() {
-    for remains in Remains::ALL {
-        for with_result in [true, false] {
-            let node = node();
-            let pod = node.container();
-            let mut attached = Attached::add(&node, &config(json!({})), &pod);
-            assert!(rules(&node) > 0);
-            let _held = File::open(pod.namespace().path()).unwrap();
-            attached.attachment = pod.leave(remains);
-            let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
-            let call = if with_result { attached.call(Verb::Del) } else { bare };
-            call.run(&node).ok();
-            assert_eq!(nft_for_containers(&node), [""; 0], "{remains:?}, prevResult {with_result}");
-        }
-    }
-}
-
 /// The reference in this case: rules of a container whose namespace is gone stay.
 #[test]
 fn the_references_masquerade_outlives_the_namespace() {
@@ -180,7 +151,7 @@ fn the_references_masquerade_outlives_the_namespace() {
 #[test]
 fn attachments_of_one_container_have_their_own_masquerade() {
     each(|who, node| {
-        let (remote, pod) = (remote(node), node.container());
+        let (remote, pod) = (machine_outside(node), node.container());
         let ipam = |subnet: &str| json!({"ipam": {"type": "host-local", "subnet": subnet}});
         let eth0 = Attached::add(node, &config(ipam("10.7.0.0/24")), &pod);
         let net1 = Attached::add(
@@ -209,7 +180,7 @@ fn add_mends_a_table_that_lost_its_rules() {
         return;
     }
     let node = node();
-    let (remote, pod) = (remote(&node), node.container());
+    let (remote, pod) = (machine_outside(&node), node.container());
     Attached::add(&node, &config(json!({})), &node.container());
     let flushed = Command::new("/usr/sbin/nft").args(["flush", "ruleset"]).status().unwrap();
     assert!(flushed.success());
@@ -217,45 +188,25 @@ fn add_mends_a_table_that_lost_its_rules() {
     assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"));
 }
 
-/// The output of iptables-save, without counters.
+/// The rules of table `nat` of both families, and the chains of ours.
 pub(crate) fn iptables_rules(node: &Node) -> Vec<String> {
-    let mut all = Vec::new();
-    for program in ["/usr/sbin/iptables", "/usr/sbin/ip6tables"] {
-        let output = node.host().enter(|| Command::new(program).args(["-t", "nat", "-S"]).output()).unwrap();
-        assert!(output.status.success(), "{output:?}");
-        let text = String::from_utf8(output.stdout).unwrap();
-        all.extend(text.lines().filter(|line| !line.starts_with("-P")).map(str::to_owned));
-    }
-    all
-}
-
-fn has_iptables() -> bool {
-    let found = Path::new("/usr/sbin/iptables").exists();
-    if !found {
-        skip("no iptables");
-    }
-    found
+    let is_rule = |line: &&str| line.starts_with("-A ") || line.starts_with(":CNI-");
+    saved(node, "nat").lines().filter(is_rule).map(str::to_owned).collect()
 }
 
 /// Without ipMasqBackend, or with iptables: exactly the reference's chains and rules.
 #[test]
 fn the_default_writes_the_references_rules() {
     testns::needs!(has_iptables());
-    let saved = |own: Value| {
+    let of = |own: Value| {
         crate::subjects::same(|node| {
             Attached::add(node, &config(own.clone()), &node.container());
             Attached::add(node, &config(own.clone()), &node.container());
-            let saved = |program| node.host().enter(|| Command::new(program).output()).unwrap().stdout;
-            let text = ["/usr/sbin/iptables-save", "/usr/sbin/ip6tables-save"].map(saved).concat();
-            // Without times and counters.
-            let lines = String::from_utf8(text).unwrap();
-            let kept =
-                lines.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(" [").next().unwrap_or(line));
-            kept.map(str::to_owned).collect::<Vec<_>>()
+            saved(node, "nat")
         })
     };
-    let rules = saved(json!({}));
-    assert_eq!(saved(json!({"ipMasqBackend": "iptables"})), rules);
+    let rules = of(json!({}));
+    assert_eq!(of(json!({"ipMasqBackend": "iptables"})), rules);
     let chain = "CNI-18e4b887dc77d232b165ca95"; // SHA-512 of netpod1
     let whose = r#"-m comment --comment "name: \"net\" id: \"pod1\"""#;
     for rule in [
@@ -266,7 +217,7 @@ fn the_default_writes_the_references_rules() {
         format!("-A POSTROUTING -s fd07::2/128 {whose} -j {chain}"),
         format!("-A {chain} ! -d ff00::/8 {whose} -j MASQUERADE"),
     ] {
-        assert!(rules.contains(&rule), "no {rule} in {rules:#?}");
+        assert!(rules.lines().any(|line| line == rule), "no {rule} in {rules}");
     }
 }
 
@@ -275,7 +226,7 @@ fn the_default_writes_the_references_rules() {
 fn an_administrators_exemption_is_respected() {
     testns::needs!(has_iptables());
     each(|_, node| {
-        let (remote, pod) = (remote(node), node.container());
+        let (remote, pod) = (machine_outside(node), node.container());
         remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0");
         remote.add_address("eth0", "198.51.100.1/24");
         node.host().add_route("198.51.100.0/24", "192.0.2.2", "uplink");
@@ -293,25 +244,26 @@ fn an_administrators_exemption_is_respected() {
     });
 }
 
-/// ipMasqBackend iptables works, CHECK sees its rules, and DEL removes them in every state.
+/// The packets of each backend are masqueraded, CHECK sees its rules, and none outlives DEL, whatever is left of the
+/// container, with prevResult or without.
 #[test]
-fn the_iptables_backend_masquerades_and_is_removed() {
+fn each_backend_masquerades_and_is_removed() {
     testns::needs!(has_iptables());
-    let own = config(json!({"ipMasqBackend": "iptables"}));
-    for remains in Remains::ALL {
-        for with_result in [true, false] {
-            let node = node();
-            let (remote, pod) = (remote(&node), node.container());
-            let mut attached = Attached::add(&node, &own, &pod);
-            assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"));
-            attached.check().ok();
-            let _held = File::open(pod.namespace().path()).unwrap();
-            attached.attachment = pod.leave(remains);
-            let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
-            let call = if with_result { attached.call(Verb::Del) } else { bare };
-            call.run(&node).ok();
-            assert_eq!(iptables_rules(&node), [""; 0], "{remains:?}, prevResult {with_result}");
-        }
+    let cases = Remains::ALL.into_iter().flat_map(|remains| [(remains, true), (remains, false)]);
+    for (backend, (remains, with_result)) in cases.flat_map(|case| [("iptables", case), ("nftables", case)]) {
+        let node = node();
+        let (remote, pod) = (machine_outside(&node), node.container());
+        let mut attached = Attached::add(&node, &config(json!({"ipMasqBackend": backend})), &pod);
+        assert!(rules(&node) > 0);
+        assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"), "{backend}");
+        attached.check().ok();
+        let _held = File::open(pod.namespace().path()).unwrap();
+        attached.attachment = pod.leave(remains);
+        let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
+        let call = if with_result { attached.call(Verb::Del) } else { bare };
+        call.run(&node).ok();
+        let what = format!("{backend}, {remains:?}, prevResult {with_result}");
+        assert_eq!((nft_for_containers(&node), iptables_rules(&node)), (vec![], vec![]), "{what}");
     }
 }
 
@@ -326,8 +278,7 @@ fn del_does_not_go_by_the_config() {
         (json!({"ipMasqBackend": "iptables"}), json!({"ipMasq": false})),
         (json!({"ipMasqBackend": "iptables"}), json!({"ipMasqBackend": "nftables"})),
     ] {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         Attached::add(&node, &config(at_add.clone()), &pod);
         node.call(Verb::Del, config(at_del.clone()), &pod).ok();
         assert_eq!(iptables_rules(&node), [""; 0], "{at_add} {at_del}");

@@ -1,12 +1,12 @@
 //! The path of a container's namespace now leads to another one: to the node's, or to another container's.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, bridge, v4, with};
+use crate::configs::{Attached, bridge, with};
 use crate::subjects::{Who, node, ours, reference_or_skip};
 use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
 use std::sync::mpsc;
-use testns::{Attachment, Call, Container, Feature, Namespace, Node, Verb};
+use testns::{Attachment, Call, Container, Namespace, Node, Verb};
 
 fn config() -> Value {
     bridge(json!({"cniVersion": "1.1.0"}))
@@ -147,44 +147,4 @@ fn del_through_the_containers_own_process_finds_what_the_reference_added() {
         Call::new(Verb::Del, &config, at(&pod, path)).prev_result(&attached.result).run(&node).ok();
     });
     assert!(pod.namespace().find_link("eth0").is_none() && node.host().find_link("renamed").is_none());
-}
-
-/// Plugins with a link in the container: name, keys, and what the kernel needs for it.
-pub(crate) fn kinds() -> [(&'static str, Value, Option<Feature>); 7] {
-    let master = json!({"master": "uplink", "vlanId": 100});
-    [
-        ("bridge", json!({}), None),
-        ("ptp", json!({}), None),
-        ("dummy", json!({}), Some(Feature::Dummy)),
-        ("tap", json!({}), Some(Feature::Tun)),
-        ("macvlan", master.clone(), Some(Feature::Macvlan)),
-        ("ipvlan", master.clone(), Some(Feature::Ipvlan)),
-        ("vlan", master, Some(Feature::Vlan)),
-    ]
-}
-
-/// A container that renames its interface keeps neither that nor its address: it is known by its alias, or by the host's
-/// end.
-#[test]
-fn del_finds_a_link_that_the_container_has_renamed() {
-    for (kind, own, feature) in kinds() {
-        if !feature.is_none_or(Feature::or_skip) {
-            continue;
-        }
-        let node = node();
-        let outside = node.remote("outside");
-        node.host().add_veth("uplink", &outside, "outside");
-        let pod = node.container();
-        let base = json!({"cniVersion": "1.0.0", "name": "net", "type": kind, "ipam": v4()});
-        let attached = Attached::add(&node, &with(base, own), &pod);
-        let inside = pod.namespace();
-        inside.set_down("eth0");
-        inside.rename("eth0", "hidden");
-        // Another link of the name is the container's own.
-        inside.add_veth("eth0", &outside, "elsewhere");
-        attached.del().ok();
-        assert!(inside.find_link("hidden").is_none(), "{kind}");
-        assert!(inside.find_link("eth0").is_some() || ["bridge", "ptp"].contains(&kind), "{kind}");
-        assert!(!std::fs::exists("/var/lib/cni/networks/net/10.7.0.2").unwrap(), "{kind}");
-    }
 }

@@ -3,7 +3,7 @@
 use crate::bridge::stays;
 use crate::chained::{SCENES, behind, bridged, scenes};
 use crate::configs::{Attached, bridge, with};
-use crate::subjects::node;
+use crate::subjects::{node, node_with_pod};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -135,32 +135,20 @@ fn where_pid_1_has_waited_for_a_helper_each_del_leaves_its_wait_to_one() {
     node.assert_as_before_except(stays);
 }
 
-/// Plugins that have rules on the node and no link there.
+/// Plugins that have rules on the node and no link there. The kernel has one queue of deleted objects: closing any socket waits for
+/// what others have deleted, so a DEL that finds no rule leaves the wait to a helper, too.
 #[test]
 fn del_of_rules_leaves_the_wait_for_the_kernel_to_a_helper() {
     for scene in SCENES.into_iter().filter(|scene| ["firewall", "portmap"].contains(&scene.plugin)) {
-        let node = node();
-        let pod = node.container();
-        let before = bridged(&node, &pod);
-        let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
-        let careless = Init::careless();
-        careless.del(&attached, &node);
-        assert_eq!(careless.helpers(), 1, "{}", scene.plugin);
-    }
-}
-
-/// The kernel has one queue of deleted objects: closing any socket waits for what others have deleted.
-#[test]
-fn del_without_rules_leaves_the_wait_for_others_rules_to_a_helper() {
-    for scene in SCENES.into_iter().filter(|scene| ["firewall", "portmap"].contains(&scene.plugin)) {
-        let node = node();
-        let pod = node.container();
-        let before = bridged(&node, &pod);
-        let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
-        let init = Init::proven(&node);
-        for helpers in [1, 2] {
-            init.del(&attached, &node);
-            assert_eq!(init.helpers(), helpers, "{}", scene.plugin);
+        for (is_careless, helpers) in [(true, &[1][..]), (false, &[1, 2])] {
+            let (node, pod) = node_with_pod();
+            let before = bridged(&node, &pod);
+            let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
+            let init = if is_careless { Init::careless() } else { Init::proven(&node) };
+            for helpers in helpers {
+                init.del(&attached, &node);
+                assert_eq!(init.helpers(), *helpers, "{}, careless {is_careless}", scene.plugin);
+            }
         }
     }
 }
@@ -169,8 +157,7 @@ fn del_without_rules_leaves_the_wait_for_others_rules_to_a_helper() {
 #[test]
 fn no_verb_of_a_chained_plugin_starts_a_program() {
     for scene in scenes() {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         let before = bridged(&node, &pod);
         let config = with(behind(&before, (scene.config)()), json!({"cniVersion": "1.1.0"}));
         let gc = with(config.clone(), json!({"cni.dev/valid-attachments": []}));

@@ -1,7 +1,7 @@
 //! The plugins' records in the log of calls, as any runtime gets them: `libcni/call-log/README.md`.
 
 use crate::configs::{Attached, bridge};
-use crate::subjects::node;
+use crate::subjects::{node, node_with_pod};
 use serde_json::{Value, json};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
@@ -151,8 +151,7 @@ fn the_networks_key_comes_last_and_names_no_file() {
 /// Nothing about the log makes a call fail, and nothing that another user could place is opened.
 #[test]
 fn a_log_that_another_user_could_place_is_refused_and_stops_no_call() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let chmod = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     let says = || {
         let reply = node.call(Verb::Add, bridge(json!({})), &pod);

@@ -2,7 +2,8 @@
 
 use crate::bridge::stays;
 use crate::configs::{Attached, bridge, dual, host_local, ip, layer2, v4, v6, with};
-use crate::subjects::{each, node};
+use crate::subjects::{each, node, node_with_pod};
+use conformance::shell;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount, umount};
@@ -42,46 +43,32 @@ fn stop_forwarding(node: &Node) {
     node.host().set_sysctl("net/ipv6/conf/all/forwarding", "0");
 }
 
-/// CVE-2020-10749: the node does not accept a pod's router advertisements on the bridge or the host veth, nor do other
-/// pods.
-#[test]
-fn a_pods_router_advertisements_are_not_accepted() {
-    let node = node();
-    let [spoofer, bystander] = with_bystander(&node);
-    stop_forwarding(&node);
-    advertise(spoofer.namespace(), "eth0");
-    // Packets stay in order: when the echo has arrived, the advertisement has too.
-    spoofer.namespace().ping(ip("fd07::1"));
-    spoofer.namespace().ping(ip("fd07::3"));
-    assert_eq!(believed(node.host()), [""; 0]);
-    assert_eq!(believed(bystander.namespace()), [""; 0]);
-    // The same advertisement where it may be accepted, to show that the test can fail.
-    node.host().set_sysctl("net/ipv6/conf/br0/accept_ra", "1");
-    bystander.namespace().set_sysctl("net/ipv6/conf/eth0/accept_ra", "1");
-    advertise(spoofer.namespace(), "eth0");
-    node.host().wait_for("the bridge to believe", |host| !believed(host).is_empty());
-    bystander.namespace().wait_for("the pod to believe", |pod| !believed(pod).is_empty());
-}
-
-/// The reference protects the node, but not the pods from each other.
+/// CVE-2020-10749: the node does not accept a pod's router advertisements on the bridge or the host veth, nor do other pods. The
+/// reference protects the node, but not the pods from each other.
 #[test]
 fn the_reference_protects_the_node_only() {
     each(|who, node| {
         let [spoofer, bystander] = with_bystander(node);
         stop_forwarding(node);
         advertise(spoofer.namespace(), "eth0");
+        // Packets stay in order: when the echo has arrived, the advertisement has too.
         spoofer.namespace().ping(ip("fd07::1"));
         spoofer.namespace().ping(ip("fd07::3"));
         assert_eq!(believed(node.host()), [""; 0]);
         assert_eq!(believed(bystander.namespace()).is_empty(), who.is_ours());
+        // The same advertisement where it may be accepted, to show that the test can fail.
+        node.host().set_sysctl("net/ipv6/conf/br0/accept_ra", "1");
+        bystander.namespace().set_sysctl("net/ipv6/conf/eth0/accept_ra", "1");
+        advertise(spoofer.namespace(), "eth0");
+        node.host().wait_for("the bridge to believe", |host| !believed(host).is_empty());
+        bystander.namespace().wait_for("the pod to believe", |pod| !believed(pod).is_empty());
     });
 }
 
 /// Pods do not accept advertisements of a router on the bridge's side, such as a neighbour's machine.
 #[test]
 fn router_advertisements_to_a_pod_are_not_accepted() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     Attached::add(&node, &bridge(json!({"isGateway": true, "ipam": v6()})), &pod);
     advertise(node.host(), "br0");
     node.host().ping(ip("fd07::2"));
@@ -182,8 +169,7 @@ fn note_locked(call: &Syscall) -> Option<Errno> {
 /// A lock on a file that other users can open would let them block every call.
 #[test]
 fn every_lock_is_on_a_file_that_only_root_can_open() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let config = bridge(json!({"cniVersion": "1.1.0", "isGateway": true, "ipMasq": true, "ipam": dual()}));
     let result = Attached::add(&node, &config, &node.container()).result;
     for verb in [Verb::Add, Verb::Check, Verb::Status, Verb::Gc, Verb::Del] {
@@ -211,14 +197,11 @@ fn a_containers_pair_with_the_indexes_of_another_link_does_not_affect_that_link(
     let attached = Attached::add(&node, &bridge(json!({})), &pod);
     pod.namespace().delete_link("eth0");
     let (own, peer) = (victim.peer.expect("its other end").to_string(), victim.index.to_string());
-    let forge = ["link", "add", "eth0", "index", &own, "type", "veth", "peer", "name", "zz", "index", &peer];
-    let made = pod.namespace().enter(|| std::process::Command::new("ip").args(forge).status());
-    assert!(made.expect("start ip of iproute2").success());
+    let forge = |words: &str| shell::ip(pod.namespace(), words);
+    forge(&format!("link add eth0 index {own} type veth peer name zz index {peer}"));
     // With the address of the result, as CHECK would fail earlier without it.
     let mac = attached.result["interfaces"][2]["mac"].as_str().expect("the container's address");
-    let ip = |arguments: &[&str]| pod.namespace().enter(|| std::process::Command::new("ip").args(arguments).status());
-    assert!(ip(&["link", "set", "eth0", "address", mac]).expect("start ip").success());
-    assert!(ip(&["link", "set", "eth0", "up"]).expect("start ip").success());
+    forge(&format!("link set eth0 address {mac} up"));
     let failure = attached.check().fails_with(107);
     assert!(failure.msg.contains("host end of eth0") && failure.msg.contains("it is not found"), "{failure:?}");
     attached.del().ok();
@@ -350,8 +333,7 @@ fn the_nodes_own_namespace_is_refused_before_any_change() {
 /// Where `/proc/sys` cannot be seen, an absent `accept_ra` is no kernel without IPv6: the pod could become the node's router.
 #[test]
 fn add_fails_where_accept_ra_cannot_be_seen() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     mount(Some("tmpfs"), "/proc/sys", Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
     let error = node.call(Verb::Add, bridge(json!({})), &pod).fails_with(100);
     umount("/proc/sys").unwrap();

@@ -1,7 +1,8 @@
 //! The tap plugin. Debian's reference plugins have none to compare with.
 
 use crate::configs::{Attached, dual, ip, v4, with};
-use crate::subjects::node;
+use crate::subjects::{node, node_with_pod};
+use conformance::shell;
 use netops::link::tun::open_tap;
 use netops::link::{LinkName, Place};
 use netops::{Kernel, Netns};
@@ -24,8 +25,7 @@ fn stays(line: &str) -> bool {
 
 /// What the kernel says of a tap: owner, group, queues.
 fn settings(pod: &Container) -> String {
-    let run = || std::process::Command::new("ip").args(["-details", "link", "show", "dev", "eth0"]).output();
-    let text = String::from_utf8(pod.namespace().enter(run).expect("run ip").stdout).expect("text");
+    let text = shell::ip(pod.namespace(), "-details link show dev eth0");
     text.lines().find(|line| line.contains("tun type")).expect("a tun's settings").trim().to_owned()
 }
 
@@ -39,8 +39,7 @@ fn open(pod: &Container, multi_queue: bool) -> netops::error::Result<File> {
 #[test]
 fn tap_is_there_with_its_address_until_del() {
     testns::needs!(Feature::Tun.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let attached = Attached::add(&node, &config(json!({"dns": {"nameservers": ["10.7.0.1"]}})), &pod);
     let link = pod.namespace().link("eth0");
     assert_eq!((link.kind.as_str(), link.up), ("tun", true));
@@ -92,30 +91,6 @@ fn tap_has_mac_and_mtu_in_every_combination_with_owner_and_group() {
     }
 }
 
-/// `runtimeConfig.mac` before `args.cni.mac`, `CNI_ARGS` and the key.
-#[test]
-fn tap_has_the_address_of_the_strongest_wish() {
-    testns::needs!(Feature::Tun.or_skip());
-    let node = node();
-    let mac = |last: u8| format!("02:00:00:00:00:{last:02x}");
-    let wishes = [
-        json!({"mac": mac(1)}),
-        json!({"mac": mac(1), "args": {"cni": {"mac": mac(3)}}}),
-        json!({"mac": mac(1), "args": {"cni": {"mac": mac(3)}}, "runtimeConfig": {"mac": mac(4)}}),
-    ];
-    for (wish, args, expected) in [
-        (&wishes[0], "", mac(1)),
-        (&wishes[0], "MAC=02:00:00:00:00:02", mac(2)),
-        (&wishes[1], "MAC=02:00:00:00:00:02", mac(3)),
-        (&wishes[2], "MAC=02:00:00:00:00:02", mac(4)),
-    ] {
-        let pod = node.container();
-        let config = with(config(wish.clone()), json!({"ipam": {}}));
-        Call::new(Verb::Add, config, &pod).args(args).run(&node).ok();
-        assert_eq!(pod.namespace().link("eth0").mac, expected);
-    }
-}
-
 /// A virtual machine's monitor opens the tap by name; the container answers what its guest asks.
 #[test]
 fn a_program_opens_the_tap_by_name_and_passes_frames() {
@@ -160,8 +135,7 @@ fn a_program_opens_the_tap_by_name_and_passes_frames() {
 #[test]
 fn an_ipv6_address_of_a_tap_is_used_where_all_links_look_for_duplicates() {
     testns::needs!(Feature::Tun.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     pod.namespace().set_up("lo"); // by which a container reaches itself
     pod.namespace().set_sysctl("net/ipv6/conf/all/accept_dad", "1");
     let ipam = with(dual(), json!({"routes": [{"dst": "fd09::/64", "gw": "fd07::1"}]}));
@@ -182,8 +156,7 @@ fn an_ipv6_address_of_a_tap_is_used_where_all_links_look_for_duplicates() {
 #[test]
 fn tap_is_a_port_of_a_bridge_in_the_container() {
     testns::needs!(Feature::Tun.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let config = config(json!({"bridge": "br0", "ipam": {}}));
     let error = node.call(Verb::Add, &config, &pod).fails_with(7);
     assert!(error.msg.contains("key bridge = \"br0\"") && error.msg.contains("has no such link"), "{error:?}");
@@ -204,8 +177,7 @@ fn tap_is_a_port_of_a_bridge_in_the_container() {
 #[test]
 fn check_of_tap_compares_all_that_add_set() {
     testns::needs!(Feature::Tun.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let attached = Attached::add(&node, &config(json!({"owner": 0, "mtu": 1400})), &pod);
     for (own, how) in [
         (json!({"owner": 108}), "its owner is 0"),
@@ -250,8 +222,7 @@ fn a_label_needs_selinux() {
     if Feature::Selinux.is_here() {
         return;
     }
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let config = config(json!({"selinuxContext": "system_u:system_r:container_t:s0"}));
     let error = node.call(Verb::Add, &config, &pod).fails_with(7);
     assert!(error.msg.contains("key selinuxContext"), "{error:?}");

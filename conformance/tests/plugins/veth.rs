@@ -3,7 +3,7 @@
 use crate::bridge::stays;
 use crate::configs::{Attached, addresses, dual, first_ip, ip, v6};
 use crate::kinds::{Kind, each_kind};
-use crate::subjects::{each, node};
+use crate::subjects::{each, node, node_with_pod};
 use serde_json::{Value, json};
 use testns::{Call, Namespace, Node, Remains, Verb};
 
@@ -21,8 +21,7 @@ pub(crate) type Tamper = fn(&Node, &Namespace, &str);
 /// CHECK passes before each of these changes and fails after it.
 pub(crate) fn check_fails_after(config: &Value, changes: &[(&str, Tamper)]) {
     for (what, tamper) in changes {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         let attached = Attached::add(&node, config, &pod);
         attached.check().ok();
         tamper(&node, pod.namespace(), attached.host_veth());
@@ -61,8 +60,7 @@ fn two_pods_reach_each_other_and_the_gateway(kind: Kind) {
 
 /// DEL does not delete another process's link that has the host veth's name; nor does such a link make ADD fail.
 fn a_link_that_another_process_put_in_the_place_of_the_host_veth_stays(kind: Kind) {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
     let name = attached.host_veth().to_owned();
     node.host().delete_link(&name);

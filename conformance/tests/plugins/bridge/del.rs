@@ -2,7 +2,7 @@
 
 use super::stays;
 use crate::configs::{Attached, bridge, dual, with};
-use crate::subjects::{each, node};
+use crate::subjects::{each, node, node_with_pod};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::path::Path;
@@ -53,24 +53,29 @@ fn del_succeeds_when_things_are_gone() {
     });
 }
 
-/// ADD takes another name where a foreign link has the name of the host veth, and DEL still finds the veth.
+/// ADD takes another name where a foreign link has the name of the host veth, and DEL still finds the veth by its alias, whether
+/// that link is there or gone by then.
 #[test]
 fn a_host_veth_gives_way_to_a_link_of_that_name() {
-    let node = node();
-    let pod = node.container();
-    let first = Attached::add(&node, &bridge(json!({})), &pod);
-    let name = first.host_veth().to_owned();
-    first.del().ok();
-    let other = node.container();
-    node.host().add_veth(&name, other.namespace(), "eth0");
-    let second = Attached::add(&node, &bridge(json!({})), &pod);
-    assert_ne!(second.host_veth(), name);
-    second.check().ok();
-    let _held = File::open(pod.namespace().path()).unwrap();
-    let left = pod.leave(Remains::EmptyPath);
-    Call::new(Verb::Del, &second.config, left).run(&node).ok();
-    assert!(node.host().find_link(second.host_veth()).is_none());
-    assert!(node.host().find_link(&name).is_some());
+    for is_gone in [false, true] {
+        let (node, pod) = node_with_pod();
+        let first = Attached::add(&node, &bridge(json!({})), &pod);
+        let name = first.host_veth().to_owned();
+        first.del().ok();
+        let other = node.container();
+        node.host().add_veth(&name, other.namespace(), "eth0");
+        let second = Attached::add(&node, &bridge(json!({})), &pod);
+        assert_ne!(second.host_veth(), name);
+        second.check().ok();
+        if is_gone {
+            node.host().delete_link(&name);
+        }
+        let _held = File::open(pod.namespace().path()).unwrap();
+        let left = pod.leave(Remains::EmptyPath);
+        Call::new(Verb::Del, &second.config, left).run(&node).ok();
+        assert!(node.host().find_link(second.host_veth()).is_none());
+        assert_eq!(node.host().find_link(&name).is_none(), is_gone);
+    }
 }
 
 /// The name of the host's interface in prevResult need not be a link's name.
@@ -89,22 +94,6 @@ fn a_link_with_the_alias_is_deleted_whatever_prev_result_says() {
         assert!(node.host().find_link(&host_veth).is_none(), "{name:.20}");
         node.assert_as_before_except(stays);
     }
-}
-
-/// ADD chose another name because a link had the usual one; by DEL that link, prevResult and the namespace are gone.
-#[test]
-fn a_host_veth_of_another_name_is_found_by_its_alias() {
-    let node = node();
-    let pod = node.container();
-    let name = Attached::add(&node, &bridge(json!({})), &pod).host_veth().to_owned();
-    node.call(Verb::Del, bridge(json!({})), &pod).ok();
-    let other = node.container();
-    node.host().add_veth(&name, other.namespace(), "eth0");
-    let second = Attached::add(&node, &bridge(json!({})), &pod);
-    node.host().delete_link(&name);
-    let _held = File::open(pod.namespace().path()).unwrap();
-    Call::new(Verb::Del, &second.config, pod.leave(Remains::EmptyPath)).run(&node).ok();
-    assert!(node.host().find_link(second.host_veth()).is_none());
 }
 
 /// prevResult has the form of the config's version; the oldest forms have no interfaces.

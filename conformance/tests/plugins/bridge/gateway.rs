@@ -18,30 +18,19 @@ fn default_routes(pod: &Container) -> Vec<String> {
     defaults.map(|route| format!("{} via {}", route.to, via(route))).collect()
 }
 
-/// Without isGateway the bridge has no address and the node does not forward.
-#[test]
-fn without_is_gateway_the_node_is_no_router() {
-    each(|_, node| {
-        let pod = node.container();
-        Attached::add(node, &bridge(json!({"ipam": dual()})), &pod);
-        assert_eq!(gateways(node), [""; 0]);
-        assert_eq!(default_routes(&pod), [""; 0]);
-        assert_eq!(node.host().sysctl("net/ipv4/ip_forward"), "0");
-        assert_eq!(node.host().sysctl("net/ipv6/conf/all/forwarding"), "0");
-    });
-}
-
-/// isGateway: the gateways of the addresses are on the bridge, and forwarding is on for their families only.
+/// isGateway: the gateways of the addresses are on the bridge, and forwarding is on for their families only. Without it the
+/// bridge has no address and the node does not forward.
 #[test]
 fn is_gateway_sets_addresses_and_forwarding_of_the_families_present() {
-    for (ipam, expected, forwarding) in [
-        (v4(), vec!["10.7.0.1/24"], ("1", "0")),
-        (v6(), vec!["fd07::1/64"], ("0", "1")),
-        (dual(), vec!["10.7.0.1/24", "fd07::1/64"], ("1", "1")),
+    for (is_gateway, ipam, expected, forwarding) in [
+        (false, dual(), vec![], ("0", "0")),
+        (true, v4(), vec!["10.7.0.1/24"], ("1", "0")),
+        (true, v6(), vec!["fd07::1/64"], ("0", "1")),
+        (true, dual(), vec!["10.7.0.1/24", "fd07::1/64"], ("1", "1")),
     ] {
         each(|_, node| {
             let pod = node.container();
-            Attached::add(node, &bridge(json!({"isGateway": true, "ipam": ipam})), &pod);
+            Attached::add(node, &bridge(json!({"isGateway": is_gateway, "ipam": ipam})), &pod);
             assert_eq!(gateways(node), expected);
             let host = node.host();
             let is = (host.sysctl("net/ipv4/ip_forward"), host.sysctl("net/ipv6/conf/all/forwarding"));

@@ -2,7 +2,7 @@
 
 use super::stays;
 use crate::configs::{Attached, bridge, layer2};
-use crate::subjects::{each, node};
+use crate::subjects::{each, node, node_with_pod};
 use serde_json::json;
 use testns::Verb;
 
@@ -58,8 +58,7 @@ fn without_ipam_an_old_version_is_refused_and_nothing_is_left() {
 /// disableContainerInterface leaves the container's interface down, and ADD waits for no port.
 #[test]
 fn a_disabled_container_interface_stays_down() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let attached = Attached::add(&node, &layer2(json!({"disableContainerInterface": true})), &pod);
     assert!(!pod.namespace().link("eth0").up);
     let outside = node.host().link(attached.host_veth());

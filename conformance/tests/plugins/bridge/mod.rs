@@ -2,7 +2,6 @@
 
 mod check;
 mod del;
-mod dynamic;
 mod gateway;
 mod keys;
 mod layer2;

@@ -123,15 +123,18 @@ fn an_address_has_the_references_flags() {
     });
 }
 
-/// A duplicate is detected where the node's administrator turned the detection on for all namespaces.
+/// A duplicate is detected where enabledad asks for that, or the node's administrator turned the detection on for all namespaces.
 #[test]
 fn a_duplicate_fails_add() {
-    let node = node();
-    let config = bridge(json!({"ipam": v6()}));
-    let (squatter, pod) = (node.container(), node.container());
-    Attached::add(&node, &config, &squatter); // fd07::2
-    squatter.namespace().add_address("eth0", "fd07::3/64"); // the address that the next pod gets
-    pod.namespace().set_sysctl("net/ipv6/conf/all/accept_dad", "1");
-    let failure = Call::new(Verb::Add, &config, &pod).run(&node).fails();
-    assert!(failure.msg.contains("fd07::3") && failure.details.contains("Undone: link veth"), "{failure:?}");
+    for (enabledad, accept_dad) in [(true, "0"), (false, "1")] {
+        let node = node();
+        let config = bridge(json!({"enabledad": enabledad, "ipam": v6()}));
+        let (squatter, pod) = (node.container(), node.container());
+        Attached::add(&node, &config, &squatter); // fd07::2
+        squatter.namespace().add_address("eth0", "fd07::3/64"); // the address that the next pod gets
+        pod.namespace().set_sysctl("net/ipv6/conf/all/accept_dad", accept_dad);
+        let failure = Call::new(Verb::Add, &config, &pod).run(&node).fails();
+        assert!(failure.msg.contains("fd07::3") && failure.details.contains("Undone: link veth"), "{failure:?}");
+        assert!(!std::fs::exists("/var/lib/cni/networks/net/fd07::3").unwrap());
+    }
 }

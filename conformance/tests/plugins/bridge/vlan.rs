@@ -1,7 +1,7 @@
 //! VLANs: what is refused everywhere, and what a kernel with VLAN filtering does.
 
 use crate::configs::{Attached, bridge, first_ip, ip, layer2};
-use crate::subjects::node;
+use crate::subjects::{node, node_with_pod};
 use serde_json::{Value, json};
 use std::time::Duration;
 use testns::{Feature, Node, PortVlan, Verb};
@@ -96,8 +96,7 @@ fn vlans_keep_pods_apart() {
 #[test]
 fn a_gateway_in_a_vlan_has_a_port_of_its_own() {
     testns::needs!(Feature::BridgeVlanFiltering.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let attached = Attached::add(&node, &bridge(json!({"vlan": 100, "isGateway": true})), &pod);
     assert_eq!(attached.result["interfaces"][3]["name"], "br0.100");
     assert_eq!(node.host().global_addresses("br0.100"), ["10.7.0.1/24"]);

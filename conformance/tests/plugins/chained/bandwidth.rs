@@ -4,7 +4,7 @@ mod traffic;
 
 use super::{behind, bridged};
 use crate::configs::{Attached, dual, first_ip, ip, with};
-use crate::subjects::{node, ours, reference_or_skip};
+use crate::subjects::{node, node_with_pod, ours, reference_or_skip};
 use conformance::scenes::bandwidth as full;
 use serde_json::{Value, json};
 use std::process::Command;
@@ -27,8 +27,7 @@ fn ifbs(node: &Node) -> Vec<String> {
 #[test]
 fn packets_of_both_families_and_directions_keep_to_the_limits() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let attached = Attached::add(&node, &behind(&before, full()), &pod);
     assert_limited(&node, pod.namespace(), ip("10.7.0.2"), ip("10.7.0.1"));
@@ -39,8 +38,7 @@ fn packets_of_both_families_and_directions_keep_to_the_limits() {
 #[test]
 fn limits_hold_behind_ptp() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let ptp = json!({"cniVersion": "1.0.0", "name": "net", "type": "ptp", "ipam": dual()});
     let before = Attached::add(&node, &ptp, &pod);
     let attached = Attached::add(&node, &behind(&before, full()), &pod);
@@ -77,8 +75,7 @@ fn a_direction_without_limit_has_no_shaper() {
 #[test]
 fn a_repeated_add_changes_the_limits() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let limits =
         |rate: u32| json!({"ingressRate": rate, "ingressBurst": 80_000, "egressRate": rate, "egressBurst": 80_000});
@@ -109,8 +106,7 @@ fn a_repeated_add_changes_the_limits() {
 #[test]
 fn del_takes_the_limits_from_the_veth() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     node.remember();
     Attached::add(&node, &behind(&before, full()), &pod).del().ok();
@@ -167,8 +163,7 @@ fn either_sides_check_takes_a_kubelets_burst() {
     }
     assert_eq!(shown, [2, 2]);
     // A bucket without room for a packet, with which the reference's ADD fails.
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let tight = json!({"ingressRate": 1000, "ingressBurst": 2_147_483_648_u32});
     Attached::add(&node, &behind(&bridged(&node, &pod), config(tight)), &pod).check().ok();
 }
@@ -176,8 +171,7 @@ fn either_sides_check_takes_a_kubelets_burst() {
 #[test]
 fn check_names_each_difference() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let attached = Attached::add(&node, &behind(&before, full()), &pod);
     let (veth, ifb) = (before.host_veth(), ifbs(&node).remove(0));
@@ -202,8 +196,7 @@ fn check_names_each_difference() {
 /// A container with `CAP_NET_ADMIN` makes a link with the index and peer that it likes.
 #[test]
 fn only_a_veth_of_the_node_is_shaped() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let mut result = before.result.clone();
     result["interfaces"][1]["name"] = json!("another");
@@ -222,8 +215,7 @@ fn only_a_veth_of_the_node_is_shaped() {
 #[test]
 fn another_processs_shaper_stays() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let veth = before.host_veth();
     // Without the packets that were counted.
@@ -251,8 +243,7 @@ fn another_processs_shaper_stays() {
 #[test]
 fn another_processs_filters_stay_in_effect() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let veth = before.host_veth();
     for preference in ["1", "7"] {
@@ -278,8 +269,7 @@ fn another_processs_filters_stay_in_effect() {
 #[test]
 fn a_repeated_add_that_fails_leaves_the_limits_as_they_were() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let own = config(json!({"ingressRate": 16_000, "ingressBurst": 80_000}));
     let attached = Attached::add(&node, &behind(&before, own), &pod);
@@ -320,8 +310,7 @@ fn a_repeated_add_with_any_message_refused_leaves_the_limits_as_they_were() {
 #[test]
 fn an_empty_place_for_filters_of_both_directions_is_used_and_stays() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let veth = before.host_veth();
     tc(&["qdisc", "add", "dev", veth, "clsact"]);
@@ -340,8 +329,7 @@ fn an_empty_place_for_filters_of_both_directions_is_used_and_stays() {
 fn key_queue_keeps_the_delay_of_other_flows_short() {
     testns::needs!(Feature::Ifb.or_skip(), Feature::FqCodel.or_skip());
     let delays = ["fifo", "fq_codel"].map(|queue| {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         let before = bridged(&node, &pod);
         let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 4_000_000, "egressRate": 8_000_000,
             "egressBurst": 4_000_000, "queue": queue});
@@ -367,8 +355,7 @@ fn key_queue_on_a_kernel_without_it_names_the_module() {
     if !Feature::Ifb.or_skip() || Feature::FqCodel.is_here() {
         return;
     }
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     node.remember();
     let own = with(full(), json!({"queue": "fq_codel"}));

@@ -2,14 +2,10 @@
 
 use super::{bandwidth, behind, bridged, scenes};
 use crate::configs::{Attached, with};
-use crate::subjects::node;
+use crate::kinds::is_kernels;
+use crate::subjects::{node, node_with_pod};
 use serde_json::json;
 use testns::{Attachment, Call, Feature, Verb};
-
-/// What the kernel does in its own time with a link that is up.
-fn is_kernels(line: &str) -> bool {
-    line.contains(" fe80::") || line.contains(" route ff00::/8 ")
-}
 
 /// The runtime calls DEL after an ADD that was refused for the taken name, or for a container that it does not know.
 #[test]
@@ -67,8 +63,7 @@ fn gc_leaves_what_came_after_the_look() {
 #[test]
 fn del_without_a_result_leaves_the_limits_that_lead_to_anothers_ifb() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let limited = Attached::add(&node, &behind(&before, bandwidth()), &pod);
     for link in node.host().links().iter().filter(|link| link.kind == "ifb") {

@@ -3,7 +3,7 @@
 use super::{Scene, bandwidth, behind, bridged, scenes};
 use crate::configs::Attached;
 use crate::namespaces::by_process;
-use crate::subjects::node;
+use crate::subjects::{node, node_with_pod};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Feature, Node, Verb};
 
@@ -89,8 +89,7 @@ fn through_another_containers_process_nothing_is_taken_from_that_one() {
 #[test]
 fn del_of_another_network_or_container_leaves_the_limits_of_a_veth_without_mark() {
     testns::needs!(Feature::Ifb.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let config = bandwidth::config(json!({"ingressRate": 8_000_000, "ingressBurst": 800_000}));
     let limited = Attached::add(&node, &behind(&before, config.clone()), &pod);

@@ -2,7 +2,7 @@
 
 use super::{behind, bridged, comes_and_goes};
 use crate::configs::{Attached, with};
-use crate::subjects::node;
+use crate::subjects::{node, node_with_pod};
 use conformance::scenes::tuning as full;
 use serde_json::{Value, json};
 use std::fs;
@@ -18,8 +18,7 @@ fn config(own: Value) -> Value {
 
 #[test]
 fn tuning_sets_the_interface_and_restores_it_in_del() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let was = pod.namespace().link("eth0");
     let config = with(full(), json!({"cniVersion": "1.1.0", "txQLen": 77}));
@@ -45,8 +44,7 @@ fn tuning_sets_the_interface_and_restores_it_in_del() {
 /// A result of version 1.1.0 has the MTU, which bridge's CHECK compares.
 #[test]
 fn the_interface_plugins_check_passes_after_tuning() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let conf = with(crate::configs::bridge(json!({})), json!({"cniVersion": "1.1.0", "mtu": 1450}));
     let before = Attached::add(&node, &conf, &pod);
     let attached = Attached::add(&node, &behind(&before, with(full(), json!({"cniVersion": "1.1.0"}))), &pod);
@@ -58,8 +56,7 @@ fn the_interface_plugins_check_passes_after_tuning() {
 /// Another interface of the result may have the same name, on the host or in another container.
 #[test]
 fn the_new_address_is_that_of_the_attachments_interface_alone() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let mut before = bridged(&node, &pod);
     let interfaces = before.result["interfaces"].as_array_mut().unwrap();
     interfaces.push(json!({"name": "eth0", "mac": "02:00:00:00:00:01"}));
@@ -72,8 +69,7 @@ fn the_new_address_is_that_of_the_attachments_interface_alone() {
 
 #[test]
 fn a_repeated_add_still_restores_what_was_before_the_first() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     Attached::add(&node, &behind(&before, config(json!({"mtu": 1400}))), &pod);
     let attached = Attached::add(&node, &behind(&before, config(json!({"mtu": 1300}))), &pod);
@@ -84,8 +80,7 @@ fn a_repeated_add_still_restores_what_was_before_the_first() {
 
 #[test]
 fn a_failing_sysctl_restores_those_before_it_and_the_interface() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     node.remember();
     let inside = pod.namespace().snapshot();
@@ -109,8 +104,7 @@ fn a_failing_sysctl_restores_those_before_it_and_the_interface() {
 /// The effect of some sysctls is not undone by their old value: IPv6 comes back without addresses and routes.
 #[test]
 fn a_missing_sysctl_changes_nothing() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let inside = pod.namespace().snapshot();
     let sysctl = json!({"net.ipv6.conf.all.disable_ipv6": "1", "net.no.such": "1", "net.nor.this": "1"});
@@ -122,8 +116,7 @@ fn a_missing_sysctl_changes_nothing() {
 
 #[test]
 fn only_the_containers_own_sysctls_are_written() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     for name in ["kernel.hostname", "net/../kernel/hostname", "net.ipv4.conf./../../../kernel.hostname"] {
@@ -139,8 +132,7 @@ fn only_the_containers_own_sysctls_are_written() {
 
 #[test]
 fn the_administrators_list_decides_which_sysctls_are_set() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     fs::create_dir_all("/etc/cni/tuning").unwrap();
     fs::write("/etc/cni/tuning/allowlist.conf", "^net\\.ipv4\\.conf\\.IFNAME\\.arp_[a-z]*$\n\n^net/core/").unwrap();
@@ -159,8 +151,7 @@ fn the_administrators_list_decides_which_sysctls_are_set() {
 #[test]
 fn an_administrators_list_that_is_no_regular_file_is_an_error_that_names_it() {
     const LIST: &str = "/etc/cni/tuning/allowlist.conf";
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     fs::create_dir_all("/etc/cni/tuning").unwrap();
     let conf = config(json!({"cniVersion": "1.1.0", "sysctl": {"net.core.somaxconn": "500"}}));
@@ -183,8 +174,7 @@ fn an_administrators_list_that_is_no_regular_file_is_an_error_that_names_it() {
 
 #[test]
 fn check_names_each_difference() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let own = json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.ipv4.ip_local_port_range": "2000 3000"},
                      "mac": MAC.to_uppercase()});
@@ -212,8 +202,7 @@ fn check_names_each_difference() {
 /// `args.cni` before `runtimeConfig`, `CNI_ARGS` and the key, as in the reference.
 #[test]
 fn the_strongest_wish_for_an_address_wins() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let mac = |last: u8| format!("02:00:00:00:00:{last:02x}");
     let weakest = json!({"mac": mac(1)});
@@ -272,8 +261,7 @@ fn attachments_whose_names_join_to_the_same_keep_their_own_records() {
 /// The kernel takes no bytes as no change.
 #[test]
 fn an_empty_sysctl_changes_nothing() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let inside = pod.namespace().snapshot();
     let attached = Attached::add(&node, &behind(&before, config(json!({"sysctl": {"net.core.somaxconn": ""}}))), &pod);
@@ -308,8 +296,7 @@ fn records_of_attachments_that_are_gone_are_collected() {
 /// Versions 0.1.0 and 0.2.0 have no result without an address; a runtime that is gone reads none.
 #[test]
 fn add_whose_result_cannot_be_written_restores_the_sysctls() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     pod.namespace().add_veth("eth0", node.host(), "other");
     let before = || (pod.namespace().sysctl("net/core/somaxconn"), pod.namespace().snapshot());
     let was = before();
@@ -325,8 +312,7 @@ fn add_whose_result_cannot_be_written_restores_the_sysctls() {
 /// The kernel takes IPv6 off an interface with a smaller MTU, without a word.
 #[test]
 fn an_mtu_that_ipv6_cannot_have_is_refused_where_the_interface_has_ipv6_addresses() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let inside = pod.namespace().snapshot();
     let failure = Call::new(Verb::Add, behind(&before, config(json!({"mtu": 1279}))), &pod).run(&node).fails_with(7);

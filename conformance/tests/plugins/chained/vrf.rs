@@ -2,7 +2,7 @@
 
 use super::{behind, bridged};
 use crate::configs::{Attached, with};
-use crate::subjects::node;
+use crate::subjects::{node, node_with_pod};
 use conformance::scenes::vrf as full;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Feature, Verb};
@@ -18,8 +18,7 @@ fn vrfs(pod: &Container) -> Vec<String> {
 #[test]
 fn the_interface_moves_into_the_vrf_with_addresses_and_routes() {
     testns::needs!(Feature::Vrf.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let addresses = pod.namespace().global_addresses("eth0");
     // The kernel keeps no IPv6 address of a link that joins a VRF.
@@ -38,27 +37,9 @@ fn the_interface_moves_into_the_vrf_with_addresses_and_routes() {
 }
 
 #[test]
-fn a_vrf_lives_until_its_last_interface_leaves() {
-    testns::needs!(Feature::Vrf.or_skip());
-    let node = node();
-    let pod = node.container();
-    let [one, two] = ["eth0", "net1"].map(|ifname| {
-        let before = bridged(&node, pod.attachment_as(ifname));
-        Attached::add(&node, &behind(&before, full()), pod.attachment_as(ifname))
-    });
-    one.del().ok();
-    two.check().ok();
-    assert_eq!(vrfs(&pod), ["blue"]);
-    two.del().ok();
-    two.del().ok();
-    assert!(vrfs(&pod).is_empty());
-}
-
-#[test]
 fn tables_are_chosen_and_conflicts_are_named() {
     testns::needs!(Feature::Vrf.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let call = |ifname: &str, own: Value| {
         let attachment = pod.attachment_as(ifname);
         let before = bridged(&node, &attachment);
@@ -79,8 +60,7 @@ fn tables_are_chosen_and_conflicts_are_named() {
 #[test]
 fn an_interface_of_another_vrf_is_refused() {
     testns::needs!(Feature::Vrf.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     Attached::add(&node, &behind(&before, full()), &pod);
     let other = behind(&before, config(json!({"vrfname": "red"})));
@@ -92,8 +72,7 @@ fn an_interface_of_another_vrf_is_refused() {
 #[test]
 fn check_names_each_difference() {
     testns::needs!(Feature::Vrf.or_skip());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);
     let attached = Attached::add(&node, &behind(&before, full()), &pod);
     let differs = |word: &str| {

@@ -3,10 +3,10 @@
 use super::Trouble;
 use crate::configs::{bridge, v4, v6};
 use crate::subjects::skip;
+use conformance::shell::sh;
 use expect_test::expect;
 use serde_json::json;
 use std::path::Path;
-use std::process::Command;
 use testns::{Attachment, Feature, Verb};
 
 /// The kernel's `BR_MAX_PORTS` is 1024, and port 0 is not used.
@@ -72,7 +72,7 @@ fn a_tunnel_as_the_default_master() {
     let trouble = Trouble::new();
     let host = trouble.node.host();
     let script = "ip tuntap add tun0 mode tun; ip link set tun0 up; ip route add default dev tun0";
-    assert!(host.enter(|| Command::new("sh").args(["-ec", script]).status()).unwrap().success());
+    sh(host, script);
     let macvlan = json!({"cniVersion": "1.0.0", "name": "net", "type": "macvlan", "ipam": v4()});
     trouble.adding(&macvlan, &expect![[r#"
             100 cannot use master tun0, by which the default route leaves, on the host: it carries no Ethernet frames
@@ -87,7 +87,7 @@ fn a_tunnel_as_the_master() {
     let trouble = Trouble::new();
     let host = trouble.node.host();
     let script = "ip tuntap add tun0 mode tun; ip link set tun0 up; ip link set lo up";
-    assert!(host.enter(|| Command::new("sh").args(["-ec", script]).status()).unwrap().success());
+    sh(host, script);
     for master in ["tun0", "lo"] {
         let macvlan = json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": master, "ipam": v4()});
         let text = format!("cannot use master {master}, on the host: it carries no Ethernet frames");

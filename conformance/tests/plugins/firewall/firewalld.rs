@@ -2,7 +2,7 @@
 
 use super::{add, config, made_up, saved};
 use crate::configs::with;
-use crate::subjects::{node, reference_or_skip, skip};
+use crate::subjects::{node, node_with_pod, reference_or_skip, skip};
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -105,8 +105,7 @@ fn an_error_of_firewalld_is_passed_on() {
 /// Without a bus, backend firewalld is an error that can be repeated later, and DEL has nothing to do.
 #[test]
 fn a_firewalld_that_does_not_run_is_named() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let own: Value = json!({"backend": "firewalld", "prevResult": made_up("cni0", &BOTH)});
     let config = crate::configs::with(config(json!({})), own);
     let error = node.call(Verb::Add, &config, &pod).fails_with(11);
@@ -119,8 +118,7 @@ fn a_firewalld_that_does_not_run_is_named() {
 /// A full cgroup of processes, or a seccomp profile without clone3: only the system bus, where there is one, needs a thread.
 #[test]
 fn where_no_thread_can_be_made_calls_work_or_say_so() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let previous = made_up("cni0", &["10.1.0.2/24"]);
     let config = with(config(json!({"backend": null})), json!({"prevResult": previous}));
     let no_thread = |call: &Syscall| call.makes_thread().then_some(Errno::EAGAIN);

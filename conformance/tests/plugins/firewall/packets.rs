@@ -3,6 +3,7 @@
 use super::{add, config, on};
 use crate::configs::{Attached, bridge, dual, ip};
 use crate::subjects::each;
+use conformance::shared::machine_outside;
 use serde_json::{Value, json};
 use std::time::Duration;
 use testns::{Container, Namespace, Node, Transport, exchange};
@@ -20,19 +21,12 @@ fn closed(node: &Node) -> bool {
     true
 }
 
+/// A machine outside that has routes to both networks.
 fn remote(node: &Node) -> Namespace {
-    let remote = node.remote("remote");
-    node.host().add_veth("uplink", &remote, "eth0");
-    for (there, here) in [("192.0.2.2/24", "192.0.2.1/24"), ("2001:db8::2/64", "2001:db8::1/64")] {
-        remote.add_address("eth0", there);
-        node.host().add_address("uplink", here);
+    let remote = machine_outside(node);
+    for (net, via) in [("10.7.0.0/24", "192.0.2.1"), ("10.8.0.0/24", "192.0.2.1"), ("fd07::/64", "2001:db8::1")] {
+        remote.add_route(net, via, "eth0");
     }
-    for net in ["10.7.0.0/24", "10.8.0.0/24"] {
-        remote.add_route(net, "192.0.2.1", "eth0");
-    }
-    remote.add_route("fd07::/64", "2001:db8::1", "eth0");
-    remote.wait_for_addresses();
-    node.host().wait_for_addresses();
     remote
 }
 

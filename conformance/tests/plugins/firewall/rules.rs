@@ -2,7 +2,7 @@
 
 use super::{accepting, add, config, has_iptables, isolating, made_up, on, saved};
 use crate::configs::with;
-use crate::subjects::{node, reference_or_skip, same};
+use crate::subjects::{node, node_with_pod, reference_or_skip, same};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -119,8 +119,7 @@ fn a_chain_that_grows_all_the_time_does_not_keep_add_waiting() {
 #[test]
 fn add_again_replaces_the_addresses() {
     testns::needs!(has_iptables());
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     add(&node, config(json!({"ingressPolicy": "same-bridge"})), &pod, made_up("cni0", &BOTH));
     let first = saved(&node);
     add(&node, config(json!({"ingressPolicy": "same-bridge"})), &pod, made_up("cni0", &BOTH));
@@ -206,8 +205,7 @@ fn policies_come_first_again_after_an_administrator_has_taken_a_jump_out() {
 /// Nothing is made for a policy that does not exist, or a network without a bridge.
 #[test]
 fn a_policy_is_checked_before_any_rule() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     node.remember();
     let call = |own: Value, previous: Value| {
         node.call(Verb::Add, with(config(own), json!({"prevResult": previous})), &pod).fails_with(7).msg

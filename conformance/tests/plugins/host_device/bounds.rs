@@ -1,11 +1,9 @@
 //! DEL's work has a bound, whatever the container does.
 
-use super::{config, device};
+use super::{config, device_and_pod};
 use crate::configs::Attached;
-use crate::subjects::node;
+use conformance::shell::sh;
 use serde_json::json;
-use std::fmt::Write;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testns::Feature;
@@ -16,18 +14,10 @@ const MANY: usize = 150;
 #[test]
 fn many_links_on_the_device_end_at_once() {
     testns::needs!(Feature::Macvlan.or_skip());
-    let node = node();
-    device(&node);
-    let pod = node.container();
+    let (node, pod) = device_and_pod();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
-    let mut script = String::new();
-    for number in 0..MANY {
-        writeln!(script, "link add mv{number} link eth0 type macvlan mode bridge").expect("write to a text");
-    }
-    let file = node.work_dir().join("batch");
-    std::fs::write(&file, script).expect("write a file");
-    let made = pod.namespace().enter(|| Command::new("ip").arg("-batch").arg(&file).status()).expect("run ip");
-    assert!(made.success());
+    let one = "link add mv$n link eth0 type macvlan mode bridge";
+    sh(pod.namespace(), &format!("for n in $(seq {MANY}); do echo {one}; done | ip -batch -"));
     let traced = attached.call(testns::Verb::Del).trace(&node);
     traced.reply.ok();
     assert!(traced.counts()["sendto"] < 60, "{:#?}", traced.counts());
@@ -38,9 +28,7 @@ fn many_links_on_the_device_end_at_once() {
 /// Each list of the container's links is interrupted by the next link.
 #[test]
 fn a_container_that_keeps_making_links_does_not_keep_the_device() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
+    let (node, pod) = device_and_pod();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
     pod.namespace().crowd_links(200);
     let is_over = AtomicBool::new(false);

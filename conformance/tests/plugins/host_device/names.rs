@@ -1,8 +1,7 @@
 //! The names under which the node sees the device. Programs such as udev and NetworkManager react to each.
 
-use super::{config, device, ip};
+use super::{config, device_and_pod, ip};
 use crate::configs::Attached;
-use crate::subjects::node;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -65,9 +64,7 @@ fn has_socket(pid: u32) -> bool {
 #[test]
 fn the_node_sees_the_device_under_its_own_name_alone() {
     for taken_inside in [false, true] {
-        let node = node();
-        device(&node);
-        let pod = node.container();
+        let (node, pod) = device_and_pod();
         if taken_inside {
             ip(pod.namespace(), "link add dev1 type veth peer name other");
         }

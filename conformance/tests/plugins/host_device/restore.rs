@@ -1,21 +1,13 @@
 //! What the kernel forgets when a device moves, and what a container can leave on it: the node has its device as it was.
 
-use super::{RECORDS, assert_home, config, device, ip, records};
+use super::{RECORDS, assert_home, config, device, device_and_pod, ip, records};
 use crate::configs::Attached;
 use crate::subjects::{node, ours, reference_or_skip, skip};
+use conformance::shell::sh;
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 use std::process::Command;
 use testns::{Attachment, Namespace, Node, Verb};
-
-/// Runs a script of the shell's and returns what it prints.
-#[track_caller]
-fn sh(namespace: &Namespace, script: &str) -> String {
-    let output = namespace.enter(|| Command::new("sh").args(["-ec", script]).output()).expect("run sh");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{script}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
 
 const SYSCTLS: &str = "cd /proc/sys/net; for k in \
     ipv6/conf/dev1/disable_ipv6=1 ipv6/conf/dev1/accept_ra=0 ipv6/conf/dev1/forwarding=1 ipv6/conf/dev1/autoconf=0 \
@@ -40,11 +32,9 @@ fn assert_sysctls(host: &Namespace) {
 /// administrator has turned that off gives its traffic to whoever sends one.
 #[test]
 fn the_devices_sysctls_are_the_nodes_again() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     let host = node.host();
     set_sysctls(host);
-    let pod = node.container();
     let attached = Attached::add(&node, &config(json!({"cniVersion": "1.1.0"})), &pod);
     attached.del().ok();
     assert_sysctls(host);
@@ -63,11 +53,9 @@ fn the_devices_sysctls_are_the_nodes_again() {
 
 #[test]
 fn a_device_whose_sysctls_cannot_be_restored_stays_down() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     let host = node.host();
     sh(host, "echo 0 > /proc/sys/net/ipv6/conf/dev1/accept_ra");
-    let pod = node.container();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
     sh(host, "mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys");
     let reply = attached.del();
@@ -110,11 +98,9 @@ fn further_names_that_come_back_do_not_keep_the_device_away() {
 /// A link of the node has got one of the device's own further names meanwhile.
 #[test]
 fn a_further_name_that_is_taken_meanwhile_is_left_out() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     let host = node.host();
     ip(host, "link property add dev dev1 altname dev1name altname dev1other");
-    let pod = node.container();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
     ip(host, "link add dev1name type bridge");
     let reply = attached.del();
@@ -149,12 +135,10 @@ fn enslave(host: &Namespace) {
 
 #[test]
 fn a_port_of_a_bridge_has_its_settings_and_vlans_again() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     let host = node.host();
     enslave(host);
     let before = port(host);
-    let pod = node.container();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
     attached.del().ok();
     assert_eq!(port(host), before);
@@ -164,11 +148,9 @@ fn a_port_of_a_bridge_has_its_settings_and_vlans_again() {
 /// A bridge that was made anew under the name of the device's: nothing says that it belongs there.
 #[test]
 fn a_device_whose_bridge_is_gone_comes_home_without_with_a_warning() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     let host = node.host();
     enslave(host);
-    let pod = node.container();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
     ip(host, "link delete br9");
     ip(host, "link add other type bridge");
@@ -181,8 +163,7 @@ fn a_device_whose_bridge_is_gone_comes_home_without_with_a_warning() {
 
 #[test]
 fn what_the_container_set_on_the_link_does_not_come_home() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     let host = node.host();
     ip(host, "link set dev1 gso_max_size 60000");
     let details = || {
@@ -190,7 +171,6 @@ fn what_the_container_set_on_the_link_does_not_come_home() {
         shown.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let before = details();
-    let pod = node.container();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
     ip(pod.namespace(), "link set eth0 mode dormant");
     ip(pod.namespace(), "link set eth0 gso_max_size 1000 gro_max_size 2000");
@@ -220,9 +200,7 @@ fn a_device_that_the_container_took_the_carrier_from_has_it_again() {
 /// A program of the container's would see and could drop or change every packet of the node's.
 #[test]
 fn a_program_that_the_container_put_on_the_device_is_detached() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
+    let (node, pod) = device_and_pod();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
     let program = r#"
 import ctypes, platform, socket, struct, sys
@@ -256,8 +234,7 @@ if struct.unpack("=i", netlink.recv(4096)[16:20])[0]: sys.exit("no xdp")
 /// All that `ip address add` can say of an address; times are compared coarsely, and the kernel's own link-local one is its.
 #[test]
 fn addresses_come_back_as_they_were() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     let host = node.host();
     for address in [
         "10.1.2.1 peer 10.1.2.2",
@@ -286,7 +263,6 @@ fn addresses_come_back_as_they_were() {
         lines.sort();
         lines
     };
-    let pod = node.container();
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let before = state();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
@@ -298,11 +274,9 @@ fn addresses_come_back_as_they_were() {
 /// The time that an address has left passes while the device is away.
 #[test]
 fn an_address_that_expires_meanwhile_does_not_come_back() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     let host = node.host();
     ip(host, "address add 10.1.3.1/24 dev dev1 valid_lft 2 preferred_lft 1");
-    let pod = node.container();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
     std::thread::sleep(std::time::Duration::from_millis(2500));
     attached.del().ok();
@@ -313,36 +287,20 @@ fn an_address_that_expires_meanwhile_does_not_come_back() {
 /// A record of an earlier version has neither sysctls nor the details of addresses.
 #[test]
 fn a_record_of_an_earlier_version_brings_the_device_home() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
+    let (node, pod) = device_and_pod();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
     let path = std::path::Path::new(RECORDS).join(&records()[0]);
     let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let of_old = [
-        "name",
-        "kind",
-        "mac",
-        "permanent_mac",
-        "parent",
-        "peer",
-        "mtu",
-        "up",
-        "promisc",
-        "allmulti",
-        "no_arp",
-        "multicast",
-        "tx_queue_len",
-        "alt_names",
-        "alias",
-        "master",
-        "addresses",
-    ];
-    record["device"].as_object_mut().unwrap().retain(|key, _| of_old.contains(&key.as_str()));
-    record.as_object_mut().unwrap().retain(|key, _| {
-        ["network", "container_id", "ifname", "boot", "netns", "netns_numbers", "index", "device"]
-            .contains(&key.as_str())
-    });
+    let mut keep = |part: &str, keys: &str| {
+        let object = record.pointer_mut(part).and_then(Value::as_object_mut).unwrap();
+        object.retain(|key, _| keys.split(' ').any(|of_old| of_old == key));
+    };
+    keep("", "network container_id ifname boot netns netns_numbers index device");
+    let flags = "up promisc allmulti no_arp multicast";
+    keep(
+        "/device",
+        &format!("name kind mac permanent_mac parent peer mtu {flags} tx_queue_len alt_names alias master addresses"),
+    );
     std::fs::write(&path, record.to_string()).unwrap();
     attached.del().ok();
     assert_home(&node, "after DEL");
@@ -369,8 +327,7 @@ fn a_record_that_the_references_del_left_keeps_no_device_away() {
 /// Files that are not ours are skipped: a pipe would be waited for, and a link could lead anywhere.
 #[test]
 fn what_is_no_record_is_passed_over() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     let host = node.host();
     sh(
         host,
@@ -379,7 +336,6 @@ fn what_is_no_record_is_passed_over() {
         truncate -s 2M {RECORDS}/long"
         ),
     );
-    let pod = node.container();
     let config = config(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
     Attached::add(&node, &config, &pod);
     node.call(Verb::Gc, &config, Attachment::none()).ok();

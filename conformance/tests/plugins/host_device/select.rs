@@ -1,6 +1,6 @@
 //! The keys that select the device. A PCI bus of files stands for the machine's.
 
-use super::{assert_home, config, device};
+use super::{assert_home, config, device, device_and_pod};
 use crate::configs::{Attached, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
@@ -34,28 +34,39 @@ fn goes_and_comes(node: &Node, config: &Value) {
 }
 
 #[test]
-fn a_device_by_its_address() {
-    let node = node();
-    device(&node);
-    let mac = node.host().link("dev1").mac;
-    goes_and_comes(&node, &selected(json!({"hwaddr": mac.to_uppercase()})));
-}
-
-#[test]
-fn a_device_by_pci_and_by_virtio() {
-    for interface in ["net/dev1", "virtio3/net/dev1"] {
+fn a_device_by_each_key() {
+    let pci = "/sys/bus/pci/devices";
+    let (absent, device_id) = ("0000:98:00.0", |id: &str| json!({"deviceID": id}));
+    for (folder, id, interface, own) in [
+        (pci, "0000:99:00.1", "net/dev1", json!({"pciBusID": "0000:99:00.1"})),
+        (pci, "0000:99:00.1", "virtio3/net/dev1", json!({"pciBusID": "0000:99:00.1"})),
+        (pci, "0000:99:00.1", "net/dev1", json!({"pciBusID": absent, "runtimeConfig": device_id("0000:99:00.1")})),
+        ("/sys/devices/system", "card7", "net/dev1", json!({"kernelpath": "/sys/devices/system/card7"})),
+        // A subfunction, which only a device plugin names.
+        (
+            "/sys/bus",
+            "auxiliary/devices/mlx5_core.sf.4",
+            "net/dev1",
+            json!({"pciBusID": absent, "runtimeConfig": device_id("mlx5_core.sf.4")}),
+        ),
+    ] {
         let node = node();
         device(&node);
-        bus("/sys/bus/pci/devices", "0000:99:00.1", interface);
-        goes_and_comes(&node, &selected(json!({"pciBusID": "0000:99:00.1"})));
-        let by_runtime = json!({"pciBusID": "0000:98:00.0", "runtimeConfig": {"deviceID": "0000:99:00.1"}});
-        goes_and_comes(&node, &selected(by_runtime));
-        let error = node.call(Verb::Add, selected(json!({"pciBusID": "0000:98:00.0"})), &node.container()).fails();
-        assert_eq!(error.msg, "cannot find network device of PCI device 0000:98:00.0 on the host");
+        bus(folder, id, interface);
+        goes_and_comes(&node, &selected(own));
+    }
+    let node = node();
+    device(&node);
+    goes_and_comes(&node, &selected(json!({"hwaddr": node.host().link("dev1").mac.to_uppercase()})));
+    for (key, value, what) in [
+        ("pciBusID", absent, "PCI device 0000:98:00.0"),
+        ("kernelpath", "/sys/devices/system/card8", "/sys/devices/system/card8"),
+    ] {
+        let error = node.call(Verb::Add, selected(json!({key: value})), &node.container()).fails();
+        assert_eq!(error.msg, format!("cannot find network device of {what} on the host"));
     }
 }
 
-/// The folder of a device below `/sys/devices`, whose `net` has the interface.
 /// A function of a card may have several interfaces: the first by name is taken, as by the reference, and a warning has all.
 #[test]
 fn a_device_with_several_interfaces_is_named_in_a_warning() {
@@ -67,27 +78,6 @@ fn a_device_with_several_interfaces_is_named_in_a_warning() {
     let reply = node.call(Verb::Add, &config, &node.container());
     reply.ok();
     assert!(reply.output.stderr.contains("dev1, dev2"), "{reply}");
-}
-
-#[test]
-fn a_device_by_its_kernel_path() {
-    let node = node();
-    device(&node);
-    bus("/sys/devices/system", "card7", "net/dev1");
-    goes_and_comes(&node, &selected(json!({"kernelpath": "/sys/devices/system/card7"})));
-    let absent = selected(json!({"kernelpath": "/sys/devices/system/card8"}));
-    let error = node.call(Verb::Add, absent, &node.container()).fails();
-    assert_eq!(error.msg, "cannot find network device of /sys/devices/system/card8 on the host");
-}
-
-/// A subfunction, which only a device plugin names.
-#[test]
-fn a_device_by_its_place_on_the_auxiliary_bus() {
-    let node = node();
-    device(&node);
-    bus("/sys/bus", "auxiliary/devices/mlx5_core.sf.4", "net/dev1");
-    let own = json!({"pciBusID": "0000:98:00.0", "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}});
-    goes_and_comes(&node, &selected(own));
 }
 
 /// The first key that is set selects: the others may name what is not there.
@@ -140,12 +130,10 @@ fn keys_that_lead_out_of_sysfs_are_refused() {
 #[test]
 fn a_device_of_a_userspace_driver_is_left_alone() {
     for driver in ["vfio-pci", "uio_pci_generic", "igb_uio"] {
-        let node = node();
-        device(&node);
+        let (node, pod) = device_and_pod();
         bus("/sys/bus/pci/devices", "0000:99:00.1", "net/dev1");
         let folder = Path::new("/sys/bus/pci/devices/0000:99:00.1");
         symlink(format!("../../drivers/{driver}"), folder.join("driver")).expect("bind a driver");
-        let pod = node.container();
         let config = selected(json!({"pciBusID": "0000:99:00.1"}));
         let result = node.call(Verb::Add, &config, &pod).ok();
         assert_eq!(result["ips"][0]["address"], "10.7.0.2/24");

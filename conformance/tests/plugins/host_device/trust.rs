@@ -1,6 +1,6 @@
 //! What a container with `CAP_NET_ADMIN` can do to the device leads the node to no other link.
 
-use super::{assert_home, config, device, ip, records};
+use super::{assert_home, config, device, device_and_pod, ip, records};
 use crate::configs::{Attached, unshared};
 use crate::subjects::{node, ours, reference_or_skip};
 use serde_json::json;
@@ -38,15 +38,13 @@ fn a_renamed_device_comes_home_and_not_the_link_in_its_place() {
 /// A further name that a link of the node has, too, would keep the device away; others would lead the node's lookups to it.
 #[test]
 fn further_names_and_flags_of_the_container_do_not_come_home() {
-    let node = node();
-    device(&node);
+    let (node, pod) = device_and_pod();
     let host = node.host();
     ip(host, "link add uplink0 type veth peer name uplink1");
     ip(host, "link property add dev dev1 altname dev1name altname dev1other");
     ip(host, "link set dev1 group 7");
     node.remember();
     let before = [host.link("dev1").mtu_bytes.to_string(), details(host)];
-    let pod = node.container();
     let attached = Attached::add(&node, &config(json!({})), &pod);
     let inside = pod.namespace();
     ip(inside, "link property add dev eth0 altname uplink0 altname tun0");
@@ -59,8 +57,7 @@ fn further_names_and_flags_of_the_container_do_not_come_home() {
 
 /// Flags, queue and further names of the device on the host.
 fn details(host: &testns::Namespace) -> String {
-    let run = || std::process::Command::new("ip").args(["link", "show", "dev", "dev1"]).output();
-    let text = String::from_utf8(host.enter(run).expect("run ip").stdout).expect("text");
+    let text = ip(host, "link show dev dev1");
     let mut names: Vec<&str> = text.lines().filter(|line| line.contains("altname")).collect();
     names.sort_unstable();
     let first = text.lines().next().expect("a line").split_once(": ").expect("an index").1;
@@ -70,9 +67,7 @@ fn details(host: &testns::Namespace) -> String {
 /// An end of a pair of its own with the device's index, name, alias and address.
 #[test]
 fn a_forged_device_stays_in_the_container() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
+    let (node, pod) = device_and_pod();
     let attached = Attached::add(&node, &config(json!({})), &pod);
     let inside = pod.namespace();
     let real = inside.link("eth0");
@@ -137,9 +132,7 @@ fn an_alias_alone_leads_nowhere_else() {
 /// Another network's DEL of the same interface, as follows its failed ADD.
 #[test]
 fn another_networks_del_leaves_the_device() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
+    let (node, pod) = device_and_pod();
     let attached = Attached::add(&node, &config(json!({})), &pod);
     let other = config(json!({"name": "other", "device": "dev9"}));
     node.call(Verb::Add, &other, &pod).fails();
@@ -151,9 +144,7 @@ fn another_networks_del_leaves_the_device() {
 
 #[test]
 fn a_name_that_is_taken_meanwhile_is_not_taken_away() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
+    let (node, pod) = device_and_pod();
     let attached = Attached::add(&node, &config(json!({})), &pod);
     node.host().add_link("dev1", "bridge");
     let error = attached.del().fails_with(103);
@@ -249,9 +240,7 @@ fn a_link_that_names_another_containers_device_stays() {
 /// A link has a device's alias while the device is on the node: the link cannot be the device.
 #[test]
 fn a_decoy_does_not_make_the_next_del_fail() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
+    let (node, pod) = device_and_pod();
     let attached = Attached::add(&node, &config(json!({})), &pod);
     let inside = pod.namespace();
     ip(inside, "link set eth0 down");
@@ -269,13 +258,11 @@ fn a_decoy_does_not_make_the_next_del_fail() {
 #[test]
 fn links_that_the_container_stacked_on_the_device_end_there() {
     for by_the_reference in [false, true] {
-        let node = node();
-        device(&node);
+        let (node, pod) = device_and_pod();
         if by_the_reference {
             let Some(theirs) = reference_or_skip() else { return };
             node.install(&theirs);
         }
-        let pod = node.container();
         let attached = Attached::add(&node, &config(json!({})), &pod);
         node.install(&ours());
         let inside = pod.namespace();
@@ -291,9 +278,7 @@ fn links_that_the_container_stacked_on_the_device_end_there() {
 /// A device whose name the node has given away stays where it is, and so does its address; others' are collected.
 #[test]
 fn gc_collects_the_addresses_of_all_but_a_device_that_cannot_come_home() {
-    let node = node();
-    device(&node);
-    let pod = node.container();
+    let (node, pod) = device_and_pod();
     let unshared = unshared();
     Attached::add(&node, &config(json!({"ipam": unshared.v4()})), &pod);
     node.host().add_link("dev1", "bridge");

@@ -43,6 +43,30 @@ fn addresses_are_those_that_the_runtime_asks_for(kind: Kind) {
     }
 }
 
+/// Each wish for an Ethernet address is stronger than those before it.
+fn the_strongest_wish_for_an_ethernet_address_wins(kind: Kind) {
+    let weakest_first: &[&str] = match kind.name {
+        "bridge" => &["CNI_ARGS", "args", "runtimeConfig"],
+        "macvlan" => &["mac", "args", "CNI_ARGS", "runtimeConfig"],
+        _ => &["mac", "CNI_ARGS", "args", "runtimeConfig"],
+    };
+    let (node, _outside) = kind.node(1);
+    let (mut own, mut args) = (json!({}), "IgnoreUnknown=1".to_owned());
+    for (number, wish) in weakest_first.iter().enumerate() {
+        let mac = format!("0a:00:00:00:00:0{number}");
+        match *wish {
+            "CNI_ARGS" => args = format!("IgnoreUnknown=1;MAC={mac}"),
+            "args" => own["args"] = json!({"cni": {"mac": mac}}),
+            "runtimeConfig" => own["runtimeConfig"] = json!({"mac": mac}),
+            key => own[key] = json!(mac),
+        }
+        let pod = node.container();
+        let result = Call::new(Verb::Add, kind.config(0, own.clone()), &pod).args(&args).run(&node).ok();
+        assert_eq!(pod.namespace().link("eth0").mac, mac, "{wish}");
+        assert_eq!(result["interfaces"].as_array().and_then(|all| all.last()).unwrap()["mac"], mac, "{wish}");
+    }
+}
+
 /// What an earlier plugin made comes before the own interface, and keeps its addresses and routes. CHECK takes them for its
 /// own, as routes of a result do not say whose they are: by whichever gateway they go.
 fn prev_result_is_passed_on(kind: Kind) {
@@ -204,6 +228,13 @@ each_kind! {
 }
 
 each_kind! { bridge: BRIDGE; (addresses_are_those_that_the_runtime_asks_for) }
+
+mod wish {
+    use super::super::each_kind;
+    use super::the_strongest_wish_for_an_ethernet_address_wins;
+
+    each_kind! { bridge: BRIDGE, macvlan: MACVLAN, tap: TAP; (the_strongest_wish_for_an_ethernet_address_wins) }
+}
 
 mod chain {
     use super::super::each_kind;

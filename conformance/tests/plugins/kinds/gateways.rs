@@ -3,7 +3,7 @@
 
 use super::{Kind, each_kind};
 use crate::configs::{Attached, bridge, ip};
-use crate::subjects::node;
+use crate::subjects::{node, node_with_pod};
 use serde_json::{Value, json};
 use testns::{Attachment, Container, Route, Verb};
 
@@ -100,8 +100,7 @@ fn the_node_reaches_a_container_whose_gateway_is_outside_the_prefix() {
 /// As a switch the bridge leads to the hoster's router.
 #[test]
 fn a_bridges_port_leads_to_a_gateway_outside_the_prefix() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let ipam = single(&[("203.0.113.5/32", "172.31.1.1"), ("2001:db8:5::5/128", "fe80::1")]);
     let attached = Attached::add(&node, &bridge(json!({"ipam": ipam})), &pod);
     assert_eq!(way(&pod, "172.31.1.1/32"), None);

@@ -1,6 +1,6 @@
 //! Calls that do not address an attachment leave it alone, and a refused call changes nothing.
 
-use super::{Kind, LinkPlace, each_kind, held};
+use super::{Kind, LinkPlace, each_kind, held, is_kernels};
 use crate::configs::{Attached, addresses, unshared, v4, with};
 use serde_json::{Value, json};
 use std::sync::Barrier;
@@ -9,11 +9,6 @@ use testns::{Attachment, Container, Namespace, Node, Verb};
 /// The attachment of a container ID in another container's namespace.
 fn in_namespace_of(pod: &Container, container_id: &str) -> Attachment {
     Attachment { container_id: container_id.to_owned(), ..pod.attachment() }
-}
-
-/// What the kernel does in its own time with a link that is up.
-fn is_kernels(line: &str) -> bool {
-    line.contains(" fe80::") || line.contains(" route ff00::/8 ")
 }
 
 /// Renames a link, as a container with CAP_NET_ADMIN can.

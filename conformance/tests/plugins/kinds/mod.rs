@@ -23,6 +23,11 @@ fn held() -> Vec<String> {
     names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
 }
 
+/// What the kernel does in its own time with a link that is up.
+pub(crate) fn is_kernels(line: &str) -> bool {
+    line.contains(" fe80::") || line.contains(" route ff00::/8 ")
+}
+
 /// A module for each of the kinds, with the tests of these names.
 macro_rules! each_kind {
     ($($module:ident: $kind:ident),*; $tests:tt) => { $(

@@ -1,23 +1,24 @@
 //! Key acceptForwarded, and docker beside: forwarded connections pass a FORWARD policy of DROP.
 
-use super::packets::remote;
 use super::{LONG, SHORT, at, bridged, config, has_iptables, mapping, tcp};
-use crate::legacy::{choose, has_legacy, saved as saved_of, sh};
+use crate::legacy::{choose, has_legacy, saved as saved_of};
 use crate::subjects::node;
+use conformance::iptables::saved;
+use conformance::shared::machine_outside;
+use conformance::shell::sh;
 use serde_json::{Value, json};
-use std::process::Command;
 use testns::{Call, Container, Namespace, Node, Verb};
 
 const ADDRESSES: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 
 fn both(node: &Node, rule: &str) {
-    sh(node, &format!("for tables in iptables ip6tables; do $tables {rule}; done"));
+    sh(node.host(), &format!("for tables in iptables ip6tables; do $tables {rule}; done"));
 }
 
 /// The rules that docker makes when it starts, and when it starts again.
 fn docker(node: &Node) {
     sh(
-        node,
+        node.host(),
         "for tables in iptables ip6tables; do
             for chain in DOCKER-FORWARD DOCKER-USER; do
                 $tables -N $chain 2>/dev/null || true
@@ -29,16 +30,8 @@ fn docker(node: &Node) {
     );
 }
 
-fn saved(node: &Node) -> String {
-    let run = |program: &str| {
-        let output = node.host().enter(|| Command::new(program).args(["-t", "filter"]).output()).unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
-    run("iptables-save") + &run("ip6tables-save")
-}
-
 fn accepting(node: &Node) -> usize {
-    saved(node).lines().filter(|line| line.starts_with("-A CNI-HOSTPORT-ACCEPT")).count()
+    saved(node, "filter").lines().filter(|line| line.starts_with("-A CNI-HOSTPORT-ACCEPT")).count()
 }
 
 fn reached(from: &Namespace, pod: &Container, within: std::time::Duration) -> [bool; 2] {
@@ -53,7 +46,7 @@ fn ports(own: Value) -> Value {
 fn beside_docker_host_ports_answer_also_after_its_restart() {
     testns::needs!(has_iptables());
     let node = node();
-    let remote = remote(&node);
+    let remote = machine_outside(&node);
     docker(&node);
     for backend in ["iptables", "nftables"] {
         let pod = node.container();
@@ -73,7 +66,7 @@ fn beside_docker_host_ports_answer_also_after_its_restart() {
 fn the_administrators_rules_come_first_and_a_repeated_add_changes_nothing() {
     testns::needs!(has_iptables());
     let node = node();
-    let remote = remote(&node);
+    let remote = machine_outside(&node);
     both(&node, "-P FORWARD DROP");
     both(&node, "-A FORWARD -p tcp --dport 80 -m comment --comment mine -j DROP");
     let pod = node.container();
@@ -81,10 +74,10 @@ fn the_administrators_rules_come_first_and_a_repeated_add_changes_nothing() {
     assert_eq!(reached(&remote, &pod, SHORT), [false; 2]);
     both(&node, "-D FORWARD -p tcp --dport 80 -m comment --comment mine -j DROP");
     assert_eq!(reached(&remote, &pod, LONG), [true; 2]);
-    let once = saved(&node);
+    let once = saved(&node, "filter");
     let rules = |text: &str| text.lines().filter(|line| line.starts_with("-A")).map(str::to_owned).collect::<Vec<_>>();
     node.call(Verb::Add, &mapped.config, &pod).ok();
-    assert_eq!(rules(&saved(&node)), rules(&once));
+    assert_eq!(rules(&saved(&node, "filter")), rules(&once));
     mapped.check().ok();
     both(&node, "-F CNI-HOSTPORT-ACCEPT");
     mapped.check().fails_with(107);
@@ -119,7 +112,7 @@ fn with_legacy_iptables_host_ports_answer_and_rules_go_with_their_attachment() {
     for backend in ["iptables", "nftables"] {
         let node = node();
         choose(&node, "legacy");
-        let remote = remote(&node);
+        let remote = machine_outside(&node);
         both(&node, "-P FORWARD DROP");
         let of = |port: u16, own: Value| {
             let base = json!({"cniVersion": "1.1.0", "backend": backend, "acceptForwarded": true});

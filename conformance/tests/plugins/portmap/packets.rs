@@ -2,29 +2,17 @@
 
 use super::{LONG, SHORT, at, bridged, config, has_iptables, made_up, map, mapping, tcp, udp_server};
 use crate::configs::{Attached, with};
-use crate::legacy::sh;
 use crate::subjects::{Who, each, node};
+use conformance::shared::machine_outside;
+use conformance::shell::sh;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Instant;
-use testns::{Call, Namespace, Node, Verb, uninterrupted};
+use testns::{Call, Namespace, Verb, uninterrupted};
 
 const BACKENDS: [&str; 2] = ["iptables", "nftables"];
-
-/// A machine behind the node's uplink.
-pub(super) fn remote(node: &Node) -> Namespace {
-    let remote = node.remote("remote");
-    node.host().add_veth("uplink", &remote, "eth0");
-    for (there, here) in [("192.0.2.2/24", "192.0.2.1/24"), ("2001:db8::2/64", "2001:db8::1/64")] {
-        remote.add_address("eth0", there);
-        node.host().add_address("uplink", here);
-    }
-    remote.wait_for_addresses();
-    node.host().wait_for_addresses();
-    remote
-}
 
 fn both_backends(who: Who) -> Vec<Value> {
     match who {
@@ -37,7 +25,7 @@ fn both_backends(who: Who) -> Vec<Value> {
 #[test]
 fn a_port_of_the_node_is_the_containers_from_everywhere() {
     each(|who, node| {
-        let remote = remote(node);
+        let remote = machine_outside(node);
         for (number, own) in (0..).zip(both_backends(who)) {
             let (pod, other) = (node.container(), node.container());
             let port = 8080 + number;
@@ -69,8 +57,8 @@ fn a_port_of_the_node_is_the_containers_from_everywhere() {
 fn a_policy_of_drop_closes_ports_to_the_outside_until_an_own_rule_opens_them() {
     testns::needs!(has_iptables());
     each(|_, node| {
-        let both = |rule: &str| sh(node, &format!("for tables in iptables ip6tables; do $tables {rule}; done"));
-        let remote = remote(node);
+        let both = |rule: &str| sh(node.host(), &format!("for tables in iptables ip6tables; do $tables {rule}; done"));
+        let remote = machine_outside(node);
         both("-P FORWARD DROP");
         let pod = node.container();
         let mapped = bridged(node, &config(&[mapping(8080, 80, "tcp")], json!({})), &pod);
@@ -128,7 +116,7 @@ fn sctp_send(from: &UdpSocket, packet: &[u8], to: SocketAddr, by: &UdpSocket) ->
 #[test]
 fn packets_of_sctp_reach_the_container_and_its_answers_the_client() {
     each(|who, node| {
-        let remote = remote(node);
+        let remote = machine_outside(node);
         for (number, own) in (0..).zip(both_backends(who)) {
             let pod = node.container();
             let port = 8090 + number;
@@ -194,7 +182,7 @@ impl Client {
 #[test]
 fn a_udp_flow_follows_the_port_to_the_next_container() {
     each(|who, node| {
-        let remote = remote(node);
+        let remote = machine_outside(node);
         for own in both_backends(who) {
             let (one, two, other) = (node.container(), node.container(), node.container());
             let [before, _] = [&two, &other].map(|pod| bridged(node, &config(&[], json!({})), pod));
@@ -223,7 +211,7 @@ fn a_udp_flow_follows_the_port_to_the_next_container() {
 #[test]
 fn del_ends_the_udp_flows() {
     let node = node();
-    let remote = remote(&node);
+    let remote = machine_outside(&node);
     let conditions = [
         ("iptables", json!([])),
         ("nftables", json!([])),
@@ -251,7 +239,7 @@ fn del_ends_the_udp_flows() {
 #[test]
 fn add_and_del_leave_flows_to_that_port_of_foreign_hosts_alone() {
     let node = node();
-    let remote = remote(&node);
+    let remote = machine_outside(&node);
     for backend in BACKENDS {
         let (other, pod) = (node.container(), node.container());
         bridged(&node, &config(&[], json!({})), &other);

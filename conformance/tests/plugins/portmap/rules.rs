@@ -3,6 +3,7 @@
 use super::{config, forwarding, has_iptables, made_up, map, mapping, saved};
 use crate::configs::Attached;
 use crate::subjects::{node, reference_or_skip, same};
+use conformance::shell::sh;
 use serde_json::{Value, json};
 use testns::{Call, Node, Subject, Verb};
 
@@ -260,7 +261,7 @@ fn a_thousand_ports_are_made_compared_and_removed() {
     assert_eq!(forwarding(&node).len(), 3000 + 67 + 2000 + 67 + 2);
     mapped.check().ok();
     let gone = "iptables -t nat -D $(iptables-save -t nat | grep -- '--dport 10500 -j DNAT' | sed 's/^-A //')";
-    node.host().enter(|| std::process::Command::new("sh").args(["-c", gone]).status()).unwrap();
+    sh(node.host(), gone);
     let error = mapped.check().fails_with(107);
     assert!(error.msg.contains("--dport 10500 -j DNAT"), "{error:?}");
     mapped.del().ok();
@@ -282,7 +283,7 @@ fn without_the_external_chain_portmaps_own_marks_and_a_warning_names_both() {
     let marks = |chain: &str| forwarding(&node).iter().filter(|rule| rule.ends_with(&format!("-j {chain}"))).count();
     assert_eq!((marks("CNI-HOSTPORT-SETMARK"), marks("KUBE-MARK-MASQ")), (3, 0));
     node.call(Verb::Check, &config, &pod).ok();
-    crate::legacy::sh(&node, "iptables -t nat -N KUBE-MARK-MASQ; ip6tables -t nat -N KUBE-MARK-MASQ");
+    sh(node.host(), "iptables -t nat -N KUBE-MARK-MASQ; ip6tables -t nat -N KUBE-MARK-MASQ");
     node.call(Verb::Check, &config, &pod).ok();
     node.call(Verb::Add, &config, &pod).ok();
     assert_eq!((marks("CNI-HOSTPORT-SETMARK"), marks("KUBE-MARK-MASQ")), (0, 3));

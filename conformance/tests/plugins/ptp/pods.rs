@@ -3,7 +3,8 @@
 use super::{fixed, ptp, state};
 use crate::bridge::stays;
 use crate::configs::{Attached, dual, ip, v4, with};
-use crate::subjects::{each, node, same};
+use crate::subjects::{each, node_with_pod, same};
+use conformance::shared::machine_outside;
 use serde_json::json;
 use std::time::Duration;
 use testns::{Transport, exchange};
@@ -65,8 +66,7 @@ fn the_smallest_subnets_and_several_of_a_family_have_packets() {
         fixed(&[("fd07::4/64", "fd07::1"), ("fd08::4/64", "fd08::1")]),
         fixed(&[("10.7.0.4/24", "10.7.0.1"), ("10.8.0.4/24", "10.8.0.1"), ("fd07::4/64", "fd07::1")]),
     ] {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         let attached = Attached::add(&node, &ptp(json!({"cniVersion": "1.1.0", "ipMasq": true, "ipam": all})), &pod);
         for entry in all["addresses"].as_array().unwrap() {
             let text = |key: &str| entry[key].as_str().unwrap().split('/').next().unwrap();
@@ -84,20 +84,14 @@ fn the_smallest_subnets_and_several_of_a_family_have_packets() {
 fn outside_a_pod_shows_the_nodes_address() {
     const LONG: Duration = Duration::from_secs(10);
     each(|who, node| {
-        let remote = node.remote("remote");
-        node.host().add_veth("uplink", &remote, "eth0");
+        let remote = machine_outside(node);
         let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
-        let ends = [("192.0.2.2", "192.0.2.1", 24), ("2001:db8::2", "2001:db8::1", 64)];
-        for (there, here, prefix) in ends {
-            remote.add_address("eth0", &format!("{there}/{prefix}"));
-            node.host().add_address("uplink", &format!("{here}/{prefix}"));
-        }
         for backend in ["iptables", "nftables"] {
             let own =
                 json!({"ipMasq": true, "ipMasqBackend": backend, "ipam": with(dual(), json!({"routes": routes}))});
             let pod = node.container();
             let attached = Attached::add(node, &ptp(own), &pod);
-            for (there, here, _) in ends {
+            for (there, here) in [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")] {
                 let seen = exchange(Transport::Tcp, pod.namespace(), (&remote, ip(there)), LONG);
                 assert_eq!(seen.expect("an answer from outside").ip(), ip(here), "{backend}");
             }

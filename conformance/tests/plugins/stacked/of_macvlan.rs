@@ -3,6 +3,7 @@
 use super::{MACVLAN, config, node, status};
 use crate::bridge::stays;
 use crate::configs::{Attached, with};
+use conformance::shell::ip;
 use serde_json::json;
 use testns::{Call, Feature, Verb};
 
@@ -50,9 +51,7 @@ fn macvlan_status_names_the_one_that_has_the_master_to_itself() {
         [&passthru, &bridge].into_iter().for_each(|config| drop(status(&node, config.clone()).ok()));
     }
     // Promiscuous for another reason.
-    node.host()
-        .enter(|| std::process::Command::new("ip").args(["link", "set", "uplink", "promisc", "on"]).status())
-        .unwrap();
+    ip(node.host(), "link set uplink promisc on");
     status(&node, bridge).ok();
 }
 
@@ -64,34 +63,6 @@ fn macvlan_on_a_bridges_port_says_what_is_in_the_way() {
     node.host().set_master("uplink", "br0");
     let error = node.call(Verb::Add, config(MACVLAN, json!({})), &node.container()).fails();
     assert!(error.details.contains("uplink is a bridge's or a bond's port"), "{error:?}");
-}
-
-/// Config `mac`, `args.cni.mac`, `CNI_ARGS`, `runtimeConfig.mac`: each is stronger than those before it.
-#[test]
-fn macvlan_takes_the_strongest_address() {
-    testns::needs!(Feature::Macvlan.or_skip());
-    let (node, _outside) = node();
-    let mut own = json!({});
-    let steps = [
-        ("0a:00:00:00:00:01", json!({"mac": "0a:00:00:00:00:01"}), ""),
-        ("0a:00:00:00:00:02", json!({"args": {"cni": {"mac": "0a:00:00:00:00:02"}}}), ""),
-        ("0a:00:00:00:00:03", json!({}), "IgnoreUnknown=1;MAC=0a:00:00:00:00:03"),
-        (
-            "0a:00:00:00:00:04",
-            json!({"runtimeConfig": {"mac": "0a:00:00:00:00:04"}}),
-            "IgnoreUnknown=1;MAC=0a:00:00:00:00:03",
-        ),
-    ];
-    for (expected, keys, args) in steps {
-        own = with(own, keys);
-        let pod = node.container();
-        let call = Call::new(Verb::Add, config(MACVLAN, own.clone()), &pod).args(args);
-        let result = call.run(&node).ok();
-        assert_eq!(result["interfaces"][0]["mac"], expected);
-        assert_eq!(pod.namespace().link("eth0").mac, expected);
-    }
-    let bad = config(MACVLAN, json!({"mac": "01:00:5e:00:00:01"}));
-    node.call(Verb::Add, bad, &node.container()).fails_with(7);
 }
 
 #[test]

@@ -6,14 +6,13 @@ use super::*;
 #[test]
 fn dels_in_any_order_bring_the_main_table_back() {
     for order in [[0, 1], [1, 0]] {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         let mut networks = [bridged(&node, &pod), second(&node, &pod)];
         let routes = networks[1].result["routes"].as_array_mut().unwrap();
         routes.extend([json!({"dst": "0.0.0.0/0", "gw": "10.8.0.1"}), json!({"dst": "::/0", "gw": "fd08::1"})]);
         // Both interfaces are in one subnet more, with a route each.
-        ip_route(&pod, &["route", "add", "203.0.113.0/24", "dev", "eth0"]);
-        ip_route(&pod, &["route", "append", "203.0.113.0/24", "dev", "net1"]);
+        ip(&pod, "route add 203.0.113.0/24 dev eth0");
+        ip(&pod, "route append 203.0.113.0/24 dev net1");
         let inside = pod.namespace().snapshot();
         let configs = [full(), config(json!({"name": "second"}))];
         let attachments = [pod.attachment_as("eth0"), pod.attachment_as("net1")];
@@ -31,16 +30,15 @@ fn dels_in_any_order_bring_the_main_table_back() {
 /// The kernel's replacement of a route looks at destination and metric only.
 #[test]
 fn source_hints_leave_another_interfaces_route_to_the_subnet_alone() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     bridged(&node, &pod);
     let before = second(&node, &pod);
-    ip_route(&pod, &["route", "del", "10.8.0.0/24", "dev", "net1"]);
-    ip_route(&pod, &["route", "add", "10.8.0.0/24", "dev", "eth0"]);
-    ip_route(&pod, &["route", "append", "10.8.0.0/24", "dev", "net1"]);
+    ip(&pod, "route del 10.8.0.0/24 dev net1");
+    ip(&pod, "route add 10.8.0.0/24 dev eth0");
+    ip(&pod, "route append 10.8.0.0/24 dev net1");
     let own = config(json!({"name": "second", "addSourceHints": true}));
     Attached::add(&node, &behind(&before, own), pod.attachment_as("net1")).check().ok();
-    let shown = ip_route(&pod, &["route", "show", "10.8.0.0/24"]);
+    let shown = ip(&pod, "route show 10.8.0.0/24");
     let lines: Vec<&str> = shown.lines().map(str::trim).collect();
     assert_eq!(lines, ["10.8.0.0/24 dev eth0 scope link", "10.8.0.0/24 dev net1 scope link src 10.8.0.2"]);
 }
@@ -48,8 +46,7 @@ fn source_hints_leave_another_interfaces_route_to_the_subnet_alone() {
 /// An address without an index, or with one that the result does not have, as the reference takes it.
 #[test]
 fn an_address_without_an_interface_is_the_attachments() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let mut before = bridged(&node, &pod);
     let ips = before.result["ips"].as_array_mut().unwrap();
     ips[0].as_object_mut().unwrap().remove("interface").unwrap();
@@ -58,7 +55,7 @@ fn an_address_without_an_interface_is_the_attachments() {
     let attached = Attached::add(&node, &behind(&before, full()), &pod);
     let made = rules(pod.namespace());
     assert!(made.len() == 2 && made.iter().any(|rule| rule.contains("10.7.0.2")), "{made:?}");
-    assert!(ip_route(&pod, &["route", "show", "table", "100"]).contains("default via 10.7.0.1 dev eth0"));
+    assert!(ip(&pod, "route show table 100").contains("default via 10.7.0.1 dev eth0"));
     attached.check().ok();
     attached.del().ok();
     assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
@@ -68,8 +65,7 @@ fn an_address_without_an_interface_is_the_attachments() {
 #[test]
 fn routes_of_a_family_without_an_address_stay_in_the_main_table() {
     for (with_ipv6, source) in [(true, "fd07::2"), (false, "10.7.0.2")] {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         let mut before = bridged(&node, &pod);
         let ips = before.result["ips"].as_array_mut().unwrap();
         ips.retain(|ip| ip["address"].as_str().unwrap().contains(':') == with_ipv6);
@@ -98,14 +94,10 @@ fn del_brings_back_the_default_routes_that_key_gateways_replaced() {
         (json!(["10.7.0.1", "fd07::1"]), true),
         (json!([]), false),
     ] {
-        let node = node();
-        let pod = node.container();
+        let (node, pod) = node_with_pod();
         let mut before = bridged(&node, &pod);
-        ip_route(
-            &pod,
-            &["route", "add", "default", "via", "10.7.0.1", "metric", "7", "mtu", "1300", "proto", "static"],
-        );
-        ip_route(&pod, &["-6", "route", "add", "default", "via", "fd07::1", "metric", "1", "proto", "static"]);
+        ip(&pod, "route add default via 10.7.0.1 metric 7 mtu 1300 proto static");
+        ip(&pod, "-6 route add default via fd07::1 metric 1 proto static");
         if !has_routes {
             before.result["routes"] = json!([]);
         }
@@ -120,7 +112,7 @@ fn del_brings_back_the_default_routes_that_key_gateways_replaced() {
         let inside = pod.namespace().snapshot();
         let attached = Attached::add(&node, &behind(&before, config(json!({"gateways": gateways}))), &pod);
         for (from, to, gateway) in [("10.7.0.2", "198.51.100.1", one), ("fd07::2", "2001:db8::1", two)] {
-            let route = ip_route(&pod, &["route", "get", to, "from", from]);
+            let route = ip(&pod, &format!("route get {to} from {from}"));
             assert!(route.contains(&format!("via {gateway} ")), "{gateways} {has_routes}: {route}");
         }
         let once = pod.namespace().snapshot();
@@ -161,7 +153,7 @@ fn check_of_the_interface_plugin_passes_behind_sbr_and_vrf() {
             moved.check().ok();
             made.call(Verb::Check).prev_result(&moved.result).run(&node).ok();
             if behind_it["type"] == "sbr" {
-                ip_route(&pod, &["route", "flush", "table", "100"]);
+                ip(&pod, "route flush table 100");
                 made.call(Verb::Check).prev_result(&moved.result).run(&node).fails_with(107);
             }
             made.del().ok();
@@ -172,12 +164,11 @@ fn check_of_the_interface_plugin_passes_behind_sbr_and_vrf() {
 /// The kernel makes one IPv6 route of two interfaces' default routes, with a next hop on each.
 #[test]
 fn of_a_route_that_two_interfaces_share_only_the_own_next_hop_moves() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     bridged(&node, &pod);
     let before = second(&node, &pod);
-    ip_route(&pod, &["-6", "route", "append", "default", "via", "fd08::1", "dev", "net1", "metric", "1024"]);
-    let shown = ip_route(&pod, &["-6", "route", "show", "default"]);
+    ip(&pod, "-6 route append default via fd08::1 dev net1 metric 1024");
+    let shown = ip(&pod, "-6 route show default");
     assert!(
         shown.contains("nexthop via fd07::1 dev eth0") && shown.contains("nexthop via fd08::1 dev net1"),
         "{shown}"
@@ -185,18 +176,18 @@ fn of_a_route_that_two_interfaces_share_only_the_own_next_hop_moves() {
     let inside = pod.namespace().snapshot();
     let attached = Attached::add(&node, &behind(&before, config(json!({"name": "second"}))), pod.attachment_as("net1"));
     attached.check().ok();
-    let shown = ip_route(&pod, &["-6", "route", "show", "default"]);
+    let shown = ip(&pod, "-6 route show default");
     assert!(shown.contains("via fd07::1 dev eth0") && !shown.contains("net1"), "{shown}");
-    let shown = ip_route(&pod, &["-6", "route", "show", "table", "101"]);
+    let shown = ip(&pod, "-6 route show table 101");
     assert!(shown.contains("default via fd08::1 dev net1") && !shown.contains("eth0"), "{shown}");
     // An ADD that fails leaves both next hops.
     attached.del().ok();
-    ip_route(&pod, &["-6", "route", "append", "default", "via", "fd08::1", "dev", "net1", "metric", "1024"]);
+    ip(&pod, "-6 route append default via fd08::1 dev net1 metric 1024");
     assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
     let add = Call::new(Verb::Add, behind(&before, config(json!({"name": "second"}))), pod.attachment_as("net1"));
     let changes = add.trace(&node).messages.len();
     node.call(Verb::Del, config(json!({"name": "second"})), pod.attachment_as("net1")).ok();
-    ip_route(&pod, &["-6", "route", "append", "default", "via", "fd08::1", "dev", "net1", "metric", "1024"]);
+    ip(&pod, "-6 route append default via fd08::1 dev net1 metric 1024");
     add.refuse(&node, changes).reply.fails();
     assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
 }
