@@ -13,5 +13,4 @@ mod old_kernels;
 mod swapped;
 
 mod firewall;
-mod host_device;
 mod portmap;

@@ -3,7 +3,7 @@
 use crate::configs::{bridge, dual};
 use crate::kinds;
 use crate::scenes::{behind, bridged, scenes};
-use crate::subjects::node;
+use crate::subjects::{node, node_with_pod};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::stat::Mode;
@@ -99,8 +99,7 @@ fn interface_plugins_need_no_feature_newer_than_the_reference_needs() {
 fn chained_plugins_need_no_feature_newer_than_the_reference_needs() {
     for lack in LACKS {
         for scene in scenes() {
-            let node = node();
-            let pod = node.container();
+            let (node, pod) = node_with_pod();
             let before = bridged(&node, &pod);
             serves(&node, &behind(&before, (scene.config)()), &pod, scene.plugin, lack);
         }
@@ -143,8 +142,7 @@ exec sleep 1000
 /// A runtime is killed; the plugin that it has left is ended by the next DEL.
 #[test]
 fn the_plugin_of_a_dead_runtime_is_ended_where_the_kernel_has_no_descriptors_of_processes() {
-    let node = node();
-    let pod = node.container();
+    let (node, pod) = node_with_pod();
     let (bin, fifo) = (node.work_dir().join("own"), node.work_dir().join("fifo"));
     std::fs::create_dir(&bin).unwrap();
     std::fs::write(bin.join("sleeps"), SLEEPS).unwrap();

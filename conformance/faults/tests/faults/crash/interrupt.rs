@@ -1,14 +1,8 @@
 //! SIGTERM at every point of ADD: it is rolled back, unless it was complete.
 
-use super::{FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, assert_new, each_point};
-use crate::subjects::node;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value;
+use super::{FILTERED, GATEWAY, Scenario, assert_clean, assert_new, each_point};
+use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
 use testns::Remains;
 
 pub(super) fn interrupted(scenario: Scenario) {
@@ -48,31 +42,4 @@ fn a_signalled_add_leaves_nothing() {
 #[test]
 fn a_signalled_add_with_filters_leaves_nothing() {
     interrupted(FILTERED);
-}
-
-/// While it waits for the store's lock, ADD holds nothing: it ends at once, and does not wait for the lock again.
-#[test]
-fn add_that_waits_for_the_store_ends_at_once() {
-    let node = node();
-    PLAIN.warm_up(&node);
-    let lock = File::open("/var/lib/cni/networks/net/lock").unwrap();
-    lock.lock().unwrap();
-    let pod = node.container();
-    let (executable, variables, config) = PLAIN.add(&pod).variable("CNI_LOG", "info").invocation(&node);
-    let mut command = Command::new(executable);
-    command.env_clear().envs(variables).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(config.as_bytes()).unwrap();
-    let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut lines = stderr.by_ref().lines().map_while(Result::ok);
-    let waits = lines.any(|line| line.contains("another process holds the lock"));
-    assert!(waits, "it has not waited for the lock");
-    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let error: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(error["code"], 109, "{error}");
-    assert_eq!(error["details"], "Undone: addresses released.");
-    drop(lock);
-    assert_clean(&node, "interrupted while it waited for the lock");
-    assert_new(&node, &pod, "interrupted while it waited for the lock");
 }

@@ -11,7 +11,6 @@ mod plugins;
 mod reference;
 mod rollback;
 mod runtime;
-mod store;
 
 use crate::configs::{self, with};
 use crate::kinds::{self, Kind, LinkPlace};
@@ -148,7 +147,7 @@ fn is_forwarding(line: &str) -> bool {
     ["/forwarding = ", "/ip_forward = ", "/accept_redirects = "].iter().any(|name| key.contains(name))
 }
 
-/// The store's folders and files that stay and are no reservations.
+/// The store's folders and files that stay and are no reservations, and notes but a device's: that one ends with DEL.
 fn is_bookkeeping(line: &str) -> bool {
     const FILES: [&str; 3] = ["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
     let Some(path) = line.get(2..).and_then(|line| line.split(' ').nth(1)) else {
@@ -157,7 +156,7 @@ fn is_bookkeeping(line: &str) -> bool {
     match path.strip_prefix("/var/lib/cni/networks") {
         Some("" | "/net") => true,
         Some(below) => below.strip_prefix("/net/").is_some_and(|name| FILES.contains(&name)),
-        None => path.starts_with("/run/cni"),
+        None => path.starts_with("/run/cni") && !path.starts_with("/run/cni/host-device/"),
     }
 }
 

@@ -18,7 +18,6 @@ fn node(reference: &Subject) -> Node {
     node
 }
 
-/// The reference's failed ADD leaves a veth.
 #[test]
 fn a_leak_after_a_failed_add_is_seen() {
     let Some(reference) = reference_or_skip() else { return };

@@ -85,7 +85,6 @@ fn a_plugin_whose_runtime_died_before_it_was_noted_does_nothing() {
     testns::note(&format!("POINTS runtime killed at the start of a plugin, DEL: {points}"));
 }
 
-/// The runtime is killed at random moments.
 #[test]
 fn del_after_a_killed_runtime_leaves_nothing_whenever_that_was() {
     let node = node_with_network();
