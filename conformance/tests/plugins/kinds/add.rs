@@ -229,56 +229,30 @@ each_kind! {
 
 each_kind! { bridge: BRIDGE; (addresses_are_those_that_the_runtime_asks_for) }
 
-mod wish {
-    use super::super::each_kind;
-    use super::the_strongest_wish_for_an_ethernet_address_wins;
+each_kind! { mod wish: bridge: BRIDGE, macvlan: MACVLAN, tap: TAP; (the_strongest_wish_for_an_ethernet_address_wins) }
 
-    each_kind! { bridge: BRIDGE, macvlan: MACVLAN, tap: TAP; (the_strongest_wish_for_an_ethernet_address_wins) }
+each_kind! {
+    mod chain:
+    ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
+    (prev_result_is_passed_on)
 }
 
-mod chain {
-    use super::super::each_kind;
-    use super::prev_result_is_passed_on;
-
-    each_kind! {
-        ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
-        (prev_result_is_passed_on)
-    }
+each_kind! {
+    mod layer_2:
+    macvlan: MACVLAN, host_device: HOST_DEVICE, tap: TAP;
+    (without_ipam_it_is_layer_2)
 }
 
-mod layer_2 {
-    use super::super::each_kind;
-    use super::without_ipam_it_is_layer_2;
-
-    each_kind! {
-        macvlan: MACVLAN, host_device: HOST_DEVICE, tap: TAP;
-        (without_ipam_it_is_layer_2)
-    }
+each_kind! {
+    mod required:
+    ptp: PTP, vlan: VLAN, dummy: DUMMY;
+    (it_needs_an_address_plugin)
 }
 
-mod required {
-    use super::super::each_kind;
-    use super::it_needs_an_address_plugin;
-
-    each_kind! {
-        ptp: PTP, vlan: VLAN, dummy: DUMMY;
-        (it_needs_an_address_plugin)
-    }
+each_kind! {
+    mod place:
+    ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, tap: TAP, dummy: DUMMY;
+    (the_link_is_made_in_the_container)
 }
 
-mod place {
-    use super::super::each_kind;
-    use super::the_link_is_made_in_the_container;
-
-    each_kind! {
-        ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, tap: TAP, dummy: DUMMY;
-        (the_link_is_made_in_the_container)
-    }
-}
-
-mod whole {
-    use super::super::each_kind;
-    use super::the_link_is_made_with_name_address_and_mtu;
-
-    each_kind! { macvlan: MACVLAN; (the_link_is_made_with_name_address_and_mtu) }
-}
+each_kind! { mod whole: macvlan: MACVLAN; (the_link_is_made_with_name_address_and_mtu) }

@@ -58,14 +58,10 @@ fn a_link_without_a_carrier_is_not_waited_for(kind: Kind) {
     attached.check().ok();
 }
 
-mod lower {
-    use super::super::each_kind;
-    use super::{a_link_that_is_too_small_for_ipv6_is_named, a_link_without_a_carrier_is_not_waited_for};
-
-    each_kind! {
-        macvlan: MACVLAN, ipvlan: IPVLAN, host_device: HOST_DEVICE;
-        (a_link_that_is_too_small_for_ipv6_is_named a_link_without_a_carrier_is_not_waited_for)
-    }
+each_kind! {
+    mod lower:
+    macvlan: MACVLAN, ipvlan: IPVLAN, host_device: HOST_DEVICE;
+    (a_link_that_is_too_small_for_ipv6_is_named a_link_without_a_carrier_is_not_waited_for)
 }
 
 /// Where the kernel lacks the kind, ADD and STATUS name the module, and nothing is left.

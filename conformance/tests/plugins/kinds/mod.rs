@@ -29,7 +29,15 @@ pub(crate) fn is_kernels(line: &str) -> bool {
 }
 
 /// A module for each of the kinds, with the tests of these names.
+/// With `mod NAME:` all of them are in a module of that name, for further kinds of the same file.
 macro_rules! each_kind {
+    (mod $name:ident: $($kinds:tt)*) => {
+        mod $name {
+            use super::*;
+
+            crate::kinds::each_kind! { $($kinds)* }
+        }
+    };
     ($($module:ident: $kind:ident),*; $tests:tt) => { $(
         mod $module {
             crate::kinds::tests! { $kind $tests }

@@ -69,12 +69,8 @@ each_kind! {
     (packets_reach_gateway_peer_and_beyond)
 }
 
-mod addresses {
-    use super::super::each_kind;
-    use super::addresses_answer_when_add_returns;
-
-    each_kind! {
-        ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
-        (addresses_answer_when_add_returns)
-    }
+each_kind! {
+    mod addresses:
+    ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
+    (addresses_answer_when_add_returns)
 }
