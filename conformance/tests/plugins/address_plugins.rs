@@ -64,7 +64,6 @@ fn address_plugin_of_another_make_finds_the_link() {
     }
 }
 
-/// The address is released when no link has it any more.
 #[test]
 fn failed_add_releases_the_address_after_the_link() {
     for kind in kinds() {
@@ -98,25 +97,17 @@ fn link_that_is_renamed_while_the_address_plugin_runs_fails_add() {
     assert!(pod.namespace().find_link("zz").is_none());
 }
 
-/// Host-local needs no link, so an ADD that it refuses makes none, not even the bridge.
+/// Host-local needs no link, so an ADD that it refuses makes none, not even the bridge; nor does one whose plugin is not installed.
 #[test]
-fn address_plugin_of_the_suite_is_called_before_anything_is_made() {
-    let node = node();
-    node.remember();
-    let refused = json!({"ipam": {"type": "host-local", "subnet": "10.9.0.0/33"}});
-    add(&node, &bridge(refused), &node.container()).fails();
-    node.assert_as_before();
+fn address_plugin_that_refuses_or_is_not_installed_is_noticed_before_anything_is_made() {
+    for ipam in [json!({"type": "host-local", "subnet": "10.9.0.0/33"}), json!({"type": "witness"})] {
+        let node = node();
+        node.remember();
+        add(&node, &bridge(json!({"ipam": ipam})), &node.container()).fails();
+        node.assert_as_before();
+    }
 }
 
-#[test]
-fn address_plugin_that_is_not_installed_is_missed_before_anything_is_made() {
-    let node = node();
-    node.remember();
-    add(&node, &bridge(json!({"ipam": {"type": "witness"}})), &node.container()).fails();
-    node.assert_as_before();
-}
-
-/// ptp calls the address plugin first, as the reference's does.
 #[test]
 fn ptp_and_bridge_call_the_address_plugin_when_the_reference_does() {
     let Some(reference) = reference_or_skip() else { return };

@@ -4,7 +4,7 @@
 use crate::configs::addresses;
 use crate::reference_chain::comes_and_goes;
 use crate::runtime::{Chain, Driver, Set, wait};
-use crate::subjects::sources_or_skip;
+use crate::subjects::{files_below, sources_or_skip};
 use libcni::{NetworkConf, Runtime};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -41,23 +41,11 @@ fn offers() -> Value {
     })
 }
 
-fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files_below(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "conflist") {
-            found.push(path);
-        }
-    }
-}
-
 /// Every file is in the list above, has the network's name, and is in the README.
 #[test]
 fn every_conflist_is_known_and_parses() {
     let Some(folder) = folder() else { return };
-    let mut found = Vec::new();
-    files_below(&folder, &mut found);
+    let mut found = files_below(&folder, "conflist");
     found.sort();
     let mut known = FILES.map(|[runtime, file, _]| folder.join(runtime).join(file));
     known.sort();

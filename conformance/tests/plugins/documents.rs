@@ -1,6 +1,6 @@
 //! DIFFERENCES.md names tests and rules of the kit, other pages files: each of them exists. Documents and scripts have the same test commands.
 
-use crate::subjects::sources_or_skip;
+use crate::subjects::{files_below, sources_or_skip};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -32,8 +32,7 @@ fn every_test_that_differences_md_names_exists() {
     let document = fs::read_to_string(workspace.join("conformance/DIFFERENCES.md")).unwrap();
     let tests = tests_named_in(&document);
     assert!(tests.len() > 20, "DIFFERENCES.md names {} tests", tests.len());
-    let mut rules = Vec::new();
-    sources(&workspace.join("conformance/cni-conformance/src/rules"), &mut rules);
+    let rules = files_below(&workspace.join("conformance/cni-conformance/src/rules"), "rs");
     let rules: String = rules.into_iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let is_there = |test: &str| {
         let (module, function) = test.rsplit_once("::").unwrap();
@@ -105,23 +104,11 @@ fn documentation(line: &str) -> Option<&str> {
     ["///", "//!"].iter().find_map(|sign| line.trim_start().strip_prefix(sign)).map(str::trim)
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true if !path.ends_with("target") && !path.is_symlink() => sources(&path, found),
-            _ => found.extend(Some(path).filter(|path| path.extension().is_some_and(|extension| extension == "rs"))),
-        }
-    }
-}
-
 #[test]
 fn every_doc_comment_names_its_subject() {
     let Some(workspace) = sources_or_skip() else { return };
-    let mut files = Vec::new();
-    for folder in ["libcni", "skel", "plugins", "conformance", "examples"] {
-        sources(&workspace.join(folder), &mut files);
-    }
+    let folders = ["libcni", "skel", "plugins", "conformance", "examples"];
+    let files: Vec<_> = folders.iter().flat_map(|folder| files_below(&workspace.join(folder), "rs")).collect();
     assert!(files.len() > 500, "{} files", files.len());
     let mut found = Vec::new();
     for file in files {

@@ -1,7 +1,7 @@
 //! Tables that name all plugins have those of the list `plugins!`; each key that a plugin parses is used.
 
 use crate::runtime::{Chain, Driver};
-use crate::subjects::{node, sources_or_skip};
+use crate::subjects::{files_below, node, sources_or_skip};
 use conformance::{kinds, scenes};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,17 +76,13 @@ fn the_readme_has_a_row_for_each_plugin() {
 }
 
 /// The Rust files of a crate's `src`, without those of tests, and without what a file has in its own module of tests.
-fn code(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            code(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
-            found.insert(path, text);
-        }
-    }
+fn code(folder: &Path) -> BTreeMap<PathBuf, String> {
+    let files = files_below(folder, "rs").into_iter().filter(|path| !path.ends_with("tests.rs"));
+    let without_tests = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned()
+    };
+    files.map(|path| (path.clone(), without_tests(&path))).collect()
 }
 
 /// The public fields of the public structs in a file: what its plugin gets from its keys.
@@ -115,8 +111,7 @@ fn each_key_that_is_parsed_is_used() {
     let mut count = 0;
     let mut unused = Vec::new();
     for line in PLUGINS {
-        let mut files = BTreeMap::new();
-        code(&root.join("plugins").join(line.folder).join("src"), &mut files);
+        let files = code(&root.join("plugins").join(line.folder).join("src"));
         for conf in files.iter().filter(|(path, text)| path.ends_with("conf.rs") || text.contains("pub struct Conf {"))
         {
             for field in fields(conf.1) {

@@ -4,97 +4,79 @@ use super::Trouble;
 use crate::configs::{bridge, layer2, with};
 use crate::subjects::each;
 use expect_test::expect;
-use serde_json::json;
+use serde_json::{Value, json};
 use testns::{Attachment, Call, Verb};
 
-/// The runtime gives a namespace that does not exist.
+/// Each cause, and the whole error object.
 #[test]
-fn no_namespace() {
+fn each_cause_in_the_input_is_named() {
     let trouble = Trouble::new();
-    let attachment = Attachment { netns: "/run/netns/gone".into(), ..trouble.pod.attachment() };
-    trouble.calling(&Call::new(Verb::Add, bridge(json!({})), &attachment), &expect![[r#"
-            8 cannot open network namespace /run/netns/gone: no such file or directory
-            The container has ended, or CNI_NETNS is wrong: it is the path of a network namespace, such as /run/netns/NAME.
-        "#]]);
-}
-
-/// The namespace is the plugin's own.
-#[test]
-fn the_hosts_namespace() {
-    let trouble = Trouble::new();
-    let call = trouble.add(&bridge(json!({}))).variable("CNI_NETNS", "/proc/self/ns/net");
-    trouble.calling(
-        &call,
-        &expect![[r#"
-            8 plugin's netns and netns from CNI_NETNS should not be the same
-            CNI_NETNS is /proc/self/ns/net. Set CNI_NETNS_OVERRIDE=1 if this is intended.
-        "#]],
-    );
-}
-
-/// A caller that finds the executable by itself may leave out `type`: the error names the plugin all the same.
-#[test]
-fn no_type_and_no_prev_result() {
-    let trouble = Trouble::new();
-    let call = Call::new(Verb::Add, json!({"cniVersion": "1.0.0", "name": "n"}), &trouble.pod).plugin("tuning");
-    trouble.calling(
-        &call,
-        &expect![[r#"
-            7 cannot use network config: plugin tuning needs key prevResult
-            It changes what others have made: in the list of plugins it comes after an interface plugin.
-        "#]],
-    );
-}
-
-/// A version of the specification that does not exist yet.
-#[test]
-fn unknown_version() {
-    Trouble::new().adding(&bridge(json!({"cniVersion": "2.0.0"})), &expect![[r#"
-            1 incompatible CNI versions
-            config is "2.0.0", plugin supports ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]. Set cniVersion to one of these.
-        "#]]);
-}
-
-/// The executable that `ipam.type` names is not in `CNI_PATH`.
-#[test]
-fn missing_ipam_executable() {
-    Trouble::new().adding(
-        &bridge(json!({"ipam": {"type": "host-locale", "subnet": "10.7.0.0/24"}})),
-        &expect![[r#"
-            108 failed to find plugin "host-locale" in path [/run/testns/bin]
-            Did you mean host-local? Install host-locale into one of these folders, or correct the type.
-        "#]],
-    );
-}
-
-/// The gateway is no address.
-#[test]
-fn bad_gateway() {
-    let ipam = json!({"type": "host-local", "subnet": "10.7.0.0/24", "gateway": "10.7.0.256"});
-    Trouble::new().adding(&bridge(json!({"ipam": ipam})), &expect![[r#"
-            7 cannot use network config: key ipam.gateway = "10.7.0.256": "10.7.0.256" is no IP address (invalid IP address syntax)
-            Reported by plugin host-local.
-        "#]]);
-}
-
-/// Unknown keys are ignored, as the reference does; the error about the missing one names its misspelt form.
-#[test]
-fn misspelt_key() {
-    let ipam = json!({"type": "host-local", "subnett": "10.7.0.0/24"});
-    Trouble::new().adding(&bridge(json!({"ipam": ipam})), &expect![[r#"
-            7 no IP ranges specified
-            Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges. Key ipam.subnett is unknown and was ignored: did you mean subnet? Reported by plugin host-local.
-        "#]]);
-}
-
-/// Two sets of ranges overlap.
-#[test]
-fn overlapping_ranges() {
-    let ranges = json!([[{"subnet": "10.7.0.0/24"}], [{"subnet": "10.7.0.128/25"}]]);
-    Trouble::new().adding(&bridge(json!({"ipam": {"type": "host-local", "ranges": ranges}})), &expect![[r#"
-            7 range set 0 overlaps with 1
-            Key ipam.ranges[0] is 10.7.0.1-10.7.0.254, key ipam.ranges[1] is 10.7.0.129-10.7.0.254. Reported by plugin host-local.
-        "#]]);
+    let add = |own: Value| trouble.add(&bridge(own));
+    let gone = Attachment { netns: "/run/netns/gone".into(), ..trouble.pod.attachment() };
+    let host_local = |own: Value| json!({"ipam": with(json!({"type": "host-local"}), own)});
+    let overlapping = json!([[{"subnet": "10.7.0.0/24"}], [{"subnet": "10.7.0.128/25"}]]);
+    for (call, expected) in [
+        (
+            Call::new(Verb::Add, bridge(json!({})), &gone),
+            expect![[r#"
+                8 cannot open network namespace /run/netns/gone: no such file or directory
+                The container has ended, or CNI_NETNS is wrong: it is the path of a network namespace, such as /run/netns/NAME.
+            "#]],
+        ),
+        (
+            add(json!({})).variable("CNI_NETNS", "/proc/self/ns/net"),
+            expect![[r#"
+                8 plugin's netns and netns from CNI_NETNS should not be the same
+                CNI_NETNS is /proc/self/ns/net. Set CNI_NETNS_OVERRIDE=1 if this is intended.
+            "#]],
+        ),
+        // A caller that finds the executable by itself may leave out `type`: the error names the plugin all the same.
+        (
+            Call::new(Verb::Add, json!({"cniVersion": "1.0.0", "name": "n"}), &trouble.pod).plugin("tuning"),
+            expect![[r#"
+                7 cannot use network config: plugin tuning needs key prevResult
+                It changes what others have made: in the list of plugins it comes after an interface plugin.
+            "#]],
+        ),
+        (
+            add(json!({"cniVersion": "2.0.0"})),
+            expect![[r#"
+                1 incompatible CNI versions
+                config is "2.0.0", plugin supports ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]. Set cniVersion to one of these.
+            "#]],
+        ),
+        (
+            add(json!({"ipam": {"type": "host-locale", "subnet": "10.7.0.0/24"}})),
+            expect![[r#"
+                108 failed to find plugin "host-locale" in path [/run/testns/bin]
+                Did you mean host-local? Install host-locale into one of these folders, or correct the type.
+            "#]],
+        ),
+        (
+            add(host_local(json!({"subnet": "10.7.0.0/24", "gateway": "10.7.0.256"}))),
+            expect![[r#"
+                7 cannot use network config: key ipam.gateway = "10.7.0.256": "10.7.0.256" is no IP address (invalid IP address syntax)
+                Reported by plugin host-local.
+            "#]],
+        ),
+        // Unknown keys are ignored, as the reference does; the error about the missing one names its misspelt form.
+        (
+            add(host_local(json!({"subnett": "10.7.0.0/24"}))),
+            expect![[r#"
+                7 no IP ranges specified
+                Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges. Key ipam.subnett is unknown and was ignored: did you mean subnet? Reported by plugin host-local.
+            "#]],
+        ),
+        (
+            add(host_local(json!({"ranges": overlapping}))),
+            expect![[r#"
+                7 range set 0 overlaps with 1
+                Key ipam.ranges[0] is 10.7.0.1-10.7.0.254, key ipam.ranges[1] is 10.7.0.129-10.7.0.254. Reported by plugin host-local.
+            "#]],
+        ),
+    ] {
+        trouble.calling(&call, &expected);
+    }
 }
 
 /// The reference takes some values that mean nothing for an absent key; here each is an error with key and value.

@@ -26,7 +26,6 @@ fn taken_ifname() {
     );
 }
 
-/// A link that is no bridge has the bridge's name.
 #[test]
 fn another_kind_of_link_by_the_bridges_name() {
     let trouble = Trouble::new();
@@ -116,30 +115,29 @@ fn an_ethernet_address_that_is_taken() {
         "#]]);
 }
 
-/// The plugin is root without the capability to change networks.
+/// The plugin is root without the capability to change networks; or in a container of its own, root in a user namespace that does
+/// not own the node's network.
 #[test]
-fn no_cap_net_admin() {
-    let Some(trouble) = unprivileged("exec /usr/bin/setpriv --bounding-set=-net_admin \"$CNI_PATH/bridge\"") else {
-        return;
-    };
-    let call = trouble.add(&bridge(json!({}))).plugin("unprivileged");
-    trouble.calling(&call, &expect![[r#"
-            102 cannot create bridge br0 on the host: operation not permitted
-            RTM_NEWLINK kind=bridge name=br0: EPERM (1). The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace. Undone: addresses released.
-        "#]]);
-}
-
-/// A plugin in a container of its own: root in a user namespace that does not own the node's network.
-#[test]
-fn root_of_another_user_namespace() {
-    let Some(trouble) = unprivileged("exec /usr/bin/unshare --user --map-root-user \"$CNI_PATH/bridge\"") else {
-        return;
-    };
-    let call = trouble.add(&bridge(json!({}))).plugin("unprivileged");
-    trouble.calling(&call, &expect![[r#"
-            102 cannot enter network namespace /run/netns/pod1: operation not permitted
-            setns CLONE_NEWNET: EPERM (1). The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace.
-        "#]]);
+fn root_without_privileges() {
+    for (program, expected) in [
+        (
+            "/usr/bin/setpriv --bounding-set=-net_admin",
+            expect![[r#"
+                102 cannot create bridge br0 on the host: operation not permitted
+                RTM_NEWLINK kind=bridge name=br0: EPERM (1). The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace. Undone: addresses released.
+            "#]],
+        ),
+        (
+            "/usr/bin/unshare --user --map-root-user",
+            expect![[r#"
+                102 cannot enter network namespace /run/netns/pod1: operation not permitted
+                setns CLONE_NEWNET: EPERM (1). The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace.
+            "#]],
+        ),
+    ] {
+        let Some(trouble) = unprivileged(&format!("exec {program} \"$CNI_PATH/bridge\"")) else { return };
+        trouble.calling(&trouble.add(&bridge(json!({}))).plugin("unprivileged"), &expected);
+    }
 }
 
 /// A node whose plugin `unprivileged` is bridge under a program that takes privileges away.

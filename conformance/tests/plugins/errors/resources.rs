@@ -102,49 +102,37 @@ fn a_held_lock() {
     );
 }
 
-/// The address plugin returns an error, which the caller passes on.
+/// The address plugin returns an error, crashes (its last words are in the error, and cannot act on a terminal), or prints something
+/// that is not a result.
 #[test]
-fn an_ipam_error() {
-    let trouble = Trouble::new();
-    script(
-        &trouble,
-        "echo '{\"code\": 11, \"msg\": \"no lease yet\", \"details\": \"The server did not answer.\"}'; exit 1",
-    );
-    trouble.adding(
-        &bridge(json!({"ipam": {"type": "script"}})),
-        &expect![[r#"
-            11 no lease yet
-            The server did not answer. Reported by plugin script. Undone: link veth063f9704 deleted.
-        "#]],
-    );
-}
-
-/// The address plugin crashes: its last words are in the error, and cannot act on a terminal.
-#[test]
-fn a_crash_of_the_ipam_plugin() {
-    let trouble = Trouble::new();
-    script(&trouble, r"printf 'out of \033[2Jmemory\n' >&2; kill -ABRT $$");
-    trouble.adding(
-        &bridge(json!({"ipam": {"type": "script"}})),
-        &expect![[r#"
-            108 netplugin failed: "out of \u{1b}[2Jmemory"
-            How it ended: killed by SIGABRT. Reported by plugin script. Undone: link veth063f9704 deleted.
-        "#]],
-    );
-}
-
-/// The address plugin prints something that is not a result.
-#[test]
-fn an_invalid_result_of_the_ipam_plugin() {
-    let trouble = Trouble::new();
-    script(&trouble, "echo 'hello'");
-    trouble.adding(
-        &bridge(json!({"ipam": {"type": "script"}})),
-        &expect![[r#"
-            108 cannot use the result of plugin script: cannot parse JSON: expected value at line 1 column 1
-            It printed "hello\n". Undone: link veth063f9704 deleted.
-        "#]],
-    );
+fn a_failure_of_the_ipam_plugin_is_passed_on() {
+    for (commands, expected) in [
+        (
+            "echo '{\"code\": 11, \"msg\": \"no lease yet\", \"details\": \"The server did not answer.\"}'; exit 1",
+            expect![[r#"
+                11 no lease yet
+                The server did not answer. Reported by plugin script. Undone: link veth063f9704 deleted.
+            "#]],
+        ),
+        (
+            r"printf 'out of \033[2Jmemory\n' >&2; kill -ABRT $$",
+            expect![[r#"
+                108 netplugin failed: "out of \u{1b}[2Jmemory"
+                How it ended: killed by SIGABRT. Reported by plugin script. Undone: link veth063f9704 deleted.
+            "#]],
+        ),
+        (
+            "echo 'hello'",
+            expect![[r#"
+                108 cannot use the result of plugin script: cannot parse JSON: expected value at line 1 column 1
+                It printed "hello\n". Undone: link veth063f9704 deleted.
+            "#]],
+        ),
+    ] {
+        let trouble = Trouble::new();
+        script(&trouble, commands);
+        trouble.adding(&bridge(json!({"ipam": {"type": "script"}})), &expected);
+    }
 }
 
 /// SPEC 4: a delegate whose ADD failed, even by a crash or with an invalid result, is called with DEL; one that never
