@@ -6,13 +6,13 @@ mod restore;
 mod select;
 mod trust;
 
-use crate::configs::{Attached, drop_empty_dns, normalised, with};
-use crate::subjects::{node, ours, reference_or_skip, same};
+use crate::configs::{Attached, with};
+use crate::subjects::node;
 use conformance::host_device::{RECORDS, assert_home, config, device, device_and_pod, may_stay, records};
 use conformance::shell::ip;
 use serde_json::json;
 use testns::trace::Syscall;
-use testns::{Attachment, Call, Container, Node, Remains, Verb};
+use testns::{Attachment, Call, Container, Remains, Verb};
 
 /// What the kernel does with hardware whose namespace ends: it has the name that it had there, and is down.
 fn return_to_host(pod: &Container, name: &str) {
@@ -40,48 +40,6 @@ fn host_device_is_the_containers_interface_until_del() {
         attached.del().ok();
         assert!(pod.namespace().find_link("eth0").is_none());
         assert_home(&node, "after DEL");
-    }
-}
-
-#[test]
-fn host_device_answers_as_the_reference() {
-    for own in [json!({}), json!({"ipam": {}, "cniVersion": "0.4.0"}), json!({"dns": {"nameservers": ["10.7.0.1"]}})] {
-        same(|node| {
-            device(node);
-            let pod = node.container();
-            let attached = Attached::add(node, &config(own.clone()), &pod);
-            attached.check().ok();
-            let link = pod.namespace().link("eth0");
-            let mut result = normalised(&attached.result);
-            drop_empty_dns(&mut result);
-            (result, link.alias, link.up, link.mtu_bytes)
-        });
-    }
-}
-
-/// ADD by one, CHECK and DEL by the other.
-#[test]
-fn a_device_that_one_gave_the_other_checks_and_takes_back() {
-    let Some(theirs) = reference_or_skip() else { return };
-    let pairs = [(ours(), theirs.clone()), (theirs.clone(), ours())];
-    for ((first, second), by_address) in pairs.into_iter().flat_map(|pair| [(pair.clone(), false), (pair, true)]) {
-        let node = Node::with(&theirs);
-        node.install(&first);
-        device(&node);
-        let pod = node.container();
-        let by_address = by_address.then(|| json!({"device": "", "hwaddr": node.host().link("dev1").mac}));
-        let attached = Attached::add(&node, &config(by_address.unwrap_or(json!({}))), &pod);
-        node.install(&second);
-        attached.check().ok();
-        attached.del().ok();
-        assert!(pod.namespace().find_link("eth0").is_none());
-        assert!(node.host().find_link("dev1").is_some());
-        // Ours repeats what theirs did: the record that theirs does not know ends.
-        node.install(&ours());
-        attached.del().ok();
-        assert_eq!(records(), Vec::<String>::new());
-        // And gives the device again.
-        Attached::add(&node, &config(json!({})), &pod).del().ok();
     }
 }
 

@@ -1,10 +1,10 @@
 //! With the Go reference plugins on one node: an upgrade in either direction, and both at once.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, bridge, dual, ip, normalised, unshared, with};
+use crate::configs::{Attached, addresses, bridge, dual, unshared, with};
 use crate::masquerade::iptables_rules;
 use crate::ptp::ptp;
-use crate::subjects::{ours, reference_or_skip, same};
+use crate::subjects::{ours, reference_or_skip};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::path::Path;
@@ -28,24 +28,6 @@ fn full(own: Value) -> Value {
 fn routed(own: Value) -> Value {
     let ipam = with(dual(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}));
     ptp(with(json!({"ipMasq": true, "ipMasqBackend": "iptables", "ipam": ipam}), own))
-}
-
-/// ADD by one, CHECK and DEL by the other, with all that ADD may have made.
-#[test]
-fn what_one_added_the_other_checks_and_deletes() {
-    both_ways(|node, first, second| {
-        let pod = node.container();
-        let plain = json!({"ipMasq": false});
-        let attached = Attached::add(node, &full(plain), &pod);
-        node.install(second);
-        attached.check().ok();
-        attached.del().ok();
-        attached.del().ok();
-        assert!(pod.namespace().find_link("eth0").is_none());
-        let changes = node.changes();
-        let left: Vec<_> = changes.lines().filter(|line| !stays(line)).collect();
-        assert!(left.is_empty(), "ADD by {first:?}, DEL by {second:?}: {left:#?}");
-    });
 }
 
 /// GC does not know which attachment a veth without alias belongs to: the address that it may have stays reserved.
@@ -208,35 +190,6 @@ fn masquerade_of_nftables_that_one_added_the_other_deletes() {
     });
 }
 
-/// An upgrade in progress: the executables are replaced between any two calls, on a node where containers run.
-#[test]
-fn executables_may_be_replaced_between_any_two_calls() {
-    let switched = full(json!({"macspoofchk": false, "ipMasqBackend": "iptables"}));
-    [switched, routed(json!({}))].into_iter().for_each(|config| {
-        both_ways(|node, first, second| {
-            let (old, new) = (node.container(), node.container());
-            let before = Attached::add(node, &config, &old);
-            node.install(second);
-            let after = Attached::add(node, &config, &new);
-            assert_eq!(addresses(&before.result), ["10.7.0.2/24", "fd07::2/64"]);
-            assert_eq!(addresses(&after.result), ["10.7.0.3/24", "fd07::3/64"]);
-            old.namespace().ping(ip("10.7.0.3"));
-            new.namespace().ping(ip("fd07::2"));
-            before.check().ok();
-            after.check().ok();
-            node.install(first);
-            after.check().ok();
-            after.del().ok();
-            before.check().ok();
-            old.namespace().ping(ip("10.7.0.1"));
-            node.install(second);
-            before.del().ok();
-            before.del().ok();
-            node.assert_as_before_except(stays);
-        })
-    });
-}
-
 /// The reference's bridge with our host-local, and ours with the reference's: delegation goes by CNI_PATH.
 #[test]
 fn each_bridge_works_with_the_others_host_local() {
@@ -258,35 +211,4 @@ fn each_bridge_works_with_the_others_host_local() {
         attached.del().ok();
         node.assert_as_before_except(stays);
     });
-}
-
-/// The results of both are equal except for hardware addresses and names of veths, for a range of configs.
-#[test]
-fn results_are_equal() {
-    let routes = json!([{"dst": "10.9.0.0/16"}, {"dst": "fd09::/48", "gw": "fd07::9"}]);
-    let dns = json!({"nameservers": ["10.7.0.53"], "search": ["a.b"], "options": ["ndots:2"]});
-    let by_gateway = json!({"dst": "0.0.0.0/0", "gw": "10.7.0.1"});
-    for config in [
-        bridge(json!({})),
-        bridge(json!({"isGateway": true})),
-        bridge(json!({"isDefaultGateway": true, "ipam": dual()})),
-        bridge(json!({"ipam": with(dual(), json!({"routes": routes}))})),
-        bridge(json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "mtu": 1400, "dns": dns})),
-        bridge(json!({"ipam": {}})),
-        bridge(json!({"runtimeConfig": {"ips": ["10.7.0.77"], "mac": "0a:00:00:00:00:07"}})),
-        ptp(json!({})),
-        ptp(json!({"mtu": 1400, "dns": dns})),
-        ptp(json!({"ipMasq": true, "ipam": with(dual(), json!({"routes": [{"dst": "10.9.0.0/16"}, by_gateway]}))})),
-        ptp(json!({"runtimeConfig": {"ips": ["10.7.0.77"], "mac": "0a:00:00:00:00:07"}})),
-        ptp(json!({"args": {"cni": {"ips": ["10.7.0.78"]}}})),
-    ] {
-        for version in ["0.3.1", "0.4.0", "1.0.0"] {
-            same(|node| {
-                let config = with(config.clone(), json!({"cniVersion": version}));
-                let mut result = Attached::add(node, &config, &node.container()).result;
-                crate::configs::drop_empty_dns(&mut result);
-                normalised(&result)
-            });
-        }
-    }
 }

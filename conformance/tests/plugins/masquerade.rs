@@ -100,16 +100,6 @@ fn rules(node: &Node) -> usize {
     nft_for_containers(node).iter().filter(|line| line.starts_with("nft rule ")).count()
 }
 
-/// ipMasqBackend nftables: a rule for each address of a pod, as the reference's.
-#[test]
-fn the_nftables_backend_has_a_rule_for_each_address() {
-    let node = node();
-    for pods in 1..=3 {
-        Attached::add(&node, &config(json!({"ipMasqBackend": "nftables"})), &node.container());
-        assert_eq!(rules(&node), 2 * pods);
-    }
-}
-
 /// DEL of one container leaves the other's masquerade rules; the last DEL removes the tables too.
 #[test]
 fn del_removes_one_containers_masquerade() {

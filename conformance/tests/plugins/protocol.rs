@@ -60,7 +60,6 @@ fn a_bad_config_is_named() {
     .assert_eq(&texts);
 }
 
-/// An unknown verb gets code 4, and the config is checked first, as the reference does.
 #[test]
 fn an_unknown_verb_is_code_4_after_the_config_was_checked() {
     let node = probe_node();
@@ -71,7 +70,6 @@ fn an_unknown_verb_is_code_4_after_the_config_was_checked() {
     assert_eq!(call("{}").fails_with(7).msg, "missing network name");
 }
 
-/// A verb that is not UTF-8 is an unknown verb, not a missing one.
 #[test]
 fn a_verb_that_is_not_utf8_is_unknown() {
     let node = probe_node();
@@ -214,7 +212,6 @@ fn the_plugins_own_namespace_is_refused_before_any_work() {
     assert!(log.exists());
 }
 
-/// A panic of the plugin is an error object too.
 #[test]
 fn a_panic_is_an_error_object() {
     let node = probe_node();
@@ -223,7 +220,6 @@ fn a_panic_is_an_error_object() {
     assert_eq!(reply.fails_with(999).msg, "fault in plugin probe: the config asked for a panic");
 }
 
-/// ADD is all or nothing, also when the result cannot be expressed.
 #[test]
 fn a_result_that_the_version_cannot_express_is_undone() {
     let node = probe_node();
@@ -296,7 +292,6 @@ fn keys_are_read_as_go_reads_them() {
     assert_eq!(result, json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/24"}]}));
 }
 
-/// Keys that are not read may have any value that Go's decoder accepts.
 #[test]
 fn values_of_unknown_keys_are_not_checked() {
     let node = probe_node();

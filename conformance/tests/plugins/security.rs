@@ -274,17 +274,6 @@ fn only_executables_in_cni_path_are_run() {
     node.assert_as_before_except(stays);
 }
 
-/// The bridge's name has to be valid as a link's name; it is also part of sysctl paths.
-#[test]
-fn a_bridges_name_is_that_of_a_link() {
-    let node = node();
-    for name in ["../br0", "a/b", "..", ".", "all", "default", "a b", "sixteen-letters-", "br\u{0}0"] {
-        node.call(Verb::Add, bridge(json!({"bridge": name})), &node.container()).fails();
-        node.assert_as_before_except(|line| stays(line) && !line.contains("br"));
-    }
-}
-
-/// The names of valid attachments are checked as well.
 #[test]
 fn gc_takes_no_names_that_leave_their_folder() {
     let node = node();

@@ -36,26 +36,6 @@ fn open(pod: &Container, multi_queue: bool) -> netops::error::Result<File> {
     open_tap(Place { netns: &netns, kernel: &kernel }, &name, multi_queue)
 }
 
-#[test]
-fn tap_is_there_with_its_address_until_del() {
-    testns::needs!(Feature::Tun.or_skip());
-    let (node, pod) = node_with_pod();
-    let attached = Attached::add(&node, &config(json!({"dns": {"nameservers": ["10.7.0.1"]}})), &pod);
-    let link = pod.namespace().link("eth0");
-    assert_eq!((link.kind.as_str(), link.up), ("tun", true));
-    let interface = json!({"name": "eth0", "mac": link.mac, "mtu": 1500, "sandbox": pod.attachment().netns});
-    assert_eq!(attached.result["interfaces"], json!([interface]));
-    assert_eq!(attached.result["ips"], json!([{"interface": 0, "address": "10.7.0.2/24", "gateway": "10.7.0.1"}]));
-    assert_eq!(attached.result["dns"], json!({"nameservers": ["10.7.0.1"]}));
-    assert_eq!(pod.namespace().sysctl("net/ipv4/conf/eth0/arp_notify"), "1");
-    attached.check().ok();
-    for _ in 0..2 {
-        attached.del().ok();
-        assert!(pod.namespace().find_link("eth0").is_none());
-    }
-    node.assert_as_before_except(stays);
-}
-
 /// The reference ignores mac and mtu where owner and group are set.
 #[test]
 fn tap_has_mac_and_mtu_in_every_combination_with_owner_and_group() {
@@ -83,6 +63,7 @@ fn tap_has_mac_and_mtu_in_every_combination_with_owner_and_group() {
         assert_eq!(link.mac == "02:00:00:00:00:05", has("mac"), "{own}");
         let settings = settings(&pod);
         assert!(settings.contains("type tap") && settings.contains("persist on"), "{settings}");
+        assert_eq!(pod.namespace().sysctl("net/ipv4/conf/eth0/arp_notify"), "1");
         assert_eq!(settings.contains(" multi_queue "), has("multiQueue"), "{own}: {settings}");
         assert_eq!(settings.contains("user root"), has("owner"), "{own}: {settings}");
         assert_eq!(settings.contains("group root"), has("group"), "{own}: {settings}");

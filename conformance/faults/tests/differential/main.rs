@@ -133,7 +133,6 @@ fn compare_briefly(names: &[&str], seconds: u64) {
     compare_cases(names, number("TEST_SEED", 1), number("TEST_CASES", u64::MAX / 2), time);
 }
 
-/// Each tolerance has a line in DIFFERENCES.md.
 #[test]
 fn every_tolerance_is_a_named_difference() {
     let named = include_str!("../../../DIFFERENCES.md");

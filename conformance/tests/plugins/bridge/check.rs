@@ -1,8 +1,9 @@
 //! CHECK succeeds after ADD and after permitted changes by later plugins, and fails when something is missing.
 
-use crate::configs::{Attached, bridge, dual, ip, with};
+use crate::configs::{Attached, bridge, dual, ip};
 use crate::subjects::each;
 use crate::veth::{Tamper, check_fails_after};
+use conformance::shell::sh;
 use serde_json::{Value, json};
 use testns::{Container, Node};
 
@@ -21,32 +22,17 @@ fn check_looks_for_the_interface_in_its_own_namespace() {
 
 fn config() -> Value {
     let own = json!({"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()});
-    bridge(with(own, json!({})))
+    bridge(own)
 }
 
 const SEEN_BY_OURS: [(&str, Tamper); 6] = [
-    ("the masquerade is gone", |node, _, _| delete_tables(node, "ip nat")),
-    ("the spoof rules are gone", |node, _, _| delete_tables(node, "bridge nat")),
+    ("the masquerade is gone", |node, _, _| drop(sh(node.host(), "nft delete table ip nat"))),
+    ("the spoof rules are gone", |node, _, _| drop(sh(node.host(), "nft delete table bridge nat"))),
     ("the gateway address is gone", |node, _, _| node.host().delete_address("br0", "10.7.0.1/24")),
     ("the container's link is down", |_, pod, _| pod.set_down("eth0")),
     ("the host veth is down", |node, _, veth| node.host().set_down(veth)),
     ("the bridge is down", |node, _, _| node.host().set_down("br0")),
 ];
-
-/// Deletes the nft tables whose names contain the word; there has to be at least one.
-fn delete_tables(node: &Node, word: &str) {
-    let nft = |args: &str| {
-        let output = std::process::Command::new("/usr/sbin/nft").args(args.split(' ')).output().expect("nft");
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).expect("text")
-    };
-    node.host().enter(|| {
-        let tables = nft("list tables");
-        let named: Vec<_> = tables.lines().filter(|table| table.contains(word)).collect();
-        assert!(!named.is_empty(), "no table of {word} in {tables}");
-        named.iter().for_each(|table| drop(nft(&format!("delete {table}"))));
-    });
-}
 
 /// SPEC 2, CHECK: firewall rules and other conditions of reachability, which the reference does not check.
 #[test]
@@ -82,7 +68,6 @@ fn check_compares_with_prev_result() {
     });
 }
 
-/// If only another veth of the container is a port of the bridge, CHECK fails.
 #[test]
 fn check_wants_the_containers_own_host_veth_on_the_bridge() {
     each(|_, node| {

@@ -40,7 +40,6 @@ fn is_gateway_sets_addresses_and_forwarding_of_the_families_present() {
     }
 }
 
-/// An address without gateway gets the network's first address as gateway.
 #[test]
 fn a_missing_gateway_is_the_networks_first_address() {
     each(|_, node| {
@@ -90,7 +89,6 @@ fn with_routes(routes: Value) -> Value {
     bridge(json!({"isDefaultGateway": true, "ipam": with(v4(), json!({"routes": routes}))}))
 }
 
-/// A default route of the IPAM result that names a gateway takes precedence.
 #[test]
 fn a_default_route_of_ipam_with_a_gateway_wins() {
     each(|_, node| {
@@ -118,7 +116,6 @@ fn a_default_route_of_ipam_without_a_gateway_is_treated_as_there() {
     });
 }
 
-/// A bridge with a different address is an error; with forceAddress the address is replaced.
 #[test]
 fn a_conflicting_bridge_address_is_replaced_only_by_force() {
     each(|who, node| {
@@ -240,7 +237,6 @@ fn the_gateway_may_be_on_the_bridge_already() {
     });
 }
 
-/// A bridge that is a gateway keeps its hardware address when ports come and go.
 #[test]
 fn a_gateway_keeps_its_hardware_address() {
     each(|_, node| {

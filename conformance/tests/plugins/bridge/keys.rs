@@ -49,7 +49,6 @@ fn a_port_that_lowers_the_bridges_mtu_is_named_in_a_warning() {
     assert_eq!(node.host().link("br0").mtu_bytes, 1500);
 }
 
-/// The bridge is `cni0` by default.
 #[test]
 fn the_bridge_is_cni0_by_default() {
     each(|_, node| {
@@ -66,7 +65,6 @@ fn port(node: &Node, own: Value) -> testns::Port {
     node.host().link(attached.host_veth()).port.expect("a port")
 }
 
-/// hairpinMode and portIsolation are flags of the port, off by default.
 #[test]
 fn port_flags_are_off_by_default() {
     each(|_, node| {
@@ -76,7 +74,6 @@ fn port_flags_are_off_by_default() {
     });
 }
 
-/// portIsolation: isolated ports do not exchange frames with each other, but with all other ports.
 #[test]
 fn isolated_pods_reach_the_gateway_but_not_each_other() {
     let node = node();
@@ -129,7 +126,6 @@ fn macspoofchk_drops_frames_with_another_source_address() {
     });
 }
 
-/// Without macspoofchk a container may use another source address.
 #[test]
 fn without_macspoofchk_any_source_address_passes() {
     each(|_, node| {

@@ -30,7 +30,6 @@ fn the_addresses_of_a_gateway_in_a_vlan_are_set() {
     assert!(has_set_address(&node, "br0.100"));
 }
 
-/// A bridge that ADD has made does not take the lowest address of its ports.
 #[test]
 fn a_new_bridge_does_not_follow_its_ports() {
     for own in [json!({"isGateway": true}), json!({})] {

@@ -28,7 +28,6 @@ fn a_pod_may_have_two_addresses_of_one_family() {
     });
 }
 
-/// A node on which IPv6 is off serves IPv4.
 #[test]
 fn ipv4_works_where_ipv6_is_off() {
     each(|_, node| {

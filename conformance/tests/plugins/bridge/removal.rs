@@ -86,7 +86,6 @@ fn del_is_not_refused_for_keys_that_it_does_not_use() {
     });
 }
 
-/// The log names the key and the value that could not be read.
 #[test]
 fn what_del_does_not_read_is_logged() {
     let node = node();

@@ -141,7 +141,6 @@ fn a_route_that_comes_twice_is_an_error() {
     }
 }
 
-/// Several routes to one destination by different next hops are all set.
 #[test]
 fn routes_to_one_destination_by_several_next_hops_are_all_set() {
     each(|_, node| {

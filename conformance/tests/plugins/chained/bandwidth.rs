@@ -265,7 +265,6 @@ fn another_processs_filters_stay_in_effect() {
     Attached::add(&node, &behind(&before, full()), &pod).check().ok();
 }
 
-/// A repeated ADD that fails leaves the limit of the first one.
 #[test]
 fn a_repeated_add_that_fails_leaves_the_limits_as_they_were() {
     testns::needs!(Feature::Ifb.or_skip());

@@ -115,22 +115,6 @@ fn a_missing_sysctl_changes_nothing() {
 }
 
 #[test]
-fn only_the_containers_own_sysctls_are_written() {
-    let (node, pod) = node_with_pod();
-    let before = bridged(&node, &pod);
-    let hostname = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    for name in ["kernel.hostname", "net/../kernel/hostname", "net.ipv4.conf./../../../kernel.hostname"] {
-        let config = config(json!({"sysctl": {name: "taken"}}));
-        Call::new(Verb::Add, behind(&before, config), &pod).run(&node).fails_with(7);
-    }
-    assert_eq!(fs::read_to_string("/proc/sys/kernel/hostname").unwrap(), hostname);
-    let config = config(json!({"sysctl": {"net.ipv4.ip_default_ttl": "77"}}));
-    Attached::add(&node, &behind(&before, config), &pod);
-    assert_eq!(pod.namespace().sysctl("net/ipv4/ip_default_ttl"), "77");
-    assert_eq!(node.host().sysctl("net/ipv4/ip_default_ttl"), "64");
-}
-
-#[test]
 fn the_administrators_list_decides_which_sysctls_are_set() {
     let (node, pod) = node_with_pod();
     let before = bridged(&node, &pod);

@@ -44,19 +44,6 @@ fn networks_of_one_or_two_addresses_are_ranges() {
     assert_eq!(given(json!({"subnet": "192.0.2.7/32"})), [""; 0], "its only address is the gateway");
 }
 
-/// Several ranges of a set form one sequence, in the order of the config; the gateway of each is left out.
-#[test]
-fn a_set_of_ranges_is_one_sequence() {
-    let set = json!([[
-        {"subnet": "10.7.9.0/24", "rangeStart": "10.7.9.10", "rangeEnd": "10.7.9.12", "gateway": "10.7.9.11"},
-        {"subnet": "10.7.0.0/30"},
-        {"subnet": "10.7.5.0/24", "rangeStart": "10.7.5.255", "rangeEnd": "10.7.5.255"},
-    ]]);
-    let outcomes = same(|node| ["a", "b", "c", "d", "e"].map(|id| add(node, &json!({"ranges": set}), id)));
-    let given: Vec<_> = outcomes.iter().flatten().map(|all| all.concat()).collect();
-    assert_eq!(given, ["10.7.9.10/24", "10.7.9.12/24", "10.7.0.2/30", "10.7.5.255/24"]);
-}
-
 /// An address of each set; the range in the old form comes first, then `ranges`; `runtimeConfig.ipRanges` before both.
 #[test]
 fn each_set_gives_one_address() {
@@ -67,19 +54,6 @@ fn each_set_gives_one_address() {
         add_with(node, &config, pod("c1"))
     });
     assert_eq!(outcome.unwrap(), ["10.9.0.2/24", "10.7.0.2/24", "fd07::2/64", "10.8.0.2/24"]);
-}
-
-/// If one set fails, the addresses of the sets before it are released.
-#[test]
-fn a_failing_set_releases_the_others() {
-    each(|_, node| {
-        let ipam = json!({"ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/126", "rangeEnd": "fd07::2"}]]});
-        add(node, &ipam, "c1").unwrap();
-        let failure = add(node, &ipam, "c2").unwrap_err();
-        assert_eq!(failure, "failed to allocate for range 1: no IP addresses available in range set: fd07::1-fd07::2");
-        let owners: Vec<_> = super::reservations().into_iter().map(|(_, owner)| owner).collect();
-        assert_eq!(owners, ["c1\r\neth0", "c1\r\neth0"]);
-    });
 }
 
 /// An attachment has at most one address in a set.

@@ -1,6 +1,6 @@
 //! The config: what each verb refuses, and the effect of `routes` and `resolvConf`.
 
-use super::{add, pod};
+use super::pod;
 use crate::configs::{dual, host_local, v4, with};
 use crate::subjects::{each, same};
 use serde_json::{Value, json};
@@ -48,16 +48,6 @@ fn old_versions_take_one_set_of_each_family() {
     }
 }
 
-/// Explicit bounds may include the network and the broadcast address.
-#[test]
-fn bounds_may_include_network_and_broadcast_address() {
-    let given = same(|node| {
-        let ipam = json!({"subnet": "10.7.0.0/30", "rangeStart": "10.7.0.0", "rangeEnd": "10.7.0.3"});
-        ["a", "b", "c"].map(|id| add(node, &ipam, id).unwrap().concat())
-    });
-    assert_eq!(given, ["10.7.0.0/30", "10.7.0.2/30", "10.7.0.3/30"]);
-}
-
 /// `resolvConf` is parsed into `dns`.
 #[test]
 fn resolv_conf_becomes_dns() {
@@ -72,16 +62,6 @@ fn resolv_conf_becomes_dns() {
     let expected = json!({"nameservers": ["10.7.0.1", "fd07::1"], "domain": "a.b", "search": ["a.b", "c.d", "e.f"],
         "options": ["ndots:5", "timeout:1", "rotate"]});
     assert_eq!(dns, expected);
-}
-
-/// A `resolvConf` that cannot be read is an error, and no address is kept.
-#[test]
-fn a_resolv_conf_that_is_missing_is_an_error() {
-    each(|_, node| {
-        let config = host_local(with(v4(), json!({"resolvConf": "/run/absent"})));
-        node.call(Verb::Add, config, pod("c1")).fails();
-        assert_eq!(super::reservations(), []);
-    });
 }
 
 /// A `resolvConf` that never ends is an error; the reference reads `/dev/zero` until it runs out of memory.

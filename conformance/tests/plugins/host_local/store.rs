@@ -8,7 +8,6 @@ use nix::mount::{MsFlags, mount};
 use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use testns::trace::Syscall;
 use testns::{Attachment, Call, Node, Verb};
 
@@ -91,19 +90,6 @@ fn del_removes_the_older_format() {
     });
 }
 
-/// `dataDir` is the root of the store.
-#[test]
-fn data_dir_moves_the_store() {
-    each(|_, node| {
-        let ipam = json!({"subnet": "10.7.0.0/24", "dataDir": "/run/elsewhere/store"});
-        add(node, &ipam, "c1").unwrap();
-        assert!(Path::new("/run/elsewhere/store/net/10.7.0.2").exists());
-        assert!(!Path::new("/var/lib/cni/networks").exists());
-        del(node, &ipam, "c1");
-        assert!(!Path::new("/run/elsewhere/store/net/10.7.0.2").exists());
-    });
-}
-
 /// Each implementation holds an exclusive flock on the file `lock` while it writes.
 #[test]
 fn the_lock_is_waited_for() {
@@ -164,35 +150,6 @@ fn an_empty_file_is_reclaimed() {
         ids.map(|id| add(node, &ipam, id)).into_iter().filter(Result::is_ok).count()
     };
     each(|who, node| assert_eq!(fill(node), if who.is_ours() { 5 } else { 4 }));
-}
-
-/// A non-empty file holds its address, whether its content is understood or not.
-#[test]
-fn every_nonempty_file_holds_its_address() {
-    let long = format!("{}\r\neth0", "c".repeat(256));
-    for text in [&long, "default_pod:abc", "reserved for the printer", "\u{fffd}", " \n"] {
-        let given = same(|node| {
-            fs::create_dir_all(FOLDER).unwrap();
-            fs::write(format!("{FOLDER}/10.7.0.2"), text).unwrap();
-            let given = add(node, &v4(), "c1").unwrap();
-            del(node, &v4(), "c1");
-            assert_eq!(reservations(), [self::text(("10.7.0.2", text))]);
-            given
-        });
-        assert_eq!(given, ["10.7.0.3/24"], "{text:?}");
-    }
-}
-
-/// A reservation that one implementation added under a long container ID, the other deletes.
-#[test]
-fn a_container_id_has_any_length() {
-    let id = "c".repeat(300);
-    each(|_, node| {
-        add(node, &v4(), &id).unwrap();
-        assert_eq!(reservations().len(), 1);
-        del(node, &v4(), &id);
-        assert_eq!(reservations(), []);
-    });
 }
 
 /// The plugin's own notes are optional: without them, or with old or broken ones, the answers are the same.

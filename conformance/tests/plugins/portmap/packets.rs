@@ -135,7 +135,6 @@ fn packets_of_sctp_reach_the_container_and_its_answers_the_client() {
     });
 }
 
-/// `route_localnet` is on only if a port of a loopback address is forwarded.
 #[test]
 fn loopback_is_routed_only_where_it_is_forwarded() {
     let node = node();
@@ -207,7 +206,6 @@ fn a_udp_flow_follows_the_port_to_the_next_container() {
     });
 }
 
-/// After DEL no packet comes to the container that lives on.
 #[test]
 fn del_ends_the_udp_flows() {
     let node = node();

@@ -176,7 +176,6 @@ fn conditions_are_compared_as_iptables_reads_them() {
     }
 }
 
-/// Either's CHECK and DEL take what the other's ADD made.
 #[test]
 fn either_side_goes_on_with_what_the_other_made() {
     let Some(reference) = reference_or_skip().filter(|_| has_iptables()) else { return };

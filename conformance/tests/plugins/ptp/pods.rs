@@ -9,7 +9,6 @@ use serde_json::json;
 use std::time::Duration;
 use testns::{Transport, exchange};
 
-/// Addresses, routes and what goes where are the reference's.
 #[test]
 fn addresses_and_routes_are_the_references() {
     let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}, {"dst": "10.9.0.0/16", "gw": "10.7.0.9"}]);
@@ -79,7 +78,6 @@ fn the_smallest_subnets_and_several_of_a_family_have_packets() {
     }
 }
 
-/// With ipMasq a machine outside sees the node's address, of both families.
 #[test]
 fn outside_a_pod_shows_the_nodes_address() {
     const LONG: Duration = Duration::from_secs(10);

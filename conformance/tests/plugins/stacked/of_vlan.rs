@@ -5,34 +5,25 @@ use crate::configs::{Attached, addresses, ip};
 use serde_json::{Value, json};
 use testns::{Attachment, Feature, Verb};
 
-/// The same VLAN on both ends of a cable: one in a container, one in the namespace that the uplink leads to.
+/// The same VLAN on both ends of a cable: one in a container, one in the namespace that the uplink leads to. When ADD returns, the
+/// container's addresses answer the first request from there.
 #[test]
 fn vlan_packets_pass_between_the_ends_of_one_vlan() {
     testns::needs!(Feature::Vlan.or_skip());
     let (node, outside) = node();
     let pod = node.container();
     let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
-    Attached::add(&node, &config(VLAN, json!({})), &pod);
     let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
     let far = Attached::add(&node, &config(VLAN, far), beyond);
-    for to in addresses(&far.result).iter().map(|address| address.split('/').next().unwrap()) {
-        pod.namespace().ping(ip(to));
+    let near = Attached::add(&node, &config(VLAN, json!({})), &pod);
+    let plain = |attached: &Attached<'_>| {
+        let all = addresses(&attached.result).into_iter();
+        all.map(|address| ip(address.split('/').next().unwrap())).collect::<Vec<_>>()
+    };
+    for to in plain(&near) {
+        assert!(outside.pings(to, std::time::Duration::ZERO), "{to} does not answer");
     }
-}
-
-/// When ADD returns, the container's addresses answer the first request from the other end of the VLAN.
-#[test]
-fn vlan_addresses_answer_when_add_returns() {
-    testns::needs!(Feature::Vlan.or_skip());
-    let (node, outside) = node();
-    let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
-    let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
-    Attached::add(&node, &config(VLAN, far), beyond);
-    let pod = node.container();
-    let attached = Attached::add(&node, &config(VLAN, json!({})), &pod);
-    for to in addresses(&attached.result).iter().map(|address| address.split('/').next().unwrap()) {
-        assert!(outside.pings(ip(to), std::time::Duration::ZERO), "{to} does not answer");
-    }
+    plain(&far).into_iter().for_each(|to| pod.namespace().ping(to));
 }
 
 fn far_addresses() -> Value {
@@ -43,7 +34,6 @@ fn far_addresses() -> Value {
     json!({"type": "host-local", "ranges": [[v4], [v6]]})
 }
 
-/// The container that has the VLAN is named.
 #[test]
 fn vlan_that_is_taken_names_its_container() {
     testns::needs!(Feature::Vlan.or_skip());

@@ -61,7 +61,6 @@ fn an_address_without_an_interface_is_the_attachments() {
     assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
 }
 
-/// Routes of the main table that no other table would get stay.
 #[test]
 fn routes_of_a_family_without_an_address_stay_in_the_main_table() {
     for (with_ipv6, source) in [(true, "fd07::2"), (false, "10.7.0.2")] {
