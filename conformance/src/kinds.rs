@@ -32,48 +32,29 @@ pub enum LinkPlace {
     Inside,
 }
 
+const fn kind(name: &'static str, feature: Option<Feature>, place: LinkPlace, own: fn(usize) -> Value) -> Kind {
+    Kind { name, feature, place, own }
+}
+
 /// With a gateway and masquerade.
-pub const BRIDGE: Kind = Kind {
-    name: "bridge",
-    feature: None,
-    place: LinkPlace::Pair,
-    own: |_| json!({"bridge": "br0", "isGateway": true, "ipMasq": true}),
-};
+pub const BRIDGE: Kind =
+    kind("bridge", None, LinkPlace::Pair, |_| json!({"bridge": "br0", "isGateway": true, "ipMasq": true}));
 /// With masquerade.
-pub const PTP: Kind = Kind { name: "ptp", feature: None, place: LinkPlace::Pair, own: |_| json!({"ipMasq": true}) };
+pub const PTP: Kind = kind("ptp", None, LinkPlace::Pair, |_| json!({"ipMasq": true}));
 /// On `uplink`.
-pub const MACVLAN: Kind = Kind {
-    name: "macvlan",
-    feature: Some(Feature::Macvlan),
-    place: LinkPlace::Upon,
-    own: |_| json!({"master": "uplink"}),
-};
+pub const MACVLAN: Kind = kind("macvlan", Some(Feature::Macvlan), LinkPlace::Upon, |_| json!({"master": "uplink"}));
 /// On `uplink`.
-pub const IPVLAN: Kind = Kind {
-    name: "ipvlan",
-    feature: Some(Feature::Ipvlan),
-    place: LinkPlace::Upon,
-    own: |_| json!({"master": "uplink"}),
-};
+pub const IPVLAN: Kind = kind("ipvlan", Some(Feature::Ipvlan), LinkPlace::Upon, |_| json!({"master": "uplink"}));
 /// A VLAN on `uplink`: a VLAN of a master can be in one container only.
-pub const VLAN: Kind = Kind {
-    name: "vlan",
-    feature: Some(Feature::Vlan),
-    place: LinkPlace::Upon,
-    own: |number| json!({"master": "uplink", "vlanId": 100 + number}),
-};
+pub const VLAN: Kind =
+    kind("vlan", Some(Feature::Vlan), LinkPlace::Upon, |number| json!({"master": "uplink", "vlanId": 100 + number}));
 /// With device `devN`.
-pub const HOST_DEVICE: Kind = Kind {
-    name: "host-device",
-    feature: None,
-    place: LinkPlace::Device,
-    own: |number| json!({"device": format!("dev{number}")}),
-};
+pub const HOST_DEVICE: Kind =
+    kind("host-device", None, LinkPlace::Device, |number| json!({"device": format!("dev{number}")}));
 /// Without keys.
-pub const TAP: Kind = Kind { name: "tap", feature: Some(Feature::Tun), place: LinkPlace::Inside, own: |_| json!({}) };
+pub const TAP: Kind = kind("tap", Some(Feature::Tun), LinkPlace::Inside, |_| json!({}));
 /// Without keys.
-pub const DUMMY: Kind =
-    Kind { name: "dummy", feature: Some(Feature::Dummy), place: LinkPlace::Inside, own: |_| json!({}) };
+pub const DUMMY: Kind = kind("dummy", Some(Feature::Dummy), LinkPlace::Inside, |_| json!({}));
 
 /// All of them.
 pub const ALL: [Kind; 8] = [BRIDGE, PTP, MACVLAN, IPVLAN, VLAN, HOST_DEVICE, TAP, DUMMY];

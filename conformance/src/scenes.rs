@@ -34,27 +34,25 @@ pub enum Peer {
 
 const NOTHING: fn(&str) -> bool = |_| false;
 
+const fn scene(
+    plugin: &'static str,
+    config: fn() -> Value,
+    needs: Option<Feature>,
+    stays_inside: fn(&str) -> bool,
+    peer: Peer,
+) -> Scene {
+    Scene { plugin, config, needs, stays_inside, peer }
+}
+
 /// The chained plugins.
 pub const SCENES: [Scene; 7] = [
-    Scene {
-        plugin: "tuning",
-        config: tuning,
-        needs: None,
-        stays_inside: |line| line.contains(" sysctl "),
-        peer: Peer::Same,
-    },
-    Scene {
-        plugin: "bandwidth",
-        config: bandwidth,
-        needs: Some(Feature::Ifb),
-        stays_inside: NOTHING,
-        peer: Peer::Same,
-    },
-    Scene { plugin: "sbr", config: sbr, needs: None, stays_inside: is_route, peer: Peer::Same },
-    Scene { plugin: "vrf", config: vrf, needs: Some(Feature::Vrf), stays_inside: is_of_a_vrf, peer: Peer::Same },
-    Scene { plugin: "portmap", config: rules::portmap, needs: None, stays_inside: NOTHING, peer: Peer::ByIptables },
-    Scene { plugin: "portmap", config: rules::portmap_of_nft, needs: None, stays_inside: NOTHING, peer: Peer::None },
-    Scene { plugin: "firewall", config: rules::firewall, needs: None, stays_inside: NOTHING, peer: Peer::ByIptables },
+    scene("tuning", tuning, None, |line| line.contains(" sysctl "), Peer::Same),
+    scene("bandwidth", bandwidth, Some(Feature::Ifb), NOTHING, Peer::Same),
+    scene("sbr", sbr, None, is_route, Peer::Same),
+    scene("vrf", vrf, Some(Feature::Vrf), is_of_a_vrf, Peer::Same),
+    scene("portmap", rules::portmap, None, NOTHING, Peer::ByIptables),
+    scene("portmap", rules::portmap_of_nft, None, NOTHING, Peer::None),
+    scene("firewall", rules::firewall, None, NOTHING, Peer::ByIptables),
 ];
 
 /// Returns the scenes that this kernel can serve.
