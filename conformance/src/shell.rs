@@ -9,16 +9,21 @@ use testns::Namespace;
 /// The script fails, or prints what is no text.
 #[track_caller]
 pub fn sh(namespace: &Namespace, script: &str) -> String {
-    let output = namespace.enter(|| Command::new("sh").args(["-ec", script]).output()).expect("run sh");
-    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
+    run(namespace, Command::new("sh").args(["-ec", script]))
 }
 
-/// Runs `ip` of iproute2 with these words in a namespace, and returns what it prints.
+/// Runs `ip` of iproute2 with these words in a namespace, and returns what it prints. Not by [`sh`]: busybox's has an `ip` of its own.
 ///
 /// # Panics
 /// As [`sh`].
 #[track_caller]
 pub fn ip(namespace: &Namespace, words: &str) -> String {
-    sh(namespace, &format!("ip {words}"))
+    run(namespace, Command::new("ip").args(words.split(' ')))
+}
+
+#[track_caller]
+fn run(namespace: &Namespace, command: &mut Command) -> String {
+    let output = namespace.enter(|| command.output()).expect("run a program");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
 }

@@ -2,7 +2,7 @@
 
 use super::{config, device_and_pod};
 use crate::configs::Attached;
-use conformance::shell::sh;
+use conformance::shell::ip;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,8 +16,10 @@ fn many_links_on_the_device_end_at_once() {
     testns::needs!(Feature::Macvlan.or_skip());
     let (node, pod) = device_and_pod();
     let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
-    let one = "link add mv$n link eth0 type macvlan mode bridge";
-    sh(pod.namespace(), &format!("for n in $(seq {MANY}); do echo {one}; done | ip -batch -"));
+    let file = node.work_dir().join("batch");
+    let all = (0..MANY).map(|number| format!("link add mv{number} link eth0 type macvlan mode bridge\n"));
+    std::fs::write(&file, all.collect::<String>()).unwrap();
+    ip(pod.namespace(), &format!("-batch {}", file.display()));
     let traced = attached.call(testns::Verb::Del).trace(&node);
     traced.reply.ok();
     assert!(traced.counts()["sendto"] < 60, "{:#?}", traced.counts());
