@@ -68,6 +68,14 @@ impl ConfObject {
             let msg = error.msg.replacen("cannot parse JSON", "cannot parse network config on stdin", 1);
             CniError { msg, ..error }
         })?;
+        Self::of_value(value)
+    }
+
+    /// As [`ConfObject::parse`], of parsed JSON.
+    ///
+    /// # Errors
+    /// As [`ConfObject::parse`].
+    pub fn of_value(value: Value) -> Result<Self, CniError> {
         // As for each key, `null` is what is not there: an object without keys.
         let value = if value.is_null() { Value::Object(serde_json::Map::default()) } else { value };
         if !value.is_object() {

@@ -24,7 +24,6 @@ pub(crate) mod folders;
 mod host;
 mod needed;
 mod next_add;
-mod plugins;
 mod reasons;
 mod removal;
 mod stores;
@@ -34,11 +33,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::SystemTime;
 
+use crate::network::Network;
 use crate::validate::KnownPlugin;
 use crate::view::reasons::Survey;
 use cni_spec::NetworkName;
 use libcni::inventory::Life;
-use libcni::{Cached, NetworkConf, Runtime};
+use libcni::{Cached, Runtime};
 use on_node::names::Names;
 
 pub use finding::{Finding, Fix, Kind, Level};
@@ -164,8 +164,8 @@ async fn look(node: Node<'_>) -> Examined {
     let Node { runtime, conf_dir, inventory, .. } = node;
     let survey = Survey::look(crate::view::Node { runtime, conf_dir, inventory });
     // Where containers live their ADD has found what it needs.
-    let is_used = |network: &&NetworkConf| {
-        let of = survey.view.networks.iter().filter(|of| of.name == network.name);
+    let is_used = |network: &&Network| {
+        let of = survey.view.networks.iter().filter(|of| of.name == network.conf.name);
         of.flat_map(|of| &of.attachments).any(|attachment| attachment.life == Life::Lives)
     };
     attachments::unreserved_by_traces(&survey.view, &known, &mut findings);

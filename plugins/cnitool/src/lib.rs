@@ -20,6 +20,7 @@ pub mod keys;
 mod log;
 mod man;
 mod metrics;
+mod network;
 mod other_projects;
 mod output;
 mod preview;

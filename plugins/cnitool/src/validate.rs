@@ -36,8 +36,9 @@ mod warned;
 
 use std::path::Path;
 
-use libcni::{NetworkConf, conflist};
+use libcni::conflist;
 
+pub use crate::network::Network;
 pub use finding::{Finding, Level};
 pub use known::{KnownPlugin, Role};
 pub use source::{Form, Source, Unreadable};
@@ -51,15 +52,6 @@ pub struct Report {
     pub networks: Vec<Network>,
     /// The findings, by file and place.
     pub findings: Vec<Finding>,
-}
-
-/// A network, and the file that has it.
-#[derive(Debug)]
-pub struct Network {
-    /// The file's place in [`Report::sources`].
-    pub file: usize,
-    /// The network.
-    pub conf: NetworkConf,
 }
 
 impl Report {
@@ -104,9 +96,7 @@ pub fn validate(sources: Vec<Source>, known: &[KnownPlugin]) -> Report {
     let mut findings = Vec::new();
     for (file, source) in sources.iter().enumerate() {
         let mut found = finding::Notes::new(file, source);
-        if let Some(conf) = network::read(source, known, &mut found) {
-            report.networks.push(Network { file, conf });
-        }
+        report.networks.extend(network::read(file, source, known, &mut found));
         findings.extend(found.into_findings());
     }
     report.sources = sources;

@@ -5,12 +5,13 @@ use crate::args::Target;
 use crate::attachments;
 use crate::causes::refused;
 use crate::doctor::configs::Makes;
+use crate::network::{Network, Plugin};
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use crate::validate::Role;
 use anyhow::Context;
 use libcni::cni_spec::json::resembling;
-use libcni::cni_spec::{CniError, Code, ConfObject, PluginType};
+use libcni::cni_spec::{CniError, Code, PluginType};
 use libcni::{Attachment, AttachmentId, Cached, Error, Namespace, NetworkConf, PluginObject};
 use netops::link;
 use netops::{Kernel, Netns};
@@ -83,12 +84,9 @@ fn refuse_taken(network: &NetworkConf, attachment: &Attachment) -> anyhow::Resul
 /// Refuses an ADD whose address plugin is not installed, before the first plugin runs: the DEL that would take the ADD back needs it,
 /// too.
 fn refuse_missing(settings: &Settings, network: &NetworkConf) -> anyhow::Result<()> {
-    for index in 0..network.plugins.len() {
-        let object = network.plugin_conf(index).and_then(|bytes| ConfObject::parse(&bytes).ok());
-        let of = object.as_ref().and_then(|object| object.plugin_type().ok());
-        let is_ours = of.is_some_and(|of| crate::keys::ALL.iter().any(|known| known.name == of));
-        let ipam = object.filter(|_| is_ours).and_then(|object| object.ipam_type().ok().flatten());
-        let Some(ipam) = ipam else { continue };
+    let is_ours = |plugin: &&Plugin| crate::keys::ALL.iter().any(|known| known.name == plugin.plugin_type);
+    let decoded = Network::from(network.clone());
+    for ipam in decoded.plugins.iter().filter(is_ours).filter_map(Plugin::ipam_type) {
         settings.runtime.plugin_path().find_executable(&ipam).with_context(|| {
             format!("cannot add network {}: nothing was called, as an address plugin is missing", network.name)
         })?;
@@ -175,7 +173,10 @@ pub(crate) async fn status(settings: &Settings, network: &str, output: Output) -
     // Below 1.1.0 there is no STATUS, and this suite's plugins answer it all the same.
     let asking = match version.has_gc() {
         true => network.clone(),
-        false => Makes::look(&settings.runtime, std::slice::from_ref(&network)).with_status(&network),
+        false => {
+            let network = Network::from(network.clone());
+            Makes::look(&settings.runtime, std::slice::from_ref(&network)).with_status(&network)
+        }
     };
     settings.runtime.status(&asking).await.map_err(|error| with_place(&network, error))?;
     let asked = asking.plugins.len();

@@ -8,13 +8,14 @@ use on_node::networks::{Known, Origin};
 
 use crate::doctor::removal::{listed, removal, unmounted};
 use crate::doctor::{Finding, Fix, Kind, Level, Node};
+use crate::network::Network;
 use crate::reserved::{Lacking, Stores};
 use crate::view::{Attachment, View};
 
 /// Looks at each network: at its own attachments, those that the node has without the cache, and those that the cache has
 /// without the node. Networks that only the cache knows are looked at as ADD found them, and those that no file and no cache
 /// explains by what they have left. Returns all of them.
-pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<Finding>) -> Vec<Known> {
+pub(crate) fn look(node: Node<'_>, networks: &[Network], findings: &mut Vec<Finding>) -> Vec<Known> {
     let listing = match node.runtime.cache().list(None) {
         Ok(listing) => listing,
         Err(error) => {
@@ -24,7 +25,8 @@ pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<
     };
     let mut unseen = Vec::new();
     let names = Names::of_cache(&listing.cached);
-    let known = node.inventory.networks(networks.to_vec(), listing.cached, &mut unseen);
+    let files = networks.iter().map(|network| network.conf.clone()).collect();
+    let known = node.inventory.networks(files, listing.cached, &mut unseen);
     findings
         .extend(unseen.iter().map(|what| Kind::Unseen.finding(Level::Warning, None, format!("cannot look at {what}"))));
     if !listing.passed_over.is_empty() {

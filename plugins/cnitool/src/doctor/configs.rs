@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::causes::is_told_to_be_root;
 use crate::validate::{Report, executables, validate_folder};
-use cni_spec::{PluginType, SpecVersion, json};
+use cni_spec::{PluginType, SpecVersion};
 use futures::future::join_all;
-use libcni::{NetworkConf, Runtime};
-use serde_json::Value;
+use libcni::{NetworkConf, PluginObject, Runtime};
 
-use crate::doctor::plugins::written;
+use crate::network::{Network, Plugin};
+
 use crate::doctor::{Finding, Kind, Level, Node, folders};
 use crate::shell::word;
 
@@ -19,7 +19,7 @@ use crate::shell::word;
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The networks that a runtime would use: of those with one name, the first.
-pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<NetworkConf> {
+pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Network> {
     let mut report = match validate_folder(node.conf_dir, node.known) {
         Ok(report) => report,
         Err(error) => {
@@ -30,18 +30,18 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
     executables::look(&mut report, &node.runtime.until(Instant::now() + ANSWERS_WITHIN), node.known).await;
     faults(&report, findings);
     folders::look(node, &report, findings);
-    let mut networks: Vec<NetworkConf> = Vec::new();
+    let mut networks: Vec<Network> = Vec::new();
     for network in report.networks {
-        let conf = network.conf;
-        if conf.network_name().is_ok() && networks.iter().all(|earlier| earlier.name != conf.name) {
-            networks.push(conf);
+        let conf = &network.conf;
+        if conf.network_name().is_ok() && networks.iter().all(|earlier| earlier.conf.name != conf.name) {
+            networks.push(network);
         }
     }
     let runtime = node.runtime.until(Instant::now() + ANSWERS_WITHIN);
     let makes_of = Makes::look(node.runtime, &networks);
     let asked: Vec<NetworkConf> = networks.iter().map(|network| makes_of.with_status(network)).collect();
     let states = join_all(asked.iter().map(|network| runtime.status(network))).await;
-    for (network, state) in networks.iter().zip(states) {
+    for (Network { conf: network, .. }, state) in networks.iter().zip(states) {
         if let Err(error) = state {
             // A plugin that an ordinary user has started may do less than a runtime's.
             if is_told_to_be_root() {
@@ -63,9 +63,9 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
 pub(crate) struct Makes(BTreeMap<PluginType, (PathBuf, bool)>);
 
 impl Makes {
-    pub(crate) fn look(runtime: &Runtime, networks: &[NetworkConf]) -> Self {
-        let types = networks.iter().flat_map(|network| network.plugins.iter().map(|plugin| plugin.plugin_type.clone()));
-        let ipams = networks.iter().flat_map(written).filter_map(|plugin| ipam(&plugin));
+    pub(crate) fn look(runtime: &Runtime, networks: &[Network]) -> Self {
+        let types = networks.iter().flat_map(|network| &network.conf.plugins).map(|plugin| plugin.plugin_type.clone());
+        let ipams = networks.iter().flat_map(|network| &network.plugins).filter_map(Plugin::ipam_type);
         let names: BTreeSet<PluginType> = types.chain(ipams).collect();
         let found = names.into_iter().filter_map(|name| {
             let path = runtime.plugin_path().find_executable(&name).ok()?;
@@ -77,8 +77,9 @@ impl Makes {
 
     /// Whether all of them are there and of this suite.
     pub(crate) fn are_own(runtime: &Runtime, network: &NetworkConf) -> bool {
-        let makes = Self::look(runtime, std::slice::from_ref(network));
-        network.plugins.iter().all(|plugin| makes.is_own(&plugin.plugin_type))
+        let is_own = |path: PathBuf| executables::is_of_this_suite(&path).unwrap_or(false);
+        let find = |plugin: &PluginObject| runtime.plugin_path().find_executable(&plugin.plugin_type);
+        network.plugins.iter().all(|plugin| find(plugin).is_ok_and(is_own))
     }
 
     fn is_own(&self, name: &PluginType) -> bool {
@@ -87,26 +88,19 @@ impl Makes {
 
     /// The network as STATUS can be asked of it: below version 1.1.0 there is none, and this suite's plugins answer it all the
     /// same if they are asked in that version.
-    pub(crate) fn with_status(&self, network: &NetworkConf) -> NetworkConf {
-        let mut network = network.clone();
+    pub(crate) fn with_status(&self, Network { conf, plugins, .. }: &Network) -> NetworkConf {
+        let mut network = conf.clone();
         if !network.version().is_ok_and(|version| !version.has_gc()) {
             return network;
         }
-        let objects: Vec<Value> = written(&network).collect();
-        let mut objects = objects.iter();
+        let mut ipams = plugins.iter().map(Plugin::ipam_type);
         network.plugins.retain(|plugin| {
-            let ipam = objects.next().and_then(ipam);
+            let ipam = ipams.next().flatten();
             self.is_own(&plugin.plugin_type) && ipam.is_none_or(|ipam| self.is_own(&ipam))
         });
         SpecVersion::LATEST.as_str().clone_into(&mut network.cni_version);
         network
     }
-}
-
-/// The address plugin that a plugin's object names.
-fn ipam(plugin: &Value) -> Option<PluginType> {
-    let name = json::find::<String>(plugin, &["ipam", "type"]).ok().flatten()?;
-    PluginType::parse(&name).ok()
 }
 
 /// Adds a finding for each file with errors or warnings.

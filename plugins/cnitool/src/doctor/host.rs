@@ -4,15 +4,12 @@ use crate::shell;
 use crate::view::View;
 use cni_filter::Filter;
 use cni_filter::iptables::{TableName, Variants};
-use cni_spec::json;
-use libcni::NetworkConf;
 use netops::link::{self, Link};
 use netops::nft::Family;
 use netops::{Kernel, sysctl};
-use serde_json::Value;
 
-use crate::doctor::plugins::{plugins, text};
 use crate::doctor::{Finding, Kind, Level, Node, next_add};
+use crate::network::{Network, Plugin};
 
 /// Ports of a bridge: numbers below `BR_MAX_PORTS` of net/bridge/br_private.h, without 0.
 const BRIDGE_PORTS_MAX: usize = (1 << 10) - 1;
@@ -20,7 +17,7 @@ const BRIDGE_PORTS_MAX: usize = (1 << 10) - 1;
 /// Ports from which on a bridge counts as nearly full.
 const BRIDGE_PORTS_MANY: usize = BRIDGE_PORTS_MAX / 10 * 9;
 
-pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], view: &View, findings: &mut Vec<Finding>) {
+pub(crate) fn look(node: Node<'_>, networks: &[Network], view: &View, findings: &mut Vec<Finding>) {
     forwarding(networks, view, findings);
     connections(findings);
     match cni_filter::iptables::variants_with_rules(&node.inventory.search_path) {
@@ -47,23 +44,14 @@ pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], view: &View, findin
     }
 }
 
-/// Whether the plugin routes packets of its containers through the node.
-pub(crate) fn is_router(plugin: &Value) -> bool {
-    let is_set = |key| json::member(plugin, key).and_then(Value::as_bool).unwrap_or_default();
-    match text(plugin, "type") {
-        "ptp" => true,
-        "bridge" => is_set("isGateway") || is_set("isDefaultGateway"),
-        _ => false,
-    }
-}
-
 /// An ADD turns it on, so it matters only once a container is attached: then something has turned it off again. Each family
 /// is a matter of the networks that route it: an address of a network without a gateway needs no forwarding.
-fn forwarding(networks: &[NetworkConf], view: &View, findings: &mut Vec<Finding>) {
-    let routers = || networks.iter().filter(|network| plugins(network).any(|plugin| is_router(&plugin)));
+fn forwarding(networks: &[Network], view: &View, findings: &mut Vec<Finding>) {
+    let routers = || networks.iter().filter(|network| network.called().iter().any(Plugin::is_router));
     let keys = [["ipv4", "ip_forward"].as_slice(), ["ipv6", "conf", "all", "forwarding"].as_slice()];
     for (is_ipv6, key) in [false, true].into_iter().zip(keys) {
-        let routers: Vec<&str> = routers().filter(|it| has_family(it, view, is_ipv6)).map(|it| &*it.name).collect();
+        let routers: Vec<&str> =
+            routers().filter(|it| has_family(it, view, is_ipv6)).map(|it| &*it.conf.name).collect();
         if routers.is_empty() {
             continue;
         }
@@ -113,22 +101,15 @@ fn crowded(count: u64, most: u64) -> Option<Finding> {
 }
 
 /// Whether attachments of a network have addresses of the family.
-fn has_family(network: &NetworkConf, view: &View, is_ipv6: bool) -> bool {
-    let attachments = view.networks.iter().filter(|it| it.name == *network.name).flat_map(|it| &it.attachments);
+fn has_family(network: &Network, view: &View, is_ipv6: bool) -> bool {
+    let attachments = view.networks.iter().filter(|it| it.name == *network.conf.name).flat_map(|it| &it.attachments);
     attachments.flat_map(|attachment| &attachment.addresses).any(|address| address.is_ipv6() == is_ipv6)
 }
 
-/// The bridge that a plugin `bridge` uses.
-pub(crate) fn bridge_of(plugin: &Value) -> Option<&str> {
-    let name = Some(text(plugin, "bridge")).filter(|name| !name.is_empty()).unwrap_or("cni0");
-    Some(name).filter(|_| text(plugin, "type") == "bridge")
-}
-
 /// kube-proxy's rules translate the answers of a container on the same bridge only if they pass iptables.
-fn services(search_path: &str, networks: &[NetworkConf], links: &[Link], findings: &mut Vec<Finding>) {
-    let names: Vec<String> =
-        networks.iter().flat_map(plugins).filter_map(|it| Some(bridge_of(&it)?.to_owned())).collect();
-    let Some(bridge) = links.iter().find(|link| names.contains(&link.name)) else { return };
+fn services(search_path: &str, networks: &[Network], links: &[Link], findings: &mut Vec<Finding>) {
+    let names: Vec<&String> = networks.iter().flat_map(Network::called).filter_map(|it| it.bridge.as_ref()).collect();
+    let Some(bridge) = links.iter().find(|link| names.contains(&&link.name)) else { return };
     let key = "net.bridge.bridge-nf-call-iptables";
     let value = sysctl::Key::new(&["bridge", "bridge-nf-call-iptables"]).and_then(|key| sysctl::find(&key));
     let state = match value {
@@ -159,15 +140,14 @@ fn services(search_path: &str, networks: &[NetworkConf], links: &[Link], finding
     }
 }
 
-fn ports(network: &NetworkConf, links: &[Link], findings: &mut Vec<Finding>) {
-    for plugin in plugins(network).filter(|plugin| text(plugin, "type") == "bridge") {
-        let Some(name) = bridge_of(&plugin) else { continue };
-        let Some(bridge) = links.iter().find(|link| link.name == name) else { continue };
+fn ports(network: &Network, links: &[Link], findings: &mut Vec<Finding>) {
+    for name in network.called().iter().filter_map(|plugin| plugin.bridge.as_ref()) {
+        let Some(bridge) = links.iter().find(|link| link.name == *name) else { continue };
         let ports = links.iter().filter(|link| link.master == Some(bridge.index)).count();
         if ports >= BRIDGE_PORTS_MANY {
             let level = if ports >= BRIDGE_PORTS_MAX { Level::Error } else { Level::Warning };
             let what = format!("bridge {name} has {ports} of at most {BRIDGE_PORTS_MAX} ports");
-            let mut finding = Kind::BridgeFull.finding(level, Some(&network.name), what);
+            let mut finding = Kind::BridgeFull.finding(level, Some(&network.conf.name), what);
             "Give further containers a network with a bridge of its own.".clone_into(&mut finding.remedy);
             findings.push(finding);
         }

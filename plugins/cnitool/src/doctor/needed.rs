@@ -3,11 +3,10 @@
 
 use std::path::Path;
 
-use libcni::NetworkConf;
 use serde_json::Value;
 
-use crate::doctor::plugins::{FLANNEL_FILE, Subnets, delegates, text, written};
 use crate::doctor::{Finding, Kind, Level};
+use crate::network::{FLANNEL_FILE, Network, Subnets, delegates, text};
 
 /// A file that a plugin needs.
 struct Need {
@@ -41,19 +40,18 @@ const NEEDS: [Need; 8] = [
 ];
 
 /// Looks for the files of each network's plugins, and of those that they call.
-pub(crate) fn look<'a>(networks: impl Iterator<Item = &'a NetworkConf>, findings: &mut Vec<Finding>) {
+pub(crate) fn look<'a>(networks: impl Iterator<Item = &'a Network>, findings: &mut Vec<Finding>) {
     for network in networks {
-        let own: Vec<Value> = written(network).collect();
-        let others = own.iter().flat_map(delegates);
-        let ipams = own.iter().filter_map(|plugin| plugin.get("ipam").cloned());
-        for plugin in own.iter().cloned().chain(others).chain(ipams) {
-            findings.extend(NEEDS.iter().filter_map(|need| need.lacking(network, &plugin)));
+        let own = || network.plugins.iter().map(|plugin| &plugin.object);
+        let ipams = own().filter_map(|plugin| plugin.get("ipam"));
+        for plugin in own().chain(own().flat_map(delegates)).chain(ipams) {
+            findings.extend(NEEDS.iter().filter_map(|need| need.lacking(&network.conf.name, plugin)));
         }
     }
 }
 
 impl Need {
-    fn lacking(&self, network: &NetworkConf, plugin: &Value) -> Option<Finding> {
+    fn lacking(&self, network: &str, plugin: &Value) -> Option<Finding> {
         if text(plugin, "type") != self.plugin {
             return None;
         }
@@ -69,7 +67,7 @@ impl Need {
             Ok(_) => return None,
         };
         let what = format!("{path}, which plugin {} needs, {state}", self.plugin);
-        let mut finding = Kind::NotReady.finding(Level::Error, Some(&network.name), what);
+        let mut finding = Kind::NotReady.finding(Level::Error, Some(network), what);
         finding.remedy = format!("See why {} does not run on this node: it makes the file.", self.maker);
         Some(finding)
     }
@@ -84,7 +82,8 @@ mod tests {
     use super::*;
 
     fn found(network: &str) -> Vec<String> {
-        let network = NetworkConf::parse(network.as_bytes()).unwrap();
+        let network = libcni::NetworkConf::parse(network.as_bytes()).unwrap();
+        let network = Network::decode(0, network, false);
         let mut findings = Vec::new();
         look([network].iter(), &mut findings);
         findings.into_iter().map(|finding| finding.what).collect()

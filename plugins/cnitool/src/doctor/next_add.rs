@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use crate::shell::{self, word};
 use crate::view::reasons::routes::outside;
 use crate::view::{Attachment, Origin, View};
-use cni_spec::json;
 use ipnetwork::IpNetwork;
 use libcni::NetworkConf;
 use libcni::inventory::Life;
@@ -14,12 +13,9 @@ use netops::link::{Kind as LinkKind, Link};
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::sysctl::{self, NoIpv6};
 use netops::{Family, Kernel, addr};
-use serde_json::Value;
 
-use crate::doctor::host::is_router;
-use crate::doctor::plugins::{plugins, text};
 use crate::doctor::{Finding, Kind, Level};
-use crate::validate::folder::{configured, list, ranges};
+use crate::network::{Network, Plugin};
 
 /// The MTU of a new veth or bridge whose network names none: `ETH_DATA_LEN` of linux/if_ether.h.
 const MTU_BYTES: u64 = 1500;
@@ -37,19 +33,13 @@ struct Node<'a> {
     ends: BTreeSet<&'a str>,
 }
 
-/// A plugin that routes packets of its containers.
-struct Router<'a> {
-    plugin: &'a Value,
-    /// The link that gets the gateways; `None`: each container's veth.
-    link: Option<String>,
-    /// Gateways with the prefix lengths of their subnets.
-    gateways: Vec<IpNetwork>,
-}
+/// A plugin that routes packets of its containers, with its gateways.
+type Routed<'a> = (&'a Plugin, &'a [IpNetwork]);
 
 pub(crate) fn look(
     kernel: &Kernel,
     links: &[Link],
-    networks: &[NetworkConf],
+    networks: &[Network],
     view: &View,
     findings: &mut Vec<Finding>,
 ) -> netops::error::Result<()> {
@@ -64,16 +54,19 @@ pub(crate) fn look(
     let ends = attachments.flat_map(|attachment| &attachment.links).map(|link| link.name.as_str()).collect();
     let node = Node { kernel, links, addresses, routes, refusing, view, ends };
     for network in networks {
-        for plugin in plugins(network).filter(is_router) {
-            let router = Router { plugin: &plugin, link: router_of(&plugin), gateways: gateways(&plugin) };
-            node.gateway(network, &router, &|own| is_used(own, network, networks, view), findings);
-            node.route(network, &router, findings);
-            node.taken(network, &router, findings);
-            node.ipv6(network, &router, findings);
+        let routers = network.called().iter().filter(|plugin| plugin.is_router());
+        let is_used = |own: &IpNetwork| is_used(own, network, networks, view);
+        let Network { conf: network, .. } = network;
+        for router in routers {
+            let gateways = router.gateways();
+            node.gateway(network, (router, &gateways), &is_used, findings);
+            node.route(network, (router, &gateways), findings);
+            node.taken(network, router, findings);
+            node.ipv6(network, (router, &gateways), findings);
             let is_of = |it: &&crate::view::Network| it.name == *network.name;
             let attachments = view.networks.iter().filter(is_of).flat_map(|network| &network.attachments);
             if !attachments.into_iter().any(|attachment| attachment.life == Life::Lives) {
-                node.mtu(network, &router, findings);
+                node.mtu(network, (router, &gateways), findings);
             }
         }
     }
@@ -93,13 +86,13 @@ impl Node<'_> {
     fn gateway(
         &self,
         network: &NetworkConf,
-        router: &Router<'_>,
+        (router, gateways): Routed<'_>,
         is_used: &dyn Fn(&IpNetwork) -> bool,
         findings: &mut Vec<Finding>,
     ) {
         let link = router.link.as_deref().and_then(|name| self.find(name));
-        let forces = json::member(router.plugin, "forceAddress").and_then(Value::as_bool) == Some(true);
-        let wanted_nets: Vec<&IpNetwork> = router.gateways.iter().filter(|gateway| gateway.is_ipv4()).collect();
+        let forces = router.is_set("forceAddress");
+        let wanted_nets: Vec<&IpNetwork> = gateways.iter().filter(|gateway| gateway.is_ipv4()).collect();
         let wanted = &wanted_nets;
         let Some(link) = link.filter(|_| !forces && !wanted.is_empty()) else { return };
         let of_ipv4 = || self.addresses_of(link).iter().filter(|own| own.is_ipv4());
@@ -155,7 +148,7 @@ impl Node<'_> {
 
     /// An address of the network's ranges that a living container of another network has, on the same bridge: the network's store
     /// does not know it.
-    fn taken(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
+    fn taken(&self, network: &NetworkConf, router: &Plugin, findings: &mut Vec<Finding>) {
         let Some(own) = self.view.networks.iter().find(|it| it.name == *network.name) else { return };
         let is_in_range =
             |address: &IpAddr| own.ranges.iter().any(|range| (range.first..=range.last).contains(address));
@@ -183,7 +176,7 @@ impl Node<'_> {
     }
 
     /// A route to the network's subnet, or to a part of it, over another link: the kernel prefers it to the bridge's own, or may.
-    fn route(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
+    fn route(&self, network: &NetworkConf, (router, gateways): Routed<'_>, findings: &mut Vec<Finding>) {
         let is_known = |finding: &&Finding| {
             finding.kind == Kind::RouteElsewhere && finding.network.as_deref() == Some(&*network.name)
         };
@@ -191,7 +184,7 @@ impl Node<'_> {
             return;
         }
         let subnets: Vec<IpNetwork> =
-            router.gateways.iter().filter_map(|net| IpNetwork::new(net.network(), net.prefix()).ok()).collect();
+            gateways.iter().filter_map(|net| IpNetwork::new(net.network(), net.prefix()).ok()).collect();
         let is_of_containers = |link: &Link| {
             let is_bridge = router.link.as_deref().is_some_and(|name| name == link.name);
             is_bridge
@@ -269,8 +262,8 @@ impl Node<'_> {
         }
     }
 
-    fn ipv6(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
-        if !router.gateways.iter().any(IpNetwork::is_ipv6) {
+    fn ipv6(&self, network: &NetworkConf, (router, gateways): Routed<'_>, findings: &mut Vec<Finding>) {
+        if !gateways.iter().any(IpNetwork::is_ipv6) {
             return;
         }
         let (what, remedy) = match sysctl::find_ipv6_refusal(router.link.as_deref().unwrap_or("default")) {
@@ -297,22 +290,18 @@ impl Node<'_> {
     }
 
     /// Of a network without containers: the MTU that the next one gets.
-    fn mtu(&self, network: &NetworkConf, router: &Router<'_>, findings: &mut Vec<Finding>) {
-        let ways_out = json::member(router.plugin, "ipam").and_then(|ipam| json::member(ipam, "routes"));
-        let routes = ways_out.and_then(Value::as_array).into_iter().flatten();
-        let defaults: Vec<IpNetwork> = routes
-            .filter_map(|route| text(route, "dst").parse().ok())
-            .filter(|dst: &IpNetwork| dst.prefix() == 0)
-            .collect();
-        let is_default = json::member(router.plugin, "isDefaultGateway").and_then(Value::as_bool) == Some(true);
+    fn mtu(&self, network: &NetworkConf, (router, gateways): Routed<'_>, findings: &mut Vec<Finding>) {
+        let destinations = router.routes.iter().filter_map(|route| route.dst);
+        let defaults: Vec<IpNetwork> = destinations.filter(|dst| dst.prefix() == 0).collect();
+        let is_default = router.is_set("isDefaultGateway");
         // What stays on its network may be larger.
         let leads_out = |to: &IpAddr| is_default || defaults.iter().any(|dst| dst.is_ipv4() == to.is_ipv4());
-        let has = |to: &IpAddr| router.gateways.iter().any(|net| net.is_ipv4() == to.is_ipv4());
+        let has = |to: &IpAddr| gateways.iter().any(|net| net.is_ipv4() == to.is_ipv4());
         let outside = Family::BOTH.map(outside).into_iter().filter(|to| has(to) && leads_out(to));
         let links = outside.filter_map(|to| route::lookup(self.kernel, to).ok()?.link);
         let links = links.filter_map(|index| self.links.iter().find(|link| link.index == index));
         let Some(narrow) = links.min_by_key(|link| link.mtu_bytes) else { return };
-        let key = json::member(router.plugin, "mtu").and_then(Value::as_u64).filter(|mtu| *mtu > 0);
+        let key = router.mtu_bytes;
         let asked = key.unwrap_or(MTU_BYTES);
         if asked > u64::from(narrow.mtu_bytes) {
             let of = if key.is_some() { "mtu is" } else { "the network sets no mtu, so that of containers is" };
@@ -324,53 +313,13 @@ impl Node<'_> {
     }
 }
 
-/// The link that gets the gateways; `None`: each container's veth.
-fn router_of(plugin: &Value) -> Option<String> {
-    let name = crate::doctor::host::bridge_of(plugin).filter(|_| text(plugin, "type") == "bridge")?;
-    let vlan = json::member(plugin, "vlan").and_then(Value::as_u64).filter(|vlan| *vlan > 0);
-    Some(vlan.map_or_else(|| name.to_owned(), |vlan| format!("{name}.{vlan}")))
-}
-
 /// Whether the address is the gateway of another network by its configuration, or of containers.
-fn is_used(own: &IpNetwork, network: &NetworkConf, networks: &[NetworkConf], view: &View) -> bool {
-    let others = networks.iter().filter(|other| other.name != network.name);
-    let is_configured = others.flat_map(plugins).any(|plugin| is_router(&plugin) && gateways(&plugin).contains(own));
-    let all = view.networks.iter().filter(|other| other.name != *network.name).flat_map(|other| &other.attachments);
+fn is_used(own: &IpNetwork, network: &Network, networks: &[Network], view: &View) -> bool {
+    let others = networks.iter().filter(|other| other.conf.name != network.conf.name);
+    let is_configured =
+        others.flat_map(Network::called).any(|plugin| plugin.is_router() && plugin.gateways().contains(own));
+    let all =
+        view.networks.iter().filter(|other| other.name != *network.conf.name).flat_map(|other| &other.attachments);
     let present = all.filter(|attachment| attachment.life != Life::Gone);
     is_configured || present.flat_map(|attachment| &attachment.addresses).any(|address| own.contains(*address))
-}
-
-/// The gateways of host-local's ranges, and those of static addresses, of which one that names none has the first of its subnet.
-fn gateways(plugin: &Value) -> Vec<IpNetwork> {
-    let Some(ipam) = json::member(plugin, "ipam") else { return Vec::new() };
-    let of_range = |(_, range)| {
-        let range = configured(range)?;
-        IpNetwork::new(range.gateway.ip(), range.subnet.prefix()).ok()
-    };
-    let of_address = |entry: &Value| {
-        let net: IpNetwork = text(entry, "address").parse().ok()?;
-        let gateway: Option<IpAddr> = text(entry, "gateway").parse().ok();
-        let first = match net {
-            IpNetwork::V4(net) => (u32::from(net.network()).checked_add(1)?).to_be_bytes().into(),
-            IpNetwork::V6(net) => IpAddr::from(u128::from(net.network()).checked_add(1)?.to_be_bytes()),
-        };
-        IpNetwork::new(gateway.unwrap_or(first), net.prefix()).ok()
-    };
-    let of_host_local = ranges(plugin).into_iter().filter_map(of_range);
-    of_host_local.chain(list(ipam, "addresses").iter().filter_map(of_address)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn the_gateway_of_a_range_is_the_one_that_host_local_takes() {
-        let of = |ipam: Value| gateways(&json!({"ipam": ipam})).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(of(json!({"type": "host-local", "subnet": "10.1.0.0/31"})), ["10.1.0.0/31"]);
-        assert_eq!(of(json!({"type": "host-local", "ranges": [[{"subnet": "fd00::/127"}]]})), ["fd00::/127"]);
-        assert_eq!(of(json!({"type": "host-local", "subnet": "10.1.0.0/24"})), ["10.1.0.1/24"]);
-        assert_eq!(of(json!({"type": "static", "addresses": [{"address": "10.1.0.5/24"}]})), ["10.1.0.1/24"]);
-    }
 }

@@ -1,13 +1,10 @@
 //! Plugins of one list that do not fit together.
 
 use cni_spec::json;
-use libcni::{NetworkConf, PluginObject};
-use serde_json::Value;
 
+use crate::network::{Network, Plugin};
 use crate::validate::finding::{Level, Notes, join};
 use crate::validate::known::{self, KnownPlugin, Role};
-use crate::validate::network::base;
-use crate::validate::source::Source;
 
 /// Capabilities that runtimes have data for (CONVENTIONS, "Dynamic Plugin specific fields").
 const CAPABILITIES: [&str; 11] = [
@@ -43,11 +40,10 @@ const OWN_KEYS: [(&str, &str); 1] = [("portmap", "snat")];
 /// Plugins whose rules or limits are once for an attachment.
 const ONCE: [&str; 3] = ["bandwidth", "firewall", "portmap"];
 
-pub(crate) fn compare(source: &Source, network: &NetworkConf, known: &[KnownPlugin], notes: &mut Notes<'_>) {
+pub(crate) fn compare(network: &Network, known: &[KnownPlugin], notes: &mut Notes<'_>) {
     let mut maker: Option<&str> = None;
-    for (index, plugin) in network.plugins.iter().enumerate() {
-        let base = base(source, index);
-        let (key, name) = (join(&base, "type"), plugin.plugin_type.as_str());
+    for (index, (plugin, written)) in network.plugins.iter().zip(&network.conf.plugins).enumerate() {
+        let (key, name) = (join(&plugin.base, "type"), &*plugin.plugin_type);
         match known::find(known, name).map(|known| known.role) {
             Some(Role::Chained) if index == 0 => {
                 let text = format!("{name} changes what an earlier plugin made, and comes first");
@@ -68,23 +64,22 @@ pub(crate) fn compare(source: &Source, network: &NetworkConf, known: &[KnownPlug
             },
             Some(Role::Interface | Role::Chained | Role::Any) | None => (),
         }
-        let is_earlier = |earlier: &PluginObject| earlier.plugin_type.as_str() == name;
+        let is_earlier = |earlier: &Plugin| earlier.plugin_type == name;
         if ONCE.contains(&name) && network.plugins.iter().take(index).any(is_earlier) {
             notes.value(Level::Warning, &key, format!("{name} is in the list twice")).help =
                 "Remove one of both.".to_owned();
         }
-        let value = network.plugin_conf(index).and_then(|bytes| json::parse(&bytes).ok()).unwrap_or_default();
-        ignored(&base, name, &value, notes);
-        capabilities(&base, (name, &value), &plugin.capabilities, notes);
-        useless(&base, name, &value, &plugin.capabilities, notes);
+        ignored(plugin, notes);
+        capabilities(plugin, &written.capabilities, notes);
+        useless(plugin, &written.capabilities, notes);
     }
 }
 
 /// Keys that a plugin of this list does not have, or that do nothing there.
-fn ignored(base: &str, name: &str, value: &Value, notes: &mut Notes<'_>) {
-    let ipam = json::find::<String>(value, &["ipam", "type"]).ok().flatten().unwrap_or_default();
-    for (plugin, path, help) in IGNORED.iter().filter(|(plugin, ..)| *plugin == name || *plugin == ipam) {
-        let found = path.split('.').try_fold(value, json::member);
+fn ignored(own: &Plugin, notes: &mut Notes<'_>) {
+    let (base, name) = (&own.base, &*own.plugin_type);
+    for (plugin, path, help) in IGNORED.iter().filter(|(plugin, ..)| *plugin == name || own.ipam == *plugin) {
+        let found = path.split('.').try_fold(&own.object, json::member);
         let key = path.rsplit('.').next().unwrap_or_default();
         if found.is_some() {
             let text = format!("key {path} is none of {plugin}'s, and is ignored");
@@ -94,16 +89,16 @@ fn ignored(base: &str, name: &str, value: &Value, notes: &mut Notes<'_>) {
             }
         }
     }
-    let is_set = |key| json::member(value, key).and_then(Value::as_bool) == Some(true);
-    let gateway = ["isGateway", "isDefaultGateway"].into_iter().find(|key| is_set(key));
-    if let Some(key) = gateway.filter(|_| name == "bridge" && ipam.is_empty()) {
+    let gateway = ["isGateway", "isDefaultGateway"].into_iter().find(|key| own.is_set(key));
+    if let Some(key) = gateway.filter(|_| own.bridge.is_some() && own.ipam.is_empty()) {
         let text = format!("key {key} does nothing without ipam: the bridge gets no address, and containers none");
         notes.value(Level::Warning, &join(base, key), text).help =
             "Name an address plugin by ipam.type, such as host-local.".to_owned();
     }
 }
 
-fn capabilities(base: &str, (plugin, value): (&str, &Value), wanted: &[String], notes: &mut Notes<'_>) {
+fn capabilities(own: &Plugin, wanted: &[String], notes: &mut Notes<'_>) {
+    let (base, plugin) = (&own.base, &*own.plugin_type);
     for name in wanted.iter().filter(|name| OWN_KEYS.contains(&(plugin, name.as_str()))) {
         let key = join(base, &format!("capabilities.{name}"));
         // kube-router writes snat so.
@@ -117,20 +112,20 @@ fn capabilities(base: &str, (plugin, value): (&str, &Value), wanted: &[String], 
                 format!("Did you mean {meant}?");
         }
     }
-    if json::member(value, "runtimeConfig").is_some() && !wanted.is_empty() {
+    if json::member(&own.object, "runtimeConfig").is_some() && !wanted.is_empty() {
         let key = join(base, "runtimeConfig");
         notes.key(Level::Warning, &key, "a runtime replaces key runtimeConfig by what the capabilities ask for");
     }
 }
 
-fn useless(base: &str, name: &str, value: &Value, wanted: &[String], notes: &mut Notes<'_>) {
-    for (plugin, capability, keys) in USELESS_WITHOUT.iter().filter(|(plugin, ..)| *plugin == name) {
-        let has_own = keys.iter().any(|key| json::member(value, key).is_some());
+fn useless(own: &Plugin, wanted: &[String], notes: &mut Notes<'_>) {
+    for (plugin, capability, keys) in USELESS_WITHOUT.iter().filter(|(plugin, ..)| *plugin == own.plugin_type) {
+        let has_own = keys.iter().any(|key| json::member(&own.object, key).is_some());
         if has_own || wanted.iter().any(|have| have == capability) {
             continue;
         }
         let text = format!("without capability {capability} no runtime gives {plugin} anything to do");
-        notes.value(Level::Warning, &join(base, "type"), text).help =
+        notes.value(Level::Warning, &join(&own.base, "type"), text).help =
             format!("Add \"capabilities\": {{\"{capability}\": true}}.");
     }
 }

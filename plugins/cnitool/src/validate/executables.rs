@@ -7,14 +7,14 @@ use std::path::Path;
 use cni_spec::exec::CallEnv;
 use cni_spec::{PluginType, SUITE_MARK, json};
 use futures::stream::{self, StreamExt};
-use libcni::{NetworkConf, Runtime};
+use libcni::Runtime;
 use skel::question::Question;
 
 use crate::other_projects::ask;
-use crate::validate::Report;
 use crate::validate::finding::{Finding, Level, Notes, join};
 use crate::validate::known::{self, KnownPlugin};
-use crate::validate::network::{base, is_guess, refused};
+use crate::validate::network::{is_guess, refused};
+use crate::validate::{Network, Report};
 
 /// Whether a file is an executable of this suite: it has the suite's mark among its bytes.
 ///
@@ -34,31 +34,22 @@ const ASKED_MAX: usize = 16;
 
 /// A place in a file that names a plugin.
 struct Named<'a> {
-    file: usize,
     /// The plugin's place in the network's list.
     index: usize,
+    base: &'a str,
     key: String,
     plugin: PluginType,
-    network: &'a NetworkConf,
+    network: &'a Network,
 }
 
 fn named(report: &Report) -> Vec<Named<'_>> {
     let mut all = Vec::new();
     for network in &report.networks {
-        let source = &report.sources[network.file];
-        for (index, plugin) in network.conf.plugins.iter().enumerate() {
-            let base = base(source, index);
-            let at = |key, plugin| Named {
-                file: network.file,
-                index,
-                key: join(&base, key),
-                plugin,
-                network: &network.conf,
-            };
-            all.push(at("type", plugin.plugin_type.clone()));
-            let ipam = network.conf.plugin_conf(index).and_then(|bytes| json::parse(&bytes).ok());
-            let ipam = ipam.and_then(|value| json::find::<String>(&value, &["ipam", "type"]).ok().flatten());
-            all.extend(ipam.and_then(|name| PluginType::parse(&name).ok()).map(|ipam| at("ipam.type", ipam)));
+        for (index, (plugin, written)) in network.plugins.iter().zip(&network.conf.plugins).enumerate() {
+            let at =
+                |key, name| Named { index, base: &plugin.base, key: join(&plugin.base, key), plugin: name, network };
+            all.push(at("type", written.plugin_type.clone()));
+            all.extend(plugin.ipam_type().map(|ipam| at("ipam.type", ipam)));
         }
     }
     all
@@ -75,7 +66,7 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[KnownPlugin])
     let mut answered = BTreeSet::new();
     // Plugins that do not know the question are not asked again.
     let mut silent = BTreeSet::new();
-    for Named { file, index, key, plugin, network } in &named {
+    for Named { index, base, key, plugin, network: Network { file, conf: network, .. } } in &named {
         let version = network.cni_version.as_str();
         let notes = notes.entry(*file).or_insert_with(|| Notes::new(*file, &report.sources[*file]));
         match &answers[plugin] {
@@ -92,8 +83,7 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[KnownPlugin])
                 };
                 answered.insert((*file, key.clone()));
                 let has_more = !network.plugins[*index].capabilities.is_empty();
-                let base = base(&report.sources[*file], *index);
-                refused(&base, "", (answer.error, &answer.misspelt), has_more, notes);
+                refused(base, "", (answer.error, &answer.misspelt), has_more, notes);
             }
             // A version that there is not has its finding.
             Ok(_) if network.version().is_err() => {}

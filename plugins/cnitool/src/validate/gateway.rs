@@ -2,56 +2,43 @@
 
 use std::net::IpAddr;
 
-use cni_spec::json::{self, parse_ip};
 use ipnetwork::IpNetwork;
-use serde_json::Value;
 
+use crate::network::{Plugin, Pool, Route};
 use crate::validate::finding::{Level, Notes, join};
-use crate::validate::folder::{configured, is_set, list, ranges, subnet, text};
 
 /// `RT_SCOPE_LINK` of include/uapi/linux/rtnetlink.h.
 const SCOPE_LINK: u64 = 253;
 
-/// Addresses that a container gets, or one of them.
-struct Pool {
-    subnet: IpNetwork,
-    gateway: Option<IpAddr>,
-    /// The path of key `gateway`; `None`: the gateway is that of a range without the key.
-    key: Option<String>,
-}
-
 /// Checks the gateways and routes of an interface plugin whose addresses host-local or static gives.
-pub(crate) fn check(base: &str, plugin: &str, value: &Value, notes: &mut Notes<'_>) {
-    let Some(ipam) = json::member(value, "ipam") else { return };
-    let pools = match text(ipam, "type") {
-        "host-local" => of_host_local(value),
-        "static" => of_static(ipam),
-        _ => return,
-    };
-    let routes = list(ipam, "routes");
-    edges(base, value, notes);
-    for pool in &pools {
-        gateway(base, plugin, value, (pool, &pools, routes), notes);
+pub(crate) fn check(plugin: &Plugin, notes: &mut Notes<'_>) {
+    let Some(pools) = plugin.pools() else { return };
+    edges(plugin, notes);
+    for pool in pools {
+        gateway(plugin, pool, pools, notes);
     }
-    for (index, route) in routes.iter().enumerate() {
-        let key = join(base, &format!("ipam.routes[{index}].gw"));
-        let Ok(hop) = parse_ip(text(route, "gw")) else { continue };
-        next_hop(&key, hop, &pools, routes, notes);
+    for (index, route) in plugin.routes.iter().enumerate() {
+        let key = join(&plugin.base, &format!("ipam.routes[{index}].gw"));
+        let Some(hop) = route.gw else { continue };
+        next_hop(&key, hop, plugin, pools, notes);
     }
 }
 
 /// Addresses that no host can have: the subnet's own, and that of all hosts of it.
-fn edges(base: &str, value: &Value, notes: &mut Notes<'_>) {
-    for (path, range) in ranges(value) {
-        let Some(IpNetwork::V4(net)) = subnet(range).filter(|net| net.prefix() < 31) else { continue };
-        for (key, edge, whose) in [
-            ("rangeStart", net.network(), "subnet's own"),
-            ("rangeEnd", net.broadcast(), "subnet's broadcast"),
-            ("gateway", net.network(), "subnet's own"),
-            ("gateway", net.broadcast(), "subnet's broadcast"),
+fn edges(plugin: &Plugin, notes: &mut Notes<'_>) {
+    for range in &plugin.ranges {
+        let IpNetwork::V4(net) = range.net else { continue };
+        if net.prefix() >= 31 {
+            continue;
+        }
+        for (key, value, edge, whose) in [
+            ("rangeStart", range.start, net.network(), "subnet's own"),
+            ("rangeEnd", range.end, net.broadcast(), "subnet's broadcast"),
+            ("gateway", range.gateway, net.network(), "subnet's own"),
+            ("gateway", range.gateway, net.broadcast(), "subnet's broadcast"),
         ] {
-            if parse_ip(text(range, key)) == Ok(IpAddr::V4(edge)) {
-                let key = join(base, &join(&path, key));
+            if value == Some(IpAddr::V4(edge)) {
+                let key = join(&plugin.base, &join(&range.path, key));
                 notes.value(Level::Warning, &key, format!("{edge} is the {whose} address, and no host's")).help =
                     format!("Write an address between {} and {}.", net.network(), net.broadcast());
             }
@@ -59,46 +46,20 @@ fn edges(base: &str, value: &Value, notes: &mut Notes<'_>) {
     }
 }
 
-fn of_host_local(value: &Value) -> Vec<Pool> {
-    let pool = |(path, range): (String, &Value)| {
-        let subnet = subnet(range)?;
-        let written = parse_ip(text(range, "gateway")).ok();
-        let key = written.map(|_| join(&path, "gateway"));
-        let own = || Some(configured(range)?.gateway.ip());
-        Some(Pool { subnet, gateway: written.or_else(own), key })
-    };
-    ranges(value).into_iter().filter_map(pool).collect()
-}
-
-fn of_static(ipam: &Value) -> Vec<Pool> {
-    let pool = |(index, entry): (usize, &Value)| {
-        let subnet = text(entry, "address").parse().ok()?;
-        let gateway = parse_ip(text(entry, "gateway")).ok();
-        Some(Pool { subnet, gateway, key: gateway.map(|_| format!("ipam.addresses[{index}].gateway")) })
-    };
-    list(ipam, "addresses").iter().enumerate().filter_map(pool).collect()
-}
-
 /// A gateway outside of its subnet. Plugins make a route to it over the interface, as hosters' single addresses need one; for
 /// ptp every gateway is such a one.
-fn gateway(
-    base: &str,
-    plugin: &str,
-    value: &Value,
-    (pool, pools, routes): (&Pool, &[Pool], &[Value]),
-    notes: &mut Notes<'_>,
-) {
-    let (Some(gateway), Some(key)) = (pool.gateway, &pool.key) else { return };
-    let (key, subnet) = (join(base, key), network(pool.subnet));
+fn gateway(plugin: &Plugin, pool: &Pool, pools: &[Pool], notes: &mut Notes<'_>) {
+    let Some(gateway) = pool.gateway else { return };
+    let (key, subnet) = (join(&plugin.base, &join(&pool.path, "gateway")), pool.subnet());
+    let is_ptp = plugin.plugin_type == "ptp";
     if gateway.is_ipv4() != subnet.is_ipv4() {
-        let is_used = plugin == "ptp" || is_set(value, "isGateway") || is_set(value, "isDefaultGateway");
-        let level = if is_used { Level::Error } else { Level::Warning };
+        let level = if is_ptp || plugin.is_gateway { Level::Error } else { Level::Warning };
         notes.value(level, &key, format!("gateway {gateway} and subnet {subnet} are of different families")).help =
             format!("Write an address of {subnet}.");
         return;
     }
-    let is_on_purpose = plugin == "ptp" || is_single(pool.subnet) || is_of_link(gateway);
-    if is_on_purpose || is_reached(gateway, pools, routes) {
+    let is_on_purpose = is_ptp || is_single(subnet) || is_of_link(gateway);
+    if is_on_purpose || is_reached(gateway, plugin, pools) {
         return;
     }
     notes.value(Level::Warning, &key, format!("gateway {gateway} is outside of subnet {subnet}")).help = format!(
@@ -107,31 +68,24 @@ fn gateway(
 }
 
 /// A route's next hop that is no gateway, which the kernel takes only if it reaches it over the link.
-fn next_hop(key: &str, hop: IpAddr, pools: &[Pool], routes: &[Value], notes: &mut Notes<'_>) {
-    let of_family = || pools.iter().filter(|pool| pool.subnet.is_ipv4() == hop.is_ipv4());
-    let is_gateway = pools.iter().any(|pool| pool.gateway == Some(hop));
+fn next_hop(key: &str, hop: IpAddr, plugin: &Plugin, pools: &[Pool], notes: &mut Notes<'_>) {
+    let of_family = || pools.iter().filter(|pool| pool.net.is_ipv4() == hop.is_ipv4());
+    let is_gateway = pools.iter().any(|pool| pool.gateway.or(pool.taken) == Some(hop));
     let is_linked = hop.is_unspecified() || matches!(hop, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    if is_gateway || is_linked || of_family().all(|pool| is_single(pool.subnet)) || is_reached(hop, pools, routes) {
+    if is_gateway || is_linked || of_family().all(|pool| is_single(pool.net)) || is_reached(hop, plugin, pools) {
         return;
     }
-    let subnets: Vec<String> = of_family().map(|pool| network(pool.subnet).to_string()).collect();
+    let subnets: Vec<String> = of_family().map(|pool| pool.subnet().to_string()).collect();
     let subnets = subnets.join(", ");
     notes.value(Level::Error, key, format!("next hop {hop} is outside of {subnets}: ADD fails")).help =
         format!("Write a gateway that is in {subnets}, or leave out gw: the route then has the subnet's gateway.");
 }
 
 /// Whether the container reaches it over the link: by an address, or by a route without a next hop.
-fn is_reached(gateway: IpAddr, pools: &[Pool], routes: &[Value]) -> bool {
-    let is_direct = |route: &Value| {
-        let scope = json::member(route, "scope").and_then(Value::as_u64);
-        let dst: Option<IpNetwork> = text(route, "dst").parse().ok();
-        scope == Some(SCOPE_LINK) && dst.is_some_and(|dst| dst.contains(gateway))
-    };
-    pools.iter().any(|pool| network(pool.subnet).contains(gateway)) || routes.iter().any(is_direct)
-}
-
-pub(crate) fn network(subnet: IpNetwork) -> IpNetwork {
-    IpNetwork::new(subnet.network(), subnet.prefix()).unwrap_or(subnet)
+fn is_reached(gateway: IpAddr, plugin: &Plugin, pools: &[Pool]) -> bool {
+    let is_direct =
+        |route: &Route| route.scope == Some(SCOPE_LINK) && route.dst.is_some_and(|dst| dst.contains(gateway));
+    pools.iter().any(|pool| pool.net.contains(gateway)) || plugin.routes.iter().any(is_direct)
 }
 
 fn is_single(subnet: IpNetwork) -> bool {

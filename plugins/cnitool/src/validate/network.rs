@@ -5,12 +5,13 @@ use std::rc::Rc;
 
 use call_log::Sink;
 use cni_spec::conf::Misspelt;
-use cni_spec::{CniError, ConfObject, SpecVersion, json};
+use cni_spec::{CniError, SpecVersion, json};
 use libcni::NetworkConf;
 use libcni::conflist::NO_PLUGINS;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use crate::network::{Network, Plugin};
 use crate::validate::finding::{Finding, Level, Notes, join};
 use crate::validate::known::{self, KnownPlugin, Role};
 use crate::validate::source::{Form, Source, Unreadable};
@@ -22,13 +23,8 @@ use crate::validate::{chain, gateway, usable};
 const LIST_KEYS: [&str; 8] =
     ["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "log", "plugins"];
 
-/// The object of the plugin at `index`, as a path: a single plugin's config is the whole file.
-pub(crate) fn base(source: &Source, index: usize) -> String {
-    if source.is_single() { String::new() } else { format!("plugins[{index}]") }
-}
-
 /// Reads a file as a runtime does. `None`: it has no network that a runtime could use.
-pub(crate) fn read(source: &Source, known: &[KnownPlugin], notes: &mut Notes<'_>) -> Option<NetworkConf> {
+pub(crate) fn read(file: usize, source: &Source, known: &[KnownPlugin], notes: &mut Notes<'_>) -> Option<Network> {
     if let Some(Unreadable { reason, remedy }) = &source.unreadable {
         notes.value(Level::Error, "", reason).help.clone_from(remedy);
         return None;
@@ -93,14 +89,15 @@ pub(crate) fn read(source: &Source, known: &[KnownPlugin], notes: &mut Notes<'_>
         Some(file) if source.form == Form::Single && network.name.is_empty() => network.named(file),
         _ => network,
     };
-    match network.version() {
-        Ok(version) => plugins(source, &network, version, known, notes),
+    let network = Network::decode(file, network, source.is_single());
+    match network.conf.version() {
+        Ok(version) => plugins(&network, version, known, notes),
         Err(error) => {
             let key = if has(notes, "cniVersions") { "cniVersions" } else { "cniVersion" };
             notes.value(Level::Error, key, &error.msg).help.clone_from(&error.details);
         }
     }
-    chain::compare(source, &network, known, notes);
+    chain::compare(&network, known, notes);
     Some(network)
 }
 
@@ -182,31 +179,32 @@ fn log_help(word: Option<&str>) -> String {
 }
 
 /// Each plugin's own keys, and those of its address plugin.
-fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: &[KnownPlugin], notes: &mut Notes<'_>) {
-    for (index, plugin) in network.plugins.iter().enumerate() {
-        let base = base(source, index);
-        let Some(bytes) = network.plugin_conf(index) else { continue };
-        let name = plugin.plugin_type.as_str();
+fn plugins(network: &Network, version: SpecVersion, known: &[KnownPlugin], notes: &mut Notes<'_>) {
+    for (plugin, written) in network.plugins.iter().zip(&network.conf.plugins) {
+        let (base, name) = (&*plugin.base, &*plugin.plugin_type);
         let Some(own) = known::find(known, name) else {
             // An unknown plugin may give its address plugin another config than it has here.
-            stranger(&join(&base, "type"), name, known, notes);
+            stranger(&join(base, "type"), name, known, notes);
             continue;
         };
-        let has_more = !plugin.capabilities.is_empty();
-        keys(&base, &bytes, version, (own, has_more), notes);
-        let Ok(object) = ConfObject::parse(&bytes) else { continue };
-        if let Some(value) = json::member(object.value(), "log") {
-            log(value, &join(&base, "log"), notes);
+        // A name that cannot be used has its finding already.
+        if network.conf.network_name().is_err() {
+            continue;
         }
-        let Ok(Some(ipam)) = object.ipam_type() else { continue };
-        let key = join(&base, "ipam.type");
+        let has_more = !written.capabilities.is_empty();
+        keys(plugin, version, (own, has_more), notes);
+        if let Some(value) = json::member(&plugin.object, "log") {
+            log(value, &join(base, "log"), notes);
+        }
+        let Some(ipam) = plugin.ipam_type() else { continue };
+        let key = join(base, "ipam.type");
         match known::find(known, ipam.as_str()) {
             Some(ipam) if ipam.role == Role::Address => {
-                keys(&base, &bytes, version, (ipam, has_more), notes);
+                keys(plugin, version, (ipam, has_more), notes);
                 if own.role == Role::Interface {
-                    usable::check(&base, name, object.value(), notes);
+                    usable::check(plugin, notes);
                     if !has_more {
-                        gateway::check(&base, name, object.value(), notes);
+                        gateway::check(plugin, notes);
                     }
                 }
             }
@@ -225,15 +223,9 @@ fn names(known: &[KnownPlugin], role: Role) -> String {
 }
 
 /// `has_more`: a runtime adds what the plugin's capabilities ask for, so that something that is missing may be there then.
-fn keys(
-    base: &str,
-    bytes: &[u8],
-    version: SpecVersion,
-    (plugin, has_more): (&KnownPlugin, bool),
-    notes: &mut Notes<'_>,
-) {
-    // A name that cannot be used has its finding already.
-    let Ok(object) = ConfObject::parse(bytes).map(Rc::new) else { return };
+fn keys(written: &Plugin, version: SpecVersion, (plugin, has_more): (&KnownPlugin, bool), notes: &mut Notes<'_>) {
+    let Some(object) = written.conf_object().map(Rc::new) else { return };
+    let base = &*written.base;
     let (parsed, warnings) = warned::listen(|| (plugin.parse)(&object, version));
     for Warning { message, key, value } in warnings {
         let text = format!("key {key} = {value}: {message}");

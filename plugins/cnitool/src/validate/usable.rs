@@ -2,53 +2,35 @@
 
 use std::net::IpAddr;
 
-use cni_spec::json::{self, parse_ip};
 use interface::conf::IPV6_MTU_MIN;
 use ipnetwork::IpNetwork;
-use serde_json::Value;
 
+use crate::network::{Plugin, Pool, Route};
 use crate::validate::finding::{Level, Notes, join};
-use crate::validate::folder::{is_set, list, ranges, subnet, text};
-use crate::validate::gateway::network;
 
 /// Checks an interface plugin whose addresses host-local or static gives.
-pub(crate) fn check(base: &str, plugin: &str, value: &Value, notes: &mut Notes<'_>) {
-    let Some(ipam) = json::member(value, "ipam") else { return };
-    for (index, route) in list(ipam, "routes").iter().enumerate() {
-        families(&join(base, &format!("ipam.routes[{index}].gw")), route, notes);
+pub(crate) fn check(plugin: &Plugin, notes: &mut Notes<'_>) {
+    for (index, route) in plugin.routes.iter().enumerate() {
+        families(&join(&plugin.base, &format!("ipam.routes[{index}].gw")), route, notes);
     }
-    let is_pool = text(ipam, "type") == "host-local";
-    let subnets: Vec<(String, IpNetwork)> = match text(ipam, "type") {
-        "host-local" => ranges(value)
-            .into_iter()
-            .filter_map(|(path, range)| Some((join(&path, "subnet"), subnet(range)?)))
-            .collect(),
-        "static" => list(ipam, "addresses")
-            .iter()
-            .enumerate()
-            .filter_map(|(index, entry)| {
-                Some((format!("ipam.addresses[{index}].address"), text(entry, "address").parse().ok()?))
-            })
-            .collect(),
-        _ => return,
-    };
-    for (key, subnet) in &subnets {
-        let key = join(base, key);
+    let Some(pools) = plugin.pools() else { return };
+    let is_range = plugin.ipam == "host-local";
+    for pool in pools {
+        let key = join(&plugin.base, &join(&pool.path, if is_range { "subnet" } else { "address" }));
         // A dummy link's addresses are for the container itself.
-        if plugin != "dummy" {
-            special(&key, *subnet, notes);
+        if plugin.plugin_type != "dummy" {
+            special(&key, pool.subnet(), notes);
         }
-        if is_pool && is_link_local(*subnet) {
-            link_local(&key, (plugin, value), *subnet, notes);
+        if is_range && is_link_local(pool.subnet()) {
+            link_local(&key, plugin, pool.subnet(), notes);
         }
     }
-    mtu(base, value, &subnets, notes);
+    mtu(plugin, pools, notes);
 }
 
 /// A route of one family over a gateway of the other: no plugin makes one.
-fn families(key: &str, route: &Value, notes: &mut Notes<'_>) {
-    let Ok(dst) = text(route, "dst").parse::<IpNetwork>() else { return };
-    let Ok(gw) = parse_ip(text(route, "gw")) else { return };
+fn families(key: &str, route: &Route, notes: &mut Notes<'_>) {
+    let Route { dst: Some(dst), gw: Some(gw), .. } = route else { return };
     if dst.is_ipv4() != gw.is_ipv4() {
         let family = if dst.is_ipv4() { "IPv4" } else { "IPv6" };
         notes
@@ -60,7 +42,6 @@ fn families(key: &str, route: &Value, notes: &mut Notes<'_>) {
 /// Addresses of loopback and of multicast.
 fn special(key: &str, subnet: IpNetwork, notes: &mut Notes<'_>) {
     const HELP: &str = "Write addresses for hosts, such as those of 10.1.0.0/24 or fd00:1::/64.";
-    let subnet = network(subnet);
     let (is_loopback, is_multicast) = (subnet.network().is_loopback(), subnet.network().is_multicast());
     let (level, text) = match (subnet, is_loopback, is_multicast) {
         (IpNetwork::V6(_), true, _) => (Level::Error, format!("{subnet} is of loopback addresses: ADD fails")),
@@ -77,12 +58,12 @@ fn special(key: &str, subnet: IpNetwork, notes: &mut Notes<'_>) {
 }
 
 /// Addresses of one link only (RFC 4291, section 2.5.6): each link has some of its own, and no router forwards them.
-fn link_local(key: &str, (plugin, value): (&str, &Value), subnet: IpNetwork, notes: &mut Notes<'_>) {
+fn link_local(key: &str, plugin: &Plugin, subnet: IpNetwork, notes: &mut Notes<'_>) {
     const HELP: &str = "Write another subnet, such as fd00:1::/64.";
-    let is_gateway = is_set(value, "isGateway") || is_set(value, "isDefaultGateway");
     // The kernel gives each link an address of fe80::/64.
     let has_own = "fe80::/64".parse().is_ok_and(|own: IpNetwork| own.contains(subnet.network()));
-    let (level, text) = match plugin == "bridge" && is_gateway && has_own && !is_set(value, "forceAddress") {
+    let takes_own = plugin.bridge.is_some() && plugin.is_gateway && has_own;
+    let (level, text) = match takes_own && !plugin.is_set("forceAddress") {
         true => (
             Level::Error,
             format!("subnet {subnet} is of link-local addresses, of which the bridge has one already: ADD fails"),
@@ -97,13 +78,11 @@ fn is_link_local(subnet: IpNetwork) -> bool {
 }
 
 /// An MTU with which the kernel takes IPv6 off the interface.
-fn mtu(base: &str, value: &Value, subnets: &[(String, IpNetwork)], notes: &mut Notes<'_>) {
-    let bytes = json::member(value, "mtu").and_then(Value::as_u64);
-    let Some(bytes) = bytes.filter(|bytes| (1..IPV6_MTU_MIN.into()).contains(bytes)) else { return };
-    let Some((_, subnet)) = subnets.iter().find(|(_, subnet)| subnet.is_ipv6() && !is_link_local(*subnet)) else {
-        return;
-    };
+fn mtu(plugin: &Plugin, pools: &[Pool], notes: &mut Notes<'_>) {
+    let Some(bytes) = plugin.mtu_bytes.filter(|bytes| *bytes < IPV6_MTU_MIN.into()) else { return };
+    let is_global = |pool: &&Pool| pool.net.is_ipv6() && !is_link_local(pool.net);
+    let Some(Pool { net: subnet, .. }) = pools.iter().find(is_global) else { return };
     let text = format!("mtu {bytes} is below {IPV6_MTU_MIN}, which IPv6 needs, and {subnet} is of IPv6: ADD fails");
-    notes.value(Level::Error, &join(base, "mtu"), text).help =
+    notes.value(Level::Error, &join(&plugin.base, "mtu"), text).help =
         format!("Write {IPV6_MTU_MIN} or more, or take the IPv6 addresses from the network.");
 }

@@ -1,51 +1,34 @@
-//! The plugins that a network's ADD calls, as JSON: those of its file, and those that plugins of other projects call by it.
+//! The plugins that plugins of other projects call by a network's file.
 
 use std::fs;
 use std::net::IpAddr;
 
 use cni_spec::json;
 use ipnetwork::IpNetwork;
-use libcni::NetworkConf;
 use serde_json::{Map, Value, json};
+
+use super::{Plugin, list, text};
 
 /// The file that flannel's daemon writes, where key `subnetFile` names no other.
 pub(crate) const FLANNEL_FILE: &str = "/run/flannel/subnet.env";
 
-/// The objects of a network's file.
-pub(crate) fn written(network: &NetworkConf) -> impl Iterator<Item = Value> + '_ {
-    (0..network.plugins.len()).filter_map(|index| cni_spec::json::parse(&network.plugin_conf(index)?).ok())
-}
-
-/// The objects of a network's file, in place of flannel's and Multus' those of the plugins that these call.
-pub(crate) fn plugins(network: &NetworkConf) -> impl Iterator<Item = Value> + '_ {
-    written(network).flat_map(called)
-}
-
-/// The plugins that an object of a file stands for.
-pub(crate) fn called(plugin: Value) -> Vec<Value> {
-    let type_of = |plugin: &Value| text(plugin, "type").to_owned();
-    match type_of(&plugin).as_str() {
-        "flannel" => vec![delegate_of_flannel(&plugin).unwrap_or(plugin)],
-        "multus" | "multus-shim" => {
-            let all = delegates(&plugin);
-            if all.is_empty() { vec![plugin] } else { all.into_iter().flat_map(called).collect() }
-        }
-        _ => vec![plugin],
-    }
+/// The plugins that one of a list stands for.
+pub(super) fn by(plugin: &Plugin) -> Vec<Plugin> {
+    let decode = |object| Plugin::decode(String::new(), object);
+    let found: Vec<Plugin> = match plugin.plugin_type.as_str() {
+        "flannel" => delegate_of_flannel(&plugin.object).map(decode).into_iter().collect(),
+        "multus" | "multus-shim" => delegates(&plugin.object).flat_map(|object| by(&decode(object.clone()))).collect(),
+        _ => Vec::new(),
+    };
+    if found.is_empty() { vec![plugin.clone()] } else { found }
 }
 
 /// The plugins of Multus' networks.
-pub(crate) fn delegates(plugin: &Value) -> Vec<Value> {
-    let list = |of: &Value, key| json::member(of, key).and_then(Value::as_array).cloned().unwrap_or_default();
-    let plugins = |network: Value| match json::member(&network, "plugins") {
-        Some(_) => list(&network, "plugins"),
-        None => vec![network],
-    };
-    list(plugin, "delegates").into_iter().flat_map(plugins).collect()
-}
-
-pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    json::member(value, key).and_then(Value::as_str).unwrap_or_default()
+pub(crate) fn delegates(plugin: &Value) -> impl Iterator<Item = &Value> {
+    list(plugin, "delegates").iter().flat_map(|network| match json::member(network, "plugins") {
+        Some(_) => list(network, "plugins"),
+        None => std::slice::from_ref(network),
+    })
 }
 
 /// The bridge that flannel calls, by its key `delegate` and the file of its daemon.
