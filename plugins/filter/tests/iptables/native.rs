@@ -1,16 +1,12 @@
 //! The same rules in nf_tables' own words: nft(8) prints and loads them, and packets obey them.
 
-use std::net::{IpAddr, SocketAddr};
-
 use cni_filter::Filter;
-use cni_filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
-use cni_filter::iptables::{Edit, FoundRule, NativeTable, NewRule};
+use cni_filter::iptables::{Edit, FoundRule, NativeTable, NewRule, Rule};
 use expect_test::{Expect, expect};
 use netops::nft::{self, BaseChain, Family, Hook, Nft};
 
 use crate::node::{has, in_netns, sh};
 
-const MARK: Masked = Masked { value: 0x2000, mask: 0x2000 };
 const OWNERS: [&str; 2] = ["a", "b"];
 
 const BASE_CHAINS: &[(&str, BaseChain)] = &[
@@ -24,82 +20,56 @@ fn table(family: Family) -> NativeTable {
     NativeTable { table: nft::Table::new(family, "cni_test"), base_chains: BASE_CHAINS }
 }
 
-fn rule(chain: &str, rule: Rule) -> (String, Rule) {
-    (chain.to_owned(), rule)
+/// The shapes of the reference's portmap and firewall that do not depend on a family: chain and words.
+const COMMON: [(&str, &str); 12] = [
+    ("prerouting", "-m addrtype --dst-type LOCAL -j hostports"),
+    ("output", "-m addrtype --dst-type LOCAL -j hostports"),
+    ("hostports", r#"-p tcp -m multiport --dports 8443,8080 -m comment --comment "dnat name: net id: c1" -j dn"#),
+    ("setmark", r#"-m comment --comment "CNI portfwd masquerade mark" -j MARK --set-xmark 0x2000/0x2000"#),
+    ("masquerading", "-m mark --mark 0x2000/0x2000 -j MASQUERADE"),
+    ("forward", r#"-m comment --comment "CNI firewall plugin rules" -j cni-forward"#),
+    ("cni-forward", "-j cni-admin"),
+    ("stage-1", "-i br0 ! -o br0 -j stage-2"),
+    ("stage-1", "-i br0 -o br0 -j DROP"),
+    ("stage-1", "-i veth+ -j RETURN"),
+    ("stage-2", "-o br0 -j DROP"),
+    ("stage-2", "-j RETURN"),
+];
+
+/// Rules with the addresses HOST, POD and LOCAL.
+const WITH_ADDRESSES: [(&str, &str); 11] = [
+    ("dn", "-s POD/24 -d HOST -p tcp --dport 8080 -j setmark"),
+    ("dn", "-s LOCAL -p tcp --dport 8080 -j setmark"),
+    ("dn", "-s ANY -p tcp --dport 8080 -j setmark"),
+    ("dn", "-d HOST -p tcp --dport 8080 -j DNAT --to-destination TO:80"),
+    ("dn", "-p udp --dport 8080 -j DNAT --to-destination TO:80"),
+    ("dn", "-p sctp --dport 8080 -j DNAT --to-destination TO:80"),
+    ("dn", "-j DNAT --to-destination POD"),
+    ("masquerading", "-s POD -d POD -j MASQUERADE"),
+    ("masquerading", "-s LOCAL -d POD -j MASQUERADE"),
+    ("cni-forward", "-d POD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
+    ("cni-forward", "-s POD -j ACCEPT"),
+];
+
+fn rule(words: &str) -> Rule {
+    Rule::parse(words).unwrap_or_else(|| panic!("{words}"))
 }
 
-fn jump(chain: &str, rule: Rule) -> Rule {
-    Rule { target: Target::Jump(chain.to_owned()), ..rule }
-}
-
-/// Every shape of the reference's portmap and firewall that does not depend on a family.
 fn common() -> Vec<(String, Rule)> {
-    let none = Rule::default;
-    let comment = |text: &str| Some(text.to_owned());
-    let name = |text: &str| text.to_owned();
-    vec![
-        rule("prerouting", jump("hostports", Rule { to_local: true, ..none() })),
-        rule("output", jump("hostports", Rule { to_local: true, ..none() })),
-        rule(
-            "hostports",
-            jump(
-                "dn",
-                Rule {
-                    protocol: Some(Protocol::Tcp),
-                    ports: vec![8443, 8080],
-                    comment: comment("dnat name: net id: c1"),
-                    ..none()
-                },
-            ),
-        ),
-        rule(
-            "setmark",
-            Rule { target: Target::SetMark(MARK), comment: comment("CNI portfwd masquerade mark"), ..none() },
-        ),
-        rule("masquerading", Rule { mark: Some(MARK), target: Target::Masquerade, ..none() }),
-        rule("forward", Rule { comment: comment("CNI firewall plugin rules"), ..Rule::jump("cni-forward") }),
-        rule("cni-forward", Rule::jump("cni-admin")),
-        rule("stage-1", Rule { input: is(name("br0")), output: is_not(name("br0")), ..Rule::jump("stage-2") }),
-        rule("stage-1", Rule { input: is(name("br0")), output: is(name("br0")), target: Target::Drop, ..none() }),
-        rule("stage-1", Rule { input: is(name("veth+")), target: Target::Return, ..none() }),
-        rule("stage-2", Rule { output: is(name("br0")), target: Target::Drop, ..none() }),
-        rule("stage-2", Rule { target: Target::Return, ..none() }),
-    ]
+    COMMON.map(|(chain, words)| (chain.to_owned(), rule(words))).to_vec()
 }
 
-/// Rules with addresses.
-fn of(host: &str, pod: &str, localhost: &str) -> Vec<(String, Rule)> {
-    let none = Rule::default;
-    let net = |text: &str| is(text.parse().unwrap());
-    let ip: IpAddr = pod.parse().unwrap();
-    let to = |port| Target::Dnat(SocketAddr::new(ip, port));
-    let port = |protocol| Rule { protocol: Some(protocol), port: Some(8080), ..none() };
-    let tcp = || port(Protocol::Tcp);
-    let any = if ip.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-    vec![
-        rule("dn", jump("setmark", Rule { source: net(&format!("{pod}/24")), destination: net(host), ..tcp() })),
-        rule("dn", jump("setmark", Rule { source: net(localhost), ..tcp() })),
-        rule("dn", jump("setmark", Rule { source: net(any), ..tcp() })),
-        rule("dn", Rule { destination: net(host), target: to(80), ..tcp() }),
-        rule("dn", Rule { target: to(80), ..port(Protocol::Udp) }),
-        rule("dn", Rule { target: to(80), ..port(Protocol::Sctp) }),
-        rule("dn", Rule { target: to(0), ..none() }),
-        rule("masquerading", Rule { source: net(pod), destination: net(pod), target: Target::Masquerade, ..none() }),
-        rule(
-            "masquerading",
-            Rule { source: net(localhost), destination: net(pod), target: Target::Masquerade, ..none() },
-        ),
-        rule("cni-forward", Rule { destination: net(pod), established: true, target: Target::Accept, ..none() }),
-        rule("cni-forward", Rule { source: net(pod), target: Target::Accept, ..none() }),
-    ]
+fn of(values: [(&str, &str); 5]) -> Vec<(String, Rule)> {
+    let fill = |words: &str| values.iter().fold(words.to_owned(), |words, (name, value)| words.replace(name, value));
+    WITH_ADDRESSES.map(|(chain, words)| (chain.to_owned(), rule(&fill(words)))).to_vec()
 }
 
 fn v4() -> Vec<(String, Rule)> {
-    of("192.0.2.1", "10.1.0.2", "127.0.0.1")
+    of([("HOST", "192.0.2.1"), ("POD", "10.1.0.2"), ("LOCAL", "127.0.0.1"), ("ANY", "0.0.0.0/0"), ("TO", "10.1.0.2")])
 }
 
 fn v6() -> Vec<(String, Rule)> {
-    of("2001:db8::1", "fd00::2", "::1")
+    of([("HOST", "2001:db8::1"), ("POD", "fd00::2"), ("LOCAL", "::1"), ("ANY", "::/0"), ("TO", "[fd00::2]")])
 }
 
 /// Writes rules for two owners in turn, into chains made for them.
@@ -180,15 +150,15 @@ fn check(family: Family, rules: Vec<(String, Rule)>, listed: &'static [&'static 
     });
 }
 
-/// The chains of [`of`]; the rules of the others are the same in each family, and the test of both families lists them.
-const WITH_ADDRESSES: &[&str] = &["masquerading", "dn", "cni-forward"];
+/// The chains of [`WITH_ADDRESSES`]; the rules of the others are the same in each family, and the test of both families lists them.
+const LISTED: &[&str] = &["masquerading", "dn", "cni-forward"];
 
 #[test]
 fn every_shape_is_native_ipv4() {
     check(
         Family::Ip,
         [common(), v4()].concat(),
-        WITH_ADDRESSES,
+        LISTED,
         expect![[r#"
             table ip cni_test {
             	chain masquerading {
@@ -225,7 +195,7 @@ fn every_shape_is_native_ipv6() {
     check(
         Family::Ip6,
         [common(), v6()].concat(),
-        WITH_ADDRESSES,
+        LISTED,
         expect![[r#"
             table ip6 cni_test {
             	chain masquerading {
@@ -345,12 +315,9 @@ fn every_shape_is_native_in_a_table_of_both_families() {
 fn prepended_ports_keep_their_order() {
     in_netns(|| {
         testns::needs!(has("prepended_ports_keep_their_order", "nft"));
-        let ports = Rule { protocol: Some(Protocol::Udp), ports: vec![3, 1, 2, 1], ..Rule::default() };
+        let ports = rule("-p udp -m multiport --dports 3,1,2,1 -j ACCEPT");
         let new = |rule| NewRule { chain: "forward".to_owned(), rule, note: None };
-        let edits = vec![
-            Edit::Append(new(Rule { target: Target::Drop, ..Rule::default() })),
-            Edit::Prepend(new(Rule { target: Target::Accept, ..ports })),
-        ];
+        let edits = vec![Edit::Append(new(rule("-j DROP"))), Edit::Prepend(new(ports))];
         Filter::open().unwrap().native(table(Family::Ip6)).change(|_| Ok(edits.clone())).unwrap();
         let listed = sh("nft list chain ip6 cni_test forward");
         let rules: Vec<_> = listed.lines().skip(3).map(str::trim).take(4).collect();
@@ -365,8 +332,7 @@ fn a_rule_that_only_iptables_can_have_changes_nothing() {
         let mut filter = Filter::open().unwrap();
         let mut table = filter.native(table(Family::Ip));
         let new = |rule| Edit::Append(NewRule { chain: "prerouting".to_owned(), rule, note: None });
-        let bad = Rule { source: is("fd00::2".parse().unwrap()), target: Target::Accept, ..Rule::default() };
-        let edits = vec![new(Rule::default()), new(bad)];
+        let edits = vec![new(Rule::default()), new(rule("-s fd00::2 -j ACCEPT"))];
         let error = table.change(|_| Ok(edits.clone())).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -4,15 +4,54 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use cni_filter::Filter;
-use cni_filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
-use cni_filter::iptables::{Edit, FoundRule, NewRule, Table, TableName};
+use cni_filter::iptables::TableName::{Filter as Filtering, Nat};
+use cni_filter::iptables::{Edit, FoundRule, NewRule, Rule, Table, TableName};
+use netops::nft::Family::{Ip, Ip6};
 use netops::nft::{self, Family, Nft};
 
 use crate::node::{has, in_netns, sh};
 
-const MARK: Masked = Masked { value: 0x2000, mask: 0x2000 };
+/// The rules of the reference's masquerade, portmap and firewall, by the words of its commands.
+#[rustfmt::skip]
+const SHAPES: &[(Family, TableName, &str, &str)] = &[
+    // Masquerade.
+    (Ip, Nat, "CNI-A", r#"-d 10.1.0.2/24 -j ACCEPT -m comment --comment "name: \"net-1\" id: \"c'1\\\"""#),
+    (Ip, Nat, "CNI-A", "-d 10.1.2.0/23 -j ACCEPT -m comment --comment plain_1"),
+    (Ip, Nat, "CNI-A", r#"! -d 224.0.0.0/4 -j MASQUERADE -m comment --comment "a b""#),
+    (Ip, Nat, "POSTROUTING", r#"-s 10.1.0.2 -j CNI-B -m comment --comment "a b""#),
+    (Ip6, Nat, "CNI-A", r#"-d fd00::5/64 -j ACCEPT -m comment --comment "a b""#),
+    (Ip6, Nat, "CNI-A", "-d fd00::5/61 -j ACCEPT"),
+    (Ip6, Nat, "CNI-A", r#"! -d ff00::/8 -j MASQUERADE -m comment --comment "a b""#),
+    (Ip6, Nat, "POSTROUTING", r#"-s fd00::5 -j CNI-B -m comment --comment "a b""#),
+    // Host ports.
+    (Ip, Nat, "PREROUTING", "-m addrtype --dst-type LOCAL -j CNI-B"),
+    (Ip6, Nat, "OUTPUT", "-m addrtype --dst-type LOCAL -j CNI-B"),
+    (Ip, Nat, "CNI-A", r#"-p tcp -m comment --comment "dnat name: \"n\" id: \"c\"" -m multiport --dports 8080,8443 -j CNI-B"#),
+    (Ip6, Nat, "CNI-A", "-p udp -m comment --comment x -m multiport --dports 1,2,3,4,5,6,7,8,9,10,11,12,13,14,65535 -j CNI-B"),
+    (Ip, Nat, "CNI-A", "-p sctp -m multiport --dports 99 -j CNI-B"),
+    (Ip, Nat, "CNI-A", "-p tcp --dport 8080 -s 10.1.0.0/24 -j CNI-B"),
+    (Ip, Nat, "CNI-A", "-p tcp --dport 8080 -d 192.0.2.1 -s 127.0.0.1 -j CNI-B"),
+    (Ip, Nat, "CNI-A", "-p tcp --dport 8080 -s 0.0.0.0/0 -j CNI-B"),
+    (Ip6, Nat, "CNI-A", "-p tcp --dport 8080 -s ::/0 -j CNI-B"),
+    (Ip, Nat, "CNI-D", "-p udp --dport 53 -d 192.0.2.1 -j DNAT --to-destination 10.1.0.2:5353"),
+    (Ip, Nat, "CNI-D", "-p sctp --dport 99 -j DNAT --to-destination 10.1.0.2:99"),
+    (Ip, Nat, "CNI-D", "-j DNAT --to-destination 10.1.0.2"),
+    (Ip6, Nat, "CNI-D", "-p tcp --dport 8080 -d fd00::1 -j DNAT --to-destination [fd01::2]:80"),
+    (Ip, Nat, "CNI-M", r#"-m comment --comment "CNI portfwd masquerade mark" -j MARK --set-xmark 0x2000/0x2000"#),
+    (Ip, Nat, "CNI-A", "-m mark --mark 0x2000/0x2000 -j MASQUERADE"),
+    (Ip6, Nat, "CNI-A", "-m mark --mark 0x1 -j MASQUERADE"),
+    (Ip, Nat, "POSTROUTING", r#"-m comment --comment "CNI portfwd requiring masquerade" -j CNI-B"#),
+    // Firewall.
+    (Ip, Filtering, "FORWARD", r#"-m comment --comment "CNI firewall plugin rules" -j CNI-B"#),
+    (Ip, Filtering, "CNI-F", "-d 10.1.0.2/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
+    (Ip6, Filtering, "CNI-F", "-d fd00::2/128 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
+    (Ip6, Filtering, "CNI-F", "-s fd00::2/128 -j ACCEPT"),
+    (Ip, Filtering, "CNI-F", "-i cni0 ! -o cni0 -j CNI-B -m comment --comment x"),
+    (Ip6, Filtering, "CNI-F", "-i a-name-of-15-ch -o cni+ -j DROP"),
+    (Ip, Filtering, "CNI-F", "-j RETURN"),
+];
 
-/// A rule of the reference plugins: the command's words, and what they say.
+/// A rule of the reference plugins: the command's words, and what is stored for them.
 struct Shape {
     family: Family,
     table: TableName,
@@ -21,322 +60,12 @@ struct Shape {
     rule: Rule,
 }
 
-fn shape(family: Family, table: TableName, chain: &'static str, words: &'static str, rule: Rule) -> Shape {
-    Shape { family, table, chain, words, rule }
-}
-
-fn comment(text: &str) -> Option<String> {
-    Some(text.to_owned())
-}
-
-fn name(text: &str) -> String {
-    text.to_owned()
-}
-
-/// Every shape of the reference's masquerade, portmap and firewall.
-#[expect(clippy::too_many_lines, reason = "a table")]
-fn shapes() -> Vec<Shape> {
-    use Family::{Ip, Ip6};
-    use TableName::{Filter, Nat};
-    let none = Rule::default;
-    let tcp = |port| Rule { protocol: Some(Protocol::Tcp), port: Some(port), ..none() };
-    let whose = || comment("name: \"net-1\" id: \"c'1\\\"");
-    vec![
-        // Masquerade.
-        shape(
-            Ip,
-            Nat,
-            "CNI-A",
-            r#"-d 10.1.0.2/24 -j ACCEPT -m comment --comment "name: \"net-1\" id: \"c'1\\\"""#,
-            Rule {
-                destination: is("10.1.0.0/24".parse().unwrap()),
-                comment: whose(),
-                target: Target::Accept,
-                ..none()
-            },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-A",
-            "-d 10.1.2.0/23 -j ACCEPT -m comment --comment plain_1",
-            Rule {
-                destination: is("10.1.2.0/23".parse().unwrap()),
-                comment: comment("plain_1"),
-                target: Target::Accept,
-                ..none()
-            },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-A",
-            "! -d 224.0.0.0/4 -j MASQUERADE -m comment --comment 'a b'",
-            Rule {
-                destination: is_not("224.0.0.0/4".parse().unwrap()),
-                comment: comment("a b"),
-                target: Target::Masquerade,
-                ..none()
-            },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "POSTROUTING",
-            "-s 10.1.0.2 -j CNI-B -m comment --comment 'a b'",
-            Rule { source: is("10.1.0.2/32".parse().unwrap()), comment: comment("a b"), ..Rule::jump("CNI-B") },
-        ),
-        shape(
-            Ip6,
-            Nat,
-            "CNI-A",
-            "-d fd00::5/64 -j ACCEPT -m comment --comment 'a b'",
-            Rule {
-                destination: is("fd00::/64".parse().unwrap()),
-                comment: comment("a b"),
-                target: Target::Accept,
-                ..none()
-            },
-        ),
-        shape(
-            Ip6,
-            Nat,
-            "CNI-A",
-            "-d fd00::5/61 -j ACCEPT",
-            Rule { destination: is("fd00::/61".parse().unwrap()), target: Target::Accept, ..none() },
-        ),
-        shape(
-            Ip6,
-            Nat,
-            "CNI-A",
-            "! -d ff00::/8 -j MASQUERADE -m comment --comment 'a b'",
-            Rule {
-                destination: is_not("ff00::/8".parse().unwrap()),
-                comment: comment("a b"),
-                target: Target::Masquerade,
-                ..none()
-            },
-        ),
-        shape(
-            Ip6,
-            Nat,
-            "POSTROUTING",
-            "-s fd00::5 -j CNI-B -m comment --comment 'a b'",
-            Rule { source: is("fd00::5/128".parse().unwrap()), comment: comment("a b"), ..Rule::jump("CNI-B") },
-        ),
-        // Host ports.
-        shape(
-            Ip,
-            Nat,
-            "PREROUTING",
-            "-m addrtype --dst-type LOCAL -j CNI-B",
-            Rule { to_local: true, ..Rule::jump("CNI-B") },
-        ),
-        shape(
-            Ip6,
-            Nat,
-            "OUTPUT",
-            "-m addrtype --dst-type LOCAL -j CNI-B",
-            Rule { to_local: true, ..Rule::jump("CNI-B") },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-A",
-            r#"-p tcp -m comment --comment 'dnat name: "n" id: "c"' -m multiport --destination-ports 8080,8443 -j CNI-B"#,
-            Rule {
-                protocol: Some(Protocol::Tcp),
-                comment: comment("dnat name: \"n\" id: \"c\""),
-                ports: vec![8080, 8443],
-                ..Rule::jump("CNI-B")
-            },
-        ),
-        shape(
-            Ip6,
-            Nat,
-            "CNI-A",
-            "-p udp -m comment --comment x -m multiport --destination-ports 1,2,3,4,5,6,7,8,9,10,11,12,13,14,65535 -j CNI-B",
-            Rule {
-                protocol: Some(Protocol::Udp),
-                comment: comment("x"),
-                ports: (1..15).chain([65535]).collect(),
-                ..Rule::jump("CNI-B")
-            },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-A",
-            "-p sctp -m multiport --destination-ports 99 -j CNI-B",
-            Rule { protocol: Some(Protocol::Sctp), ports: vec![99], ..Rule::jump("CNI-B") },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-A",
-            "-p tcp --dport 8080 -s 10.1.0.0/24 -j CNI-B",
-            Rule {
-                source: is("10.1.0.0/24".parse().unwrap()),
-                ..Rule { target: Target::Jump(name("CNI-B")), ..tcp(8080) }
-            },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-A",
-            "-p tcp --dport 8080 -d 192.0.2.1 -s 127.0.0.1 -j CNI-B",
-            Rule {
-                source: is("127.0.0.1/32".parse().unwrap()),
-                destination: is("192.0.2.1/32".parse().unwrap()),
-                target: Target::Jump(name("CNI-B")),
-                ..tcp(8080)
-            },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-A",
-            "-p tcp --dport 8080 -s 0.0.0.0/0 -j CNI-B",
-            Rule { target: Target::Jump(name("CNI-B")), ..tcp(8080) },
-        ),
-        shape(
-            Ip6,
-            Nat,
-            "CNI-A",
-            "-p tcp --dport 8080 -s ::/0 -j CNI-B",
-            Rule { target: Target::Jump(name("CNI-B")), ..tcp(8080) },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-D",
-            "-p udp --dport 53 -d 192.0.2.1 -j DNAT --to-destination 10.1.0.2:5353",
-            Rule {
-                protocol: Some(Protocol::Udp),
-                port: Some(53),
-                destination: is("192.0.2.1/32".parse().unwrap()),
-                target: Target::Dnat("10.1.0.2:5353".parse().unwrap()),
-                ..none()
-            },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-D",
-            "-p sctp --dport 99 -j DNAT --to-destination 10.1.0.2:99",
-            Rule {
-                protocol: Some(Protocol::Sctp),
-                port: Some(99),
-                target: Target::Dnat("10.1.0.2:99".parse().unwrap()),
-                ..none()
-            },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-D",
-            "-j DNAT --to-destination 10.1.0.2",
-            Rule { target: Target::Dnat("10.1.0.2:0".parse().unwrap()), ..none() },
-        ),
-        shape(
-            Ip6,
-            Nat,
-            "CNI-D",
-            "-p tcp --dport 8080 -d fd00::1 -j DNAT --to-destination [fd01::2]:80",
-            Rule {
-                destination: is("fd00::1/128".parse().unwrap()),
-                target: Target::Dnat("[fd01::2]:80".parse().unwrap()),
-                ..tcp(8080)
-            },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-M",
-            "-m comment --comment 'CNI portfwd masquerade mark' -j MARK --set-xmark 0x2000/0x2000",
-            Rule { comment: comment("CNI portfwd masquerade mark"), target: Target::SetMark(MARK), ..none() },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "CNI-A",
-            "-m mark --mark 0x2000/0x2000 -j MASQUERADE",
-            Rule { mark: Some(MARK), target: Target::Masquerade, ..none() },
-        ),
-        shape(
-            Ip6,
-            Nat,
-            "CNI-A",
-            "-m mark --mark 0x1 -j MASQUERADE",
-            Rule { mark: Some(Masked { value: 1, mask: u32::MAX }), target: Target::Masquerade, ..none() },
-        ),
-        shape(
-            Ip,
-            Nat,
-            "POSTROUTING",
-            "-m comment --comment 'CNI portfwd requiring masquerade' -j CNI-B",
-            Rule { comment: comment("CNI portfwd requiring masquerade"), ..Rule::jump("CNI-B") },
-        ),
-        // Firewall.
-        shape(
-            Ip,
-            Filter,
-            "FORWARD",
-            "-m comment --comment 'CNI firewall plugin rules' -j CNI-B",
-            Rule { comment: comment("CNI firewall plugin rules"), ..Rule::jump("CNI-B") },
-        ),
-        shape(
-            Ip,
-            Filter,
-            "CNI-F",
-            "-d 10.1.0.2/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-            Rule {
-                destination: is("10.1.0.2/32".parse().unwrap()),
-                established: true,
-                target: Target::Accept,
-                ..none()
-            },
-        ),
-        shape(
-            Ip6,
-            Filter,
-            "CNI-F",
-            "-d fd00::2/128 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-            Rule {
-                destination: is("fd00::2/128".parse().unwrap()),
-                established: true,
-                target: Target::Accept,
-                ..none()
-            },
-        ),
-        shape(
-            Ip6,
-            Filter,
-            "CNI-F",
-            "-s fd00::2/128 -j ACCEPT",
-            Rule { source: is("fd00::2/128".parse().unwrap()), target: Target::Accept, ..none() },
-        ),
-        shape(
-            Ip,
-            Filter,
-            "CNI-F",
-            "-i cni0 ! -o cni0 -j CNI-B -m comment --comment x",
-            Rule {
-                input: is(name("cni0")),
-                output: is_not(name("cni0")),
-                comment: comment("x"),
-                ..Rule::jump("CNI-B")
-            },
-        ),
-        shape(
-            Ip6,
-            Filter,
-            "CNI-F",
-            "-i a-name-of-15-ch -o cni+ -j DROP",
-            Rule { input: is(name("a-name-of-15-ch")), output: is(name("cni+")), target: Target::Drop, ..none() },
-        ),
-        shape(Ip, Filter, "CNI-F", "-j RETURN", Rule { target: Target::Return, ..none() }),
-    ]
+/// What a lost condition changes is seen by the kernel's rules: those of iptables come from the words alone.
+fn shapes() -> impl Iterator<Item = Shape> {
+    SHAPES.iter().map(|&(family, table, chain, words)| {
+        let rule = Rule::parse(words).unwrap_or_else(|| panic!("{words}")).as_stored();
+        Shape { family, table, chain, words, rule }
+    })
 }
 
 impl Shape {
