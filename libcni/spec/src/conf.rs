@@ -22,7 +22,7 @@ const MISSPELT_MAX: usize = 10;
 
 /// The whole object of stdin: valid JSON with a valid network name. All other keys are read where they are needed, as
 /// one verb does not use what another requires.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ConfObject {
     value: Value,
     name: NetworkName,

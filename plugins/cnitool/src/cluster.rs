@@ -20,10 +20,9 @@ const PLUGIN: &str = "cluster";
 
 pub(crate) fn run(settings: &Settings, words: &Cluster, output: Output) -> anyhow::Result<()> {
     let (verb, shared, more) = parts(words);
-    let network = settings.known(&shared.network)?.conf;
-    let objects = on_node::clusters(&network);
-    let Some(object) = objects.first() else {
-        let msg = format!("no plugin of network {} has addresses of plugin {PLUGIN}", network.name);
+    let network = settings.known(&shared.network)?;
+    let Some(object) = network.requests.clusters().next() else {
+        let msg = format!("no plugin of network {} has addresses of plugin {PLUGIN}", network.conf.name);
         return Err(refused(Code::INVALID_CONFIG, msg, "cnitool ipam has verbs for those of host-local."));
     };
     let plugin = PluginType::parse(PLUGIN)?;

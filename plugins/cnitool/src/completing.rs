@@ -110,7 +110,10 @@ pub(crate) fn held(current: &OsStr) -> Vec<CompletionCandidate> {
     let files = settings().and_then(|settings| conflist::search_order(&settings.conf_dir).ok()).unwrap_or_default();
     let networks: Vec<NetworkConf> = files.iter().filter_map(|path| NetworkConf::read(path).ok()).collect();
     let held = networks.iter().flat_map(|network| {
-        let held = on_node::stores(network).into_iter().flat_map(|folder| list_held(&folder).unwrap_or_default());
+        let held = on_node::Requests::of(network)
+            .stores()
+            .into_iter()
+            .flat_map(|folder| list_held(&folder).unwrap_or_default());
         held.map(|held| word(held.address.to_string(), network.name.clone()))
     });
     beginning(current, held)

@@ -92,7 +92,7 @@ async fn clear(settings: &Settings, network: &NetworkConf, cached: &[Cached], su
     }
     // A plugin that calls others does so by a record of its own, which may be gone. What it called is asked itself then.
     let is_gone = |found: &&OnNode| found.life == Life::Gone;
-    if on_node::may_call_others(network)
+    if on_node::Requests::of(network).may_call_others()
         && left.iter().any(|found| is_gone(&found))
         && let Some(conf) = settings.conf_for_del(&network.name)
     {

@@ -8,12 +8,12 @@ use crate::settings::Settings;
 use anyhow::{Context, anyhow};
 use host_local::by_hand;
 use host_local::inventory::{Held, Holder, Owner, list_held, usage};
-use libcni::cni_spec::{Code, ContainerId, IfName};
-use libcni::inventory::{Inventory, Life, OnNode};
+use libcni::cni_spec::{CniError, Code, ContainerId, IfName};
+use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, Namespace, NetworkConf, conflist};
 use netops::boot::Boot;
-use on_node::host_locals;
 use on_node::networks::{Known, Origin};
+use on_node::{Requests, Seen};
 use serde_json::json;
 use std::net::IpAddr;
 
@@ -56,8 +56,8 @@ fn list(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Ta
     let boot = Boot::read().ok();
     for known in networks(settings, shown)? {
         let (network, mut count) = (&known.conf, 0);
-        let folders = on_node::stores(network);
-        let on_node = if folders.is_empty() { Vec::new() } else { gc::node().list(network, &[])? };
+        let folders = known.requests.stores();
+        let on_node = if folders.is_empty() { Vec::new() } else { seen(&known.requests)? };
         for folder in &folders {
             let held = list_held(folder);
             for held in held.with_context(|| format!("cannot read store {}", folder.display()))? {
@@ -92,11 +92,15 @@ fn list(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Ta
     Ok(table)
 }
 
+fn seen(requests: &Requests) -> Result<Vec<Seen>, CniError> {
+    gc::node().look(requests, &[])
+}
+
 const GONE: &str = "gone";
 
 /// The state of a reservation's container, by the node and the cache. Files of the older form name no interface: each of the
 /// container's counts.
-fn life(on_node: &[OnNode], cached: &[Cached], (container, ifname): &Holder) -> &'static str {
+fn life(on_node: &[Seen], cached: &[Cached], (container, ifname): &Holder) -> &'static str {
     let is_it =
         |id: &AttachmentId| id.container_id == *container && ifname.as_ref().is_none_or(|ifname| id.ifname == *ifname);
     let seen = on_node.iter().filter(|found| found.id.as_ref().is_some_and(is_it)).map(|found| found.life);
@@ -116,17 +120,17 @@ fn life(on_node: &[OnNode], cached: &[Cached], (container, ifname): &Holder) -> 
 
 fn free(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Table> {
     let mut table = Table::new(&["network", "set", "first", "last", "total", "used", "free"]);
-    for Known { conf: network, origin, .. } in networks(settings, shown)? {
+    for Known { conf: network, requests, origin, .. } in networks(settings, shown)? {
         // Of one that has only left traces the ranges are unknown.
-        let objects = if origin == Origin::Traces { Vec::new() } else { host_locals(&network) };
-        if objects.is_empty() && (!shown.networks.is_empty() || !on_node::stores(&network).is_empty()) {
+        let objects: Vec<_> = requests.host_locals().filter(|_| origin != Origin::Traces).collect();
+        if objects.is_empty() && (!shown.networks.is_empty() || !requests.stores().is_empty()) {
             output.note(&format!(
                 "network {}: no configuration names ranges of host-local; cnitool ipam list {0} shows the addresses in use",
                 network.name
             ));
         }
         for object in objects {
-            let usage = usage(&object);
+            let usage = usage(object);
             for range in usage.with_context(|| format!("cannot count the addresses of network {}", network.name))? {
                 // More digits than JSON's readers keep: as text.
                 let number =
@@ -151,8 +155,8 @@ async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
     let network = settings.network(&one.network)?;
     let mut last = anyhow!("no plugin of network {} names host-local, so its ranges are unknown", network.name);
     // Of several plugins, the one that has the address in a range.
-    for object in host_locals(&network) {
-        match by_hand::reserve(&object, one.address, settings.timeout).await {
+    for object in Requests::of(&network).host_locals() {
+        match by_hand::reserve(object, one.address, settings.timeout).await {
             Ok(()) => return Ok(()),
             Err(error) if error.code == Code::INVALID_CONFIG => last = error.into(),
             Err(error) => {
@@ -169,11 +173,11 @@ async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
 
 /// Only what belongs to no container that lives, unless forced: the container would go on with an address that another one gets.
 async fn release(settings: &Settings, network: &str, address: IpAddr, is_forced: bool) -> anyhow::Result<()> {
-    let Known { conf: network, cached, .. } = settings.known(network)?;
+    let Known { conf: network, requests, cached, .. } = settings.known(network)?;
     let failed = || format!("cannot release {address} in network {}", network.name);
     let no = |reason: String, help: &str| refused(Code::STATE, format!("{}: {reason}", failed()), help);
-    for object in on_node::holders(&network) {
-        let folder = on_node::store(&object);
+    for object in requests.holders() {
+        let folder = on_node::store(object);
         let held = list_held(&folder).with_context(failed)?.into_iter().find(|held| held.address == address);
         let Some(held) = held else { continue };
         let file = || folder.join(address.to_string()).display().to_string();
@@ -188,7 +192,7 @@ async fn release(settings: &Settings, network: &str, address: IpAddr, is_forced:
                 return Err(no(format!("{} names no valid owner", file()), "--force releases it."));
             }
             Owner::Container(holder) if !is_forced => {
-                let life = life(&gc::node().list(&network, &[])?, &cached, holder);
+                let life = life(&seen(&requests)?, &cached, holder);
                 if life != GONE {
                     let what = format!("it is reserved for container {}, whose state is: {life}", holder.0);
                     let help =
@@ -198,7 +202,7 @@ async fn release(settings: &Settings, network: &str, address: IpAddr, is_forced:
             }
             Owner::Container(_) | Owner::Operator | Owner::Invalid => (),
         }
-        return by_hand::release(&object, &held, settings.timeout).await.with_context(failed);
+        return by_hand::release(object, &held, settings.timeout).await.with_context(failed);
     }
     Err(no("it is not reserved".to_owned(), "cnitool ipam list shows the addresses that are."))
 }

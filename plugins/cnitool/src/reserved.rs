@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use cni_spec::{ConfObject, SpecVersion};
+use cni_spec::SpecVersion;
 use host_local::inventory::{Holder, list_held};
-use libcni::{AttachmentId, Cached, NetworkConf};
+use libcni::{AttachmentId, Cached};
+use on_node::Requests;
 
 /// host-local's folders, each read once.
 #[derive(Debug, Default)]
@@ -26,23 +27,15 @@ impl Stores {
         let Ok(network) = entry.network_conf() else { return Vec::new() };
         let Some(result) = entry.result(SpecVersion::V0_1_0).ok().flatten() else { return Vec::new() };
         let addresses: Vec<IpAddr> = result.ips.iter().map(|ip| ip.address.ip()).collect();
-        self.lacking_of(&network, &entry.attachment.id, &addresses)
+        self.lacking_of(&Requests::of(&network), &entry.attachment.id, &addresses)
     }
 
     /// Returns the addresses of an attachment that host-local has not reserved for it. An address without a reservation counts
     /// only where all addresses of the network are host-local's; a file that names no attachment does not count.
-    pub(crate) fn lacking_of(
-        &mut self,
-        network: &NetworkConf,
-        id: &AttachmentId,
-        addresses: &[IpAddr],
-    ) -> Vec<Lacking> {
-        let objects =
-            (0..network.plugins.len()).filter_map(|index| ConfObject::parse(&network.plugin_conf(index)?).ok());
-        let has_others =
-            objects.filter_map(|object| object.ipam_type().ok().flatten()).any(|it| it.as_str() != "host-local");
-        let are_all_reserved = !has_others && !on_node::host_locals(network).is_empty();
-        let folders = on_node::stores(network);
+    pub(crate) fn lacking_of(&mut self, requests: &Requests, id: &AttachmentId, addresses: &[IpAddr]) -> Vec<Lacking> {
+        let has_others = requests.ipams().any(|ipam| ipam.as_str() != "host-local");
+        let are_all_reserved = !has_others && requests.host_locals().next().is_some();
+        let folders = requests.stores();
         for folder in &folders {
             self.0.entry(folder.clone()).or_insert_with(|| read(folder));
         }

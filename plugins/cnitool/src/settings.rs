@@ -128,7 +128,7 @@ impl Settings {
             Ok(conf) => {
                 let origin = Origin::File(conf.path().unwrap_or(Path::new("")).to_owned());
                 let cached = of_name(&conf.name);
-                return Ok(Known { conf, origin, cached });
+                return Ok(Known::new(conf, origin, cached));
             }
             Err(error) => error,
         };

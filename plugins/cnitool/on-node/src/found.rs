@@ -2,20 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
 use host_local::inventory::Reservation;
 use interface::{alias, in_use};
 use libcni::inventory::Life;
-use libcni::{AttachmentId, Namespace, NetworkConf};
+use libcni::{AttachmentId, Namespace};
 use netops::Kernel;
 use netops::link::{Kind, Link};
 use netops::places::Places;
 use skel::mark::{Mark, Owner, Sign};
 
 use crate::life::{self, Peers};
-use crate::{Seen, plugins, stores};
+use crate::{Seen, plugins};
 
 /// An ADD that began this long ago may still be under way.
 const YOUNG: Duration = Duration::from_secs(60);
@@ -109,11 +110,11 @@ impl<'a> Found<'a> {
         }
     }
 
-    pub(crate) fn add_reservations(&mut self, conf: &NetworkConf) -> Result<(), CniError> {
-        for folder in stores(conf) {
+    pub(crate) fn add_reservations(&mut self, folders: &[PathBuf]) -> Result<(), CniError> {
+        for folder in folders {
             let unreadable =
                 |error| CniError::new(Code::STATE, format!("cannot read store {}: {error}", folder.display()));
-            for reservation in host_local::inventory::list(&folder).map_err(unreadable)? {
+            for reservation in host_local::inventory::list(folder).map_err(unreadable)? {
                 self.add_reservation(reservation);
             }
         }

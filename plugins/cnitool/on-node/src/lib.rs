@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use cni_spec::{CniError, ConfObject, FromAnyConf, NetworkName};
+use cni_spec::{CniError, ConfObject, FromAnyConf, NetworkName, PluginType};
 use found::Found;
 use host_local::address::Address;
 use host_local::conf::Removal;
@@ -48,26 +48,26 @@ impl Node {
     ///
     /// # Errors
     /// The node's state cannot be read.
-    pub fn look(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<Seen>, CniError> {
-        let (name, search_path) = (network.network_name()?, &*self.search_path);
+    pub fn look(&self, requests: &Requests, known: &[AttachmentId]) -> Result<Vec<Seen>, CniError> {
+        let (name, search_path) = (requests.name.as_ref().map_err(Clone::clone)?, &*self.search_path);
         let host = Kernel::host().map_err(failed)?;
         let links = link::list(&host, None).map_err(failed)?;
         let rules = cni_filter::list(name.as_str(), search_path).map_err(failed)?;
         let mut marks = Vec::new();
-        let objects: Vec<ConfObject> = objects(network).collect();
+        let objects = &requests.objects;
         let named: BTreeSet<&str> = objects.iter().flat_map(plugins::of_object).map(|plugin| plugin.name).collect();
         // One plugin of another project is enough: the others would call the same.
         let foreign = objects.iter().position(plugins::is_foreign);
         for (place, object) in objects.iter().enumerate() {
-            let asked = Asked { network: &name, object, search_path, links: &links };
+            let asked = Asked { network: name, object, search_path, links: &links };
             let any = plugins::ALL.iter().filter(|plugin| foreign == Some(place) && !named.contains(plugin.name));
             for list in plugins::of_object(object).chain(any).filter_map(|plugin| plugin.marks) {
                 marks.extend(list(&asked)?);
             }
         }
-        let mut found = Found::new(&host, &links, &name);
+        let mut found = Found::new(&host, &links, name);
         found.add_links(known);
-        found.add_reservations(network)?;
+        found.add_reservations(&requests.stores())?;
         found.add_marks(plugins::of_rules(rules), marks, known);
         Ok(found.evaluate())
     }
@@ -75,7 +75,7 @@ impl Node {
 
 impl Inventory for Node {
     fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
-        Ok(self.look(network, known)?.into_iter().map(OnNode::from).collect())
+        Ok(self.look(&Requests::of(network), known)?.into_iter().map(OnNode::from).collect())
     }
 }
 
@@ -107,36 +107,79 @@ impl From<Seen> for OnNode {
     }
 }
 
-/// The requests that the network's plugins get on stdin.
-fn objects(network: &NetworkConf) -> impl Iterator<Item = ConfObject> + '_ {
-    let objects = (0..network.plugins.len()).filter_map(|index| network.plugin_conf(index));
-    objects.filter_map(|bytes| ConfObject::parse(&bytes).ok())
+/// What the plugins of a network get on stdin, decoded once.
+#[derive(Debug, Clone)]
+pub struct Requests {
+    name: Result<NetworkName, CniError>,
+    objects: Vec<ConfObject>,
+    /// The object of a host-local that keeps its reservations in the usual place.
+    usual: Option<ConfObject>,
 }
 
-/// Whether a plugin of the network is of another project: it may call plugins that the network's list does not name.
-#[must_use]
-pub fn may_call_others(network: &NetworkConf) -> bool {
-    objects(network).any(|object| plugins::is_foreign(&object))
-}
+impl Requests {
+    /// Decodes the objects of a network's plugins.
+    #[must_use]
+    pub fn of(network: &NetworkConf) -> Self {
+        let object = |index| ConfObject::parse(&network.plugin_conf(index)?).ok();
+        let usual = json!({"cniVersion": "1.0.0", "name": network.name, "ipam": {"type": "host-local"}});
+        Self {
+            name: network.network_name(),
+            objects: (0..network.plugins.len()).filter_map(object).collect(),
+            usual: ConfObject::of_value(usual).ok(),
+        }
+    }
 
-/// What the plugins of a network whose addresses are host-local's get on stdin. A plugin of another project may replace words of its
-/// own before it calls host-local, such as Calico's `usePodCidr`: its ranges are then unknown, and it is left out.
-#[must_use]
-pub fn host_locals(network: &NetworkConf) -> Vec<ConfObject> {
-    let is_readable = |object: &ConfObject| !plugins::is_foreign(object) || inventory::usage(object).is_ok();
-    of_type(network, "host-local").filter(is_readable).collect()
-}
+    /// Whether a plugin of the network is of another project: it may call plugins that the network's list does not name.
+    #[must_use]
+    pub fn may_call_others(&self) -> bool {
+        self.objects.iter().any(plugins::is_foreign)
+    }
 
-/// The objects that plugins get on stdin whose address plugin has this name.
-fn of_type<'a>(network: &'a NetworkConf, name: &'a str) -> impl Iterator<Item = ConfObject> + 'a {
-    let is_its = move |object: &ConfObject| matches!(object.ipam_type(), Ok(Some(ipam)) if ipam.as_str() == name);
-    objects(network).filter(is_its)
-}
+    /// The names of the network's address plugins.
+    pub fn ipams(&self) -> impl Iterator<Item = PluginType> + '_ {
+        self.objects.iter().filter_map(|object| object.ipam_type().ok().flatten())
+    }
 
-/// The objects that plugins get on stdin whose addresses `cluster` gives.
-#[must_use]
-pub fn clusters(network: &NetworkConf) -> Vec<ConfObject> {
-    of_type(network, "cluster").collect()
+    /// The objects whose addresses are host-local's. A plugin of another project may replace words of its own before it calls
+    /// host-local, such as Calico's `usePodCidr`: its ranges are then unknown, and it is left out.
+    pub fn host_locals(&self) -> impl Iterator<Item = &ConfObject> {
+        let is_readable = |object: &&ConfObject| !plugins::is_foreign(object) || inventory::usage(object).is_ok();
+        self.of_type("host-local").filter(is_readable)
+    }
+
+    /// The objects whose addresses `cluster` gives.
+    pub fn clusters(&self) -> impl Iterator<Item = &ConfObject> {
+        self.of_type("cluster")
+    }
+
+    fn of_type(&self, name: &str) -> impl Iterator<Item = &ConfObject> {
+        let is_its = move |object: &&ConfObject| matches!(object.ipam_type(), Ok(Some(ipam)) if ipam.as_str() == name);
+        self.objects.iter().filter(is_its)
+    }
+
+    /// As [`Requests::host_locals`], with those of `cluster`, whose reservations are host-local's files, and an object for the network's
+    /// folder in the usual place if that exists and none of them has it: a plugin that calls others (flannel, Multus) gives
+    /// them addresses that its configuration does not name.
+    #[must_use]
+    pub fn holders(&self) -> Vec<&ConfObject> {
+        let mut holders: Vec<&ConfObject> = self.host_locals().chain(self.clusters()).collect();
+        let folder = self.name.as_ref().ok().and_then(networks::usual_folder).filter(|folder| folder.is_dir());
+        if let (Some(usual), Some(folder)) = (&self.usual, folder)
+            && store(usual) == folder
+            && holders.iter().all(|object| store(object) != folder)
+        {
+            holders.push(usual);
+        }
+        holders
+    }
+
+    /// host-local's folders of the network.
+    #[must_use]
+    pub fn stores(&self) -> Vec<PathBuf> {
+        let mut stores: Vec<PathBuf> = self.holders().into_iter().map(store).collect();
+        stores.dedup();
+        stores
+    }
 }
 
 /// The memory of the plugin `cluster` on this node, of a network whose addresses nodes share.
@@ -170,33 +213,10 @@ pub fn memory(object: &ConfObject) -> Option<Memory> {
 
 const VIEW_BYTES_MAX: u64 = 16 << 20;
 
-/// As [`host_locals`], with those of `cluster`, whose reservations are host-local's files, and an object for the network's folder in the usual place
-/// if that exists and none of them has it: a plugin that calls others (flannel, Multus) gives them addresses that its configuration does not name.
-#[must_use]
-pub fn holders(network: &NetworkConf) -> Vec<ConfObject> {
-    let mut holders = host_locals(network);
-    holders.extend(clusters(network));
-    let usual = network.network_name().ok().and_then(|name| networks::usual_folder(&name));
-    if let Some(usual) = usual.filter(|usual| usual.is_dir() && holders.iter().all(|object| store(object) != *usual)) {
-        let object = json!({"cniVersion": "1.0.0", "name": network.name, "ipam": {"type": "host-local"}}).to_string();
-        let object = ConfObject::parse(object.as_bytes());
-        holders.extend(object.ok().filter(|object| store(object) == usual));
-    }
-    holders
-}
-
 /// host-local's folder of an object that it gets on stdin.
 #[must_use]
 pub fn store(object: &ConfObject) -> PathBuf {
     Removal::from_any_conf(object).place.folder
-}
-
-/// host-local's folders of a network.
-#[must_use]
-pub fn stores(network: &NetworkConf) -> Vec<PathBuf> {
-    let mut stores: Vec<PathBuf> = holders(network).iter().map(store).collect();
-    stores.dedup();
-    stores
 }
 
 /// Whether an interface in a namespace has the attachment's mark. Looks through all namespaces.
@@ -214,7 +234,8 @@ mod tests {
         let ipam = r#""ipam":{"type":"cluster","dataDir":"/data","store":{"path":"/s"},"subnet":"10.1.0.0/16"}"#;
         let list = format!(r#"{{"cniVersion":"1.1.0","name":"lan","plugins":[{{"type":"macvlan",{ipam}}}]}}"#);
         let network = NetworkConf::parse(list.as_bytes()).unwrap();
-        assert_eq!(stores(&network), [PathBuf::from("/data/lan")]);
-        assert!(host_locals(&network).is_empty(), "its ranges are the cluster's");
+        let requests = Requests::of(&network);
+        assert_eq!(requests.stores(), [PathBuf::from("/data/lan")]);
+        assert_eq!(requests.host_locals().count(), 0, "its ranges are the cluster's");
     }
 }

@@ -14,17 +14,27 @@ use netops::Kernel;
 use netops::link::{self, Link};
 use serde_json::json;
 
-use crate::{Node, plugins};
+use crate::{Node, Requests, plugins};
 
 /// A network that the node knows.
 #[derive(Debug, Clone)]
 pub struct Known {
     /// The configuration. Of a network that only left traces it has no more than the name and the usual store of addresses.
     pub conf: NetworkConf,
+    /// What its plugins get on stdin.
+    pub requests: Requests,
     /// How the network is known.
     pub origin: Origin,
     /// The network's entries in the cache.
     pub cached: Vec<Cached>,
+}
+
+impl Known {
+    /// A network whose objects are decoded here.
+    #[must_use]
+    pub fn new(conf: NetworkConf, origin: Origin, cached: Vec<Cached>) -> Self {
+        Self { requests: Requests::of(&conf), conf, origin, cached }
+    }
 }
 
 /// How a network is known.
@@ -55,18 +65,18 @@ impl Node {
             if networks.iter().all(|earlier| earlier.conf.name != conf.name) {
                 let origin = Origin::File(conf.path().unwrap_or(Path::new("")).to_owned());
                 let cached = by_name.remove(&conf.name).unwrap_or_default();
-                networks.push(Known { conf, origin, cached });
+                networks.push(Known::new(conf, origin, cached));
             }
         }
         let mut others: BTreeMap<String, Known> = BTreeMap::new();
         for (name, cached) in by_name {
             let conf = conf_of(&cached).or_else(|| conf_of_traces(&name));
-            others.extend(conf.map(|conf| (name, Known { conf, origin: Origin::Cache, cached })));
+            others.extend(conf.map(|conf| (name, Known::new(conf, Origin::Cache, cached))));
         }
         for name in self.traces(&links, unseen) {
             let is_known = networks.iter().any(|network| network.conf.name == name) || others.contains_key(&name);
             let conf = Some(&name).filter(|_| !is_known).and_then(|name| conf_of_traces(name));
-            others.extend(conf.map(|conf| (name, Known { conf, origin: Origin::Traces, cached: Vec::new() })));
+            others.extend(conf.map(|conf| (name, Known::new(conf, Origin::Traces, Vec::new()))));
         }
         networks.extend(others.into_values());
         networks

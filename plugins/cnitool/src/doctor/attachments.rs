@@ -1,7 +1,7 @@
 //! Objects on the node or in the cache whose container is gone.
 
 use cni_spec::SpecVersion;
-use libcni::inventory::{Inventory, Life, OnNode};
+use libcni::inventory::{Life, OnNode};
 use libcni::{AttachmentId, Cached, Namespace, NetworkConf, PassedOver};
 use on_node::names::Names;
 use on_node::networks::{Known, Origin};
@@ -32,8 +32,8 @@ pub(crate) fn look(node: Node<'_>, networks: &[Network], findings: &mut Vec<Find
     if !listing.passed_over.is_empty() {
         findings.push(unreadable(node, &listing.passed_over, &known));
     }
-    for Known { conf, cached, .. } in &known {
-        look_at(node, conf, &cached.iter().collect::<Vec<_>>(), &names, findings);
+    for network in &known {
+        look_at(node, network, &names, findings);
     }
     known
 }
@@ -48,10 +48,10 @@ fn unreadable(node: Node<'_>, files: &[PassedOver], known: &[Known]) -> Finding 
         files.iter().any(|file| file.path.file_name().is_some_and(|found| *found == *name))
     };
     let mut living = Vec::new();
-    for Known { conf, cached, .. } in known {
+    for Known { conf, requests, cached, .. } in known {
         let ids: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
-        let on_node = node.inventory.list(conf, &ids).unwrap_or_default();
-        let lives = on_node.into_iter().filter(|found| found.life == Life::Lives).filter_map(|found| found.id);
+        let seen = node.inventory.look(requests, &ids).unwrap_or_default();
+        let lives = seen.into_iter().filter(|found| found.life == Life::Lives).filter_map(|found| found.id);
         living.extend(lives.filter(|id| is_of(&conf.name, id)).map(|id| format!("{}/{}", id.container_id, id.ifname)));
     }
     finding.remedy = match living.is_empty() {
@@ -67,11 +67,12 @@ fn unreadable(node: Node<'_>, files: &[PassedOver], known: &[Known]) -> Finding 
     finding
 }
 
-fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], names: &Names, findings: &mut Vec<Finding>) {
+fn look_at(node: Node<'_>, known: &Known, names: &Names, findings: &mut Vec<Finding>) {
+    let Known { conf: network, requests, cached, .. } = known;
     let name = &*network.name;
     let known: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
-    let on_node = match node.inventory.list(network, &known) {
-        Ok(on_node) => on_node,
+    let on_node: Vec<OnNode> = match node.inventory.look(requests, &known) {
+        Ok(seen) => seen.into_iter().map(OnNode::from).collect(),
         Err(error) => {
             findings.push(Kind::unseen(Some(name), &format!("what network {name} has on the node"), &error));
             return;
@@ -107,10 +108,10 @@ fn look_at(node: Node<'_>, network: &NetworkConf, cached: &[&Cached], names: &Na
     let is_undecided = |found: &&OnNode| found.life == Life::Unknown && !found.id.as_ref().is_some_and(has_namespace);
     let undecided: Vec<&OnNode> = on_node.iter().filter(is_undecided).collect();
     let lives = |id: &AttachmentId| on_node.iter().any(|it| it.id.as_ref() == Some(id) && it.life == Life::Lives);
-    let is_unmounted = |entry: &&&Cached| {
+    let is_unmounted = |entry: &&Cached| {
         entry.namespace() == Namespace::Unknown && entry.is_unmounted() && !lives(&entry.attachment.id)
     };
-    let unmounted_ones: Vec<&Cached> = cached.iter().filter(is_unmounted).copied().collect();
+    let unmounted_ones: Vec<&Cached> = cached.iter().filter(is_unmounted).collect();
     let mut stores = Stores::default();
     findings.extend(cached.iter().filter_map(|entry| unreserved(entry, names, &mut stores)));
     if undecided.len() + unmounted_ones.len() > 0 {
@@ -148,10 +149,10 @@ pub(crate) fn unreserved_by_traces(view: &View, known: &[Known], findings: &mut 
     for network in &view.networks {
         // The plugins of others are not known.
         let is_it = |known: &&Known| known.conf.name == network.name && matches!(known.origin, Origin::File(_));
-        let Some(Known { conf, .. }) = known.iter().find(is_it) else { continue };
+        let Some(Known { requests, .. }) = known.iter().find(is_it) else { continue };
         let is_living = |it: &&Attachment| it.is_complete.is_none() && it.life == Life::Lives;
         for attachment in network.attachments.iter().filter(is_living) {
-            let lacking = stores.lacking_of(conf, &attachment.id, &attachment.addresses);
+            let lacking = stores.lacking_of(requests, &attachment.id, &attachment.addresses);
             findings.extend(lacking_finding(&network.name, &attachment.full_name(), lacking, &view.names));
         }
     }

@@ -23,14 +23,13 @@ const NEARLY_FULL_PERCENT: u128 = 90;
 /// Looks at the folders of all networks, and at the ranges of those that have a file: only these give addresses.
 pub(crate) async fn look(networks: &[Known], findings: &mut Vec<Finding>) {
     let mut locks: BTreeSet<PathBuf> = BTreeSet::from(["/run/xtables.lock".into()]);
-    for Known { conf: network, origin, .. } in networks {
-        for folder in on_node::stores(network) {
+    for Known { conf: network, requests, origin, .. } in networks {
+        for folder in requests.stores() {
             flaws(network, &folder, findings);
             locks.insert(folder.join("lock"));
         }
-        let ranges = if matches!(origin, Origin::File(_)) { on_node::host_locals(network) } else { Vec::new() };
-        for object in ranges {
-            match inventory::usage(&object) {
+        for object in requests.host_locals().filter(|_| matches!(origin, Origin::File(_))) {
+            match inventory::usage(object) {
                 Ok(ranges) => findings.extend(ranges.iter().filter_map(|range| full(network, range))),
                 Err(error) => findings.push(Kind::unseen(
                     Some(&network.name),

@@ -11,8 +11,8 @@ use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, CapabilityArgs, Namespace, NetworkConf, PluginObject};
 use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, Netns, pair};
-use on_node::Seen;
 use on_node::networks::Known;
+use on_node::{Requests, Seen};
 use serde_json::Value;
 
 use crate::view::host::Host;
@@ -29,9 +29,9 @@ pub(crate) fn look(
     marked: &mut Vec<u32>,
     unseen: &mut Vec<String>,
 ) -> Network {
-    let Known { conf, origin, cached } = known;
+    let Known { conf, requests, origin, cached } = known;
     let ids: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
-    let seen = node.inventory.look(conf, &ids).map_err(|error| {
+    let seen = node.inventory.look(requests, &ids).map_err(|error| {
         unseen.push(format!("what network {} has on the node: {error}", conf.name));
     });
     let is_read = seen.is_ok();
@@ -47,7 +47,7 @@ pub(crate) fn look(
         Err(_) => Vec::new(),
     };
     let types = conf.plugins.iter().map(|plugin| plugin.plugin_type.as_str().to_owned());
-    let (by_hand, unreadable) = without_owner(conf);
+    let (by_hand, unreadable) = without_owner(requests);
     Network {
         name: conf.name.clone(),
         origin: origin.clone(),
@@ -56,7 +56,7 @@ pub(crate) fn look(
         plugins: if *origin == Origin::Traces { Vec::new() } else { types.collect() },
         links: shared(conf, &attachments, host),
         ranges: ranges(known, unseen),
-        cluster: of_cluster(conf),
+        cluster: of_cluster(requests),
         by_hand,
         unreadable,
         attachments,
@@ -252,15 +252,15 @@ fn ranges(known: &Known, unseen: &mut Vec<String>) -> Vec<host_local::inventory:
         return Vec::new();
     }
     let mut ranges = Vec::new();
-    for object in on_node::host_locals(&known.conf) {
-        match usage(&object) {
+    for object in known.requests.host_locals() {
+        match usage(object) {
             Ok(found) => ranges.extend(found),
             Err(error) => unseen.push(format!("the ranges of network {}: {error}", known.conf.name)),
         }
     }
-    for object in on_node::clusters(&known.conf) {
-        let memory = on_node::memory(&object).unwrap_or_default();
-        match usage_of(&object, Some(&memory.spans)) {
+    for object in known.requests.clusters() {
+        let memory = on_node::memory(object).unwrap_or_default();
+        match usage_of(object, Some(&memory.spans)) {
             Ok(found) => ranges.extend(found),
             Err(error) => unseen.push(format!("the runs of network {}: {error}", known.conf.name)),
         }
@@ -269,18 +269,18 @@ fn ranges(known: &Known, unseen: &mut Vec<String>) -> Vec<host_local::inventory:
 }
 
 /// What the node knows of the nodes that share a network's addresses.
-fn of_cluster(conf: &NetworkConf) -> Option<OfCluster> {
-    let object = on_node::clusters(conf).into_iter().next()?;
-    let memory = on_node::memory(&object)?;
-    let count = |spans| usage_of(&object, spans).map(|found| found.iter().map(|one| one.used).sum::<u128>()).ok();
+fn of_cluster(requests: &Requests) -> Option<OfCluster> {
+    let object = requests.clusters().next()?;
+    let memory = on_node::memory(object)?;
+    let count = |spans| usage_of(object, spans).map(|found| found.iter().map(|one| one.used).sum::<u128>()).ok();
     let in_no_run = count(None)?.saturating_sub(count(Some(&memory.spans))?);
     Some(OfCluster { in_no_run, runs: memory.runs, nodes: memory.nodes, silent: memory.silent })
 }
 
 /// The addresses that an operator holds, and those whose owner cannot be read, or is none. A folder that cannot be read is reported by the
 /// look at reservations.
-fn without_owner(conf: &NetworkConf) -> (Vec<IpAddr>, Vec<IpAddr>) {
-    let held = on_node::stores(conf).into_iter().filter_map(|folder| list_held(&folder).ok()).flatten();
+fn without_owner(requests: &Requests) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    let held = requests.stores().into_iter().filter_map(|folder| list_held(&folder).ok()).flatten();
     let (by_hand, unreadable): (Vec<_>, Vec<_>) =
         held.filter(|held| held.holder().is_none()).partition(|held| held.owner == Owner::Operator);
     let address = |held: Held| held.address;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use libcni::{NetworkConf, conflist};
+use on_node::Requests;
 use on_node::names::Names;
 use on_node::networks::{Known, usual_store};
 
@@ -63,7 +64,11 @@ pub(crate) fn folders(node: Node<'_>) -> Vec<PathBuf> {
     let below = stores.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path());
     let mut folders = vec![node.conf_dir.to_owned(), node.runtime.cache().folder().to_owned(), NAMESPACES.into()];
     folders.extend(below);
-    folders.extend(of_folder(node.conf_dir, &mut Vec::new(), &mut Vec::new()).iter().flat_map(on_node::stores));
+    folders.extend(
+        of_folder(node.conf_dir, &mut Vec::new(), &mut Vec::new())
+            .iter()
+            .flat_map(|network| Requests::of(network).stores()),
+    );
     folders.extend(stores);
     // A folder that does not exist yet will be created in its nearest existing ancestor.
     let existing = |folder: PathBuf| folder.ancestors().find(|folder| folder.is_dir()).map(Path::to_owned);
