@@ -47,7 +47,7 @@ pub enum Sign {
     Unknown,
     /// The thing has no sign, though its container may live: counts as [`Sign::Unknown`] where no other mark of the attachment
     /// has a sign.
-    Untold,
+    Undecided,
 }
 
 impl From<&Attachment> for Owner {

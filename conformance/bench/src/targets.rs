@@ -238,7 +238,7 @@ fn churn(report: &Report, who: &str) -> Option<f64> {
     })
 }
 
-/// `None` if any verb has none: what failed is not met by the others.
+/// `None` if any verb has none: a part of the verbs does not meet a target.
 fn worst(report: &Report, who: &str, of: impl Fn(&str) -> Option<f64>) -> Option<f64> {
     let own = report.growth.iter().filter(|point| point.subject == who);
     let verbs: BTreeSet<_> = own.map(|point| point.verb.as_str()).collect();

@@ -10,6 +10,7 @@ mod conventions;
 mod del;
 mod del_others;
 mod delegation;
+mod delegator;
 mod errors;
 mod gc;
 mod ipam;
@@ -21,7 +22,6 @@ mod relied;
 mod results;
 mod status;
 mod tamper;
-mod upper;
 mod version;
 
 use crate::profile::Role;

@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A trial that is to be run, or what it comes to without a run.
+/// A planned trial, or its verdict if it is not run.
 #[derive(Debug, Clone)]
 pub struct Planned<T = Trial> {
     /// The trial.

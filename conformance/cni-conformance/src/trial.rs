@@ -63,7 +63,7 @@ pub enum Verdict {
 /// The start of the reason for which a case was skipped on this machine, and might be tried on another.
 pub(crate) const NOT_HERE: &str = "not tried here: ";
 
-/// The start of the reason for which a trial was not judged that needs what fails; the rule's name follows.
+/// The beginning of the reason why a trial whose prerequisite fails is not run; the broken rule's name follows.
 pub(crate) const HIDDEN: &str = "what it needs first fails, which breaks ";
 
 impl Verdict {

@@ -33,7 +33,7 @@ pub struct Mutant {
     /// Other rules that a plugin which breaks this one breaks as well.
     pub also: &'static [&'static str],
     /// Whether the IPAM plugin is an executable of its own: our bridge runs one that is itself without a new process.
-    pub apart: bool,
+    pub ipam_as_process: bool,
     /// The cases with which it is tried; all of the rule if there are none.
     pub cases: &'static [&'static str],
     /// How the honest plugin is tried with the mutant's rule.
@@ -71,7 +71,7 @@ impl Mutant {
             profile,
             rule,
             also: &[],
-            apart: false,
+            ipam_as_process: false,
             cases: &[],
             honest: Honest::Too,
             versions: &["1.1.0"],
@@ -85,8 +85,8 @@ impl Mutant {
         Self { also, ..self }
     }
 
-    pub(crate) const fn apart(self) -> Self {
-        Self { apart: true, ..self }
+    pub(crate) const fn with_ipam_as_process(self) -> Self {
+        Self { ipam_as_process: true, ..self }
     }
 
     pub(crate) const fn with(self, cases: &'static [&'static str]) -> Self {

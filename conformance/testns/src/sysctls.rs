@@ -50,11 +50,11 @@ const IPV6: &[&str] = &[
     "force_forwarding",
 ];
 
-/// The first counts. A read of the others spins as long as any process of the machine changes a link
+/// `nf_conntrack_count` is a counter. A read of the other two spins as long as any process of the machine changes a link
 /// (`addrconf_sysctl_addr_gen_mode`, `addrconf_sysctl_stable_secret`); messages have a link's mode, which a secret changes, too.
 const LEFT_OUT: [&str; 3] = ["nf_conntrack_count", "addr_gen_mode", "stable_secret"];
 
-/// `NDTPA_*` of `include/uapi/linux/neighbour.h` by their names in `net/FAMILY/neigh/LINK`, of which two times have two.
+/// `NDTPA_*` of `include/uapi/linux/neighbour.h` by their names in `net/FAMILY/neigh/LINK`, where two of the times have two names each.
 const NEIGHBOURS: &[(u16, &str)] = &[
     (4, "base_reachable_time_ms"),
     (4, "base_reachable_time"),

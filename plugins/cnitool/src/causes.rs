@@ -46,7 +46,7 @@ pub(crate) fn with_remedy(mut object: CniError, error: &anyhow::Error) -> CniErr
 }
 
 fn by_cause(error: &io::Error) -> Option<&'static str> {
-    // Both have kinds that do not tell them from other errors.
+    // ErrorKind does not distinguish these two from other errors.
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EPERM) => {
             return Some(

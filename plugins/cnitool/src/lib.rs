@@ -168,7 +168,7 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
                 }
                 break;
             }
-            // A further signal: who waits does not want to wait for a plugin that does not end.
+            // A second signal: the operator no longer waits, so the plugin is killed.
             Some(further) = signalled.next() => {
                 cancellation.hurry();
                 signalled.push(came(further));

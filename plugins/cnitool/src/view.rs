@@ -116,7 +116,7 @@ pub struct Network {
     pub links: Vec<Shared>,
     /// host-local's ranges; the node's runs of a network whose addresses nodes share.
     pub ranges: Vec<Usage>,
-    /// With shared addresses, what the node knows of the others.
+    /// With plugin `cluster`: what this node last read about the other nodes.
     pub cluster: Option<OfCluster>,
     /// Addresses that an operator holds.
     pub by_hand: Vec<IpAddr>,

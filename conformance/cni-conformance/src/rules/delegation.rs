@@ -1,6 +1,6 @@
 //! SPEC 4: delegated plugins. The kit's own IPAM plugin is the witness.
 
-use super::upper::Upper;
+use super::delegator::Delegator;
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;
@@ -128,27 +128,30 @@ fn script(path: &PathBuf, lines: &str) -> Result<(), Stop> {
 }
 
 fn finds_in_another_folder(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
+    let delegator = Delegator::new(bench)?;
     let (folder, kit) = (folder(bench, "other")?, bench.node.bin_dir().join(kit_ipam::NAME));
     fs::remove_file(kit).map_err(|error| Stop::skip(format!("cannot move the delegate: {error}")))?;
     let path = format!("/run/testns/no-such-folder:{}", folder.display());
-    let result = bench.make(&upper.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds()?;
-    bench.make(&upper.del(&result).variable("CNI_PATH", &path))?.succeeds()?;
-    upper.is_called(Verb::Del).map_err(|stop| stop.based_on(FORWARDS))
+    let result = bench.make(&delegator.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds()?;
+    bench.make(&delegator.del(&result).variable("CNI_PATH", &path))?.succeeds()?;
+    delegator.is_called(Verb::Del).map_err(|stop| stop.based_on(FORWARDS))
 }
 
 fn takes_the_first(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
+    let delegator = Delegator::new(bench)?;
     let (first, second) = (folder(bench, "first")?, bench.node.work_dir().join("second"));
     fs::create_dir_all(&second).map_err(|error| Stop::skip(format!("cannot lay a folder: {error}")))?;
     script(&second.join(kit_ipam::NAME), "exit 1")?;
     let path = format!("{}:{}", first.display(), second.display());
-    bench.make(&upper.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds().map(drop)
+    bench.make(&delegator.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds().map(drop)
 }
 
 fn looks_nowhere_else(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    bench.make(&upper.call(Verb::Add).variable("CNI_PATH", "/run/testns/no-such-folder"))?.refused_by(ERROR).fails()?;
+    let delegator = Delegator::new(bench)?;
+    bench
+        .make(&delegator.call(Verb::Add).variable("CNI_PATH", "/run/testns/no-such-folder"))?
+        .refused_by(ERROR)
+        .fails()?;
     let verbs = bench.ipam().verbs();
     Finding::unless(verbs.is_empty(), "no call of the IPAM plugin", format!("its calls were {verbs:?}"))
 }
@@ -159,96 +162,96 @@ fn with_variables(call: Call) -> Call {
 }
 
 fn same_environment(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    let added = bench.make(&with_variables(upper.call(Verb::Add)))?;
+    let delegator = Delegator::new(bench)?;
+    let added = bench.make(&with_variables(delegator.call(Verb::Add)))?;
     let result = added.succeeds()?;
-    upper.environment_is_of(&added)?;
-    let deleted = bench.make(&with_variables(upper.del(&result)))?;
+    delegator.environment_is_of(&added)?;
+    let deleted = bench.make(&with_variables(delegator.del(&result)))?;
     deleted.succeeds()?;
-    upper.environment_is_of(&deleted)
+    delegator.environment_is_of(&deleted)
 }
 
 fn same_environment_of_check(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    let result = upper.add()?;
-    let answer = bench.make(&with_variables(upper.call(Verb::Check).prev_result(&result)))?;
+    let delegator = Delegator::new(bench)?;
+    let result = delegator.add()?;
+    let answer = bench.make(&with_variables(delegator.call(Verb::Check).prev_result(&result)))?;
     answer.succeeds()?;
-    upper.environment_is_of(&answer)
+    delegator.environment_is_of(&answer)
 }
 
 fn same_environment_without_container(bench: &Bench, verb: Verb) -> Result<(), Stop> {
-    let (upper, answer) = without_container(bench, verb)?;
-    upper.environment_is_of(&answer)
+    let (delegator, answer) = without_container(bench, verb)?;
+    delegator.environment_is_of(&answer)
 }
 
 fn complete_config_without_container(bench: &Bench, verb: Verb) -> Result<(), Stop> {
-    let (upper, answer) = without_container(bench, verb)?;
-    upper.config_is_of(&answer)
+    let (delegator, answer) = without_container(bench, verb)?;
+    delegator.config_is_of(&answer)
 }
 
 /// A GC or a STATUS that succeeded.
-fn without_container(bench: &Bench, verb: Verb) -> Result<(Upper<'_>, Answer), Stop> {
-    let mut upper = Upper::new(bench)?;
+fn without_container(bench: &Bench, verb: Verb) -> Result<(Delegator<'_>, Answer), Stop> {
+    let mut delegator = Delegator::new(bench)?;
     if verb == Verb::Gc {
-        upper.config["cni.dev/valid-attachments"] = json!([]);
+        delegator.config["cni.dev/valid-attachments"] = json!([]);
     }
-    let answer = bench.make(&with_variables(upper.call(verb)))?;
+    let answer = bench.make(&with_variables(delegator.call(verb)))?;
     answer.succeeds()?;
-    Ok((upper, answer))
+    Ok((delegator, answer))
 }
 
 fn complete_config(bench: &Bench) -> Result<(), Stop> {
-    let mut upper = Upper::new(bench)?;
-    upper.set("ofTheDelegate", json!(["<&>", 12_345_678_901_234_567_890_u64, 1.5, null]));
-    upper.config["args"] = json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] } });
-    let answer = upper.make(Verb::Add)?;
+    let mut delegator = Delegator::new(bench)?;
+    delegator.set("ofTheDelegate", json!(["<&>", 12_345_678_901_234_567_890_u64, 1.5, null]));
+    delegator.config["args"] = json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] } });
+    let answer = delegator.make(Verb::Add)?;
     let result = answer.succeeds()?;
-    upper.config_is_of(&answer)?;
-    let answer = bench.make(&upper.del(&result))?;
+    delegator.config_is_of(&answer)?;
+    let answer = bench.make(&delegator.del(&result))?;
     answer.succeeds()?;
-    upper.config_is_of(&answer)
+    delegator.config_is_of(&answer)
 }
 
 fn complete_config_of_check(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    let result = upper.add()?;
-    let answer = bench.make(&upper.call(Verb::Check).prev_result(&result))?;
+    let delegator = Delegator::new(bench)?;
+    let result = delegator.add()?;
+    let answer = bench.make(&delegator.call(Verb::Check).prev_result(&result))?;
     answer.succeeds()?;
-    upper.config_is_of(&answer)
+    delegator.config_is_of(&answer)
 }
 
 fn forwards_add_and_del(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    let result = upper.add()?;
-    bench.make(&upper.del(&result))?.succeeds()?;
-    upper.is_called(Verb::Add)?;
-    upper.is_called(Verb::Del)
+    let delegator = Delegator::new(bench)?;
+    let result = delegator.add()?;
+    bench.make(&delegator.del(&result))?.succeeds()?;
+    delegator.is_called(Verb::Add)?;
+    delegator.is_called(Verb::Del)
 }
 
 fn forwards_del_without_namespace(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    let result = upper.add()?;
-    bench.make(&upper.del(&result).variable("CNI_NETNS", ""))?.succeeds()?;
+    let delegator = Delegator::new(bench)?;
+    let result = delegator.add()?;
+    bench.make(&delegator.del(&result).variable("CNI_NETNS", ""))?.succeeds()?;
     let held = bench.ipam().held();
     Finding::unless(held.is_empty(), "the address released", format!("the IPAM plugin still has {held:?}"))
 }
 
 fn forwards_check(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    let result = upper.add()?;
-    bench.make(&upper.call(Verb::Check).prev_result(&result))?.succeeds()?;
-    upper.is_called(Verb::Check)
+    let delegator = Delegator::new(bench)?;
+    let result = delegator.add()?;
+    bench.make(&delegator.call(Verb::Check).prev_result(&result))?.succeeds()?;
+    delegator.is_called(Verb::Check)
 }
 
 fn joins_stderr(bench: &Bench) -> Result<(), Stop> {
-    let mut upper = Upper::new(bench)?;
+    let mut delegator = Delegator::new(bench)?;
     let kit = bench.node.bin_dir().join(kit_ipam::NAME);
     script(
         &bench.node.bin_dir().join("loud-ipam"),
         &format!("echo a word of the delegate >&2\nexec {}", kit.display()),
     )?;
-    upper.set("type", json!("loud-ipam"));
-    let answer = upper.make(Verb::Add)?;
+    delegator.set("type", json!("loud-ipam"));
+    let answer = delegator.make(Verb::Add)?;
     answer.succeeds()?;
     let stderr = &answer.record().stderr;
     let expected = "the delegate's words in stderr";
@@ -256,35 +259,35 @@ fn joins_stderr(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn error_of_add(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    upper.fail(Verb::Add);
-    upper.make(Verb::Add)?.fails().map(drop)
+    let delegator = Delegator::new(bench)?;
+    delegator.fail(Verb::Add);
+    delegator.make(Verb::Add)?.fails().map(drop)
 }
 
 fn error_of_del(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    upper.add()?;
-    upper.fail(Verb::Del);
-    upper.make(Verb::Del)?.refused_by(FORWARDS).fails().map(drop)
+    let delegator = Delegator::new(bench)?;
+    delegator.add()?;
+    delegator.fail(Verb::Del);
+    delegator.make(Verb::Del)?.refused_by(FORWARDS).fails().map(drop)
 }
 
 fn error_of_check(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    let result = upper.add()?;
-    upper.fail(Verb::Check);
-    bench.make(&upper.call(Verb::Check).prev_result(&result))?.refused_by(FORWARDS).fails().map(drop)
+    let delegator = Delegator::new(bench)?;
+    let result = delegator.add()?;
+    delegator.fail(Verb::Check);
+    bench.make(&delegator.call(Verb::Check).prev_result(&result))?.refused_by(FORWARDS).fails().map(drop)
 }
 
 fn error_of_a_missing_one(bench: &Bench) -> Result<(), Stop> {
-    let mut upper = Upper::new(bench)?;
-    upper.set("type", json!("no-such-plugin"));
-    upper.make(Verb::Add)?.fails().map(drop)
+    let mut delegator = Delegator::new(bench)?;
+    delegator.set("type", json!("no-such-plugin"));
+    delegator.make(Verb::Add)?.fails().map(drop)
 }
 
 fn same_error(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    upper.fail(Verb::Add);
-    let error = upper.make(Verb::Add)?.refused_by(ERROR).fails_with(117)?;
+    let delegator = Delegator::new(bench)?;
+    delegator.fail(Verb::Add);
+    let error = delegator.make(Verb::Add)?.refused_by(ERROR).fails_with(117)?;
     Finding::unless(
         error.msg.contains("kit-ipam is out of order"),
         "the delegate's message in msg",
@@ -293,24 +296,24 @@ fn same_error(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn del_after_failed_delegate(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
-    upper.fail(Verb::Add);
-    upper.make(Verb::Add)?.refused_by(ERROR).fails()?;
-    upper.is_called(Verb::Del)
+    let delegator = Delegator::new(bench)?;
+    delegator.fail(Verb::Add);
+    delegator.make(Verb::Add)?.refused_by(ERROR).fails()?;
+    delegator.is_called(Verb::Del)
 }
 
 fn del_after_garbage(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::new(bench)?;
+    let delegator = Delegator::new(bench)?;
     bench.ipam().order(Verb::Add, Some(Order::Print { stdout: "an address".to_owned(), exit: 0 }));
-    upper.make(Verb::Add)?.refused_by(ERROR).fails()?;
-    upper.is_called(Verb::Del)
+    delegator.make(Verb::Add)?.refused_by(ERROR).fails()?;
+    delegator.is_called(Verb::Del)
 }
 
 fn result_is_used(bench: &Bench) -> Result<(), Stop> {
-    let upper = Upper::of_ipam(bench)?;
-    let result = upper.add()?;
+    let delegator = Delegator::of_ipam(bench)?;
+    let result = delegator.add()?;
     let address = "10.88.0.2/16"; // the delegate's first
-    let has = upper.pod.namespace().global_addresses(&upper.pod.attachment().ifname);
+    let has = delegator.pod.namespace().global_addresses(&delegator.pod.attachment().ifname);
     Finding::unless(
         has.iter().any(|other| other == address),
         format!("{address} in the container"),
@@ -330,12 +333,12 @@ fn result_is_used(bench: &Bench) -> Result<(), Stop> {
 
 /// A caller with a dns of its own is asked about that elsewhere.
 fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
-    let mut upper = Upper::of_ipam(bench)?;
+    let mut delegator = Delegator::of_ipam(bench)?;
     let dns = json!({
         "nameservers": ["10.88.0.1", "192.0.2.53"], "domain": "a.test", "search": ["a.test"], "options": ["ndots:2"]
     });
-    upper.set("dns", dns.clone());
-    let result = upper.add()?;
+    delegator.set("dns", dns.clone());
+    let result = delegator.add()?;
     let ips = result["ips"].as_array().into_iter().flatten();
     let gateways: Vec<_> = ips.filter_map(|ip| ip["gateway"].as_str()).collect();
     Finding::unless(
@@ -343,7 +346,7 @@ fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
         "the gateway 10.88.0.1 of the delegate among the ips of the result",
         format!("the result is {result}"),
     )?;
-    if upper.config.get("dns").is_some() {
+    if delegator.config.get("dns").is_some() {
         return Ok(());
     }
     let of_delegate = |key: &str| result["dns"].get(key) == dns.get(key);
@@ -352,14 +355,14 @@ fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn route_attributes(bench: &Bench) -> Result<(), Stop> {
-    let mut upper = Upper::of_ipam(bench)?;
+    let mut delegator = Delegator::of_ipam(bench)?;
     let wanted = [
         json!({ "dst": "198.51.100.0/25", "gw": "10.88.0.1", "mtu": 1300, "advmss": 1200, "priority": 77 }),
         json!({ "dst": "198.51.100.128/25", "gw": "10.88.0.1", "table": 4711 }),
     ];
-    upper.set("routes", json!(wanted));
-    let result = upper.add()?;
-    let routes = upper.pod.namespace().routes();
+    delegator.set("routes", json!(wanted));
+    let result = delegator.add()?;
+    let routes = delegator.pod.namespace().routes();
     for route in &wanted {
         let has_route = result["routes"].as_array().is_some_and(|routes| routes.contains(route));
         Finding::unless(has_route, format!("the route {route} in the result"), format!("it is {result}"))?;

@@ -89,7 +89,7 @@ pub(super) fn cases<B>(rule: &Rule<B>) -> String {
 
 #[cfg(test)]
 mod tests {
-    /// A rule whose sentence is not in the page would be asked of plugins and told to none of its readers.
+    /// Each rule is on the page: plugins are not judged by an undocumented rule.
     #[test]
     fn the_page_has_each_rule_once() {
         let page = super::page();

@@ -209,7 +209,7 @@ fn with_config<T>(bench: &Bench, change: impl FnOnce(&mut Map<String, Value>) ->
     bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()
 }
 
-/// The same of a config with some keys capitalised, whose ADD has to come to as much as another's.
+/// The same with some keys of the config capitalised: ADD has to give the same result.
 fn capitalised(bench: &Bench, change: impl FnOnce(&mut Map<String, Value>)) -> Result<(), Stop> {
     let count = |result: &Value| {
         let length = |key: &str| result.get(key).and_then(Value::as_array).map_or(0, Vec::len);

@@ -23,7 +23,7 @@ impl<'a> Operator<'a> {
         Self { bench, is_pooled: false, has_check: false }
     }
 
-    /// An operator with a pool of so many addresses; as large as ever if the kit does not know how to make it smaller.
+    /// An operator with a pool of so many addresses. The pool keeps its size if the kit cannot resize it.
     pub(crate) fn with_pool(bench: &'a Bench, addresses: u32) -> Self {
         Self { is_pooled: bench.set_pool(addresses), ..Self::new(bench) }
     }

@@ -48,7 +48,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => reply,
         }
     })
-    .apart()
+    .with_ipam_as_process()
     .with(&["add"])
     .slow(),
 ];

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Folders in which the plugins are honest, the second for mutants that are [`Mutant::apart`].
+/// Folders in which the plugins are honest, the second for mutants that are [`Mutant::ipam_as_process`].
 const HONEST: [&str; 2] = ["honest", "honest-apart"];
 
 /// The number of seconds that a call may take.
@@ -40,7 +40,7 @@ impl Kit {
         // Beside the executable, as hard links cannot leave its filesystem.
         let folders = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("cannot create a folder");
         let honest = HONEST.into_iter().zip([false, true]);
-        for (name, apart) in mutants.map(|mutant| (mutant.name, mutant.apart)).chain(honest) {
+        for (name, apart) in mutants.map(|mutant| (mutant.name, mutant.ipam_as_process)).chain(honest) {
             fill(&folders.path().join(name), apart);
         }
         Self { folders, machine }
@@ -64,7 +64,7 @@ impl Kit {
 
     /// The trials of a mutant's rule with the honest plugin.
     fn plan_honest(&self, mutant: &Mutant) -> Vec<Planned> {
-        let subject = self.subject(HONEST[usize::from(mutant.apart)]);
+        let subject = self.subject(HONEST[usize::from(mutant.ipam_as_process)]);
         self.plan(&subject, mutant, find_rule(mutant.rule).into_iter().collect(), mutant.cases)
     }
 

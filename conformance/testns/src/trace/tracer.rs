@@ -24,7 +24,7 @@ pub(crate) struct Tracer {
     started: bool,
     /// The program has started another process.
     has_children: bool,
-    /// Nothing of it goes on before the caller has had its turn.
+    /// All threads stay stopped until the caller's callback has returned.
     holds: bool,
     changes: usize,
     steps: usize,

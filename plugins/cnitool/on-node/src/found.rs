@@ -35,7 +35,7 @@ struct Evidence {
     /// The state of the container, by the attachment's links and records.
     life: Option<Life>,
     /// Whether the attachment has a mark that says nothing of the container, though that may live.
-    is_untold: bool,
+    has_undecided_mark: bool,
     is_young: bool,
 }
 
@@ -59,7 +59,7 @@ impl Evidence {
         let by_age = if self.is_young { Life::Young } else { Life::Gone };
         match self.life.max(by_search) {
             Some(life) => life.max(by_age),
-            None if self.is_untold => Life::Unknown,
+            None if self.has_undecided_mark => Life::Unknown,
             None => by_age,
         }
     }
@@ -132,7 +132,7 @@ impl<'a> Found<'a> {
     }
 
     /// Rules of masquerade and spoof guard, and the marks of the network's plugins. Those that name container and interface
-    /// come first: they tell what the others are called.
+    /// come first: they map the short hash in other marks to container and interface.
     pub(crate) fn add_marks(&mut self, rules: Vec<Mark>, others: Vec<Mark>, known: &[AttachmentId]) {
         let marks = rules.into_iter().map(|mark| (mark, true)).chain(others.into_iter().map(|mark| (mark, false)));
         let is_whole = |(mark, _): &(Mark, bool)| matches!(mark.owner, Owner::Attachment(..));
@@ -178,7 +178,7 @@ impl<'a> Found<'a> {
                     evidence.namespaces.push(numbers);
                 }
                 Sign::Unknown => evidence.add_life(Life::Unknown),
-                Sign::Untold => evidence.is_untold = true,
+                Sign::Undecided => evidence.has_undecided_mark = true,
                 Sign::Link(_) => {}
             }
         }
@@ -226,6 +226,6 @@ impl<'a> Found<'a> {
 fn sign_of_link(sign: &Sign) -> Option<u32> {
     match sign {
         Sign::Link(index) => Some(*index),
-        Sign::Address(_) | Sign::Namespace { .. } | Sign::Unknown | Sign::Untold => None,
+        Sign::Address(_) | Sign::Namespace { .. } | Sign::Unknown | Sign::Undecided => None,
     }
 }

@@ -13,7 +13,7 @@ pub(super) const LOCK: &str = ".cni-install.lock";
 /// How long one wait for another `install` may take.
 const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The time from one look at a file that is being written to the next: of its end the kernel tells only who watches already.
+/// The interval of looks at a file that is being written: inotify reports a close only to watches that existed before it.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
 
 /// The error that another program is at work. Nothing was changed, and a later try can succeed.

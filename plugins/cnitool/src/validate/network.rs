@@ -268,7 +268,7 @@ pub(crate) fn is_guess(finding: &Finding) -> bool {
     text.starts_with("plugin ") && (text.ends_with(UNKNOWN) || text.ends_with(NOT_CHECKED))
 }
 
-/// The ends of what [`stranger`] says.
+/// The endings of messages of [`stranger`], by which its findings are known.
 const UNKNOWN: &str = " is unknown";
 const NOT_CHECKED: &str = " is not part of this suite: its keys are not checked";
 

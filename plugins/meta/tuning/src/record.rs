@@ -253,7 +253,7 @@ pub fn marks(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Mark>, Cni
         let (container, ifname) = found.owner.split_once('/').and_then(|(_, rest)| rest.split_once('/'))?;
         let attachment = Attachment::parse(network.as_str(), container, ifname).ok()?;
         let sign =
-            found.place.map_or(Sign::Untold, |NamespacePath { path, numbers }| Sign::Namespace { path, numbers });
+            found.place.map_or(Sign::Undecided, |NamespacePath { path, numbers }| Sign::Namespace { path, numbers });
         let object = format!("tuning record {}", found.path.display());
         Some(Mark { owner: (&attachment).into(), object, signs: vec![sign] })
     };

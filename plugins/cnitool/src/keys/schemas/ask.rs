@@ -61,7 +61,7 @@ pub fn put(base: &mut Value, place: Place<'_>, value: Value) {
     }
 }
 
-/// How errors begin that are about the keys of a range together: another range would accept the value.
+/// The beginning of errors about a combination of a range's keys: they do not restrict the single key.
 const OF_SEVERAL: &str = "invalid range set ";
 
 impl Asker<'_> {

@@ -23,7 +23,7 @@ pub(super) enum Carrier {
         /// The key `master`.
         master: Option<String>,
     },
-    /// Nothing says how.
+    /// The configuration does not show how packets reach the container.
     Unknown,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Bridge {
     pub(super) has_hairpin: bool,
 }
 
-/// Types of plugins whose containers the node itself passes on nothing for.
+/// Types of plugins for whose containers the node itself neither routes nor bridges.
 const STACKED: [&str; 9] =
     ["macvlan", "ipvlan", "vlan", "host-device", "sriov", "ib-sriov", "ovs", "dummy", "loopback"];
 

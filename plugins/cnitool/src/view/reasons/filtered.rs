@@ -236,7 +236,7 @@ impl Passed<'_> {
                 let what = why.replace("the node it", "the node them");
                 return Reason::new(Cause::FilteredToNode, Level::Error, why).shared(what).mended_by([show(gate)]);
             }
-            let is_of_names = rule.port.iter().chain(&rule.ports).any(|port| *port == NAMES);
+            let is_of_names = rule.port.iter().chain(&rule.ports).any(|port| *port == DNS_PORT);
             // An administrator may mean it, but a resolver that runs on the node is meant to answer.
             let level = if is_of_names { Level::Warning } else { Level::Note };
             let why = format!("{text} may drop what it sends to the node's addresses");
@@ -301,7 +301,7 @@ fn is_of_one(rule: &Rule) -> bool {
 }
 
 /// The port of DNS.
-const NAMES: u16 = 53;
+const DNS_PORT: u16 = 53;
 
 /// The names by which rules know an attachment.
 struct Own<'a> {
@@ -370,7 +370,7 @@ impl<'a> Own<'a> {
         let is_of_others = is_of_others
             || is_of_ports && [&rule.source, &rule.destination].into_iter().flatten().any(|is| is_beside(&is));
         let mut ports = rule.port.iter().chain(&rule.ports).peekable();
-        is_of_others || ports.peek().is_some() && ports.all(|port| *port != NAMES && !self.ports.contains(port))
+        is_of_others || ports.peek().is_some() && ports.all(|port| *port != DNS_PORT && !self.ports.contains(port))
     }
 
     /// Whether a rule is for packets between the attachment and its own network alone, of one that has more to reach.

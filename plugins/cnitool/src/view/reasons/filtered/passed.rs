@@ -72,7 +72,7 @@ struct Walk<'a, 'b> {
     family: Family,
 }
 
-/// The packets in a chain.
+/// Which packets of the container can still be in a chain.
 #[derive(Clone, Copy)]
 struct In<'a> {
     chain: &'a str,

@@ -8,13 +8,13 @@ use serde_json::Value;
 use testns::{Attachment, Call, Container, Verb};
 
 /// A pod and a config with the kit's own IPAM plugin as delegate.
-pub(super) struct Upper<'a> {
+pub(super) struct Delegator<'a> {
     pub(super) bench: &'a Bench,
     pub(super) pod: Container,
     pub(super) config: Value,
 }
 
-impl<'a> Upper<'a> {
+impl<'a> Delegator<'a> {
     pub(super) fn new(bench: &'a Bench) -> Result<Self, Stop> {
         bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
         let pod = bench.pod();
