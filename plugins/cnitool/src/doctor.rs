@@ -35,10 +35,10 @@ use std::time::SystemTime;
 
 use crate::network::Network;
 use crate::validate::KnownPlugin;
-use crate::view::reasons::Survey;
+use crate::view::{self, reasons::Survey};
 use cni_spec::NetworkName;
 use libcni::inventory::Life;
-use libcni::{Cached, Runtime};
+use libcni::{AttachmentId, Cached, Runtime};
 use on_node::names::Names;
 
 pub use finding::{Finding, Fix, Kind, Level};
@@ -101,14 +101,16 @@ fn found_again(before: &[Finding], now: Vec<Finding>) -> Vec<Finding> {
 /// The findings of one look, without those of attachments that changed meanwhile, which are named among what was not examined;
 /// and whether any changed.
 async fn settled(node: Node<'_>) -> (Examined, bool) {
-    let before = entries(node.runtime);
-    let mut examined = look(node).await;
-    let after = entries(node.runtime);
-    let is_settled = |(key, entry): &(&EntryKey, &Entry)| {
-        !entry.is_in_progress && before.get(*key) == Some(*entry) && after.get(*key) == Some(*entry)
+    let before = cached(node.runtime);
+    let (mut examined, seen) = look(node).await;
+    // The locks before the second listing: a DEL that ends in between has removed its entry by then.
+    let busy = in_progress(node.runtime, &before);
+    let (before, after) = (entries(&before), entries(&cached(node.runtime)));
+    let is_settled = |key: &&EntryKey| {
+        !busy.contains(*key) && before.get(*key).is_some_and(|written| after.get(*key) == Some(written))
     };
-    let all = before.iter().chain(&after);
-    let changed: BTreeSet<&str> = all.filter(|entry| !is_settled(entry)).map(|((_, name), _)| name.as_str()).collect();
+    let all = before.keys().chain(after.keys()).chain(&seen);
+    let changed: BTreeSet<&str> = all.filter(|key| !is_settled(key)).map(|(_, name)| name.as_str()).collect();
     let named = |text: &str| text.split([' ', ':', ',']).find_map(|word| changed.get(word).copied());
     let mut left_out = BTreeSet::new();
     examined.findings.retain_mut(|finding| {
@@ -127,36 +129,36 @@ async fn settled(node: Node<'_>) -> (Examined, bool) {
 }
 
 /// The network and the name of an attachment.
-type EntryKey = (NetworkName, String);
+type EntryKey = (String, String);
 
-/// An attachment's entry in the cache, as far as it says whether the attachment changes.
-#[derive(PartialEq)]
-struct Entry {
-    written: Option<SystemTime>,
-    is_in_progress: bool,
+/// The entries of the cache. One that cannot be listed is a finding of `attachments`.
+fn cached(runtime: &Runtime) -> Vec<Cached> {
+    runtime.cache().list(None).unwrap_or_default().cached
 }
 
-fn entries(runtime: &Runtime) -> BTreeMap<EntryKey, Entry> {
-    // A cache that cannot be listed is a finding of `attachments`.
-    let listing = runtime.cache().list(None).unwrap_or_default();
-    let names = Names::of_cache(&listing.cached);
-    let mut of_networks: BTreeMap<&NetworkName, Vec<&Cached>> = BTreeMap::new();
-    for entry in &listing.cached {
-        of_networks.entry(&entry.network).or_default().push(entry);
+/// When each attachment's entry was written.
+fn entries(cached: &[Cached]) -> BTreeMap<EntryKey, Option<SystemTime>> {
+    let names = Names::of_cache(cached);
+    cached.iter().map(|entry| (key(&names, &entry.network, &entry.attachment.id), entry.written())).collect()
+}
+
+/// The attachments whose ADD or DEL is in progress.
+fn in_progress(runtime: &Runtime, cached: &[Cached]) -> BTreeSet<EntryKey> {
+    let names = Names::of_cache(cached);
+    let mut of_networks: BTreeMap<&NetworkName, Vec<&AttachmentId>> = BTreeMap::new();
+    for entry in cached {
+        of_networks.entry(&entry.network).or_default().push(&entry.attachment.id);
     }
-    let of_network = |(network, cached): (&NetworkName, Vec<&Cached>)| {
-        let busy = runtime.in_progress(network, cached.iter().map(|entry| &entry.attachment.id));
-        let entry = |cached: &&Cached| {
-            let id = &cached.attachment.id;
-            let entry = Entry { written: cached.written(), is_in_progress: busy.contains(&id) };
-            ((network.clone(), names.attachment(id)), entry)
-        };
-        cached.iter().map(entry).collect::<Vec<_>>()
-    };
-    of_networks.into_iter().flat_map(of_network).collect()
+    let busy = of_networks.into_iter().map(|(network, ids)| (network, runtime.in_progress(network, ids.into_iter())));
+    busy.flat_map(|(network, ids)| ids.into_iter().map(|id| key(&names, network, id)).collect::<Vec<_>>()).collect()
 }
 
-async fn look(node: Node<'_>) -> Examined {
+fn key(names: &Names, network: &NetworkName, id: &AttachmentId) -> EntryKey {
+    (network.to_string(), names.attachment(id))
+}
+
+/// One look at everything, and the attachments of the cache that it has seen.
+async fn look(node: Node<'_>) -> (Examined, BTreeSet<EntryKey>) {
     let mut findings = Vec::new();
     let networks = configs::look(node, &mut findings).await;
     let known = attachments::look(node, &networks, &mut findings);
@@ -188,7 +190,13 @@ async fn look(node: Node<'_>) -> Examined {
     let uncached = (uncached > 0)
         .then(|| format!("what ADD gave {uncached} living attachments that the cache does not have (--cache-dir)"));
     let beyond = BEYOND.iter().map(|what| (*what).to_owned()).chain(unexamined).chain(uncached).collect();
-    Examined { findings, beyond }
+    let of_cache = |network: &view::Network| {
+        let cached = network.attachments.iter().filter(|it| it.is_complete.is_some());
+        cached.map(|it| (network.name.clone(), format!("{}/{}", it.name, it.id.ifname))).collect::<Vec<_>>()
+    };
+    let mut seen: BTreeSet<EntryKey> = survey.view.networks.iter().flat_map(of_cache).collect();
+    seen.extend(known.iter().flat_map(|known| entries(&known.cached)).map(|(key, _written)| key));
+    (Examined { findings, beyond }, seen)
 }
 
 /// The objects that [`examine`] never looks at.
