@@ -157,7 +157,7 @@ fn key(names: &Names, network: &NetworkName, id: &AttachmentId) -> EntryKey {
     (network.to_string(), names.attachment(id))
 }
 
-/// One look at everything, and the attachments of the cache that it has seen.
+/// Looks at everything once. Returns also the attachments of the cache that were seen.
 async fn look(node: Node<'_>) -> (Examined, BTreeSet<EntryKey>) {
     let mut findings = Vec::new();
     let networks = configs::look(node, &mut findings).await;
