@@ -173,7 +173,10 @@ async fn add(
             keys.del(&del).await.map_err(|left| left.to_string())
         }
     };
-    Err(error.detail(take_back::outcome(done)))
+    Err(match done {
+        Ok(()) => error.detail("What ADD had made was removed again."),
+        Err(left) => error.detail(format!("What ADD had made could not all be removed: {left}.")),
+    })
 }
 
 fn attachment(raw: &Call, object: &ConfObject) -> Result<Attachment, CniError> {

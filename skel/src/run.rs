@@ -109,7 +109,10 @@ fn take_back(entry: &Entry, call: &Call) {
             CniError::find_in(&reply.stdout).map_or(Ok(()), |left| Err(left.to_string()))
         }
     };
-    tracing::error!("{}", take_back::outcome(done));
+    match done {
+        Err(left) => tracing::error!(left, "what ADD had made could not all be removed"),
+        Ok(()) => tracing::error!("what ADD had made was removed again"),
+    }
 }
 
 /// Polls the work to its end. Most calls never wait, as the kernel answers a netlink request while it is sent; the

@@ -20,14 +20,6 @@ pub fn take_back_by(way: impl FnOnce() -> Result<(), String> + 'static) {
     KEPT.set(Some(Box::new(way)));
 }
 
-/// The sentence about an ADD that was taken back, for its error or the log.
-pub(crate) fn outcome(done: Result<(), String>) -> String {
-    match done {
-        Ok(()) => "What ADD had made was removed again.".to_owned(),
-        Err(left) => format!("What ADD had made could not all be removed: {left}."),
-    }
-}
-
 /// The way that the ADD kept, once.
 pub(crate) fn kept() -> Option<TakeBack> {
     KEPT.take()

@@ -53,7 +53,7 @@ fn command(arguments: impl Iterator<Item = String>) -> Vec<String> {
         let (name, takes_value) = (word.split('=').next().unwrap_or_default(), !word.contains('='));
         match name {
             _ if is_value => is_value = false,
-            "--json" | "--svg" => is_value = takes_value,
+            "--json" => is_value = takes_value,
             "--bench" => {}
             _ => kept.push(word),
         }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_command_is_what_decides_the_figures() {
-        let arguments = "--bench --only bridge --json /x --svg=y --subject a=b --json=z --pods 3".split(' ');
+        let arguments = "--bench --only bridge --json /x --subject a=b --json=z --pods 3".split(' ');
         let kept = command(arguments.map(str::to_owned)).join(" ");
         assert_eq!(kept, "--only bridge --subject a=b --pods 3");
     }

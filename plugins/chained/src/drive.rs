@@ -1,7 +1,6 @@
 //! The driver of the verbs. What depends on the plugin is small here: each plugin's copy of it is part of the executable.
 
 use cni_spec::{AddResult, CniError, Code, ConfObject, FromAnyConf, FromConf, Repair, Repaired};
-use interface::Preview;
 use interface::status::not_available;
 use interface::undo::not_done;
 use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest, Work};
@@ -180,18 +179,4 @@ async fn repair(plugin: &dyn DynPlugin, request: &CheckRequest, how: Repair) -> 
         }
     }
     Ok(report)
-}
-
-/// Previews what ADD would do.
-///
-/// # Errors
-/// Errors that ADD would report before it changes anything.
-pub fn preview<P: ChainedPlugin>(request: &AddRequest, keys: &P::Conf) -> Result<Preview, CniError> {
-    let AddRequest { attachment, netns, conf, raw } = request;
-    let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
-    let site = Site::new(netns);
-    let call = AddOrCheck { attachment, netns, conf, attached: &attached, site: &site, raw };
-    let mut preview = Preview { result: attached.result.clone(), ..Preview::default() };
-    P::preview(&call, keys, &mut preview)?;
-    Ok(preview)
 }

@@ -7,7 +7,8 @@
 //! | [`plugin`](mod@plugin) | what a chained plugin is, and what its verbs are given; its entry in an executable's list |
 //! | [`attached`] | the attachment as prevResult describes it |
 //! | [`site`] | the node and the container's namespace, opened once, when they are needed |
-//! | [`drive`] | the driver of the verbs |
+//! | `drive` | the driver of the verbs |
+//! | [`mod@preview`] | what ADD would do |
 //! | [`undo`] | how a failed ADD takes its changes back |
 //! | [`mod@lock`] | a lock for what all calls of a plugin in one container share |
 
@@ -16,8 +17,9 @@ pub mod plugin;
 pub mod attached;
 pub mod site;
 
-pub mod drive;
+mod drive;
 pub mod lock;
+pub mod preview;
 pub mod undo;
 
 pub use attached::Attached;

@@ -10,9 +10,9 @@ use netops::{Kernel, Netns, pair};
 use skel::{Entry, EventLoop, NetnsPath, Serve};
 
 use crate::attached::Attached;
-use crate::drive;
 use crate::site::Site;
 use crate::undo::Txn;
+use crate::{drive, preview};
 
 /// A chained plugin. [`entry`] puts it into an executable's list; README.md says what the driver does around it.
 ///
@@ -175,7 +175,7 @@ pub const fn entry<P: ChainedPlugin>() -> Entry {
         needs_link: false,
         preview: Some(|call| {
             let (request, keys) = skel::add_request(&entry::<P>(), call)?;
-            drive::preview::<P>(&request, &keys).map(Some)
+            preview::preview::<P>(&request, &keys).map(Some)
         }),
         serve: Serve::Verbs { attach: drive::keys::<P>, detach: drive::removal_keys::<P> },
     }

@@ -35,7 +35,7 @@ use std::time::SystemTime;
 
 use crate::network::Network;
 use crate::validate::KnownPlugin;
-use crate::view::{self, reasons::Survey};
+use crate::view::reasons::Survey;
 use cni_spec::NetworkName;
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, Runtime};
@@ -102,16 +102,20 @@ fn found_again(before: &[Finding], now: Vec<Finding>) -> Vec<Finding> {
 /// and whether any changed.
 async fn settled(node: Node<'_>) -> (Examined, bool) {
     let before = cached(node.runtime);
+    let mut busy = in_progress(node.runtime, &before);
     let (mut examined, seen) = look(node).await;
     // The locks before the second listing: a DEL that ends in between has removed its entry by then.
-    let busy = in_progress(node.runtime, &before);
-    let (before, after) = (entries(&before), entries(&cached(node.runtime)));
-    let is_settled = |key: &&EntryKey| {
-        !busy.contains(*key) && before.get(*key).is_some_and(|written| after.get(*key) == Some(written))
-    };
-    let all = before.keys().chain(after.keys()).chain(&seen);
-    let changed: BTreeSet<&str> = all.filter(|key| !is_settled(key)).map(|(_, name)| name.as_str()).collect();
-    let named = |text: &str| text.split([' ', ':', ',']).find_map(|word| changed.get(word).copied());
+    busy.extend(in_progress(node.runtime, &before));
+    let after = cached(node.runtime);
+    let (first, second) = (entries(&before), entries(&after));
+    let is_settled =
+        |key: &EntryKey| !busy.contains(key) && first.get(key).is_some_and(|written| second.get(key) == Some(written));
+    let names = [Names::of_cache(&before), Names::of_cache(&after)];
+    let all = first.keys().chain(second.keys()).filter(|key| !is_settled(key));
+    let listed = all.flat_map(|(_, id)| names.each_ref().map(|names| names.attachment(id)));
+    let seen = seen.into_iter().filter(|(key, _)| !is_settled(key)).map(|(_, name)| name);
+    let changed: BTreeSet<String> = listed.chain(seen).collect();
+    let named = |text: &str| named_in(text, &changed);
     let mut left_out = BTreeSet::new();
     examined.findings.retain_mut(|finding| {
         let had = !finding.evidence.is_empty();
@@ -128,8 +132,13 @@ async fn settled(node: Node<'_>) -> (Examined, bool) {
     (examined, !changed.is_empty())
 }
 
-/// The network and the name of an attachment.
-type EntryKey = (String, String);
+/// The name of these that a sentence has as a word. A name may have a colon: that of a pod whose sandbox was made anew.
+fn named_in<'a>(text: &str, names: &'a BTreeSet<String>) -> Option<&'a str> {
+    text.split([' ', ',']).find_map(|word| names.get(word.trim_end_matches(':')).map(String::as_str))
+}
+
+/// An attachment of a network.
+type EntryKey = (String, AttachmentId);
 
 /// The entries of the cache. One that cannot be listed is a finding of `attachments`.
 fn cached(runtime: &Runtime) -> Vec<Cached> {
@@ -138,27 +147,25 @@ fn cached(runtime: &Runtime) -> Vec<Cached> {
 
 /// When each attachment's entry was written.
 fn entries(cached: &[Cached]) -> BTreeMap<EntryKey, Option<SystemTime>> {
-    let names = Names::of_cache(cached);
-    cached.iter().map(|entry| (key(&names, &entry.network, &entry.attachment.id), entry.written())).collect()
+    cached.iter().map(|entry| (key(&entry.network, &entry.attachment.id), entry.written())).collect()
 }
 
 /// The attachments whose ADD or DEL is in progress.
 fn in_progress(runtime: &Runtime, cached: &[Cached]) -> BTreeSet<EntryKey> {
-    let names = Names::of_cache(cached);
     let mut of_networks: BTreeMap<&NetworkName, Vec<&AttachmentId>> = BTreeMap::new();
     for entry in cached {
         of_networks.entry(&entry.network).or_default().push(&entry.attachment.id);
     }
     let busy = of_networks.into_iter().map(|(network, ids)| (network, runtime.in_progress(network, ids.into_iter())));
-    busy.flat_map(|(network, ids)| ids.into_iter().map(|id| key(&names, network, id)).collect::<Vec<_>>()).collect()
+    busy.flat_map(|(network, ids)| ids.into_iter().map(|id| key(network, id)).collect::<Vec<_>>()).collect()
 }
 
-fn key(names: &Names, network: &NetworkName, id: &AttachmentId) -> EntryKey {
-    (network.to_string(), names.attachment(id))
+fn key(network: &NetworkName, id: &AttachmentId) -> EntryKey {
+    (network.to_string(), id.clone())
 }
 
-/// Looks at everything once. Returns also the attachments of the cache that were seen.
-async fn look(node: Node<'_>) -> (Examined, BTreeSet<EntryKey>) {
+/// Looks at everything once. Returns also the attachments of the cache that were seen, with their names.
+async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
     let mut findings = Vec::new();
     let networks = configs::look(node, &mut findings).await;
     let known = attachments::look(node, &networks, &mut findings);
@@ -190,12 +197,15 @@ async fn look(node: Node<'_>) -> (Examined, BTreeSet<EntryKey>) {
     let uncached = (uncached > 0)
         .then(|| format!("what ADD gave {uncached} living attachments that the cache does not have (--cache-dir)"));
     let beyond = BEYOND.iter().map(|what| (*what).to_owned()).chain(unexamined).chain(uncached).collect();
-    let of_cache = |network: &view::Network| {
+    let in_view = survey.view.networks.iter().flat_map(|network| {
         let cached = network.attachments.iter().filter(|it| it.is_complete.is_some());
-        cached.map(|it| (network.name.clone(), format!("{}/{}", it.name, it.id.ifname))).collect::<Vec<_>>()
-    };
-    let mut seen: BTreeSet<EntryKey> = survey.view.networks.iter().flat_map(of_cache).collect();
-    seen.extend(known.iter().flat_map(|known| entries(&known.cached)).map(|(key, _written)| key));
+        cached.map(|it| ((network.name.clone(), it.id.clone()), format!("{}/{}", it.name, it.id.ifname)))
+    });
+    let in_cache = known.iter().flat_map(|known| {
+        let names = Names::of_cache(&known.cached);
+        known.cached.iter().map(move |it| (key(&it.network, &it.attachment.id), names.attachment(&it.attachment.id)))
+    });
+    let seen = in_view.chain(in_cache).collect();
     (Examined { findings, beyond }, seen)
 }
 
@@ -206,3 +216,17 @@ pub const BEYOND: &[&str] = &crate::view::explain::BEYOND;
 #[cfg(doctest)]
 #[doc = include_str!("../DOCTOR.md")]
 struct Readme;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_with_the_id_of_its_sandbox_and_before_a_colon() {
+        let names = BTreeSet::from(["shop/web-0:c1c1/eth0".to_owned(), "db/eth0".to_owned()]);
+        let found = |text| named_in(text, &names);
+        assert_eq!(found("shop/web-0:c1c1/eth0: no rule masquerades its packets"), Some("shop/web-0:c1c1/eth0"));
+        assert_eq!(found("network office: web/eth0, db/eth0"), Some("db/eth0"));
+        assert_eq!(found("shop/web-0/eth0 and dbx/eth0"), None);
+    }
+}

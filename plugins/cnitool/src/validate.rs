@@ -13,7 +13,7 @@
 //! | `gateway` | gateways that containers cannot reach |
 //! | `usable` | routes, subnets and MTUs with which ADD fails, or no packet passes |
 //! | `folder` | networks of one node that do not fit together |
-//! | `order` | the default network of a folder, and files that hide it |
+//! | `default_network` | the default network of a folder, and files that hide it |
 //! | [`executables`] | whether this node has the plugins, and the versions they speak |
 //! | `syntax` | files that are no JSON: what happened to them |
 //! | [`render`] | findings as text, with the line and a caret |
@@ -25,10 +25,10 @@ pub mod render;
 pub mod source;
 
 mod chain;
+mod default_network;
 pub(crate) mod folder;
 mod gateway;
 mod network;
-mod order;
 mod syntax;
 mod usable;
 pub(crate) mod verb;
@@ -83,7 +83,7 @@ impl Report {
 pub fn validate_folder(dir: &Path, known: &[KnownPlugin]) -> Result<Report, libcni::Error> {
     let files = conflist::search_order(dir)?;
     let mut report = validate(files.iter().map(|path| Source::read_or_explain(path)).collect(), known);
-    let order = order::check(&report);
+    let order = default_network::check(&report);
     report.extend(order);
     Ok(report)
 }

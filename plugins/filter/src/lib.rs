@@ -164,16 +164,15 @@ impl Filter {
         }
     }
 
-    /// Connects as [`Filter::find`] does, does the work for each family, and closes: for DEL and GC. Returns all errors but
-    /// those of a kernel without IPv6 or nf_tables, which has no rules of it.
-    pub fn each_family(search_path: &str, work: &mut dyn FnMut(&mut Self, Family) -> Vec<OpError>) -> Vec<OpError> {
+    /// Connects as [`Filter::find`] does, does the work, and closes: for DEL and GC. Returns all errors but those of a kernel
+    /// without IPv6 or nf_tables, which has no rules of it.
+    pub fn sweep(search_path: &str, work: &mut dyn FnMut(&mut Self) -> Vec<OpError>) -> Vec<OpError> {
         let mut filter = match Self::find() {
             Ok(Some(filter)) => filter.searching(search_path),
             Ok(None) => return Vec::new(),
             Err(error) => return vec![error],
         };
-        let mut errors: Vec<OpError> =
-            [Family::Ip, Family::Ip6].into_iter().flat_map(|family| work(&mut filter, family)).collect();
+        let mut errors = work(&mut filter);
         errors.retain(|error| !matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)));
         filter.close();
         errors

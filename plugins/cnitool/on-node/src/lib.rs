@@ -158,8 +158,8 @@ impl Requests {
     }
 
     /// As [`Requests::host_locals`], with those of `cluster`, whose reservations are host-local's files, and an object for the network's
-    /// folder in the usual place if that exists and none of them has it: a plugin that calls others (flannel, Multus) gives
-    /// them addresses that its configuration does not name.
+    /// folder in the usual place, if that exists and no other object has it: a plugin that calls others (flannel, Multus) gives
+    /// its containers addresses that its configuration does not name.
     #[must_use]
     pub fn holders(&self) -> Vec<&ConfObject> {
         let mut holders: Vec<&ConfObject> = self.host_locals().chain(self.clusters()).collect();

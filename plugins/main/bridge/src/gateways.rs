@@ -101,7 +101,9 @@ type Added = Rc<RefCell<Vec<Address>>>;
 struct Port {
     /// The index of the bridge.
     bridge: u32,
+    /// The index of the attachment's port.
     index: u32,
+    /// The attachment's mark.
     mark: String,
 }
 

@@ -329,10 +329,13 @@ fn attached<'a>(
 
 /// Works on both families in each variant of iptables and in our own table; returns all errors.
 fn each(search_path: &str, work: &mut dyn FnMut(&mut Table<'_>, Family) -> netops::error::Result<()>) -> Vec<OpError> {
-    Filter::each_family(search_path, &mut |filter, family| {
-        let of_iptables = filter.each_iptables(family, TableName::Filter, &mut |table| work(table, family));
-        let own = work(&mut filter.native(rules::native(family)), family);
-        [of_iptables, own].into_iter().filter_map(Result::err).collect()
+    Filter::sweep(search_path, &mut |filter| {
+        let mut errors: Vec<OpError> = Vec::new();
+        for family in FAMILIES {
+            errors.extend(filter.each_iptables(family, TableName::Filter, &mut |table| work(table, family)).err());
+            errors.extend(work(&mut filter.native(rules::native(family)), family).err());
+        }
+        errors
     })
 }
 

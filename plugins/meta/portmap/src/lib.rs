@@ -362,20 +362,24 @@ fn each(
     work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<Vec<Forwarded>>,
     accepted: &mut dyn FnMut(&mut Table<'_>) -> netops::error::Result<()>,
 ) -> Vec<OpError> {
-    let mut forwarded = Vec::new();
-    let errors = Filter::each_family(search_path, &mut |filter, family| {
-        let of_iptables = filter.each_iptables(family, TableName::Nat, &mut |table| {
-            forwarded.extend(work(table, Backend::Iptables)?);
-            Ok(())
-        });
-        let own = work(&mut filter.native(native::table(family)), Backend::Nftables);
-        let own = own.map(|ports| forwarded.extend(ports));
-        let of_filter = filter.each_iptables(family, TableName::Filter, accepted);
-        [of_iptables, own, of_filter].into_iter().filter_map(Result::err).collect()
-    });
-    // A client that keeps sending to a container that is gone must reach the next one.
-    forget_flows(&forwarded, &mut |flow| forwarded.iter().any(|to| to.answers(flow)));
-    errors
+    Filter::sweep(search_path, &mut |filter| {
+        let (mut errors, mut forwarded) = (Vec::new(), Vec::new());
+        for family in FAMILIES {
+            let done = filter.each_iptables(family, TableName::Nat, &mut |table| {
+                forwarded.extend(work(table, Backend::Iptables)?);
+                Ok(())
+            });
+            errors.extend(done.err());
+            match work(&mut filter.native(native::table(family)), Backend::Nftables) {
+                Ok(ports) => forwarded.extend(ports),
+                Err(error) => errors.push(error),
+            }
+            errors.extend(filter.each_iptables(family, TableName::Filter, accepted).err());
+        }
+        // A client that keeps sending to a container that is gone must reach the next one.
+        forget_flows(&forwarded, &mut |flow| forwarded.iter().any(|to| to.answers(flow)));
+        errors
+    })
 }
 
 fn unmap(attachment: &Attachment, search_path: &str, known: &KnownAddresses<'_>) -> Vec<OpError> {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 /// copy of a node's mounts has it, is named once.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The caller's user namespace. A process in another one may mount a file system, such as FUSE, that never
-    /// answers whoever looks there.
+    /// The caller's user namespace. A process in another one may mount a file system, such as FUSE, on which
+    /// each look waits for ever.
     user: Option<PathBuf>,
     /// The caller's network namespace. A process in another one is of a container, or of a node within the node,
     /// which has pods of its own.

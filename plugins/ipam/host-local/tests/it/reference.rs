@@ -18,11 +18,12 @@ impl Numbers {
 }
 
 /// Range sets that are soon full, wrap, have several ranges, gateways in odd places and both families.
-const SHAPES: [&str; 4] = [
+const SHAPES: [&str; 5] = [
     r#""subnet":"10.0.0.0/28""#,
     r#""ranges":[[{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.2","rangeEnd":"10.0.0.5","gateway":"10.0.0.4"},{"subnet":"10.1.0.0/29"}]]"#,
     r#""ranges":[[{"subnet":"10.0.0.0/28"}],[{"subnet":"fd00::/124"},{"subnet":"fd01::/125","gateway":"fd01::5"}]]"#,
     r#""subnet":"10.5.0.0/24","rangeStart":"10.5.0.0","rangeEnd":"10.5.0.9","ranges":[[{"subnet":"fd00::/64"}]]"#,
+    r#""ranges":[[{"subnet":"10.0.0.0/28"}],[{"subnet":"fd00::/126"}]]"#, // the second is used up first
 ];
 
 /// A step: verb, container, `CNI_ARGS`.
@@ -99,6 +100,30 @@ fn both_work_on_one_folder_in_turn() {
             }
             let files: usize = held.values().map(Vec::len).sum();
             assert_eq!(net.reservations().len(), files, "{label}");
+        }
+    }
+}
+
+/// Every file that holds an address holds it for the reference, too; and the reference's DEL finds its own.
+#[test]
+fn what_holds_an_address_there_holds_it_here() {
+    let Some(reference) = reference_or_skip("what_holds_an_address_there_holds_it_here") else { return };
+    let long = "c".repeat(300);
+    for held in [
+        format!("{long}\r\neth0"),
+        long.clone(),
+        "default_pod:abc".to_owned(),
+        "for the printer\n".to_owned(),
+        " \n".to_owned(),
+    ] {
+        for executable in [OURS.as_str(), reference] {
+            let data = tempfile::tempdir().unwrap();
+            let net = Net::new(data.path(), r#""subnet":"10.0.0.0/29""#);
+            fs::create_dir(net.folder()).unwrap();
+            fs::write(net.folder().join("10.0.0.2"), &held).unwrap();
+            assert_eq!(net.call(executable, "ADD", "a", "").unwrap(), [r#""10.0.0.3/29" via "10.0.0.1""#], "{held}");
+            net.call(executable, "DEL", &long, "").unwrap();
+            assert_eq!(net.reservations().contains_key("10.0.0.2"), !held.starts_with(&long), "{executable}: {held}");
         }
     }
 }
