@@ -86,7 +86,7 @@ pub fn comes_and_goes(line: &str) -> bool {
     settles || line.contains("/run/cni") || rules::are_shared(line)
 }
 
-/// What a plugin's DEL leaves on the node.
+/// Whether a line of a snapshot is of an object that a plugin's DEL leaves on the node.
 pub fn stays_on_node(line: &str) -> bool {
     comes_and_goes(line) || is_shaper(line)
 }

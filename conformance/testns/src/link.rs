@@ -126,7 +126,7 @@ impl Names {
     }
 }
 
-/// What the kernel reports of each link of the thread's namespace.
+/// The kernel's message about each link of the thread's namespace.
 pub(crate) fn messages() -> Vec<Message> {
     Socket::route().dump(RTM_GETLINK, &[0; IFINFOMSG]).must("list links")
 }

@@ -66,7 +66,7 @@ pub fn unshared<T: Send>(write: impl FnOnce() -> T + Send) -> T {
 /// Writes a file that no child of another thread closes later.
 ///
 /// # Errors
-/// What the kernel says of the file.
+/// The kernel's error about the file.
 pub fn write_unshared(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, content) = (path.as_ref(), content.as_ref());
     unshared(|| fs::write(path, content))
@@ -75,7 +75,7 @@ pub fn write_unshared(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::
 /// Writes a program or script that can be executed as soon as this returns.
 ///
 /// # Errors
-/// What the kernel says of the file.
+/// The kernel's error about the file.
 pub fn write_executable(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
     write_unshared(&path, content)?;
     fs::set_permissions(path, Permissions::from_mode(0o755))

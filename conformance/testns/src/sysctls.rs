@@ -316,7 +316,7 @@ fn list(path: &Path, found: &mut Vec<Folder>) {
     found.push(folder);
 }
 
-/// What a file says now, if it can be read and is text. The kernel clears as much memory as is asked for.
+/// The present content of a file, if it can be read and is text. The kernel clears as much memory as is asked for.
 fn text(file: &File, page: &mut [u8; 512]) -> Option<String> {
     let mut bytes = Vec::new();
     loop {

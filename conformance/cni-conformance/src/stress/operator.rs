@@ -36,14 +36,16 @@ impl<'a> Operator<'a> {
         attachment: &Attachment,
         prev_result: Option<&Value>,
     ) -> Value {
-        let prev_result = if verb == Verb::Del { self.bench.result_for_del(prev_result) } else { prev_result };
-        self.bench.config_after(index, verb, attachment, prev_result)
+        self.bench.config_after(index, verb, attachment, self.result_for(verb, prev_result))
     }
 
     /// A call of one plugin.
     pub(crate) fn call(&self, index: usize, verb: Verb, attachment: &Attachment, prev_result: Option<&Value>) -> Call {
-        let config = self.config(index, verb, attachment, prev_result);
-        self.bench.call_executable(self.bench.profile.executable(index), verb, config, attachment)
+        self.bench.call_plugin(index, verb, attachment, self.result_for(verb, prev_result))
+    }
+
+    fn result_for<'v>(&self, verb: Verb, result: Option<&'v Value>) -> Option<&'v Value> {
+        if verb == Verb::Del { self.bench.result_for_del(result) } else { result }
     }
 
     /// CHECK, where there is one that succeeded in [`Operator::warm_up`]; has to succeed.
