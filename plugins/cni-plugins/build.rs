@@ -18,7 +18,7 @@ fn main() {
     release();
     // All linkers of Linux know the option, and gcc passes it in most distributions' builds.
     link("--build-id=sha1");
-    for file in ["functions", "lld", "plain-names"] {
+    for file in ["function-order", "lld", "strip-hashes"] {
         println!("cargo::rerun-if-changed=../cni-plugins/{file}");
     }
 }

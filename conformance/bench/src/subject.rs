@@ -65,7 +65,7 @@ pub(crate) struct Attached {
 pub(crate) struct Staging(TempDir);
 
 impl Built {
-    /// Of an unoptimised benchmark, beside its own executable; otherwise what is handed out, as `conformance/bench/release` builds
+    /// Of an unoptimised benchmark, beside its own executable; otherwise what is handed out, as `plugins/packages/build-executables` builds
     /// it, and floor and `empty` linked in the same way.
     pub(crate) fn find() -> Result<Self, String> {
         let here =

@@ -1,5 +1,5 @@
 //! The functions that the usual calls execute: for the linker, which puts them side by side, so that a call has a third of
-//! the executable in memory instead of all. `conformance/bench/release` builds with it.
+//! the executable in memory instead of all. `plugins/packages/build-executables` builds with it.
 
 use std::collections::BTreeSet;
 use std::fs;
