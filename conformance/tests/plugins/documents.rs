@@ -125,8 +125,13 @@ fn every_doc_comment_names_its_subject() {
 }
 
 /// The scripts that a change has to pass.
-const SCRIPTS: [&str; 5] =
-    [".ci/run", ".ci/quick", "conformance/clients/run", "conformance/full-kernel/run", "plugins/packages/build-executables"];
+const SCRIPTS: [&str; 5] = [
+    ".ci/run",
+    ".ci/quick",
+    "conformance/clients/run",
+    "conformance/full-kernel/run",
+    "plugins/packages/build-executables",
+];
 
 /// Cargo.lock decides which crates are built: a script that changed it would test something else than what was committed.
 /// The example outside the workspace has no lock file of its own.

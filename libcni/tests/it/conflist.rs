@@ -244,7 +244,7 @@ fn plugins_come_from_the_lists_folder_too() {
         &folder,
         "n",
         &expect![[
-            r#"no net configuration with name "n" in $DIR; $DIR/n.conflist ignored: cannot use network config: key type is missing: the file name of an executable in CNI_PATH"#
+            r#"no net configuration with name "n" in $DIR; $DIR/n.conflist ignored: $DIR/n/10.conf: cannot use network config: key type is missing: the file name of an executable in CNI_PATH"#
         ]],
     );
 }
