@@ -7,9 +7,10 @@ use host_local::address::Address;
 use host_local::conf as local;
 use host_local::range::{RangeSet, Span};
 
-use crate::keeper::{self, Keeper};
+use crate::node_view::View;
 use crate::protocol::{self, Run, State, claims};
-use crate::view::View;
+use crate::reservations;
+use crate::transaction::LockedStore;
 use cluster_keys::Conf;
 
 /// A run is claimed ahead while a quarter of one is left, or so many addresses.
@@ -19,7 +20,7 @@ const ATTEMPTS_MAX: usize = 16;
 
 pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError> {
     // With `reuseAddress` host-local gives what an ADD before has reserved, which is not undone.
-    let is_new = !conf.local.reuse_address || !keeper::holds(conf, owner)?;
+    let is_new = !conf.local.reuse_address || !reservations::holds(conf, owner)?;
     for _ in 0..ATTEMPTS_MAX {
         let view = ready(conf).await?;
         if let Some(claim) = &conf.claim {
@@ -108,13 +109,13 @@ async fn ready(conf: &Conf) -> Result<View, CniError> {
     if let Some(view) = usable(conf)? {
         return Ok(view);
     }
-    let keeper = Keeper::wait(conf)?;
+    let store = LockedStore::lock(conf)?;
     if let Some(view) = usable(conf)? {
         return Ok(view);
     }
-    let name = crate::node::name(conf)?;
+    let name = crate::this_node::name(conf)?;
     let before = View::read(conf.folder())?.unwrap_or_default();
-    keeper
+    store
         .transact(|state| {
             if let Some(claim) = &conf.claim {
                 return hold(conf, state, &name, claim, &before);
@@ -129,7 +130,8 @@ async fn ready(conf: &Conf) -> Result<View, CniError> {
             }
             for (index, set) in conf.local.sets.iter().enumerate() {
                 if !has_run(&next, &name, set) {
-                    next = claim(conf, &next, &name, index).ok_or_else(|| keeper::exhausted(conf, index, &before))?;
+                    next = claim(conf, &next, &name, index)
+                        .ok_or_else(|| reservations::exhausted(conf, index, &before))?;
                 }
             }
             Ok(next)
@@ -147,7 +149,7 @@ fn hold(conf: &Conf, state: &State, name: &str, claim: &str, before: &View) -> R
     let sets: Vec<Vec<Span>> = conf.local.sets.iter().map(Conf::spans).collect();
     let wanted: Vec<Address> = wanted(conf).collect();
     claims::hold(state, name, claim, &wanted, &sets, &conf.local.barred).map_err(|refusal| match refusal {
-        claims::Refusal::NoAddress(index) => keeper::exhausted(conf, index, before),
+        claims::Refusal::NoAddress(index) => reservations::exhausted(conf, index, before),
         claims::Refusal::Taken(run) => taken(run.first, &run),
         claims::Refusal::Held(holders) => {
             let nodes = holders.into_iter().collect::<Vec<_>>().join(" and ");
@@ -173,20 +175,20 @@ fn claim(conf: &Conf, state: &State, name: &str, index: usize) -> Option<State> 
 
 /// Claims a run of a set that was found full; `full` is host-local's word about it.
 async fn claim_for(conf: &Conf, index: usize, full: &CniError) -> Result<(), CniError> {
-    let keeper = Keeper::wait(conf)?;
+    let store = LockedStore::lock(conf)?;
     // Another ADD may have claimed while this one waited.
     let before = View::read(conf.folder())?.unwrap_or_default();
     let Some(within) = before.within(conf) else { return Ok(()) };
     if host_local::find_full(&local::Conf { yields: false, ..within })? != Some(index) {
         return Ok(());
     }
-    let name = crate::node::name(conf)?;
+    let name = crate::this_node::name(conf)?;
     let none = || match full.code {
         Code::TRY_AGAIN if !conf.local.yields => full.clone(),
-        _ => keeper::exhausted(conf, index, &before),
+        _ => reservations::exhausted(conf, index, &before),
     };
-    let claimed = keeper.transact(|state| claim(conf, state, &name, index).ok_or_else(none)).await;
-    let (held, all) = keeper::room(conf, index, &before);
+    let claimed = store.transact(|state| claim(conf, state, &name, index).ok_or_else(none)).await;
+    let (held, all) = reservations::room(conf, index, &before);
     claimed.map(drop).map_err(|error| match error.code {
         Code::TRY_AGAIN => error.detail(format!("Of this node's runs {held} of {all} addresses are reserved.")),
         _ => error,
@@ -218,14 +220,14 @@ async fn keep_up(conf: &Conf) -> Result<(), CniError> {
     if !is_due(&view)? {
         return Ok(());
     }
-    let Some(keeper) = Keeper::find(conf)? else { return Ok(()) };
+    let Some(store) = LockedStore::try_lock(conf)? else { return Ok(()) };
     let Some(view) = View::read(conf.folder())? else { return Ok(()) };
     if !is_due(&view)? {
         return Ok(());
     }
-    let name = crate::node::name(conf)?;
+    let name = crate::this_node::name(conf)?;
     let low_sets = low(conf, &view)?;
-    let outcome = keeper
+    let outcome = store
         .transact(|state| {
             let mut next = state.clone();
             for index in &low_sets {

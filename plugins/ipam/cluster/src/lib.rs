@@ -1,18 +1,21 @@
 //! The cluster address plugin: addresses that are unique in a cluster.
 //!
 //! A node claims runs of addresses in a store that all nodes share; inside its runs everything is host-local's own code and
-//! files. Reading order: PROTOCOL.md and [`protocol`], the records and every change of them; [`view`], what the node keeps of
-//! them; [`keeper`], which speaks with the [`store`]; then the verbs.
+//! files. Reading order: PROTOCOL.md and [`protocol`], the records and every change of them; [`node_view`], what the node keeps of
+//! them, and [`trust`], for how long; [`transaction`], which changes the records in the [`store`]; then the verbs.
 
-pub mod keeper;
-pub mod node;
-pub mod operator;
+pub mod commands;
+pub mod node_view;
 pub mod protocol;
 pub mod store;
-pub mod view;
+pub mod this_node;
+pub mod transaction;
+pub mod trust;
 
 mod add;
-mod give_back;
+mod reservations;
+mod return_unused_runs;
+mod status;
 
 use std::process::ExitCode;
 
@@ -21,12 +24,12 @@ use host_local::address::Address;
 use skel::{AddRequest, CheckRequest, DelRequest, Entry, EventLoop, GcRequest, Plugin, StatusRequest};
 
 use cluster_keys::{Conf, Removal};
-use view::View;
+use node_view::View;
 
 /// The executable: an operator's command, or a call of the plugin.
 #[must_use]
 pub fn main() -> ExitCode {
-    match operator::run_if_asked(std::env::args().skip(1)) {
+    match commands::run_if_asked(std::env::args().skip(1)) {
         Some(exit) => exit.into(),
         None => skel::main(const { &Entry::of::<Cluster>() }, env!("CARGO_PKG_VERSION")),
     }
@@ -51,7 +54,7 @@ impl Plugin for Cluster {
 
     async fn del(request: &DelRequest, conf: &Removal) -> Result<(), CniError> {
         host_local::del(&conf.local, &request.attachment).await?;
-        give_back::give_back(conf.whole.as_deref()).await;
+        return_unused_runs::return_unused_runs(conf.whole.as_deref()).await;
         Ok(())
     }
 
@@ -68,21 +71,12 @@ impl Plugin for Cluster {
 
     async fn gc(request: &GcRequest, conf: &Removal) -> Result<(), CniError> {
         host_local::gc(&conf.local, &request.sweep()).await?;
-        give_back::give_back(conf.whole.as_deref()).await;
+        return_unused_runs::return_unused_runs(conf.whole.as_deref()).await;
         Ok(())
     }
 
-    /// Asks the store only where the node could not give an address without it.
     async fn status(_: &StatusRequest, conf: &Conf) -> Result<(), CniError> {
-        if let Some(view) = View::read(conf.folder())?
-            && view.is_trusted_now()?
-            && let Some(within) = view.within(conf)
-            && host_local::find_full(&within)?.is_none()
-        {
-            return host_local::status(&within).await;
-        }
-        host_local::status(&conf.local).await?;
-        keeper::could_serve(conf).await
+        status::status(conf).await
     }
 }
 

@@ -11,7 +11,8 @@ use host_local::address::Address;
 use host_local::conf::Barred;
 use host_local::range::Span;
 
-use super::{Memory, Run, State, find_free, take};
+use super::runs::find_free;
+use super::{Memory, Run, State, take};
 
 /// What the owner of a claim's run begins with: no node's name has a slash.
 pub const PREFIX: &str = "claim/";

@@ -1,3 +1,6 @@
+use host_local::address::Address;
+
+use super::runs::*;
 use super::*;
 
 fn address(text: &str) -> Address {

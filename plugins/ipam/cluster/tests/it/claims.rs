@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::machine::{Answer, Machine, Site, assert_distinct, assert_refused};
+use crate::test_cluster::{Answer, Machine, TestCluster, assert_distinct, assert_refused};
 
-fn site() -> Site {
-    Site::new(json!({ "subnet": "10.9.0.0/28", "claimSize": 4 }))
+fn cluster() -> TestCluster {
+    TestCluster::new(json!({ "subnet": "10.9.0.0/28", "claimSize": 4 }))
 }
 
 fn config(machine: &Machine<'_>, claim: &str) -> Value {
@@ -20,8 +20,8 @@ fn add(machine: &Machine<'_>, container: &str, claim: &str) -> Answer {
 
 #[test]
 fn a_claim_has_its_address_on_any_node_and_two_at_once() {
-    let site = site();
-    let [a, b, c] = ["a", "b", "c"].map(|name| site.machine(name));
+    let cluster = cluster();
+    let [a, b, c] = ["a", "b", "c"].map(|name| cluster.machine(name));
     let plain = a.add("plain").unwrap();
     let address = add(&a, "vm", "shop/db-0").unwrap();
     assert_ne!(address, plain);
@@ -41,8 +41,8 @@ fn a_claim_has_its_address_on_any_node_and_two_at_once() {
 
 #[test]
 fn a_claims_address_is_given_to_no_other_until_it_is_released() {
-    let site = site();
-    let (a, b) = (site.machine("a"), site.machine("b"));
+    let cluster = cluster();
+    let (a, b) = (cluster.machine("a"), cluster.machine("b"));
     let address = add(&a, "c0", "db").unwrap();
     assert!(a.operator_fails(&["release", "db"]).contains("claim db is held by a"));
     a.del("c0");
@@ -64,8 +64,8 @@ fn a_claims_address_is_given_to_no_other_until_it_is_released() {
 
 #[test]
 fn a_claim_is_asked_for_in_words_that_can_be_its_name() {
-    let site = site();
-    let a = site.machine("a");
+    let cluster = cluster();
+    let a = cluster.machine("a");
     assert_refused(&add(&a, "c0", "a b"), 7, &["args.cni.claim", "NAMESPACE/NAME"]);
     assert_refused(&a.call("ADD", "c0", "claim=\u{1b}[2J", &a.config()), 7, &["CNI_ARGS"]);
     let wanted = a.call("ADD", "c0", "IP=10.9.0.9;claim=web", &a.config()).unwrap();
@@ -79,20 +79,20 @@ fn a_claim_is_asked_for_in_words_that_can_be_its_name() {
 
 #[test]
 fn a_claim_does_not_get_an_address_of_a_nodes_run() {
-    let site = site();
-    let (a, b) = (site.machine("a"), site.machine("b"));
+    let cluster = cluster();
+    let (a, b) = (cluster.machine("a"), cluster.machine("b"));
     let address = a.add("c0").unwrap().replace("/28", "");
     for machine in [&a, &b] {
         let asked = machine.call("ADD", "vm", &format!("IP={address};claim=db"), &machine.config());
         assert_refused(&asked, 103, &[&format!("requested IP address {address} belongs to node a")]);
     }
-    assert!(site.state().claims.is_empty());
+    assert!(cluster.state().claims.is_empty());
 }
 
 #[test]
 fn a_forgotten_node_holds_no_claim() {
-    let site = site();
-    let (mut a, b, c) = (site.machine("a"), site.machine("b"), site.machine("c"));
+    let cluster = cluster();
+    let (mut a, b, c) = (cluster.machine("a"), cluster.machine("b"), cluster.machine("c"));
     let address = add(&a, "c0", "db").unwrap();
     assert_eq!(add(&b, "c1", "db").unwrap(), address);
     b.operator(&["forget", "a", "--fenced"]);
@@ -106,18 +106,18 @@ fn a_forgotten_node_holds_no_claim() {
 /// Kept in the store, the claim is held by the node although the container is gone: the next call on the node ends that.
 #[test]
 fn del_without_the_store_leaves_a_claim_later() {
-    let site = site();
-    let (a, b, c) = (site.machine("a"), site.machine("b"), site.machine("c"));
+    let cluster = cluster();
+    let (a, b, c) = (cluster.machine("a"), cluster.machine("b"), cluster.machine("c"));
     a.add("plain").unwrap();
     let address = add(&a, "c0", "db").unwrap();
     add(&b, "c1", "db").unwrap();
-    let away = site.folder.path().join("away");
-    std::fs::rename(site.store(), &away).unwrap();
+    let away = cluster.folder.path().join("away");
+    std::fs::rename(cluster.store(), &away).unwrap();
     a.del("c0");
-    std::fs::rename(&away, site.store()).unwrap();
+    std::fs::rename(&away, cluster.store()).unwrap();
     assert_refused(&add(&c, "c2", "db"), 103, &["a and b"]);
     // It reads the store, finds itself a holder, and its next DEL gives that back.
-    let mut late = site.machine("a");
+    let mut late = cluster.machine("a");
     late.later_seconds = 4000;
     late.add("more").unwrap();
     late.del("more");

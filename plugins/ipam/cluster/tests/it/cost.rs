@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testns::trace::Program;
 use testns::{Etcd, Node};
 
-use crate::machine::Site;
+use crate::test_cluster::TestCluster;
 
 const ROUNDS: usize = 300;
 
@@ -40,8 +40,8 @@ fn median(mut taken: Vec<Duration>) -> String {
     format!("{:.2} ms, of 100 the slowest {:.2} ms", middle.as_secs_f64() * 1e3, late.as_secs_f64() * 1e3)
 }
 
-fn lay(site: &Site, name: &str, config: &Value) -> PathBuf {
-    let path = site.folder.path().join(format!("{name}.json"));
+fn lay(nodes: &TestCluster, name: &str, config: &Value) -> PathBuf {
+    let path = nodes.folder.path().join(format!("{name}.json"));
     fs::write(&path, config.to_string()).unwrap();
     path
 }
@@ -50,22 +50,24 @@ fn lay(site: &Site, name: &str, config: &Value) -> PathBuf {
 #[ignore = "a measurement, not a check"]
 #[expect(clippy::print_stdout, reason = "the figures are read by a person")]
 fn beside_host_local() {
-    let mut site = Site::new(json!({ "subnet": "10.9.0.0/16" }));
+    let mut nodes = TestCluster::new(json!({ "subnet": "10.9.0.0/16" }));
     let node = Node::new();
     let folder = testns::plugins().parent().unwrap();
-    let cluster = site.machine("n1").config();
+    let cluster = nodes.machine("n1").config();
     let mut host_local = cluster.clone();
     let ipam = host_local["ipam"].as_object_mut().unwrap();
     ipam.retain(|key, _| key != "store" && key != "node");
     ipam.extend([
         ("type".to_owned(), json!("host-local")),
-        ("dataDir".to_owned(), json!(site.folder.path().join("hl"))),
+        ("dataDir".to_owned(), json!(nodes.folder.path().join("hl"))),
     ]);
     // Called by the name of the plugin, as a link or a copy is.
     let multicall = node.bin_dir().join("host-local");
     std::os::unix::fs::symlink(folder.join("cni-plugins"), &multicall).unwrap();
-    let plugins =
-        [(multicall, lay(&site, "host-local", &host_local)), (folder.join("cluster"), lay(&site, "cluster", &cluster))];
+    let plugins = [
+        (multicall, lay(&nodes, "host-local", &host_local)),
+        (folder.join("cluster"), lay(&nodes, "cluster", &cluster)),
+    ];
     let mut taken: [[Vec<Duration>; 3]; 2] = Default::default();
     for _ in 0..ROUNDS {
         for ((executable, config), taken) in plugins.iter().zip(&mut taken) {
@@ -87,13 +89,13 @@ fn beside_host_local() {
     }
     let executable = &plugins[1].0;
     println!("load: {}", fs::read_to_string("/proc/loadavg").unwrap().trim_end());
-    println!("claim in a folder: {}", claims(&site, executable, "folder", &node));
-    match Etcd::start(site.folder.path(), "127.0.0.1") {
+    println!("claim in a folder: {}", claims(&nodes, executable, "folder", &node));
+    match Etcd::start(nodes.folder.path(), "127.0.0.1") {
         Err(why) => println!("claim in etcd: {why}"),
         Ok(etcd) => {
-            site.keys["store"] = etcd.store();
+            nodes.keys["store"] = etcd.store();
             assert!(etcd.is_ready("/cni/net"));
-            println!("claim in etcd: {}", claims(&site, executable, "etcd", &node));
+            println!("claim in etcd: {}", claims(&nodes, executable, "etcd", &node));
         }
     }
 }
@@ -107,10 +109,10 @@ fn memory(node: &Node, executable: &Path, config: &Path) -> u64 {
 }
 
 /// The time of ADDs each of which claims, as a run is one address.
-fn claims(site: &Site, executable: &Path, name: &str, node: &Node) -> String {
-    let mut config = site.machine(name).config();
+fn claims(nodes: &TestCluster, executable: &Path, name: &str, node: &Node) -> String {
+    let mut config = nodes.machine(name).config();
     (config["name"], config["ipam"]["claimSize"]) = (json!(format!("claims-{name}")), json!(1));
-    let path = lay(site, name, &config);
+    let path = lay(nodes, name, &config);
     let named = node.bin_dir().join("cluster");
     if !named.exists() {
         std::os::unix::fs::symlink(executable, &named).unwrap();

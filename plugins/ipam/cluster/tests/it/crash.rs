@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testns::trace::Program;
 use testns::{Attachment, Call, Node, Subject, Verb};
 
-use crate::machine::PLUGIN;
+use crate::test_cluster::PLUGIN;
 
 /// Two nodes, `a` and `b`, in folders of one machine.
 struct Bench<'a> {

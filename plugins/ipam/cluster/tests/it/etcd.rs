@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use testns::Node;
 
 use crate::crash;
-use crate::machine::{Site, assert_distinct, assert_refused};
+use crate::test_cluster::{TestCluster, assert_distinct, assert_refused};
 
-/// The members, and a site whose store they are.
+/// The members, and a cluster whose store they are.
 struct Etcd {
     members: testns::Etcd,
-    site: Site,
+    cluster: TestCluster,
     node: Node,
 }
 
@@ -19,17 +19,17 @@ impl Etcd {
     /// Starts three members; `None` where there is no etcd.
     fn start_or_skip(test: &str, ipam: Value) -> Option<Self> {
         let node = crash::node();
-        let mut site = Site::new(ipam);
-        let members = match testns::Etcd::start(site.folder.path(), "127.0.0.1") {
+        let mut cluster = TestCluster::new(ipam);
+        let members = match testns::Etcd::start(cluster.folder.path(), "127.0.0.1") {
             Ok(members) => members,
             Err(why) => {
                 testns::skip(test, &why);
                 return None;
             }
         };
-        site.keys["store"] = members.store();
-        let etcd = Self { members, site, node };
-        etcd.site.machine("x").operator(&["show"]);
+        cluster.keys["store"] = members.store();
+        let etcd = Self { members, cluster, node };
+        etcd.cluster.machine("x").operator(&["show"]);
         Some(etcd)
     }
 }
@@ -39,26 +39,26 @@ fn a_killed_leader_and_a_lost_quorum_delay_claims_and_nothing_else() {
     let ipam = json!({ "subnet": "10.9.0.0/24", "claimSize": 4 });
     let Some(mut etcd) = Etcd::start_or_skip("a_killed_leader_and_a_lost_quorum_delay_claims", ipam) else { return };
     let leader = etcd.members.leader();
-    let mut given = vec![etcd.site.machine("a").add("c0").unwrap()];
+    let mut given = vec![etcd.cluster.machine("a").add("c0").unwrap()];
     etcd.members.kill(leader);
     // Another claim, with two members.
     for number in 1..10 {
-        given.push(etcd.site.machine("a").add(&format!("c{number}")).unwrap());
+        given.push(etcd.cluster.machine("a").add(&format!("c{number}")).unwrap());
     }
     etcd.members.kill((leader + 1) % 3);
-    let mut keys = etcd.site.keys.clone();
+    let mut keys = etcd.cluster.keys.clone();
     keys["store"]["timeoutSeconds"] = json!(1);
-    let whole = std::mem::replace(&mut etcd.site.keys, keys);
-    let (more, (code, text)) = etcd.site.machine("a").fill_as("q");
+    let whole = std::mem::replace(&mut etcd.cluster.keys, keys);
+    let (more, (code, text)) = etcd.cluster.machine("a").fill_as("q");
     assert!(!more.is_empty(), "what the node has is given without the store");
     assert!(code == 11 && text.contains("https://127.0.0.1:2379") && text.contains("addresses are reserved"), "{text}");
-    etcd.site.machine("a").del("c3");
-    assert_eq!(etcd.site.machine("a").add("d3").unwrap(), given[3], "the one that is free");
-    etcd.site.keys = whole;
+    etcd.cluster.machine("a").del("c3");
+    assert_eq!(etcd.cluster.machine("a").add("d3").unwrap(), given[3], "the one that is free");
+    etcd.cluster.keys = whole;
     etcd.members.restart(leader);
     given.extend(more);
-    given.push(etcd.site.machine("a").add("last").unwrap());
-    given.push(etcd.site.machine("b").add("other").unwrap());
+    given.push(etcd.cluster.machine("a").add("last").unwrap());
+    given.push(etcd.cluster.machine("b").add("other").unwrap());
     assert_distinct(given.iter());
 }
 
@@ -66,18 +66,18 @@ fn a_killed_leader_and_a_lost_quorum_delay_claims_and_nothing_else() {
 fn etcd_and_node_verify_each_other_and_a_role_without_the_key_is_refused() {
     let ipam = json!({ "subnet": "10.9.0.0/24" });
     let Some(mut etcd) = Etcd::start_or_skip("etcd_and_node_verify_each_other", ipam) else { return };
-    etcd.site.machine("a").add("c0").unwrap();
-    let folder = etcd.site.folder.path().to_owned();
+    etcd.cluster.machine("a").add("c0").unwrap();
+    let folder = etcd.cluster.folder.path().to_owned();
     etcd.members.enable_auth(&["/cni/net"]);
-    etcd.site.machine("b").add("c1").unwrap();
+    etcd.cluster.machine("b").add("c1").unwrap();
     let mut refused = |change: &[(&str, &Path)], code: u64, words: &[&str]| {
-        let before = etcd.site.keys.clone();
-        etcd.site.keys["store"]["timeoutSeconds"] = json!(1);
+        let before = etcd.cluster.keys.clone();
+        etcd.cluster.keys["store"]["timeoutSeconds"] = json!(1);
         for (key, value) in change {
-            etcd.site.keys["store"][key] = json!(value);
+            etcd.cluster.keys["store"][key] = json!(value);
         }
-        assert_refused(&etcd.site.machine("c").add("c2"), code, words);
-        etcd.site.keys = before;
+        assert_refused(&etcd.cluster.machine("c").add("c2"), code, words);
+        etcd.cluster.keys = before;
     };
     let of = |name: &str| folder.join(name);
     let stranger = [("certFile", &*of("stranger.pem")), ("keyFile", &*of("stranger.key"))];
@@ -93,7 +93,7 @@ fn calls_on_etcd_killed_anywhere_leave_nothing_owned_twice() {
     let Some(etcd) = Etcd::start_or_skip("calls_on_etcd_killed_anywhere", json!({ "subnet": "10.9.0.0/24" })) else {
         return;
     };
-    let mut store = etcd.site.keys["store"].clone();
+    let mut store = etcd.cluster.keys["store"].clone();
     crash::kill_add(&etcd.node, store.clone());
     store["prefix"] = json!("/second");
     crash::empty_folders();
@@ -107,7 +107,7 @@ fn calls_on_etcd_killed_anywhere_leave_nothing_owned_twice() {
 fn an_operators_commands_on_etcd_killed_anywhere_are_called_again() {
     let test = "an_operators_commands_on_etcd_killed_anywhere";
     let Some(etcd) = Etcd::start_or_skip(test, json!({ "subnet": "10.9.0.0/24" })) else { return };
-    let mut store = etcd.site.keys["store"].clone();
+    let mut store = etcd.cluster.keys["store"].clone();
     for (at, kill) in [crash::kill_forget, crash::kill_release, crash::kill_import].into_iter().enumerate() {
         store["prefix"] = json!(format!("/prefix{at}"));
         kill(&etcd.node, store.clone());
@@ -124,15 +124,15 @@ fn an_operators_commands_on_etcd_killed_anywhere_are_called_again() {
 fn etcd_restored_from_a_snapshot_is_found_and_repaired() {
     let ipam = json!({ "subnet": "10.9.0.0/24", "claimSize": 2 });
     let Some(mut etcd) = Etcd::start_or_skip("etcd_restored_from_a_snapshot", ipam) else { return };
-    let mut given = vec![etcd.site.machine("a").add("a0").unwrap(), etcd.site.machine("b").add("b0").unwrap()];
-    let snapshot = etcd.site.folder.path().join("snapshot.db");
+    let mut given = vec![etcd.cluster.machine("a").add("a0").unwrap(), etcd.cluster.machine("b").add("b0").unwrap()];
+    let snapshot = etcd.cluster.folder.path().join("snapshot.db");
     // The snapshot of one member, which etcdctl takes of one endpoint only.
     etcd.members.save(snapshot.to_str().unwrap());
     for name in ["a", "b"] {
-        given.extend((1..6).map(|number| etcd.site.machine(name).add(&format!("{name}{number}")).unwrap()));
+        given.extend((1..6).map(|number| etcd.cluster.machine(name).add(&format!("{name}{number}")).unwrap()));
     }
     etcd.members.restore(snapshot.to_str().unwrap());
-    let (mut a, b) = (etcd.site.machine("a"), etcd.site.machine("b"));
+    let (mut a, b) = (etcd.cluster.machine("a"), etcd.cluster.machine("b"));
     a.later_seconds = 4000;
     assert_refused(&a.add("a9"), 106, &["cnitool cluster repair net"]);
     for machine in [&a, &b] {
@@ -150,7 +150,7 @@ fn etcd_restored_from_a_snapshot_is_found_and_repaired() {
 fn a_node_that_is_cut_off_from_etcd_and_back_shares_no_address() {
     let ipam = json!({ "subnet": "10.9.0.0/26", "claimSize": 4 });
     let Some(etcd) = Etcd::start_or_skip("a_node_that_is_cut_off_from_etcd", ipam) else { return };
-    let (a, b) = (etcd.site.machine("a"), etcd.site.machine("b"));
+    let (a, b) = (etcd.cluster.machine("a"), etcd.cluster.machine("b"));
     let mut given = vec![a.add("c0").unwrap(), b.add("c0").unwrap()];
     let mut cut = a.config();
     cut["ipam"]["store"]["endpoints"] = json!(["https://127.0.0.1:9"]);

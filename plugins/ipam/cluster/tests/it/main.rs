@@ -2,11 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail by panicking")]
 
-mod machine;
 mod model;
-mod scenes;
+mod test_cluster;
 
-mod adversary;
+mod accidents;
 mod claims;
 mod cost;
 mod crash;
@@ -15,4 +14,4 @@ mod identity;
 mod kubernetes;
 mod nodes;
 mod probe;
-mod restored;
+mod restored_store;

@@ -1,12 +1,13 @@
 //! Every order of events of three machines on one store, with the plugin's own functions: no address is given twice.
 //!
-//! A machine does what `src/keeper.rs` does, a step at a time; between any two steps anything else may happen: a message
+//! A machine does what `src/transaction.rs` does, a step at a time; between any two steps anything else may happen: a message
 //! arrives late, a process is killed, a machine goes down and is started again, its folder is copied to another machine or
 //! emptied, an operator forgets its node. A partition is a message that does not arrive. Time is an event, too: what a
 //! machine trusts may expire at any moment.
 
 mod claims;
 mod restore;
+mod search;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +41,7 @@ pub(crate) enum Fault {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Scene {
+pub(crate) struct Bounds {
     pub(crate) machines: usize,
     pub(crate) addresses: u8,
     pub(crate) fault: Fault,
@@ -223,10 +224,10 @@ impl Machine {
 }
 
 impl World {
-    pub(crate) fn new(scene: &Scene) -> Self {
+    pub(crate) fn new(bounds: &Bounds) -> Self {
         let machine = |name: usize| Machine {
-            // The last machine of a scene with a clone is off until it becomes one.
-            is_up: scene.clones == 0 || name + 1 < scene.machines,
+            // The last machine of a search with a clone is off until it becomes one.
+            is_up: bounds.clones == 0 || name + 1 < bounds.machines,
             name,
             boot: name,
             view: None,
@@ -239,17 +240,17 @@ impl World {
         };
         Self {
             store: State::default(),
-            machines: (0..scene.machines).map(machine).collect(),
+            machines: (0..bounds.machines).map(machine).collect(),
             mail: Vec::new(),
-            crashes: scene.crashes,
-            clones: scene.clones,
-            emptied: scene.emptied,
-            forgets: scene.forgets,
-            give_backs: scene.give_backs,
-            adds: scene.adds,
-            losses: scene.losses,
-            claims: scene.claims,
-            restores: scene.restores,
+            crashes: bounds.crashes,
+            clones: bounds.clones,
+            emptied: bounds.emptied,
+            forgets: bounds.forgets,
+            give_backs: bounds.give_backs,
+            adds: bounds.adds,
+            losses: bounds.losses,
+            claims: bounds.claims,
+            restores: bounds.restores,
             copy: None,
             repairing: BTreeMap::new(),
             stranger: None,
@@ -302,10 +303,10 @@ impl World {
         self.fault_of_claims().or_else(|| protocol::faults(&self.store).pop())
     }
 
-    pub(crate) fn next(&self, scene: &Scene) -> Vec<(String, World)> {
+    pub(crate) fn next(&self, bounds: &Bounds) -> Vec<(String, World)> {
         let mut all = Vec::new();
         for at in 0..self.machines.len() {
-            self.steps_of(at, scene, &mut all);
+            self.steps_of(at, bounds, &mut all);
         }
         for at in 0..self.mail.len() {
             let mut world = self.clone();
@@ -320,13 +321,13 @@ impl World {
             }
             all.push((format!("the store gets a write of {}", mail.from), world));
         }
-        self.operator(scene, &mut all);
+        self.operator(bounds, &mut all);
         self.operate_claims(&mut all);
-        self.restore(scene, &mut all);
+        self.restore(bounds, &mut all);
         all
     }
 
-    fn operator(&self, scene: &Scene, all: &mut Vec<(String, World)>) {
+    fn operator(&self, bounds: &Bounds, all: &mut Vec<(String, World)>) {
         for (name, member) in &self.store.nodes {
             let of_name = |machine: &&Machine| machine.name.to_string() == *name;
             if self.forgets > 0 && !member.leaving {
@@ -337,7 +338,7 @@ impl World {
             }
             let is_over = self.machines.iter().filter(of_name).all(|machine| !machine.trusts());
             let has_lost = self.machines.iter().filter(of_name).any(|m| m.view.is_none() && !m.pods.is_empty());
-            if member.leaving && !has_lost && (is_over || scene.fault == Fault::ForgetAtOnce) {
+            if member.leaving && !has_lost && (is_over || bounds.fault == Fault::ForgetAtOnce) {
                 let mut world = self.clone();
                 world.write(protocol::end_forgetting(&self.store, name, member).unwrap());
                 // The operator's decision: what still runs there keeps its addresses, and others may get them.

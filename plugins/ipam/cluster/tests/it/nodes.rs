@@ -5,13 +5,13 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::machine::{Site, assert_distinct, assert_refused};
+use crate::test_cluster::{TestCluster, assert_distinct, assert_refused};
 
 #[test]
 fn three_nodes_use_a_range_to_its_last_address_and_none_twice() {
     // .1 is the gateway; 29 addresses.
-    let site = Site::new(json!({ "subnet": "10.9.0.0/27", "claimSize": 4 }));
-    let machines = ["a", "b", "c"].map(|name| site.machine(name));
+    let cluster = TestCluster::new(json!({ "subnet": "10.9.0.0/27", "claimSize": 4 }));
+    let machines = ["a", "b", "c"].map(|name| cluster.machine(name));
     let filled: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = machines.iter().map(|machine| scope.spawn(|| machine.fill())).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -21,7 +21,7 @@ fn three_nodes_use_a_range_to_its_last_address_and_none_twice() {
     for (_, (code, text)) in &filled {
         assert!(*code == 105 && text.contains("no IP addresses available in range set"), "{code}: {text}");
     }
-    let writes = site.state().writes;
+    let writes = cluster.state().writes;
     assert!(writes <= 3 + 29_u64.div_ceil(2), "{writes} writes for 29 addresses");
     assert!(machines[0].operator(&["check"]).contains("3 nodes"));
 
@@ -31,8 +31,8 @@ fn three_nodes_use_a_range_to_its_last_address_and_none_twice() {
         machines[0].del(&format!("a-{number}"));
     }
     machines[0].del("a-0");
-    let own = site.state().runs.iter().filter(|run| run.node == "a").count();
-    assert_eq!(own, 1, "{:?}", site.state().runs);
+    let own = cluster.state().runs.iter().filter(|run| run.node == "a").count();
+    assert_eq!(own, 1, "{:?}", cluster.state().runs);
     let (more, _) = machines[1].fill_as("more");
     assert_distinct(filled.iter().skip(1).flat_map(|(given, _)| given).chain(&more));
     assert!(given.len() <= 4 || !more.is_empty(), "what a has given back is given again");
@@ -40,16 +40,16 @@ fn three_nodes_use_a_range_to_its_last_address_and_none_twice() {
 
 #[test]
 fn without_the_store_a_node_gives_what_it_has() {
-    let site = Site::new(
+    let cluster = TestCluster::new(
         json!({ "subnet": "10.9.0.0/24", "claimSize": 4, "store": { "path": "/none", "timeoutSeconds": 1 } }),
     );
-    let mut keys = site.keys.clone();
-    keys["store"]["path"] = json!(site.store());
-    let site = Site { keys, ..site };
-    let machine = site.machine("a");
+    let mut keys = cluster.keys.clone();
+    keys["store"]["path"] = json!(cluster.store());
+    let cluster = TestCluster { keys, ..cluster };
+    let machine = cluster.machine("a");
     let first = machine.add("c0").unwrap();
-    let away = site.folder.path().join("away");
-    fs::rename(site.store(), &away).unwrap();
+    let away = cluster.folder.path().join("away");
+    fs::rename(cluster.store(), &away).unwrap();
     let given: Vec<_> = (1..4).map(|number| machine.add(&format!("c{number}")).unwrap()).collect();
     assert_distinct(given.iter().chain([&first]));
     assert_refused(&machine.add("c4"), 11, &["store", "4 of 4 addresses are reserved", "ipam.store.path"]);
@@ -58,14 +58,14 @@ fn without_the_store_a_node_gives_what_it_has() {
     machine.del("c1");
     machine.status().unwrap();
     assert_eq!(machine.add("c5").unwrap(), given[0]);
-    fs::rename(&away, site.store()).unwrap();
+    fs::rename(&away, cluster.store()).unwrap();
     machine.add("c6").unwrap();
 }
 
 #[test]
 fn a_requested_address_is_claimed_or_its_node_is_named() {
-    let site = Site::new(json!({ "subnet": "10.9.0.0/24", "claimSize": 4 }));
-    let (a, b) = (site.machine("a"), site.machine("b"));
+    let cluster = TestCluster::new(json!({ "subnet": "10.9.0.0/24", "claimSize": 4 }));
+    let (a, b) = (cluster.machine("a"), cluster.machine("b"));
     a.add("c0").unwrap();
     let ask = |address: &str| b.call("ADD", "c1", &format!("IP={address}"), &b.config());
     assert_refused(&ask("10.9.0.3"), 103, &["10.9.0.3 belongs to node a"]);
@@ -75,8 +75,8 @@ fn a_requested_address_is_claimed_or_its_node_is_named() {
 
 #[test]
 fn what_host_local_has_given_is_claimed_first_and_conflicts_are_named() {
-    let site = Site::new(json!({ "subnet": "10.9.0.0/24", "claimSize": 4 }));
-    let (a, b) = (site.machine("a"), site.machine("b"));
+    let cluster = TestCluster::new(json!({ "subnet": "10.9.0.0/24", "claimSize": 4 }));
+    let (a, b) = (cluster.machine("a"), cluster.machine("b"));
     for (machine, held) in [(&a, &["10.9.0.2", "10.9.0.3", "10.9.0.50"][..]), (&b, &["10.9.0.50"])] {
         fs::create_dir_all(machine.data()).unwrap();
         for address in held {
@@ -84,7 +84,7 @@ fn what_host_local_has_given_is_claimed_first_and_conflicts_are_named() {
         }
     }
     a.add("c0").unwrap();
-    let runs: Vec<_> = site.state().runs.iter().map(|run| run.span().to_string()).collect();
+    let runs: Vec<_> = cluster.state().runs.iter().map(|run| run.span().to_string()).collect();
     assert!(
         runs.contains(&"10.9.0.2-10.9.0.3".to_owned()) && runs.contains(&"10.9.0.50-10.9.0.50".to_owned()),
         "{runs:?}"
@@ -97,8 +97,8 @@ fn what_host_local_has_given_is_claimed_first_and_conflicts_are_named() {
 
 #[test]
 fn check_and_gc_are_host_locals() {
-    let site = Site::new(json!({ "subnet": "10.9.0.0/24", "claimSize": 4 }));
-    let machine = site.machine("a");
+    let cluster = TestCluster::new(json!({ "subnet": "10.9.0.0/24", "claimSize": 4 }));
+    let machine = cluster.machine("a");
     let address = machine.add("c0").unwrap();
     let mut config = machine.config();
     config["prevResult"] = json!({ "cniVersion": "1.1.0", "ips": [{ "address": address }] });
@@ -114,8 +114,8 @@ fn check_and_gc_are_host_locals() {
 
 #[test]
 fn an_address_that_cools_down_is_given_after_those_of_new_runs() {
-    let site = Site::new(json!({ "subnet": "10.9.0.0/29", "claimSize": 2, "releaseCooldownSeconds": 3600 }));
-    let machine = site.machine("a");
+    let cluster = TestCluster::new(json!({ "subnet": "10.9.0.0/29", "claimSize": 2, "releaseCooldownSeconds": 3600 }));
+    let machine = cluster.machine("a");
     let first = machine.add("c0").unwrap();
     let second = machine.add("c1").unwrap();
     machine.del("c0");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testns::{Call, Container, Feature, Namespace, Node, Subject, Verb};
 
 use crate::crash;
-use crate::machine::PLUGIN;
+use crate::test_cluster::PLUGIN;
 
 /// A node with macvlans on `eth0`, whose other end is a station.
 struct Lan {

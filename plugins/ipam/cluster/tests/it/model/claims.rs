@@ -6,7 +6,7 @@ use cluster::protocol::{State, claims};
 use host_local::conf::Barred;
 use host_local::range::Span;
 
-use super::{Adding, Change, Event, Fault, Machine, Memory, Scene, View, World, address, number};
+use super::{Adding, Bounds, Change, Event, Fault, Machine, Memory, View, World, address, number};
 
 const CLAIM: &str = "c";
 
@@ -15,8 +15,8 @@ pub(super) fn held(state: &State, node: &str) -> Option<BTreeSet<u8>> {
     Some(own.into_iter().map(|ip| number(ip.into())).collect())
 }
 
-pub(super) fn hold(state: &State, node: &str, scene: &Scene) -> State {
-    let set = vec![Span { first: address(0), last: address(scene.addresses - 1) }];
+pub(super) fn hold(state: &State, node: &str, bounds: &Bounds) -> State {
+    let set = vec![Span { first: address(0), last: address(bounds.addresses - 1) }];
     claims::hold(state, node, CLAIM, &[], &[set], &Barred::default()).unwrap_or_else(|_refused| state.clone())
 }
 
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    pub(super) fn calls_for_claims(&self, at: usize, scene: &Scene, step: &mut dyn FnMut(&str, Event<'_>)) {
+    pub(super) fn calls_for_claims(&self, at: usize, bounds: &Bounds, step: &mut dyn FnMut(&str, Event<'_>)) {
         let machine = &self.machines[at];
         if self.claims > 0 && machine.claimed().is_none() {
             step("reads, to hold the claim", &|world| {
@@ -78,7 +78,7 @@ impl World {
         if own.is_some_and(|own| own.is_disjoint(&machine.reserved)) {
             step("holds the claim for no container", &|world| {
                 let view = world.machines[at].view.as_mut().unwrap();
-                if scene.fault != Fault::LeaveFirst {
+                if bounds.fault != Fault::LeaveFirst {
                     view.claim = None;
                     (view.is_pending, view.is_open) = (true, true);
                 }

@@ -3,10 +3,10 @@
 use cluster::protocol;
 use host_local::address::Address;
 
-use super::{Fault, Scene, World, address};
+use super::{Bounds, Fault, World, address};
 
 impl World {
-    pub(super) fn restore(&self, scene: &Scene, all: &mut Vec<(String, World)>) {
+    pub(super) fn restore(&self, bounds: &Bounds, all: &mut Vec<(String, World)>) {
         if self.restores > 0 && self.copy.is_none() {
             let mut world = self.clone();
             world.copy = Some(self.store.clone());
@@ -22,7 +22,7 @@ impl World {
             }
             world.mail.clear();
             world.write(copy.clone());
-            if scene.fault != Fault::NoRepair {
+            if bounds.fault != Fault::NoRepair {
                 let with_view = |at: &usize| self.machines[*at].view.is_some();
                 world.repairing = (0..self.machines.len()).filter(with_view).map(|at| (at, 2)).collect();
             }
@@ -36,14 +36,14 @@ impl World {
                 1 => drop(world.repairing.remove(at)),
                 more => drop(world.repairing.insert(*at, more - 1)),
             }
-            world.repair(*at, scene);
+            world.repair(*at, bounds);
             all.push((format!("{at} writes back what it holds"), world));
         }
     }
 
-    fn repair(&mut self, at: usize, scene: &Scene) {
+    fn repair(&mut self, at: usize, bounds: &Bounds) {
         let machine = &self.machines[at];
-        let me = machine.me(at, &self.store, scene.fault);
+        let me = machine.me(at, &self.store, bounds.fault);
         let Ok(entered) = protocol::enter(&self.store, &me) else { return };
         let held: Vec<Address> = machine.reserved.iter().copied().map(address).collect();
         let memory = machine.view.as_ref().unwrap().memory();

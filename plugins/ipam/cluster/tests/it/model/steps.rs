@@ -7,10 +7,10 @@ use host_local::address::Address;
 use host_local::conf::Barred;
 use host_local::range::Span;
 
-use super::{Adding, Call, Change, Event, Fault, Machine, Mail, Scene, View, World, address, claims};
+use super::{Adding, Bounds, Call, Change, Event, Fault, Machine, Mail, View, World, address, claims};
 
 impl World {
-    pub(super) fn steps_of(&self, at: usize, scene: &Scene, all: &mut Vec<(String, World)>) {
+    pub(super) fn steps_of(&self, at: usize, bounds: &Bounds, all: &mut Vec<(String, World)>) {
         let mut step = |label: &str, change: Event<'_>| {
             let mut world = self.clone();
             if change(&mut world) {
@@ -43,13 +43,13 @@ impl World {
         match &machine.call {
             Call::None if !self.repairing.is_empty() => {}
             Call::None => {
-                self.calls_for_claims(at, scene, &mut step);
+                self.calls_for_claims(at, bounds, &mut step);
                 // A machine that has all it can have only reads the same again.
                 let is_served = machine.view.as_ref().is_some_and(|view| view.is_trusted && !view.is_pending);
                 let is_room =
                     self.store.runs.iter().map(|run| run.span().last.bits - run.span().first.bits + 1).sum::<u128>()
-                        < u128::from(scene.addresses);
-                let needs_runs = scene.claims == 0 || scene.adds > 0;
+                        < u128::from(bounds.addresses);
+                let needs_runs = bounds.claims == 0 || bounds.adds > 0;
                 if needs_runs && (!is_served || is_room && self.adds > 0) {
                     step("reads, to claim", &|world| world.begin(at, Change::Claim));
                 }
@@ -57,7 +57,7 @@ impl World {
                 for (first, last) in runs.filter(|run| machine.reserved.range(run.0..=run.1).next().is_none()) {
                     step(&format!("finds run {first} empty"), &|world| {
                         let view = world.machines[at].view.as_mut().unwrap();
-                        if scene.fault != Fault::GiveBackFirst {
+                        if bounds.fault != Fault::GiveBackFirst {
                             view.runs.retain(|run| *run != (*first, *last));
                             (view.is_pending, view.is_open) = (true, true);
                         }
@@ -67,7 +67,7 @@ impl World {
                     });
                 }
             }
-            Call::Read { .. } => step("goes on", &|world| world.send(at, scene)),
+            Call::Read { .. } => step("goes on", &|world| world.send(at, bounds)),
             Call::Sent { .. } => {}
             Call::Answered { next, trust } => step("writes its view", &|world| {
                 let machine = &mut world.machines[at];
@@ -88,16 +88,16 @@ impl World {
                 true
             });
         }
-        self.life_of(at, scene, &mut step);
+        self.life_of(at, bounds, &mut step);
     }
 
     /// Containers come and go; accidents.
-    fn life_of(&self, at: usize, scene: &Scene, step: &mut dyn FnMut(&str, Event<'_>)) {
+    fn life_of(&self, at: usize, bounds: &Bounds, step: &mut dyn FnMut(&str, Event<'_>)) {
         let machine = &self.machines[at];
         match machine.adding {
             None if !self.repairing.is_empty() => {}
             None => {
-                let free = (0..scene.addresses).find(|free| machine.owns(*free) && !machine.reserved.contains(free));
+                let free = (0..bounds.addresses).find(|free| machine.owns(*free) && !machine.reserved.contains(free));
                 if let Some(free) = free.filter(|_| self.adds > 0) {
                     step("reads its view", &|world| {
                         world.adds -= 1;
@@ -115,7 +115,7 @@ impl World {
             Some(Adding::Reserved(address)) => step("ends ADD", &|world| {
                 let machine = &mut world.machines[at];
                 machine.adding = None;
-                match machine.owns(address) || scene.fault == Fault::AddOnce {
+                match machine.owns(address) || bounds.fault == Fault::AddOnce {
                     true if machine.pods.insert(address) => {}
                     true => machine.twice = Some(address),
                     false => drop(machine.reserved.remove(&address)),
@@ -179,10 +179,10 @@ impl World {
         true
     }
 
-    fn send(&mut self, at: usize, scene: &Scene) -> bool {
+    fn send(&mut self, at: usize, bounds: &Bounds) -> bool {
         let machine = &mut self.machines[at];
         let Call::Read { state, fresh, trust, change } = machine.call.clone() else { return false };
-        let me = machine.me(at, &state, scene.fault);
+        let me = machine.me(at, &state, bounds.fault);
         let (entered, is_absent) = match protocol::enter(&state, &me) {
             Ok(entered) => (entered, !state.nodes.contains_key(&me.name)),
             Err(_refused) => {
@@ -207,11 +207,11 @@ impl World {
         }
         match change {
             Change::Claim => {
-                let set = [Span { first: address(0), last: address(scene.addresses - 1) }];
+                let set = [Span { first: address(0), last: address(bounds.addresses - 1) }];
                 next = protocol::claim(&next, &me.name, &set, 2, &Barred::default()).map_or(next, |(next, _)| next);
             }
             Change::GiveBack(first) => next = protocol::give_back(&next, &me.name, address(first).ip()),
-            Change::Hold => next = claims::hold(&next, &me.name, scene),
+            Change::Hold => next = claims::hold(&next, &me.name, bounds),
             Change::Leave => next = claims::leave(&next, &me.name),
         }
         let view = machine.view.as_mut().unwrap();
@@ -219,7 +219,7 @@ impl World {
             view.runs.clear();
             view.claim = view.claim.take().filter(|own| claims::held(&next, &me.name).as_ref() == Some(own));
         }
-        if next == state && (!view.is_pending || scene.fault == Fault::NoWriteWhenPending) {
+        if next == state && (!view.is_pending || bounds.fault == Fault::NoWriteWhenPending) {
             machine.fill(&next, trust);
             return true;
         }

@@ -8,10 +8,10 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount, umount};
 use serde_json::{Value, json};
 
-use crate::machine::{Machine, Site, assert_distinct, assert_refused, copy};
+use crate::test_cluster::{Machine, TestCluster, assert_distinct, assert_refused, copy};
 
-fn site(claim_size: u32) -> Site {
-    Site::new(json!({ "subnet": "10.9.0.0/27", "claimSize": claim_size }))
+fn cluster(claim_size: u32) -> TestCluster {
+    TestCluster::new(json!({ "subnet": "10.9.0.0/27", "claimSize": claim_size }))
 }
 
 /// Puts the data folder of a machine back from a backup.
@@ -22,13 +22,13 @@ fn restore(machine: &Machine<'_>, backup: &std::path::Path) {
 
 #[test]
 fn a_restored_folder_gives_nothing_and_repair_does_not_free_what_it_has_forgotten() {
-    let site = site(2);
-    let (a, b) = (site.machine("a"), site.machine("b"));
+    let cluster = cluster(2);
+    let (a, b) = (cluster.machine("a"), cluster.machine("b"));
     let mut given: Vec<String> = (0..2).map(|number| a.add(&format!("a{number}")).unwrap()).collect();
-    let backup = site.folder.path().join("backup");
+    let backup = cluster.folder.path().join("backup");
     copy(&a.data(), &backup);
     given.extend((2..8).map(|number| a.add(&format!("a{number}")).unwrap()));
-    let before = site.state();
+    let before = cluster.state();
     restore(&a, &backup);
     // The copy is as old as a minute: its trust would last.
     for _ in 0..2 {
@@ -37,7 +37,7 @@ fn a_restored_folder_gives_nothing_and_repair_does_not_free_what_it_has_forgotte
     for words in [&["repair"][..], &["check"]] {
         assert!(a.operator_fails(words).contains("another data folder is recorded"), "{words:?}");
     }
-    assert_eq!(site.state().runs, before.runs, "no run of a living container is freed");
+    assert_eq!(cluster.state().runs, before.runs, "no run of a living container is freed");
     let (others, _) = b.fill();
     assert_distinct(given.iter().chain(&others));
 }
@@ -45,32 +45,32 @@ fn a_restored_folder_gives_nothing_and_repair_does_not_free_what_it_has_forgotte
 /// A folder that was moved, as to a larger disk, is a copy with the newest records: the store confirms it.
 #[test]
 fn a_folder_that_was_moved_goes_on_when_the_store_confirms_it() {
-    let site = site(4);
-    let a = site.machine("a");
+    let cluster = cluster(4);
+    let a = cluster.machine("a");
     let mut given = vec![a.add("a0").unwrap()];
-    let moved = site.folder.path().join("moved");
+    let moved = cluster.folder.path().join("moved");
     copy(&a.data(), &moved);
-    let away = site.folder.path().join("away");
-    fs::rename(site.store(), &away).unwrap();
+    let away = cluster.folder.path().join("away");
+    fs::rename(cluster.store(), &away).unwrap();
     restore(&a, &moved);
     assert_refused(&a.add("a1"), 11, &["store"]);
-    fs::rename(&away, site.store()).unwrap();
+    fs::rename(&away, cluster.store()).unwrap();
     given.extend((1..4).map(|number| a.add(&format!("a{number}")).unwrap()));
     assert_distinct(given.iter());
 }
 
 #[test]
 fn a_copy_of_a_running_machine_gives_nothing_while_the_trust_of_the_original_lasts() {
-    let site = site(4);
+    let cluster = cluster(4);
     // The second has no network card, as a node in a container.
     for (name, card) in [("a", "0a:00:00:00:99:99"), ("b", "")] {
-        let mut original = site.machine(name);
+        let mut original = cluster.machine(name);
         if card.is_empty() {
             original.card.clear();
         }
         original.add("c0").unwrap();
-        let mut clone = site.machine(name);
-        clone.home = site.folder.path().join(format!("clone-of-{name}"));
+        let mut clone = cluster.machine(name);
+        clone.home = cluster.folder.path().join(format!("clone-of-{name}"));
         copy(&original.home, &clone.home);
         clone.card = card.to_owned();
         for _ in 0..2 {
@@ -83,41 +83,41 @@ fn a_copy_of_a_running_machine_gives_nothing_while_the_trust_of_the_original_las
 /// As in another time namespace, or a machine that went back to a snapshot of its memory: the reading is of the future.
 #[test]
 fn a_reading_of_the_future_is_not_trusted() {
-    let site = site(4);
-    let mut a = site.machine("a");
+    let cluster = cluster(4);
+    let mut a = cluster.machine("a");
     a.later_seconds = 400_000;
     a.add("c0").unwrap();
     a.later_seconds = 0;
-    let away = site.folder.path().join("away");
-    fs::rename(site.store(), &away).unwrap();
+    let away = cluster.folder.path().join("away");
+    fs::rename(cluster.store(), &away).unwrap();
     assert_refused(&a.add("c1"), 11, &["store"]);
-    fs::rename(&away, site.store()).unwrap();
+    fs::rename(&away, cluster.store()).unwrap();
     a.add("c1").unwrap();
 }
 
 /// `forget` waits as long as the store says: the node must not trust for longer, whether it has the answer or not.
 #[test]
 fn a_shorter_trust_counts_before_the_store_has_it() {
-    let site = site(1);
-    let a = site.machine("a");
+    let cluster = cluster(1);
+    let a = cluster.machine("a");
     a.add("c0").unwrap();
     let mut config = a.config();
     config["ipam"]["trustSeconds"] = json!(60);
     // The write of the run that is claimed ahead fails half way.
-    let unfinished = site.store().join(".net.json.new");
+    let unfinished = cluster.store().join(".net.json.new");
     fs::create_dir(&unfinished).unwrap();
     a.call("ADD", "c1", "", &config).unwrap();
     assert_eq!((&a.view()["trustSeconds"], &a.view()["pending"]), (&json!(60), &json!(true)));
     fs::remove_dir(&unfinished).unwrap();
     a.call("ADD", "c2", "", &config).unwrap();
-    assert_eq!(site.state().nodes["a"].trust_seconds, 60);
+    assert_eq!(cluster.state().nodes["a"].trust_seconds, 60);
 }
 
 /// A claim whose pod lives on a node that comes back is held by that node again, so no operator can release it.
 #[test]
 fn a_forgotten_node_that_comes_back_holds_the_claims_of_its_living_containers() {
-    let site = site(4);
-    let (mut a, b) = (site.machine("a"), site.machine("b"));
+    let cluster = cluster(4);
+    let (mut a, b) = (cluster.machine("a"), cluster.machine("b"));
     let address = a.call("ADD", "vm", "claim=db", &a.config()).unwrap();
     a.call("ADD", "gone", "claim=old", &a.config()).unwrap();
     b.add("c0").unwrap();
@@ -135,32 +135,33 @@ fn a_forgotten_node_that_comes_back_holds_the_claims_of_its_living_containers() 
 /// Another node would give the addresses of a returned run at once.
 #[test]
 fn a_run_whose_addresses_cool_down_is_not_given_back() {
-    let mut site = Site::new(json!({ "subnet": "10.9.0.0/28", "claimSize": 2, "releaseCooldownSeconds": 3600 }));
+    let mut cluster =
+        TestCluster::new(json!({ "subnet": "10.9.0.0/28", "claimSize": 2, "releaseCooldownSeconds": 3600 }));
     let given: Vec<String> = {
-        let a = site.machine("a");
+        let a = cluster.machine("a");
         (0..6).map(|number| a.add(&format!("a{number}")).unwrap()).collect()
     };
-    let release = |site: &Site| {
-        let a = site.machine("a");
+    let release = |cluster: &TestCluster| {
+        let a = cluster.machine("a");
         for number in [0, 1, 2, 3, 4, 5, 0, 0] {
             a.del(&format!("a{number}"));
         }
     };
-    release(&site);
-    let (others, _) = site.machine("b").fill();
+    release(&cluster);
+    let (others, _) = cluster.machine("b").fill();
     assert!(!others.is_empty() && others.iter().all(|other| !given.contains(other)), "{others:?} of {given:?}");
     // Without the key they do go back.
-    site.keys["releaseCooldownSeconds"] = json!(0);
-    release(&site);
-    let (more, _) = site.machine("b").fill_as("more");
+    cluster.keys["releaseCooldownSeconds"] = json!(0);
+    release(&cluster);
+    let (more, _) = cluster.machine("b").fill_as("more");
     assert!(more.iter().any(|address| given.contains(address)), "{more:?}");
 }
 
 /// ADD has read its view and stops before it reserves, until its node was forgotten and another one has its addresses.
 #[test]
 fn an_add_that_was_stopped_for_longer_than_its_trust_gives_no_address_of_another_node() {
-    let site = site(4);
-    let (a, b) = (site.machine("a"), site.machine("b"));
+    let cluster = cluster(4);
+    let (a, b) = (cluster.machine("a"), cluster.machine("b"));
     let first = a.add("c0").unwrap();
     let lock = fs::File::open(a.data().join("lock")).unwrap();
     let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
@@ -201,8 +202,8 @@ fn on_a_small_disk(machine: &Machine<'_>) {
 
 #[test]
 fn a_full_or_read_only_disk_gives_nothing_and_loses_nothing() {
-    let site = site(2);
-    let (a, b) = (site.machine("a"), site.machine("b"));
+    let cluster = cluster(2);
+    let (a, b) = (cluster.machine("a"), cluster.machine("b"));
     on_a_small_disk(&a);
     let mut given: Vec<String> = (0..2).map(|number| a.add(&format!("a{number}")).unwrap()).collect();
     let rest = a.data().join("rest");
@@ -230,8 +231,8 @@ fn a_full_or_read_only_disk_gives_nothing_and_loses_nothing() {
 
 #[test]
 fn runtimes_that_call_at_once_on_several_nodes_get_no_address_twice() {
-    let site = site(2);
-    let machines = ["a", "b"].map(|name| site.machine(name));
+    let cluster = cluster(2);
+    let machines = ["a", "b"].map(|name| cluster.machine(name));
     let given: Vec<String> = thread::scope(|scope| {
         let of = |(machine, runtime)| scope.spawn(move || Machine::fill_as(machine, &format!("r{runtime}")).0);
         let all = machines.iter().flat_map(|machine| (0..3).map(move |runtime| (machine, runtime)));
@@ -244,8 +245,8 @@ fn runtimes_that_call_at_once_on_several_nodes_get_no_address_twice() {
 
 #[test]
 fn two_nodes_that_claim_one_name_at_once_get_one_address() {
-    let site = site(2);
-    let machines = ["a", "b", "c"].map(|name| site.machine(name));
+    let cluster = cluster(2);
+    let machines = ["a", "b", "c"].map(|name| cluster.machine(name));
     for round in 0..4 {
         let args = format!("claim=db{round}");
         let answers = thread::scope(|scope| {
@@ -266,13 +267,13 @@ fn two_nodes_that_claim_one_name_at_once_get_one_address() {
 
 #[test]
 fn del_while_the_store_is_away_and_forget_after_it_free_each_address_once() {
-    let site = site(2);
-    let (mut a, b) = (site.machine("a"), site.machine("b"));
+    let cluster = cluster(2);
+    let (mut a, b) = (cluster.machine("a"), cluster.machine("b"));
     let given: Vec<String> = (0..4).map(|number| a.add(&format!("a{number}")).unwrap()).collect();
-    let away = site.folder.path().join("away");
-    fs::rename(site.store(), &away).unwrap();
+    let away = cluster.folder.path().join("away");
+    fs::rename(cluster.store(), &away).unwrap();
     (0..3).for_each(|number| a.del(&format!("a{number}")));
-    fs::rename(&away, site.store()).unwrap();
+    fs::rename(&away, cluster.store()).unwrap();
     b.operator(&["forget", "a", "--fenced"]);
     a.later_seconds = 4000;
     let mut all = vec![given[3].clone(), a.add("new").unwrap()];
@@ -285,16 +286,16 @@ fn del_while_the_store_is_away_and_forget_after_it_free_each_address_once() {
 /// What another release has recorded would be dropped by a write.
 #[test]
 fn a_document_of_a_newer_release_is_not_written() {
-    let site = site(2);
-    site.machine("a").add("c0").unwrap();
-    let path = site.store().join("net.json");
+    let cluster = cluster(2);
+    cluster.machine("a").add("c0").unwrap();
+    let path = cluster.store().join("net.json");
     let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     for place in ["/leases", "/runs/0/lease", "/nodes/a/lease"] {
         let mut newer = whole.clone();
         let (parent, key) = place.rsplit_once('/').unwrap();
         newer.pointer_mut(parent).unwrap()[key] = json!(1);
         fs::write(&path, newer.to_string()).unwrap();
-        assert_refused(&site.machine("b").add("c1"), 106, &["net.json", "upgrade this node"]);
+        assert_refused(&cluster.machine("b").add("c1"), 106, &["net.json", "upgrade this node"]);
         assert_eq!(fs::read_to_string(&path).unwrap(), newer.to_string());
     }
 }

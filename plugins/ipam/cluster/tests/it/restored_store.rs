@@ -4,26 +4,26 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::machine::{Site, assert_distinct, assert_refused};
+use crate::test_cluster::{TestCluster, assert_distinct, assert_refused};
 
-fn site() -> Site {
-    Site::new(json!({ "subnet": "10.9.0.0/24", "claimSize": 2 }))
+fn cluster() -> TestCluster {
+    TestCluster::new(json!({ "subnet": "10.9.0.0/24", "claimSize": 2 }))
 }
 
 /// A node whose records are not the ones that it left is refused, although the store has more writes than it has read.
 #[test]
 fn a_restored_store_that_has_caught_up_is_found_and_repaired() {
-    let site = site();
-    let (mut a, b) = (site.machine("a"), site.machine("b"));
-    let path = site.store().join("net.json");
+    let cluster = cluster();
+    let (mut a, b) = (cluster.machine("a"), cluster.machine("b"));
+    let path = cluster.store().join("net.json");
     let mut given = vec![a.add("a0").unwrap(), b.add("b0").unwrap()];
     let copy = fs::read(&path).unwrap();
     given.extend((1..6).map(|number| a.add(&format!("a{number}")).unwrap()));
     fs::write(&path, copy).unwrap();
     // Node b has read nothing newer than the copy, and claims until it has more writes than a has read.
-    let read = |name: &str| site.machine(name).view()["writes"].as_u64().unwrap();
+    let read = |name: &str| cluster.machine(name).view()["writes"].as_u64().unwrap();
     let mut count = 1;
-    while site.state().writes <= read("a") {
+    while cluster.state().writes <= read("a") {
         b.add(&format!("b{count}")).unwrap();
         count += 1;
     }
@@ -33,27 +33,27 @@ fn a_restored_store_that_has_caught_up_is_found_and_repaired() {
     // What b has got meanwhile is named; the rest is a's again.
     let said = a.operator_fails(&["repair"]);
     assert!(said.contains("belongs to node b") && said.contains("of container a"), "{said}");
-    site.state();
+    cluster.state();
     a.add("a9").unwrap();
 }
 
 #[test]
 fn nodes_that_write_back_first_lose_nothing() {
-    let site = site();
-    let (a, b) = (site.machine("a"), site.machine("b"));
-    let path = site.store().join("net.json");
+    let cluster = cluster();
+    let (a, b) = (cluster.machine("a"), cluster.machine("b"));
+    let path = cluster.store().join("net.json");
     let mut given: Vec<String> = (0..2).map(|number| a.add(&format!("a{number}")).unwrap()).collect();
     let copy = fs::read(&path).unwrap();
     // After the copy, a gives a run back, b claims it, and both claim more.
     given.extend((2..6).map(|number| a.add(&format!("a{number}")).unwrap()));
     given.push(a.call("ADD", "vm", "claim=db", &a.config()).unwrap());
     given.extend((0..9).map(|number| b.add(&format!("b{number}")).unwrap()));
-    let before = site.state();
+    let before = cluster.state();
     fs::write(&path, copy).unwrap();
     for machine in [&a, &b] {
         assert!(machine.operator(&["repair"]).contains("the store has what node"));
     }
-    let after = site.state();
+    let after = cluster.state();
     assert_eq!((&after.claims, after.runs.len()), (&before.claims, before.runs.len()), "{after:#?}");
     assert!(after.writes > before.writes);
     for machine in [&a, &b] {
@@ -66,10 +66,10 @@ fn nodes_that_write_back_first_lose_nothing() {
 
 #[test]
 fn an_emptied_store_is_filled_by_the_nodes() {
-    let site = site();
-    let (a, b) = (site.machine("a"), site.machine("b"));
+    let cluster = cluster();
+    let (a, b) = (cluster.machine("a"), cluster.machine("b"));
     let mut given = vec![a.add("a0").unwrap(), b.add("b0").unwrap()];
-    fs::remove_file(site.store().join("net.json")).unwrap();
+    fs::remove_file(cluster.store().join("net.json")).unwrap();
     for machine in [&a, &b] {
         machine.operator(&["repair"]);
     }
@@ -79,9 +79,9 @@ fn an_emptied_store_is_filled_by_the_nodes() {
 
 #[test]
 fn what_whereabouts_has_given_becomes_claims() {
-    let site = site();
-    let a = site.machine("a");
-    let file = site.folder.path().join("pools.json");
+    let cluster = cluster();
+    let a = cluster.machine("a");
+    let file = cluster.folder.path().join("pools.json");
     let pool = |range: &str, allocations: serde_json::Value| json!({ "kind": "IPPool", "spec": { "range": range, "allocations": allocations } });
     let pools = json!({ "kind": "List", "items": [
         pool("10.9.0.0/24", json!({

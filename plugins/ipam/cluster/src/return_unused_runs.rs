@@ -11,9 +11,9 @@ use host_local::range::Span;
 use netops::OpError;
 use netops::lock::Lock;
 
-use crate::keeper::Keeper;
+use crate::node_view::{self, View};
 use crate::protocol;
-use crate::view::{self, View};
+use crate::transaction::LockedStore;
 use cluster_keys::Conf;
 
 /// The permissions of host-local's lock.
@@ -21,7 +21,7 @@ const BITS: u32 = 0o750;
 
 /// Gives back what is not needed. Errors are logged: the addresses of DEL and GC are released, and a later call gives the
 /// runs back.
-pub(crate) async fn give_back(conf: Option<&Conf>) {
+pub(crate) async fn return_unused_runs(conf: Option<&Conf>) {
     let Some(conf) = conf else { return };
     if let Err(error) = try_to(conf).await {
         tracing::warn!(%error, "empty runs are given back later");
@@ -38,11 +38,11 @@ async fn try_to(conf: &Conf) -> Result<(), CniError> {
     if !view.pending && view.empty.is_empty() && unheld(conf, &view).is_empty() && !has_spare(conf, &view)? {
         return Ok(());
     }
-    let Some(keeper) = Keeper::find(conf)? else { return Ok(()) };
+    let Some(store) = LockedStore::try_lock(conf)? else { return Ok(()) };
     let Some(mut view) = View::read(conf.folder())? else { return Ok(()) };
     if view.pending {
         // An earlier call was killed, or had no answer: the store may have what the view has not.
-        let settled = keeper.transact(|state| Ok(state.clone())).await;
+        let settled = store.transact(|state| Ok(state.clone())).await;
         if settled.is_err() {
             View::note_quiet(conf.folder(), true)?;
         }
@@ -52,7 +52,7 @@ async fn try_to(conf: &Conf) -> Result<(), CniError> {
         // No ADD reserves meanwhile; one that has read the view before reads it again.
         let place = &conf.local.place;
         let lock = Lock::take(&place.folder.join("lock"), BITS, place.deadline);
-        let _lock = lock.map_err(|error| view::fault(&error))?;
+        let _lock = lock.map_err(|error| node_view::fault(&error))?;
         let spare = spare(conf, &view)?;
         let (leaving, seen_once): (Vec<IpAddr>, Vec<IpAddr>) =
             spare.into_iter().partition(|run| view.empty.contains(run));
@@ -72,12 +72,12 @@ async fn try_to(conf: &Conf) -> Result<(), CniError> {
     if leaving.is_empty() && claims.is_empty() {
         return Ok(());
     }
-    let name = crate::node::name(conf)?;
+    let name = crate::this_node::name(conf)?;
     let give = |state: &protocol::State| {
         let state = protocol::claims::leave(state, &name, &claims);
         leaving.iter().fold(state, |state, first| protocol::give_back(&state, &name, *first))
     };
-    let given = keeper.transact(|state| Ok(give(state))).await;
+    let given = store.transact(|state| Ok(give(state))).await;
     if given.is_err() {
         View::note_quiet(conf.folder(), true)?;
     }
@@ -112,7 +112,7 @@ fn has_spare(conf: &Conf, view: &View) -> Result<bool, CniError> {
 /// The first addresses of runs without a reservation; of each set one such run is kept.
 fn spare(conf: &Conf, view: &View) -> Result<Vec<IpAddr>, CniError> {
     let folder = conf.folder();
-    let unreadable = |error| view::fault(&OpError::io("read", format!("store {}", folder.display()), &error));
+    let unreadable = |error| node_view::fault(&OpError::io("read", format!("store {}", folder.display()), &error));
     let held = list_held(folder).map_err(unreadable)?;
     // On another node, an address that cools down here would be given at once.
     let held: BTreeSet<Address> =

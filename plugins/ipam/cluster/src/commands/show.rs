@@ -10,7 +10,7 @@ use cluster_keys::Conf;
 
 pub(super) fn show(conf: &Conf, store: &AnyStore) -> Result<(String, Value), CniError> {
     let (state, _) = wait(store.read())??;
-    let now = crate::node::now();
+    let now = crate::this_node::now();
     let count = |span| conf.local.barred.count_allowed(span);
     let of_node = |(name, member): (&String, &Member)| {
         let runs: Vec<_> = state.runs.iter().filter(|run| run.node == *name).collect();

@@ -1,21 +1,21 @@
 //! The operator's commands: `cluster VERB CONFIG ...`, which `cnitool cluster` starts.
 
 mod check;
+mod forget;
 mod import;
 mod probe;
 mod show;
 
 use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
 
 use cni_spec::{CniError, Code, ConfObject, FromConf};
 use serde_json::{Value, json};
 use skel::Reply;
 
-use crate::keeper::Keeper;
-use crate::protocol::{self, State, claims};
+use crate::protocol::{State, claims};
 use crate::store::{self, AnyStore, Store};
+use crate::transaction::LockedStore;
 use cluster_keys::Conf;
 
 const USAGE: &str = "usage: cluster VERB CONFIG [WORDS] [--json]; CONFIG is a file with the network's config or list, or - for \
@@ -50,8 +50,8 @@ pub fn run_if_asked(words: impl Iterator<Item = String>) -> Option<u8> {
             ("check", ["--probe", "--link", link]) => {
                 said(check::check(&conf, &store, Some(check::Probe { object, link: Some(link) }))?)
             }
-            ("forget", [node]) => said(forget(&store, node, false)?),
-            ("forget", [node, "--fenced"]) => said(forget(&store, node, true)?),
+            ("forget", [node]) => said(forget::forget(&store, node, false)?),
+            ("forget", [node, "--fenced"]) => said(forget::forget(&store, node, true)?),
             ("repair", []) => said(repair(&conf)?),
             ("release", [claim]) => said(release(&store, claim)?),
             ("import", [file]) => said(import::import(&conf, &store, file)?),
@@ -114,38 +114,10 @@ fn wait<T>(future: impl Future<Output = T>) -> Result<T, CniError> {
     Ok(runtime.map_err(|error| CniError::new(Code::IO, format!("no event loop: {error}")))?.block_on(future))
 }
 
-fn forget(store: &AnyStore, name: &str, is_fenced: bool) -> Result<(String, Value), CniError> {
-    let unknown = |state: &State| {
-        let names = state.nodes.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        CniError::new(Code::INVALID_CONFIG, format!("no node {name} is recorded"))
-            .detail(format!("There are: {names}."))
-    };
-    let begun = write(store, |state| protocol::begin_to_forget(state, name).ok_or_else(|| unknown(state)))?;
-    let member = begun.nodes.get(name).ok_or_else(|| unknown(&begun))?;
-    if !is_fenced {
-        let trust = member.trust_seconds;
-        // A tenth for clocks that run unevenly.
-        let wait_for = Duration::from_secs(u64::from(trust) + u64::from(trust) / 10);
-        tracing::info!(
-            "waiting {} s until node {name} trusts its runs no longer; --fenced if it is off",
-            wait_for.as_secs()
-        );
-        pause(wait_for);
-    }
-    let freed = begun.runs.iter().filter(|run| run.node == name).count();
-    let changed = |state: &State| match state.nodes.contains_key(name) {
-        true => CniError::new(Code::TRY_AGAIN, format!("node {name} was forgotten by another command, and is back"))
-            .detail("Run the command again if the node is to be forgotten once more."),
-        false => unknown(state),
-    };
-    write(store, |state| protocol::end_forgetting(state, name, member).ok_or_else(|| changed(state)))?;
-    Ok((format!("node {name} is forgotten, {freed} runs are free\n"), json!({ "node": name, "runs": freed })))
-}
-
 /// Writes back what this node holds.
 fn repair(conf: &Conf) -> Result<(String, Value), CniError> {
-    let conflicts = wait(async { Keeper::wait(conf)?.repair().await })??;
-    let node = crate::node::name(conf)?;
+    let conflicts = wait(async { LockedStore::lock(conf)?.repair().await })??;
+    let node = crate::this_node::name(conf)?;
     if conflicts.is_empty() {
         return Ok((format!("the store has what node {node} holds\n"), json!({ "node": node })));
     }
@@ -168,11 +140,6 @@ fn release(store: &AnyStore, claim: &str) -> Result<(String, Value), CniError> {
         None => Err(CniError::new(Code::INVALID_CONFIG, format!("there is no claim {claim}"))),
     })?;
     Ok((format!("claim {claim} is released, and its addresses are free\n"), json!({ "claim": claim })))
-}
-
-#[expect(clippy::disallowed_methods, reason = "the time itself is awaited: a node's trust ends by its clock")]
-fn pause(time: Duration) {
-    std::thread::sleep(time);
 }
 
 fn write(store: &AnyStore, change: impl Fn(&State) -> Result<State, CniError>) -> Result<State, CniError> {

@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 pub(crate) const PLUGIN: &str = env!("CARGO_BIN_EXE_cluster");
 
 /// A folder that all machines of a test share, and the folders of the machines.
-pub(crate) struct Site {
+pub(crate) struct TestCluster {
     pub(crate) folder: tempfile::TempDir,
     /// The keys of `ipam` that all machines have.
     pub(crate) keys: Value,
 }
 
-impl Site {
+impl TestCluster {
     pub(crate) fn new(keys: Value) -> Self {
         static OWN_RUN: Once = Once::new();
         OWN_RUN.call_once(|| {
@@ -40,7 +40,7 @@ impl Site {
             (format!("boot-of-{name}-1-0000-0000-000000000000"), format!("0a:00:00:00:00:{:02x}", name.as_bytes()[0]));
         let home = self.folder.path().join(name);
         fs::create_dir_all(&home).unwrap();
-        Machine { site: self, name: name.to_owned(), boot, card, home, later_seconds: 0 }
+        Machine { cluster: self, name: name.to_owned(), boot, card, home, later_seconds: 0 }
     }
 
     /// The document, which must be without fault.
@@ -53,7 +53,7 @@ impl Site {
 }
 
 pub(crate) struct Machine<'a> {
-    site: &'a Site,
+    cluster: &'a TestCluster,
     /// The key `node`.
     pub(crate) name: String,
     pub(crate) boot: String,
@@ -75,9 +75,9 @@ impl Machine<'_> {
 
     pub(crate) fn config(&self) -> Value {
         let mut ipam = json!({
-            "type": "cluster", "dataDir": self.home, "node": self.name, "store": { "path": self.site.store() },
+            "type": "cluster", "dataDir": self.home, "node": self.name, "store": { "path": self.cluster.store() },
         });
-        ipam.as_object_mut().unwrap().extend(self.site.keys.as_object().unwrap().clone());
+        ipam.as_object_mut().unwrap().extend(self.cluster.keys.as_object().unwrap().clone());
         json!({ "cniVersion": "1.1.0", "name": "net", "type": "cluster", "ipam": ipam })
     }
 

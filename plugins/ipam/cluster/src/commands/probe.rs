@@ -15,8 +15,8 @@ use netops::scan::{self, Stations};
 use serde_json::{Value, json};
 
 use super::wait;
-use crate::keeper;
 use crate::protocol::{State, claims};
+use crate::reservations;
 use crate::store::{AnyStore, Store};
 use cluster_keys::Conf;
 
@@ -76,8 +76,8 @@ struct Seen {
 
 fn records(conf: &Conf, store: &AnyStore) -> Result<Records, CniError> {
     let (state, _) = wait(store.read())??;
-    let held = keeper::held(conf)?.iter().map(|held| (held.address, held.holder().cloned())).collect();
-    Ok(Records { state, held, node: crate::node::name(conf)? })
+    let held = reservations::held(conf)?.iter().map(|held| (held.address, held.holder().cloned())).collect();
+    Ok(Records { state, held, node: crate::this_node::name(conf)? })
 }
 
 fn addresses(conf: &Conf) -> Vec<Span> {

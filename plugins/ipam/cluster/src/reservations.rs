@@ -1,0 +1,48 @@
+//! The reservations in the node's folder: host-local's files, inside the network's ranges.
+
+use cni_spec::{Attachment, CniError, Code};
+use host_local::address::Address;
+use host_local::inventory::{Held, Holder, list_held};
+use netops::OpError;
+
+use crate::node_view::{self, View};
+use cluster_keys::Conf;
+
+/// Whether the node's folder holds an address for the attachment.
+pub(crate) fn holds(conf: &Conf, owner: &Attachment) -> Result<bool, CniError> {
+    let is_its = |(container_id, ifname): &Holder| {
+        *container_id == owner.container_id && ifname.as_ref().is_none_or(|ifname| *ifname == owner.ifname)
+    };
+    Ok(held(conf)?.iter().any(|held| held.holder().is_some_and(is_its)))
+}
+
+/// The reservations in the node's folder that are in the network's ranges.
+pub(crate) fn held(conf: &Conf) -> Result<Vec<Held>, CniError> {
+    let folder = conf.folder();
+    let unreadable = |error| node_view::fault(&OpError::io("read", format!("store {}", folder.display()), &error));
+    let mut held = list_held(folder).map_err(unreadable)?;
+    held.retain(|held| conf.is_in_a_set(held.address.into()));
+    Ok(held)
+}
+
+/// No address of set `index` is in no run.
+pub(crate) fn exhausted(conf: &Conf, index: usize, view: &View) -> CniError {
+    let Some(set) = conf.local.sets.get(index) else { return CniError::new(Code::NO_ADDRESS, "no such range set") };
+    let (held, all) = room(conf, index, view);
+    CniError::new(Code::NO_ADDRESS, format!("no IP addresses available in range set: {set}")).detail(format!(
+        "All are in runs of nodes; here {held} of {all} are reserved. Widen the range, run GC, or forget lost nodes: cnitool cluster show {}.",
+        conf.network
+    ))
+}
+
+/// How many addresses of a set's runs are reserved, and how many there are.
+pub(crate) fn room(conf: &Conf, index: usize, view: &View) -> (u128, u128) {
+    let owned = conf.local.sets.get(index).map(|set| view.owned(set)).unwrap_or_default();
+    let all = owned.iter().map(|range| conf.local.barred.count_allowed(range.span())).sum();
+    let entries = std::fs::read_dir(conf.folder()).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| Address::from_file_name(entry.file_name().to_str()?));
+    let is_given = |address: &Address| {
+        conf.local.barred.end(*address).is_none() && owned.iter().any(|range| range.span().contains(*address))
+    };
+    (names.filter(is_given).count() as u128, all)
+}
