@@ -1,19 +1,19 @@
 //! The dhcp address plugin: addresses of the network's own DHCP servers.
 //!
 //! Leases have to be renewed as long as containers live, so a daemon keeps them: `dhcp daemon`, of the same executable. The
-//! plugin asks it over a socket ([`rpc`]). [`machine`] is the client of one link as RFC 2131 has it, without clock, socket
+//! plugin asks it over a socket ([`rpc`]). [`client`] is the client of one link as RFC 2131 has it, without clock, socket
 //! or kernel; [`message`] and [`lease`] are its bytes and what they mean; [`daemon`] is the rest.
 
+pub mod client;
 pub mod conf;
 pub mod daemon;
 pub mod ipv6;
 pub mod lease;
-pub mod machine;
+pub mod lease_files;
 pub mod message;
 pub mod options;
 pub mod rpc;
-pub mod state;
-mod table;
+mod status_command;
 
 mod marks;
 pub use marks::{marks, networks};
@@ -51,14 +51,14 @@ pub fn run_if_asked(mut words: impl Iterator<Item = String>) -> Option<u8> {
     }
     match &*word {
         "daemon" => Some(daemon::main(words)),
-        "status" => Some(table::main(words)),
+        "status" => Some(status_command::main(words)),
         _ => None,
     }
 }
 
 /// How long an ADD may wait for a server: longer than the daemon's `-resendtimeout`, which knows why there is no answer.
 const ADD_WITHIN: Duration = Duration::from_secs(210);
-/// Longer than a keeper of the daemon may take for an order.
+/// Longer than a lease task of the daemon may take for an order.
 const OTHERS_WITHIN: Duration = Duration::from_secs(10);
 
 impl Plugin for Dhcp {
@@ -100,7 +100,7 @@ impl Plugin for Dhcp {
         let socket = &keys.socket;
         let names = names(&request.attachment);
         let note = |away| {
-            match state::note_release(&state::folder(socket), &names)? {
+            match lease_files::note_release(&lease_files::folder(socket), &names)? {
                 true => tracing::warn!(%away, "the lease is released when the daemon starts"),
                 // DEL has nothing to do, and ADD, which calls it to roll back, has reported the daemon.
                 false => tracing::debug!(%away, "no lease is recorded for this attachment"),
@@ -130,10 +130,10 @@ impl Plugin for Dhcp {
 
     async fn gc(request: &GcRequest, keys: &Removal) -> Result<(), CniError> {
         let socket = &keys.socket;
-        let (network, folder) = (request.conf.name.to_string(), state::folder(socket));
+        let (network, folder) = (request.conf.name.to_string(), lease_files::folder(socket));
         let mut sweep = request.sweep().map(|attachment| names(attachment));
         sweep.valid.extend(in_use(&folder, &network, &sweep)?);
-        let note = |_| state::note_stale(&folder, &network, &sweep);
+        let note = |_| lease_files::note_stale(&folder, &network, &sweep);
         let Sweep { valid, seen } = sweep.clone();
         release(socket, Request::Gc { network: network.clone(), valid, seen }, note).await
     }
@@ -167,7 +167,7 @@ async fn release(
 /// The attachments whose leases GC would release, but whose address a namespace has: a link that is in the container
 /// alone outlives GC, and the server would give its address to another one.
 fn in_use(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<Vec<Names>, CniError> {
-    let mut records = state::list_stale(folder, network, sweep)?;
+    let mut records = lease_files::list_stale(folder, network, sweep)?;
     if records.is_empty() {
         return Ok(Vec::new());
     }

@@ -7,15 +7,15 @@ use cni_spec::{Attachment, CniError, NetworkName};
 use skel::mark::{Mark, Sign};
 
 use crate::conf::SOCKET;
+use crate::lease_files::{self, LeaseRecord};
 use crate::rpc::{Names, Sandbox};
-use crate::state::{self, LeaseRecord};
 
 /// Each lease of the network that the daemon of `socket` keeps, by its records. Changes nothing, and asks no daemon.
 ///
 /// # Errors
 /// Code 106: the records cannot be read.
 pub fn marks(socket: &Path, network: &NetworkName) -> Result<Vec<Mark>, CniError> {
-    Ok(state::list_of(&state::folder(socket), network.as_str())?.iter().filter_map(mark).collect())
+    Ok(lease_files::list_of(&lease_files::folder(socket), network.as_str())?.iter().filter_map(mark).collect())
 }
 
 fn mark(record: &LeaseRecord) -> Option<Mark> {
@@ -34,6 +34,6 @@ fn mark(record: &LeaseRecord) -> Option<Mark> {
 /// # Errors
 /// As [`marks`].
 pub fn networks() -> Result<BTreeSet<String>, CniError> {
-    let records = state::list_unreleased(&state::folder(Path::new(SOCKET)))?;
+    let records = lease_files::list_unreleased(&lease_files::folder(Path::new(SOCKET)))?;
     Ok(records.into_iter().map(|record| record.subject.names.network).collect())
 }

@@ -122,7 +122,7 @@ pub enum Request {
     },
     /// Whether the daemon is ready.
     Status,
-    /// All leases: a list of [`crate::state::LeaseRecord`].
+    /// All leases: a list of [`crate::lease_files::LeaseRecord`].
     List,
 }
 

@@ -8,8 +8,8 @@ use netops::packet::LinkUdp;
 use socket2::Socket;
 
 use super::clock::sleep_until;
-use super::site::{SERVER_PORT, Site};
-use crate::machine::To;
+use super::open_link::{OpenLink, SERVER_PORT};
+use crate::client::To;
 use crate::message::Incoming;
 
 /// How long an answer is listened for after a message. A socket that stayed open would keep the namespace alive.
@@ -17,16 +17,16 @@ pub(super) const LISTENS: Duration = Duration::from_secs(10);
 
 /// A link that messages are exchanged on.
 pub(super) struct Exchange {
-    pub(super) site: Site,
+    pub(super) open_link: OpenLink,
     udp: LinkUdp,
     /// The packet socket that receives the answer that `udp` reads, too.
     renewing: Option<Socket>,
 }
 
 impl Exchange {
-    pub(super) fn open(site: Site) -> OpResult<Self> {
-        let udp = site.listen()?;
-        Ok(Self { site, udp, renewing: None })
+    pub(super) fn open(open_link: OpenLink) -> OpResult<Self> {
+        let udp = open_link.listen()?;
+        Ok(Self { open_link, udp, renewing: None })
     }
 
     /// Sends a message from the link; to one server by the namespace's routes, if they lead there.
@@ -35,7 +35,7 @@ impl Exchange {
         let (from, to) = match to {
             To::Anyone => (Ipv4Addr::UNSPECIFIED, all),
             To::Everyone(from) => (from, all),
-            To::Server { from, server } => match self.site.send(from, server, bytes) {
+            To::Server { from, server } => match self.open_link.send(from, server, bytes) {
                 Ok(socket) => {
                     self.renewing = Some(socket);
                     return Ok(());

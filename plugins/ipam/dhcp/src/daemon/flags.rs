@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::client::Timing;
 use crate::conf::SOCKET;
-use crate::machine::Timing;
 
 /// What `dhcp daemon` was started with.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use nix::sys::socket::UnixAddr;
 use nix::sys::stat::{Mode, umask};
 
 use super::flags::Flags;
-use crate::state;
+use crate::lease_files;
 
 /// The file that a running daemon has locked. Only root can reach it.
 const LOCK: &str = "lock";
@@ -40,12 +40,12 @@ impl Listening {
         UnixAddr::new(&path).map_err(|_errno| {
             format!("cannot listen on {}: its path is longer than the kernel takes for sockets", path.display())
         })?;
-        let folder = state::folder(&path);
+        let folder = lease_files::folder(&path);
         if let Some(parent) = path.parent() {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
             made.map_err(|error| format!("cannot create {}: {error}", parent.display()))?;
         }
-        state::create(&folder)?;
+        lease_files::create(&folder)?;
         let lock = Lock::try_take(&folder.join(LOCK), 0o600).map_err(|error| error.to_string())?;
         let lock = lock.ok_or_else(|| another(&path))?;
         let (socket, own) = match of_systemd()? {

@@ -1,16 +1,16 @@
 //! The daemon: keeps the leases of all attachments of a node, on one thread.
 //!
-//! Leases outlive it: a keeper writes each to a file beside the socket, and the next daemon goes on. It holds no
+//! Leases outlive it: a lease task writes each to a file beside the socket, and the next daemon goes on. It holds no
 //! namespace open but while it waits for a server's answer.
 
 mod clock;
 mod exchange;
 pub mod flags;
-mod keeper;
+mod ipv6;
+mod lease_task;
 mod listen;
+mod open_link;
 mod serve;
-mod site;
-mod six;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -29,16 +29,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
+use crate::lease_files::{self, LeaseRecord, Subject};
 use crate::rpc::{Granted, Names};
-use crate::state::{self, LeaseRecord, Subject};
 pub(crate) use clock::now as since_boot;
 use flags::{Flags, USAGE};
-use keeper::{First, Keeper, Order};
-pub use six::RecordOfIpv6;
+pub use ipv6::RecordOfIpv6;
+use lease_task::{First, LeaseTask, Order};
 
 /// Files that a daemon without leases opens at the same time.
 const FILES_MIN: usize = 8;
-/// How long a keeper may take to carry out an order. It only waits for the kernel.
+/// How long a lease task may take to carry out an order. It only waits for the kernel.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
 /// The state that all tasks of the daemon use.
@@ -48,13 +48,13 @@ struct Shared {
     folder: PathBuf,
     /// The machine's current boot.
     boot: String,
-    /// How long a keeper may take to carry out an order.
+    /// How long a lease task may take to carry out an order.
     order_within: Duration,
-    keepers: RefCell<BTreeMap<Names, Handle>>,
+    tasks: RefCell<BTreeMap<Names, Handle>>,
     next_number: Cell<u64>,
 }
 
-/// A keeper, as others see it. The number distinguishes it from an earlier one of the same attachment.
+/// A lease task, as others see it. The number distinguishes it from an earlier one of the same attachment.
 struct Handle {
     number: u64,
     orders: mpsc::Sender<Order>,
@@ -111,16 +111,16 @@ fn run(flags: Flags) -> Result<(), String> {
             [terminate.map_err(|error| error.to_string())?, interrupt.map_err(|error| error.to_string())?]
         };
         let listening = listen::Listening::open(&flags)?;
-        let folder = state::folder(&flags.on_host(&flags.socket.to_string_lossy()));
+        let folder = lease_files::folder(&flags.on_host(&flags.socket.to_string_lossy()));
         let boot = Boot::read().map_err(|error| error.to_string())?.id;
-        let (keepers, next_number) = (RefCell::default(), Cell::new(0));
-        let shared = Rc::new(Shared { flags, folder, boot, order_within: ORDER_WITHIN, keepers, next_number });
+        let (tasks, next_number) = (RefCell::default(), Cell::new(0));
+        let shared = Rc::new(Shared { flags, folder, boot, order_within: ORDER_WITHIN, tasks, next_number });
         shared.resume()?;
         spawn_local(accept_all(Rc::clone(&shared), listening.listener()?));
         if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
             tracing::warn!(%error, "systemd cannot be notified");
         }
-        tracing::info!(socket = %listening, leases = shared.keepers.borrow().len(), "the dhcp daemon is ready");
+        tracing::info!(socket = %listening, leases = shared.tasks.borrow().len(), "the dhcp daemon is ready");
         tokio::select! {
             _ = terminate.recv() => (),
             _ = interrupt.recv() => (),
@@ -147,15 +147,15 @@ async fn accept_all(shared: Rc<Shared>, listener: UnixListener) {
 impl Shared {
     /// Goes on with the leases of an earlier daemon; those that DEL has noted are given back.
     fn resume(self: &Rc<Self>) -> Result<(), String> {
-        for record in state::list(&self.folder)? {
+        for record in lease_files::list(&self.folder)? {
             let names = record.subject.names.clone();
             if record.boot != self.boot {
                 tracing::info!(?names, "the lease is of an earlier boot, and is dropped");
-                state::remove(&self.folder, &names)?;
+                lease_files::remove(&self.folder, &names)?;
                 continue;
             }
             let is_released = record.is_released;
-            self.spawn(Keeper::resume(Rc::clone(self), record), names.clone(), None);
+            self.spawn(LeaseTask::resume(Rc::clone(self), record), names.clone(), None);
             if is_released {
                 let shared = Rc::clone(self);
                 spawn_local(async move {
@@ -169,16 +169,16 @@ impl Shared {
         Ok(())
     }
 
-    fn spawn(self: &Rc<Self>, keeper: Keeper, names: Names, first: Option<First>) {
+    fn spawn(self: &Rc<Self>, task: LeaseTask, names: Names, first: Option<First>) {
         let (orders, inbox) = mpsc::channel(4);
         let number = self.next_number.replace(self.next_number.get() + 1);
-        self.keepers.borrow_mut().insert(names.clone(), Handle { number, orders });
+        self.tasks.borrow_mut().insert(names.clone(), Handle { number, orders });
         let shared = Rc::clone(self);
         spawn_local(async move {
-            keeper.keep(inbox, first).await;
-            let mut keepers = shared.keepers.borrow_mut();
-            if keepers.get(&names).is_some_and(|handle| handle.number == number) {
-                keepers.remove(&names);
+            task.keep(inbox, first).await;
+            let mut tasks = shared.tasks.borrow_mut();
+            if tasks.get(&names).is_some_and(|handle| handle.number == number) {
+                tasks.remove(&names);
             }
         });
     }
@@ -194,22 +194,22 @@ impl Shared {
             }
         }
         self.release(&names).await?;
-        let keeper = Keeper::begin(Rc::clone(self), subject)?;
+        let task = LeaseTask::begin(Rc::clone(self), subject)?;
         let (first, outcome) = oneshot::channel();
-        self.spawn(keeper, names, Some(first));
+        self.spawn(task, names, Some(first));
         outcome
             .await
             .unwrap_or_else(|_| Err(CniError::new(Code::INTERRUPTED, "DEL was called while ADD waited for a lease")))
     }
 
-    /// Gives back the lease, if there is one. A keeper that has not done so by the deadline may still have the lease: it is
+    /// Gives back the lease, if there is one. A lease task that has not done so by the deadline may still have the lease: it is
     /// not replaced, as it would release and forget its successor's.
     async fn release(&self, names: &Names) -> Result<(), CniError> {
         let (done, outcome) = oneshot::channel();
         let forgotten = match self.order(names, Order::Release(done), outcome).await? {
             Some(forgotten) => forgotten,
-            // A record that could not be read has no keeper.
-            None => state::remove(&self.folder, names),
+            // A record that could not be read has no lease task.
+            None => lease_files::remove(&self.folder, names),
         };
         forgotten.map_err(|why| CniError::new(Code::STATE, format!("cannot forget the lease: {why}")))
     }
@@ -232,7 +232,7 @@ impl Shared {
     async fn gc(&self, network: &str, sweep: &Sweep<Names>) -> Result<(), CniError> {
         let swept = sweep.by(Names::clone);
         let is_stale = |names: &&Names| names.network == network && swept.has(*names);
-        let stale: Vec<Names> = self.keepers.borrow().keys().filter(is_stale).cloned().collect();
+        let stale: Vec<Names> = self.tasks.borrow().keys().filter(is_stale).cloned().collect();
         let mut errors = Vec::new();
         for names in stale {
             tracing::info!(?names, "the lease of an attachment that is gone is given back");
@@ -242,7 +242,7 @@ impl Shared {
     }
 
     async fn list(&self) -> Vec<LeaseRecord> {
-        let all: Vec<Names> = self.keepers.borrow().keys().cloned().collect();
+        let all: Vec<Names> = self.tasks.borrow().keys().cloned().collect();
         let mut records = Vec::new();
         for names in all {
             let (answer, outcome) = oneshot::channel();
@@ -254,17 +254,17 @@ impl Shared {
         records
     }
 
-    /// Has a keeper carry out an order; `None` if there is none, or it has ended.
+    /// Has a lease task carry out an order; `None` if there is none, or it has ended.
     ///
     /// # Errors
-    /// Code 12: the keeper is there, and has not answered in time.
+    /// Code 12: the lease task is there, and has not answered in time.
     async fn order<T>(
         &self,
         names: &Names,
         order: Order,
         outcome: oneshot::Receiver<T>,
     ) -> Result<Option<T>, CniError> {
-        let Some(orders) = self.keepers.borrow().get(names).map(|handle| handle.orders.clone()) else {
+        let Some(orders) = self.tasks.borrow().get(names).map(|handle| handle.orders.clone()) else {
             return Ok(None);
         };
         let carried_out = async {
@@ -293,21 +293,21 @@ mod tests {
             folder: PathBuf::new(),
             boot: String::new(),
             order_within,
-            keepers: RefCell::default(),
+            tasks: RefCell::default(),
             next_number: Cell::new(0),
         }
     }
 
-    /// The lease would be released and forgotten later, when another keeper may have the same one.
+    /// The lease would be released and forgotten later, when another lease task may have the same one.
     #[test]
     fn lease_of_a_silent_keeper_is_not_reported_as_given_back() {
         let names = Names { network: "net".into(), container_id: "c1".into(), ifname: "eth0".into() };
         let shared = shared(Duration::from_millis(20));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            assert_eq!(shared.release(&names).await, Ok(()), "there is no keeper");
+            assert_eq!(shared.release(&names).await, Ok(()), "there is no lease task");
             let (orders, mut inbox) = mpsc::channel(1);
-            shared.keepers.borrow_mut().insert(names.clone(), Handle { number: 0, orders });
+            shared.tasks.borrow_mut().insert(names.clone(), Handle { number: 0, orders });
             // The second order does not even find a place in the queue.
             for _ in 0..2 {
                 let error = shared.release(&names).await.unwrap_err();
@@ -316,7 +316,7 @@ mod tests {
             }
             assert_eq!(shared.check(&names).await.unwrap_err().code, Code::TIMEOUT);
             inbox.close();
-            assert_eq!(shared.release(&names).await, Ok(()), "the keeper has ended");
+            assert_eq!(shared.release(&names).await, Ok(()), "the lease task has ended");
         });
     }
 }

@@ -12,8 +12,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use super::Shared;
+use crate::lease_files::Subject;
 use crate::rpc::{self, DaemonReply, Envelope, LINE_BYTES_MAX, Request, VERSION};
-use crate::state::Subject;
 
 /// How long a caller may take to say what it wants, and to read the reply.
 const SPEAKS_WITHIN: Duration = Duration::from_secs(10);

@@ -1,9 +1,9 @@
 //! An attachment's IPv6 address, which key `ipv6` asks for: a lease by DHCPv6 (RFC 8415, IA_NA), or the kernel's own by SLAAC
 //! where the routers say that addresses are not managed.
 //!
-//! [`message`] has the bytes, [`machine`] the client without clock, socket or kernel, and this module what they give.
+//! [`message`] has the bytes, [`client`] the client without clock, socket or kernel, and this module what they give.
 
-pub mod machine;
+pub mod client;
 pub mod message;
 
 use std::net::Ipv6Addr;

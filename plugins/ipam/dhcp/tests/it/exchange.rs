@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 use testns::Verb;
 
 use crate::lan::{Lan, PATIENCE, bridge};
-use crate::server::{Asked, DISCOVER, REQUEST, Server};
+use crate::scripted_server::{Asked, DISCOVER, REQUEST, Server};
 
 /// The next message of this kind.
 fn next(asked: &Receiver<Asked>, kind: u8) -> Asked {

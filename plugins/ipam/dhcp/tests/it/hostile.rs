@@ -11,7 +11,7 @@ use serde_json::json;
 use testns::{Container, Verb};
 
 use crate::lan::{Lan, SERVER, bridge};
-use crate::server::{ACK, Asked, CLIENTS, DISCOVER, DhcpReply, NAK, OFFER, REQUEST, Server, socket};
+use crate::scripted_server::{ACK, Asked, CLIENTS, DISCOVER, DhcpReply, NAK, OFFER, REQUEST, Server, socket};
 
 const GOOD: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 77);
 

@@ -4,17 +4,17 @@
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 
 mod lan;
-mod server;
+mod scripted_server;
 
-mod attach;
+mod cost;
 mod daemon;
 mod exchange;
-mod extras;
 mod hostile;
-mod lose;
-mod many;
+mod ipv6;
+mod keys_beyond_reference;
+mod lease_end;
+mod other_servers;
 mod reference;
 mod renew;
-mod servers;
-mod six;
 mod socket;
+mod verbs;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testns::{Background, Container, Namespace, Verb};
 
 use crate::lan::{Lan, SERVER, bridge, has};
-use crate::server::Server;
+use crate::scripted_server::Server;
 
 const COUNT: usize = 1000;
 

@@ -11,8 +11,8 @@ use crate::conf::SOCKET;
 use crate::daemon::RecordOfIpv6;
 use crate::ipv6::Given;
 use crate::lease::INFINITE;
+use crate::lease_files::LeaseRecord;
 use crate::rpc::{self, Request};
-use crate::state::LeaseRecord;
 
 const WITHIN: Duration = Duration::from_secs(20);
 

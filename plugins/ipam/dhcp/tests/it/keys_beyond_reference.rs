@@ -4,7 +4,7 @@ use serde_json::json;
 use testns::{Call, Verb};
 
 use crate::lan::{Lan, SERVER, bridge, has, macvlan};
-use crate::server::{DhcpReply, REQUEST, Server};
+use crate::scripted_server::{DhcpReply, REQUEST, Server};
 
 #[test]
 fn address_that_another_station_has_is_declined() {

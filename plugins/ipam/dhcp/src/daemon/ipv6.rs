@@ -1,4 +1,4 @@
-//! The IPv6 side of one attachment, beside its [`super::keeper::Keeper`]: hears what the routers say, and keeps a DHCPv6 lease
+//! The IPv6 side of one attachment, beside its [`super::lease_task::LeaseTask`]: hears what the routers say, and keeps a DHCPv6 lease
 //! where they say that addresses are managed.
 //!
 //! The kernel has the lifetimes of a leased address, and deletes it at its end whether or not a daemon runs.
@@ -15,13 +15,13 @@ use tokio::net::UdpSocket;
 use super::Shared;
 use super::clock::{now, sleep_until};
 use super::exchange::LISTENS;
-use super::keeper::random;
-use super::site::{Heard, Site, SiteError};
-use crate::ipv6::machine::{Actions, Event, Machine};
+use super::lease_task::random;
+use super::open_link::{Heard, LinkError, OpenLink};
+use crate::ipv6::client::{Actions, Client, Event};
 use crate::ipv6::message::Incoming;
 use crate::ipv6::{Given, Identity, Lease};
 use crate::lease::{INFINITE, Lease as Lease4};
-use crate::state::Subject;
+use crate::lease_files::Subject;
 
 /// All servers and relays of a link, and their port (RFC 8415, 7.1 and 7.2).
 const SERVERS: (Ipv6Addr, u16) = (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2), 547);
@@ -59,16 +59,16 @@ impl LinkOfLease<'_> {
     /// Opens the link of the lease.
     ///
     /// # Errors
-    /// As [`Site::reopen`].
-    pub(super) fn open(&self) -> Result<Site, SiteError> {
+    /// As [`OpenLink::reopen`].
+    pub(super) fn open(&self) -> Result<OpenLink, LinkError> {
         let path = self.shared.flags.on_host(&self.subject.sandbox.path);
-        Site::reopen(&path, self.subject, self.lease)
+        OpenLink::reopen(&path, self.subject, self.lease)
     }
 }
 
-/// What the keeper learns.
+/// What the lease task learns.
 pub(super) enum News {
-    /// What [`Six::held`] returns is new.
+    /// What [`Ipv6::held`] returns is new.
     Changed,
     /// The lease has ended.
     Lost(String),
@@ -89,13 +89,13 @@ enum Phase {
 
 /// The link during an exchange.
 struct Exchange {
-    site: Site,
+    open_link: OpenLink,
     socket: UdpSocket,
 }
 
-pub(super) struct Six {
+pub(super) struct Ipv6 {
     identity: Identity,
-    machine: Machine,
+    client: Client,
     phase: Phase,
     exchange: Option<Exchange>,
     last_sent: Duration,
@@ -106,35 +106,35 @@ pub(super) struct Six {
     awaits_address: Option<Duration>,
 }
 
-impl Six {
+impl Ipv6 {
     pub(super) fn begin(subject: &Subject) -> Self {
         let identity = Identity::of(&subject.names);
-        let machine = Machine::new(identity.clone(), random(), now());
-        Self::with(identity, machine, Phase::Router(now() + ROUTERS_WITHIN))
+        let client = Client::new(identity.clone(), random(), now());
+        Self::with(identity, client, Phase::Router(now() + ROUTERS_WITHIN))
     }
 
     /// Goes on with what an earlier daemon held.
     pub(super) fn resume(subject: &Subject, held: RecordOfIpv6) -> Self {
         let identity = Identity::of(&subject.names);
         let since = Duration::from_secs(held.since_seconds);
-        let (phase, machine, awaits_address) = match &held.given {
-            Given::Slaac(_) => (Phase::Slaac, Machine::new(identity.clone(), random(), since), None),
+        let (phase, client, awaits_address) = match &held.given {
+            Given::Slaac(_) => (Phase::Slaac, Client::new(identity.clone(), random(), since), None),
             Given::Leased(_) if held.is_lost => {
-                (Phase::Client, Machine::new(identity.clone(), random(), now()).spread(now(), random()), None)
+                (Phase::Client, Client::new(identity.clone(), random(), now()).spread(now(), random()), None)
             }
             Given::Leased(lease) => {
-                let machine = Machine::resume(identity.clone(), random(), lease.clone(), since).spread(now(), random());
+                let client = Client::resume(identity.clone(), random(), lease.clone(), since).spread(now(), random());
                 // The earlier one may have ended before it set them.
-                let until = (now() + ADDED_WITHIN).min(machine.wakes());
-                (Phase::Client, machine, Some(until))
+                let until = (now() + ADDED_WITHIN).min(client.wakes());
+                (Phase::Client, client, Some(until))
             }
         };
-        Self { held: Some(held), is_attached: true, awaits_address, ..Self::with(identity, machine, phase) }
+        Self { held: Some(held), is_attached: true, awaits_address, ..Self::with(identity, client, phase) }
     }
 
-    fn with(identity: Identity, machine: Machine, phase: Phase) -> Self {
+    fn with(identity: Identity, client: Client, phase: Phase) -> Self {
         let (exchange, last_sent, held) = (None, Duration::ZERO, None);
-        Self { identity, machine, phase, exchange, last_sent, held, is_attached: false, awaits_address: None }
+        Self { identity, client, phase, exchange, last_sent, held, is_attached: false, awaits_address: None }
     }
 
     /// The lease and its address, or the last ones.
@@ -145,8 +145,8 @@ impl Six {
     /// ADD returns the address, which an interface plugin adds to the link then.
     pub(super) fn attached(&mut self) {
         self.is_attached = true;
-        if self.machine.held().is_some() {
-            self.awaits_address = Some((now() + ADDED_WITHIN).min(self.machine.wakes()));
+        if self.client.held().is_some() {
+            self.awaits_address = Some((now() + ADDED_WITHIN).min(self.client.wakes()));
         }
     }
 
@@ -166,12 +166,12 @@ impl Six {
     }
 
     async fn hear_routers(&mut self, place: &LinkOfLease<'_>, until: Duration) -> Option<News> {
-        let site = match opened(place.open()) {
-            Ok(site) => site,
+        let open_link = match opened(place.open()) {
+            Ok(open_link) => open_link,
             Err(news) => return self.after(news).await,
         };
         let names = &place.subject.names;
-        match site.hear_routers(until.saturating_sub(now())).await {
+        match open_link.hear_routers(until.saturating_sub(now())).await {
             Ok(Heard::Own(addresses)) => {
                 tracing::info!(?names, ?addresses, "the kernel has made an address of a router's prefix");
                 let since_seconds = now().as_secs();
@@ -204,26 +204,26 @@ impl Six {
     }
 
     async fn set_lifetimes(&mut self, place: &LinkOfLease<'_>, until: Duration) -> Option<News> {
-        let Some((lease, since)) = self.machine.held().map(|(lease, since)| (lease.clone(), since)) else {
+        let Some((lease, since)) = self.client.held().map(|(lease, since)| (lease.clone(), since)) else {
             self.awaits_address = None;
             return None;
         };
-        let site = match opened(place.open()) {
-            Ok(site) => site,
+        let open_link = match opened(place.open()) {
+            Ok(open_link) => open_link,
             Err(news) => {
                 self.awaits_address = None;
                 return Some(news);
             }
         };
-        let found = site.await_address(lease.network(), until.saturating_sub(now())).await;
+        let found = open_link.await_address(lease.network(), until.saturating_sub(now())).await;
         self.awaits_address = None;
-        let set = found.and_then(|()| site.keep(lease.network(), lifetimes(&lease, since)));
+        let set = found.and_then(|()| open_link.keep(lease.network(), lifetimes(&lease, since)));
         set.err().map(|error| News::Trouble(error.to_string()))
     }
 
     /// A step of the conversation with the servers.
     async fn talk(&mut self, place: &LinkOfLease<'_>) -> Option<News> {
-        let (wakes, closes) = (self.machine.wakes(), self.last_sent + LISTENS);
+        let (wakes, closes) = (self.client.wakes(), self.last_sent + LISTENS);
         tokio::select! {
             () = sleep_until(wakes) => (now() >= wakes).then(|| self.wake(place))?,
             () = sleep_until(closes), if self.exchange.is_some() => {
@@ -234,7 +234,7 @@ impl Six {
             }
             received = receive(self.exchange.as_ref(), &self.identity) => match received {
                 Ok(message) => {
-                    let actions = self.machine.receive(message, now(), random());
+                    let actions = self.client.receive(message, now(), random());
                     self.perform(actions, place)
                 }
                 Err(error) => {
@@ -255,7 +255,7 @@ impl Six {
                 Err(news) => trouble = Some(news),
             }
         }
-        let actions = self.machine.wake(now(), random());
+        let actions = self.client.wake(now(), random());
         self.last_sent = now();
         let news = self.perform(actions, place);
         match trouble {
@@ -283,7 +283,7 @@ impl Six {
     }
 
     fn bound(&mut self, place: &LinkOfLease<'_>) -> News {
-        let Some((lease, since)) = self.machine.held().map(|(lease, since)| (lease.clone(), since)) else {
+        let Some((lease, since)) = self.client.held().map(|(lease, since)| (lease.clone(), since)) else {
             return News::Changed;
         };
         let names = &place.subject.names;
@@ -294,11 +294,11 @@ impl Six {
             is_lost: false,
         });
         let exchange = self.exchange.take();
-        let (true, Some(Exchange { site, .. })) = (self.is_attached, exchange) else { return News::Changed };
-        let set = site.keep(lease.network(), lifetimes(&lease, since)).and_then(|()| match old {
+        let (true, Some(Exchange { open_link, .. })) = (self.is_attached, exchange) else { return News::Changed };
+        let set = open_link.keep(lease.network(), lifetimes(&lease, since)).and_then(|()| match old {
             Some(RecordOfIpv6 { given: Given::Leased(old), .. }) if old.address != lease.address => {
                 tracing::warn!(?names, old = %old.address, new = %lease.address, "the link gets another IPv6 address");
-                site.remove_address(old.network())
+                open_link.remove_address(old.network())
             }
             _ => Ok(()),
         });
@@ -309,9 +309,9 @@ impl Six {
         tracing::error!(names = ?place.subject.names, why, "the IPv6 lease has ended, and the link loses the address");
         let Some(held) = &mut self.held else { return News::Lost(why) };
         held.is_lost = true;
-        if let (Some(Exchange { site, .. }), Given::Leased(lease), true) =
+        if let (Some(Exchange { open_link, .. }), Given::Leased(lease), true) =
             (&self.exchange, &held.given, self.is_attached)
-            && let Err(error) = site.remove_address(lease.network())
+            && let Err(error) = open_link.remove_address(lease.network())
         {
             return News::Lost(format!("{why}; {error}"));
         }
@@ -321,14 +321,14 @@ impl Six {
     /// Releases the lease, if there is one. The message is sent once: the link is about to go.
     pub(super) fn give_back(&mut self, place: &LinkOfLease<'_>) {
         self.exchange = None;
-        let Some(lease) = self.machine.held().map(|(lease, _)| lease.clone()) else { return };
-        let Some(bytes) = self.machine.release() else { return };
-        let sent = place.open().map_err(SiteError::why).and_then(|site| {
+        let Some(lease) = self.client.held().map(|(lease, _)| lease.clone()) else { return };
+        let Some(bytes) = self.client.release() else { return };
+        let sent = place.open().map_err(LinkError::why).and_then(|open_link| {
             // RFC 8415, 18.2.7: the client stops using the address before it sends Release.
             if self.is_attached {
-                site.remove_address(lease.network()).map_err(|error| error.to_string())?;
+                open_link.remove_address(lease.network()).map_err(|error| error.to_string())?;
             }
-            Exchange::open(site).map_err(SiteError::why)?.send(&bytes)
+            Exchange::open(open_link).map_err(LinkError::why)?.send(&bytes)
         });
         if let Err(why) = sent {
             let names = &place.subject.names;
@@ -342,16 +342,17 @@ impl Six {
 }
 
 impl Exchange {
-    fn open(site: Site) -> Result<Self, SiteError> {
-        let socket = site.dhcpv6().map_err(SiteError::Failed)?;
-        Ok(Self { site, socket })
+    fn open(open_link: OpenLink) -> Result<Self, LinkError> {
+        let socket = open_link.dhcpv6().map_err(LinkError::Failed)?;
+        Ok(Self { open_link, socket })
     }
 
     fn send(&self, bytes: &[u8]) -> Result<(), String> {
         let (servers, port) = SERVERS;
-        let to = SocketAddrV6::new(servers, port, 0, self.site.link.index);
+        let to = SocketAddrV6::new(servers, port, 0, self.open_link.link.index);
         let sent = SockRef::from(&self.socket).send_to(bytes, &to.into());
-        sent.map(drop).map_err(|error| format!("cannot send to the DHCPv6 servers of {}: {error}", self.site.link.name))
+        sent.map(drop)
+            .map_err(|error| format!("cannot send to the DHCPv6 servers of {}: {error}", self.open_link.link.name))
     }
 }
 
@@ -367,10 +368,10 @@ async fn receive(exchange: Option<&Exchange>, identity: &Identity) -> std::io::R
     }
 }
 
-fn opened<T>(opened: Result<T, SiteError>) -> Result<T, News> {
+fn opened<T>(opened: Result<T, LinkError>) -> Result<T, News> {
     opened.map_err(|error| match error {
-        SiteError::Gone(why) => News::Gone(why),
-        SiteError::Failed(why) => News::Trouble(why),
+        LinkError::Gone(why) => News::Gone(why),
+        LinkError::Failed(why) => News::Trouble(why),
     })
 }
 

@@ -7,7 +7,7 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn machine() -> Machine {
+fn client() -> Client {
     let identity = Identity {
         mac: MAC,
         client_id: b"\0c/n/eth0".to_vec(),
@@ -15,7 +15,7 @@ fn machine() -> Machine {
         request: vec![3, 1],
         broadcast: false,
     };
-    Machine::new(identity, Timing::default(), 7, at(0))
+    Client::new(identity, Timing::default(), 7, at(0))
 }
 
 /// The kind of what is sent, where to, and its number.
@@ -39,21 +39,21 @@ fn said(kind: MessageType, server: u8, address: u8, xid: u32) -> Incoming {
 }
 
 /// A client that is bound to 10.0.0.9 since second 0.
-fn bound() -> Machine {
-    let mut machine = machine();
-    let (_, _, xid) = sent(&machine.wake(at(0), 0).unwrap()).unwrap();
-    machine.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
-    let done = machine.receive(&said(MessageType::Ack, SERVER, 9, xid), at(0), 0).unwrap();
+fn bound() -> Client {
+    let mut client = client();
+    let (_, _, xid) = sent(&client.wake(at(0), 0).unwrap()).unwrap();
+    client.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
+    let done = client.receive(&said(MessageType::Ack, SERVER, 9, xid), at(0), 0).unwrap();
     assert!(matches!(done.event, Some(Event::Bound(_))), "{done:?}");
-    machine
+    client
 }
 
 #[test]
 fn first_offer_is_requested_of_its_server() {
-    let mut machine = machine();
-    let (kind, to, xid) = sent(&machine.wake(at(0), 0).unwrap()).unwrap();
+    let mut client = client();
+    let (kind, to, xid) = sent(&client.wake(at(0), 0).unwrap()).unwrap();
     assert_eq!((kind, to), (1, To::Anyone));
-    let requested = machine.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
+    let requested = client.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
     assert_eq!(sent(&requested), Some((3, To::Anyone, xid)));
     // A second offer, an acknowledgement of another server and one to another exchange change nothing.
     for ignored in [
@@ -62,22 +62,22 @@ fn first_offer_is_requested_of_its_server() {
         said(MessageType::Nak, 2, 10, xid),
         said(MessageType::Ack, SERVER, 9, xid + 1),
     ] {
-        assert_eq!(machine.receive(&ignored, at(0), 0).unwrap(), Actions::default());
+        assert_eq!(client.receive(&ignored, at(0), 0).unwrap(), Actions::default());
     }
-    let done = machine.receive(&said(MessageType::Ack, SERVER, 9, xid), at(1), 0).unwrap();
+    let done = client.receive(&said(MessageType::Ack, SERVER, 9, xid), at(1), 0).unwrap();
     assert!(matches!(done.event, Some(Event::Bound(_))));
-    assert_eq!(machine.wakes(), at(50), "it counts from the request, not from the answer");
+    assert_eq!(client.wakes(), at(50), "it counts from the request, not from the answer");
 }
 
 #[test]
 fn silent_servers_are_asked_quickly_then_ever_more_slowly() {
-    let mut machine = machine();
+    let mut client = client();
     let mut pauses = Vec::new();
     let mut now = at(0);
     for _ in 0..12 {
-        machine.wake(now, 1000).unwrap(); // a jitter of zero
-        pauses.push((machine.wakes() - now).as_millis());
-        now = machine.wakes();
+        client.wake(now, 1000).unwrap(); // a jitter of zero
+        pauses.push((client.wakes() - now).as_millis());
+        now = client.wakes();
     }
     let expected = [300, 700, 2000, 2000, 2000, 2000, 4000, 8000, 16000, 32000, 62000, 62000];
     assert_eq!(pauses, expected);
@@ -85,64 +85,64 @@ fn silent_servers_are_asked_quickly_then_ever_more_slowly() {
 
 #[test]
 fn offer_that_is_not_acknowledged_is_given_up_after_the_timeout() {
-    let mut machine = machine();
-    let (_, _, xid) = sent(&machine.wake(at(0), 1000).unwrap()).unwrap();
-    machine.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 1000).unwrap();
+    let mut client = client();
+    let (_, _, xid) = sent(&client.wake(at(0), 1000).unwrap()).unwrap();
+    client.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 1000).unwrap();
     let mut kinds = Vec::new();
-    while machine.wakes() <= at(10) {
-        kinds.extend(sent(&machine.wake(machine.wakes(), 1000).unwrap()).map(|(kind, _, _)| kind));
+    while client.wakes() <= at(10) {
+        kinds.extend(sent(&client.wake(client.wakes(), 1000).unwrap()).map(|(kind, _, _)| kind));
     }
     assert!(kinds.starts_with(&[3, 3, 3]) && kinds.contains(&1), "{kinds:?}");
 }
 
 #[test]
 fn acknowledgement_that_comes_twice_changes_nothing() {
-    let mut machine = machine();
-    let (_, _, xid) = sent(&machine.wake(at(0), 0).unwrap()).unwrap();
-    machine.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
-    machine.receive(&said(MessageType::Ack, SERVER, 9, xid), at(0), 0).unwrap();
-    let before = format!("{machine:?}");
+    let mut client = client();
+    let (_, _, xid) = sent(&client.wake(at(0), 0).unwrap()).unwrap();
+    client.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
+    client.receive(&said(MessageType::Ack, SERVER, 9, xid), at(0), 0).unwrap();
+    let before = format!("{client:?}");
     for address in [9, 10] {
         let again = said(MessageType::Ack, SERVER, address, xid);
-        assert_eq!(machine.receive(&again, at(1), 0).unwrap(), Actions::default());
+        assert_eq!(client.receive(&again, at(1), 0).unwrap(), Actions::default());
     }
-    assert_eq!(format!("{machine:?}"), before);
+    assert_eq!(format!("{client:?}"), before);
 }
 
 #[test]
 fn lease_is_renewed_with_its_server_then_with_any() {
-    let mut machine = bound();
+    let mut client = bound();
     let (from, server) = (Ipv4Addr::new(10, 0, 0, 9), Ipv4Addr::new(10, 0, 0, 1));
-    let (kind, to, xid) = sent(&machine.wake(at(50), 0).unwrap()).unwrap();
+    let (kind, to, xid) = sent(&client.wake(at(50), 0).unwrap()).unwrap();
     assert_eq!((kind, to), (3, To::Server { from, server }));
-    let (_, to, later) = sent(&machine.wake(at(85), 0).unwrap()).unwrap();
+    let (_, to, later) = sent(&client.wake(at(85), 0).unwrap()).unwrap();
     assert_eq!(to, To::Everyone(from));
     assert_ne!(xid, later);
-    let done = machine.receive(&said(MessageType::Ack, 2, 9, later), at(86), 0).unwrap();
+    let done = client.receive(&said(MessageType::Ack, 2, 9, later), at(86), 0).unwrap();
     assert!(matches!(done.event, Some(Event::Bound(_))));
-    assert_eq!(machine.wakes(), at(135));
+    assert_eq!(client.wakes(), at(135));
 }
 
 #[test]
 fn another_servers_refusal_ends_no_renewal() {
-    let mut machine = bound();
-    let (_, _, xid) = sent(&machine.wake(at(50), 0).unwrap()).unwrap();
-    assert_eq!(machine.receive(&said(MessageType::Nak, 2, 0, xid), at(50), 0).unwrap(), Actions::default());
-    let lost = machine.receive(&said(MessageType::Nak, SERVER, 0, xid), at(50), 0).unwrap();
+    let mut client = bound();
+    let (_, _, xid) = sent(&client.wake(at(50), 0).unwrap()).unwrap();
+    assert_eq!(client.receive(&said(MessageType::Nak, 2, 0, xid), at(50), 0).unwrap(), Actions::default());
+    let lost = client.receive(&said(MessageType::Nak, SERVER, 0, xid), at(50), 0).unwrap();
     let why = "a server refused to renew the lease: busy".to_owned();
     assert_eq!(lost.event, Some(Event::Lost { why, is_refused: true }));
     assert_eq!(sent(&lost).map(|(kind, to, _)| (kind, to)), Some((1, To::Anyone)));
-    assert!(machine.held().is_none() && machine.release().is_none());
+    assert!(client.held().is_none() && client.release().is_none());
 }
 
 #[test]
 fn lease_ends_and_is_looked_for_again() {
-    let mut machine = bound();
-    machine.wake(at(50), 0).unwrap();
-    let lost = machine.wake(at(100), 1000).unwrap();
+    let mut client = bound();
+    client.wake(at(50), 0).unwrap();
+    let lost = client.wake(at(100), 1000).unwrap();
     assert!(matches!(lost, Actions { send: None, event: Some(Event::Lost { is_refused: false, .. }) }), "{lost:?}");
-    assert_eq!(machine.wakes(), at(102));
-    let again = machine.wake(at(102), 0).unwrap();
+    assert_eq!(client.wakes(), at(102));
+    let again = client.wake(at(102), 0).unwrap();
     let (_, bytes) = again.send.as_ref().unwrap();
     assert_eq!(sent(&again).map(|(kind, _, _)| kind), Some(1));
     assert!(bytes.windows(6).any(|option| option == [50, 4, 10, 0, 0, 9]), "it asks for the same address");
@@ -150,21 +150,21 @@ fn lease_ends_and_is_looked_for_again() {
 
 #[test]
 fn infinite_lease_needs_no_renewal() {
-    let mut machine = machine();
-    let (_, _, xid) = sent(&machine.wake(at(0), 0).unwrap()).unwrap();
-    machine.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
+    let mut client = client();
+    let (_, _, xid) = sent(&client.wake(at(0), 0).unwrap()).unwrap();
+    client.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
     let mut ack = said(MessageType::Ack, SERVER, 9, xid);
     ack.set(code::LEASE_SECONDS, vec![0xff; 4]);
-    machine.receive(&ack, at(0), 0).unwrap();
-    assert!(machine.wakes() > at(1 << 40));
+    client.receive(&ack, at(0), 0).unwrap();
+    assert!(client.wakes() > at(1 << 40));
 }
 
 #[test]
 fn overdue_renewals_are_spread_over_ten_seconds_or_a_tenth_of_what_is_left() {
     let lease = |seconds: u32| Lease { seconds, ..bound().held().unwrap().0.clone() };
     let wakes = |seconds: u32, now: Duration, random: u32| {
-        let Machine { identity, timing, .. } = machine();
-        Machine::resume(identity, timing, 7, lease(seconds), at(0)).spread(now, random).wakes()
+        let Client { identity, timing, .. } = client();
+        Client::resume(identity, timing, 7, lease(seconds), at(0)).spread(now, random).wakes()
     };
     let latest = u32::MAX;
     for random in [0, latest] {
@@ -178,6 +178,6 @@ fn overdue_renewals_are_spread_over_ten_seconds_or_a_tenth_of_what_is_left() {
     let middle = wakes(7200, at(60), latest / 2).as_millis();
     assert!((64_900..65_100).contains(&middle), "{middle}");
     // A client whose lease was lost before asks for a new one.
-    let lost = |random| Machine { wakes: at(60), ..machine() }.spread(at(60), random).wakes();
+    let lost = |random| Client { wakes: at(60), ..client() }.spread(at(60), random).wakes();
     assert_eq!((lost(0), lost(latest)), (at(60), at(70)));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::message::{Incoming, MessageType, Outgoing, Refusal};
 use super::{Identity, Lease};
-use crate::machine::{seconds, spread};
+use crate::client::{seconds, spread};
 
 /// How often a message is repeated (RFC 8415, 7.6): the first pause and the longest.
 const SOLICIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
@@ -64,7 +64,7 @@ struct Offer {
 
 /// The client of one link. All times are since the same moment.
 #[derive(Debug)]
-pub struct Machine {
+pub struct Client {
     identity: Identity,
     state: State,
     /// The lease, and when it was asked for: it counts from then.
@@ -81,7 +81,7 @@ pub struct Machine {
     has_unusable: bool,
 }
 
-impl Machine {
+impl Client {
     /// A client that looks for a lease. `random` is new for each.
     #[must_use]
     pub fn new(identity: Identity, random: u32, now: Duration) -> Self {
@@ -97,7 +97,7 @@ impl Machine {
         Self { state: State::Bound, held: Some((lease, since)), wakes, ..Self::new(identity, random, since) }
     }
 
-    /// As [`crate::machine::Machine::spread`].
+    /// As [`crate::client::Client::spread`].
     #[must_use]
     pub fn spread(self, now: Duration, random: u32) -> Self {
         let end = self.held.as_ref().map(|(lease, since)| *since + seconds(lease.seconds));
@@ -110,7 +110,7 @@ impl Machine {
         self.held.as_ref().map(|(lease, since)| (lease, *since))
     }
 
-    /// When [`Machine::wake`] is to be called.
+    /// When [`Client::wake`] is to be called.
     #[must_use]
     pub fn wakes(&self) -> Duration {
         self.wakes
@@ -129,7 +129,7 @@ impl Machine {
         message.encode().ok()
     }
 
-    /// Acts when the time of [`Machine::wakes`] has come. `random` is new for each call.
+    /// Acts when the time of [`Client::wakes`] has come. `random` is new for each call.
     ///
     /// # Errors
     /// A message that cannot be written.
@@ -160,7 +160,7 @@ impl Machine {
     /// A server's message has come.
     ///
     /// # Errors
-    /// As [`Machine::wake`].
+    /// As [`Client::wake`].
     pub fn receive(&mut self, message: Incoming, now: Duration, random: u32) -> Result<Actions, String> {
         let awaits_offers = matches!(self.state, State::Soliciting { .. });
         if message.xid != self.xid & 0x00ff_ffff
@@ -316,53 +316,53 @@ mod tests {
         Incoming::decode(&said(kind, xid, server, more), &identity()).unwrap()
     }
 
-    fn wake(machine: &mut Machine, now: u64) -> Vec<u8> {
-        machine.wake(at(now), 100).unwrap().send.unwrap()
+    fn wake(client: &mut Client, now: u64) -> Vec<u8> {
+        client.wake(at(now), 100).unwrap().send.unwrap()
     }
 
-    fn bound() -> Machine {
-        let mut machine = Machine::new(identity(), 7, at(0));
-        let solicit = wake(&mut machine, 0);
-        assert_eq!(machine.receive(answer(2, &solicit, 1, &gives(5)), at(0), 0).unwrap(), Actions::default());
-        let request = wake(&mut machine, 0);
+    fn bound() -> Client {
+        let mut client = Client::new(identity(), 7, at(0));
+        let solicit = wake(&mut client, 0);
+        assert_eq!(client.receive(answer(2, &solicit, 1, &gives(5)), at(0), 0).unwrap(), Actions::default());
+        let request = wake(&mut client, 0);
         assert_eq!(request[0], 3);
-        let done = machine.receive(answer(7, &request, 1, &gives(5)), at(0), 0).unwrap();
+        let done = client.receive(answer(7, &request, 1, &gives(5)), at(0), 0).unwrap();
         assert_eq!(done.event, Some(Event::Bound));
-        machine
+        client
     }
 
     #[test]
     fn best_server_of_the_first_second_is_requested() {
-        let mut machine = Machine::new(identity(), 7, at(0));
-        let solicit = wake(&mut machine, 0);
+        let mut client = Client::new(identity(), 7, at(0));
+        let solicit = wake(&mut client, 0);
         assert_eq!(solicit[0], 1);
         let preferred = [gives(6), option(7, &[20])].concat();
         for (server, more) in [(1, gives(5)), (2, preferred), (3, gives(7))] {
-            assert_eq!(machine.receive(answer(2, &solicit, server, &more), at(0), 0).unwrap(), Actions::default());
+            assert_eq!(client.receive(answer(2, &solicit, server, &more), at(0), 0).unwrap(), Actions::default());
         }
-        assert!(machine.wakes() > at(1));
-        let request = wake(&mut machine, 2);
-        assert_eq!(machine.receive(answer(7, &request, 1, &gives(5)), at(2), 0).unwrap(), Actions::default());
-        machine.receive(answer(7, &request, 2, &gives(6)), at(2), 0).unwrap();
-        assert_eq!(machine.held().unwrap().0.server, [0, 3, 2]);
+        assert!(client.wakes() > at(1));
+        let request = wake(&mut client, 2);
+        assert_eq!(client.receive(answer(7, &request, 1, &gives(5)), at(2), 0).unwrap(), Actions::default());
+        client.receive(answer(7, &request, 2, &gives(6)), at(2), 0).unwrap();
+        assert_eq!(client.held().unwrap().0.server, [0, 3, 2]);
 
-        let mut machine = Machine::new(identity(), 7, at(0));
-        let solicit = wake(&mut machine, 0);
+        let mut client = Client::new(identity(), 7, at(0));
+        let solicit = wake(&mut client, 0);
         let highest = [gives(6), option(7, &[255])].concat();
-        assert!(machine.receive(answer(2, &solicit, 2, &highest), at(0), 0).unwrap().send.is_some(), "at once");
+        assert!(client.receive(answer(2, &solicit, 2, &highest), at(0), 0).unwrap().send.is_some(), "at once");
     }
 
     #[test]
     fn lease_is_renewed_with_its_server_then_rebound_with_any_then_lost() {
-        let mut machine = bound();
-        assert_eq!(machine.wakes(), at(50));
-        let renew = wake(&mut machine, 50);
+        let mut client = bound();
+        assert_eq!(client.wakes(), at(50));
+        let renew = wake(&mut client, 50);
         assert_eq!(renew[0], 5);
-        assert_eq!(machine.receive(answer(7, &renew, 2, &gives(5)), at(50), 0).unwrap(), Actions::default());
-        let again = wake(&mut machine, 60);
+        assert_eq!(client.receive(answer(7, &renew, 2, &gives(5)), at(50), 0).unwrap(), Actions::default());
+        let again = wake(&mut client, 60);
         assert_eq!(again[..4], renew[..4], "the same exchange");
-        assert_eq!(machine.wakes(), at(80));
-        let rebind = wake(&mut machine, 80);
+        assert_eq!(client.wakes(), at(80));
+        let rebind = wake(&mut client, 80);
         assert_eq!(rebind[0], 6);
         let mut other = bound();
         wake(&mut other, 50);
@@ -373,46 +373,46 @@ mod tests {
             Some(Event::Bound)
         );
         assert_eq!(other.held().unwrap().0.address.segments()[7], 6);
-        let lost = machine.wake(at(200), 0).unwrap();
+        let lost = client.wake(at(200), 0).unwrap();
         assert!(matches!(lost.event, Some(Event::Lost { .. })) && lost.send.is_none());
-        assert_eq!(wake(&mut machine, 201)[0], 1);
+        assert_eq!(wake(&mut client, 201)[0], 1);
     }
 
     #[test]
     fn server_that_has_no_binding_ends_the_lease() {
-        let mut machine = bound();
-        let renew = wake(&mut machine, 50);
+        let mut client = bound();
+        let renew = wake(&mut client, 50);
         let none = association(0, 0, &option(13, &[0, 3]));
-        let lost = machine.receive(answer(7, &renew, 1, &none), at(50), 0).unwrap();
+        let lost = client.receive(answer(7, &renew, 1, &none), at(50), 0).unwrap();
         assert!(matches!(lost.event, Some(Event::Lost { .. })), "{lost:?}");
-        assert!(machine.held().is_none() && machine.wakes() > at(50));
-        assert_eq!(wake(&mut machine, 51)[0], 1);
+        assert!(client.held().is_none() && client.wakes() > at(50));
+        assert_eq!(wake(&mut client, 51)[0], 1);
     }
 
     #[test]
     fn refusal_of_an_advertised_address_is_reported_and_solicited_again() {
-        let mut machine = Machine::new(identity(), 7, at(0));
-        let solicit = wake(&mut machine, 0);
+        let mut client = Client::new(identity(), 7, at(0));
+        let solicit = wake(&mut client, 0);
         let none = option(13, &[0, 2]);
-        let refused = machine.receive(answer(2, &solicit, 1, &none), at(0), 0).unwrap();
+        let refused = client.receive(answer(2, &solicit, 1, &none), at(0), 0).unwrap();
         assert!(matches!(refused.event, Some(Event::Unusable { .. })));
-        assert_eq!(machine.receive(answer(2, &solicit, 1, &none), at(0), 0).unwrap(), Actions::default(), "once");
-        machine.receive(answer(2, &solicit, 1, &gives(5)), at(0), 0).unwrap();
-        let request = wake(&mut machine, 1);
-        let refused = machine.receive(answer(7, &request, 1, &none), at(1), 0).unwrap();
+        assert_eq!(client.receive(answer(2, &solicit, 1, &none), at(0), 0).unwrap(), Actions::default(), "once");
+        client.receive(answer(2, &solicit, 1, &gives(5)), at(0), 0).unwrap();
+        let request = wake(&mut client, 1);
+        let refused = client.receive(answer(7, &request, 1, &none), at(1), 0).unwrap();
         assert!(matches!(refused.event, Some(Event::Unusable { .. })));
-        assert_eq!(wake(&mut machine, 2)[0], 1);
+        assert_eq!(wake(&mut client, 2)[0], 1);
     }
 
     #[test]
     fn pauses_double_with_jitter_up_to_the_longest() {
-        let mut machine = Machine::new(identity(), 7, at(0));
+        let mut client = Client::new(identity(), 7, at(0));
         let mut pauses = Vec::new();
         let mut now = at(0);
         for random in [0, 200, 0, 200, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100] {
-            machine.wake(now, random).unwrap();
-            pauses.push((machine.wakes() - now).as_millis());
-            now = machine.wakes();
+            client.wake(now, random).unwrap();
+            pauses.push((client.wakes() - now).as_millis());
+            now = client.wakes();
         }
         assert!(pauses[0] > 1000 && pauses[0] <= 1100, "{pauses:?}");
         for pair in pauses[..11].windows(2) {
@@ -423,18 +423,18 @@ mod tests {
 
     #[test]
     fn servers_that_do_not_answer_a_request_are_solicited_again() {
-        let mut machine = Machine::new(identity(), 7, at(0));
-        let solicit = wake(&mut machine, 0);
-        machine.receive(answer(2, &solicit, 1, &gives(5)), at(0), 0).unwrap();
-        let kinds: Vec<u8> = (0..11).map(|now| wake(&mut machine, now * 40)[0]).collect();
+        let mut client = Client::new(identity(), 7, at(0));
+        let solicit = wake(&mut client, 0);
+        client.receive(answer(2, &solicit, 1, &gives(5)), at(0), 0).unwrap();
+        let kinds: Vec<u8> = (0..11).map(|now| wake(&mut client, now * 40)[0]).collect();
         assert_eq!(kinds, [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 1]);
     }
 
     #[test]
     fn release_names_server_and_address() {
-        let mut machine = bound();
-        let release = machine.release().unwrap();
+        let mut client = bound();
+        let release = client.release().unwrap();
         assert_eq!(release[0], 8);
-        assert!(machine.release().is_none() && machine.held().is_none());
+        assert!(client.release().is_none() && client.held().is_none());
     }
 }

@@ -114,7 +114,7 @@ enum State {
 
 /// The client of one link. All times are since the same moment.
 #[derive(Debug)]
-pub struct Machine {
+pub struct Client {
     identity: Identity,
     timing: Timing,
     state: State,
@@ -132,7 +132,7 @@ pub struct Machine {
     has_unusable: bool,
 }
 
-impl Machine {
+impl Client {
     /// A client that looks for a lease. `random` is new for each.
     #[must_use]
     pub fn new(identity: Identity, timing: Timing, random: u32, now: Duration) -> Self {
@@ -175,7 +175,7 @@ impl Machine {
         self.held.as_ref().map(|(lease, since)| (lease, *since + seconds(lease.seconds)))
     }
 
-    /// When [`Machine::wake`] is to be called.
+    /// When [`Client::wake`] is to be called.
     #[must_use]
     pub fn wakes(&self) -> Duration {
         self.wakes
@@ -208,7 +208,7 @@ impl Machine {
         message.encode().ok().map(|bytes| (To::Anyone, bytes))
     }
 
-    /// Acts when the time of [`Machine::wakes`] has come. `random` is new for each call.
+    /// Acts when the time of [`Client::wakes`] has come. `random` is new for each call.
     ///
     /// # Errors
     /// A message that cannot be written: a provided option's value.
@@ -236,7 +236,7 @@ impl Machine {
     /// A server's message has come.
     ///
     /// # Errors
-    /// As [`Machine::wake`].
+    /// As [`Client::wake`].
     pub fn receive(&mut self, message: &Incoming, now: Duration, random: u32) -> Result<Actions, String> {
         if message.xid != self.xid {
             return Ok(Actions::default());
@@ -401,7 +401,7 @@ pub(crate) fn spread(due: Duration, end: Option<Duration>, now: Duration, random
     now + (left / SPREAD_PART).min(SPREAD_MAX).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
-/// A time of a server's. [`INFINITE`] is longer than any machine runs.
+/// A time of a server's. [`INFINITE`] is longer than any client runs.
 pub(crate) fn seconds(seconds: u32) -> Duration {
     match seconds {
         INFINITE => Duration::from_secs(u64::MAX >> 8),

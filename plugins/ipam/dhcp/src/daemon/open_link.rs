@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use ipnetwork::{IpNetwork, Ipv6Network};
 use netops::addr::{Address, Lifetimes};
-use netops::arp::Arp;
 use netops::error::{Cause, Result as OpResult};
-use netops::link::{self, Advertised, Link, Mac, Settings, Target};
+use netops::link::{self, Advertised, Link, Settings, Target};
 use netops::packet::LinkUdp;
 use netops::sysctl::{self, Key};
 use netops::watch::Watch;
@@ -17,8 +16,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 
 use crate::lease::Lease;
+use crate::lease_files::Subject;
 use crate::rpc::Sandbox;
-use crate::state::Subject;
 
 /// The client's UDP port (RFC 2131, 4.1).
 pub(super) const CLIENT_PORT: u16 = 68;
@@ -27,14 +26,10 @@ pub(super) const SERVER_PORT: u16 = 67;
 /// The client's UDP port over IPv6 (RFC 8415, 7.2).
 const CLIENT_PORT_IPV6: u16 = 546;
 
-/// How often an address is probed for, and how long a station has to answer.
-const PROBES: u32 = 3;
-const PROBE_WAIT: Duration = Duration::from_millis(300);
-
 /// A link in an open namespace.
 #[derive(Debug)]
-pub(super) struct Site {
-    netns: Netns,
+pub(super) struct OpenLink {
+    pub(super) netns: Netns,
     kernel: Kernel,
     /// The link, as it was when it was opened.
     pub(super) link: Link,
@@ -42,7 +37,7 @@ pub(super) struct Site {
 
 /// The reason why the daemon finds no link.
 #[derive(Debug)]
-pub(super) enum SiteError {
+pub(super) enum LinkError {
     /// The namespace, or the link in it, is gone.
     Gone(String),
     /// The namespace or the link could not be examined.
@@ -60,7 +55,7 @@ pub(super) enum Heard {
     Own(Vec<Ipv6Network>),
 }
 
-impl SiteError {
+impl LinkError {
     /// The sentence in it.
     #[must_use]
     pub(super) fn why(self) -> String {
@@ -70,51 +65,51 @@ impl SiteError {
     }
 }
 
-impl Site {
+impl OpenLink {
     /// Opens the link of this name in the namespace that the plugin saw.
     ///
     /// # Errors
-    /// [`SiteError`]; the node's own namespace is refused, whatever leads to it.
-    pub(super) fn open(path: &Path, sandbox: &Sandbox, ifname: &str) -> Result<Self, SiteError> {
+    /// [`LinkError`]; the node's own namespace is refused, whatever leads to it.
+    pub(super) fn open(path: &Path, sandbox: &Sandbox, ifname: &str) -> Result<Self, LinkError> {
         let netns = Netns::open(path).map_err(|error| match error.is_gone() {
-            true => SiteError::Gone(error.to_string()),
-            false => SiteError::Failed(error.to_string()),
+            true => LinkError::Gone(error.to_string()),
+            false => LinkError::Failed(error.to_string()),
         })?;
         if netns.identity().numbers() != sandbox.identity {
-            return Err(SiteError::Gone(format!("{} leads to another namespace than at ADD", path.display())));
+            return Err(LinkError::Gone(format!("{} leads to another namespace than at ADD", path.display())));
         }
-        if netns.is_current().map_err(|error| SiteError::Failed(error.to_string()))? {
-            return Err(SiteError::Failed(format!("{} is the node's own namespace", path.display())));
+        if netns.is_current().map_err(|error| LinkError::Failed(error.to_string()))? {
+            return Err(LinkError::Failed(format!("{} is the node's own namespace", path.display())));
         }
         let kernel = Kernel::in_netns(&netns).map_err(failed)?;
         let link = link::get(&kernel, &Target::named(ifname)).map_err(|error| match error.is_absent() {
-            true => SiteError::Gone(error.to_string()),
+            true => LinkError::Gone(error.to_string()),
             false => failed(error),
         })?;
         // The loopback link's address is zero: no server could answer.
         if link.mac.is_none_or(|mac| mac.0 == [0; 6]) {
-            return Err(SiteError::Failed(format!("link {ifname} in {} has no Ethernet address", path.display())));
+            return Err(LinkError::Failed(format!("link {ifname} in {} has no Ethernet address", path.display())));
         }
         Ok(Self { netns, kernel, link })
     }
 
-    /// As [`Site::open`], for a lease that is held: the link has to be the one that it was asked for. The kernel may have
+    /// As [`OpenLink::open`], for a lease that is held: the link has to be the one that it was asked for. The kernel may have
     /// given the namespace's numbers, the link's name and its index to others meanwhile; so the link has to have its
     /// Ethernet address, or the address of the lease, where another plugin changed the former.
     ///
     /// # Errors
-    /// As [`Site::open`].
-    pub(super) fn reopen(path: &Path, subject: &Subject, lease: Option<&Lease>) -> Result<Self, SiteError> {
-        let site = Self::open(path, &subject.sandbox, &subject.names.ifname)?;
-        let has_mac = site.link.mac.is_some_and(|mac| mac.0 == subject.mac);
+    /// As [`OpenLink::open`].
+    pub(super) fn reopen(path: &Path, subject: &Subject, lease: Option<&Lease>) -> Result<Self, LinkError> {
+        let open_link = Self::open(path, &subject.sandbox, &subject.names.ifname)?;
+        let has_mac = open_link.link.mac.is_some_and(|mac| mac.0 == subject.mac);
         let has_address = || match lease {
-            Some(lease) => addr::has(&site.kernel, &site.link, lease.address.ip().into()),
+            Some(lease) => addr::has(&open_link.kernel, &open_link.link, lease.address.ip().into()),
             None => Ok(false),
         };
-        if site.link.index == subject.index && (has_mac || has_address().map_err(failed)?) {
-            return Ok(site);
+        if open_link.link.index == subject.index && (has_mac || has_address().map_err(failed)?) {
+            return Ok(open_link);
         }
-        Err(SiteError::Gone(format!("{} is another link than at ADD", subject.names.ifname)))
+        Err(LinkError::Gone(format!("{} is another link than at ADD", subject.names.ifname)))
     }
 
     /// Opens a socket for answers of servers, and for messages from a link without address.
@@ -123,22 +118,6 @@ impl Site {
     /// As [`LinkUdp::open`].
     pub(super) fn listen(&self) -> OpResult<LinkUdp> {
         LinkUdp::open(&self.netns, &self.link, CLIENT_PORT)
-    }
-
-    /// The station of the link that has an address. RFC 5227 takes seven seconds, for links that do not carry frames at once;
-    /// this one has just carried the server's.
-    ///
-    /// # Errors
-    /// As [`Arp::open`], and what the kernel refuses later.
-    pub(super) async fn other_holder(&self, address: Ipv4Addr) -> OpResult<Option<Mac>> {
-        let arp = Arp::open(&self.netns, &self.link, address)?;
-        for _ in 0..PROBES {
-            arp.probe()?;
-            if let Ok(holder) = tokio::time::timeout(PROBE_WAIT, arp.other_holder()).await {
-                return holder.map(Some);
-            }
-        }
-        Ok(None)
     }
 
     /// Lowers the link's MTU. It is not raised: the links that it is connected to may carry no more.
@@ -309,8 +288,8 @@ impl Site {
     }
 }
 
-fn failed(error: OpError) -> SiteError {
-    SiteError::Failed(error.to_string())
+fn failed(error: OpError) -> LinkError {
+    LinkError::Failed(error.to_string())
 }
 
 /// Sends from the node to a server, for a link that is gone.

@@ -1,5 +1,7 @@
 //! Keeps one lease: asks for it, renews it, and gives it back. A task each, on one event loop, whose timer wheel is theirs.
 
+mod conflict;
+
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,15 +12,15 @@ use tokio::sync::{mpsc, oneshot};
 use super::Shared;
 use super::clock::{now, sleep_until};
 use super::exchange::{Exchange, LISTENS, receive};
-use super::site::{SERVER_PORT, Site, SiteError, send_from_node};
-use super::six::{LinkOfLease, News, Six};
+use super::ipv6::{Ipv6, LinkOfLease, News};
+use super::open_link::{LinkError, OpenLink, SERVER_PORT, send_from_node};
+use crate::client::{Actions, Client, Event, Identity, To};
 use crate::lease::Lease;
-use crate::machine::{Actions, Event, Identity, Machine, To};
+use crate::lease_files::{self, LeaseRecord, Subject};
 use crate::message::Incoming;
 use crate::rpc::Granted;
-use crate::state::{self, LeaseRecord, Subject};
 
-/// A request of another task to a keeper.
+/// A request of another task to a lease task.
 #[derive(Debug)]
 pub(super) enum Order {
     /// Give the lease back, and end.
@@ -32,12 +34,12 @@ pub(super) enum Order {
 /// The outcome of the first request, for ADD.
 pub(super) type First = oneshot::Sender<Result<Granted, CniError>>;
 
-pub(super) struct Keeper {
+pub(super) struct LeaseTask {
     shared: Rc<Shared>,
     subject: Subject,
-    machine: Machine,
+    client: Client,
     /// The other family's part, if it was asked for.
-    six: Option<Six>,
+    ipv6: Option<Ipv6>,
     exchange: Option<Exchange>,
     last_sent: Duration,
     last_error: String,
@@ -49,7 +51,7 @@ pub(super) struct Keeper {
     is_down: bool,
 }
 
-/// Why a keeper ends by itself.
+/// Why a lease task ends by itself.
 enum End {
     Gone(String),
     NotBound(CniError),
@@ -59,22 +61,24 @@ pub(super) fn random() -> u32 {
     getrandom::u32().unwrap_or_else(|_| now().subsec_nanos())
 }
 
-impl Keeper {
+impl LeaseTask {
     /// Opens the link, sets it up as the reference's daemon does, and begins.
     pub(super) fn begin(shared: Rc<Shared>, mut subject: Subject) -> Result<Self, CniError> {
         let path = shared.flags.on_host(&subject.sandbox.path);
         let invalid = |why: String| CniError::new(Code::INVALID_NETNS, format!("cannot look for a DHCP server: {why}"));
-        let site = Site::open(&path, &subject.sandbox, &subject.names.ifname).map_err(|error| invalid(error.why()))?;
-        let mac = site.link.mac.ok_or_else(|| invalid(format!("{} has no Ethernet address", site.link.name)))?;
+        let open_link =
+            OpenLink::open(&path, &subject.sandbox, &subject.names.ifname).map_err(|error| invalid(error.why()))?;
+        let mac =
+            open_link.link.mac.ok_or_else(|| invalid(format!("{} has no Ethernet address", open_link.link.name)))?;
         let kernel = |error: netops::OpError| CniError::new(Code::KERNEL, error.to_string()).detail(error.details());
-        if !site.link.up {
-            site.set_up(true).map_err(kernel)?;
+        if !open_link.link.up {
+            open_link.set_up(true).map_err(kernel)?;
         }
-        (subject.mac, subject.index) = (mac.0, site.link.index);
-        let machine = Machine::new(identity(&shared, &subject), shared.flags.timing, random(), now());
-        let six = subject.extras.ipv6.then(|| Six::begin(&subject));
-        let exchange = Some(Exchange::open(site).map_err(kernel)?);
-        Ok(Self { exchange, six, ..Self::with(shared, subject, machine) })
+        (subject.mac, subject.index) = (mac.0, open_link.link.index);
+        let client = Client::new(identity(&shared, &subject), shared.flags.timing, random(), now());
+        let ipv6 = subject.extras.ipv6.then(|| Ipv6::begin(&subject));
+        let exchange = Some(Exchange::open(open_link).map_err(kernel)?);
+        Ok(Self { exchange, ipv6, ..Self::with(shared, subject, client) })
     }
 
     /// Goes on with a lease that an earlier daemon held.
@@ -82,31 +86,31 @@ impl Keeper {
         let LeaseRecord { subject, lease, ipv6, since_seconds, is_lost, last_error, .. } = record;
         let since = Duration::from_secs(since_seconds);
         let (identity, timing) = (identity(&shared, &subject), shared.flags.timing);
-        let machine = match is_lost {
-            true => Machine::new(identity, timing, random(), now()).wanting(lease.address.ip()),
-            false => Machine::resume(identity, timing, random(), lease.clone(), since),
+        let client = match is_lost {
+            true => Client::new(identity, timing, random(), now()).wanting(lease.address.ip()),
+            false => Client::resume(identity, timing, random(), lease.clone(), since),
         };
-        let machine = machine.spread(now(), random());
+        let client = client.spread(now(), random());
         let last = Some((lease, since));
-        let six = ipv6.map(|held| Six::resume(&subject, held));
+        let ipv6 = ipv6.map(|held| Ipv6::resume(&subject, held));
         let is_down = is_lost && !subject.extras.ipv6;
-        Self { last, six, is_lost, is_down, last_error, ..Self::with(shared, subject, machine) }
+        Self { last, ipv6, is_lost, is_down, last_error, ..Self::with(shared, subject, client) }
     }
 
-    fn with(shared: Rc<Shared>, subject: Subject, machine: Machine) -> Self {
+    fn with(shared: Rc<Shared>, subject: Subject, client: Client) -> Self {
         let (last_sent, last_error) = (Duration::ZERO, String::new());
-        let (six, exchange, last, is_lost, is_down) = (None, None, None, false, false);
-        Self { shared, subject, machine, six, exchange, last_sent, last_error, last, is_lost, is_down }
+        let (ipv6, exchange, last, is_lost, is_down) = (None, None, None, false, false);
+        Self { shared, subject, client, ipv6, exchange, last_sent, last_error, last, is_lost, is_down }
     }
 
     /// Keeps the lease until it is released, or its link is gone. `first` gets the first lease, or the reason why there is
-    /// none within the time for it; then the keeper ends.
+    /// none within the time for it; then the lease task ends.
     pub(super) async fn keep(mut self, mut orders: mpsc::Receiver<Order>, mut first: Option<First>) {
         let gives_up = now() + self.shared.flags.resend_timeout;
         let end = loop {
             let until = match &first {
-                Some(_) => self.machine.wakes().min(gives_up),
-                None => self.machine.wakes(),
+                Some(_) => self.client.wakes().min(gives_up),
+                None => self.client.wakes(),
             };
             let step = tokio::select! {
                 order = orders.recv() => match order {
@@ -133,7 +137,7 @@ impl Keeper {
                 () = sleep_until(until) => {
                     if first.is_some() && now() >= gives_up {
                         Err(End::NotBound(self.no_server()))
-                    } else if now() >= self.machine.wakes() {
+                    } else if now() >= self.client.wakes() {
                         self.wake()
                     } else {
                         Ok(None)
@@ -142,7 +146,7 @@ impl Keeper {
                 received = receive(self.exchange.as_ref(), self.last_sent + LISTENS, self.subject.mac) => {
                     self.take(received)
                 }
-                news = news(self.six.as_mut(), &self.shared, &self.subject, self.last.as_ref()) => {
+                news = news(self.ipv6.as_mut(), &self.shared, &self.subject, self.last.as_ref()) => {
                     self.heard(news, &mut first).map(|()| None)
                 }
             };
@@ -172,14 +176,14 @@ impl Keeper {
 
     fn wake(&mut self) -> Result<Option<Event>, End> {
         self.open()?;
-        let actions = self.machine.wake(now(), random());
+        let actions = self.client.wake(now(), random());
         self.perform(actions)
     }
 
     fn take(&mut self, received: Option<Incoming>) -> Result<Option<Event>, End> {
         match received {
             Some(message) => {
-                let actions = self.machine.receive(&message, now(), random());
+                let actions = self.client.receive(&message, now(), random());
                 self.perform(actions)
             }
             // Nothing came in time, or the link went down: nothing is kept open until the next message.
@@ -195,21 +199,21 @@ impl Keeper {
         if self.exchange.is_some() {
             return Ok(());
         }
-        let opened = self.reopen().and_then(|site| {
+        let opened = self.reopen().and_then(|open_link| {
             if self.is_down {
-                site.set_up(true).map_err(|error| SiteError::Failed(error.to_string()))?;
+                open_link.set_up(true).map_err(|error| LinkError::Failed(error.to_string()))?;
             }
-            Exchange::open(site).map_err(|error| SiteError::Failed(error.to_string()))
+            Exchange::open(open_link).map_err(|error| LinkError::Failed(error.to_string()))
         });
         match opened {
             Ok(exchange) => self.exchange = Some(exchange),
-            Err(SiteError::Gone(why)) => return Err(End::Gone(why)),
-            Err(SiteError::Failed(why)) => self.trouble(why),
+            Err(LinkError::Gone(why)) => return Err(End::Gone(why)),
+            Err(LinkError::Failed(why)) => self.trouble(why),
         }
         Ok(())
     }
 
-    fn reopen(&self) -> Result<Site, SiteError> {
+    fn reopen(&self) -> Result<OpenLink, LinkError> {
         place(&self.shared, &self.subject, self.last.as_ref()).open()
     }
 
@@ -240,9 +244,9 @@ impl Keeper {
     }
 
     fn close(&mut self) {
-        let Some(Exchange { site, .. }) = self.exchange.take() else { return };
+        let Some(Exchange { open_link, .. }) = self.exchange.take() else { return };
         if self.is_down
-            && let Err(error) = site.set_up(false)
+            && let Err(error) = open_link.set_up(false)
         {
             self.trouble(error.to_string());
         }
@@ -263,34 +267,6 @@ impl Keeper {
         self.exchange.as_mut().ok_or("the link is not open")?.send(to, bytes)
     }
 
-    /// The same event, or what it becomes because another station has the new address, which is declined then.
-    async fn probed(&mut self, event: Event) -> Event {
-        let (Event::Bound(lease), Some(exchange)) = (&event, &self.exchange) else { return event };
-        let has_it = !self.is_lost && self.last.as_ref().is_some_and(|(last, _)| last.address == lease.address);
-        if has_it || !self.subject.extras.detect_conflict {
-            return event;
-        }
-        let address = lease.address.ip();
-        let holder = match exchange.site.other_holder(address).await {
-            Ok(None) => return event,
-            Ok(Some(holder)) => holder,
-            Err(error) => {
-                self.trouble(error.to_string());
-                return event;
-            }
-        };
-        if let Some((to, bytes)) = self.machine.decline(now(), random())
-            && let Err(why) = self.send(to, &bytes)
-        {
-            self.trouble(why);
-        }
-        let why = format!("address {address} is declined, as {holder} has it");
-        match self.last.is_some() && !self.is_lost {
-            true => Event::Lost { why, is_refused: true },
-            false => Event::Unusable { why },
-        }
-    }
-
     /// Applies an event to the link, the record and ADD.
     fn happened(&mut self, event: Event, first: &mut Option<First>) -> Result<(), End> {
         match event {
@@ -307,7 +283,7 @@ impl Keeper {
                 (self.is_lost, self.is_down) = (true, !is_refused && !self.subject.extras.ipv6);
                 let address = self.last.as_ref().map(|(lease, _)| lease.address);
                 if let (Some(exchange), Some(address)) = (&self.exchange, address)
-                    && let Err(error) = exchange.site.remove_address(address.into())
+                    && let Err(error) = exchange.open_link.remove_address(address.into())
                 {
                     self.trouble(error.to_string());
                 }
@@ -329,18 +305,18 @@ impl Keeper {
             && (self.is_lost || old != lease.address)
         {
             tracing::warn!(?names, %old, new = %lease.address, "the link gets the address of the new lease");
-            let removed = if old == lease.address { Ok(()) } else { exchange.site.remove_address(old.into()) };
-            if let Err(error) = removed.and_then(|()| exchange.site.configure(&lease, self.subject.priority)) {
+            let removed = if old == lease.address { Ok(()) } else { exchange.open_link.remove_address(old.into()) };
+            if let Err(error) = removed.and_then(|()| exchange.open_link.configure(&lease, self.subject.priority)) {
                 self.trouble(error.to_string());
             }
         }
         if let (true, Some(exchange), Some(mtu)) = (self.subject.extras.use_mtu, &self.exchange, lease.mtu_bytes)
-            && let Err(error) = exchange.site.lower_mtu(mtu)
+            && let Err(error) = exchange.open_link.lower_mtu(mtu)
         {
             self.trouble(error.to_string());
         }
         (self.is_lost, self.is_down) = (false, false);
-        self.last = self.machine.held().map(|(lease, since)| (lease.clone(), since));
+        self.last = self.client.held().map(|(lease, since)| (lease.clone(), since));
         self.close();
         self.answer(first)
     }
@@ -355,8 +331,8 @@ impl Keeper {
             drop(first.send(Err(CniError::new(Code::STATE, msg))));
             return Err(End::NotBound(CniError::new(Code::STATE, "not saved")));
         }
-        if let Some(six) = &mut self.six {
-            six.attached();
+        if let Some(ipv6) = &mut self.ipv6 {
+            ipv6.attached();
         }
         match first.send(Ok(granted)) {
             Ok(()) => Ok(()),
@@ -366,7 +342,7 @@ impl Keeper {
 
     /// Releases the lease, if there is one, and forgets it.
     fn give_back(&mut self) -> Result<(), String> {
-        if let Some((To::Server { from, server }, bytes)) = self.machine.release() {
+        if let Some((To::Server { from, server }, bytes)) = self.client.release() {
             let names = &self.subject.names;
             match self.send_release(from, server, &bytes) {
                 Ok(()) => tracing::info!(?names, address = %from, %server, "the lease is released"),
@@ -377,11 +353,11 @@ impl Keeper {
                 ),
             }
         }
-        if let Some(six) = &mut self.six {
-            six.give_back(&place(&self.shared, &self.subject, self.last.as_ref()));
+        if let Some(ipv6) = &mut self.ipv6 {
+            ipv6.give_back(&place(&self.shared, &self.subject, self.last.as_ref()));
         }
         self.close();
-        state::remove(&self.shared.folder, &self.subject.names)
+        lease_files::remove(&self.shared.folder, &self.subject.names)
     }
 
     /// Sends to all stations of a link with the server, as the link may be gone before ARP has an answer; else by the
@@ -389,11 +365,11 @@ impl Keeper {
     fn send_release(&self, from: Ipv4Addr, server: Ipv4Addr, bytes: &[u8]) -> Result<(), String> {
         let is_near = self.last.as_ref().is_some_and(|(lease, _)| lease.address.contains(server));
         match self.reopen() {
-            Ok(site) if is_near => site
+            Ok(open_link) if is_near => open_link
                 .listen()
                 .and_then(|udp| udp.send(from, SocketAddrV4::new(server, SERVER_PORT), bytes))
                 .map_err(|error| error.to_string()),
-            Ok(site) => site.send(from, server, bytes).map(drop),
+            Ok(open_link) => open_link.send(from, server, bytes).map(drop),
             Err(error) => {
                 send_from_node(server, bytes).map_err(|sent| format!("{}; from the node: {sent}", error.why()))
             }
@@ -406,7 +382,7 @@ impl Keeper {
             "" => "no server has given one yet".to_owned(),
             error => error.to_owned(),
         })?;
-        self.reopen().map_err(SiteError::why)?;
+        self.reopen().map_err(LinkError::why)?;
         Ok(record)
     }
 
@@ -415,7 +391,7 @@ impl Keeper {
         Some(LeaseRecord {
             subject: self.subject.clone(),
             lease,
-            ipv6: self.six.as_ref().and_then(|six| six.held().cloned()),
+            ipv6: self.ipv6.as_ref().and_then(|ipv6| ipv6.held().cloned()),
             since_seconds: since.as_secs(),
             boot: self.shared.boot.clone(),
             is_lost: self.is_lost,
@@ -426,7 +402,7 @@ impl Keeper {
 
     fn save(&mut self) -> bool {
         let Some(record) = self.record() else { return false };
-        match state::write(&self.shared.folder, &record) {
+        match lease_files::write(&self.shared.folder, &record) {
             Ok(()) => true,
             Err(why) => {
                 self.trouble(why);
@@ -464,9 +440,14 @@ fn identity(shared: &Shared, subject: &Subject) -> Identity {
 }
 
 /// The other family's news; never any if it was not asked for.
-async fn news(six: Option<&mut Six>, shared: &Rc<Shared>, subject: &Subject, last: Option<&(Lease, Duration)>) -> News {
-    match six {
-        Some(six) => six.next(&place(shared, subject, last)).await,
+async fn news(
+    ipv6: Option<&mut Ipv6>,
+    shared: &Rc<Shared>,
+    subject: &Subject,
+    last: Option<&(Lease, Duration)>,
+) -> News {
+    match ipv6 {
+        Some(ipv6) => ipv6.next(&place(shared, subject, last)).await,
         None => std::future::pending().await,
     }
 }
