@@ -6,8 +6,8 @@ use crate::gc;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use anyhow::{Context, anyhow};
-use host_local::by_hand;
 use host_local::inventory::{Held, Holder, Owner, list_held, usage};
+use host_local::operator_reservations;
 use libcni::cni_spec::{CniError, Code, ContainerId, IfName};
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, Namespace, NetworkConf, conflist};
@@ -156,7 +156,7 @@ async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
     let mut last = anyhow!("no plugin of network {} names host-local, so its ranges are unknown", network.name);
     // Of several plugins, the one that has the address in a range.
     for object in Requests::of(&network).host_locals() {
-        match by_hand::reserve(object, one.address, settings.timeout).await {
+        match operator_reservations::reserve(object, one.address, settings.timeout).await {
             Ok(()) => return Ok(()),
             Err(error) if error.code == Code::INVALID_CONFIG => last = error.into(),
             Err(error) => {
@@ -202,7 +202,7 @@ async fn release(settings: &Settings, network: &str, address: IpAddr, is_forced:
             }
             Owner::Container(_) | Owner::Operator | Owner::Invalid => (),
         }
-        return by_hand::release(object, &held, settings.timeout).await.with_context(failed);
+        return operator_reservations::release(object, &held, settings.timeout).await.with_context(failed);
     }
     Err(no("it is not reserved".to_owned(), "cnitool ipam list shows the addresses that are."))
 }

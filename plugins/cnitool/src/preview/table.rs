@@ -67,11 +67,11 @@ fn lease(call: &Call, ipam: Option<&PluginType>, is_ours: IsOurs<'_>) -> Result<
         _ if !is_ours => Ok(Lease::Unknown),
         "host-local" => {
             let (request, keys) = add_request(&entry::address::<HostLocal>(), call)?;
-            Ok(host_local::foresee(&request, &keys)?.map_or(Lease::Unknown, known))
+            Ok(host_local::preview(&request, &keys)?.map_or(Lease::Unknown, known))
         }
         "static" => {
             let (request, keys) = add_request(&entry::address::<Static>(), call)?;
-            static_ipam::foresee(&request, &keys).map(known)
+            static_ipam::preview(&request, &keys).map(known)
         }
         _ => Ok(Lease::Unknown),
     }

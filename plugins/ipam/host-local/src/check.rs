@@ -3,20 +3,20 @@
 use cni_spec::{Attachment, CniError, Code};
 
 use crate::conf::Conf;
-use crate::fault::fault;
 use crate::store::Store;
+use crate::store_error::store_error;
 
 /// CHECK: `owner` holds an address.
 ///
 /// # Errors
 /// Code 107: it holds none. Codes of files.
 pub async fn check(conf: &Conf, owner: &Attachment) -> Result<(), CniError> {
-    let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else {
+    let Some(mut store) = Store::find(&conf.place).await.map_err(|error| store_error(&error))? else {
         return Err(missing(conf, owner));
     };
     let held = store.owned_by_for_certain(owner);
     store.finish();
-    match held.map_err(|error| fault(&error))?.is_empty() {
+    match held.map_err(|error| store_error(&error))?.is_empty() {
         true => Err(missing(conf, owner)),
         false => Ok(()),
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::address::{Address, Family};
 use crate::range::{BadRange, Range, RangeSet, RawRange, Span};
-use crate::store::{StoreLocation, notes};
+use crate::store::{StoreLocation, private_files};
 
 /// Where the reference keeps its stores.
 pub(crate) const DATA_DIR: &str = "/var/lib/cni/networks";
@@ -71,7 +71,7 @@ fn place(object: &ConfObject, data_dir: &str, lock_timeout_seconds: Option<u32>)
     let data_dir = if data_dir.is_empty() { DATA_DIR } else { data_dir };
     StoreLocation {
         folder: PathBuf::from(data_dir).join(object.name().as_str()),
-        notes: PathBuf::from(notes::FOLDER),
+        private_files: PathBuf::from(private_files::FOLDER),
         deadline: lock_timeout_seconds.map_or(LOCK_DEADLINE, |seconds| Duration::from_secs(seconds.into())),
     }
 }

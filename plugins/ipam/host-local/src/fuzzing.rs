@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::conf;
 use crate::index::{Index, NAME, OwnerHash};
 use crate::range::Span;
-use crate::store::notes::Notes;
+use crate::store::private_files::PrivateFiles;
 use crate::store::released::Released;
 use crate::store::{Content, content_of};
 
@@ -75,17 +75,17 @@ pub fn index_answers(
     for (address, owner) in taken {
         index.insert(*address, Some(OwnerHash::of(owner)), true).map_err(damaged)?;
     }
-    let notes = Notes::about(&dir, &folder.join("notes"))?;
+    let private_files = PrivateFiles::about(&dir, &folder.join("notes"))?;
     fs::create_dir_all(folder.join("notes"))?; // before the folder is sealed
-    index.save(&notes, &dir, BOOT)?;
-    let file = notes.write(NAME)?;
+    index.save(&private_files, &dir, BOOT)?;
+    let file = private_files.write(NAME)?;
     let length = file.metadata()?.len();
     for (place, bits) in damage {
         let mut byte = [0];
         file.read_exact_at(&mut byte, place % length)?;
         file.write_all_at(&[byte[0] ^ bits], place % length)?;
     }
-    let Some(mut index) = Index::open(&notes, &dir, BOOT) else { return Ok(None) };
+    let Some(mut index) = Index::open(&private_files, &dir, BOOT) else { return Ok(None) };
     let owned = taken.iter().map(|(_, owner)| {
         let mut addresses = index.owned_by(OwnerHash::of(owner)).ok();
         addresses.iter_mut().for_each(|addresses| addresses.sort());

@@ -12,9 +12,9 @@ use netops::places::Places;
 
 use crate::address::Address;
 use crate::conf::Removal;
-use crate::fault::fault;
 use crate::inventory::list_held;
 use crate::store::{Content, Store};
+use crate::store_error::store_error;
 
 /// GC: releases what is held by attachments that the sweep removes, unless a namespace has the address.
 ///
@@ -23,18 +23,18 @@ use crate::store::{Content, Store};
 pub async fn gc(conf: &Removal, sweep: &Sweep<&Attachment>) -> Result<(), CniError> {
     let stale = Stale::new(sweep);
     let free = find_free(conf, &stale)?;
-    let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else { return Ok(()) };
+    let Some(mut store) = Store::find(&conf.place).await.map_err(|error| store_error(&error))? else { return Ok(()) };
     let outcome = release(&mut store, &stale, &free);
     store.finish();
-    let failed = outcome.map_err(|error| fault(&error))?;
-    CniError::join(failed.iter().map(fault).collect()).map_or(Ok(()), Err)
+    let failed = outcome.map_err(|error| store_error(&error))?;
+    CniError::join(failed.iter().map(store_error).collect()).map_or(Ok(()), Err)
 }
 
 /// The stale addresses that no container uses. Without the lock, as the search goes through all namespaces: an address that is
 /// reserved meanwhile is not among them.
 fn find_free(conf: &Removal, stale: &Stale<'_>) -> Result<BTreeSet<Address>, CniError> {
     let folder = &conf.place.folder;
-    let unreadable = |error| fault(&OpError::io("read", format!("store {}", folder.display()), &error));
+    let unreadable = |error| store_error(&OpError::io("read", format!("store {}", folder.display()), &error));
     let mut held = list_held(folder).map_err(unreadable)?;
     held.retain(|held| {
         let holder = held.holder();

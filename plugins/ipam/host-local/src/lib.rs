@@ -8,23 +8,24 @@
 //! README.md.
 
 pub mod address;
-pub mod by_hand;
 pub mod conf;
 mod index;
 pub mod inventory;
+pub mod operator_reservations;
 pub mod range;
 mod resolv;
 pub mod store;
 
-mod fault;
 #[doc(hidden)]
 pub mod fuzzing;
+mod store_error;
 
 mod add;
 mod check;
 mod del;
 mod gc;
-mod source;
+mod next_address;
+mod preview;
 mod status;
 
 use cni_spec::{AddResult, CniError};
@@ -83,6 +84,6 @@ fn asked(request: &AddRequest, keys: &Conf) -> Result<Conf, CniError> {
 ///
 /// # Errors
 /// Errors that ADD would report.
-pub fn foresee(request: &AddRequest, keys: &Conf) -> Result<Option<AddResult>, CniError> {
-    source::foresee(&asked(request, keys)?, &request.attachment)
+pub fn preview(request: &AddRequest, keys: &Conf) -> Result<Option<AddResult>, CniError> {
+    preview::preview(&asked(request, keys)?, &request.attachment)
 }

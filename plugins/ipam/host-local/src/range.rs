@@ -1,4 +1,4 @@
-//! Ranges and sets of ranges: every rule about them, and the order in which addresses are tried.
+//! Ranges and sets of ranges: every rule about them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -191,22 +191,6 @@ impl RangeSet {
     pub fn overlaps(&self, other: &RangeSet) -> bool {
         self.0.iter().any(|one| other.0.iter().any(|two| one.overlaps(two)))
     }
-
-    /// The order in which addresses are tried: from the one after `last_reserved` round to it again; from the
-    /// first range's start if `last_reserved` is missing or in no range of this set.
-    #[must_use]
-    pub fn order(&self, last_reserved: Option<Address>) -> Vec<Span> {
-        let start =
-            last_reserved.and_then(|last| Some((last, self.0.iter().position(|range| range.span().contains(last))?)));
-        let Some((last, index)) = start else {
-            return self.0.iter().map(Range::span).collect();
-        };
-        let (before, from) = self.0.split_at(index);
-        let Some((own, after)) = from.split_first() else { return Vec::new() };
-        let rest = last.next().filter(|_| last < own.last).map(|first| Span { first, last: own.last });
-        let others = after.iter().chain(before).map(Range::span);
-        rest.into_iter().chain(others).chain([Span { first: own.first, last }]).collect()
-    }
 }
 
 impl fmt::Display for Range {
@@ -225,71 +209,5 @@ impl fmt::Display for RangeSet {
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.first, self.last)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use expect_test::{Expect, expect};
-
-    fn set(subnets: &[&str]) -> RangeSet {
-        let range = |text: &&str| Range::new(&RawRange { subnet: text.parse().ok(), ..RawRange::default() }).unwrap();
-        RangeSet::new(subnets.iter().map(range).collect()).unwrap()
-    }
-
-    fn check_order(set: &RangeSet, last: &str, expected: &Expect) {
-        let spans: Vec<String> = set.order(Address::from_file_name(last)).iter().map(Span::to_string).collect();
-        expected.assert_eq(&spans.join(" "));
-    }
-
-    #[test]
-    fn the_search_goes_round_from_the_last_reserved_address() {
-        let two = set(&["10.0.0.0/29", "10.0.1.0/29"]);
-        check_order(&two, "none", &expect!["10.0.0.1-10.0.0.6 10.0.1.1-10.0.1.6"]);
-        check_order(&two, "10.0.0.3", &expect!["10.0.0.4-10.0.0.6 10.0.1.1-10.0.1.6 10.0.0.1-10.0.0.3"]);
-        check_order(&two, "10.0.0.6", &expect!["10.0.1.1-10.0.1.6 10.0.0.1-10.0.0.6"]);
-        check_order(&two, "10.0.1.1", &expect!["10.0.1.2-10.0.1.6 10.0.0.1-10.0.0.6 10.0.1.1-10.0.1.1"]);
-        check_order(&two, "10.0.9.1", &expect!["10.0.0.1-10.0.0.6 10.0.1.1-10.0.1.6"]);
-        check_order(
-            &set(&["ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124"]),
-            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
-            &expect!["ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff1-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"],
-        );
-    }
-
-    /// The reference's walk, a step at a time: one address forward, to the next range at the end, until the first
-    /// address is reached again.
-    fn walk(set: &RangeSet, last: Option<Address>) -> Vec<Address> {
-        let ranges = set.ranges();
-        let known = last.and_then(|last| Some((ranges.iter().position(|range| range.span().contains(last))?, last)));
-        let step = |(index, address): (usize, Address)| match address == ranges[index].last {
-            true => ((index + 1) % ranges.len(), ranges[(index + 1) % ranges.len()].first),
-            false => (index, address.next().unwrap()),
-        };
-        let start = known.map_or((0, ranges[0].first), step);
-        let steps = std::iter::successors(Some(start), |place| Some(step(*place)).filter(|place| place.1 != start.1));
-        steps.map(|(_, address)| address).collect()
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn the_order_is_that_of_a_walk(
-            bounds in proptest::collection::vec((0u32..14, 0u32..14), 1..4),
-            last in proptest::option::of((0u32..4, 0u32..16)),
-        ) {
-            let address = |range: u32, host: u32| Address { family: Family::V4, bits: (0x0a00_0000 + range * 16 + host).into() };
-            let range = |(number, (one, other)): (u32, (u32, u32))| Range {
-                subnet: IpNetwork::new(address(number, 0).ip(), 28).unwrap(),
-                first: address(number, one.min(other)),
-                last: address(number, one.max(other)),
-                gateway: address(number, 1),
-            };
-            let set = RangeSet::new((0..).zip(bounds).map(range).collect()).unwrap();
-            let last = last.map(|(range, host)| address(range, host));
-            let each = |span: &Span| std::iter::successors(Some(span.first), |at| at.next()).take_while(|at| *at <= span.last).collect::<Vec<_>>();
-            let order: Vec<Address> = set.order(last).iter().flat_map(each).collect();
-            proptest::prop_assert_eq!(order, walk(&set, last));
-        }
     }
 }

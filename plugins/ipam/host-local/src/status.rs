@@ -11,27 +11,28 @@ use cni_spec::{CniError, Code};
 use netops::OpError;
 use netops::boot::Boot;
 
-use crate::add::{self, next_free};
+use crate::add;
 use crate::address::Address;
 use crate::conf::{Conf, Reclaim};
-use crate::fault::fault;
 use crate::index::Index;
 use crate::inventory::list_held;
+use crate::next_address::next_free;
+use crate::preview::first_not_in;
 use crate::range::{RangeSet, Span};
-use crate::source::first_not_in;
-use crate::store::notes::Notes;
-use crate::store::{released, room};
+use crate::store::private_files::PrivateFiles;
+use crate::store::{released, writable};
+use crate::store_error::store_error;
 
 /// STATUS: whether ADD could write its files; with `reportExhausted`, whether each set has an address to give.
 ///
 /// # Errors
 /// Code 50 with the reason.
 pub async fn status(conf: &Conf) -> Result<(), CniError> {
-    let unavailable = |error: &OpError| CniError { code: Code::NOT_AVAILABLE, ..fault(error) };
+    let unavailable = |error: &OpError| CniError { code: Code::NOT_AVAILABLE, ..store_error(error) };
     let folder = &conf.place.folder;
     // ADD reads the file for its result.
     add::dns(conf).map_err(|error| CniError { code: Code::NOT_AVAILABLE, ..error })?;
-    room::require(folder, conf.sets.len()).map_err(|error| unavailable(&error))?;
+    writable::require(folder, conf.sets.len()).map_err(|error| unavailable(&error))?;
     match full_set(conf).map_err(|error| unavailable(&error))? {
         None => Ok(()),
         Some(set) if conf.report_exhausted => {
@@ -51,7 +52,7 @@ pub async fn status(conf: &Conf) -> Result<(), CniError> {
 /// The store cannot be read.
 pub fn find_full(conf: &Conf) -> Result<Option<usize>, CniError> {
     let conf = Conf { report_exhausted: true, ..conf.clone() };
-    let full = full_set(&conf).map_err(|error| fault(&error))?;
+    let full = full_set(&conf).map_err(|error| store_error(&error))?;
     Ok(full.and_then(|full| conf.sets.iter().position(|set| set == full)))
 }
 
@@ -59,17 +60,18 @@ pub fn find_full(conf: &Conf) -> Result<Option<usize>, CniError> {
 fn full_set(conf: &Conf) -> Result<Option<&RangeSet>, OpError> {
     let folder = &conf.place.folder;
     let Ok(dir) = File::open(folder) else { return Ok(None) };
-    let notes = Notes::about(&dir, &conf.place.notes);
-    let notes = notes.map_err(|error| OpError::io("open", format!("store {}", folder.display()), &error))?;
+    let private_files = PrivateFiles::about(&dir, &conf.place.private_files);
+    let private_files =
+        private_files.map_err(|error| OpError::io("open", format!("store {}", folder.display()), &error))?;
     let cooling = match conf.cool_down {
         Duration::ZERO => Vec::new(),
         _ if conf.yields => Vec::new(),
-        cool_down => released::peek(&notes, cool_down),
+        cool_down => released::peek(&private_files, cool_down),
     };
     let waits = |address: Address| cooling.iter().any(|(released, _)| released.address == address);
     let boot = Boot::read().ok();
     let by_index = boot.as_ref().and_then(|boot| {
-        Index::glance(&notes, &dir, &boot.id, |index| first_full(conf, waits, |span| index.next_free(span)))
+        Index::glance(&private_files, &dir, &boot.id, |index| first_full(conf, waits, |span| index.next_free(span)))
     });
     match by_index {
         Some(None) => Ok(None),
@@ -140,13 +142,13 @@ pub fn is_unused(conf: &Conf, span: Span) -> Result<bool, CniError> {
 /// The store cannot be read.
 pub fn list_cooling(conf: &Conf) -> Result<Vec<Address>, CniError> {
     let folder = &conf.place.folder;
-    let failed = |error| fault(&OpError::io("open", format!("store {}", folder.display()), &error));
+    let failed = |error| store_error(&OpError::io("open", format!("store {}", folder.display()), &error));
     if conf.cool_down.is_zero() {
         return Ok(Vec::new());
     }
     let dir = File::open(folder).map_err(failed)?;
-    let notes = Notes::about(&dir, &conf.place.notes).map_err(failed)?;
-    Ok(released::peek(&notes, conf.cool_down).into_iter().map(|(released, _)| released.address).collect())
+    let private_files = PrivateFiles::about(&dir, &conf.place.private_files).map_err(failed)?;
+    Ok(released::peek(&private_files, conf.cool_down).into_iter().map(|(released, _)| released.address).collect())
 }
 
 /// The question for the first free address of a span; `None`: the index cannot answer.
@@ -155,12 +157,14 @@ type Free<'a> = &'a mut dyn FnMut(Span) -> Option<Option<Address>>;
 /// Asks the index; where it cannot answer, the folder.
 fn ask<T>(conf: &Conf, mut question: impl FnMut(Free<'_>) -> Option<T>) -> Result<T, CniError> {
     let folder = &conf.place.folder;
-    let failed = |verb, error| fault(&OpError::io(verb, format!("store {}", folder.display()), &error));
+    let failed = |verb, error| store_error(&OpError::io(verb, format!("store {}", folder.display()), &error));
     if let Ok(dir) = File::open(folder)
         && let Ok(boot) = Boot::read()
     {
-        let notes = Notes::about(&dir, &conf.place.notes).map_err(|error| failed("open", error))?;
-        let asked = Index::glance(&notes, &dir, &boot.id, |index| Ok(question(&mut |span| index.next_free(span).ok())));
+        let private_files =
+            PrivateFiles::about(&dir, &conf.place.private_files).map_err(|error| failed("open", error))?;
+        let asked =
+            Index::glance(&private_files, &dir, &boot.id, |index| Ok(question(&mut |span| index.next_free(span).ok())));
         if let Some(answer) = asked.flatten() {
             return Ok(answer);
         }

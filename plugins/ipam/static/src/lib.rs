@@ -21,7 +21,7 @@ impl Plugin for Static {
     type Removal = ();
 
     async fn add(request: &AddRequest, keys: &Conf) -> Result<AddResult, CniError> {
-        foresee(request, keys)
+        preview(request, keys)
     }
 
     async fn del(_: &DelRequest, _: &()) -> Result<(), CniError> {
@@ -66,7 +66,7 @@ impl Plugin for Static {
 ///
 /// # Errors
 /// Code 7: what the request asks for cannot be given; code 4: `CNI_ARGS` is malformed.
-pub fn foresee(request: &AddRequest, keys: &Conf) -> Result<AddResult, CniError> {
+pub fn preview(request: &AddRequest, keys: &Conf) -> Result<AddResult, CniError> {
     let conf = keys;
     let ips = conf.addresses(&request.raw.parse_args()?)?.into_iter().map(StaticAddress::into_ip).collect();
     Ok(AddResult { ips, routes: conf.routes.clone(), dns: conf.dns.clone(), ..AddResult::default() })

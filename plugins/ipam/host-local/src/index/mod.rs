@@ -6,18 +6,18 @@
 //! that the index must be complete, and it is used only if all of these hold, otherwise the folder is read and the
 //! index rebuilt:
 //!
-//! - the folder still carries the [seal](mod@seal) that was set when the index was last written: no entry has come,
+//! - the folder still carries the [seal](mod@validity) that was set when the index was last written: no entry has come,
 //!   gone or been renamed since, by any process;
 //! - the machine has not been started anew, so no power loss can have kept the seal and lost a page;
 //! - the header and each page used pass their checksums, whose seed is drawn anew for each build.
 //!
 //! All of it happens under the folder's lock, which the Go plugin takes too. The file is one of the
-//! [notes](crate::store::notes): not in the folder, private to this crate, and it may be deleted at any time.
+//! [private files](crate::store::private_files): not in the folder, private to this crate, and it may be deleted at any time.
 
-mod free;
+mod next_free;
 mod page;
-mod seal;
 mod table;
+mod validity;
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -28,13 +28,13 @@ use sha2::{Digest, Sha256};
 
 use crate::address::{Address, Family};
 use crate::range::Span;
-use crate::store::notes::Notes;
+use crate::store::private_files::PrivateFiles;
 use page::{Kind, PAGE_BYTES, Slot, checksum, u64_at};
-pub(crate) use seal::{Seal, Stamp, seal};
 pub(crate) use table::Damaged;
 use table::{Table, owner_home};
+pub(crate) use validity::{Seal, Stamp, seal};
 
-/// The index's name among the notes.
+/// The index's name among the private files.
 pub(crate) const NAME: &str = "index";
 const MAGIC: u64 = u64::from_le_bytes(*b"hl-idx\x00\x01");
 const HEADER_WORDS: usize = 16;
@@ -67,8 +67,8 @@ impl Index {
     }
 
     /// The index of the store `dir`, if it is valid.
-    pub(crate) fn open(notes: &Notes, dir: &File, boot: &str) -> Option<Self> {
-        let header = Header::read(notes, boot)?;
+    pub(crate) fn open(private_files: &PrivateFiles, dir: &File, boot: &str) -> Option<Self> {
+        let header = Header::read(private_files, boot)?;
         let sealed = header.stamp.is_seal() && Stamp::read(dir).ok()? == header.stamp;
         sealed.then(|| header.index()).flatten()
     }
@@ -76,21 +76,21 @@ impl Index {
     /// Asks the index of the store `dir` without the folder's lock; `None` where it is not valid, or another process has changed
     /// the folder meanwhile.
     pub(crate) fn glance<T>(
-        notes: &Notes,
+        private_files: &PrivateFiles,
         dir: &File,
         boot: &str,
         ask: impl FnOnce(&mut Self) -> Result<T, Damaged>,
     ) -> Option<T> {
         let before = Stamp::read(dir).ok()?;
-        let answer = ask(&mut Self::open(notes, dir, boot)?).ok()?;
+        let answer = ask(&mut Self::open(private_files, dir, boot)?).ok()?;
         // A writer changes the folder first, its index afterwards.
         (Stamp::read(dir).ok()? == before).then_some(answer)
     }
 
     /// The reservations that this crate is known to have made since the last boot, even from an index whose seal is
     /// broken: they are not of an earlier boot.
-    pub(crate) fn made_this_boot(notes: &Notes, boot: &str) -> Vec<(Address, OwnerHash)> {
-        let Some(mut index) = Header::read(notes, boot).and_then(Header::index) else { return Vec::new() };
+    pub(crate) fn made_this_boot(private_files: &PrivateFiles, boot: &str) -> Vec<(Address, OwnerHash)> {
+        let Some(mut index) = Header::read(private_files, boot).and_then(Header::index) else { return Vec::new() };
         let slots = index.table.all().unwrap_or_default();
         let made = slots.iter().filter(|slot| slot.kind == Kind::OwnerThisBoot);
         made.map(|slot| (address_of(slot), OwnerHash(slot.value))).collect()
@@ -103,7 +103,7 @@ impl Index {
         owner: Option<OwnerHash>,
         this_boot: bool,
     ) -> Result<(), Damaged> {
-        free::take(&mut self.table, address)?;
+        next_free::take(&mut self.table, address)?;
         let Some(owner) = owner else { return Ok(()) };
         let kind = if this_boot { Kind::OwnerThisBoot } else { Kind::Owner };
         let slot = slot_of(kind, address, owner);
@@ -115,7 +115,7 @@ impl Index {
 
     /// Records that `address` is free. Repeating it has no effect.
     pub(crate) fn remove(&mut self, address: Address, owner: OwnerHash) -> Result<(), Damaged> {
-        free::give_back(&mut self.table, address)?;
+        next_free::give_back(&mut self.table, address)?;
         for slot in self.owner_slots(owner)? {
             if address_of(&slot) == address {
                 self.table.remove(&slot)?;
@@ -135,7 +135,7 @@ impl Index {
 
     /// The first address of `span` that is not recorded as taken.
     pub(crate) fn next_free(&mut self, span: Span) -> Result<Option<Address>, Damaged> {
-        free::next(&mut self.table, span)
+        next_free::next(&mut self.table, span)
     }
 
     /// Returns whether the index differs from its file.
@@ -152,8 +152,8 @@ impl Index {
     /// Writes what changed, and seals the folder. This comes last, after every change to the folder's entries.
     ///
     /// The header goes first, so that a process that is killed here leaves none.
-    pub(crate) fn save(&mut self, notes: &Notes, dir: &File, boot: &str) -> io::Result<()> {
-        let file = notes.write(NAME)?;
+    pub(crate) fn save(&mut self, private_files: &PrivateFiles, dir: &File, boot: &str) -> io::Result<()> {
+        let file = private_files.write(NAME)?;
         file.write_all_at(&[0; PAGE_BYTES], 0)?;
         self.table.write(&file)?;
         let Some(stamp) = seal(dir, Seal::Index)? else { return Ok(()) };
@@ -187,8 +187,8 @@ impl Header {
     }
 
     /// The header of an index written since the last boot.
-    fn read(notes: &Notes, boot: &str) -> Option<Self> {
-        let file = notes.read(NAME).ok()?;
+    fn read(private_files: &PrivateFiles, boot: &str) -> Option<Self> {
+        let file = private_files.read(NAME).ok()?;
         let mut bytes = [0; PAGE_BYTES];
         file.read_exact_at(&mut bytes, 0).ok()?;
         let (body, sum) = bytes.split_at(HEADER_WORDS * 8);

@@ -8,7 +8,7 @@ const BOOT: &str = "11111111-2222-3333-4444-555555555555";
 
 struct Folder {
     temp: tempfile::TempDir,
-    notes: Notes,
+    private_files: PrivateFiles,
     dir: File,
 }
 
@@ -17,20 +17,20 @@ impl Folder {
         let temp = tempfile::tempdir().unwrap();
         let dir = File::open(temp.path()).unwrap();
         fs::create_dir(temp.path().join("notes")).unwrap();
-        let notes = Notes::about(&dir, &temp.path().join("notes")).unwrap();
-        Self { temp, notes, dir }
+        let private_files = PrivateFiles::about(&dir, &temp.path().join("notes")).unwrap();
+        Self { temp, private_files, dir }
     }
 
     fn open(&self) -> Option<Index> {
-        Index::open(&self.notes, &self.dir, BOOT)
+        Index::open(&self.private_files, &self.dir, BOOT)
     }
 
     fn save(&self, index: &mut Index) {
-        index.save(&self.notes, &self.dir, BOOT).unwrap();
+        index.save(&self.private_files, &self.dir, BOOT).unwrap();
     }
 
     fn file(&self) -> std::path::PathBuf {
-        self.notes.path(NAME)
+        self.private_files.path(NAME)
     }
 }
 
@@ -88,7 +88,7 @@ fn without_a_whole_seal_it_is_not_trusted() {
     assert!(folder.open().is_none(), "there is none");
     folder.save(&mut filled(100));
     assert!(folder.open().is_some());
-    assert!(Index::open(&folder.notes, &folder.dir, "another boot").is_none());
+    assert!(Index::open(&folder.private_files, &folder.dir, "another boot").is_none());
 
     fs::write(folder.temp.path().join("10.0.0.1"), "").unwrap();
     assert!(folder.open().is_none(), "a file was made");
@@ -151,9 +151,9 @@ fn what_was_made_this_boot_survives_a_broken_seal() {
     folder.save(&mut index);
     fs::write(folder.temp.path().join("x"), "").unwrap();
     let made: BTreeSet<Address> =
-        Index::made_this_boot(&folder.notes, BOOT).into_iter().map(|(address, _)| address).collect();
+        Index::made_this_boot(&folder.private_files, BOOT).into_iter().map(|(address, _)| address).collect();
     assert_eq!(made, BTreeSet::from([v4(0), v4(1)]));
-    assert_eq!(Index::made_this_boot(&folder.notes, "another boot"), []);
+    assert_eq!(Index::made_this_boot(&folder.private_files, "another boot"), []);
 }
 
 proptest! {

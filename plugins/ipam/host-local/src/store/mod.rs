@@ -5,11 +5,11 @@
 //! broken and the next call reads the folder.
 
 mod file;
-mod last;
+mod last_reserved;
 mod lock;
-pub(crate) mod notes;
+pub(crate) mod private_files;
 pub(crate) mod released;
-pub(crate) mod room;
+pub(crate) mod writable;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -27,16 +27,16 @@ use crate::address::Address;
 use crate::index::{Damaged, Index, OwnerHash, Seal, Stamp, seal};
 use crate::range::Span;
 pub(crate) use file::{Content, content_of, old_content_of, read, try_read};
-pub(crate) use last::read as last_reserved;
-use notes::Notes;
+pub(crate) use last_reserved::read as last_reserved;
+use private_files::PrivateFiles;
 
 /// The folders of a store, and the time to wait for its lock.
 #[derive(Debug, Clone)]
 pub struct StoreLocation {
     /// `<dataDir>/<network>`.
     pub folder: PathBuf,
-    /// The folder of the plugin's own notes about stores.
-    pub notes: PathBuf,
+    /// The folder of the plugin's private files about stores.
+    pub private_files: PathBuf,
     /// The time to wait for the lock.
     pub deadline: Duration,
 }
@@ -45,7 +45,7 @@ pub struct StoreLocation {
 pub(crate) struct Store {
     folder: PathBuf,
     dir: File,
-    notes: Notes,
+    private_files: PrivateFiles,
     /// `None` where it cannot be known, as without /proc: then no index is trusted or written, and no reservation is
     /// of an earlier one.
     boot: Option<Boot>,
@@ -112,18 +112,25 @@ impl Store {
         let lock = lock::take(&place.folder.join("lock"), place.deadline).await?;
         let unknown = |error: &OpError| tracing::warn!(%error, "the folder is read instead of its index");
         let boot = Boot::read().inspect_err(unknown).ok();
-        let notes = Notes::about(&dir, &place.notes);
-        let notes = notes.map_err(|error| OpError::io("open", format!("store {}", place.folder.display()), &error))?;
-        Self::load(place.folder.clone(), dir, notes, lock, boot)
+        let private_files = PrivateFiles::about(&dir, &place.private_files);
+        let private_files =
+            private_files.map_err(|error| OpError::io("open", format!("store {}", place.folder.display()), &error))?;
+        Self::load(place.folder.clone(), dir, private_files, lock, boot)
     }
 
-    fn load(folder: PathBuf, dir: File, notes: Notes, lock: Lock, boot: Option<Boot>) -> Result<Self, OpError> {
-        let trusted = boot.as_ref().and_then(|boot| Index::open(&notes, &dir, &boot.id));
+    fn load(
+        folder: PathBuf,
+        dir: File,
+        private_files: PrivateFiles,
+        lock: Lock,
+        boot: Option<Boot>,
+    ) -> Result<Self, OpError> {
+        let trusted = boot.as_ref().and_then(|boot| Index::open(&private_files, &dir, &boot.id));
         let scan = trusted.is_none();
         let index = trusted.unwrap_or_else(|| Index::new(0));
         let (suspect, changed, scanned) = (false, false, false);
         let made = HashSet::new();
-        let mut store = Self { folder, dir, notes, boot, index, made, suspect, changed, scanned, _lock: lock };
+        let mut store = Self { folder, dir, private_files, boot, index, made, suspect, changed, scanned, _lock: lock };
         if scan {
             store.scan()?;
         }
@@ -161,7 +168,7 @@ impl Store {
     }
 
     fn made_this_boot(&self) -> Vec<(Address, OwnerHash)> {
-        self.boot.as_ref().map(|boot| Index::made_this_boot(&self.notes, &boot.id)).unwrap_or_default()
+        self.boot.as_ref().map(|boot| Index::made_this_boot(&self.private_files, &boot.id)).unwrap_or_default()
     }
 
     fn list(&self) -> io::Result<Vec<(Address, Content)>> {
@@ -335,7 +342,7 @@ impl Store {
 
     /// Where the search in range set `set` continues.
     pub(crate) fn last_reserved(&self, set: usize) -> Option<Address> {
-        last::read(&self.folder, set)
+        last_reserved::read(&self.folder, set)
     }
 
     /// Records where the search in range set `set` continues.
@@ -344,7 +351,7 @@ impl Store {
     /// The file cannot be written.
     pub(crate) fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError> {
         self.changed = true;
-        last::write(&self.folder, set, address)
+        last_reserved::write(&self.folder, set, address)
             .map_err(|error| OpError::io("write", format!("{}/last_reserved_ip.{set}", self.folder.display()), &error))
     }
 
@@ -395,9 +402,9 @@ impl Store {
         self.boot.as_ref().is_some_and(|boot| boot.is_after(written))
     }
 
-    /// The plugin's own notes about the store.
-    pub(crate) fn notes(&self) -> &Notes {
-        &self.notes
+    /// The plugin's private files about the store.
+    pub(crate) fn private_files(&self) -> &PrivateFiles {
+        &self.private_files
     }
 
     /// The folder, for messages.
@@ -417,7 +424,7 @@ impl Store {
             return;
         }
         let Some(boot) = &self.boot else { return };
-        if let Err(error) = self.index.save(&self.notes, &self.dir, &boot.id) {
+        if let Err(error) = self.index.save(&self.private_files, &self.dir, &boot.id) {
             tracing::warn!(folder = %self.folder.display(), %error, "cannot write the index: the next call reads the folder");
         }
     }

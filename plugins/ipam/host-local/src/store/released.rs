@@ -1,4 +1,4 @@
-//! Recently released addresses, while `releaseCooldownSeconds` is set: one of the [notes](super::notes).
+//! Recently released addresses, while `releaseCooldownSeconds` is set: one of the [private files](super::private_files).
 //!
 //! A line an address: `<unix seconds> <address> <container> <interface>`. A hint like the index: lines that do not
 //! parse are skipped, and without the file no address has to wait.
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::notes::Notes;
+use super::private_files::PrivateFiles;
 use crate::address::Address;
 use cni_spec::Attachment;
 
@@ -55,12 +55,12 @@ fn owner_text(owner: &Attachment) -> String {
 
 /// The addresses that still have to wait, oldest first, with the remaining time. Drops the other lines when they are
 /// the majority.
-pub(crate) fn read(notes: &Notes, cool_down: Duration) -> Vec<(Released, Duration)> {
-    let (waiting, count) = parse(notes, cool_down);
+pub(crate) fn read(private_files: &PrivateFiles, cool_down: Duration) -> Vec<(Released, Duration)> {
+    let (waiting, count) = parse(private_files, cool_down);
     if waiting.len() * 2 < count {
         let lines: String = waiting.iter().map(|(released, _)| released.line()).collect();
         let shorten = |mut file: File| file.set_len(0).and_then(|()| file.write_all(lines.as_bytes()));
-        if let Err(error) = notes.write(NAME).and_then(shorten) {
+        if let Err(error) = private_files.write(NAME).and_then(shorten) {
             tracing::warn!(%error, "cannot shorten the list of released addresses");
         }
     }
@@ -68,14 +68,14 @@ pub(crate) fn read(notes: &Notes, cool_down: Duration) -> Vec<(Released, Duratio
 }
 
 /// As [`read`], but changes nothing.
-pub(crate) fn peek(notes: &Notes, cool_down: Duration) -> Vec<(Released, Duration)> {
-    parse(notes, cool_down).0
+pub(crate) fn peek(private_files: &PrivateFiles, cool_down: Duration) -> Vec<(Released, Duration)> {
+    parse(private_files, cool_down).0
 }
 
 /// The addresses that still have to wait, and the number of all lines.
-fn parse(notes: &Notes, cool_down: Duration) -> (Vec<(Released, Duration)>, usize) {
+fn parse(private_files: &PrivateFiles, cool_down: Duration) -> (Vec<(Released, Duration)>, usize) {
     let mut bytes = Vec::new();
-    if notes.read(NAME).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes)).is_err() {
+    if private_files.read(NAME).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes)).is_err() {
         return (Vec::new(), 0);
     }
     let text = String::from_utf8_lossy(&bytes);
@@ -90,10 +90,10 @@ fn parse(notes: &Notes, cool_down: Duration) -> (Vec<(Released, Duration)>, usiz
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) fn note(notes: &Notes, addresses: &[Address], owner: &Attachment) -> io::Result<()> {
+pub(crate) fn note(private_files: &PrivateFiles, addresses: &[Address], owner: &Attachment) -> io::Result<()> {
     let released = |address: &Address| Released { at: SystemTime::now(), address: *address, owner: owner_text(owner) };
     let lines: String = addresses.iter().map(|address| released(address).line()).collect();
-    let mut file = notes.write(NAME)?;
+    let mut file = private_files.write(NAME)?;
     file.seek(SeekFrom::End(0))?;
     file.write_all(lines.as_bytes())
 }
@@ -102,8 +102,8 @@ pub(crate) fn note(notes: &Notes, addresses: &[Address], owner: &Attachment) -> 
 mod tests {
     use super::*;
 
-    fn notes(folder: &tempfile::TempDir) -> Notes {
-        Notes::about(&File::open(folder.path()).unwrap(), &folder.path().join("notes")).unwrap()
+    fn private_files(folder: &tempfile::TempDir) -> PrivateFiles {
+        PrivateFiles::about(&File::open(folder.path()).unwrap(), &folder.path().join("notes")).unwrap()
     }
 
     #[test]
@@ -122,9 +122,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let text = format!("x\n\n{now} 10.0.0.5 c1 eth0\n{now} 10.0.0.06 c1 eth0\n99999999999999999999 10.0.0.7 a b\n");
-        let notes = notes(&folder);
-        notes.write(NAME).unwrap().write_all(text.as_bytes()).unwrap();
-        let waiting = read(&notes, Duration::from_secs(60));
+        let private_files = private_files(&folder);
+        private_files.write(NAME).unwrap().write_all(text.as_bytes()).unwrap();
+        let waiting = read(&private_files, Duration::from_secs(60));
         let addresses: Vec<String> = waiting.iter().map(|(released, _)| released.address.to_string()).collect();
         assert_eq!(addresses, ["10.0.0.5"]);
     }
@@ -133,14 +133,14 @@ mod tests {
     fn what_is_noted_is_read_and_the_rest_is_dropped_in_time() {
         let folder = tempfile::tempdir().unwrap();
         let old: String = (1..50).map(|n| format!("{n} 10.0.0.{n} c eth0\n")).collect();
-        let notes = notes(&folder);
-        notes.write(NAME).unwrap().write_all(old.as_bytes()).unwrap();
+        let private_files = private_files(&folder);
+        private_files.write(NAME).unwrap().write_all(old.as_bytes()).unwrap();
         let owner = Attachment::parse("n", "c1", "eth0").unwrap();
         let address = Address::from_file_name("fd00::5").unwrap();
-        note(&notes, &[address], &owner).unwrap();
-        let waiting = read(&notes, Duration::from_secs(60));
+        note(&private_files, &[address], &owner).unwrap();
+        let waiting = read(&private_files, Duration::from_secs(60));
         assert_eq!(waiting.len(), 1);
         assert!(waiting[0].0.was_of(&owner));
-        assert_eq!(std::fs::read_to_string(notes.path(NAME)).unwrap().lines().count(), 1);
+        assert_eq!(std::fs::read_to_string(private_files.path(NAME)).unwrap().lines().count(), 1);
     }
 }

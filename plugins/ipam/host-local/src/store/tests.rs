@@ -41,7 +41,7 @@ impl Node {
         let text = format!(r#"{{"cniVersion":"1.1.0","name":"net","ipam":{{"dataDir":"{data}",{}}}}}"#, self.ipam);
         let mut conf = Conf::from_conf(&ConfObject::parse(text.as_bytes()).unwrap()).unwrap();
         conf.place.deadline = Duration::from_secs(5);
-        conf.place.notes = self.data.path().join("notes");
+        conf.place.private_files = self.data.path().join("notes");
         conf
     }
 
@@ -51,7 +51,7 @@ impl Node {
 
     /// A note of the plugin about the store.
     fn note(&self, name: &str) -> PathBuf {
-        self.store().notes().path(name)
+        self.store().private_files().path(name)
     }
 
     fn write(&self, name: &str, content: &str) {
@@ -171,7 +171,7 @@ fn what_this_plugin_once_left_beside_the_reservations_goes() {
 fn each_keeper_of_notes_sees_the_changes_of_the_other() {
     let node = Node::new(r#""subnet":"10.0.0.0/24""#);
     let mut elsewhere = node.conf();
-    elsewhere.place.notes = node.data.path().join("elsewhere");
+    elsewhere.place.private_files = node.data.path().join("elsewhere");
     for number in (2..40).step_by(2) {
         assert_eq!(node.add(&format!("a{number}")).unwrap(), format!("10.0.0.{number}"));
         assert_eq!(node.add_with(&format!("b{number}"), &elsewhere).unwrap(), format!("10.0.0.{}", number + 1));

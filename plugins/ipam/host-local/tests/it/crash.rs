@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use testns::{Attachment, Call, Node, Subject, Verb};
 
-use crate::plugin::{Net, OURS};
+use crate::call::{Net, OURS};
 
 const KEYS: &str = r#""ranges":[[{"subnet":"10.0.0.0/29"}],[{"subnet":"fd00::/64"}]]"#;
 

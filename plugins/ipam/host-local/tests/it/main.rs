@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail by panicking")]
 
-mod plugin;
+mod call;
 
+mod cost;
 mod crash;
-mod measure;
-mod race;
+mod failing_stores;
+mod parallel_calls;
 mod reference;
-mod trouble;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use crate::plugin::{Answer, Net, OURS, reference_or_skip};
+use crate::call::{Answer, Net, OURS, reference_or_skip};
 
 /// Numbers that are the same in every run (xorshift).
 struct Numbers(u64);

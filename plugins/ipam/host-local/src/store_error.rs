@@ -5,6 +5,6 @@ use interface::error::{On, failed_on};
 use netops::OpError;
 
 /// The error object of a failed operation on the store.
-pub(crate) fn fault(error: &OpError) -> CniError {
+pub(crate) fn store_error(error: &OpError) -> CniError {
     failed_on(On::Files("dataDir"), error)
 }

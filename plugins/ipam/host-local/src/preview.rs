@@ -1,4 +1,4 @@
-//! Where an ADD takes addresses from: the store, or a picture of it, for programs that show what ADD would do.
+//! Preview of an ADD: the addresses that it would give, chosen by the same code from a snapshot of the store.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,14 +11,14 @@ use netops::OpError;
 use crate::add::{self, Leasing};
 use crate::address::Address;
 use crate::conf::{Conf, Reclaim};
-use crate::fault::fault;
 use crate::inventory::{Held, list_held};
 use crate::range::Span;
-use crate::store::notes::Notes;
+use crate::store::private_files::PrivateFiles;
 use crate::store::{Reserved, Store, last_reserved, released};
+use crate::store_error::store_error;
 
-/// What gives addresses.
-pub(crate) trait Shelf {
+/// A network's reservations: the store, or a snapshot of it.
+pub(crate) trait Reservations {
     /// As [`Store::next_free`].
     fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError>;
     /// As [`Store::reserve`].
@@ -35,7 +35,7 @@ pub(crate) trait Shelf {
     fn folder(&self) -> &Path;
 }
 
-impl Shelf for Store {
+impl Reservations for Store {
     fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError> {
         Self::next_free(self, span)
     }
@@ -66,14 +66,14 @@ impl Shelf for Store {
 }
 
 /// The addresses that a folder held when it was read, without its lock.
-struct Picture {
+struct Snapshot {
     folder: PathBuf,
     held: BTreeSet<Address>,
     /// All are held, and ADD would look for reservations of earlier boots.
     is_exhausted: bool,
 }
 
-impl Shelf for Picture {
+impl Reservations for Snapshot {
     fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError> {
         Ok(first_not_in(&self.held, span))
     }
@@ -119,10 +119,10 @@ pub(crate) fn first_not_in(held: &BTreeSet<Address>, span: Span) -> Option<Addre
 ///
 /// # Errors
 /// Errors that ADD would report.
-pub(crate) fn foresee(conf: &Conf, owner: &Attachment) -> Result<Option<AddResult>, CniError> {
+pub(crate) fn preview(conf: &Conf, owner: &Attachment) -> Result<Option<AddResult>, CniError> {
     let folder = &conf.place.folder;
     let object = || format!("store {}", folder.display());
-    let all = list_held(folder).map_err(|error| fault(&OpError::io("read", object(), &error)))?;
+    let all = list_held(folder).map_err(|error| store_error(&OpError::io("read", object(), &error)))?;
     if conf.reclaim == Reclaim::Always && !all.is_empty() {
         return Ok(None);
     }
@@ -133,18 +133,18 @@ pub(crate) fn foresee(conf: &Conf, owner: &Attachment) -> Result<Option<AddResul
         })
     };
     let held = all.iter().filter(is_owners).map(|held| held.address.into()).collect();
-    let notes = File::open(folder).and_then(|dir| Notes::about(&dir, &conf.place.notes));
-    let cooling = match (conf.cool_down, notes) {
+    let private_files = File::open(folder).and_then(|dir| PrivateFiles::about(&dir, &conf.place.private_files));
+    let cooling = match (conf.cool_down, private_files) {
         (Duration::ZERO, _) | (_, Err(_)) => Vec::new(),
-        (cool_down, Ok(notes)) => released::read(&notes, cool_down),
+        (cool_down, Ok(private_files)) => released::read(&private_files, cool_down),
     };
     let taken = all.iter().map(|held| held.address.into()).collect();
-    let mut picture = Picture { folder: folder.clone(), held: taken, is_exhausted: false };
+    let mut snapshot = Snapshot { folder: folder.clone(), held: taken, is_exhausted: false };
     let dns = add::dns(conf)?;
-    let shelf = &mut picture;
-    let ips = Leasing { shelf, conf, owner, held, cooling, made: Vec::new() }.all();
+    let reservations = &mut snapshot;
+    let ips = Leasing { reservations, conf, owner, held, cooling, made: Vec::new() }.all();
     match ips {
-        Err(_) if picture.is_exhausted => Ok(None),
+        Err(_) if snapshot.is_exhausted => Ok(None),
         ips => Ok(Some(add::result(conf, ips?, dns))),
     }
 }

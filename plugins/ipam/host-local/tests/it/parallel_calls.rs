@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::plugin::{Net, OURS, answer, reference_or_skip};
+use crate::call::{Net, OURS, answer, reference_or_skip};
 
 #[test]
 fn parallel_adds_get_distinct_addresses() {

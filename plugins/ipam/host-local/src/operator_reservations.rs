@@ -7,9 +7,9 @@ use cni_spec::{CniError, Code, ConfObject, FromAnyConf, FromConf};
 
 use crate::address::Address;
 use crate::conf::{Conf, Removal};
-use crate::fault::fault;
 use crate::inventory::{Held, Owner};
 use crate::store::{Content, Reserved, Store, StoreLocation, read};
+use crate::store_error::store_error;
 
 /// No container can have this name, so neither DEL nor GC releases it.
 const NOTE: &str = "reserved by an operator\n";
@@ -31,10 +31,10 @@ pub async fn reserve(object: &ConfObject, address: IpAddr, patience: Duration) -
         let why = if is_gateway { "it is the gateway of a range" } else { "the network's file excludes it" };
         return Err(CniError::new(Code::INVALID_CONFIG, format!("{why}, so no container gets it")));
     }
-    let mut store = Store::create(&within(patience, conf.place)).await.map_err(|error| fault(&error))?;
+    let mut store = Store::create(&within(patience, conf.place)).await.map_err(|error| store_error(&error))?;
     let outcome = store.occupy(address, NOTE, None);
     store.finish();
-    match outcome.map_err(|error| fault(&error))? {
+    match outcome.map_err(|error| store_error(&error))? {
         Reserved::Done => Ok(()),
         Reserved::Taken => Err(CniError::new(Code::STATE, "it is reserved already")),
     }
@@ -50,10 +50,10 @@ pub async fn release(object: &ConfObject, held: &Held, patience: Duration) -> Re
     let address = Address::from(held.address);
     let changed =
         || CniError::new(Code::STATE, "another process has reserved or released it meanwhile: run the command again");
-    let mut store = Store::find(&place).await.map_err(|error| fault(&error))?.ok_or_else(changed)?;
+    let mut store = Store::find(&place).await.map_err(|error| store_error(&error))?.ok_or_else(changed)?;
     let outcome = match read(&place.folder.join(address.to_string())) {
         Some(Content::Held(text)) if Owner::of(&Content::Held(text.clone())) == held.owner => {
-            store.release(address, &text).map_err(|error| fault(&error))
+            store.release(address, &text).map_err(|error| store_error(&error))
         }
         _ => Err(changed()),
     };

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::plugin::{Net, OURS, reference_or_skip};
+use crate::call::{Net, OURS, reference_or_skip};
 
 /// Prints the README's table: best wall-clock time of a call, process start included, store in memory.
 /// `cargo test --release -p host-local --test it -- --ignored --nocapture measure`

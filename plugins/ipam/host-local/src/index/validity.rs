@@ -9,7 +9,7 @@
 //! Setting the mtime back by hand, as `rsync -a`, `tar` and `cp -a` do, moves the ctime and so breaks the seal; a
 //! copy has another inode.
 //!
-//! The time by which the mtime is set back is random. A process whose notes are elsewhere (another mount namespace)
+//! The time by which the mtime is set back is random. A process whose private files are elsewhere (another mount namespace)
 //! seals the same folder, perhaps in the same second of a file system that keeps whole seconds: its seal differs.
 
 use std::fs::{File, FileTimes};

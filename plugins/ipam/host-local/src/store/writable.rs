@@ -8,7 +8,7 @@ use netops::{Errno, OpError};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 
-use super::last;
+use super::last_reserved;
 
 /// Checks that an ADD could write a reservation and the address last reserved for each of `sets` sets, and make folder and lock
 /// where they are missing.
@@ -31,12 +31,13 @@ fn missing_files(folder: &Path, sets: usize) -> Result<usize, OpError> {
     let lock = folder.join("lock");
     let mut files = match fs::symlink_metadata(&lock) {
         Ok(found) if found.is_file() => 0,
-        Ok(_) => return Err(OpError::io("open", format!("lock {}", lock.display()), &last::no_file())),
+        Ok(_) => return Err(OpError::io("open", format!("lock {}", lock.display()), &last_reserved::no_file())),
         Err(_absent) => 1,
     };
     for set in 0..sets {
         let object = || format!("{}/last_reserved_ip.{set}", folder.display());
-        let needs_room = last::needs_room(folder, set).map_err(|error| OpError::io("write", object(), &error))?;
+        let needs_room =
+            last_reserved::needs_room(folder, set).map_err(|error| OpError::io("write", object(), &error))?;
         files += usize::from(needs_room);
     }
     Ok(files)

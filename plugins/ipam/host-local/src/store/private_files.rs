@@ -1,9 +1,9 @@
-//! The plugin's own notes about a store: its index, and recently released addresses.
+//! Private files about a store: its index, and recently released addresses.
 //!
-//! The notes are not in the store's folder, where audits and scripts take each file for an address, nor beside it, where
-//! they take each folder for a network; but in a folder that only this plugin's user can write. The notes are useless
+//! The private files are not in the store's folder, where audits and scripts take each file for an address, nor beside it, where
+//! they take each folder for a network; but in a folder that only this plugin's user can write. The private files are useless
 //! after a reboot, and may be deleted at any time. Their names are the folder's device and inode, so that every path to
-//! a store leads to the same notes.
+//! a store leads to the same private files.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-/// The folder of the notes on a node.
+/// The folder of the private files on a node.
 pub(crate) const FOLDER: &str = "/run/cni/host-local";
 
-/// The notes about one store.
+/// The private files about one store.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct PrivateFiles {
     folder: PathBuf,
     /// The prefix of its files.
     store: String,
@@ -26,8 +26,8 @@ pub(crate) struct Notes {
     opened: std::cell::OnceCell<File>,
 }
 
-impl Notes {
-    /// The notes about the store `dir`, in `folder`.
+impl PrivateFiles {
+    /// The private files about the store `dir`, in `folder`.
     ///
     /// # Errors
     /// The store cannot be examined.
@@ -37,7 +37,7 @@ impl Notes {
         Ok(Self { folder: folder.to_owned(), store, opened: std::cell::OnceCell::new() })
     }
 
-    /// Opens the note `name` for reading.
+    /// Opens the file `name` for reading.
     ///
     /// # Errors
     /// `ENOENT`: there is none. Other errors: it is no file, or other users can write the folder.
@@ -45,7 +45,7 @@ impl Notes {
         self.open(name, OFlag::O_RDONLY)
     }
 
-    /// Opens the note `name` for reading and writing, making it and the folder if they are missing.
+    /// Opens the file `name` for reading and writing, making it and the folder if they are missing.
     ///
     /// # Errors
     /// The note is no file, other users can write the folder, or the note cannot be created.
@@ -81,7 +81,7 @@ impl Notes {
         format!("{}.{name}", self.store)
     }
 
-    /// The path of the note `name`.
+    /// The path of the file `name`.
     #[cfg(test)]
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(self.file_name(name))
@@ -107,7 +107,7 @@ mod tests {
     fn a_folder_that_others_can_write_is_not_believed() {
         let data = tempfile::tempdir().unwrap();
         let folder = data.path().join("a/b");
-        let about = || Notes::about(&File::open(data.path()).unwrap(), &folder).unwrap();
+        let about = || PrivateFiles::about(&File::open(data.path()).unwrap(), &folder).unwrap();
         assert_eq!(about().read("index").unwrap_err().kind(), io::ErrorKind::NotFound);
         about().write("index").unwrap();
         about().read("index").unwrap();
@@ -120,13 +120,13 @@ mod tests {
     #[test]
     fn a_link_and_a_fifo_are_no_notes() {
         let data = tempfile::tempdir().unwrap();
-        let notes = Notes::about(&File::open(data.path()).unwrap(), &data.path().join("notes")).unwrap();
-        notes.write("index").unwrap();
-        nix::unistd::mkfifo(&notes.path("fifo"), Mode::S_IRWXU).unwrap();
-        std::os::unix::fs::symlink(notes.path("index"), notes.path("link")).unwrap();
+        let private_files = PrivateFiles::about(&File::open(data.path()).unwrap(), &data.path().join("notes")).unwrap();
+        private_files.write("index").unwrap();
+        nix::unistd::mkfifo(&private_files.path("fifo"), Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink(private_files.path("index"), private_files.path("link")).unwrap();
         for name in ["fifo", "link"] {
-            notes.read(name).unwrap_err();
-            notes.write(name).unwrap_err();
+            private_files.read(name).unwrap_err();
+            private_files.write(name).unwrap_err();
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use testns::{Node, write_executable};
 
-use crate::plugin::{Net, OURS};
+use crate::call::{Net, OURS};
 
 fn mount_tmpfs(at: &Path, options: &str) {
     fs::create_dir_all(at).unwrap();
