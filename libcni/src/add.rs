@@ -1,12 +1,12 @@
 //! ADD: all plugins or none. The cache has an entry from before the first plugin runs.
 
 use crate::cache::Look;
-use crate::call::Reason;
+use crate::cache_entry::Cached;
 use crate::chain::{Chain, Step};
-use crate::entry::Cached;
 use crate::error::Error;
 use crate::namespace;
-use crate::orphans;
+use crate::orphaned_plugin;
+use crate::plugin_call::Reason;
 use crate::{Attachment, Namespace, NetworkConf, Runtime};
 use cni_spec::{AddResult, CniError, Code, Command, NetworkName, SpecVersion};
 use serde_json::value::RawValue;
@@ -109,14 +109,14 @@ impl<'a> Add<'a> {
         // Where the namespace may be mounted elsewhere, an ADD for another one means that the container was started anew.
         if state == Namespace::Unknown && is_complete && (!is_unmounted || namespace::is_bare(netns)) {
             if let Some(running) = &cached.running {
-                orphans::end(running, &self.chain.limits, Command::Add).await?;
+                orphaned_plugin::end(running, &self.chain.limits, Command::Add).await?;
             }
             return Ok(Before::MayLive(Box::new(cached)));
         }
         tracing::info!("DEL of what an earlier ADD has left comes before this ADD");
         let deleted = match cached.network_conf() {
-            Ok(conf) => runtime.del_by_either(&conf, Some(network), &cached.attachment, Some(&cached)).await,
-            Err(_) => runtime.del_by_either(network, None, &cached.attachment, Some(&cached)).await,
+            Ok(conf) => runtime.del_with_fallback(&conf, Some(network), &cached.attachment, Some(&cached)).await,
+            Err(_) => runtime.del_with_fallback(network, None, &cached.attachment, Some(&cached)).await,
         };
         let explained =
             |error| with_details(error, &["ADD did not begin: it first deletes what an earlier ADD has left.".into()]);

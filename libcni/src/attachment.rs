@@ -1,6 +1,6 @@
 //! A runtime's parameters for one attachment: container, interface, and the dynamic parameters.
 
-use crate::raw::RawObject;
+use crate::raw_object::RawObject;
 use cni_spec::{CniArgs, CniError, Code, ContainerId, IfName, NetworkName};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde::{Deserialize, Deserializer};

@@ -15,11 +15,11 @@
 //! `prevResult` without addresses, and succeed; its CHECK fails in the plugins, as the interfaces are missing from it.
 
 use crate::attachment::{Attachment, AttachmentId};
+use crate::cache_entry::{self, Cached, read_entry};
 use crate::conflist::PassedOver;
-use crate::entry::{self, Cached, read_entry};
 use crate::error::{Clash, Error};
 use crate::lock::Locks;
-use crate::running::Running;
+use crate::running_plugin::RunningPlugin;
 use cni_spec::{ContainerId, NetworkName};
 use nix::unistd::Pid;
 use processes::ProcessId;
@@ -110,11 +110,11 @@ impl Cache {
     /// The content of an attachment's file.
     pub(crate) fn look(&self, network: &NetworkName, id: &AttachmentId) -> Result<Look, Error> {
         let path = self.path(network, id);
-        let (stamp, bytes) = match entry::read(&path) {
+        let (stamp, bytes) = match cache_entry::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Look::Nothing),
             read => read.map_err(failed("read", &path))?,
         };
-        match entry::parse(&bytes, network, id).map(|cached| cached.stamped(stamp)) {
+        match cache_entry::parse(&bytes, network, id).map(|cached| cached.stamped(stamp)) {
             Ok(cached) if (&cached.network, &cached.attachment.id) == (network, id) => Ok(Look::Own(Box::new(cached))),
             Ok(other) => Ok(Look::Others(Box::new(other))),
             Err(reason) => {
@@ -171,7 +171,7 @@ impl Cache {
     /// Writes the entry of an ADD that begins; the running plugins can be recorded in it.
     pub(crate) fn begin(&self, entry: &Cached) -> Result<Noted, Error> {
         let path = self.path(&entry.network, &entry.attachment.id);
-        let blank = " ".repeat(Running::TEXT_BYTES);
+        let blank = " ".repeat(RunningPlugin::TEXT_BYTES);
         // Before it forks the first plugin: that has its locks until it is executed.
         let mut entry = entry.clone();
         entry.runtime = ProcessId::of(Pid::this()).map_err(failed("write", &path))?;
@@ -235,7 +235,7 @@ impl Noted {
     /// The pid is written in place, over the same number of bytes, with one system call. A partial write names no valid
     /// process; the plugin of a runtime that died during the write has not begun.
     pub(crate) fn note(&self, child: Pid) -> Result<(), Error> {
-        let noted = Running::of(child).and_then(|running| match running {
+        let noted = RunningPlugin::of(child).and_then(|running| match running {
             Some(running) => self.file.write_all_at(running.to_string().as_bytes(), self.place),
             // The child has ended already, so no later process needs to end it.
             None => Ok(()),

@@ -3,12 +3,12 @@
 
 use crate::attachment::{Attachment, AttachmentId};
 use crate::cache::Noted;
-use crate::call::{Failure, PluginCall, Stage};
 use crate::conflist::NetworkConf;
-use crate::derive::{self, Added};
+use crate::deadlines::Limits;
 use crate::error::{Error, PluginError};
-use crate::limits::Limits;
+use crate::execution_conf::{self, Added};
 use crate::namespace::{self, Namespace};
+use crate::plugin_call::{Failure, PluginCall, Progress};
 use crate::plugin_object::PluginObject;
 use crate::repair::PluginRepair;
 use crate::{AbsenceErrors, DelErrors, Runtime};
@@ -52,7 +52,7 @@ impl<'a> Chain<'a> {
     ) -> Result<(), Failure> {
         let prev_result = last.as_ref().map(|step| step.json.get());
         let stdout = self.call(plugin, executable, attachment, prev_result).await?;
-        *last = Some(Step::read(&stdout, version).map_err(Failure::at(Stage::Ran))?);
+        *last = Some(Step::read(&stdout, version).map_err(Failure::at(Progress::Ran))?);
         Ok(())
     }
 
@@ -76,9 +76,9 @@ impl<'a> Chain<'a> {
         let mut repairs = Vec::new();
         for (plugin, executable) in self.network.plugins.iter().zip(&self.find_executables()?) {
             let added = Added { prev_result, attachment: Some(attachment), repair: Some(how), ..Added::default() };
-            let stdin = derive::stdin(self.network, plugin, &added);
+            let stdin = execution_conf::stdin(self.network, plugin, &added);
             let env = self.env_of(attachment);
-            let answer = self.make(plugin, executable, env, &stdin).await.map_err(|failure| failure.error);
+            let answer = self.run_plugin(plugin, executable, env, &stdin).await.map_err(|failure| failure.error);
             if let Err(error) = &answer
                 && error.code == Code::INTERRUPTED
             {
@@ -170,12 +170,12 @@ impl<'a> Chain<'a> {
         attachment: &Attachment,
         prev_result: Option<&str>,
     ) -> Result<Vec<u8>, Failure> {
-        let stdin = derive::stdin(
+        let stdin = execution_conf::stdin(
             self.network,
             plugin,
             &Added { prev_result, attachment: Some(attachment), ..Added::default() },
         );
-        self.make(plugin, executable, self.env_of(attachment), &stdin).await
+        self.run_plugin(plugin, executable, self.env_of(attachment), &stdin).await
     }
 
     fn env_of(&self, attachment: &Attachment) -> CallEnv {
@@ -190,8 +190,8 @@ impl<'a> Chain<'a> {
 
     async fn call_for_network(&self, plugin: &PluginObject, added: &Added<'_>) -> Result<(), CniError> {
         let executable = self.find_executable(plugin)?;
-        let stdin = derive::stdin(self.network, plugin, added);
-        self.make(plugin, &executable, self.env(), &stdin).await.map(drop).map_err(|failure| failure.error)
+        let stdin = execution_conf::stdin(self.network, plugin, added);
+        self.run_plugin(plugin, &executable, self.env(), &stdin).await.map(drop).map_err(|failure| failure.error)
     }
 
     fn env(&self) -> CallEnv {
@@ -209,7 +209,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    async fn make(
+    async fn run_plugin(
         &self,
         plugin: &PluginObject,
         executable: &Path,
@@ -218,7 +218,7 @@ impl<'a> Chain<'a> {
     ) -> Result<Vec<u8>, Failure> {
         let (runtime, limits, command, noted) = (self.runtime, &self.limits, self.command, self.noted.as_deref());
         PluginCall { runtime, limits, command, plugin: plugin.plugin_type.as_str(), executable, env, stdin, noted }
-            .make()
+            .run()
             .await
     }
 }
@@ -276,7 +276,7 @@ pub(crate) fn plugin_error(plugin: &PluginObject, command: Command, error: CniEr
 fn is_about_absence(failure: &Failure) -> bool {
     let CniError { code, msg, details, .. } = &failure.error;
     let says = |phrase: &str| msg.contains(phrase) || details.contains(phrase);
-    failure.stage == Stage::Printed
+    failure.progress == Progress::Printed
         && *code != Code::DELEGATE
         && says("no such file or directory")
         && !["exec ", "exec:", "executable"].into_iter().any(says)

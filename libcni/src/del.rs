@@ -1,10 +1,10 @@
 //! DEL under the attachment's lock: by which configuration, for which plugins, with which result and namespace.
 
 use crate::chain::Chain;
+use crate::deadlines::Limits;
 use crate::error::Error;
-use crate::limits::Limits;
 use crate::lock::LockGuard;
-use crate::{Attachment, AttachmentId, Cached, Namespace, NetworkConf, PluginObject, Runtime, name, orphans};
+use crate::{Attachment, AttachmentId, Cached, Namespace, NetworkConf, PluginObject, Runtime, name, orphaned_plugin};
 use cni_spec::{CniError, Code, Command, NetworkName};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Runtime {
         let cached = self.find_cached(name, attachment);
         let own = cached.as_ref().filter(|cached| !cached.is_complete());
         let own = own.and_then(|intent| self.cached_conf(intent).ok());
-        self.del_by_either(network, own.as_ref(), attachment, cached.as_ref()).await
+        self.del_with_fallback(network, own.as_ref(), attachment, cached.as_ref()).await
     }
 
     /// The configuration that ADD left in the cache.
@@ -45,7 +45,7 @@ impl Runtime {
     }
 
     /// DEL with one configuration and, where a plugin refuses that, with another one.
-    pub(crate) async fn del_by_either(
+    pub(crate) async fn del_with_fallback(
         &self,
         first: &NetworkConf,
         second: Option<&NetworkConf>,
@@ -53,14 +53,14 @@ impl Runtime {
         cached: Option<&Cached>,
     ) -> Result<(), Error> {
         if let Some(running) = cached.and_then(|cached| cached.running.as_ref()) {
-            orphans::end(running, &Limits::of(self), Command::Del).await?;
+            orphaned_plugin::end(running, &Limits::of(self), Command::Del).await?;
         }
         let second = second.filter(|second| second.bytes != first.bytes);
         let first = &self.with_dropped(first, cached);
-        match (self.del_by(first, attachment, cached).await, second) {
+        match (self.del_with_conf(first, attachment, cached).await, second) {
             (Err(refusal), Some(second)) if refusal.is_refusal() => {
                 tracing::warn!(error = refusal.with_causes(), "DEL goes on with the network's other configuration");
-                let outcome = self.del_by(second, attachment, cached).await;
+                let outcome = self.del_with_conf(second, attachment, cached).await;
                 outcome.map_err(|error| match error.to_string() == refusal.to_string() {
                     true => error,
                     false => Error::Several { errors: vec![refusal, error] },
@@ -92,7 +92,7 @@ impl Runtime {
         Cow::Owned(all)
     }
 
-    async fn del_by(
+    async fn del_with_conf(
         &self,
         network: &NetworkConf,
         attachment: &Attachment,

@@ -2,10 +2,10 @@
 
 use crate::attachment::AttachmentId;
 use crate::conflist::NetworkConf;
+use crate::deadlines::Limits;
 use crate::error::Error;
 use crate::inventory::Inventory;
-use crate::limits::Limits;
-use crate::{Runtime, name, orphans};
+use crate::{Runtime, name, orphaned_plugin};
 use cni_spec::{Command, NetworkName};
 
 impl Runtime {
@@ -61,7 +61,7 @@ impl Forget<'_> {
         let _held = runtime.lock_for_del(&name, id).await?;
         look(&name)?;
         if let Some(running) = runtime.settings.cache.find(&name, id)?.and_then(|cached| cached.running) {
-            orphans::end(&running, &Limits::of(runtime), Command::Del).await?;
+            orphaned_plugin::end(&running, &Limits::of(runtime), Command::Del).await?;
             // The plugin may have created objects until its end.
             look(&name)?;
         }

@@ -1,9 +1,9 @@
 //! The private decoders, for the targets of conformance/fuzz. Not a public interface: it changes with them.
 
 use crate::attachment::{Attachment, AttachmentId};
+use crate::cache_entry::{self, Cached};
 use crate::conflist::NetworkConf;
-use crate::derive::{self, Added};
-use crate::entry::{self, Cached};
+use crate::execution_conf::{self, Added};
 use crate::plugin_object::PluginObject;
 use crate::versions::VersionInfo;
 use cni_spec::{CniError, NetworkName};
@@ -29,7 +29,7 @@ pub fn stdin(
     attachment: Option<&Attachment>,
     valid: Option<&[AttachmentId]>,
 ) -> Vec<u8> {
-    derive::stdin(network, plugin, &Added { prev_result, attachment, valid, ..Added::default() })
+    execution_conf::stdin(network, plugin, &Added { prev_result, attachment, valid, ..Added::default() })
 }
 
 /// Reads a cache file under this attachment's name.
@@ -37,7 +37,7 @@ pub fn stdin(
 /// # Errors
 /// The reason why it counts as missing.
 pub fn cached(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<Cached, String> {
-    entry::parse(bytes, network, id).and_then(|cached| {
+    cache_entry::parse(bytes, network, id).and_then(|cached| {
         let is_own = (&cached.network, &cached.attachment.id) == (network, id);
         is_own.then_some(cached).ok_or_else(|| "it is another attachment's".to_owned())
     })

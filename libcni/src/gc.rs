@@ -1,15 +1,17 @@
 //! GC: the list of valid attachments is made and obeyed while no ADD or DEL of the network runs.
 
+pub(crate) mod keep;
+
 use crate::attachment::AttachmentId;
+use crate::cache_entry::Cached;
 use crate::call_log::Operation;
 use crate::chain::Chain;
 use crate::conflist::NetworkConf;
-use crate::entry::Cached;
+use crate::deadlines::Limits;
 use crate::error::Error;
 use crate::inventory::{Inventory, OnNode, Survey};
-use crate::limits::Limits;
 use crate::lock::LockGuard;
-use crate::{Runtime, name, spans};
+use crate::{Runtime, name, operation_spans};
 use cni_spec::{Command, NetworkName};
 use std::collections::BTreeSet;
 
@@ -158,7 +160,7 @@ impl Collection<'_> {
 
     async fn run(&self, valid: &[AttachmentId], seen: Option<&[AttachmentId]>) -> Result<(), Error> {
         let about = Operation::on(&self.runtime, Command::Gc, self.network, None);
-        spans::operation(about, self.run_in_span(valid, seen)).await
+        operation_spans::operation(about, self.run_in_span(valid, seen)).await
     }
 
     async fn run_in_span(&self, valid: &[AttachmentId], seen: Option<&[AttachmentId]>) -> Result<(), Error> {
@@ -187,6 +189,9 @@ impl Collection<'_> {
     async fn del(&self, cached: &Cached) -> Result<(), Error> {
         let Cached { attachment, .. } = cached;
         let about = Operation::on(&self.runtime, Command::Del, self.network, Some(&attachment.id));
-        spans::operation(about, async { self.runtime.del_under_lock(self.network, &self.name, attachment).await }).await
+        operation_spans::operation(about, async {
+            self.runtime.del_under_lock(self.network, &self.name, attachment).await
+        })
+        .await
     }
 }

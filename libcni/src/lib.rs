@@ -42,53 +42,53 @@
 //! other: call [`Runtime::del`] then, as after any ADD that did not return. [`Cancellation`] is the better way: it
 //! waits for the plugin's end and rolls back.
 //!
-//! Reading order: input ([`conflist`], [`Attachment`]), execution (`derive`, `chain`), stored state ([`cache`]).
+//! Reading order: input ([`conflist`], [`Attachment`]), execution (`execution_conf`, `chain`), stored state ([`cache`]).
 
 // Input.
 mod attachment;
 pub mod conflist;
 pub mod plain_file;
 mod plugin_object;
-mod raw;
+mod raw_object;
 
 // Execution.
 mod add;
 mod blocking;
-mod call;
 mod call_log;
 mod cancellation;
 mod chain;
+mod deadlines;
 mod del;
-mod derive;
+mod execution_conf;
 mod forget;
 mod gc;
-mod limits;
+mod operation_spans;
+mod plugin_call;
 mod repair;
 mod settings;
-mod spans;
 mod stderr;
 mod versions;
 
 // Stored state and errors.
 pub mod cache;
-mod entry;
+mod cache_entry;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod inventory;
 mod lock;
 mod namespace;
-mod orphans;
-mod running;
+mod orphaned_plugin;
+mod running_plugin;
 
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
 pub use blocking::aside;
 pub use cache::Cache;
+pub use cache_entry::Cached;
 pub use call_log::CallLog;
 pub use cancellation::Cancellation;
 pub use cni_spec;
 pub use conflist::{Found, NetworkConf, PassedOver};
-pub use entry::Cached;
 pub use error::{Clash, Error, PluginError};
 pub use forget::Forget;
 pub use gc::{Collection, Gc};
@@ -226,7 +226,7 @@ impl Runtime {
     /// [`Error::Cache`]; [`Error::Attached`]; [`Error::Locked`]; [`Error::Orphans`] if an earlier ADD was not finished and
     /// its plugins cannot be ended.
     pub async fn add(&self, network: &NetworkConf, attachment: &Attachment) -> Result<AddResult, Error> {
-        spans::operation(Operation::on(self, Command::Add, network, Some(&attachment.id)), async {
+        operation_spans::operation(Operation::on(self, Command::Add, network, Some(&attachment.id)), async {
             Add::new(self, network, &name(network)?, attachment).run().await
         })
         .await
@@ -240,7 +240,7 @@ impl Runtime {
     /// [`Error::NoCheck`] for versions below 0.4.0; [`Error::Incomplete`] for an intent; [`Error::CachedResult`] when
     /// the cached result is invalid in the network's version; [`Error::Plugin`].
     pub async fn check(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
-        spans::operation(Operation::on(self, Command::Check, network, Some(&attachment.id)), async {
+        operation_spans::operation(Operation::on(self, Command::Check, network, Some(&attachment.id)), async {
             let name = name(network)?;
             let version = network.version()?;
             if !version.has_check() {
@@ -274,7 +274,7 @@ impl Runtime {
     /// [`Error::Plugin`]; [`Error::Several`] when it continues after errors; [`Error::Cache`] when the entry cannot be
     /// removed; [`Error::Orphans`] if an unfinished ADD's plugins cannot be ended.
     pub async fn del(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
-        spans::operation(Operation::on(self, Command::Del, network, Some(&attachment.id)), async {
+        operation_spans::operation(Operation::on(self, Command::Del, network, Some(&attachment.id)), async {
             let runtime = self.bounded();
             let name = name(network)?;
             let _held = runtime.lock_for_del(&name, &attachment.id).await?;
@@ -308,7 +308,7 @@ impl Runtime {
             log: present.and_then(|present| present.log.as_deref()),
             id: Some(&cached.attachment.id),
         };
-        spans::operation(about, async {
+        operation_spans::operation(about, async {
             let runtime = self.bounded();
             let present = present.filter(|present| present.name == cached.network.as_str());
             let _held = runtime.lock_for_del(&cached.network, &cached.attachment.id).await?;
@@ -316,11 +316,11 @@ impl Runtime {
             match (runtime.cached_conf(cached), present) {
                 (Ok(conf), present) => {
                     let present = present.filter(|_| !cached.is_complete());
-                    runtime.del_by_either(&conf, present, attachment, known.as_ref()).await
+                    runtime.del_with_fallback(&conf, present, attachment, known.as_ref()).await
                 }
                 (Err(error), Some(present)) => {
                     tracing::warn!(error = error.with_causes(), "DEL uses the present configuration");
-                    runtime.del_by_either(present, None, attachment, known.as_ref()).await
+                    runtime.del_with_fallback(present, None, attachment, known.as_ref()).await
                 }
                 (Err(error), None) => Err(error),
             }
@@ -349,7 +349,7 @@ impl Runtime {
     /// # Errors
     /// [`Error::Plugin`].
     pub async fn status(&self, network: &NetworkConf) -> Result<(), Error> {
-        spans::operation(Operation::on(self, Command::Status, network, None), async {
+        operation_spans::operation(Operation::on(self, Command::Status, network, None), async {
             name(network)?;
             if !network.version()?.has_gc() {
                 return Ok(());
@@ -366,7 +366,7 @@ impl Runtime {
     /// Every error that was found, as one or as [`Error::Several`].
     pub async fn validate(&self, network: &NetworkConf) -> Result<BTreeSet<String>, Error> {
         let about = Operation::on(self, Command::Version, network, None);
-        spans::operation(about, versions::validate(self, network)).await
+        operation_spans::operation(about, versions::validate(self, network)).await
     }
 
     /// The executables of a network's plugins, in order.
@@ -383,7 +383,7 @@ impl Runtime {
     /// [`Error::Plugin`].
     pub async fn version(&self, plugin: &PluginType) -> Result<VersionInfo, Error> {
         let about = Operation { runtime: self, command: Command::Version, network: "", log: None, id: None };
-        spans::operation(about, versions::version(self, plugin)).await
+        operation_spans::operation(about, versions::version(self, plugin)).await
     }
 
     /// The cached result in the form of `version`.

@@ -14,8 +14,8 @@
 //! cannot delay it without end.
 
 use crate::attachment::AttachmentId;
+use crate::deadlines::Limits;
 use crate::error::Error;
-use crate::limits::Limits;
 use cni_spec::{CniError, Code, Command, NetworkName};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};

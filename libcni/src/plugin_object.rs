@@ -1,6 +1,6 @@
 //! A plugin's object in a network configuration (SPEC 1, "Plugin configuration objects").
 
-use crate::raw::{RawObject, decode};
+use crate::raw_object::{RawObject, decode};
 use cni_spec::{CniError, Code, PluginType};
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};

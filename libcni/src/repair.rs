@@ -6,9 +6,9 @@
 
 use crate::call_log::Operation;
 use crate::chain::Chain;
+use crate::deadlines::Limits;
 use crate::error::Error;
-use crate::limits::Limits;
-use crate::{Cached, Namespace, Runtime, spans};
+use crate::{Cached, Namespace, Runtime, operation_spans};
 use cni_spec::{Command, Repair, Repaired};
 
 /// The repairs of one plugin of the list.
@@ -37,7 +37,7 @@ impl Runtime {
         let (name, id) = (&cached.network, &cached.attachment.id);
         let about =
             Operation { runtime: self, command: Command::Check, network: name.as_str(), log: None, id: Some(id) };
-        spans::operation(about, async {
+        operation_spans::operation(about, async {
             let network = self.cached_conf(cached)?;
             let version = network.version().map_err(Error::Invalid)?;
             let cache = &self.settings.cache;

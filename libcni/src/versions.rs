@@ -1,9 +1,9 @@
 //! The versions that a plugin supports (SPEC 2, VERSION).
 
-use crate::call::{Failure, PluginCall};
 use crate::chain::{find_executable, plugin_error};
+use crate::deadlines::Limits;
 use crate::error::{Error, PluginError};
-use crate::limits::Limits;
+use crate::plugin_call::{Failure, PluginCall};
 use crate::plugin_object::PluginObject;
 use crate::{NetworkConf, Runtime};
 use cni_spec::exec::CallEnv;
@@ -65,7 +65,7 @@ async fn ask(runtime: &Runtime, limits: &Limits, plugin: &str, executable: &Path
         ..CallEnv::default()
     };
     let (command, stdin) = (Command::Version, br#"{"cniVersion":"1.1.0"}"#);
-    match (PluginCall { runtime, limits, command, plugin, executable, env, stdin, noted: None }).make().await {
+    match (PluginCall { runtime, limits, command, plugin, executable, env, stdin, noted: None }).run().await {
         Ok(stdout) => VersionInfo::parse(&stdout),
         Err(Failure { error, .. }) if error.msg == BEFORE_VERSION => Ok(VersionInfo::of(&[SpecVersion::V0_1_0])),
         Err(Failure { error, .. }) => Err(error),

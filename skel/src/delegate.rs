@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::plugin::{self, Entry};
 use crate::record::Timer;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
-use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, Repaired, SpecVersion, collection, json};
+use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, Repaired, SpecVersion, gc, json};
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -163,7 +163,7 @@ impl<'a> Delegate<'a> {
     /// # Errors
     /// As [`Delegate::add`].
     pub async fn gc_but(&self, valid: &[Attachment]) -> Result<(), CniError> {
-        let stdin = collection::with_valid_attachments(&self.call.read_stdin()?, valid)?;
+        let stdin = gc::with_valid_attachments(&self.call.read_stdin()?, valid)?;
         self.call_with(Command::Gc, Rc::from(stdin)).await.map(drop)
     }
 

@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::delegate::Delegate;
 use crate::netns::NetnsPath;
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{Attachment, CniError, NetConf};
 use std::collections::BTreeSet;
 

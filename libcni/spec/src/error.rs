@@ -73,6 +73,10 @@ impl Code {
     }
 }
 
+/// The words by which host-local, the reference's and ours, refuses a second address of a range set to an attachment. The reference has no code
+/// for it.
+pub const DUPLICATE_ALLOCATION: &str = "duplicate allocation is not allowed";
+
 /// The error object of a plugin.
 ///
 /// `msg` is one line, `cannot VERB OBJECT WHERE: cause`; `details` is everything else that an operator needs: the

@@ -8,11 +8,11 @@
 
 pub mod args;
 pub mod attachment;
-pub mod collection;
 pub mod conf;
 pub mod error;
 #[cfg(feature = "exec")]
 pub mod exec;
+pub mod gc;
 pub mod json;
 pub mod legacy;
 pub mod names;

@@ -1,6 +1,6 @@
 //! ADD: all plugins or none.
 
-use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
+use crate::test_folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::Code;
 use libcni::{Attachment, Cancellation, Error, NetworkConf, TraceContext};

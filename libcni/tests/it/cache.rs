@@ -1,6 +1,6 @@
 //! The cache, in the reference's place and format.
 
-use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
+use crate::test_folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, ContainerId, NetworkName, SpecVersion};
 use libcni::{Attachment, NetworkConf, conflist};

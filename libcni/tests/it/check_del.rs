@@ -1,6 +1,6 @@
 //! CHECK and DEL.
 
-use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
+use crate::test_folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
 use libcni::{DelErrors, Error};
 

@@ -1,6 +1,6 @@
 //! Network configurations, from memory and from folders.
 
-use crate::folder::Folder;
+use crate::test_folder::Folder;
 use expect_test::{Expect, expect};
 use libcni::{NetworkConf, conflist};
 

@@ -1,6 +1,6 @@
 //! Deadlines of whole operations, and what remains undone.
 
-use crate::folder::{Folder, GOOD, eth0, network, own, wait};
+use crate::test_folder::{Folder, GOOD, eth0, network, own, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, PluginType};
 use libcni::{Attachment, Runtime};
@@ -101,7 +101,7 @@ fn without_numbers(text: &str) -> String {
 
 #[test]
 fn a_rollback_has_a_deadline_of_its_own() {
-    let folder = Folder::with(&[("a", GOOD), ("b", &stuck("DEL")), ("c", &crate::folder::failing("ADD"))]);
+    let folder = Folder::with(&[("a", GOOD), ("b", &stuck("DEL")), ("c", &crate::test_folder::failing("ADD"))]);
     let begin = Instant::now();
     let runtime: Runtime = folder.builder().rollback_deadline(SOON).build();
     let error = wait(runtime.add(&network("1.0.0", &["a", "b", "c"]), &own())).unwrap_err();

@@ -1,6 +1,6 @@
 //! Errors as objects: a code by the table, the message, and the details apart.
 
-use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
+use crate::test_folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::{Expect, expect};
 use libcni::cni_spec::SpecVersion;
 use libcni::{Error, conflist};

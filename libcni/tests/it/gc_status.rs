@@ -1,6 +1,6 @@
 //! GC and STATUS.
 
-use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
+use crate::test_folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::{CniError, Code};
 use libcni::inventory::{Inventory, Life, OnNode};

@@ -1,6 +1,6 @@
 //! A runtime that is killed in the middle of ADD, and the DEL of the next one, which has only the cache.
 
-use crate::folder::{Folder, GOOD, assert_ends, eth0, network, own, wait};
+use crate::test_folder::{Folder, GOOD, assert_ends, eth0, network, own, wait};
 use expect_test::expect;
 use libcni::{Attachment, Cached};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};

@@ -1,6 +1,6 @@
 //! The lock of a network, which keeps GC apart from ADD and DEL.
 
-use crate::folder::{Folder, GOOD, eth0, network, wait};
+use crate::test_folder::{Folder, GOOD, eth0, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::Code;
 use libcni::{Attachment, Error, Runtime};

@@ -3,19 +3,19 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod add;
-mod again;
+mod add_again;
 mod cache;
 mod check_del;
 mod conflist;
 mod deadlines;
+mod del_without_namespace;
 mod errors;
-mod folder;
 mod gc_status;
-mod intent;
 mod killed;
 mod lock;
-mod misbehaving;
+mod protocol_violations;
 mod reference;
+mod test_folder;
 mod threads;
-mod vanished;
+mod unfinished_add;
 mod versions;

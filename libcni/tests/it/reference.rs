@@ -1,6 +1,6 @@
 //! The reference's plugins, as Debian packages them, driven by this library.
 
-use crate::folder::{Folder, eth0, network, wait};
+use crate::test_folder::{Folder, eth0, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, PluginType};
 use libcni::{NetworkConf, Runtime};
@@ -23,7 +23,7 @@ fn versions_of_the_references_plugins() {
 
 #[test]
 fn add_check_and_del_of_static_and_failure_of_a_second() {
-    let folder = Folder::with(&[("last", &crate::folder::failing("ADD"))]);
+    let folder = Folder::with(&[("last", &crate::test_folder::failing("ADD"))]);
     let Some(runtime) = theirs(&folder, "add_check_and_del_of_static_and_failure_of_a_second") else { return };
     let plugin = r#"{"type":"host-local","ipam":{"type":"host-local","subnet":"10.9.0.0/24","dataDir":"DATA"}}"#
         .replace("DATA", folder.path().join("data").to_str().unwrap());

@@ -1,6 +1,6 @@
 //! VERSION and validation.
 
-use crate::folder::{Folder, network, wait};
+use crate::test_folder::{Folder, network, wait};
 use expect_test::expect;
 use libcni::NetworkConf;
 use libcni::cni_spec::{Code, PluginType};

@@ -1,6 +1,6 @@
 //! What a chained plugin is, and what its verbs are given.
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetConf, NetworkName, SpecVersion};
 use interface::Preview;
 use interface::reserved::Reserved;

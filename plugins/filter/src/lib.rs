@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use ipnetwork::IpNetwork;
 use netops::error::Result;
 use netops::nft::{Family, Nft};

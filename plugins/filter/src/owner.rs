@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use cni_spec::collection::{Sweep, SweptKeys};
+use cni_spec::gc::{Sweep, SweptKeys};
 use sha2::{Digest, Sha512};
 
 /// The longest comment that nft(8) accepts, in bytes (libnftnl's `NFTNL_UDATA_COMMENT_MAXLEN`).

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{Attachment, NetworkName};
 use netops::Kernel;
 use netops::error::Result;

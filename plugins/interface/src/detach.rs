@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use cni_filter::{Filter, RemovalHints};
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, NetworkName};
 use netops::error::Result as OpResult;
 use netops::link::{self, Link};

@@ -4,7 +4,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{Attachment, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use cni_spec::error::DUPLICATE_ALLOCATION;
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface};
 use netops::txn::Txn;
 use skel::Delegate;
@@ -71,7 +72,7 @@ pub(crate) fn refuse_empty(lease: &AddResult, ipam: impl fmt::Display) -> Result
 /// Whether host-local of another build, or the reference's, refused a second address for the attachment: it has reserved nothing, and DEL
 /// would release the first one.
 fn is_duplicate(error: &CniError) -> bool {
-    error.msg.contains("duplicate allocation is not allowed")
+    error.msg.contains(DUPLICATE_ALLOCATION)
 }
 
 /// Calls DEL of a delegate whose ADD failed. ADD's error is already reported, so a failure of DEL is only logged: the

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, FromAnyConf, FromConf, NetConf, NetworkName, SpecVersion};
 use netops::OpError;
 use netops::link::Link;

@@ -3,7 +3,7 @@
 //! Ours bears the attachment's mark, whatever prevResult or the container says. What the reference made has none: it is known
 //! by prevResult and what it is a port of, or by the container's end.
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link, Mac};

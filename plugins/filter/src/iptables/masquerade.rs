@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use cni_spec::collection::{Sweep, SweptKeys};
+use cni_spec::gc::{Sweep, SweptKeys};
 use ipnetwork::IpNetwork;
 use netops::OpError;
 use netops::error::Result;

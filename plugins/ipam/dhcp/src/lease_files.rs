@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{CniError, Code};
 use netops::file;
 use nix::unistd::geteuid;

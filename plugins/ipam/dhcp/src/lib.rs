@@ -21,7 +21,7 @@ pub use marks::{marks, networks};
 use std::path::Path;
 use std::time::Duration;
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use ipnetwork::IpNetwork;
 use netops::Netns;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use cni_spec::collection::{Sweep, SweptKeys};
+use cni_spec::gc::{Sweep, SweptKeys};
 use cni_spec::{Attachment, CniError, NetworkName};
 use interface::in_use;
 use netops::OpError;

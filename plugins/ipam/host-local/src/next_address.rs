@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use cni_spec::error::DUPLICATE_ALLOCATION;
 use cni_spec::{CniError, Code};
 
 use crate::add::Leasing;
@@ -43,7 +44,7 @@ impl<S: Reservations> Leasing<'_, S> {
                 return Ok(held);
             }
             let id = &self.owner.container_id;
-            let text = format!("{held} has been allocated to {id}, duplicate allocation is not allowed");
+            let text = format!("{held} has been allocated to {id}, {DUPLICATE_ALLOCATION}");
             return Err(CniError::new(Code::EXISTS, text)
                 .detail(format!("Its interface {} holds it. DEL comes before the next ADD.", self.owner.ifname)));
         }

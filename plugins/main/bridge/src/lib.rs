@@ -3,7 +3,7 @@
 //! Start at [`plan`]: it says what an attachment is on the node. The driver in crate `interface` makes it so, compares,
 //! and removes; [`mod@step`] has the steps that only this plugin makes.
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetworkName};
 use interface::{
     AddOrCheck, Detaching, InterfacePlugin, LinkKind, Side, Stage, Step, Uncollected, Verb, alias, conf as keys, veth,

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, Ip, NetworkName};
 use interface::sides::Sides;
 use interface::undo::OwnUndo;

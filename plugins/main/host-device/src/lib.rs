@@ -4,7 +4,7 @@
 //! can change everything that is on the device itself. [`home`] brings it back, from wherever it is. [`marks()`] says what GC
 //! would bring back.
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetworkName};
 use interface::container::Options;
 use interface::{AddOrCheck, Detaching, InterfacePlugin, LinkKind, Plan, Side, Stage, Step, Uncollected, Verb, failed};

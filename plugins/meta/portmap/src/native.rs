@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use cni_filter::iptables::rule::{Rule, Target, is};
 use cni_filter::iptables::{Before, Edit, FoundRule, NativeTable, NewRule, Table};
 use cni_filter::{Names, Noted, OfNetwork, Stale};
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};
 

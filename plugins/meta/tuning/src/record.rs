@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{Attachment, CniError, NetworkName};
 use interface::error::{On, failed_on};
 use interface::mark::{Mark, Sign};

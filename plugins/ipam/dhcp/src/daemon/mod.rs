@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use cni_spec::{CniError, Code};
 use netops::boot::Boot;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

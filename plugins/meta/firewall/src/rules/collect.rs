@@ -3,7 +3,7 @@
 use cni_filter::iptables::rule::Is;
 use cni_filter::iptables::{Edit, FoundRule, Table};
 use cni_filter::{Names, Noted, OfNetwork, Stale};
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use netops::error::Result;
 
 use super::{BRIDGE, OWN, end_isolation};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cni_filter::iptables::{Edit, FoundRule, Table};
 use cni_filter::{Names, OfNetwork, Stale};
-use cni_spec::collection::Sweep;
+use cni_spec::gc::Sweep;
 use netops::error::Result;
 
 use super::{DNAT, OWN, chain_names, start_of};

@@ -7,10 +7,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[expect(dead_code, reason = "shared with the other tests")]
-#[path = "../it/folder.rs"]
-mod folder;
+#[path = "../it/test_folder.rs"]
+mod test_folder;
 
-use crate::folder::{Folder, GOOD, eth0, failing, network, own, wait};
+use crate::test_folder::{Folder, GOOD, eth0, failing, network, own, wait};
 use expect_test::{Expect, expect};
 use libcni::cni_spec::PluginType;
 use libcni::{Builder, Runtime, TraceContext};

@@ -4,8 +4,8 @@
 use crate::attachment::{Attachment, AttachmentId};
 use crate::conflist::NetworkConf;
 use crate::plugin_object::PluginObject;
-use crate::raw::{ObjectWriter, quote};
-use cni_spec::{Repair, collection, repair};
+use crate::raw_object::{ObjectWriter, quote};
+use cni_spec::{Repair, gc, repair};
 
 /// The keys that a call adds to a plugin's object.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,7 +30,7 @@ pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<
         ["cniVersion", "name", "capabilities"].into_iter().any(is)
             || runtime_config.is_some() && is("runtimeConfig")
             || added.prev_result.is_some() && is("prevResult")
-            || added.valid.is_some() && (collection::VALID.into_iter().any(is) || is(collection::SEEN))
+            || added.valid.is_some() && (gc::VALID.into_iter().any(is) || is(gc::SEEN))
             // A file cannot ask for a repair: CHECK, which a runtime makes, changes nothing.
             || is(repair::REPAIR)
     };
@@ -48,10 +48,10 @@ pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<
     }
     if let Some(valid) = added.valid {
         let list = attachments(valid);
-        collection::VALID.into_iter().for_each(|key| object.raw(key, &list));
+        gc::VALID.into_iter().for_each(|key| object.raw(key, &list));
     }
     if let Some(seen) = added.seen {
-        object.raw(collection::SEEN, &attachments(seen));
+        object.raw(gc::SEEN, &attachments(seen));
     }
     if let Some(repair) = added.repair {
         object.text(repair::REPAIR, repair.as_str());

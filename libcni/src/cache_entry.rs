@@ -4,7 +4,7 @@ use crate::attachment::{Attachment, AttachmentId, CapabilityArgs};
 use crate::conflist::NetworkConf;
 use crate::namespace::{self, Mark, Namespace, is_of_earlier_boot};
 use crate::plain_file;
-use crate::running::Running;
+use crate::running_plugin::RunningPlugin;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cni_spec::{AddResult, CniArgs, CniError, Code, ContainerId, IfName, NetworkName, SpecVersion, json};
@@ -37,7 +37,7 @@ pub struct Cached {
     /// The runtime whose ADD was in progress.
     pub(crate) runtime: Option<ProcessId>,
     /// The plugin that ran last while an ADD was in progress.
-    pub(crate) running: Option<Running>,
+    pub(crate) running: Option<RunningPlugin>,
     /// The file that it was read from.
     stamp: Option<Stamp>,
 }

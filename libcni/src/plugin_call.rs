@@ -2,8 +2,9 @@
 
 use crate::cache::Noted;
 use crate::call_log;
-use crate::limits::Limits;
-use crate::{Runtime, spans};
+use crate::deadlines::Limits;
+use crate::{Runtime, operation_spans};
+use cni_spec::error::DUPLICATE_ALLOCATION;
 use cni_spec::exec::{self, CallEnv, Group};
 use cni_spec::{CniError, Code, Command};
 use std::path::Path;
@@ -25,7 +26,7 @@ pub(crate) struct PluginCall<'a> {
 /// A call that failed.
 pub(crate) struct Failure {
     pub(crate) error: CniError,
-    pub(crate) stage: Stage,
+    pub(crate) progress: Progress,
 }
 
 /// Why a plugin that failed has made nothing.
@@ -39,9 +40,9 @@ pub(crate) enum Reason {
 
 /// How far a failed call got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum Progress {
     /// The plugin was not started, so there is nothing to undo.
-    Before,
+    NotStarted,
     /// The plugin was started, and the error is about how it ran.
     Ran,
     /// The plugin printed the error itself.
@@ -49,17 +50,17 @@ pub(crate) enum Stage {
 }
 
 impl Failure {
-    pub(crate) fn at(stage: Stage) -> impl Fn(CniError) -> Self {
-        move |error| Self { error, stage }
+    pub(crate) fn at(progress: Progress) -> impl Fn(CniError) -> Self {
+        move |error| Self { error, progress }
     }
 
     /// The reason why the plugin has made nothing, by the error that it printed.
     pub(crate) fn made_nothing(&self) -> Option<Reason> {
         let is_refusal = self.error.code.is_refusal() || self.error.code == Code::INVALID_NETNS;
-        match self.stage {
-            Stage::Printed if self.is_taken() => Some(Reason::Taken),
-            Stage::Printed if is_refusal => Some(Reason::Refused),
-            Stage::Before | Stage::Ran | Stage::Printed => None,
+        match self.progress {
+            Progress::Printed if self.is_taken() => Some(Reason::Taken),
+            Progress::Printed if is_refusal => Some(Reason::Refused),
+            Progress::NotStarted | Progress::Ran | Progress::Printed => None,
         }
     }
 
@@ -67,12 +68,12 @@ impl Failure {
     /// that.
     fn is_taken(&self) -> bool {
         let CniError { code, msg, details, .. } = &self.error;
-        let has_address = |text: &String| text.contains("duplicate allocation is not allowed");
+        let has_address = |text: &String| text.contains(DUPLICATE_ALLOCATION);
         *code == Code::EXISTS || has_address(msg) || has_address(details)
     }
 
     pub(crate) fn has_run(&self) -> bool {
-        self.stage != Stage::Before
+        self.progress != Progress::NotStarted
     }
 }
 
@@ -84,11 +85,11 @@ impl AsRef<CniError> for Failure {
 
 impl PluginCall<'_> {
     /// Makes the call and returns the plugin's stdout.
-    pub(crate) async fn make(self) -> Result<Vec<u8>, Failure> {
-        spans::call(self.command, self.plugin, self.make_in_span()).await
+    pub(crate) async fn run(self) -> Result<Vec<u8>, Failure> {
+        operation_spans::call(self.command, self.plugin, self.run_in_span()).await
     }
 
-    async fn make_in_span(mut self) -> Result<Vec<u8>, Failure> {
+    async fn run_in_span(mut self) -> Result<Vec<u8>, Failure> {
         // The trace context is that of the plugin's own span.
         self.env.more = self.runtime.trace_variables();
         self.env.more.extend(call_log::within_variable());
@@ -99,23 +100,23 @@ impl PluginCall<'_> {
             stdin: self.stdin,
             group: Group::Own,
             stderr: self.runtime.settings.stderr.of(self.plugin, self.command, &self.env),
-            deadline: self.limits.time_left(self.command).map_err(Failure::at(Stage::Before))?,
+            deadline: self.limits.time_left(self.command).map_err(Failure::at(Progress::NotStarted))?,
         };
-        let started = exec::start(call).await.map_err(Failure::at(Stage::Before))?;
+        let started = exec::start(call).await.map_err(Failure::at(Progress::NotStarted))?;
         if let Some(noted) = self.noted {
             // If it is dropped here, the plugin is terminated; without the end of its config it has not begun.
             started
                 .pid()
                 .map_or(Ok(()), |pid| noted.note(pid))
                 .map_err(|error| error.to_cni_error())
-                .map_err(Failure::at(Stage::Before))?;
+                .map_err(Failure::at(Progress::NotStarted))?;
         }
         let called_off = self.limits.cancelled(self.command);
         let (grace, hurried) = (self.runtime.settings.plugin_grace, self.limits.hurried());
-        let output = started.finish_or_end(called_off, grace, hurried).await.map_err(Failure::at(Stage::Ran))?;
+        let output = started.finish_or_end(called_off, grace, hurried).await.map_err(Failure::at(Progress::Ran))?;
         if let Some(error) = output.error_object() {
-            return Err(Failure::at(Stage::Printed)(error));
+            return Err(Failure::at(Progress::Printed)(error));
         }
-        output.unless_failed().map_err(Failure::at(Stage::Ran))
+        output.unless_failed().map_err(Failure::at(Progress::Ran))
     }
 }

@@ -1,6 +1,6 @@
 //! The cache's entry of an ADD that is not finished.
 
-use crate::folder::{Folder, GOOD, eth0, failing, network, own, wait};
+use crate::test_folder::{Folder, GOOD, eth0, failing, network, own, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, NetworkName};
 use libcni::{Cached, Error, NetworkConf};

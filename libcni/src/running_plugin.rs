@@ -8,13 +8,13 @@ use std::str::FromStr;
 
 /// The plugin that runs ADD of an attachment, and the runtime that started it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Running {
+pub(crate) struct RunningPlugin {
     pub(crate) plugin: ProcessId,
     /// `None`: an earlier version of this library has recorded the plugin.
     pub(crate) runtime: Option<ProcessId>,
 }
 
-impl Running {
+impl RunningPlugin {
     /// The length of the text: two processes and a separator.
     pub(crate) const TEXT_BYTES: usize = 2 * ProcessId::TEXT_BYTES + 1;
 
@@ -32,14 +32,14 @@ impl Running {
 }
 
 /// Always of the same length.
-impl fmt::Display for Running {
+impl fmt::Display for RunningPlugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runtime = self.runtime.as_ref().map(ProcessId::to_string).unwrap_or_default();
         write!(f, "{} {runtime:width$}", self.plugin, width = ProcessId::TEXT_BYTES)
     }
 }
 
-impl FromStr for Running {
+impl FromStr for RunningPlugin {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -57,12 +57,12 @@ mod tests {
     fn the_text_is_read_back_and_has_one_length() {
         let plugin = ProcessId::of(Pid::this()).unwrap().unwrap();
         for runtime in [None, Some(plugin.clone())] {
-            let running = Running { plugin: plugin.clone(), runtime };
-            assert_eq!(running.to_string().len(), Running::TEXT_BYTES);
+            let running = RunningPlugin { plugin: plugin.clone(), runtime };
+            assert_eq!(running.to_string().len(), RunningPlugin::TEXT_BYTES);
             assert_eq!(running.to_string().parse(), Ok(running));
         }
         // As earlier versions wrote it.
-        assert_eq!(plugin.to_string().parse(), Ok(Running { plugin, runtime: None }));
-        assert!("1 2".parse::<Running>().is_err());
+        assert_eq!(plugin.to_string().parse(), Ok(RunningPlugin { plugin, runtime: None }));
+        assert!("1 2".parse::<RunningPlugin>().is_err());
     }
 }

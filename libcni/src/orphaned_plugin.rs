@@ -10,9 +10,9 @@
 //! same. What the plugin started in its own process group ends with it, as at a deadline; a daemon that left the group
 //! keeps running.
 
+use crate::deadlines::Limits;
 use crate::error::Error;
-use crate::limits::Limits;
-use crate::running::Running;
+use crate::running_plugin::RunningPlugin;
 use cni_spec::exec::GRACE;
 use cni_spec::{CniError, Code, Command};
 use futures::future::join_all;
@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// [`Error::Orphans`] if it does not end, or `limits` are reached before.
-pub(crate) async fn end(running: &Running, limits: &Limits, command: Command) -> Result<(), Error> {
+pub(crate) async fn end(running: &RunningPlugin, limits: &Limits, command: Command) -> Result<(), Error> {
     let ended = async {
         let failed = |error| {
             CniError::new(Code::IO, format!("cannot look for the plugin of an unfinished ADD in /proc: {error}"))

@@ -1,7 +1,7 @@
 //! Plugins that do not keep to the protocol. The error names the plugin and says what it did, an ADD is rolled back, and
 //! nothing is left of it. (What they print that is no result, or none, is in `add`.)
 
-use crate::folder::{Folder, GOOD, assert_ends, network, own, wait};
+use crate::test_folder::{Folder, GOOD, assert_ends, network, own, wait};
 use expect_test::expect;
 use libcni::Runtime;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The lists of attachments in the config of a GC (SPEC 2, GC), and a list of ours beside them.
+//! What GC removes and keeps, by the lists of attachments in its config (SPEC 2, GC) and a list of ours beside them.
 //!
 //! A list of valid attachments says what may stay, and is out of date as soon as another runtime adds a container. A runtime
 //! that has examined the node before it made that list says so with the key [`SEEN`]: the attachments that were on the node

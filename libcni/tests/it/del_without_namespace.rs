@@ -1,6 +1,6 @@
 //! DEL when the namespace is gone.
 
-use crate::folder::{Folder, network, wait};
+use crate::test_folder::{Folder, network, wait};
 use expect_test::expect;
 use libcni::{AbsenceErrors, Attachment, DelErrors, NetworkConf};
 use std::path::Path;
