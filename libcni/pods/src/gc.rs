@@ -1,11 +1,11 @@
 //! Garbage collection: removes what is left of sandboxes that no longer exist.
 
 use crate::error::Error;
+use crate::handle::{Pods, pod_of};
 use crate::lock::Operation;
 use crate::loopback;
 use crate::pod::PodId;
-use crate::pods::{Pods, pod_of};
-use crate::spans;
+use crate::pod_spans;
 use cni_spec::{CniError, Code, ContainerId, IfName};
 use libcni::inventory::{Inventory, OnNode, Survey};
 use libcni::{AttachmentId, Cached, NetworkConf};
@@ -73,7 +73,7 @@ impl Pods {
     }
 
     async fn collect(&self, live: &[ContainerId], node: Option<Arc<Node>>) -> Result<Collected, Error> {
-        spans::node(Operation::Gc, live.len(), async { self.collect_in_span(live, node).await }).await
+        pod_spans::node(Operation::Gc, live.len(), async { self.collect_in_span(live, node).await }).await
     }
 
     async fn collect_in_span(&self, live: &[ContainerId], node: Option<Arc<Node>>) -> Result<Collected, Error> {

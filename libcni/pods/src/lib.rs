@@ -6,11 +6,11 @@
 //! garbage collection ([`Pods::gc`]), and the network's readiness ([`Pods::ready`]).
 //!
 //! Reading order: the description of a pod ([`pod`]), the networks of the folder ([`networks`]), the attachments that
-//! follow (`attachments`), the handle ([`Pods`]), and each of its operations.
+//! follow (`pod_attachments`), the handle ([`Pods`]), and each of its operations.
 
 // Input.
-mod attachments;
 pub mod pod;
+mod pod_attachments;
 pub mod quantity;
 
 // The networks.
@@ -18,9 +18,9 @@ pub mod networks;
 
 // The operations.
 mod gc;
+mod handle;
 mod loopback;
 mod pod_netns;
-mod pods;
 mod ready;
 mod sandbox_state;
 mod set_up;
@@ -30,17 +30,17 @@ mod tear_down;
 // Locks, tracing and errors.
 mod error;
 mod lock;
-mod spans;
+mod pod_spans;
 
 pub use error::{BandwidthError, Error, KnownNetworks, RequestError, SetUpError};
 pub use gc::{Collected, Gc};
+pub use handle::{Builder, DEFAULT_CONF_DIR, DEFAULT_DEADLINE, DEFAULT_UNDO_DEADLINE, Order, Pods};
 pub use libcni;
 pub use lock::{Busy, Operation, Task};
 pub use loopback::Loopback;
 pub use networks::{Network, Networks, PassedOver};
 pub use pod::{Bandwidth, Dns, NetworkRequest, Pod, PodId, PortMapping};
 pub use pod_netns::{PodNetns, PodNetnsError};
-pub use pods::{Builder, DEFAULT_CONF_DIR, DEFAULT_DEADLINE, DEFAULT_UNDO_DEADLINE, Order, Pods};
 pub use ready::{NotReady, NotReadyReason};
 pub use status::{NetworkStatus, Status};
 pub use tear_down::TearDown;

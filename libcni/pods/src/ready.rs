@@ -1,8 +1,8 @@
 //! Readiness: whether pods can be given networks, and if not, every reason.
 
 use crate::error::KnownNetworks;
+use crate::handle::{Pods, READY_DEADLINE};
 use crate::loopback::{self, Loopback};
-use crate::pods::{Pods, READY_DEADLINE};
 use cni_spec::{Code, NetworkName};
 use futures::future::join_all;
 use libcni::NetworkConf;

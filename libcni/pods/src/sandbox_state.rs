@@ -1,9 +1,9 @@
 //! The state of a sandbox in the cache, as a set-up finds it.
 
-use crate::attachments::Planned;
 use crate::error::Error;
 use crate::loopback::{self, Loopback};
 use crate::pod::Pod;
+use crate::pod_attachments::Planned;
 use crate::status::Status;
 use libcni::{Attachment, Cached, Namespace};
 use std::collections::BTreeMap;

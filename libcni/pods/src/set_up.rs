@@ -1,14 +1,14 @@
 //! Set-up: loopback, then the networks, all or nothing.
 
-use crate::attachments::{self, Planned};
 use crate::error::{Error, SetUpError};
+use crate::handle::{Order, Pods};
 use crate::lock::Operation;
 use crate::loopback::{self, Loopback};
 use crate::pod::Pod;
+use crate::pod_attachments::{self, Planned};
 use crate::pod_netns::PodNetns;
-use crate::pods::{Order, Pods};
+use crate::pod_spans;
 use crate::sandbox_state::{self, SandboxState};
-use crate::spans;
 use crate::status::Status;
 use cni_spec::{AddResult, IfName, NetworkName};
 use futures::future::join_all;
@@ -36,7 +36,7 @@ impl Pods {
     /// Every error of every network, and what the rollback left behind. [`Error::Request`], [`Error::Busy`] and
     /// [`Error::AlreadyUp`] come alone: no plugin has run.
     pub async fn set_up(&self, pod: &Pod) -> Result<Status, SetUpError> {
-        spans::pod(Operation::SetUp, &pod.id, async { self.set_up_in_span(pod).await }).await
+        pod_spans::pod(Operation::SetUp, &pod.id, async { self.set_up_in_span(pod).await }).await
     }
 
     async fn set_up_in_span(&self, pod: &Pod) -> Result<Status, SetUpError> {
@@ -45,7 +45,8 @@ impl Pods {
         let _turn = self.inner.locks.pod(Operation::SetUp, &pod.id, until).await.map_err(|busy| failed(busy.into()))?;
         let networks = self.networks().await;
         let choice = self.choice(&networks);
-        let planned = attachments::plan(pod, &choice, &self.settings().prefix).map_err(|error| failed(error.into()))?;
+        let planned =
+            pod_attachments::plan(pod, &choice, &self.settings().prefix).map_err(|error| failed(error.into()))?;
         let cached = self.cached(Some(&pod.id.sandbox)).map_err(failed)?;
         match sandbox_state::of(pod, &planned, &cached, &self.settings().loopback).await.map_err(failed)? {
             SandboxState::Nothing => {}
@@ -181,7 +182,7 @@ fn lo_attachment(pod: &Pod) -> Result<(NetworkConf, Attachment), Error> {
     let made = || -> Result<_, cni_spec::CniError> {
         let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname: IfName::parse(loopback::IFNAME)? };
         let mut attachment = Attachment::from(id).netns(&pod.netns);
-        for (key, value) in attachments::pod_args(&pod.id) {
+        for (key, value) in pod_attachments::pod_args(&pod.id) {
             attachment.args.push(key, &value)?;
         }
         Ok((loopback::network()?, attachment))

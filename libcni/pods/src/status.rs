@@ -1,13 +1,13 @@
 //! Status: a pod's network from the cache; and whether it still exists, by CHECK.
 
-use crate::attachments::{self, Planned, Position};
 use crate::error::Error;
+use crate::handle::Pods;
 use crate::lock::Operation;
 use crate::loopback::{self, Loopback};
 use crate::pod::{Dns, PodId};
-use crate::pods::Pods;
+use crate::pod_attachments::{self, Planned, Position};
+use crate::pod_spans;
 use crate::set_up::network_error;
-use crate::spans;
 use cni_spec::{AddResult, IfName, NetworkName, SpecVersion};
 use futures::future::join_all;
 use libcni::Cached;
@@ -83,7 +83,7 @@ impl Status {
             netns: planned.attachment.netns.clone(),
             is_primary: Position::find_in(&planned.attachment.capability_args).is_some_and(|place| place.is_primary),
             result: Some(result),
-            unserved: attachments::unserved(planned.conf, &planned.attachment.capability_args),
+            unserved: pod_attachments::unserved(planned.conf, &planned.attachment.capability_args),
         };
         Self { networks: planned.iter().zip(results).map(network).collect() }
     }
@@ -162,7 +162,7 @@ impl NetworkStatus {
         Ok(Self {
             netns: cached.attachment.netns.clone(),
             is_primary: Position::find_in(arguments).is_some_and(|place| place.is_primary),
-            unserved: conf.map(|conf| attachments::unserved(&conf, arguments)).unwrap_or_default(),
+            unserved: conf.map(|conf| pod_attachments::unserved(&conf, arguments)).unwrap_or_default(),
             result: cached.result(version).map_err(unusable)?,
             network,
             ifname,
@@ -187,7 +187,7 @@ impl Pods {
     /// # Errors
     /// As [`Pods::status`]; [`Error::Busy`]; [`Error::Unfinished`]; and each network's error of CHECK.
     pub async fn check(&self, pod: &PodId) -> Result<Status, Error> {
-        spans::pod(Operation::Check, pod, async { self.check_in_span(pod).await }).await
+        pod_spans::pod(Operation::Check, pod, async { self.check_in_span(pod).await }).await
     }
 
     async fn check_in_span(&self, pod: &PodId) -> Result<Status, Error> {

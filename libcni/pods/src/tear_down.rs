@@ -1,13 +1,13 @@
 //! Tear-down: from the cache alone, newest first, continuing after errors.
 
-use crate::attachments::{self, Choice};
 use crate::error::Error;
+use crate::handle::Pods;
 use crate::lock::Operation;
 use crate::loopback::{self, Loopback};
 use crate::pod::{Pod, PodId};
-use crate::pods::Pods;
+use crate::pod_attachments::{self, Choice};
+use crate::pod_spans;
 use crate::set_up::network_error;
-use crate::spans;
 use cni_spec::exec::GRACE;
 use cni_spec::{CniArgs, Code, IfName};
 use libcni::{Attachment, AttachmentId, Cached};
@@ -47,7 +47,7 @@ impl Pods {
     /// [`Error::Busy`]; [`Error::Cache`]; each network's error, as one or as [`Error::Several`].
     pub async fn tear_down(&self, pod: impl Into<TearDown>) -> Result<(), Error> {
         let TearDown(pod) = pod.into();
-        spans::pod(Operation::TearDown, &pod.id, async { self.tear_down_in_span(&pod).await }).await
+        pod_spans::pod(Operation::TearDown, &pod.id, async { self.tear_down_in_span(&pod).await }).await
     }
 
     async fn tear_down_in_span(&self, pod: &Pod) -> Result<(), Error> {
@@ -89,12 +89,12 @@ impl Pods {
 
     /// DEL for a pod's request, as far as that is known.
     async fn del_requested(&self, pod: &Pod, choice: &Choice<'_>, until: Instant) -> Vec<Error> {
-        let (asks, pod) = (!pod.networks.is_empty(), attachments::usable_part(pod, choice));
+        let (asks, pod) = (!pod.networks.is_empty(), pod_attachments::usable_part(pod, choice));
         if asks && pod.networks.is_empty() {
             tracing::warn!("nothing is cached, and there is none of the networks that the pod asks for");
             return Vec::new();
         }
-        let planned = match attachments::plan(&pod, choice, &self.settings().prefix) {
+        let planned = match pod_attachments::plan(&pod, choice, &self.settings().prefix) {
             Ok(planned) => planned,
             Err(reason) => {
                 tracing::warn!(%reason, "nothing is cached, and it is unknown what there was to delete");
@@ -137,7 +137,10 @@ impl Pods {
                 let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname };
                 let mut attachment = Attachment::from(id).netns(netns);
                 attachment.args = CniArgs::from_pairs(
-                    attachments::pod_args(&pod.id).into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+                    pod_attachments::pod_args(&pod.id)
+                        .into_iter()
+                        .map(|(key, value)| (key.to_owned(), value))
+                        .collect(),
                 );
                 let outcome = Box::pin(self.runtime(until).del(conf, &attachment)).await;
                 errors.extend(outcome.err().map(|error| network_error(&network, &attachment.id.ifname, error)));

@@ -1,18 +1,18 @@
 //! CHECK of a pod: whether it still has what its set-up left.
 
 use crate::set_up::on;
-use crate::site::{GOOD, but, failing, on_node};
+use crate::test_node::{GOOD, but, failing, on_node};
 use expect_test::expect;
 use pods::{Error, Loopback};
 
 #[test]
 fn missing_objects_are_reported_for_each_network() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        site.plugin("a", &but("CHECK", &failing(107, "it is not as it was")));
-        site.network("20-a", "net-a", &["a"]);
-        let pods = site.pods();
-        let (mut pod, container) = site.pod("web");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        test_node.plugin("a", &but("CHECK", &failing(107, "it is not as it was")));
+        test_node.network("20-a", "net-a", &["a"]);
+        let pods = test_node.pods();
+        let (mut pod, container) = test_node.pod("web");
         pod.networks = vec![on("office")];
         pods.set_up(&pod).await.unwrap();
         pods.check(&pod.id).await.unwrap();
@@ -28,10 +28,10 @@ fn missing_objects_are_reported_for_each_network() {
 
 #[test]
 fn lo_of_the_plugin_is_checked_by_it() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        let pods = site.builder().loopback(Loopback::Plugin).build().unwrap();
-        let (pod, container) = site.pod("web");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        let pods = test_node.builder().loopback(Loopback::Plugin).build().unwrap();
+        let (pod, container) = test_node.pod("web");
         let status = pods.set_up(&pod).await.unwrap();
         assert_eq!(pods.check(&pod.id).await.unwrap(), status);
         container.namespace().set_down("lo");
@@ -43,29 +43,29 @@ fn lo_of_the_plugin_is_checked_by_it() {
 /// Networks of old versions have no CHECK.
 #[test]
 fn networks_of_old_versions_are_taken_to_be_well() {
-    on_node(async |site| {
-        site.plugin(
+    on_node(async |test_node| {
+        test_node.plugin(
             "a",
             &GOOD
                 .replace(r#""cniVersion":"1.0.0""#, r#""cniVersion":"0.3.1""#)
                 .replace(r#""address""#, r#""version":"4","address""#),
         );
-        site.write("net.d/10-a.conflist", r#"{"cniVersion":"0.3.1","name":"net-a","plugins":[{"type":"a"}]}"#);
-        let pods = site.pods();
-        let (pod, _) = site.pod("web");
+        test_node.write("net.d/10-a.conflist", r#"{"cniVersion":"0.3.1","name":"net-a","plugins":[{"type":"a"}]}"#);
+        let pods = test_node.pods();
+        let (pod, _) = test_node.pod("web");
         let status = pods.set_up(&pod).await.unwrap();
         assert_eq!(pods.check(&pod.id).await.unwrap(), status);
-        assert_eq!((site.log().as_str(), status.addresses().len()), ("ADD a eth0", 1));
+        assert_eq!((test_node.log().as_str(), status.addresses().len()), ("ADD a eth0", 1));
     });
 }
 
 #[test]
 fn an_unfinished_set_up_is_reported() {
-    on_node(async |site| {
-        site.plugin("a", &but("ADD", "exec sleep 1000"));
-        site.network("10-a", "net-a", &["a"]);
-        let pods = site.pods();
-        let (pod, _) = site.pod("unchecked");
+    on_node(async |test_node| {
+        test_node.plugin("a", &but("ADD", "exec sleep 1000"));
+        test_node.network("10-a", "net-a", &["a"]);
+        let pods = test_node.pods();
+        let (pod, _) = test_node.pod("unchecked");
         let mut set_up = Box::pin(pods.set_up(&pod));
         while pods.known().unwrap().is_empty() {
             let step = tokio::time::timeout(std::time::Duration::from_millis(1), set_up.as_mut()).await;
@@ -77,6 +77,6 @@ fn an_unfinished_set_up_is_reported() {
         let status = pods.status(&pod.id).await.unwrap();
         assert!(status.networks[0].result.is_none() && status.addresses().is_empty());
         pods.tear_down(&pod.id).await.unwrap();
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }

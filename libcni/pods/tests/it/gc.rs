@@ -1,7 +1,7 @@
 //! Garbage collection, and many pods at once with one in the middle.
 
 use crate::set_up::on;
-use crate::site::{GOOD, but, failing, on_node};
+use crate::test_node::{GOOD, but, failing, on_node};
 use expect_test::expect;
 use futures::future::join_all;
 use pods::libcni::cni_spec::{CniError, ContainerId, IfName};
@@ -22,34 +22,34 @@ fn valid(stdin: &str) -> Vec<String> {
 
 #[test]
 fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        site.plugin("a", GOOD);
-        site.network("20-a", "net-a", &["a"]);
-        site.network("30-b", "net-b", &["a"]);
-        let pods = site.builder().loopback(Loopback::Plugin).order(Order::InTurn).build().unwrap();
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        test_node.plugin("a", GOOD);
+        test_node.network("20-a", "net-a", &["a"]);
+        test_node.network("30-b", "net-b", &["a"]);
+        let pods = test_node.builder().loopback(Loopback::Plugin).order(Order::InTurn).build().unwrap();
         let mut live = Vec::new();
         for name in ["dead", "alive"] {
-            let (mut pod, _) = site.pod(name);
+            let (mut pod, _) = test_node.pod(name);
             pod.networks = vec![on("office"), on("net-a"), on("net-b")];
             pods.set_up(&pod).await.unwrap();
             live = vec![pod.id.sandbox.clone(), ContainerId::parse("unknown").unwrap()];
         }
         // A stale lease: its runtime lost its cache.
-        let (lost, _) = site.pod("lost");
+        let (lost, _) = test_node.pod("lost");
         pods.set_up(&lost).await.unwrap();
-        std::fs::remove_file(site.cache_dir().join("results/office-sandbox-lost-eth0")).unwrap();
-        std::fs::remove_file(site.cache_dir().join("results/cni-loopback-sandbox-lost-lo")).unwrap();
-        assert_eq!(site.leases("office").len(), 6);
+        std::fs::remove_file(test_node.cache_dir().join("results/office-sandbox-lost-eth0")).unwrap();
+        std::fs::remove_file(test_node.cache_dir().join("results/cni-loopback-sandbox-lost-lo")).unwrap();
+        assert_eq!(test_node.leases("office").len(), 6);
         // net-b is in the cache only, and the cache has the configuration.
-        std::fs::remove_file(site.conf_dir().join("30-b.conflist")).unwrap();
+        std::fs::remove_file(test_node.conf_dir().join("30-b.conflist")).unwrap();
 
-        let collected = site.pods().gc(&live).without_inventory().await.unwrap();
+        let collected = test_node.pods().gc(&live).without_inventory().await.unwrap();
         assert_eq!(collected.pods.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["dead"]);
         assert_eq!(collected.networks, ["office", "net-a", "net-b"]);
-        assert_eq!(site.leases("office").len(), 2);
+        assert_eq!(test_node.leases("office").len(), 2);
         assert_eq!(
-            site.cache_files(),
+            test_node.cache_files(),
             [
                 "cni-loopback-sandbox-alive-lo",
                 "net-a-sandbox-alive-eth1",
@@ -66,10 +66,10 @@ fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
                 "unknown eth0",
             ]
         "#]]
-        .assert_debug_eq(&valid(&site.read("stdin.a..GC")));
+        .assert_debug_eq(&valid(&test_node.read("stdin.a..GC")));
         // No sandbox is alive.
         pods.gc(&[]).without_inventory().await.unwrap();
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
@@ -85,13 +85,13 @@ impl Inventory for Fixed {
 /// Another runtime on the same network has a cache of its own.
 #[test]
 fn with_an_inventory_what_another_cache_knows_and_lives_is_kept() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        let (theirs, container) = site.pod("theirs");
-        let other = site.builder().cache_dir(site.dir().join("other-cache")).build().unwrap();
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        let (theirs, container) = test_node.pod("theirs");
+        let other = test_node.builder().cache_dir(test_node.dir().join("other-cache")).build().unwrap();
         other.set_up(&theirs).await.unwrap();
-        let (own, _own_container) = site.pod("own");
-        let pods = site.pods();
+        let (own, _own_container) = test_node.pod("own");
+        let pods = test_node.pods();
         pods.set_up(&own).await.unwrap();
         let on_node = |pod: &pods::Pod, life| {
             let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname: IfName::parse("eth0").unwrap() };
@@ -109,73 +109,73 @@ fn with_an_inventory_what_another_cache_knows_and_lives_is_kept() {
 
 #[test]
 fn a_living_sandbox_with_a_broken_cache_file_keeps_what_it_has() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        let (mut pod, container) = site.pod("web");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        let (mut pod, container) = test_node.pod("web");
         pod.networks = vec![on("office"), on("office")];
-        let pods = site.pods();
+        let pods = test_node.pods();
         pods.set_up(&pod).await.unwrap();
-        let leases = site.leases("office");
-        std::fs::write(site.cache_dir().join("results/office-sandbox-web-eth1"), "").unwrap();
+        let leases = test_node.leases("office");
+        std::fs::write(test_node.cache_dir().join("results/office-sandbox-web-eth1"), "").unwrap();
         pods.gc(std::slice::from_ref(&pod.id.sandbox)).without_inventory().await.unwrap();
-        assert_eq!((site.leases("office"), leases.len()), (leases, 4));
+        assert_eq!((test_node.leases("office"), leases.len()), (leases, 4));
         assert!(container.namespace().find_link("eth1").is_some());
         pods.tear_down(&pod.id).await.unwrap();
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
 #[test]
 fn errors_are_reported_at_the_end_and_failed_entries_are_kept() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        site.plugin("a", &but("GC", &failing(11, "not now")));
-        site.network("20-a", "net-a", &["a"]);
-        let pods = site.pods();
-        let (mut pod, _) = site.pod("web");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        test_node.plugin("a", &but("GC", &failing(11, "not now")));
+        test_node.network("20-a", "net-a", &["a"]);
+        let pods = test_node.pods();
+        let (mut pod, _) = test_node.pod("web");
         pod.networks = vec![on("office"), on("net-a")];
         pods.set_up(&pod).await.unwrap();
-        site.plugin("a", &but("DEL", &failing(11, "not now")).replace("GOOD", ""));
+        test_node.plugin("a", &but("DEL", &failing(11, "not now")).replace("GOOD", ""));
         let error = pods.gc(&[]).without_inventory().await.unwrap_err();
         expect![[r#"network net-a, interface eth1: plugin type="a" failed (delete): not now"#]]
             .assert_eq(&error.to_string());
-        assert_eq!(site.cache_files(), ["net-a-sandbox-web-eth1"]);
-        assert_eq!(valid(&site.read("stdin.a..GC")), ["sandbox-web eth1"]);
-        site.plugin("a", &but("GC", &failing(11, "not now")));
+        assert_eq!(test_node.cache_files(), ["net-a-sandbox-web-eth1"]);
+        assert_eq!(valid(&test_node.read("stdin.a..GC")), ["sandbox-web eth1"]);
+        test_node.plugin("a", &but("GC", &failing(11, "not now")));
         let error = pods.gc(&[]).without_inventory().await.unwrap_err();
         expect![[r#"network net-a: plugin type="a" failed (gc): not now"#]].assert_eq(&error.to_string());
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
 #[test]
 fn a_network_that_forbids_it_is_left_alone() {
-    on_node(async |site| {
-        site.plugin("a", GOOD);
-        site.write(
+    on_node(async |test_node| {
+        test_node.plugin("a", GOOD);
+        test_node.write(
             "net.d/10-a.conflist",
             r#"{"cniVersion":"1.1.0","name":"net-a","disableGC":true,"plugins":[{"type":"a"}]}"#,
         );
-        let pods = site.pods();
-        let (pod, _) = site.pod("web");
+        let pods = test_node.pods();
+        let (pod, _) = test_node.pod("web");
         pods.set_up(&pod).await.unwrap();
         assert!(pods.gc(&[]).without_inventory().await.unwrap().pods.is_empty());
-        assert_eq!((site.log().as_str(), site.cache_files().len()), ("ADD a eth0", 1));
+        assert_eq!((test_node.log().as_str(), test_node.cache_files().len()), ("ADD a eth0", 1));
     });
 }
 
 /// Half of them are alive when the collection comes, the other half is dead or coming up.
 #[test]
 fn sixty_four_pods_at_once_and_a_collection_in_the_middle() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        site.bridge("20-lab", "lab", 2);
-        let pods = site.pods();
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        test_node.bridge("20-lab", "lab", 2);
+        let pods = test_node.pods();
         // The first port makes the bridges' hardware addresses; results of ADDs beside it may have other ones.
-        let (mut first, _) = site.pod("first");
+        let (mut first, _) = test_node.pod("first");
         first.networks = vec![on("office"), on("lab")];
         pods.set_up(&first).await.unwrap();
-        let all: Vec<_> = (0..64).map(|number| site.pod(&format!("p{number}"))).collect();
+        let all: Vec<_> = (0..64).map(|number| test_node.pod(&format!("p{number}"))).collect();
         let live: Vec<_> = all.iter().map(|(pod, _)| pod).chain([&first]).map(|pod| pod.id.sandbox.clone()).collect();
         let up = AtomicUsize::new(0);
         let half = tokio::sync::Notify::new();
@@ -207,6 +207,6 @@ fn sixty_four_pods_at_once_and_a_collection_in_the_middle() {
         let (downs, collected) = futures::future::join(downs, pods.gc(&live[..32]).without_inventory()).await;
         downs.into_iter().for_each(Result::unwrap);
         assert_eq!(collected.unwrap().pods.len(), 33);
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }

@@ -1,7 +1,7 @@
 //! A runtime that is killed at any point, and the next one, which has only the cache.
 
 use crate::set_up::on;
-use crate::site::{PATIENCE, Site, on_node};
+use crate::test_node::{PATIENCE, TestNode, on_node};
 use futures::future::join_all;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use pods::{Pod, PodId, Pods};
@@ -51,9 +51,9 @@ impl Drop for Killed {
 
 /// Starts the runtime and kills it at the `count`th change of the cache: an entry that was written, completed or
 /// removed.
-fn kill_at(site: &Site, count: usize) {
+fn kill_at(test_node: &TestNode, count: usize) {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).unwrap();
-    let results = site.cache_dir().join("results");
+    let results = test_node.cache_dir().join("results");
     std::fs::create_dir_all(&results).unwrap();
     inotify.add_watch(&results, AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_DELETE).unwrap();
     let process = Command::new(std::env::current_exe().unwrap())
@@ -74,15 +74,15 @@ fn kill_at(site: &Site, count: usize) {
 }
 
 fn killed_at(count: usize) {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        site.bridge("20-lab", "lab", 2);
-        let all: Vec<_> = (0..PODS).map(|number| site.pod(&format!("killed{count}-{number}"))).collect();
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        test_node.bridge("20-lab", "lab", 2);
+        let all: Vec<_> = (0..PODS).map(|number| test_node.pod(&format!("killed{count}-{number}"))).collect();
         let line = |(pod, _): &(Pod, _)| format!("{} {} {}\n", pod.id.name, pod.id.sandbox, pod.netns);
-        site.write("pods", &all.iter().map(line).collect::<String>());
-        kill_at(site, count);
+        test_node.write("pods", &all.iter().map(line).collect::<String>());
+        kill_at(test_node, count);
 
-        let pods = site.pods();
+        let pods = test_node.pods();
         let known = pods.known().unwrap();
         assert!(known.iter().all(|id| all.iter().any(|(pod, _)| pod.id == *id)), "{known:?}");
         // A third of the pods is taken down, a third is set up again, and the rest is stale.
@@ -102,12 +102,12 @@ fn killed_at(count: usize) {
         let live: Vec<_> = again.iter().map(|(pod, _)| pod.id.sandbox.clone()).collect();
         pods.gc(&live).without_inventory().await.unwrap();
         assert_eq!(pods.known().unwrap().len(), again.len());
-        assert_eq!(site.leases("office").len(), 2 * again.len());
+        assert_eq!(test_node.leases("office").len(), 2 * again.len());
         for (pod, container) in &again {
             assert_eq!(container.namespace().links().len(), 3);
             pods.tear_down(&pod.id).await.unwrap();
         }
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
         for (_, container) in &all {
             assert_eq!(container.namespace().links().len(), 1);
         }

@@ -3,12 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod check;
+mod deadlines;
 mod gc;
 mod killed;
-mod limits;
 mod networks;
 mod ready;
 mod set_up;
-mod site;
+mod spans;
 mod tear_down;
-mod watching;
+mod test_node;

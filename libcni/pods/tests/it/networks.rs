@@ -1,8 +1,8 @@
 //! The networks of a folder, with real files, links and executables.
 
-mod burden;
-mod node;
+mod load;
+mod parallel_queries;
 mod random;
 mod reading;
 mod reload;
-mod sharing;
+mod test_folders;

@@ -1,6 +1,6 @@
 //! Set-up: all or nothing, in the requested order or at the same time.
 
-use crate::site::{ByTestns, GOOD, Site, but, failing, on_node};
+use crate::test_node::{ByTestns, GOOD, TestNode, but, failing, on_node};
 use expect_test::expect;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -21,11 +21,11 @@ fn text_of(error: &SetUpError) -> String {
 
 #[test]
 fn a_pod_is_set_up_on_the_default_network_and_taken_down() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        site.bridge("20-lab", "lab", 2);
-        let pods = site.pods();
-        let (pod, container) = site.pod("web");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        test_node.bridge("20-lab", "lab", 2);
+        let pods = test_node.pods();
+        let (pod, container) = test_node.pod("web");
         let status = pods.set_up(&pod).await.unwrap();
 
         let namespace = container.namespace();
@@ -39,11 +39,11 @@ fn a_pod_is_set_up_on_the_default_network_and_taken_down() {
         namespace.ping("10.1.0.1".parse::<std::net::IpAddr>().unwrap());
         assert_eq!(pods.status(&pod.id).await.unwrap(), status);
         assert_eq!(pods.check(&pod.id).await.unwrap(), status);
-        assert_eq!(site.pods().known().unwrap(), std::slice::from_ref(&pod.id));
+        assert_eq!(test_node.pods().known().unwrap(), std::slice::from_ref(&pod.id));
 
         pods.tear_down(&pod.id).await.unwrap();
         assert!(namespace.find_link("eth0").is_none() && !namespace.link("lo").up);
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
         assert!(pods.known().unwrap().is_empty());
         expect!["pod default/web (sandbox sandbox-web) has no network: not found in the cache /run/testns/cache"]
             .assert_eq(&pods.status(&pod.id).await.unwrap_err().to_string());
@@ -53,10 +53,10 @@ fn a_pod_is_set_up_on_the_default_network_and_taken_down() {
 /// Ports of the node on a chain without portmap refuse connections: the runtime learns of it, after a restart, too.
 #[test]
 fn a_capability_that_no_plugin_of_the_network_has_is_reported() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        let pods = site.pods();
-        let (mut pod, _container) = site.pod("web");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        let pods = test_node.pods();
+        let (mut pod, _container) = test_node.pod("web");
         let port = PortMapping { host_port: 8080, container_port: 80, protocol: "TCP".into(), host_ip: None };
         pod.port_mappings = vec![port];
         pod.dns = Some(pods::Dns { servers: vec!["192.0.2.1".into()], ..pods::Dns::default() });
@@ -65,18 +65,18 @@ fn a_capability_that_no_plugin_of_the_network_has_is_reported() {
         assert_eq!(status.networks[0].unserved, ["portMappings"]);
         expect!["network office has no plugin with capability portMappings: it has no effect"]
             .assert_eq(&status.warnings().join("; "));
-        assert_eq!(site.pods().status(&pod.id).await.unwrap(), status);
+        assert_eq!(test_node.pods().status(&pod.id).await.unwrap(), status);
         pods.tear_down(&pod.id).await.unwrap();
     });
 }
 
 #[test]
 fn several_networks_are_set_up_in_the_order_of_the_request() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        site.bridge("20-lab", "lab", 2);
-        let pods = site.pods();
-        let (mut pod, container) = site.pod("web");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        test_node.bridge("20-lab", "lab", 2);
+        let pods = test_node.pods();
+        let (mut pod, container) = test_node.pod("web");
         pod.networks = vec![
             on("lab"),
             NetworkRequest { ifname: Some(IfName::parse("net7").unwrap()), ..NetworkRequest::default() },
@@ -95,18 +95,18 @@ fn several_networks_are_set_up_in_the_order_of_the_request() {
         assert_eq!(eth1.mac, "0a:00:00:00:00:77");
         assert!(container.namespace().global_addresses("eth1").contains(&"10.2.0.77/24".to_owned()));
         // After a restart the order is still that of the request.
-        assert_eq!(site.pods().status(&pod.id).await.unwrap(), status);
+        assert_eq!(test_node.pods().status(&pod.id).await.unwrap(), status);
         pods.tear_down(&pod.id).await.unwrap();
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
-fn three_networks(site: &Site, scripts: [&str; 3]) -> Pod {
+fn three_networks(test_node: &TestNode, scripts: [&str; 3]) -> Pod {
     for (name, script) in ["a", "b", "c"].iter().zip(scripts) {
-        site.plugin(name, script);
-        site.network(&format!("10-{name}"), &format!("net-{name}"), &[name]);
+        test_node.plugin(name, script);
+        test_node.network(&format!("10-{name}"), &format!("net-{name}"), &[name]);
     }
-    let (mut pod, _) = site.pod("web");
+    let (mut pod, _) = test_node.pod("web");
     pod.networks = vec![on("net-a"), on("net-b"), on("net-c")];
     pod
 }
@@ -114,60 +114,60 @@ fn three_networks(site: &Site, scripts: [&str; 3]) -> Pod {
 /// Each waits for the other in its ADD, so one after the other would never end.
 #[test]
 fn different_networks_are_set_up_at_the_same_time() {
-    on_node(async |site| {
+    on_node(async |test_node| {
         for fifo in ["ab", "ba"] {
-            mkfifo(&site.dir().join(fifo), Mode::S_IRWXU).unwrap();
+            mkfifo(&test_node.dir().join(fifo), Mode::S_IRWXU).unwrap();
         }
         let first = but("ADD", r#"echo > "$dir/ab"; read line < "$dir/ba""#);
         let second = but("ADD", r#"read line < "$dir/ab"; echo > "$dir/ba""#);
-        let pod = three_networks(site, [&first, &second, GOOD]);
-        let status = site.pods().set_up(&pod).await.unwrap();
+        let pod = three_networks(test_node, [&first, &second, GOOD]);
+        let status = test_node.pods().set_up(&pod).await.unwrap();
         let names = status.networks.iter().map(|network| network.network.as_str());
         assert_eq!(names.collect::<Vec<_>>(), ["net-a", "net-b", "net-c"]);
-        site.pods().tear_down(&pod).await.unwrap();
-        assert!(site.log().ends_with("DEL c eth2, DEL b eth1, DEL a eth0"), "{}", site.log());
+        test_node.pods().tear_down(&pod).await.unwrap();
+        assert!(test_node.log().ends_with("DEL c eth2, DEL b eth1, DEL a eth0"), "{}", test_node.log());
     });
 }
 
 #[test]
 fn one_networks_attachments_are_set_up_in_the_order_of_the_request() {
-    on_node(async |site| {
-        let mut pod = three_networks(site, [&but("ADD", r#"echo "begin $CNI_IFNAME" >> "$dir/log""#), GOOD, GOOD]);
+    on_node(async |test_node| {
+        let mut pod = three_networks(test_node, [&but("ADD", r#"echo "begin $CNI_IFNAME" >> "$dir/log""#), GOOD, GOOD]);
         pod.networks = vec![on("net-a"), on("net-a"), on("net-a")];
-        site.pods().set_up(&pod).await.unwrap();
-        assert_eq!(site.log(), "begin eth0, ADD a eth0, begin eth1, ADD a eth1, begin eth2, ADD a eth2");
+        test_node.pods().set_up(&pod).await.unwrap();
+        assert_eq!(test_node.log(), "begin eth0, ADD a eth0, begin eth1, ADD a eth1, begin eth2, ADD a eth2");
     });
 }
 
 #[test]
 fn in_turn_the_first_that_fails_is_the_last() {
-    on_node(async |site| {
-        let pod = three_networks(site, [GOOD, &but("ADD", &failing(11, "not now")), GOOD]);
-        let pods = site.builder().order(Order::InTurn).build().unwrap();
+    on_node(async |test_node| {
+        let pod = three_networks(test_node, [GOOD, &but("ADD", &failing(11, "not now")), GOOD]);
+        let pods = test_node.builder().order(Order::InTurn).build().unwrap();
         let error = pods.set_up(&pod).await.unwrap_err();
-        assert_eq!(site.log(), "ADD a eth0, ADD b eth1, DEL b eth1, DEL a eth0");
+        assert_eq!(test_node.log(), "ADD a eth0, ADD b eth1, DEL b eth1, DEL a eth0");
         expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-b, interface eth1: plugin type="b" failed (add): not now. Rolled back: b."#]]
         .assert_eq(&text_of(&error));
-        assert_eq!(site.cache_files(), [""; 0]);
+        assert_eq!(test_node.cache_files(), [""; 0]);
     });
 }
 
 /// The failures of both networks are reported, and the network that succeeded is taken down.
 #[test]
 fn a_failed_set_up_reports_every_error_and_leaves_nothing() {
-    on_node(async |site| {
+    on_node(async |test_node| {
         let full = but("ADD", &failing(105, "no address is free"));
-        three_networks(site, [&but("ADD", &failing(11, "not now")), &full, GOOD]);
-        site.bridge("01-office", "office", 1);
-        let (mut pod, container) = site.pod("api");
+        three_networks(test_node, [&but("ADD", &failing(11, "not now")), &full, GOOD]);
+        test_node.bridge("01-office", "office", 1);
+        let (mut pod, container) = test_node.pod("api");
         pod.networks = vec![on("net-a"), on("office"), on("net-b")];
         let before = container.namespace().snapshot();
-        let error = site.pods().set_up(&pod).await.unwrap_err();
+        let error = test_node.pods().set_up(&pod).await.unwrap_err();
         expect![[r#"cannot set up the network of pod default/api (sandbox sandbox-api): network net-a, interface eth0: plugin type="a" failed (add): not now. Rolled back: a; network net-b, interface eth2: plugin type="b" failed (add): no address is free. Rolled back: b."#]]
         .assert_eq(&text_of(&error));
         assert_eq!(error.errors.iter().map(|error| error.code().unwrap().0).collect::<Vec<_>>(), [11, 105]);
         assert!(error.left.is_empty());
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
         assert!(!container.namespace().link("lo").up);
         // The kernel leaves lo its addresses when it goes down.
         let changes = testns::changes(&before, &container.namespace().snapshot());
@@ -177,31 +177,32 @@ fn a_failed_set_up_reports_every_error_and_leaves_nothing() {
 
 #[test]
 fn what_the_rollback_left_is_reported_and_removed_by_a_tear_down() {
-    on_node(async |site| {
-        let pod = three_networks(site, [&but("ADD", &failing(11, "not now")), &but("DEL", &failing(5, "stuck")), GOOD]);
-        let pods = site.pods();
+    on_node(async |test_node| {
+        let pod =
+            three_networks(test_node, [&but("ADD", &failing(11, "not now")), &but("DEL", &failing(5, "stuck")), GOOD]);
+        let pods = test_node.pods();
         let error = pods.set_up(&pod).await.unwrap_err();
         expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-a, interface eth0: plugin type="a" failed (add): not now. Rolled back: a; left behind: network net-b, interface eth1: plugin type="b" failed (delete): stuck"#]]
         .assert_eq(&text_of(&error));
-        assert_eq!(site.cache_files(), ["net-b-sandbox-web-eth1"]);
+        assert_eq!(test_node.cache_files(), ["net-b-sandbox-web-eth1"]);
         pods.tear_down(&pod.id).await.unwrap_err();
-        assert_eq!(site.cache_files(), ["net-b-sandbox-web-eth1"]);
-        site.plugin("b", GOOD);
+        assert_eq!(test_node.cache_files(), ["net-b-sandbox-web-eth1"]);
+        test_node.plugin("b", GOOD);
         pods.tear_down(&pod.id).await.unwrap();
-        assert_eq!(site.cache_files(), [""; 0]);
+        assert_eq!(test_node.cache_files(), [""; 0]);
     });
 }
 
 #[test]
 fn a_pod_that_is_up_stays_as_it_is() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        let pods = site.pods();
-        let (pod, container) = site.pod("web");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        let pods = test_node.pods();
+        let (pod, container) = test_node.pod("web");
         let status = pods.set_up(&pod).await.unwrap();
         let link = container.namespace().link("eth0");
         // Also when the configuration has changed meanwhile.
-        site.bridge("10-office", "office", 9);
+        test_node.bridge("10-office", "office", 9);
         assert_eq!(pods.set_up(&pod).await.unwrap(), status);
         assert_eq!(container.namespace().link("eth0"), link);
 
@@ -227,11 +228,11 @@ fn a_pod_that_is_up_stays_as_it_is() {
 /// Another pod lives in the namespace, or a runtime has set `lo` up before.
 #[test]
 fn lo_that_is_up_stays_up_when_a_set_up_fails() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
         for (name, loopback) in [("by", Loopback::By(Arc::new(ByTestns))), ("plugin", Loopback::Plugin)] {
-            let pods = site.builder().loopback(loopback).build().unwrap();
-            let (living, container) = site.pod(name);
+            let pods = test_node.builder().loopback(loopback).build().unwrap();
+            let (living, container) = test_node.pod(name);
             pods.set_up(&living).await.unwrap();
             let id = PodId::new("default", &format!("{name}-other"), "", &format!("{name}-other")).unwrap();
             let other = Pod::new(id, &*living.netns);
@@ -243,13 +244,13 @@ fn lo_that_is_up_stays_up_when_a_set_up_fails() {
             pods.tear_down(&living).await.unwrap();
             assert!(!container.namespace().link("lo").up, "{name}: the last one is down");
         }
-        site.plugin("bad", &but("ADD", &failing(11, "not now")));
-        site.network("01-bad", "bad", &["bad"]);
-        let (pod, container) = site.pod("first");
+        test_node.plugin("bad", &but("ADD", &failing(11, "not now")));
+        test_node.network("01-bad", "bad", &["bad"]);
+        let (pod, container) = test_node.pod("first");
         container.namespace().set_up("lo");
-        site.pods().set_up(&pod).await.unwrap_err();
+        test_node.pods().set_up(&pod).await.unwrap_err();
         assert!(container.namespace().link("lo").up);
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
@@ -262,29 +263,29 @@ fn a_pod_whose_namespace_is_another_is_set_up_anew() {
 }
 
 fn set_up_anew(loopback: &Loopback) {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        let pods = site.builder().loopback(loopback.clone()).build().unwrap();
-        let (pod, old) = site.pod("web");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        let pods = test_node.builder().loopback(loopback.clone()).build().unwrap();
+        let (pod, old) = test_node.pod("web");
         pods.set_up(&pod).await.unwrap();
         old.leave(testns::Remains::Gone);
-        let (pod, new) = site.pod("web");
+        let (pod, new) = test_node.pod("web");
         let status = pods.set_up(&pod).await.unwrap();
         let addresses = new.namespace().global_addresses("eth0");
         let reported: Vec<_> = status.addresses().iter().map(ToString::to_string).collect();
         assert!(addresses.iter().any(|address| address.starts_with(&reported[0])), "{addresses:?} {reported:?}");
-        assert_eq!(site.leases("office").len(), 2);
+        assert_eq!(test_node.leases("office").len(), 2);
         pods.tear_down(&pod.id).await.unwrap();
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
 #[test]
 fn a_pod_whose_interface_is_gone_is_set_up_anew() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        let pods = site.pods();
-        let (pod, container) = site.pod("web");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        let pods = test_node.pods();
+        let (pod, container) = test_node.pod("web");
         pods.set_up(&pod).await.unwrap();
         container.namespace().delete_link("eth0");
         pods.set_up(&pod).await.unwrap();
@@ -294,10 +295,10 @@ fn a_pod_whose_interface_is_gone_is_set_up_anew() {
 
 #[test]
 fn a_request_that_cannot_be_met_runs_nothing() {
-    on_node(async |site| {
-        let pod = three_networks(site, [GOOD, GOOD, GOOD]);
-        site.write("net.d/00-broken.conflist", "{");
-        let pods = site.pods();
+    on_node(async |test_node| {
+        let pod = three_networks(test_node, [GOOD, GOOD, GOOD]);
+        test_node.write("net.d/00-broken.conflist", "{");
+        let pods = test_node.pods();
         let mut texts = Vec::new();
         let mut try_it = async |change: &dyn Fn(&mut Pod)| {
             let mut pod = pod.clone();
@@ -322,78 +323,78 @@ fn a_request_that_cannot_be_met_runs_nothing() {
             cannot set up lo: cannot open /run/netns/gone: No such file or directory (os error 2)
             cannot set up lo: /proc/thread-self/ns/net is the node's own"#]]
         .assert_eq(&texts.join("\n"));
-        assert_eq!((site.log().as_str(), site.cache_files().len()), ("", 0));
+        assert_eq!((test_node.log().as_str(), test_node.cache_files().len()), ("", 0));
     });
 }
 
 #[test]
 fn loopback_can_be_left_to_the_plugin_or_to_another_component() {
-    on_node(async |site| {
-        site.bridge("10-office", "office", 1);
-        let pods = site.builder().loopback(Loopback::None).build().unwrap();
-        let (pod, container) = site.pod("none");
+    on_node(async |test_node| {
+        test_node.bridge("10-office", "office", 1);
+        let pods = test_node.builder().loopback(Loopback::None).build().unwrap();
+        let (pod, container) = test_node.pod("none");
         pods.set_up(&pod).await.unwrap();
         assert!(!container.namespace().link("lo").up);
         pods.tear_down(&pod.id).await.unwrap();
 
-        let pods = site.builder().loopback(Loopback::default()).build().unwrap();
-        let (pod, container) = site.pod("plugin");
+        let pods = test_node.builder().loopback(Loopback::default()).build().unwrap();
+        let (pod, container) = test_node.pod("plugin");
         let status = pods.set_up(&pod).await.unwrap();
         assert!(container.namespace().link("lo").up);
-        assert_eq!(site.cache_files(), ["cni-loopback-sandbox-plugin-lo", "office-sandbox-plugin-eth0"]);
+        assert_eq!(test_node.cache_files(), ["cni-loopback-sandbox-plugin-lo", "office-sandbox-plugin-eth0"]);
         assert_eq!((status.networks.len(), pods.set_up(&pod).await.unwrap()), (1, status.clone()));
         assert_eq!(pods.check(&pod.id).await.unwrap(), status);
         pods.tear_down(&pod.id).await.unwrap();
         assert!(!container.namespace().link("lo").up);
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
 
         // Of a set-up that fails after it, too.
-        site.plugin("bad", &but("ADD", &failing(11, "not now")));
-        site.network("01-bad", "bad", &["bad"]);
-        let (pod, container) = site.pod("undone");
+        test_node.plugin("bad", &but("ADD", &failing(11, "not now")));
+        test_node.network("01-bad", "bad", &["bad"]);
+        let (pod, container) = test_node.pod("undone");
         pods.set_up(&pod).await.unwrap_err();
         assert!(!container.namespace().link("lo").up);
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
 #[test]
 fn plugins_get_the_pods_identity_and_its_requests() {
-    on_node(async |site| {
-        site.plugin("a", GOOD);
-        site.write(
+    on_node(async |test_node| {
+        test_node.plugin("a", GOOD);
+        test_node.write(
             "net.d/10-a.conflist",
             r#"{"cniVersion":"1.0.0","name":"net-a","plugins":[{"type":"a",
                 "capabilities":{"portMappings":true,"bandwidth":true,"io.kubernetes.cri.pod-annotations":true}}]}"#,
         );
-        let (mut pod, _) = site.pod("web");
+        let (mut pod, _) = test_node.pod("web");
         pod.id.uid = "0f1e".into();
         pod.port_mappings =
             vec![PortMapping { host_port: 8080, container_port: 80, protocol: "TCP".into(), host_ip: None }];
         pod.annotations = BTreeMap::from([("kubernetes.io/ingress-bandwidth".to_owned(), "1M".to_owned())]);
-        assert_eq!(site.pods().set_up(&pod).await.unwrap().warnings(), [""; 0]);
-        let stdin = site.read("stdin.a.eth0.ADD");
+        assert_eq!(test_node.pods().set_up(&pod).await.unwrap().warnings(), [""; 0]);
+        let stdin = test_node.read("stdin.a.eth0.ADD");
         expect![[r#"{"cniVersion":"1.0.0","name":"net-a","type":"a","runtimeConfig":{"bandwidth":{"ingressRate":1000000,"ingressBurst":4294967295},"io.kubernetes.cri.pod-annotations":{"kubernetes.io/ingress-bandwidth":"1M"},"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}}"#]]
         .assert_eq(&stdin);
-        let args = site.read("args.a.eth0.ADD");
+        let args = test_node.read("args.a.eth0.ADD");
         expect![[r#"
             IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=sandbox-web;K8S_POD_UID=0f1e
         "#]]
         .assert_eq(&args);
         // DEL gets the same, by the cache alone.
-        site.pods().tear_down(&pod.id).await.unwrap();
-        assert_eq!(site.read("args.a.eth0.DEL"), args);
+        test_node.pods().tear_down(&pod.id).await.unwrap();
+        assert_eq!(test_node.read("args.a.eth0.DEL"), args);
         let runtime_config =
             |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap()["runtimeConfig"].clone();
-        assert_eq!(runtime_config(&site.read("stdin.a.eth0.DEL")), runtime_config(&stdin));
+        assert_eq!(runtime_config(&test_node.read("stdin.a.eth0.DEL")), runtime_config(&stdin));
     });
 }
 
 #[test]
 fn addresses_without_interface_count_for_the_primary_one() {
-    on_node(async |site| {
-        let pod = three_networks(site, [GOOD, GOOD, GOOD]);
-        let status = site.pods().set_up(&pod).await.unwrap();
+    on_node(async |test_node| {
+        let pod = three_networks(test_node, [GOOD, GOOD, GOOD]);
+        let status = test_node.pods().set_up(&pod).await.unwrap();
         assert_eq!(status.addresses(), ["10.7.0.5".parse::<std::net::IpAddr>().unwrap()]);
     });
 }
@@ -401,19 +402,19 @@ fn addresses_without_interface_count_for_the_primary_one() {
 /// The pod's name is the same, the sandbox is another: the new one waits for the old one's end.
 #[test]
 fn two_sandboxes_of_one_pod_do_not_overlap() {
-    on_node(async |site| {
+    on_node(async |test_node| {
         for fifo in ["begun", "go"] {
-            mkfifo(&site.dir().join(fifo), Mode::S_IRWXU).unwrap();
+            mkfifo(&test_node.dir().join(fifo), Mode::S_IRWXU).unwrap();
         }
-        site.plugin("a", &but("DEL", r#"echo > "$dir/begun"; read line < "$dir/go""#));
-        site.network("10-a", "net-a", &["a"]);
-        let pods = site.pods();
-        let (old, _) = site.pod("web");
+        test_node.plugin("a", &but("DEL", r#"echo > "$dir/begun"; read line < "$dir/go""#));
+        test_node.network("10-a", "net-a", &["a"]);
+        let pods = test_node.pods();
+        let (old, _) = test_node.pod("web");
         pods.set_up(&old).await.unwrap();
-        let container = site.node.container_named("sandbox-new");
+        let container = test_node.node.container_named("sandbox-new");
         let mut new = Pod::new(pods::PodId::new("default", "web", "", container.id()).unwrap(), "");
         new.netns = container.namespace().path().display().to_string();
-        let (begun, go) = (site.dir().join("begun"), site.dir().join("go"));
+        let (begun, go) = (test_node.dir().join("begun"), test_node.dir().join("go"));
         let tear_down = pods.tear_down(&old.id);
         let second = async {
             libcni::aside(move || std::fs::read(begun)).await.unwrap().unwrap();
@@ -422,13 +423,13 @@ fn two_sandboxes_of_one_pod_do_not_overlap() {
             let mut set_up = std::pin::pin!(set_up);
             assert!(tokio::time::timeout(Duration::from_millis(200), set_up.as_mut()).await.is_err());
             assert!(begin.elapsed() >= Duration::from_millis(200));
-            assert_eq!(site.log(), "ADD a eth0");
+            assert_eq!(test_node.log(), "ADD a eth0");
             libcni::aside(move || std::fs::write(go, "\n")).await.unwrap().unwrap();
             set_up.await.unwrap()
         };
         let (down, _) = futures::future::join(tear_down, second).await;
         down.unwrap();
-        assert_eq!(site.log(), "ADD a eth0, DEL a eth0, ADD a eth0");
+        assert_eq!(test_node.log(), "ADD a eth0, DEL a eth0, ADD a eth0");
     });
 }
 
@@ -438,9 +439,9 @@ fn futures_can_be_sent_between_threads_and_are_small() {
     fn is_send<T: Send>(future: T) {
         assert!(size_of_val(&future) < 16384, "{} has {} bytes", std::any::type_name::<T>(), size_of_val(&future));
     }
-    on_node(async |site| {
-        let pods = site.pods();
-        let (pod, _) = site.pod("web");
+    on_node(async |test_node| {
+        let pods = test_node.pods();
+        let (pod, _) = test_node.pod("web");
         is_send(pods.set_up(&pod));
         is_send(pods.tear_down(&pod));
         is_send(pods.tear_down(&pod.id));

@@ -1,6 +1,6 @@
 //! Any sequence of changes: a folder has the result of a fresh reading.
 
-use super::node::{ALL_VERSIONS, Node, network, wait};
+use super::test_folders::{ALL_VERSIONS, TestFolders, network, wait};
 use pods::networks::Networks;
 use proptest::prelude::*;
 use std::fs::{self, Permissions};
@@ -56,7 +56,7 @@ fn text(what: u8) -> String {
 }
 
 /// Makes a change; many are impossible in the current state, and then nothing happens.
-fn make(node: &Node, change: &Change) {
+fn make(node: &TestFolders, change: &Change) {
     let full = |path: &str| node.path(path);
     let outcome = match change {
         Change::Write(path, what) => testns::write_unshared(full(path), text(*what)).and_then(|()| match what {
@@ -85,7 +85,7 @@ proptest! {
     #[test]
     fn a_folder_gives_what_a_fresh_reading_gives(changes in prop::collection::vec(change(), 1..60)) {
         wait(async {
-            let node = Node::bare();
+            let node = TestFolders::bare();
             node.make_dir("bin").make_dir("x").plugin("bin/a", ALL_VERSIONS).network("etc/net.d/1.conflist", "n");
             let folder = node.open_at(&node.path("etc/net.d"));
             for change in &changes {

@@ -1,16 +1,16 @@
 //! The result of one reading, and its reasons for skipped files.
 
-use super::node::{ALL_VERSIONS, Node, names, network, wait};
+use super::test_folders::{ALL_VERSIONS, TestFolders, names, network, wait};
 use expect_test::{Expect, expect};
 use std::time::{Duration, Instant};
 
-fn check(node: &Node, expected: &Expect) {
+fn check(node: &TestFolders, expected: &Expect) {
     expected.assert_eq(&node.show(&wait(node.read())));
 }
 
 #[test]
 fn all_three_kinds_of_files_count_together_in_the_order_of_their_names() {
-    let node = Node::new();
+    let node = TestFolders::new();
     node.plugin("bin/a", ALL_VERSIONS);
     node.write("net.d/30.conf", r#"{"cniVersion":"1.0.0","name":"third","type":"a"}"#);
     node.network("net.d/20.conflist", "second");
@@ -30,7 +30,7 @@ fn all_three_kinds_of_files_count_together_in_the_order_of_their_names() {
 
 #[test]
 fn each_file_passed_over_has_its_reason() {
-    let node = Node::new();
+    let node = TestFolders::new();
     node.plugin("bin/a", ALL_VERSIONS).plugin("more/bin/old", r#"echo '{"cniVersion":"0.2.0"}'"#);
     node.plugin("bin/first-days", r#"echo '{"code":4,"msg":"unknown CNI_COMMAND: VERSION"}'; exit 1"#);
     node.plugin("bin/mute", "exit 0").plugin("bin/broken", "exit 3").plugin("bin/babbler", "echo hello");
@@ -89,7 +89,7 @@ fn each_file_passed_over_has_its_reason() {
 
 #[test]
 fn a_name_is_the_first_usable_files() {
-    let node = Node::new();
+    let node = TestFolders::new();
     node.plugin("bin/a", ALL_VERSIONS);
     node.write("net.d/1.conf", r#"{"cniVersion":"1.0.0","name":"n","type":"missing"}"#);
     node.network("net.d/2.conflist", "n").network("net.d/3.conflist", "n");
@@ -104,7 +104,7 @@ fn a_name_is_the_first_usable_files() {
 
 #[test]
 fn a_network_without_name_takes_its_files() {
-    let node = Node::new();
+    let node = TestFolders::new();
     node.plugin("bin/a", ALL_VERSIONS);
     node.write("net.d/1.conf", r#"{"cniVersion":"1.0.0","type":"a"}"#);
     node.write("net.d/2.conflist", &network(""));
@@ -120,7 +120,7 @@ fn a_network_without_name_takes_its_files() {
 
 #[test]
 fn what_is_no_regular_file_is_not_opened() {
-    let node = Node::new();
+    let node = TestFolders::new();
     node.plugin("bin/a", ALL_VERSIONS);
     let fifo = |name: &str| nix::unistd::mkfifo(&node.path(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
     fifo("net.d/1.conf");
@@ -142,7 +142,7 @@ fn what_is_no_regular_file_is_not_opened() {
 
 #[test]
 fn the_folder_itself_may_be_wrong() {
-    let node = Node::bare();
+    let node = TestFolders::bare();
     check(&node, &expect!["no folder $DIR/net.d: no such file or directory"]);
     node.write("net.d", "");
     check(&node, &expect!["cannot read $DIR/net.d: Not a directory (os error 20)"]);
@@ -151,7 +151,7 @@ fn the_folder_itself_may_be_wrong() {
 /// Asking all plugins takes as long as the slowest one, not as long as all of them.
 #[test]
 fn executables_that_hang_hide_nothing_and_are_asked_together() {
-    let node = Node::new();
+    let node = TestFolders::new();
     node.plugin("bin/a", ALL_VERSIONS);
     for name in ["h1", "h2", "h3"] {
         node.plugin(&format!("bin/{name}"), "trap '' TERM; exec sleep 60");

@@ -1,12 +1,12 @@
 //! Changes of the folder and of the executables count, and nothing else does.
 
-use super::node::{ALL_VERSIONS, Node, names, network, wait};
+use super::test_folders::{ALL_VERSIONS, TestFolders, names, network, wait};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 
 /// A node with plugin `a` and network `n`.
-fn ready() -> Node {
-    let node = Node::new();
+fn ready() -> TestFolders {
+    let node = TestFolders::new();
     node.plugin("bin/a", ALL_VERSIONS).network("net.d/5.conflist", "n");
     node
 }
@@ -18,7 +18,7 @@ fn files_come_change_and_go() {
         let folder = node.open();
         node.after(&folder, |node| node.network("net.d/1.conflist", "m"), "m n").await;
         node.after(&folder, |node| node.network("net.d/1.conflist", "k"), "k n").await;
-        let swap = |node: &Node| node.network("net.d/.new", "j").rename("net.d/.new", "net.d/1.conflist");
+        let swap = |node: &TestFolders| node.network("net.d/.new", "j").rename("net.d/.new", "net.d/1.conflist");
         node.after(&folder, swap, "j n").await;
         node.after(&folder, |node| node.rename("net.d/1.conflist", "net.d/9.conflist"), "n j").await;
         node.after(&folder, |node| node.rename("net.d/9.conflist", "net.d/9.off"), "n").await;
@@ -62,7 +62,7 @@ fn what_is_no_network_is_no_change() {
 #[test]
 fn the_folder_comes_and_goes_with_its_parents() {
     wait(async {
-        let node = Node::bare();
+        let node = TestFolders::bare();
         node.make_dir("bin").plugin("bin/a", ALL_VERSIONS);
         let folder = node.open_at(&node.path("etc/cni/net.d"));
         let empty = folder.networks().await;
@@ -73,7 +73,7 @@ fn the_folder_comes_and_goes_with_its_parents() {
         node.after(&folder, |node| node.network("etc/cni/net.d/1.conflist", "m"), "m").await;
         node.after(&folder, |node| node.remove("etc/cni/net.d").make_dir("etc/cni/net.d"), "").await;
         node.after(&folder, |node| node.network("etc/cni/net.d/1.conflist", "k"), "k").await;
-        let whole = |node: &Node| {
+        let whole = |node: &TestFolders| {
             node.network("new/net.d/1.conflist", "j").rename("etc/cni", "etc/old").rename("new", "etc/cni")
         };
         node.after(&folder, whole, "j").await;
@@ -107,7 +107,7 @@ fn plugins_in_a_lists_own_folder_come_and_go() {
 #[test]
 fn executables_come_change_and_go() {
     wait(async {
-        let node = Node::bare();
+        let node = TestFolders::bare();
         node.network("net.d/1.conflist", "n");
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "");
@@ -160,7 +160,7 @@ fn names_of_one_executable_are_asked_apart() {
 #[test]
 fn links_to_the_folder_to_a_file_and_to_an_executable_are_swapped() {
     wait(async {
-        let node = Node::bare();
+        let node = TestFolders::bare();
         node.network("v1/1.conflist", "one").network("v2/1.conflist", "two").link("v1", "net.d").make_dir("bin");
         node.make_dir("suite/v1").make_dir("suite/v2").plugin("suite/v2/cni", ALL_VERSIONS);
         node.plugin("suite/v1/cni", r#"echo '{"cniVersion":"0.4.0","supportedVersions":["0.4.0"]}'"#);
@@ -170,7 +170,7 @@ fn links_to_the_folder_to_a_file_and_to_an_executable_are_swapped() {
         node.after(&folder, |node| node.link("v2", "new").rename("new", "net.d"), "two").await;
         node.unmoved(&folder, |node| node.network("v1/0.conflist", "zero")).await;
         let to_a_file =
-            |node: &Node| node.network("v3/x", "three").link("../v3/x", "new").rename("new", "v2/1.conflist");
+            |node: &TestFolders| node.network("v3/x", "three").link("../v3/x", "new").rename("new", "v2/1.conflist");
         node.after(&folder, to_a_file, "three").await;
         node.after(&folder, |node| node.link("v1", "new").rename("new", "suite/current"), "").await;
         node.after(&folder, |node| node.link("v2", "new").rename("new", "suite/current"), "three").await;

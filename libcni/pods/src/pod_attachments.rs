@@ -310,5 +310,5 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), CniError> {
 }
 
 #[cfg(test)]
-#[path = "attachments/tests.rs"]
+#[path = "pod_attachments/tests.rs"]
 mod tests;

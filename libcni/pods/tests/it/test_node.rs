@@ -31,7 +31,7 @@ pub(crate) fn failing(code: u32, msg: &str) -> String {
 /// A test may wait this long for an event before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) struct Site {
+pub(crate) struct TestNode {
     pub(crate) node: Node,
 }
 
@@ -79,19 +79,19 @@ impl PodNetns for ByTestns {
 }
 
 /// Runs a test on a node of its own.
-pub(crate) fn on_node(test: impl AsyncFnOnce(&Site)) {
-    let site = Site::new();
+pub(crate) fn on_node(test: impl AsyncFnOnce(&TestNode)) {
+    let test_node = TestNode::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE * 3, test(&site)).await.expect("the test hangs") });
+    runtime.block_on(async { tokio::time::timeout(PATIENCE * 3, test(&test_node)).await.expect("the test hangs") });
 }
 
-impl Site {
+impl TestNode {
     pub(crate) fn new() -> Self {
         let subject = Subject::ours();
-        let site = Self { node: Node::with(&subject) };
-        std::fs::create_dir_all(site.conf_dir()).unwrap();
-        site.node.remember();
-        site
+        let test_node = Self { node: Node::with(&subject) };
+        std::fs::create_dir_all(test_node.conf_dir()).unwrap();
+        test_node.node.remember();
+        test_node
     }
 
     pub(crate) fn dir(&self) -> &Path {

@@ -20,11 +20,11 @@ pub(super) const ALL_VERSIONS: &str = r#"echo '{"cniVersion":"1.1.0","supportedV
 
 /// The folders; a clone is the same node.
 #[derive(Clone)]
-pub(super) struct Node {
+pub(super) struct TestFolders {
     dir: Arc<TempDir>,
 }
 
-impl Node {
+impl TestFolders {
     /// Empty folders `net.d` and `bin`.
     pub(super) fn new() -> Self {
         let node = Self::bare();

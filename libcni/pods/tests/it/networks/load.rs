@@ -1,12 +1,12 @@
 //! Busy neighbours, many files, and what a query costs.
 
-use super::node::{ALL_VERSIONS, Node, names, network, wait};
+use super::test_folders::{ALL_VERSIONS, TestFolders, names, network, wait};
 use std::time::{Duration, Instant};
 
 #[test]
 fn a_thousand_files_of_which_most_are_broken() {
     wait(async {
-        let node = Node::new();
+        let node = TestFolders::new();
         node.plugin("bin/a", ALL_VERSIONS);
         for number in 0..1000 {
             let text = match number % 5 {
@@ -40,7 +40,7 @@ fn a_thousand_files_of_which_most_are_broken() {
 #[test]
 fn what_a_query_costs() {
     wait(async {
-        let node = Node::new();
+        let node = TestFolders::new();
         node.plugin("bin/a", ALL_VERSIONS).network("net.d/1.conflist", "n");
         let folder = node.open();
         folder.networks().await;

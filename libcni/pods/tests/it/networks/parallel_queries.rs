@@ -1,13 +1,13 @@
 //! Many callers at the same time, and callers that give up.
 
-use super::node::{ALL_VERSIONS, Node, names, wait};
+use super::test_folders::{ALL_VERSIONS, TestFolders, names, wait};
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-fn ready() -> Node {
-    let node = Node::new();
+fn ready() -> TestFolders {
+    let node = TestFolders::new();
     node.plugin("bin/a", ALL_VERSIONS).network("net.d/5.conflist", "n");
     node
 }

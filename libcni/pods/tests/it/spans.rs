@@ -1,7 +1,7 @@
 //! Observability: spans for a pod's operation, for each network and each plugin, and how each ended.
 
 use crate::set_up::on;
-use crate::site::{GOOD, but, failing, on_node};
+use crate::test_node::{GOOD, but, failing, on_node};
 use expect_test::expect;
 use pods::libcni::TraceContext;
 use std::cell::RefCell;
@@ -78,15 +78,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
 
 #[test]
 fn the_span_of_each_operation_network_and_plugin_reports_how_it_ended() {
-    on_node(async |site| {
-        site.plugin("a", GOOD);
-        site.plugin("b", &but("ADD", &failing(11, "not now")));
-        site.network("10-a", "net-a", &["a"]);
-        site.network("20-b", "net-b", &["b"]);
-        let pods = site.pods();
+    on_node(async |test_node| {
+        test_node.plugin("a", GOOD);
+        test_node.plugin("b", &but("ADD", &failing(11, "not now")));
+        test_node.network("10-a", "net-a", &["a"]);
+        test_node.network("20-b", "net-b", &["b"]);
+        let pods = test_node.pods();
         pods.networks().await;
         record();
-        let (mut pod, _) = site.pod("web");
+        let (mut pod, _) = test_node.pod("web");
         pod.id.uid = "0f1e".into();
         pods.set_up(&pod).await.unwrap();
         pods.tear_down(&pod.id).await.unwrap();
@@ -122,19 +122,19 @@ fn the_span_of_each_operation_network_and_plugin_reports_how_it_ended() {
 
 #[test]
 fn trace_context_is_handed_to_each_plugin() {
-    on_node(async |site| {
-        site.plugin("a", &format!("echo \"$CNI_COMMAND $TRACEPARENT\" >> \"$dir/traces\"\n{GOOD}"));
-        site.network("10-a", "net-a", &["a"]);
+    on_node(async |test_node| {
+        test_node.plugin("a", &format!("echo \"$CNI_COMMAND $TRACEPARENT\" >> \"$dir/traces\"\n{GOOD}"));
+        test_node.network("10-a", "net-a", &["a"]);
         let trace = || TraceContext {
             traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
             ..TraceContext::default()
         };
-        let pods = site.builder().trace_context(move || Some(trace())).build().unwrap();
-        let (pod, _) = site.pod("web");
+        let pods = test_node.builder().trace_context(move || Some(trace())).build().unwrap();
+        let (pod, _) = test_node.pod("web");
         pods.set_up(&pod).await.unwrap();
         pods.tear_down(&pod.id).await.unwrap();
         pods.ready().await.unwrap();
-        let traces = site.read("traces");
+        let traces = test_node.read("traces");
         let expected = ["ADD", "DEL", "STATUS"]
             .map(|verb| format!("{verb} 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"));
         let lines: Vec<_> = traces.lines().filter(|line| !line.starts_with("VERSION")).collect();
@@ -144,12 +144,12 @@ fn trace_context_is_handed_to_each_plugin() {
 
 #[test]
 fn a_capability_that_no_plugin_wants_is_logged_with_pod_and_network() {
-    on_node(async |site| {
-        site.plugin("a", GOOD);
-        site.network("10-a", "net-a", &["a"]);
-        let pods = site.pods();
+    on_node(async |test_node| {
+        test_node.plugin("a", GOOD);
+        test_node.network("10-a", "net-a", &["a"]);
+        let pods = test_node.pods();
         record();
-        let (mut pod, _) = site.pod("web");
+        let (mut pod, _) = test_node.pod("web");
         let protocol = "tcp".to_owned();
         pod.port_mappings = vec![pods::PortMapping { host_port: 8080, container_port: 80, protocol, host_ip: None }];
         pods.set_up(&pod).await.unwrap();

@@ -1,10 +1,10 @@
 //! The handle that a runtime keeps for its whole life.
 
-use crate::attachments::{self, Choice};
 use crate::error::Error;
 use crate::lock::Locks;
 use crate::loopback::{self, Loopback};
 use crate::networks::{Folder, Networks};
+use crate::pod_attachments::{self, Choice};
 use cni_spec::exec::{DEADLINE_MAX, GRACE};
 use cni_spec::{ContainerId, NetworkName};
 use libcni::{Cached, Cancellation, NetworkConf, Origin, Runtime, TraceContext};
@@ -192,7 +192,7 @@ impl Builder {
     /// [`Error::Setting`].
     pub fn build(self) -> Result<Pods, Error> {
         let Self { settings, given, runtime } = self;
-        attachments::check_prefix(&settings.prefix).map_err(|error| Error::Setting {
+        pod_attachments::check_prefix(&settings.prefix).map_err(|error| Error::Setting {
             setting: "ifname_prefix",
             value: settings.prefix.clone(),
             reason: error.msg,
@@ -329,7 +329,7 @@ impl Pods {
 fn rank(cached: &Cached) -> (bool, usize, usize, String) {
     let ifname = cached.attachment.id.ifname.as_str();
     let index =
-        attachments::Position::find_in(&cached.attachment.capability_args).map_or(usize::MAX, |place| place.index);
+        pod_attachments::Position::find_in(&cached.attachment.capability_args).map_or(usize::MAX, |place| place.index);
     (cached.network.as_str() != loopback::NETWORK, index, ifname.len(), ifname.to_owned())
 }
 

@@ -1,7 +1,7 @@
 //! Deadlines, cancellation, and dropped futures.
 
 use crate::set_up::on;
-use crate::site::{GOOD, PATIENCE, Site, but, on_node};
+use crate::test_node::{GOOD, PATIENCE, TestNode, but, on_node};
 use expect_test::expect;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -15,19 +15,19 @@ const NEVER_ENDS: &str = r#"trap "" TERM; sleep 1000 & echo $! > "$dir/begun"; w
 const WAITS: &str = r#"echo $$ > "$dir/begun"; exec sleep 1000"#;
 
 /// A pod on a bridge and a network whose ADD does not end.
-fn site_with(site: &Site, name: &str, script: &str) -> Pod {
-    mkfifo(&site.dir().join("begun"), Mode::S_IRWXU).unwrap();
-    site.bridge("10-office", "office", 1);
-    site.plugin("slow", &but("ADD", script));
-    site.network("20-slow", "slow", &["slow"]);
-    let (mut pod, _) = site.pod(name);
+fn node_with(test_node: &TestNode, name: &str, script: &str) -> Pod {
+    mkfifo(&test_node.dir().join("begun"), Mode::S_IRWXU).unwrap();
+    test_node.bridge("10-office", "office", 1);
+    test_node.plugin("slow", &but("ADD", script));
+    test_node.network("20-slow", "slow", &["slow"]);
+    let (mut pod, _) = test_node.pod(name);
     pod.networks = vec![on("office"), on("slow")];
     pod
 }
 
 /// The process that has reported its pid.
-async fn begun(site: &Site) -> String {
-    let path = site.dir().join("begun");
+async fn begun(test_node: &TestNode) -> String {
+    let path = test_node.dir().join("begun");
     let read = libcni::aside(move || std::fs::read_to_string(path));
     tokio::time::timeout(PATIENCE, read).await.unwrap().unwrap().unwrap().trim().to_owned()
 }
@@ -38,56 +38,56 @@ fn has_ended(pid: &str) -> bool {
 
 #[test]
 fn the_deadline_reaches_the_process_group_and_the_rest_is_undone() {
-    on_node(async |site| {
-        let pod = site_with(site, "deaf", NEVER_ENDS);
-        let pods = site.builder().deadline(Duration::from_secs(4)).build().unwrap();
+    on_node(async |test_node| {
+        let pod = node_with(test_node, "deaf", NEVER_ENDS);
+        let pods = test_node.builder().deadline(Duration::from_secs(4)).build().unwrap();
         let begin = Instant::now();
-        let (outcome, pid) = futures::future::join(pods.set_up(&pod), begun(site)).await;
+        let (outcome, pid) = futures::future::join(pods.set_up(&pod), begun(test_node)).await;
         let error = outcome.unwrap_err();
         // 4 s, 5 s for plugins that ignore SIGTERM, and the rollback, in which no plugin hangs.
         assert!(begin.elapsed() < Duration::from_secs(13), "{:?}", begin.elapsed());
         assert!(has_ended(&pid));
         assert_eq!((error.errors.len(), error.errors[0].code().unwrap().0), (1, 104), "{error}");
         assert!(error.left.is_empty(), "{error}");
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
 /// In ADD and in the rollback: a kubelet still gets its answer before it gives up, and the cache has what is left.
 #[test]
 fn the_worst_plugin_does_not_take_longer_than_both_deadlines() {
-    on_node(async |site| {
-        site.plugin(
+    on_node(async |test_node| {
+        test_node.plugin(
             "worst",
             &format!("[ \"$CNI_COMMAND\" = VERSION ] || {{ trap '' TERM; sleep 1000 & wait; sleep 1000; }}\n{GOOD}"),
         );
-        site.network("10-worst", "worst", &["worst"]);
-        let pods = site.builder().deadline(Duration::from_secs(1)).build().unwrap();
-        let (pod, _) = site.pod("worst");
+        test_node.network("10-worst", "worst", &["worst"]);
+        let pods = test_node.builder().deadline(Duration::from_secs(1)).build().unwrap();
+        let (pod, _) = test_node.pod("worst");
         let begin = Instant::now();
         let error = pods.set_up(&pod).await.unwrap_err();
         assert!(begin.elapsed() < Duration::from_secs(1) + pods::DEFAULT_UNDO_DEADLINE, "{:?}", begin.elapsed());
         assert!(error.to_string().contains("Left behind: plugin type=\"worst\" failed (delete)"), "{error}");
         assert_eq!(pods.known().unwrap(), std::slice::from_ref(&pod.id));
-        site.plugin("worst", GOOD);
+        test_node.plugin("worst", GOOD);
         pods.tear_down(&pod.id).await.unwrap();
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
 /// The other pod is not delayed, and a call that waits for this one reports what it waits for.
 #[test]
 fn other_pods_go_on_and_a_waiting_call_reports_what_it_waits_for() {
-    on_node(async |site| {
-        let mut slow = site_with(site, "called-off", WAITS);
+    on_node(async |test_node| {
+        let mut slow = node_with(test_node, "called-off", WAITS);
         slow.networks.remove(0);
         let cancellation = Cancellation::default();
-        let pods = site.pods();
+        let pods = test_node.pods();
         let slow_pods = pods.cancelled_by(cancellation.clone());
         let set_up = slow_pods.set_up(&slow);
         let others = async {
-            let pid = begun(site).await;
-            let (pod, _) = site.pod("quick");
+            let pid = begun(test_node).await;
+            let (pod, _) = test_node.pod("quick");
             pods.set_up(&pod).await.unwrap();
             pods.tear_down(&pod.id).await.unwrap();
             assert_eq!(pods.known().unwrap(), std::slice::from_ref(&slow.id));
@@ -99,19 +99,19 @@ fn other_pods_go_on_and_a_waiting_call_reports_what_it_waits_for() {
         assert!(has_ended(&pid));
         expect![[r#"cannot set up the network of pod default/called-off (sandbox sandbox-called-off): network slow, interface eth0: plugin type="slow" failed (add): cannot finish ADD: the operation was cancelled. It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: slow."#]]
         .assert_eq(&error.to_string());
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
 #[test]
 fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
-    on_node(async |site| {
-        let slow = site_with(site, "long", WAITS);
+    on_node(async |test_node| {
+        let slow = node_with(test_node, "long", WAITS);
         let cancellation = Cancellation::default();
-        let pods = site.pods();
+        let pods = test_node.pods();
         let called_off = pods.cancelled_by(cancellation.clone());
         let others = async {
-            begun(site).await;
+            begun(test_node).await;
             let soon = || pods.until(Instant::now() + Duration::from_millis(300));
             let another = pods::PodId::new("default", "long", "", "another").unwrap();
             let errors = [
@@ -120,7 +120,7 @@ fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
                 soon().check(&slow.id).await.unwrap_err(),
                 soon().gc(&[]).without_inventory().await.unwrap_err(),
             ];
-            let log = site.log();
+            let log = test_node.log();
             cancellation.cancel();
             (errors, log)
         };
@@ -136,7 +136,7 @@ fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
         }
         // No plugin has run for them.
         assert_eq!(log, "");
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     });
 }
 
@@ -145,30 +145,30 @@ fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
 #[test]
 fn a_dropped_set_up_is_taken_down_from_the_cache() {
     for is_forgotten in [false, true] {
-        on_node(async |site| dropped(site, is_forgotten).await);
+        on_node(async |test_node| dropped(test_node, is_forgotten).await);
     }
 }
 
-async fn dropped(site: &Site, is_forgotten: bool) {
-    let slow = site_with(site, "dropped", WAITS);
-    let pods = site.pods();
+async fn dropped(test_node: &TestNode, is_forgotten: bool) {
+    let slow = node_with(test_node, "dropped", WAITS);
+    let pods = test_node.pods();
     let mut set_up = Box::pin(pods.set_up(&slow));
     let pid = tokio::select! {
         outcome = set_up.as_mut() => panic!("it should not end: {outcome:?}"),
-        pid = begun(site) => pid,
+        pid = begun(test_node) => pid,
     };
     drop(set_up);
     assert_eq!(pods.known().unwrap(), std::slice::from_ref(&slow.id));
     if !is_forgotten {
         pods.tear_down(&slow.id).await.unwrap();
         assert!(has_ended(&pid));
-        site.assert_nothing_left();
+        test_node.assert_nothing_left();
     }
     // The same pod can be set up again, by the same handle.
-    site.plugin("slow", GOOD);
+    test_node.plugin("slow", GOOD);
     let status = pods.set_up(&slow).await.unwrap();
     assert!(status.networks.iter().all(|network| network.result.is_some()));
-    assert_eq!(site.leases("office").len(), 2);
+    assert_eq!(test_node.leases("office").len(), 2);
     pods.tear_down(&slow.id).await.unwrap();
-    site.assert_nothing_left();
+    test_node.assert_nothing_left();
 }
