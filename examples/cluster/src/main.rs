@@ -1,13 +1,13 @@
 //! Three nodes on one layer-2 network: their pods' addresses are unique in the cluster, and every pod reaches every other one.
 //!
 //! Everything happens in namespaces that end with this program. It is the runtime of each node, and the plugins: called by a
-//! plugin's name it acts as that plugin. `story.rs` has the steps, `crowd.rs` those of many pods, `site.rs` what nodes share, `machine.rs` what
+//! plugin's name it acts as that plugin. `steps.rs` has the steps, `many_pods.rs` those of many pods, `switch_and_store.rs` what nodes share, `node_thread.rs` what
 //! one node does.
 
-mod crowd;
-mod machine;
-mod site;
-mod story;
+mod many_pods;
+mod node_thread;
+mod steps;
+mod switch_and_store;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,10 +42,10 @@ fn run(words: &[String]) -> anyhow::Result<()> {
     ensure!(words.iter().all(|word| known(word) || word.parse::<usize>().is_ok()), USAGE);
     let (out, is_etcd) = (&mut std::io::stdout().lock(), has("--etcd"));
     match (number("--nodes")?, number("--pods")?) {
-        (None, None) => story::run(out, is_etcd),
+        (None, None) => steps::run(out, is_etcd),
         (Some(nodes @ 1..=100), Some(pods @ 1..=500)) => {
             let is_leader_killed = has("--kill-leader");
-            crowd::run(out, crowd::Crowd { nodes, pods, is_etcd, is_leader_killed })
+            many_pods::run(out, many_pods::Crowd { nodes, pods, is_etcd, is_leader_killed })
         }
         _ => bail!("{USAGE}; at most 100 nodes, and 500 pods of each"),
     }

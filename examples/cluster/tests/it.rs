@@ -18,7 +18,7 @@ fn run(test: &str, words: &[&str]) -> Option<String> {
     Some(text)
 }
 
-fn assert_story(text: &str) {
+fn assert_steps(text: &str) {
     for expected in [
         "12 pods, none twice",
         "132 of 132 answers",
@@ -33,14 +33,14 @@ fn assert_story(text: &str) {
 
 #[test]
 fn three_nodes_give_distinct_addresses_and_their_pods_reach_each_other() {
-    assert_story(&run("three_nodes", &[]).unwrap());
+    assert_steps(&run("three_nodes", &[]).unwrap());
 }
 
 #[test]
-fn on_etcd_the_story_is_the_same() {
-    let Some(text) = run("on_etcd_the_story_is_the_same", &["--etcd"]) else { return };
+fn on_etcd_the_steps_are_the_same() {
+    let Some(text) = run("on_etcd_the_steps_are_the_same", &["--etcd"]) else { return };
     assert!(text.contains("etcd with three members"), "{text}");
-    assert_story(&text);
+    assert_steps(&text);
 }
 
 /// The published case in small. README.md has the command and the figures of ten nodes with a hundred pods each.

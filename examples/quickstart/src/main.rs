@@ -5,7 +5,7 @@
 //! name it acts as that plugin, as the `cni-plugins` executable does.
 
 mod drawing;
-mod story;
+mod steps;
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     if std::env::var_os("CNI_COMMAND").is_some() {
         return cni_plugins::main(std::env::args()).into();
     }
-    match story::run(&mut std::io::stdout().lock()) {
+    match steps::run(&mut std::io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("quickstart: {error:#}");

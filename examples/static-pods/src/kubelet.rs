@@ -3,8 +3,8 @@
 use crate::folder::{Folder, Wanted};
 use crate::manifest::Key;
 use crate::network::{Network, Sandbox};
+use crate::pod_worker::{Node, Want, Worker};
 use crate::ports::Ports;
-use crate::worker::{Node, Want, Worker};
 use crate::{Options, say};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;

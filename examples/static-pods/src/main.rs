@@ -1,16 +1,16 @@
 //! A small kubelet: watches a folder of pod manifests, gives each pod a network namespace and a network by crate `pods`,
 //! and prints each change. It runs no containers.
 //!
-//! Reading order: the wanted pods (`manifest`, `folder`), one pod's life (`worker`, with `sandbox`, `ports` and
+//! Reading order: the wanted pods (`manifest`, `folder`), one pod's life (`pod_worker`, with `sandbox`, `ports` and
 //! `network`), and all of them together (`kubelet`).
 
 mod folder;
 mod manifest;
 
 mod network;
+mod pod_worker;
 mod ports;
 mod sandbox;
-mod worker;
 
 mod kubelet;
 

@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod failing_plugins;
 mod manifests;
 mod pods;
 mod restart;
-mod scene;
-mod trouble;
+mod test_node;

@@ -1,16 +1,16 @@
 //! Pods come up, reach each other, wait, and go.
 
-use crate::scene::{PODS, Scene, assert_never, host_port, pod, terminate, value};
+use crate::test_node::{PODS, TestNode, assert_never, host_port, pod, terminate, value};
 use testns::Namespace;
 
 #[test]
 fn pods_come_up_ping_each_other_go_with_their_manifests_and_leave_nothing() {
-    let scene = Scene::new();
+    let test_node = TestNode::new();
     let text = format!("{}---\n{}", pod("web", "", ""), pod("agent", "", "hostNetwork: true"));
-    scene.write_manifest("web.yaml", &text);
-    let mut program = scene.start();
+    test_node.write_manifest("web.yaml", &text);
+    let mut program = test_node.start();
     program.wait_for_all(["pod default/web: Running", "pod default/agent: Running in the node's network"]);
-    scene.write_pod("client", "");
+    test_node.write_pod("client", "");
     program.wait_for("pod default/client: Running");
     assert_eq!(value(&program, "web", "networks"), "pods:eth0");
     let netns = |pod| Namespace::at(value(&program, pod, "netns"));
@@ -19,50 +19,50 @@ fn pods_come_up_ping_each_other_go_with_their_manifests_and_leave_nothing() {
     netns("web").ping(address("client"));
     // lo is up, by the pod's own address as well.
     netns("web").ping(address("web"));
-    scene.assert_pods(2);
-    scene.remove("client");
+    test_node.assert_pods(2);
+    test_node.remove("client");
     program.wait_for("pod default/client: Gone");
-    scene.assert_pods(1);
+    test_node.assert_pods(1);
     assert_never(&program, "default/web: Stopping");
     assert_eq!(terminate(&mut program), Some(0));
     for pod in ["web", "agent"] {
         let last = program.seen().iter().rev().find(|line| line.starts_with(&format!("pod default/{pod}:")));
         assert_eq!(last, Some(&format!("pod default/{pod}: Gone")));
     }
-    scene.assert_pods(0);
+    test_node.assert_pods(0);
 }
 
 #[test]
 fn of_two_pods_with_one_host_port_the_second_waits() {
-    let scene = Scene::new();
-    scene.write_pod("first", &host_port(8080));
+    let test_node = TestNode::new();
+    test_node.write_pod("first", &host_port(8080));
     // The network has no portmap, so the port has no effect.
-    let mut program = scene.start();
+    let mut program = test_node.start();
     let line = program.wait_for("pod default/first: Running");
     assert!(line.contains(": warning: network pods has no plugin with capability portMappings"), "{line}");
-    scene.write_pod("second", &host_port(8080));
-    scene.write_pod("other", &host_port(8081));
+    test_node.write_pod("second", &host_port(8080));
+    test_node.write_pod("other", &host_port(8081));
     program.wait_for_all([
         "pod default/second: Waiting: hostPort 8080/tcp is taken by pod default/first",
         "pod default/other: Running",
     ]);
-    scene.remove("first");
+    test_node.remove("first");
     program.wait_for("pod default/second: Running");
-    scene.assert_pods(2);
+    test_node.assert_pods(2);
 }
 
 #[test]
 fn pods_wait_for_a_network_and_those_in_the_nodes_network_do_not() {
-    let scene = Scene::new();
+    let test_node = TestNode::new();
     std::fs::remove_dir_all("/etc/cni/net.d").unwrap();
-    scene.write_pod("one", "");
-    scene.write_pod("agent", "hostNetwork: true");
-    let mut program = scene.start();
+    test_node.write_pod("one", "");
+    test_node.write_pod("agent", "hostNetwork: true");
+    let mut program = test_node.start();
     program.wait_for_all([
         "network not ready: ",
         "pod default/agent: Running",
         "pod default/one: Waiting: network not ready: ",
     ]);
-    scene.write_network("10-pods.conflist", PODS);
+    test_node.write_network("10-pods.conflist", PODS);
     program.wait_for_all(["network ready: pods", "pod default/one: Running"]);
 }

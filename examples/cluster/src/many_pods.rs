@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::machine::{Adds, Handle, on_all};
-use crate::site::{Site, Store};
+use crate::node_thread::{Adds, NodeHandle, on_all};
+use crate::switch_and_store::{Store, SwitchAndStore};
 
 /// The number of nodes and pods, and whether the leader is killed meanwhile.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +25,12 @@ pub(crate) struct Crowd {
 /// Runs all steps and prints them on `out`.
 pub(crate) fn run(out: &mut impl Write, crowd: Crowd) -> Result<()> {
     let count = crowd.nodes * crowd.pods;
-    let mut site = Site::new(crowd.is_etcd)?;
+    let mut shared = SwitchAndStore::new(crowd.is_etcd)?;
     // .1 is the gateway's.
     let last = Ipv4Addr::from_bits(Ipv4Addr::new(10, 9, 0, 1).to_bits() + u32::try_from(count)?);
     let keys = json!({ "subnet": "10.9.0.0/16", "rangeStart": "10.9.0.2", "rangeEnd": last, "claimSize": (crowd.pods / 3).clamp(1, 32) });
-    let nodes = site.start_nodes(crowd.nodes, keys)?;
-    let (adds, took) = add(&mut site, &nodes, crowd)?;
+    let nodes = shared.start_nodes(crowd.nodes, keys)?;
+    let (adds, took) = add(&mut shared, &nodes, crowd)?;
     let given: Vec<_> = adds.iter().flat_map(|adds| adds.given.iter().cloned()).collect();
     let (addresses, macs): (BTreeSet<_>, BTreeSet<_>) = given.iter().cloned().unzip();
     ensure!(
@@ -42,7 +42,7 @@ pub(crate) fn run(out: &mut impl Write, crowd: Crowd) -> Result<()> {
     ensure!(macs.len() == count, "two pods have one Ethernet address");
     let longest = adds.iter().map(|adds| adds.longest).max().unwrap_or_default();
     let repeated: usize = adds.iter().map(|adds| adds.repeated).sum();
-    let shown = nodes[0].run(|machine| machine.operate("show", &["--json"]))?;
+    let shown = nodes[0].run(|thread| thread.operate("show", &["--json"]))?;
     let writes = serde_json::from_str::<serde_json::Value>(&shown)?["writes"].as_u64().context("show has no writes")?;
     writeln!(
         out,
@@ -56,12 +56,12 @@ pub(crate) fn run(out: &mut impl Write, crowd: Crowd) -> Result<()> {
     let known_to_runtimes: BTreeMap<_, _> = given.iter().cloned().collect();
     let begin = Instant::now();
     let known = given.clone();
-    on_all(&nodes, move |machine| {
-        machine.introduce(&known);
+    on_all(&nodes, move |thread| {
+        thread.introduce(&known);
         Ok(())
     })?;
     let known = begin.elapsed();
-    let answers: usize = on_all(&nodes, move |machine| machine.ping_all(&given))?.iter().sum();
+    let answers: usize = on_all(&nodes, move |thread| thread.ping_all(&given))?.iter().sum();
     ensure!(answers == count * (count - 1), "{answers} answers");
     writeln!(
         out,
@@ -71,16 +71,16 @@ pub(crate) fn run(out: &mut impl Write, crowd: Crowd) -> Result<()> {
     )?;
     ask(out, &nodes[0], &known_to_runtimes)?;
     let begin = Instant::now();
-    on_all(&nodes, |machine| machine.delete())?;
-    let left = nodes[0].run(|machine| machine.operate("check", &[]))?;
+    on_all(&nodes, |thread| thread.delete())?;
+    let left = nodes[0].run(|thread| thread.operate("check", &[]))?;
     writeln!(out, "DEL    all: {:.1} s; {}", begin.elapsed().as_secs_f64(), left.trim_end())?;
     Ok(())
 }
 
 /// Asks the network by ARP: for each address one pod answers, the one that has got it.
-fn ask(out: &mut impl Write, node: &Handle, given: &BTreeMap<Ipv4Addr, String>) -> Result<()> {
+fn ask(out: &mut impl Write, node: &NodeHandle, given: &BTreeMap<Ipv4Addr, String>) -> Result<()> {
     let begin = Instant::now();
-    let said = node.run(|machine| machine.operate("check", &["--probe", "--json"]))?;
+    let said = node.run(|thread| thread.operate("check", &["--probe", "--json"]))?;
     let value: serde_json::Value = serde_json::from_str(&said)?;
     let answers = value["probe"]["answers"].as_object().context("no answers")?;
     for (address, mac) in given {
@@ -94,18 +94,18 @@ fn ask(out: &mut impl Write, node: &Handle, given: &BTreeMap<Ipv4Addr, String>) 
 }
 
 /// All nodes add their pods, one after the other, at once.
-fn add(site: &mut Site, nodes: &[Handle], crowd: Crowd) -> Result<(Vec<Adds>, Duration)> {
+fn add(shared: &mut SwitchAndStore, nodes: &[NodeHandle], crowd: Crowd) -> Result<(Vec<Adds>, Duration)> {
     let begin = Instant::now();
     // All nodes are there before one has used up an equal part.
-    let mut all = on_all(nodes, |machine| machine.add_many(1))?;
+    let mut all = on_all(nodes, |thread| thread.add_many(1))?;
     let half = crowd.pods / 2;
-    let mut more = on_all(nodes, move |machine| machine.add_many(half))?;
-    if let (Store::Etcd(etcd), true) = (&mut site.store, crowd.is_leader_killed) {
+    let mut more = on_all(nodes, move |thread| thread.add_many(half))?;
+    if let (Store::Etcd(etcd), true) = (&mut shared.store, crowd.is_leader_killed) {
         let leader = etcd.leader();
         etcd.kill(leader);
     }
     let rest = crowd.pods.saturating_sub(1 + half);
-    more.extend(on_all(nodes, move |machine| machine.add_many(rest))?);
+    more.extend(on_all(nodes, move |thread| thread.add_many(rest))?);
     all.extend(more);
     Ok((all, begin.elapsed()))
 }

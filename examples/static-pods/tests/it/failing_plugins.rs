@@ -1,6 +1,6 @@
 //! Plugins that fail, hang, or are missing: other pods are undisturbed, and nothing is lost.
 
-use crate::scene::{Scene, assert_never, host_port, terminate, value};
+use crate::test_node::{TestNode, assert_never, host_port, terminate, value};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use std::fs::File;
@@ -17,8 +17,8 @@ struct Gate {
 }
 
 impl Gate {
-    fn new(scene: &Scene) -> Self {
-        let path = scene.node.work_dir().join("gate");
+    fn new(test_node: &TestNode) -> Self {
+        let path = test_node.node.work_dir().join("gate");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let pipe = File::options().read(true).write(true).open(&path).unwrap();
         Self { path, pipe }
@@ -40,13 +40,13 @@ impl Gate {
 
 #[test]
 fn a_failed_pod_is_tried_again_until_it_comes_up() {
-    let scene = Scene::new();
-    let count = scene.node.work_dir().join("count");
+    let test_node = TestNode::new();
+    let count = test_node.node.work_dir().join("count");
     let add = format!("echo >>{0}; test $(wc -l <{0}) -gt 3 && echo '{RESULT}' || exit 1", count.display());
-    scene.write_plugin("trouble", &add, "exit 0");
-    scene.write_pod_on("one", "trouble");
-    scene.write_pod("good", "");
-    let mut program = scene.start();
+    test_node.write_plugin("trouble", &add, "exit 0");
+    test_node.write_pod_on("one", "trouble");
+    test_node.write_pod("good", "");
+    let mut program = test_node.start();
     program.wait_for_all(["pod default/one: Running", "pod default/good: Running"]);
     assert_eq!(value(&program, "one", "networks"), "pods:eth0,trouble:eth1");
     assert_eq!(program.seen().iter().filter(|line| line.starts_with("pod default/one: Failed")).count(), 3);
@@ -55,62 +55,62 @@ fn a_failed_pod_is_tried_again_until_it_comes_up() {
 
 #[test]
 fn a_manifest_may_change_or_go_while_its_pod_comes_up() {
-    let scene = Scene::new();
-    let mut gate = Gate::new(&scene);
-    scene.write_plugin("slow", &gate.script(), "exit 0");
-    scene.write_pod_on("one", "slow");
-    let mut program = scene.start();
+    let test_node = TestNode::new();
+    let mut gate = Gate::new(&test_node);
+    test_node.write_plugin("slow", &gate.script(), "exit 0");
+    test_node.write_pod_on("one", "slow");
+    let mut program = test_node.start();
     gate.wait();
     // The bridge is there, and the second network is being set up.
-    scene.write_pod("one", &host_port(8080));
+    test_node.write_pod("one", &host_port(8080));
     program.wait_for("pod default/one: Running");
     assert_eq!(value(&program, "one", "networks"), "pods:eth0");
-    scene.assert_pods(1);
-    scene.write_pod_on("one", "slow");
+    test_node.assert_pods(1);
+    test_node.write_pod_on("one", "slow");
     gate.wait();
-    scene.remove("one");
+    test_node.remove("one");
     program.wait_for("pod default/one: Gone");
     assert_never(&program, "Failed");
-    scene.assert_pods(0);
+    test_node.assert_pods(0);
 }
 
 /// The second signal does not wait for a plugin; the next start takes down the rest.
 #[test]
 fn a_second_signal_leaves_the_rest_to_the_next_start() {
-    let scene = Scene::new();
-    let mut gate = Gate::new(&scene);
+    let test_node = TestNode::new();
+    let mut gate = Gate::new(&test_node);
     let add = format!("echo '{RESULT}'");
-    scene.write_plugin("slow", &add, &gate.script());
-    scene.write_pod_on("one", "slow");
-    scene.write_pod("two", "");
-    let mut program = scene.start();
+    test_node.write_plugin("slow", &add, &gate.script());
+    test_node.write_pod_on("one", "slow");
+    test_node.write_pod("two", "");
+    let mut program = test_node.start();
     program.wait_for_all(["pod default/one: Running", "pod default/two: Running"]);
     program.signal(Signal::SIGTERM);
     gate.wait();
     program.wait_for("pod default/two: Gone");
     program.signal(Signal::SIGTERM);
     assert_eq!(program.exit_code(), Some(1));
-    scene.write_plugin("slow", &add, "exit 0");
-    scene.remove("one");
-    scene.remove("two");
-    scene.start().wait_for("pod default/one: Gone");
-    scene.assert_pods(0);
+    test_node.write_plugin("slow", &add, "exit 0");
+    test_node.remove("one");
+    test_node.remove("two");
+    test_node.start().wait_for("pod default/one: Gone");
+    test_node.assert_pods(0);
 }
 
 /// A pod that cannot be taken down is reported, and the next start finishes it.
 #[test]
 fn a_pod_whose_plugin_is_missing_is_left_and_finished_later() {
-    let scene = Scene::new();
-    scene.write_pod("one", "");
-    let mut program = scene.start();
+    let test_node = TestNode::new();
+    test_node.write_pod("one", "");
+    let mut program = test_node.start();
     program.wait_for("pod default/one: Running");
-    let (plugin, away) = (scene.node.bin_dir().join("bridge"), scene.node.work_dir().join("bridge"));
+    let (plugin, away) = (test_node.node.bin_dir().join("bridge"), test_node.node.work_dir().join("bridge"));
     std::fs::rename(&plugin, &away).unwrap();
     assert_eq!(terminate(&mut program), Some(1));
     let last = program.seen().last().unwrap();
     assert!(last.starts_with("pod default/one: Left: ") && last.contains("bridge"), "{last}");
     std::fs::rename(&away, &plugin).unwrap();
-    scene.remove("one");
-    scene.start().wait_for("pod default/one: Gone");
-    scene.assert_pods(0);
+    test_node.remove("one");
+    test_node.start().wait_for("pod default/one: Gone");
+    test_node.assert_pods(0);
 }

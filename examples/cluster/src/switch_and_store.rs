@@ -6,13 +6,13 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 use testns::{Etcd, Namespace, Node};
 
-use crate::machine::Handle;
+use crate::node_thread::NodeHandle;
 
 /// The address by which nodes reach etcd: one of the switch's machine, on the network of the nodes.
 const ETCD: &str = "10.200.0.1";
 
 /// The switch, and the store.
-pub(crate) struct Site {
+pub(crate) struct SwitchAndStore {
     switch: Node,
     pub(crate) store: Store,
     folder: tempfile::TempDir,
@@ -25,7 +25,7 @@ pub(crate) enum Store {
     Etcd(Box<Etcd>),
 }
 
-impl Site {
+impl SwitchAndStore {
     /// A switch that all nodes are plugged into, and a store.
     pub(crate) fn new(is_etcd: bool) -> Result<Self> {
         let folder = tempfile::tempdir()?;
@@ -56,13 +56,13 @@ impl Site {
     }
 
     /// Starts nodes and plugs them in; with etcd, waits until it serves them, and restricts them to their key.
-    pub(crate) fn start_nodes(&self, count: usize, mut keys: Value) -> Result<Vec<Handle>> {
+    pub(crate) fn start_nodes(&self, count: usize, mut keys: Value) -> Result<Vec<NodeHandle>> {
         let executable = std::env::current_exe().context("cannot find this program's own file")?;
         keys["store"] = self.store_key();
-        let node = |number: usize| Handle::start(format!("node{number}"), keys.clone(), executable.clone());
-        let nodes: Vec<Handle> = (1..=count).map(node).collect();
+        let node = |number: usize| NodeHandle::start(format!("node{number}"), keys.clone(), executable.clone());
+        let nodes: Vec<NodeHandle> = (1..=count).map(node).collect();
         for (number, node) in nodes.iter().enumerate() {
-            let path = node.run(|machine| Ok(machine.host().path().to_owned()))?;
+            let path = node.run(|thread| Ok(thread.host().path().to_owned()))?;
             let host = Namespace::at(path);
             self.switch.host().add_veth(&node.name, &host, "eth0");
             self.switch.host().set_master(&node.name, "lan");

@@ -14,16 +14,16 @@ const NETWORKS: &str = "/etc/cni/net.d";
 
 /// The node, with folders in its own `/run` and `/var`.
 #[derive(Debug)]
-pub(crate) struct Scene {
+pub(crate) struct TestNode {
     pub(crate) node: Node,
 }
 
-impl Scene {
+impl TestNode {
     /// A node with the default network and no manifests.
     pub(crate) fn new() -> Self {
-        let scene = Self { node: Node::with(&Subject::ours()) };
-        scene.write_network("10-pods.conflist", PODS);
-        scene
+        let test_node = Self { node: Node::with(&Subject::ours()) };
+        test_node.write_network("10-pods.conflist", PODS);
+        test_node
     }
 
     pub(crate) fn command(&self) -> Command {

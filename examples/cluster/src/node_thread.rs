@@ -16,17 +16,17 @@ use testns::{Container, Namespace, Node, Subject};
 const CONFLIST: &str = include_str!("../10-lan.conflist");
 const WITHIN: Duration = Duration::from_secs(20);
 
-type Task = Box<dyn FnOnce(&mut Machine) + Send>;
+type Task = Box<dyn FnOnce(&mut NodeThread) + Send>;
 
-/// A node's end that the story holds.
-pub(crate) struct Handle {
+/// The sender of tasks to a node's thread.
+pub(crate) struct NodeHandle {
     pub(crate) name: String,
     tasks: Sender<Task>,
     _thread: JoinHandle<()>,
 }
 
 /// What the thread has.
-pub(crate) struct Machine {
+pub(crate) struct NodeThread {
     name: String,
     node: Node,
     /// Keys of `ipam`, beside those of the file.
@@ -51,7 +51,7 @@ pub(crate) struct Adds {
     pub(crate) repeated: usize,
 }
 
-impl Handle {
+impl NodeHandle {
     /// Starts a node.
     pub(crate) fn start(name: String, keys: Value, executable: PathBuf) -> Self {
         let (tasks, todo) = channel();
@@ -63,18 +63,18 @@ impl Handle {
     /// Begins something on the node; the result comes by the channel.
     pub(crate) fn begin<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Machine) -> T + Send + 'static,
+        work: impl FnOnce(&mut NodeThread) -> T + Send + 'static,
     ) -> Receiver<T> {
         let (answer, result) = channel();
         // A node that has ended drops the channel, which the receiver notices.
-        self.tasks.send(Box::new(move |machine| drop(answer.send(work(machine))))).ok();
+        self.tasks.send(Box::new(move |thread| drop(answer.send(work(thread))))).ok();
         result
     }
 
     /// Does something on the node.
     pub(crate) fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Machine) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&mut NodeThread) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.begin(work).recv().map_err(|_ended| anyhow!("{} has ended", self.name))?
     }
@@ -82,11 +82,11 @@ impl Handle {
 
 /// Does something on all nodes at once.
 pub(crate) fn on_all<T: Send + 'static>(
-    nodes: &[Handle],
-    work: impl Fn(&mut Machine) -> Result<T> + Clone + Send + 'static,
+    nodes: &[NodeHandle],
+    work: impl Fn(&mut NodeThread) -> Result<T> + Clone + Send + 'static,
 ) -> Result<Vec<T>> {
     let begun: Vec<_> = nodes.iter().map(|node| node.begin(work.clone())).collect();
-    let ended = |(node, answer): (&Handle, Receiver<Result<T>>)| {
+    let ended = |(node, answer): (&NodeHandle, Receiver<Result<T>>)| {
         answer.recv().map_err(|_ended| anyhow!("{} has ended", node.name))?
     };
     nodes.iter().zip(begun).map(ended).collect()
@@ -96,13 +96,13 @@ fn serve(name: String, keys: Value, executable: PathBuf, todo: &Receiver<Task>) 
     let subject = Subject::Multicall(executable);
     let node = Node::with(&subject);
     node.install_one(&subject, "cluster");
-    let mut machine = Machine { name, node, keys, pods: Vec::new() };
+    let mut thread = NodeThread { name, node, keys, pods: Vec::new() };
     for task in todo {
-        task(&mut machine);
+        task(&mut thread);
     }
 }
 
-impl Machine {
+impl NodeThread {
     pub(crate) fn host(&self) -> &Namespace {
         self.node.host()
     }
@@ -181,7 +181,7 @@ impl Machine {
         }
     }
 
-    /// As [`Machine::ping`], many requests at a time.
+    /// As [`NodeThread::ping`], many requests at a time.
     pub(crate) fn ping_all(&self, all: &[(Ipv4Addr, String)]) -> Result<usize> {
         let mut answers = 0;
         for pod in &self.pods {
