@@ -4,9 +4,9 @@
 //! The child's stdout is read until the child *ends*, not until the pipe closes: a grandchild that holds the pipe open
 //! does not delay the caller.
 
-use self::feed::Feed;
 use self::pipe::{Limited, Reading, Tail};
-use self::unstartable::Unstartable;
+use self::start_error::Unstartable;
+use self::stdin::Feed;
 use crate::Command;
 use crate::error::{CniError, Code};
 use crate::names::PluginPath;
@@ -443,9 +443,9 @@ fn signal(child: &Child, group: Group, signal: Signal) {
     }
 }
 
-mod feed;
 mod pipe;
-mod unstartable;
+mod start_error;
+mod stdin;
 
 #[cfg(test)]
 mod tests;

@@ -264,7 +264,7 @@ fn a_file_system_without_programs_is_named() {
     let find = || {
         std::fs::write(&path, "#!/bin/sh\n").unwrap();
         let denied = std::io::Error::from_raw_os_error(nix::errno::Errno::EACCES as i32);
-        super::unstartable::Unstartable::find(&path, &denied).cause
+        super::start_error::Unstartable::find(&path, &denied).cause
     };
     assert_eq!(find(), "Permission denied (os error 13)");
     mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::MS_NOEXEC, None::<&str>).unwrap();
