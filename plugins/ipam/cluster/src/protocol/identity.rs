@@ -1,4 +1,4 @@
-//! Who is the node: whether a machine may use the records of its name, and whether they are the ones that it has left.
+//! The identity of a node: whether a machine may use the records of its name, and whether they are the ones that it has left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
