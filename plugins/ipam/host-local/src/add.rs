@@ -7,11 +7,10 @@ use ipnetwork::IpNetwork;
 
 use crate::address::Address;
 use crate::conf::{Conf, Reclaim};
-use crate::preview::Reservations;
 use crate::range::RangeSet;
 use crate::resolv;
 use crate::store::released::{self, Released};
-use crate::store::{Reserved, Store, content_of};
+use crate::store::{Reservations, Reserved, Store, content_of};
 use crate::store_error::store_error;
 
 /// ADD: an address of each range set for `owner`, or none at all.

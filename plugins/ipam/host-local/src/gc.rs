@@ -13,7 +13,7 @@ use netops::places::Places;
 use crate::address::Address;
 use crate::conf::Removal;
 use crate::inventory::list_held;
-use crate::store::{Content, Store};
+use crate::store::{Content, Reservations, Store};
 use crate::store_error::store_error;
 
 /// GC: releases what is held by attachments that the sweep removes, unless a namespace has the address.

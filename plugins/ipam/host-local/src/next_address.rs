@@ -9,10 +9,9 @@ use cni_spec::{CniError, Code};
 use crate::add::Leasing;
 use crate::address::Address;
 use crate::conf::{Conf, Reclaim};
-use crate::preview::Reservations;
 use crate::range::{Range, RangeSet, Span};
-use crate::store::Reserved;
 use crate::store::released::Released;
+use crate::store::{Reservations, Reserved};
 use crate::store_error::store_error;
 
 impl RangeSet {

@@ -8,7 +8,7 @@ use cni_spec::{CniError, Code, ConfObject, FromAnyConf, FromConf};
 use crate::address::Address;
 use crate::conf::{Conf, Removal};
 use crate::inventory::{Held, Owner};
-use crate::store::{Content, Reserved, Store, StoreLocation, read};
+use crate::store::{Content, Reservations, Reserved, Store, StoreLocation, read};
 use crate::store_error::store_error;
 
 /// No container can have this name, so neither DEL nor GC releases it.

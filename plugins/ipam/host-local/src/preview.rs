@@ -14,56 +14,8 @@ use crate::conf::{Conf, Reclaim};
 use crate::inventory::{Held, list_held};
 use crate::range::Span;
 use crate::store::private_files::PrivateFiles;
-use crate::store::{Reserved, Store, last_reserved, released};
+use crate::store::{Reservations, Reserved, last_reserved, released};
 use crate::store_error::store_error;
-
-/// A network's reservations: the store, or a snapshot of it.
-pub(crate) trait Reservations {
-    /// As [`Store::next_free`].
-    fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError>;
-    /// As [`Store::reserve`].
-    fn reserve(&mut self, address: Address, owner: &Attachment) -> Result<Reserved, OpError>;
-    /// As [`Store::release`].
-    fn release(&mut self, address: Address, content: &str) -> Result<(), OpError>;
-    /// As [`Store::last_reserved`].
-    fn last_reserved(&self, set: usize) -> Option<Address>;
-    /// As [`Store::set_last_reserved`].
-    fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError>;
-    /// As [`Store::reclaim_earlier_boots`].
-    fn reclaim_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<usize, OpError>;
-    /// The network's folder.
-    fn folder(&self) -> &Path;
-}
-
-impl Reservations for Store {
-    fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError> {
-        Self::next_free(self, span)
-    }
-
-    fn reserve(&mut self, address: Address, owner: &Attachment) -> Result<Reserved, OpError> {
-        Self::reserve(self, address, owner)
-    }
-
-    fn release(&mut self, address: Address, content: &str) -> Result<(), OpError> {
-        Self::release(self, address, content)
-    }
-
-    fn last_reserved(&self, set: usize) -> Option<Address> {
-        Self::last_reserved(self, set)
-    }
-
-    fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError> {
-        Self::set_last_reserved(self, set, address)
-    }
-
-    fn reclaim_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<usize, OpError> {
-        Self::reclaim_earlier_boots(self, keep)
-    }
-
-    fn folder(&self) -> &Path {
-        Self::folder(self)
-    }
-}
 
 /// The addresses that a folder held when it was read, without its lock.
 struct Snapshot {

@@ -71,6 +71,45 @@ pub(crate) enum Reserved {
     Taken,
 }
 
+/// A network's reservations: the store, or a snapshot of it.
+pub(crate) trait Reservations {
+    /// The first free address of `span`.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError>;
+
+    /// Reserves `address` for `owner`, if it is free.
+    ///
+    /// # Errors
+    /// The folder cannot be written to; then nothing is left in it.
+    fn reserve(&mut self, address: Address, owner: &Attachment) -> Result<Reserved, OpError>;
+
+    /// Deletes the reservation of `address`, which has been read and found to have `content`.
+    ///
+    /// # Errors
+    /// The file cannot be deleted.
+    fn release(&mut self, address: Address, content: &str) -> Result<(), OpError>;
+
+    /// Where the search in range set `set` continues.
+    fn last_reserved(&self, set: usize) -> Option<Address>;
+
+    /// Records where the search in range set `set` continues.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError>;
+
+    /// Deletes the reservations of earlier boots except those of `keep`, once a boot. Returns how many.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or a reservation not be deleted.
+    fn reclaim_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<usize, OpError>;
+
+    /// The folder, for messages.
+    fn folder(&self) -> &Path;
+}
+
 fn open(folder: &Path) -> io::Result<File> {
     netops::file::open(folder, OFlag::O_RDONLY, 0)
 }
@@ -249,28 +288,6 @@ impl Store {
         }
     }
 
-    /// The first free address of `span`.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
-    pub(crate) fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError> {
-        self.ask(|index| index.next_free(span))
-    }
-
-    /// Reserves `address` for `owner`, if it is free.
-    ///
-    /// # Errors
-    /// The folder cannot be written to; then nothing is left in it.
-    pub(crate) fn reserve(&mut self, address: Address, owner: &Attachment) -> Result<Reserved, OpError> {
-        let content = content_of(owner);
-        let hash = OwnerHash::of(&content);
-        let reserved = self.occupy(address, &content, Some(hash))?;
-        if reserved == Reserved::Done {
-            self.made.insert((address, hash));
-        }
-        Ok(reserved)
-    }
-
     /// Makes the file of `address` with this content, if it is free. `owner` is who can find it by its content.
     ///
     /// # Errors
@@ -307,23 +324,6 @@ impl Store {
         Ok(Reserved::Done)
     }
 
-    /// Deletes the reservation of `address`, which has been read and found to have `content`.
-    ///
-    /// # Errors
-    /// The file cannot be deleted.
-    pub(crate) fn release(&mut self, address: Address, content: &str) -> Result<(), OpError> {
-        let path = self.path(address);
-        self.changed = true;
-        file::remove(&path).map_err(|error| {
-            self.suspect = true;
-            let request = format!("unlink {}", path.display());
-            OpError::io("delete", format!("reservation {address}"), &error).request(request)
-        })?;
-        tracing::debug!(%address, path = %path.display(), "released");
-        let owner = OwnerHash::of(content);
-        self.ask(|index| index.remove(address, owner))
-    }
-
     /// Deletes what `owner` holds, all sets at once, in either form. Returns the addresses.
     ///
     /// # Errors
@@ -338,36 +338,6 @@ impl Store {
         let outcomes: Vec<_> = held.iter().map(|address| self.release(*address, content)).collect();
         outcomes.into_iter().collect::<Result<Vec<()>, _>>()?;
         Ok(held)
-    }
-
-    /// Where the search in range set `set` continues.
-    pub(crate) fn last_reserved(&self, set: usize) -> Option<Address> {
-        last_reserved::read(&self.folder, set)
-    }
-
-    /// Records where the search in range set `set` continues.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub(crate) fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError> {
-        self.changed = true;
-        last_reserved::write(&self.folder, set, address)
-            .map_err(|error| OpError::io("write", format!("{}/last_reserved_ip.{set}", self.folder.display()), &error))
-    }
-
-    /// Deletes the reservations of earlier boots except those of `keep`, once a boot. Returns how many.
-    ///
-    /// # Errors
-    /// The folder cannot be read, or a reservation not be deleted.
-    pub(crate) fn reclaim_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<usize, OpError> {
-        let stale = self.list_earlier_boots(keep)?;
-        for (address, text) in &stale {
-            self.release(*address, text)?;
-            tracing::info!(%address, owner = text.replace("\r\n", " "), "released a reservation of an earlier boot");
-        }
-        self.changed |= !self.index.reclaimed;
-        self.index.reclaimed = true;
-        Ok(stale.len())
     }
 
     /// The reservations of earlier boots except those of `keep`: address and content.
@@ -407,11 +377,6 @@ impl Store {
         &self.private_files
     }
 
-    /// The folder, for messages.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// The part of the index that was read.
     #[cfg(test)]
     pub(crate) fn cost(&self) -> Cost {
@@ -427,6 +392,60 @@ impl Store {
         if let Err(error) = self.index.save(&self.private_files, &self.dir, &boot.id) {
             tracing::warn!(folder = %self.folder.display(), %error, "cannot write the index: the next call reads the folder");
         }
+    }
+}
+
+impl Reservations for Store {
+    fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError> {
+        self.ask(|index| index.next_free(span))
+    }
+
+    fn reserve(&mut self, address: Address, owner: &Attachment) -> Result<Reserved, OpError> {
+        let content = content_of(owner);
+        let hash = OwnerHash::of(&content);
+        let reserved = self.occupy(address, &content, Some(hash))?;
+        if reserved == Reserved::Done {
+            self.made.insert((address, hash));
+        }
+        Ok(reserved)
+    }
+
+    fn release(&mut self, address: Address, content: &str) -> Result<(), OpError> {
+        let path = self.path(address);
+        self.changed = true;
+        file::remove(&path).map_err(|error| {
+            self.suspect = true;
+            let request = format!("unlink {}", path.display());
+            OpError::io("delete", format!("reservation {address}"), &error).request(request)
+        })?;
+        tracing::debug!(%address, path = %path.display(), "released");
+        let owner = OwnerHash::of(content);
+        self.ask(|index| index.remove(address, owner))
+    }
+
+    fn last_reserved(&self, set: usize) -> Option<Address> {
+        last_reserved::read(&self.folder, set)
+    }
+
+    fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError> {
+        self.changed = true;
+        last_reserved::write(&self.folder, set, address)
+            .map_err(|error| OpError::io("write", format!("{}/last_reserved_ip.{set}", self.folder.display()), &error))
+    }
+
+    fn reclaim_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<usize, OpError> {
+        let stale = self.list_earlier_boots(keep)?;
+        for (address, text) in &stale {
+            self.release(*address, text)?;
+            tracing::info!(%address, owner = text.replace("\r\n", " "), "released a reservation of an earlier boot");
+        }
+        self.changed |= !self.index.reclaimed;
+        self.index.reclaimed = true;
+        Ok(stale.len())
+    }
+
+    fn folder(&self) -> &Path {
+        &self.folder
     }
 }
 
