@@ -2,7 +2,7 @@
 
 use cni_spec::{Attachment, CniError, Code};
 use host_local::address::Address;
-use host_local::inventory::{Held, Holder, list_held};
+use host_local::inventory::{Held, list_held};
 use netops::OpError;
 
 use crate::node_view::{self, View};
@@ -10,19 +10,21 @@ use cluster_keys::Conf;
 
 /// Whether the node's folder holds an address for the attachment.
 pub(crate) fn holds(conf: &Conf, owner: &Attachment) -> Result<bool, CniError> {
-    let is_its = |(container_id, ifname): &Holder| {
-        *container_id == owner.container_id && ifname.as_ref().is_none_or(|ifname| *ifname == owner.ifname)
-    };
-    Ok(held(conf)?.iter().any(|held| held.holder().is_some_and(is_its)))
+    Ok(held(conf)?.iter().any(|held| held.is_of(owner)))
 }
 
 /// The reservations in the node's folder that are in the network's ranges.
 pub(crate) fn held(conf: &Conf) -> Result<Vec<Held>, CniError> {
-    let folder = conf.folder();
-    let unreadable = |error| node_view::fault(&OpError::io("read", format!("store {}", folder.display()), &error));
-    let mut held = list_held(folder).map_err(unreadable)?;
+    let mut held = list(conf)?;
     held.retain(|held| conf.is_in_a_set(held.address.into()));
     Ok(held)
+}
+
+/// All reservations in the node's folder.
+pub(crate) fn list(conf: &Conf) -> Result<Vec<Held>, CniError> {
+    let folder = conf.folder();
+    let unreadable = |error| node_view::fault(&OpError::io("read", format!("store {}", folder.display()), &error));
+    list_held(folder).map_err(unreadable)
 }
 
 /// No address of set `index` is in no run.

@@ -6,13 +6,12 @@ use std::net::IpAddr;
 
 use cni_spec::CniError;
 use host_local::address::Address;
-use host_local::inventory::list_held;
 use host_local::range::Span;
-use netops::OpError;
 use netops::lock::Lock;
 
 use crate::node_view::{self, View};
 use crate::protocol;
+use crate::reservations;
 use crate::transaction::LockedStore;
 use cluster_keys::Conf;
 
@@ -111,9 +110,7 @@ fn has_spare(conf: &Conf, view: &View) -> Result<bool, CniError> {
 
 /// The first addresses of runs without a reservation; of each set one such run is kept.
 fn spare(conf: &Conf, view: &View) -> Result<Vec<IpAddr>, CniError> {
-    let folder = conf.folder();
-    let unreadable = |error| node_view::fault(&OpError::io("read", format!("store {}", folder.display()), &error));
-    let held = list_held(folder).map_err(unreadable)?;
+    let held = reservations::list(conf)?;
     // On another node, an address that cools down here would be given at once.
     let held: BTreeSet<Address> =
         held.iter().map(|held| held.address.into()).chain(host_local::list_cooling(&conf.local)?).collect();

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use cni_spec::{CniError, Code, ConfObject, ContainerId, FromConf, IfName, NetworkName, json};
+use cni_spec::{Attachment, CniError, Code, ConfObject, ContainerId, FromConf, IfName, NetworkName, json};
 use serde::Deserialize;
 
 use crate::address::Address;
@@ -90,6 +90,14 @@ impl Held {
             Owner::Container(holder) => Some(holder),
             Owner::Operator | Owner::Invalid | Owner::Unreadable => None,
         }
+    }
+
+    /// Whether the attachment holds it; a file of the older form is of each of the container's interfaces.
+    #[must_use]
+    pub fn is_of(&self, owner: &Attachment) -> bool {
+        self.holder().is_some_and(|(container, ifname)| {
+            *container == owner.container_id && ifname.as_ref().is_none_or(|ifname| *ifname == owner.ifname)
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use netops::OpError;
 use crate::add::{self, Leasing};
 use crate::address::Address;
 use crate::conf::{Conf, Reclaim};
-use crate::inventory::{Held, list_held};
+use crate::inventory::list_held;
 use crate::range::Span;
 use crate::store::private_files::PrivateFiles;
 use crate::store::{Reservations, Reserved, last_reserved, released};
@@ -78,13 +78,7 @@ pub(crate) fn preview(conf: &Conf, owner: &Attachment) -> Result<Option<AddResul
     if conf.reclaim == Reclaim::Always && !all.is_empty() {
         return Ok(None);
     }
-    let is_owners = |held: &&Held| {
-        let holder = held.holder();
-        holder.is_some_and(|(container, ifname)| {
-            *container == owner.container_id && ifname.as_ref().is_none_or(|ifname| *ifname == owner.ifname)
-        })
-    };
-    let held = all.iter().filter(is_owners).map(|held| held.address.into()).collect();
+    let held = all.iter().filter(|held| held.is_of(owner)).map(|held| held.address.into()).collect();
     let private_files = File::open(folder).and_then(|dir| PrivateFiles::about(&dir, &conf.place.private_files));
     let cooling = match (conf.cool_down, private_files) {
         (Duration::ZERO, _) | (_, Err(_)) => Vec::new(),
