@@ -130,7 +130,8 @@ async fn add(plugin: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, 
     let netns = site.netns().clone();
     skel::take_back_by(move || {
         let site = Site::new(&netns);
-        let left: Vec<String> = undos.iter().rev().filter_map(|undo| undo.run(&site).err()).collect();
+        let left: Vec<String> =
+            undos.iter().rev().filter_map(|undo| undo.run(&site).err()).map(|left| left.to_string()).collect();
         if left.is_empty() { Ok(()) } else { Err(left.join("; ")) }
     });
     Ok(result)

@@ -32,4 +32,4 @@ pub use plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing, entry};
 pub use site::Site;
 pub use skel;
 pub use skel::Timer;
-pub use undo::{Txn, Undo};
+pub use undo::{Left, Txn, Undo};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+pub use interface::undo::Left;
 use netops::txn::{DeleteLink, Undoer};
 
 use crate::site::Site;
@@ -14,21 +15,21 @@ pub trait Undo: fmt::Display + fmt::Debug {
     /// Undoes the change. A change that never happened, or that is already gone, counts as undone.
     ///
     /// # Errors
-    /// Says what is left, and why.
-    fn run(&self, site: &Site<'_>) -> Result<(), String>;
+    /// What is left, and why.
+    fn run(&self, site: &Site<'_>) -> Result<(), Left>;
 }
 
 impl Undo for DeleteLink {
-    fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let sides = site.sides().map_err(|error| error.to_string())?;
-        DeleteLink::run(self, &sides.host).map_err(|error| error.to_string())
+    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
+        Ok(DeleteLink::run(self, &site.sides()?.host)?)
     }
 }
 
 impl Undoer for Site<'_> {
     type Undo = Box<dyn Undo>;
+    type Left = Left;
 
-    async fn undo(&self, undo: &Box<dyn Undo>) -> Result<(), String> {
+    async fn undo(&self, undo: &Box<dyn Undo>) -> Result<(), Left> {
         undo.run(self)
     }
 }

@@ -19,7 +19,7 @@ use crate::lease;
 use crate::plan::{OwnIndex, Plan, Side, Step, Veth};
 use crate::plugin::{AddOrCheck, Verb};
 use crate::sides::Sides;
-use crate::undo::{AddUndoer, OwnUndo, Undo, not_done};
+use crate::undo::{AddUndoer, Left, OwnUndo, Undo, not_done};
 
 /// Reports how the node differs from the plan, and makes it as planned, if asked to.
 ///
@@ -281,11 +281,11 @@ impl fmt::Display for PutBack {
 }
 
 impl OwnUndo for PutBack {
-    fn run(&self, sides: &Sides) -> Result<(), String> {
+    fn run(&self, sides: &Sides) -> Result<(), Left> {
         let Self(link) = self;
         let master = Settings { master: Some(link.master.unwrap_or_default()), ..Settings::default() };
         let up = Settings { up: Some(link.up), ..Settings::default() };
-        let put_back = [master, up].iter().try_for_each(|settings| sides.host.run(link::set(&link.into(), settings)));
-        put_back.map_err(|error| error.to_string())
+        [master, up].iter().try_for_each(|settings| sides.host.run(link::set(&link.into(), settings)))?;
+        Ok(())
     }
 }

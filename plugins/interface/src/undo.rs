@@ -39,8 +39,43 @@ pub trait OwnUndo: fmt::Display + fmt::Debug {
     /// Undoes the change. A change that never happened, or that is already gone, counts as undone.
     ///
     /// # Errors
-    /// Says what is left on the node, and why.
-    fn run(&self, sides: &Sides) -> Result<(), String>;
+    /// What is left on the node, and why.
+    fn run(&self, sides: &Sides) -> Result<(), Left>;
+}
+
+/// A change that an undo could not take back. Its text appears in the error's `details` among what was left behind.
+#[derive(Debug)]
+pub enum Left {
+    /// Operations on the node that failed, each with its object and errno.
+    Refused(Vec<OpError>),
+    /// A call that failed: the namespace cannot be opened, or the address plugin refused.
+    Failed(CniError),
+    /// An object that was kept, or that a program of the node did not remove: the sentence has the reason.
+    Kept(String),
+}
+
+impl From<OpError> for Left {
+    fn from(error: OpError) -> Self {
+        Self::Refused(vec![error])
+    }
+}
+
+impl From<CniError> for Left {
+    fn from(error: CniError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(errors) => {
+                f.write_str(&errors.iter().map(OpError::to_string).collect::<Vec<String>>().join("; "))
+            }
+            Self::Failed(error) => error.fmt(f),
+            Self::Kept(sentence) => f.write_str(sentence),
+        }
+    }
 }
 
 impl fmt::Display for Undo {
@@ -75,28 +110,34 @@ pub(crate) struct AddUndoer<'a> {
 
 impl Undoer for AddUndoer<'_> {
     type Undo = Undo;
+    type Left = Left;
 
-    async fn undo(&self, undo: &Undo) -> Result<(), String> {
+    async fn undo(&self, undo: &Undo) -> Result<(), Left> {
         let undone = match undo {
             Undo::Request if self.ipam.is_some_and(Delegate::is_all_or_nothing) => Ok(()),
-            Undo::Filter if self.lives(self.made.get()) => Err(format!("masquerade and spoof guard stay {OTHERS}")),
+            Undo::Filter if self.lives(self.made.get()) => {
+                Err(Left::Kept(format!("masquerade and spoof guard stay {OTHERS}")))
+            }
             Undo::Request | Undo::Lease if !self.releases_by_link() && self.lives(self.made.get()) => {
-                Err(format!("the addresses stay held {OTHERS}"))
+                Err(Left::Kept(format!("the addresses stay held {OTHERS}")))
             }
             // Undone last. DEL releases in the same order.
             Undo::Request | Undo::Lease if self.is_left.get() => {
-                Err("the addresses stay held for what is left".to_owned())
+                Err(Left::Kept("the addresses stay held for what is left".to_owned()))
             }
-            Undo::Request | Undo::Lease => self.release().await.map_err(|error| error.to_string()),
+            Undo::Request | Undo::Lease => self.release().await.map_err(Left::from),
             Undo::Filter => {
                 let known = RemovalHints { search_path: self.search_path, ..RemovalHints::default() };
-                joined(cni_filter::remove_all(self.attachment.into(), known))
+                match cni_filter::remove_all(self.attachment.into(), known) {
+                    errors if errors.is_empty() => Ok(()),
+                    errors => Err(Left::Refused(errors)),
+                }
             }
-            Undo::HostLink(link) => link.run(&self.sides.host).map_err(|error| error.to_string()),
+            Undo::HostLink(link) => link.run(&self.sides.host).map_err(Left::from),
             Undo::ContainerLink(link) => {
                 let netns = &self.sides.netns;
                 let removed = Kernel::in_netns(netns).and_then(|net| link_removal::remove_in(netns, net, link));
-                removed.map_err(|error| error.to_string())
+                removed.map_err(Left::from)
             }
             Undo::Own(own) => own.run(self.sides),
         };
@@ -152,11 +193,6 @@ impl AddUndoer<'_> {
             None => Ok(()),
         }
     }
-}
-
-fn joined(errors: Vec<OpError>) -> Result<(), String> {
-    let texts: Vec<String> = errors.iter().map(OpError::to_string).collect();
-    if texts.is_empty() { Ok(()) } else { Err(texts.join("; ")) }
 }
 
 /// The error that stopped ADD, or code 109 if ADD was interrupted; `details` lists what was undone and what is left.

@@ -30,12 +30,14 @@ pub const INTERRUPTED_UNDO_DEADLINE: Duration = Duration::from_secs(3);
 pub trait Undoer {
     /// The undos. Their text appears in an error's `details`: `link vethab12 deleted`.
     type Undo: fmt::Display;
+    /// A change that could not be undone. Its text, what is left on the node and why, appears in an error's `details`.
+    type Left: fmt::Display;
 
     /// Undoes one change. A change that never happened, or that is already gone, counts as undone.
     ///
     /// # Errors
-    /// Says what is left on the node, and why.
-    fn undo(&self, undo: &Self::Undo) -> impl Future<Output = Result<(), String>>;
+    /// The change is left on the node.
+    fn undo(&self, undo: &Self::Undo) -> impl Future<Output = Result<(), Self::Left>>;
 }
 
 /// The undos of all changes so far.
@@ -162,7 +164,7 @@ async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>, deadline: Dur
         let work = pin!(AssertUnwindSafe(undoer.undo(&undo)).catch_unwind());
         match within(deadline, work).await {
             Some(Ok(Ok(()))) => undone.push(undo.to_string()),
-            Some(Ok(Err(why))) => left.push(why),
+            Some(Ok(Err(why))) => left.push(why.to_string()),
             Some(Err(_panic)) => left.push(format!("not done for a defect: {undo}")),
             None => left.push(format!("not done within {deadline:?}: {undo}")),
         }
@@ -202,11 +204,12 @@ mod tests {
 
     impl Undoer for Book {
         type Undo = &'static str;
+        type Left = &'static str;
 
-        async fn undo(&self, undo: &&'static str) -> Result<(), String> {
+        async fn undo(&self, undo: &&'static str) -> Result<(), &'static str> {
             self.0.borrow_mut().push((*undo).to_owned());
             match *undo {
-                "stuck" => Err("stuck stays".into()),
+                "stuck" => Err("stuck stays"),
                 "broken" => panic!("broken"),
                 _ => Ok(()),
             }

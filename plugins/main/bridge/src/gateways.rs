@@ -11,7 +11,7 @@ use std::rc::Rc;
 use cni_spec::CniError;
 use interface::announced::Announced;
 use interface::sides::Sides;
-use interface::undo::{OwnUndo, Undo};
+use interface::undo::{Left, OwnUndo, Undo};
 use interface::{Side, Stage, failed};
 use netops::addr::{self, Address, Kept};
 use netops::error::Result;
@@ -176,7 +176,7 @@ impl fmt::Display for Before {
 
 impl OwnUndo for Before {
     /// Undoes the change by a new connection: one that has failed may still have an answer to what it was asked.
-    fn run(&self, _: &Sides) -> std::result::Result<(), String> {
-        Kernel::host().and_then(|host| self.put_back(&host)).map_err(|error| error.to_string())
+    fn run(&self, _: &Sides) -> std::result::Result<(), Left> {
+        Ok(self.put_back(&Kernel::host()?)?)
     }
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, Ip, NetworkName};
 use interface::sides::Sides;
-use interface::undo::OwnUndo;
+use interface::undo::{Left, OwnUndo};
 use interface::{Uncollected, alias, host_veth};
 use ipnetwork::IpNetwork;
 use netops::error::Result;
@@ -84,9 +84,9 @@ impl std::fmt::Display for Unreach {
 }
 
 impl OwnUndo for Unreach {
-    fn run(&self, sides: &Sides) -> std::result::Result<(), String> {
+    fn run(&self, sides: &Sides) -> std::result::Result<(), Left> {
         let Self(router, routes) = self;
-        delete(&sides.host, router, routes.iter()).map_err(|error| error.to_string())
+        Ok(delete(&sides.host, router, routes.iter())?)
     }
 }
 

@@ -6,7 +6,7 @@ use cni_spec::{CniError, Code};
 use interface::check::differs;
 use interface::plan::Turn;
 use interface::sides::Sides;
-use interface::undo::{OwnUndo, Undo};
+use interface::undo::{Left, OwnUndo, Undo};
 use interface::{Look, OwnStep, Shown, Stage, conf::invalid, failed};
 use netops::link::{self, Before, Link, LinkName, Place, transfer};
 use netops::{Kernel, Netns, OpError};
@@ -213,12 +213,12 @@ impl fmt::Display for GoHome {
 }
 
 impl OwnUndo for GoHome {
-    fn run(&self, sides: &Sides) -> Result<(), String> {
+    fn run(&self, sides: &Sides) -> Result<(), Left> {
         // With the index, if the move came so far.
         let Self(planned) = self;
         let written = record::list().unwrap_or_default().into_iter().find(|record| record.names() == planned.names());
         let record = written.as_ref().unwrap_or(planned);
-        home::bring(record, Some(&sides.netns)).map_err(|error| error.to_string())?;
-        record::remove(record.names()).map_err(|error| error.to_string())
+        home::bring(record, Some(&sides.netns))?;
+        Ok(record::remove(record.names())?)
     }
 }

@@ -13,7 +13,7 @@ pub use marks::marks;
 use std::fmt;
 
 use chained::{
-    AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
+    AddOrCheck, ChainedPlugin, Collecting, Left, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
 };
 use cni_spec::{AddResult, CniError, Code, Interface, SpecVersion};
 use interface::sides::Sides;
@@ -391,8 +391,8 @@ impl fmt::Display for Unshape {
 }
 
 impl Undo for Unshape {
-    fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let host = &site.sides().map_err(|error| error.to_string())?.host;
+    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
+        let host = &site.sides()?.host;
         let undone = match self.before {
             Some(before) => host.run(tc::replace(&self.link, &Qdisc::Tbf(before))),
             None => match tc::find_root(host, &self.link) {
@@ -418,9 +418,9 @@ impl fmt::Display for DeleteIngress {
 }
 
 impl Undo for DeleteIngress {
-    fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let sides = site.sides().map_err(|error| error.to_string())?;
-        if !self.is_new && tc::has_filters(&sides.host, &self.veth).map_err(|error| error.to_string())? {
+    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
+        let sides = site.sides()?;
+        if !self.is_new && tc::has_filters(&sides.host, &self.veth)? {
             return Ok(());
         }
         unless_absent(sides.host.run(tc::delete(&self.veth, &Qdisc::Ingress)))
@@ -428,9 +428,9 @@ impl Undo for DeleteIngress {
 }
 
 /// `EINVAL`: it was not made, or the link is gone.
-fn unless_absent(done: netops::error::Result<()>) -> Result<(), String> {
+fn unless_absent(done: netops::error::Result<()>) -> Result<(), Left> {
     match done {
-        Err(error) if !error.is_absent() && error.os_errno() != Some(Errno::EINVAL) => Err(error.to_string()),
+        Err(error) if !error.is_absent() && error.os_errno() != Some(Errno::EINVAL) => Err(error.into()),
         Ok(()) | Err(_) => Ok(()),
     }
 }

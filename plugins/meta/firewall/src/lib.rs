@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use chained::{
-    AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, all, differs, failed, invalid,
+    AddOrCheck, ChainedPlugin, Collecting, Left, Preview, Removing, Shown, Timer, Txn, all, differs, failed, invalid,
 };
 use cni_filter::iptables::{Edit, Table, TableName};
 use cni_filter::{Filter, Names, Noted, OfNetwork};
@@ -369,8 +369,8 @@ impl Remove {
 }
 
 impl chained::Undo for Remove {
-    fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
-        self.put_back().map_err(|error| error.to_string())
+    fn run(&self, _site: &chained::Site<'_>) -> Result<(), Left> {
+        Ok(self.put_back()?)
     }
 }
 
@@ -388,10 +388,10 @@ impl fmt::Display for Source {
 }
 
 impl chained::Undo for Source {
-    fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
-        match Firewalld::find().map_err(|error| error.to_string())? {
-            None => Ok(()),
-            Some(mut firewalld) => firewalld.call(Method::Remove, &self.zone, self.address).map(drop),
-        }
+    fn run(&self, _site: &chained::Site<'_>) -> Result<(), Left> {
+        let Some(mut firewalld) = look_for_firewalld()? else { return Ok(()) };
+        let removed = firewalld.call(Method::Remove, &self.zone, self.address);
+        removed.map_err(|why| not_in_zone("remove", self.address, &self.zone, &why))?;
+        Ok(())
     }
 }

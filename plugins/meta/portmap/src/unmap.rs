@@ -54,7 +54,7 @@ impl Unmap {
 }
 
 impl chained::Undo for Unmap {
-    fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
-        self.put_back().map_err(|error| error.to_string())
+    fn run(&self, _site: &chained::Site<'_>) -> Result<(), chained::Left> {
+        Ok(self.put_back()?)
     }
 }

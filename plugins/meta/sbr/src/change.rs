@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use chained::{Site, Undo};
+use chained::{Left, Site, Undo};
 use netops::route::whole::{self, Whole};
 use netops::rule::{self, Rule};
 use netops::{Errno, OpError};
@@ -32,8 +32,8 @@ impl fmt::Display for Change {
 }
 
 impl Undo for Change {
-    fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let sides = site.sides().map_err(|error| error.to_string())?;
+    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
+        let sides = site.sides()?;
         let is_undone = |error: &OpError| error.is_absent() || error.os_errno() == Some(Errno::EEXIST);
         let done = match self {
             Self::AddedRule(rule) => sides.container.run(rule::delete(rule)),
@@ -46,7 +46,7 @@ impl Undo for Change {
             Self::Deleted(route) => sides.container.run(whole::add(route)),
         };
         match done {
-            Err(error) if !is_undone(&error) => Err(error.to_string()),
+            Err(error) if !is_undone(&error) => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
         }
     }

@@ -15,7 +15,7 @@ pub mod sysctls;
 use std::fmt;
 
 use chained::{
-    AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
+    AddOrCheck, ChainedPlugin, Collecting, Left, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
 };
 use cni_spec::{AddResult, CniError};
 use interface::conf::refuse_mtu_below_ipv6;
@@ -210,10 +210,10 @@ impl fmt::Display for Untune {
 }
 
 impl Undo for Untune {
-    fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let sides = site.sides().map_err(|error| error.to_string())?;
+    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
+        let sides = site.sides()?;
         match set(&sides.container, &self.link, &self.old) {
-            Err(error) if !error.is_absent() => Err(error.to_string()),
+            Err(error) if !error.is_absent() => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -230,11 +230,11 @@ impl fmt::Display for Unrecord {
 }
 
 impl Undo for Unrecord {
-    fn run(&self, _: &Site<'_>) -> Result<(), String> {
-        let done = match &self.0 {
-            Some(bytes) => self.1.write(bytes),
-            None => self.1.remove(),
-        };
-        done.map_err(|error| error.to_string())
+    fn run(&self, _: &Site<'_>) -> Result<(), Left> {
+        match &self.0 {
+            Some(bytes) => self.1.write(bytes)?,
+            None => self.1.remove()?,
+        }
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use chained::{Site, Txn, Undo, all, differs, failed};
+use chained::{Left, Site, Txn, Undo, all, differs, failed};
 use cni_spec::CniError;
 use netops::sysctl::{self, Key};
 use netops::{Netns, OpError};
@@ -92,9 +92,9 @@ impl fmt::Display for Restore {
 }
 
 impl Undo for Restore {
-    fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let sides = site.sides().map_err(|error| error.to_string())?;
-        let restored = sides.netns.run(|| sysctl::swap(&self.key, &self.old)).and_then(|restored| restored);
-        restored.map(drop).map_err(|error| error.to_string())
+    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
+        let sides = site.sides()?;
+        sides.netns.run(|| sysctl::swap(&self.key, &self.old))??;
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use chained::{Site, Txn, Undo, failed};
+use chained::{Left, Site, Txn, Undo, failed};
 use cni_spec::{CniError, Code};
 use interface::sides::Sides;
 use netops::addr::{self, Address};
@@ -92,15 +92,15 @@ impl fmt::Display for Leave {
 }
 
 impl Undo for Leave {
-    fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let inside = &site.sides().map_err(|error| error.to_string())?.container;
+    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
+        let inside = &site.sides()?.container;
         let free = Settings { master: Some(0), ..Settings::default() };
         let done = inside
             .run(link::set(&(&self.0.link).into(), &free))
             .and_then(|()| self.0.restore_addresses(inside))
             .and_then(|_lost| inside.run_all(self.0.routes.iter().map(whole::put).collect()));
         match done {
-            Err(error) if !error.is_absent() => Err(error.to_string()),
+            Err(error) if !error.is_absent() => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -117,12 +117,12 @@ impl fmt::Display for DeleteVrf {
 }
 
 impl Undo for DeleteVrf {
-    fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let inside = &site.sides().map_err(|error| error.to_string())?.container;
-        let found = link::find(inside, self.0.as_str()).map_err(|error| error.to_string())?;
+    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
+        let inside = &site.sides()?.container;
+        let found = link::find(inside, self.0.as_str())?;
         let Some(vrf) = found.filter(|link| matches!(link.kind, Kind::Vrf(_))) else { return Ok(()) };
         match inside.run(link_removal::request(&(&vrf).into())) {
-            Err(error) if !error.is_absent() => Err(error.to_string()),
+            Err(error) if !error.is_absent() => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
         }
     }
