@@ -165,7 +165,7 @@ async fn add(
         Err(error) => error,
     };
     let done = match take_back::kept() {
-        Some(take_back) => take_back(),
+        Some(take_back) => take_back.await,
         None => {
             let AddRequest { attachment, netns, conf: _, raw } = request;
             let (conf, keys) = for_removal(plugin, &raw, object, cni_version);

@@ -102,16 +102,16 @@ fn take_back(entry: &Entry, call: &Call) {
     if call.env.find_command() != Some(Command::Add) {
         return;
     }
-    let done = match take_back::kept() {
-        Some(take_back) => take_back(),
-        None => {
-            let reply = finish(pin!(answer(entry, &call.as_del())));
-            CniError::find_in(&reply.stdout).map_or(Ok(()), |left| Err(left.to_string()))
+    let reply = finish(pin!(async {
+        let Some(take_back) = take_back::kept() else { return answer(entry, &call.as_del()).await };
+        match take_back.await {
+            Ok(()) => Reply::default(),
+            Err(left) => Reply::failure(&CniError::new(Code::INTERNAL, left), SpecVersion::LATEST),
         }
-    };
-    match done {
-        Err(left) => tracing::error!(left, "what ADD had made could not all be removed"),
-        Ok(()) => tracing::error!("what ADD had made was removed again"),
+    }));
+    match CniError::find_in(&reply.stdout) {
+        Some(left) => tracing::error!(left = %left, "what ADD had made could not all be removed"),
+        None => tracing::error!("what ADD had made was removed again"),
     }
 }
 

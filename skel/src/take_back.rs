@@ -5,22 +5,23 @@
 
 use std::cell::RefCell;
 
-/// Takes back what ADD made.
-///
-/// # Errors
-/// The changes that are left.
-type TakeBack = Box<dyn FnOnce() -> Result<(), String>>;
+use crate::plugin::Work;
 
 thread_local! {
-    static KEPT: RefCell<Option<TakeBack>> = const { RefCell::new(None) };
+    static KEPT: RefCell<Option<Work<'static, Vec<String>>>> = const { RefCell::new(None) };
 }
 
-/// Keeps the way in which the ADD of this call is taken back if its result cannot be written. Without it, DEL is called.
-pub fn take_back_by(way: impl FnOnce() -> Result<(), String> + 'static) {
-    KEPT.set(Some(Box::new(way)));
+/// Keeps the work that takes the ADD of this call back if its result cannot be written, and returns the changes that are left, a
+/// sentence each. Without it, DEL is called. The work has a deadline of its own, and does not panic.
+pub fn take_back_by(work: impl Future<Output = Vec<String>> + 'static) {
+    KEPT.set(Some(Box::pin(work)));
 }
 
-/// The way that the ADD kept, once.
-pub(crate) fn kept() -> Option<TakeBack> {
-    KEPT.take()
+/// The work that the ADD kept, once; its error is what is left.
+pub(crate) fn kept() -> Option<Work<'static, Result<(), String>>> {
+    let work = KEPT.take()?;
+    Some(Box::pin(async {
+        let left = work.await;
+        if left.is_empty() { Ok(()) } else { Err(left.join("; ")) }
+    }))
 }

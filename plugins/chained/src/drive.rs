@@ -3,6 +3,7 @@
 use cni_spec::{AddResult, CniError, Code, ConfObject, FromAnyConf, FromConf, Repair, Repaired};
 use interface::status::not_available;
 use interface::undo::not_done;
+use netops::txn;
 use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest, Work};
 
 use crate::attached::Attached;
@@ -121,18 +122,16 @@ async fn add(plugin: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, 
     let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
     let site = &Site::new(netns);
     let mut result = attached.result.clone();
-    let done = netops::txn::run_and_keep(site, skel::interrupted(), async |txn| {
+    let done = txn::run_and_keep(site, skel::interrupted(), async |txn| {
         txn.checkpoint().await;
         let call = AddOrCheck { attachment, netns, conf, attached, site, raw };
         plugin.add(call, txn, &mut result).await
     });
     let ((), undos) = done.await.map_err(not_done)?;
     let netns = site.netns().clone();
-    skel::take_back_by(move || {
-        let site = Site::new(&netns);
-        let left: Vec<String> =
-            undos.iter().rev().filter_map(|undo| undo.run(&site).err()).map(|left| left.to_string()).collect();
-        if left.is_empty() { Ok(()) } else { Err(left.join("; ")) }
+    skel::take_back_by(async move {
+        let (_undone, left) = txn::take_back(&Site::new(&netns), undos, txn::UNDO_DEADLINE).await;
+        left
     });
     Ok(result)
 }
@@ -170,8 +169,7 @@ async fn repair(plugin: &dyn DynPlugin, request: &CheckRequest, how: Repair) -> 
         (true, Repair::Show) => report.repaired = differences,
         (true, Repair::Write) => {
             let mut result = attached.result.clone();
-            let made =
-                netops::txn::run(site, skel::interrupted(), async |txn| plugin.add(call(), txn, &mut result).await);
+            let made = txn::run(site, skel::interrupted(), async |txn| plugin.add(call(), txn, &mut result).await);
             match (made.await.map_err(not_done), plugin.check(call()).await) {
                 (Ok(()), Ok(())) => report.repaired = differences,
                 (Ok(()), Err(still)) => report.left = still.joined(),

@@ -157,10 +157,15 @@ pub async fn run_and_keep<T, E, D: Undoer>(
     }
 }
 
-async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>, deadline: Duration) -> (Vec<String>, Vec<String>) {
+/// Carries out undos, the last of the list first, each with this deadline; an undo that panics does not prevent the others. Returns
+/// what was undone and what is left, in the order of the work.
+pub async fn take_back<D: Undoer>(
+    undoer: &D,
+    mut undos: Vec<D::Undo>,
+    deadline: Duration,
+) -> (Vec<String>, Vec<String>) {
     let (mut undone, mut left) = (Vec::new(), Vec::new());
     while let Some(undo) = undos.pop() {
-        // A panic in one undo must not prevent the others.
         let work = pin!(AssertUnwindSafe(undoer.undo(&undo)).catch_unwind());
         match within(deadline, work).await {
             Some(Ok(Ok(()))) => undone.push(undo.to_string()),

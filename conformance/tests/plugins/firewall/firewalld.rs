@@ -102,6 +102,29 @@ fn an_error_of_firewalld_is_passed_on() {
     assert!(error.msg.contains("zone nowhere") && error.msg.contains("INVALID_ZONE"), "{error:?}");
 }
 
+/// Each answer of the bus is lost once, also that to a change which firewalld has made.
+#[test]
+fn add_that_lost_an_answer_of_firewalld_leaves_no_source() {
+    let node = node();
+    let Some(_running) = start(&node) else { return };
+    let own = json!({"backend": "firewalld", "prevResult": made_up("cni0", &BOTH)});
+    let (config, pod) = (with(config(json!({})), own), node.container());
+    let is_lost = |call: &Syscall| (call.name() == "recvmsg").then_some(Errno::EIO);
+    let mut lost = 0;
+    loop {
+        let call = Call::new(Verb::Add, &config, &pod);
+        let traced = call.try_traced(&node, Some((lost + 1, Fate::FailWhere(is_lost)))).expect("an end");
+        if traced.hit.is_none() {
+            break;
+        }
+        traced.reply.fails();
+        assert_eq!(sources(), [""; 0], "answer {lost} was lost");
+        lost += 1;
+    }
+    assert!(lost > 3, "{lost} answers");
+    assert_eq!(sources(), ["10.1.0.2/32", "fd01::2/128"]);
+}
+
 /// Without a bus, backend firewalld is an error that can be repeated later, and DEL has nothing to do.
 #[test]
 fn a_firewalld_that_does_not_run_is_named() {

@@ -3,6 +3,7 @@
 //! rustbus adds a fifth of what zbus does to the executable, and needs no event loop. Its first exchange has no deadline, so
 //! the connection is made on a thread of its own.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -38,6 +39,28 @@ pub(crate) enum Answer {
     Yes,
     /// There was nothing to do, or the zone does not have the source.
     No,
+}
+
+/// Why a call did not succeed.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// firewalld, or the bus for it, refused: nothing was changed.
+    Refused(String),
+    /// The call has no answer, or none that can be read: the change may be done.
+    NoAnswer(String),
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Refused(why) | Self::NoAnswer(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl CallError {
+    fn no_answer(error: impl fmt::Display) -> Self {
+        Self::NoAnswer(error.to_string())
+    }
 }
 
 impl Firewalld {
@@ -83,7 +106,7 @@ impl Firewalld {
     ///
     /// # Errors
     /// The error of firewalld or the bus.
-    pub(crate) fn call(&mut self, method: Method, zone: &str, address: IpAddr) -> Result<Answer, String> {
+    pub(crate) fn call(&mut self, method: Method, zone: &str, address: IpAddr) -> Result<Answer, CallError> {
         let (member, nothing_to_do) = match method {
             Method::Add => ("addSource", "ZONE_ALREADY_SET"),
             Method::Remove => ("removeSource", "UNKNOWN_SOURCE"),
@@ -91,33 +114,36 @@ impl Firewalld {
         };
         let mut call = MessageBuilder::new().call(member).with_interface(ZONE).on(PATH).at(NAME).build();
         let source = IpNetwork::from(address).to_string();
-        call.body.push_param2(zone, source.as_str()).map_err(|error| error.to_string())?;
+        call.body.push_param2(zone, source.as_str()).map_err(|error| CallError::Refused(error.to_string()))?;
         let answer = self.exchange(&call, CALL_DEADLINE)?;
         if answer.typ == MessageType::Error {
             let name = answer.dynheader.error_name.clone().unwrap_or_default();
             let text = answer.body.parser().get::<String>().unwrap_or_default();
-            return if text.contains(nothing_to_do) { Ok(Answer::No) } else { Err(format!("{name}: {text}")) };
+            return match text.contains(nothing_to_do) {
+                true => Ok(Answer::No),
+                false => Err(CallError::Refused(format!("{name}: {text}"))),
+            };
         }
         match method {
             Method::Query => match answer.body.parser().get::<bool>() {
                 Ok(true) => Ok(Answer::Yes),
                 Ok(false) => Ok(Answer::No),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(CallError::no_answer(error)),
             },
             Method::Add | Method::Remove => Ok(Answer::Yes),
         }
     }
 
-    fn exchange(&mut self, message: &MarshalledMessage, within: Duration) -> Result<MarshalledMessage, String> {
+    fn exchange(&mut self, message: &MarshalledMessage, within: Duration) -> Result<MarshalledMessage, CallError> {
         let start = Instant::now();
         let left = || Timeout::Duration(within.saturating_sub(start.elapsed()));
-        let sent = self.0.send.send_message(message).map_err(|error| error.to_string())?;
+        let sent = self.0.send.send_message(message).map_err(CallError::no_answer)?;
         let serial = sent.write(left()).map_err(|(context, error)| {
             context.force_finish();
-            error.to_string()
+            CallError::no_answer(error)
         })?;
         loop {
-            let answer = self.0.recv.get_next_message(left()).map_err(|error| error.to_string())?;
+            let answer = self.0.recv.get_next_message(left()).map_err(CallError::no_answer)?;
             if answer.dynheader.response_serial == Some(serial) {
                 return Ok(answer);
             }

@@ -26,7 +26,7 @@ use netops::OpError;
 use netops::nft::Family;
 
 use conf::{Backend, Conf, Removal};
-use firewalld::{Answer, Firewalld, Method};
+use firewalld::{Answer, CallError, Firewalld, Method};
 use rules::{Attached, Isolation, Replaced};
 
 /// Both families.
@@ -75,9 +75,10 @@ impl ChainedPlugin for Firewall {
         if let Some(firewalld) = &mut firewalld {
             for address in addresses {
                 let added = firewalld.call(Method::Add, &conf.zone, address);
-                if added.map_err(|why| not_in_zone("add", address, &conf.zone, &why))? == Answer::Yes {
+                if matches!(added, Ok(Answer::Yes) | Err(CallError::NoAnswer(_))) {
                     txn.push(Box::new(Source { address, zone: conf.zone.clone() }));
                 }
+                added.map_err(|why| not_in_zone("add", address, &conf.zone, &why))?;
                 txn.checkpoint().await;
             }
         }
@@ -285,7 +286,7 @@ fn look_for_firewalld() -> Result<Option<Firewalld>, CniError> {
     })
 }
 
-fn not_in_zone(verb: &str, address: IpAddr, zone: &str, why: &str) -> CniError {
+fn not_in_zone(verb: &str, address: IpAddr, zone: &str, why: &CallError) -> CniError {
     CniError::new(Code::KERNEL, format!("cannot {verb} source {address} in zone {zone} of firewalld: {why}"))
 }
 
@@ -374,7 +375,7 @@ impl chained::Undo for Remove {
     }
 }
 
-/// Removes a source that ADD has put into a zone.
+/// Removes a source that ADD has put, or may have put, into a zone.
 #[derive(Debug)]
 struct Source {
     address: IpAddr,
