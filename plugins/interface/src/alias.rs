@@ -13,10 +13,13 @@ use sha2::{Digest, Sha512};
 /// The longest alias (`IFALIASZ` less the final NUL).
 const ALIAS_BYTES_MAX: usize = 255;
 
-/// The alias of an attachment's link, `cni:NETWORK/CONTAINER/IFNAME`.
+/// What every mark begins with.
+const PREFIX: &str = "cni:";
+
+/// The alias of an attachment's link, `cni:NETWORK/CONTAINER/IFNAME`. [`Mark::parse`] takes it apart.
 #[must_use]
 pub fn of(attachment: &Attachment) -> String {
-    let prefix = prefix(&attachment.network);
+    let prefix = format!("{PREFIX}{}/", network_word(&attachment.network));
     let alias = format!("{prefix}{}/{}", attachment.container_id, attachment.ifname);
     if alias.len() <= ALIAS_BYTES_MAX {
         return alias;
@@ -25,47 +28,88 @@ pub fn of(attachment: &Attachment) -> String {
     format!("{prefix}#{}", hex(&alias, 32))
 }
 
-/// The attachment that a link's alias names, if it belongs to this network. `None`: the link has no alias, or the alias
-/// is a hash.
-#[must_use]
-pub fn find_attachment(network: &NetworkName, link: &Link) -> Option<Attachment> {
-    find_in_alias(network, link.alias.as_deref()?)
-}
-
-/// As [`find_attachment`], of the alias alone.
-#[must_use]
-pub fn find_in_alias(network: &NetworkName, alias: &str) -> Option<Attachment> {
-    let (container_id, ifname) = alias.strip_prefix(&prefix(network))?.split_once('/')?;
-    Attachment::parse(network.as_str(), container_id, ifname).ok()
-}
-
-/// The prefix of all aliases of a network. A long network name is hashed, as a long alias is.
-fn prefix(network: &NetworkName) -> String {
-    let prefix = format!("cni:{network}/");
+/// The network's name, as the aliases of its links have it. A long one is hashed, as a long alias is.
+fn network_word(network: &NetworkName) -> String {
+    let prefix = format!("{PREFIX}{network}/");
     if prefix.len() <= ALIAS_BYTES_MAX - 80 {
-        return prefix;
+        return network.to_string();
     }
-    format!("cni:#{}/", hex(&prefix, 32))
+    format!("#{}", hex(&prefix, 32))
+}
+
+/// The mark that an alias is, taken apart; it may name any attachment, also one that cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark<'a> {
+    /// The network's name, or `#` and a hash of a long one.
+    network: &'a str,
+    /// `CONTAINER/IFNAME`, or `#` and a hash of a long alias.
+    rest: &'a str,
+}
+
+impl<'a> Mark<'a> {
+    /// The mark that an alias is. `None`: the alias is not of this form.
+    #[must_use]
+    pub fn parse(alias: &'a str) -> Option<Self> {
+        let (network, rest) = alias.strip_prefix(PREFIX)?.split_once('/')?;
+        Some(Self { network, rest })
+    }
+
+    /// The mark that a link's alias is.
+    #[must_use]
+    pub fn of_link(link: &'a Link) -> Option<Self> {
+        Self::parse(link.alias.as_deref()?)
+    }
+
+    /// The network that the mark names. `None`: the mark has a hash in its place.
+    #[must_use]
+    pub fn network(self) -> Option<NetworkName> {
+        NetworkName::parse(self.network).ok()
+    }
+
+    /// Whether the mark is of an attachment to the network.
+    #[must_use]
+    pub fn is_of_network(self, network: &NetworkName) -> bool {
+        self.network == network_word(network)
+    }
+
+    /// The attachment that the mark names. `None`: a part of the mark is a hash.
+    #[must_use]
+    pub fn attachment(self) -> Option<Attachment> {
+        self.attachment_to(&self.network()?)
+    }
+
+    /// The attachment that the mark names, if it belongs to this network. `None` also for a hash in place of container and
+    /// interface.
+    #[must_use]
+    pub fn attachment_to(self, network: &NetworkName) -> Option<Attachment> {
+        let (container_id, ifname) = self.rest.split_once('/').filter(|_| self.is_of_network(network))?;
+        Attachment::parse(network.as_str(), container_id, ifname).ok()
+    }
+
+    /// The container ID. `None`: the mark has a hash in its place.
+    #[must_use]
+    pub fn container_id(self) -> Option<&'a str> {
+        Some(self.rest.split_once('/')?.0)
+    }
+
+    /// Whether a part was too long to be written out.
+    #[must_use]
+    pub fn is_hashed(self) -> bool {
+        self.network.starts_with('#') || self.rest.starts_with('#')
+    }
 }
 
 /// Whether the alias is of our form, whichever attachment it names.
 #[must_use]
 pub fn is_marked(link: &Link) -> bool {
-    link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:") && alias.contains('/'))
-}
-
-/// The network that a mark names. `None`: the link has no mark, or one with a hash.
-#[must_use]
-pub fn find_network(link: &Link) -> Option<NetworkName> {
-    let (network, _) = link.alias.as_deref()?.strip_prefix("cni:")?.split_once('/')?;
-    NetworkName::parse(network).ok()
+    Mark::of_link(link).is_some()
 }
 
 /// The links of a kind that bear the mark of an attachment to the network: those that GC removes, if the attachment
-/// is not valid. [`find_attachment`] finds the attachment of each.
+/// is not valid. [`Mark::attachment_to`] is the attachment of each.
 pub fn marked<'a>(links: &'a [Link], kind: &'a Kind, network: &NetworkName) -> impl Iterator<Item = &'a Link> {
-    let prefix = prefix(network);
-    let is_marked = move |link: &&Link| link.alias.as_deref().is_some_and(|alias| alias.starts_with(&prefix));
+    let word = network_word(network);
+    let is_marked = move |link: &&Link| Mark::of_link(link).is_some_and(|mark| mark.network == word);
     links.iter().filter(move |link| link.kind == *kind).filter(is_marked)
 }
 
@@ -105,9 +149,9 @@ mod tests {
     #[test]
     fn an_alias_names_its_attachment() {
         assert_eq!(of(&attachment("net", "c1")), "cni:net/c1/eth0");
-        let marked = Link { alias: Some("cni:net/c1/eth0".into()), ..Link::default() };
-        assert_eq!(find_attachment(&NetworkName::parse("net").unwrap(), &marked), Some(attachment("net", "c1")));
-        assert_eq!(find_attachment(&NetworkName::parse("ne").unwrap(), &marked), None);
+        let mark = Mark::parse("cni:net/c1/eth0").unwrap();
+        assert_eq!(mark.attachment(), Some(attachment("net", "c1")));
+        assert_eq!(mark.attachment_to(&NetworkName::parse("ne").unwrap()), None);
     }
 
     #[test]
@@ -118,12 +162,12 @@ mod tests {
             let two = of(&attachment(&network, &format!("{}d", "c".repeat(container - 1))));
             assert!(one.len() <= ALIAS_BYTES_MAX && one != two, "{one}");
             // An alias that contains its attachment in plain text contains the right one.
-            let marked = Link { alias: Some(one.clone()), ..Link::default() };
-            let name = NetworkName::parse(&network).unwrap();
-            if let Some(attachment) = find_attachment(&name, &marked) {
-                assert_eq!(of(&attachment), one);
+            let (name, mark) = (NetworkName::parse(&network).unwrap(), Mark::parse(&one).unwrap());
+            match mark.attachment_to(&name) {
+                Some(attachment) => assert_eq!(of(&attachment), one),
+                None => assert!(mark.is_hashed(), "{one}"),
             }
-            assert!(one.starts_with(&prefix(&name)));
+            assert!(mark.is_of_network(&name), "{one}");
         }
     }
 }

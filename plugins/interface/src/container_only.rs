@@ -5,9 +5,10 @@ use netops::error::Result;
 use netops::link::{self, Kind, Link};
 use netops::{Kernel, addr, link_removal};
 
+use crate::alias::{self, Mark};
 use crate::detach::{self, Detaching};
+use crate::veth;
 use crate::whose::Evidence;
-use crate::{alias, veth};
 
 /// Deletes the container's link, if it belongs to the attachment.
 ///
@@ -107,10 +108,11 @@ fn is_of_result(container: &Kernel, attachment: &Attachment, prev: Option<&AddRe
 /// Whether the alias names another attachment that may be in this namespace: one of this container, or any where the namespace
 /// was found by a process and may be another container's. A hash in it names any.
 fn may_be_anothers(attachment: &Attachment, link: &Link, is_mounted: bool) -> bool {
-    if let Some(named) = alias::find_network(link).and_then(|network| alias::find_attachment(&network, link)) {
-        return !is_mounted || named.container_id == attachment.container_id;
+    let Some(mark) = Mark::of_link(link) else { return false };
+    match mark.attachment() {
+        Some(named) => !is_mounted || named.container_id == attachment.container_id,
+        None => mark.is_hashed(),
     }
-    has_hashed_mark(link)
 }
 
 /// Whether a plugin may have made such a link: on top of one outside the container, or a tap, no tun.
@@ -127,15 +129,7 @@ pub(crate) fn has_mark_of_another(attachment: &Attachment, link: &Link) -> bool 
     if link.alias.as_deref() == Some(&*alias::of(attachment)) {
         return false;
     }
-    let names_one =
-        || alias::find_network(link).is_some_and(|network| alias::find_attachment(&network, link).is_some());
-    has_hashed_mark(link) || names_one()
-}
-
-/// Whether the alias is a mark of which a part is too long to be written out.
-fn has_hashed_mark(link: &Link) -> bool {
-    let parts = link.alias.as_deref().and_then(|alias| alias.strip_prefix("cni:")?.split_once('/'));
-    parts.is_some_and(|(network, rest)| network.starts_with('#') || rest.starts_with('#'))
+    Mark::of_link(link).is_some_and(|mark| mark.is_hashed() || mark.attachment().is_some())
 }
 
 #[cfg(test)]

@@ -16,10 +16,11 @@ use netops::link_removal::{self, Left};
 use netops::{Kernel, Netns, OpError, addr, pair};
 use skel::{DelRequest, Delegate, GcRequest, Timer, Work};
 
+use crate::alias::Mark;
 use crate::plugin::{InterfacePlugin, Uncollected};
 use crate::reserved::Reserved;
 use crate::whose::Evidence;
-use crate::{alias, failed, lease, sides, veth};
+use crate::{failed, lease, sides, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
 pub struct Detaching<'a> {
@@ -181,7 +182,7 @@ pub(crate) async fn gc(plugin: &dyn DynRemoval, request: &GcRequest) -> Result<(
     match plugin.list_stale(network, sweep) {
         Ok(stale) => {
             for Left { link, error } in remove_stale(&stale) {
-                left.push(alias::find_attachment(network, &link));
+                left.push(Mark::of_link(&link).and_then(|mark| mark.attachment_to(network)));
                 errors.push(failed(error));
             }
         }

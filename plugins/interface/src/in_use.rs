@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use cni_spec::{Attachment, ContainerId, IfName, NetworkName};
 use netops::places::Places;
 
-use crate::alias;
+use crate::alias::{self, Mark};
 
 /// Whether a namespace has one of the addresses, or a link with the attachment's mark: a virtual machine behind that link may
 /// have the address. Without `ifname` any interface of the container counts. `None`: unknown, as not all namespaces could be
@@ -21,9 +21,11 @@ pub fn find(
             let (network, container_id) = (network.clone(), container_id.clone());
             places.has_mark(&alias::of(&Attachment { network, container_id, ifname }))
         }
-        None => places.marks().any(|mark| {
-            alias::find_in_alias(network, mark).is_some_and(|attachment| attachment.container_id == *container_id)
-        }),
+        None => {
+            let is_its =
+                |mark: Mark<'_>| mark.attachment_to(network).is_some_and(|of| of.container_id == *container_id);
+            places.marks().filter_map(Mark::parse).any(is_its)
+        }
     };
     if is_marked { Some(true) } else { places.find(addresses) }
 }

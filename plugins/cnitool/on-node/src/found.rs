@@ -99,7 +99,7 @@ impl<'a> Found<'a> {
         for link in alias::marked(self.links, &Kind::Veth, network) {
             let life = self.peers.life(link);
             let alias = link.alias.clone().unwrap_or_default();
-            let owner = alias::find_attachment(network, link).map(AttachmentId::from);
+            let owner = alias::Mark::of_link(link).and_then(|mark| mark.attachment_to(network)).map(AttachmentId::from);
             let is_it = |id: &&AttachmentId| alias::of(&id.to(network)) == alias;
             let evidence = match owner.or_else(|| known.iter().find(is_it).cloned()) {
                 Some(id) => self.of(&id),

@@ -85,7 +85,10 @@ impl Node {
     /// The networks that the marks of links name, the comments of rules, the records of plugins, and host-local's folders in the
     /// usual place.
     fn traces(&self, links: &[Link], unseen: &mut Vec<String>) -> BTreeSet<String> {
-        let marked = links.iter().filter_map(alias::find_network).map(|network| network.as_str().to_owned());
+        let marked = links
+            .iter()
+            .filter_map(|link| alias::Mark::of_link(link)?.network())
+            .map(|network| network.as_str().to_owned());
         let entries = usual_store().and_then(|store| std::fs::read_dir(store).ok());
         let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
         let stores = entries.into_iter().flatten().flatten().filter(is_folder);

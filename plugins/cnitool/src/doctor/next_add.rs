@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use crate::shell::{self, word};
 use crate::view::reasons::routes::outside;
 use crate::view::{Attachment, Origin, View};
+use interface::alias;
 use ipnetwork::IpNetwork;
 use libcni::NetworkConf;
 use libcni::inventory::Life;
@@ -187,9 +188,7 @@ impl Node<'_> {
             gateways.iter().filter_map(|net| IpNetwork::new(net.network(), net.prefix()).ok()).collect();
         let is_of_containers = |link: &Link| {
             let is_bridge = router.link.as_deref().is_some_and(|name| name == link.name);
-            is_bridge
-                || self.ends.contains(&*link.name)
-                || link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:"))
+            is_bridge || self.ends.contains(&*link.name) || alias::is_marked(link)
         };
         let is_within = |dst: &IpNetwork| {
             subnets.iter().any(|net| {

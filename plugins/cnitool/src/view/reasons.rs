@@ -25,6 +25,7 @@ use std::time::Duration;
 pub use crate::validate::Level;
 use cni_filter::gates::{self, Gate};
 use cni_filter::nat::{self, Base};
+use interface::alias;
 use libcni::AttachmentId;
 use libcni::inventory::Life;
 use netops::Family;
@@ -282,7 +283,7 @@ impl<'a> Sight<'a> {
                 refusing.extend(route::list_refusing(kernel, family).unwrap_or_default());
             }
         }
-        let marked = host.links.iter().filter(|link| link.alias.as_deref().is_some_and(|it| it.starts_with("cni:")));
+        let marked = host.links.iter().filter(|link| alias::is_marked(link));
         let known = view.networks.iter().flat_map(|network| &network.attachments).flat_map(|it| &it.links);
         let own_links = marked.map(|link| &*link.name).chain(known.map(|link| &*link.name)).collect();
         let listeners = netops::listen::list().unwrap_or_else(|error| {

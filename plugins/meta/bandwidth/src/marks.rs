@@ -28,7 +28,7 @@ pub fn marks(network: &NetworkName, links: &[Link]) -> Result<Vec<Mark>, CniErro
             };
             signs.extend(all.iter().filter(|(_, to)| *to == ifb.index).map(|(veth, _)| Sign::Link(*veth)));
         }
-        let owner = match alias::find_attachment(network, ifb) {
+        let owner = match alias::Mark::of_link(ifb).and_then(|mark| mark.attachment_to(network)) {
             Some(attachment) => (&attachment).into(),
             None => Owner::Word(alias),
         };

@@ -12,6 +12,8 @@ use std::rc::Rc;
 use cni_filter::Filter;
 use cni_filter::iptables::rule::{Is, Protocol, Rule};
 use cni_filter::iptables::{Before, FoundRule, Table, TableName, in_legacy};
+use cni_spec::NetworkName;
+use interface::alias::Mark;
 use netops::error::Result;
 use netops::places::Places;
 use netops::{Errno, OpError};
@@ -221,8 +223,7 @@ fn are_anothers(aliases: &BTreeSet<String>, comment: &str) -> bool {
     let Some((_, id)) = comment.rsplit_once("id: ") else { return false };
     let id = id.trim_matches('"').trim_end_matches('.');
     let is_anothers = |alias: &String| {
-        // `cni:NETWORK/CONTAINER/IFNAME`.
-        let container = alias.strip_prefix("cni:").and_then(|mark| mark.split('/').nth(1));
+        let container = Mark::parse(alias).and_then(Mark::container_id);
         container.is_some_and(|found| found != id && !(id.len() > SURELY_WHOLE && found.starts_with(id)))
     };
     !aliases.is_empty() && aliases.iter().all(is_anothers)
@@ -236,9 +237,9 @@ fn is_of(alias: &str, comment: &str) -> bool {
     let Some((_, id)) = comment.rsplit_once("id: ") else { return false };
     let is_cut = comment.len() >= CUT_OFF;
     let id = id.trim_matches('"');
-    let mark =
-        alias.strip_prefix("cni:").and_then(|mark| mark.strip_prefix(network)?.strip_prefix('/')?.split_once('/'));
-    mark.is_some_and(|(found, _)| found == id || is_cut && found.starts_with(id.trim_end_matches('.')))
+    let is_network = |mark: &Mark<'_>| NetworkName::parse(network).is_ok_and(|network| mark.is_of_network(&network));
+    let container = Mark::parse(alias).filter(is_network).and_then(Mark::container_id);
+    container.is_some_and(|found| found == id || is_cut && found.starts_with(id.trim_end_matches('.')))
 }
 
 /// The port of `pod` that a forwarding rule takes, if it takes any: same protocol and port, and an address of the node that
@@ -261,6 +262,14 @@ fn held(rule: &Rule, pod: &PodPorts<'_>) -> Option<(Protocol, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_with_a_hash_names_no_other_container() {
+        let are_anothers =
+            |alias: &str| are_anothers(&BTreeSet::from([alias.to_owned()]), "dnat name: \"net\" id: \"c1\"");
+        assert!(are_anothers("cni:net/c2/eth0") && are_anothers("cni:#12/c2/eth0"));
+        assert!(!are_anothers("cni:net/c1/eth0") && !are_anothers("cni:net/#12") && !are_anothers("vlan"));
+    }
 
     #[test]
     fn a_mark_is_of_the_rules_network_and_container() {
