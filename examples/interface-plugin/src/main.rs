@@ -2,8 +2,8 @@
 //! a route leads to each address of the container.
 
 use interface::container::Options;
-use interface::plan::Veth;
-use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Step, conf};
+use interface::plan::{Compared, Uncompared, Veth};
+use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, conf};
 use ipnetwork::IpNetwork;
 use netops::addr::Address;
 use netops::route::Route;
@@ -43,13 +43,13 @@ impl InterfacePlugin for Pair {
         let mut gateways: Vec<_> = gateways.map(|ip| Address::from(IpNetwork::from(ip))).collect();
         gateways.dedup();
         let routes = ips.iter().map(|ip| Route::new(IpNetwork::from(ip.address.ip()), None, None)).collect();
-        plan.push(Step::Veth(Veth { mtu_bytes: conf::mtu(keys.mtu)?, ..Veth::default() }));
-        plan.push(Step::RefuseAdvertisements);
-        plan.push(Step::Addresses(Side::Host, gateways));
-        plan.push(Step::Up(Side::Host));
-        plan.push(Step::Routes(Side::Host, routes));
+        plan.push(Compared::Veth(Veth { mtu_bytes: conf::mtu(keys.mtu)?, ..Veth::default() }));
+        plan.push(Uncompared::RefuseAdvertisements);
+        plan.push(Compared::Addresses(Side::Host, gateways));
+        plan.push(Compared::Up(Side::Host));
+        plan.push(Compared::Routes(Side::Host, routes));
         plan.push_container(Options { await_up: true, ..Options::default() })?;
-        plan.push(Step::AwaitUp(Side::Host));
+        plan.push(Uncompared::AwaitUp(Side::Host));
         Ok(plan)
     }
 }

@@ -15,7 +15,7 @@ use skel::Timer;
 
 use crate::attach::DynObserved;
 use crate::container::{self, Sysctl};
-use crate::plan::{Create, Names, OwnIndex, Side, Step};
+use crate::plan::{Compared, Create, Names, OwnIndex, Side, Step, Uncompared};
 use crate::sides::Sides;
 use crate::undo::{AddUndoer, Made, Undo};
 use crate::{alias, conf, failed, host_veth, stacked, veth};
@@ -323,7 +323,7 @@ impl Step<OwnIndex> {
     pub(crate) async fn apply(&self, stage: &mut Stage<'_>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         let up = Settings { up: Some(true), ..Settings::default() };
         match self {
-            Self::LeaveDefaultVlan => {
+            Self::Uncompared(Uncompared::LeaveDefaultVlan) => {
                 let missing = || no_link(&format!("the bridge of {}", stage.names.host));
                 match stage.master.as_ref().ok_or_else(missing)?.kind.bridge_vlans().default_pvid {
                     Some(id @ 1..) => {
@@ -332,29 +332,31 @@ impl Step<OwnIndex> {
                     Some(0) | None => Ok(()),
                 }
             }
-            Self::JoinVlans(join) => {
+            Self::Compared(Compared::JoinVlans(join)) => {
                 join.iter().try_for_each(|vlans| stage.push(Side::Host, |link| bridge_port::add_vlans(link, *vlans)))
             }
-            Self::Port(port) => stage.push(Side::Host, |link| bridge_port::set(&link.into(), *port)),
-            Self::Sysctls(sysctls) => stage.push_sysctls(sysctls),
-            Self::ArpNotify => {
+            Self::Compared(Compared::Port(port)) => {
+                stage.push(Side::Host, |link| bridge_port::set(&link.into(), *port))
+            }
+            Self::Uncompared(Uncompared::Sysctls(sysctls)) => stage.push_sysctls(sysctls),
+            Self::Uncompared(Uncompared::ArpNotify) => {
                 let settings = Settings { arp_notify: Some(true), ..Settings::default() };
                 stage.push(Side::Container, |link| link::set(&link.into(), &settings))
             }
-            Self::Addresses(side, addresses) => {
+            Self::Compared(Compared::Addresses(side, addresses)) => {
                 addresses.iter().try_for_each(|address| stage.push(*side, |link| addr::add(link, address)))
             }
-            Self::Up(side) => stage.push(*side, |link| link::set(&link.into(), &up)),
-            Self::Routes(side, routes) => routes.iter().try_for_each(|route| {
+            Self::Compared(Compared::Up(side)) => stage.push(*side, |link| link::set(&link.into(), &up)),
+            Self::Compared(Compared::Routes(side, routes)) => routes.iter().try_for_each(|route| {
                 stage.push(*side, |link| route::add(&Route { link: Some(link.index), ..route.clone() }))
             }),
-            Self::OnlyRoutes(side, routes) => routes.iter().try_for_each(|route| {
+            Self::Compared(Compared::OnlyRoutes(side, routes)) => routes.iter().try_for_each(|route| {
                 stage.push(*side, |link| route::add_only(&Route { link: Some(link.index), ..route.clone() }))
             }),
-            Self::DeleteRoutes(side, routes) => routes.iter().try_for_each(|route| {
+            Self::Uncompared(Uncompared::DeleteRoutes(side, routes)) => routes.iter().try_for_each(|route| {
                 stage.push(*side, |link| route::delete(&Route { link: Some(link.index), ..route.clone() }))
             }),
-            Self::StayDown => Ok(()),
+            Self::Uncompared(Uncompared::StayDown) => Ok(()),
             acting => {
                 stage.flush()?;
                 let timer = Timer::start();
@@ -371,14 +373,14 @@ impl Step<OwnIndex> {
     fn name(&self) -> &'static str {
         match self {
             Self::Own(own) => own.name,
-            Self::Veth(_) => "create veth",
-            Self::Create(_) => "create link",
-            Self::SpoofGuard(_) => "add spoof guard",
-            Self::Masquerade(..) => "add masquerade",
-            Self::RefuseAdvertisements => "refuse router advertisements",
-            Self::AwaitUp(_) => "wait for carrier",
-            Self::AwaitAddresses(_) => "wait for addresses",
-            Self::Forward(_) => "forward packets",
+            Self::Compared(Compared::Veth(_)) => "create veth",
+            Self::Compared(Compared::Create(_)) => "create link",
+            Self::Compared(Compared::SpoofGuard(_)) => "add spoof guard",
+            Self::Compared(Compared::Masquerade(..)) => "add masquerade",
+            Self::Uncompared(Uncompared::RefuseAdvertisements) => "refuse router advertisements",
+            Self::Uncompared(Uncompared::AwaitUp(_)) => "wait for carrier",
+            Self::Uncompared(Uncompared::AwaitAddresses(_)) => "wait for addresses",
+            Self::Uncompared(Uncompared::Forward(_)) => "forward packets",
             _ => "other step",
         }
     }
@@ -387,7 +389,7 @@ impl Step<OwnIndex> {
     async fn act(&self, stage: &mut Stage<'_>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         match self {
             Self::Own(own) => plugin.apply(*own, stage).await,
-            Self::Veth(veth) => {
+            Self::Compared(Compared::Veth(veth)) => {
                 let made = veth::create(stage, veth);
                 // An error may be that of a lost answer: then the pair is there.
                 let there = match &made {
@@ -403,29 +405,29 @@ impl Step<OwnIndex> {
                 stage.host_link = Some(made);
                 Ok(())
             }
-            Self::Create(create) => stage.create(create),
-            Self::SpoofGuard(None) => {
+            Self::Compared(Compared::Create(create)) => stage.create(create),
+            Self::Compared(Compared::SpoofGuard(None)) => {
                 let msg =
                     format!("cannot guard link {}: its container's Ethernet address is not known", stage.names.host);
                 Err(CniError::new(Code::KERNEL, msg))
             }
-            Self::SpoofGuard(Some(mac)) => {
+            Self::Compared(Compared::SpoofGuard(Some(mac))) => {
                 let (attachment, veth) = (stage.attachment, stage.link(Side::Host)?.name.clone());
                 stage.filter()?.add_spoof_guard(attachment.into(), &veth, mac.0).map_err(failed)
             }
-            Self::Masquerade(backend, addresses) => {
+            Self::Compared(Compared::Masquerade(backend, addresses)) => {
                 let attachment = stage.attachment;
                 stage.filter()?.add_masquerade(*backend, attachment.into(), addresses).map_err(failed)
             }
-            Self::RefuseAdvertisements => {
+            Self::Uncompared(Uncompared::RefuseAdvertisements) => {
                 veth::refuse_advertisements_on_new(&stage.link(Side::Host)?.name).map_err(failed)
             }
-            Self::AwaitUp(side) => stage.await_up(*side).await,
-            Self::AwaitAddresses(addresses) => {
+            Self::Uncompared(Uncompared::AwaitUp(side)) => stage.await_up(*side).await,
+            Self::Uncompared(Uncompared::AwaitAddresses(addresses)) => {
                 let Sides { netns, container, .. } = stage.sides;
                 container::settle(container, netns, stage.link(Side::Container)?, addresses).await.map_err(failed)
             }
-            Self::Forward(family) => sysctl::forward(*family).map_err(failed),
+            Self::Uncompared(Uncompared::Forward(family)) => sysctl::forward(*family).map_err(failed),
             queued => {
                 Err(CniError::new(Code::INTERNAL, format!("cannot make step {queued:?}: it is no step of its own")))
             }

@@ -14,7 +14,7 @@ use netops::{Family, OpError, pair};
 use skel::NetnsPath;
 
 use crate::attach::DynObserved;
-use crate::plan::{Create, Names, OwnIndex, Side, Step};
+use crate::plan::{Compared, Create, Names, OwnIndex, Side, Step};
 use crate::sides::Sides;
 use crate::{failed, stacked};
 
@@ -375,29 +375,20 @@ impl<'a> Look<'a> {
     }
 }
 
-impl<O> Step<O> {
-    /// Whether CHECK compares the node with the step: those of which it does not have an empty arm below.
-    pub(crate) fn is_compared(&self) -> bool {
-        !matches!(
-            self,
-            Self::RefuseAdvertisements
-                | Self::LeaveDefaultVlan
-                | Self::DeleteRoutes(..)
-                | Self::Sysctls(_)
-                | Self::ArpNotify
-                | Self::StayDown
-                | Self::AwaitUp(_)
-                | Self::AwaitAddresses(_)
-                | Self::Forward(_)
-        )
-    }
-}
-
 impl Step<OwnIndex> {
-    /// Compares the node with the step. Sysctls are not compared: later plugins may tune them.
+    /// Compares the node with the step.
     pub(crate) fn check(&self, look: &mut Look<'_>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         match self {
             Self::Own(own) => plugin.check(*own, look),
+            Self::Compared(step) => step.check(look),
+            Self::Uncompared(_) => Ok(()),
+        }
+    }
+}
+
+impl Compared {
+    fn check(&self, look: &mut Look<'_>) -> Result<(), CniError> {
+        match self {
             Self::Veth(veth) => {
                 let up = if veth.up { look.up(Side::Host) } else { Ok(()) };
                 all([look.veth(veth.master.as_deref()), up])
@@ -419,15 +410,6 @@ impl Step<OwnIndex> {
             Self::Addresses(side, addresses) => look.addresses(*side, addresses),
             Self::Up(side) => look.up(*side),
             Self::Routes(side, wanted) | Self::OnlyRoutes(side, wanted) => look.routes(*side, wanted),
-            Self::RefuseAdvertisements
-            | Self::LeaveDefaultVlan
-            | Self::DeleteRoutes(..)
-            | Self::Sysctls(_)
-            | Self::ArpNotify
-            | Self::StayDown
-            | Self::AwaitUp(_)
-            | Self::AwaitAddresses(_)
-            | Self::Forward(_) => Ok(()),
         }
     }
 }

@@ -15,7 +15,7 @@ use netops::sysctl::{self, Key};
 use netops::watch::Watch;
 use netops::{Kernel, Netns};
 
-use crate::plan::{Side, Step};
+use crate::plan::{Compared, Side, Step, Uncompared};
 
 const SCOPE_LINK: u8 = 253; // RT_SCOPE_LINK, include/uapi/linux/rtnetlink.h
 
@@ -120,12 +120,12 @@ pub(crate) fn address_steps<O>(ifname: &str, options: Options, lease: &AddResult
     if has_addresses {
         sysctls.extend(address_sysctls(ifname, options, !ipv6.is_empty()));
     }
-    let mut steps = Vec::new();
-    steps.extend((!sysctls.is_empty()).then_some(Step::Sysctls(sysctls)));
-    steps.extend((has_addresses && options.announce != Announce::No).then_some(Step::ArpNotify));
-    steps.extend((!ipv4.is_empty()).then_some(Step::Addresses(Side::Container, ipv4)));
-    steps.push(Step::Up(Side::Container));
-    steps.extend((!ipv6.is_empty()).then_some(Step::Addresses(Side::Container, ipv6)));
+    let mut steps: Vec<Step<O>> = Vec::new();
+    steps.extend((!sysctls.is_empty()).then(|| Uncompared::Sysctls(sysctls).into()));
+    steps.extend((has_addresses && options.announce != Announce::No).then(|| Uncompared::ArpNotify.into()));
+    steps.extend((!ipv4.is_empty()).then(|| Compared::Addresses(Side::Container, ipv4).into()));
+    steps.push(Compared::Up(Side::Container).into());
+    steps.extend((!ipv6.is_empty()).then(|| Compared::Addresses(Side::Container, ipv6).into()));
     steps
 }
 

@@ -80,6 +80,15 @@ pub(crate) struct OwnIndex {
 pub enum Step<O> {
     /// A step that only this plugin has.
     Own(O),
+    /// A step that CHECK compares with the node.
+    Compared(Compared),
+    /// A step that CHECK does not compare.
+    Uncompared(Uncompared),
+}
+
+/// What is there after a step, and CHECK looks for.
+#[derive(Debug, Clone)]
+pub enum Compared {
     /// A veth between host and container, the container's end down.
     Veth(Veth),
     /// Any other new link in the container, down.
@@ -88,31 +97,36 @@ pub enum Step<O> {
     SpoofGuard(Option<Mac>),
     /// Packets of these addresses leave the node under its own.
     Masquerade(Backend, Vec<IpNetwork>),
-    /// The host does not take the container for its router (CVE-2020-10749).
-    RefuseAdvertisements,
-    /// The host's end leaves the VLAN that the bridge put it in.
-    LeaveDefaultVlan,
     /// The host's end joins VLANs, in order.
     JoinVlans(Vec<Vlans>),
     /// Flags of the host's end as a port.
     Port(Port),
+    /// Addresses.
+    Addresses(Side, Vec<Address>),
+    /// The link gets up.
+    Up(Side),
+    /// Routes; their link is filled in.
+    Routes(Side, Vec<Route>),
+    /// Routes that must be the only ones to their destinations; their link is filled in.
+    OnlyRoutes(Side, Vec<Route>),
+}
+
+/// A wait, a removal, or a setting that plugins behind this one or the administrator may change.
+#[derive(Debug, Clone)]
+pub enum Uncompared {
+    /// The host does not take the container for its router (CVE-2020-10749).
+    RefuseAdvertisements,
+    /// The host's end leaves the VLAN that the bridge put it in.
+    LeaveDefaultVlan,
     /// Sysctls of the container, in order.
     Sysctls(Vec<Sysctl>),
     /// The container announces its IPv4 addresses by ARP when its link gets up: neighbours that knew another owner learn it.
     /// By netlink: opening a namespace's `/proc/sys/net/ipv4` takes the longer the more namespaces have been there.
     ArpNotify,
-    /// Addresses.
-    Addresses(Side, Vec<Address>),
-    /// The link gets up.
-    Up(Side),
     /// The container's link stays down.
     StayDown,
-    /// Routes; their link is filled in.
-    Routes(Side, Vec<Route>),
-    /// Routes that must be the only ones to their destinations; their link is filled in.
-    OnlyRoutes(Side, Vec<Route>),
-    /// Routes that the kernel made with an address are deleted; their link is filled in. CHECK does not look for them: the
-    /// kernel makes them again when the link was down.
+    /// Routes that the kernel made with an address are deleted; their link is filled in. The kernel makes them again when the
+    /// link was down.
     DeleteRoutes(Side, Vec<Route>),
     /// The link can carry packets.
     AwaitUp(Side),
@@ -120,6 +134,18 @@ pub enum Step<O> {
     AwaitAddresses(Vec<Address>),
     /// The node forwards packets of a family. Last, as it is for the whole node and not taken back.
     Forward(Family),
+}
+
+impl<O> From<Compared> for Step<O> {
+    fn from(step: Compared) -> Self {
+        Self::Compared(step)
+    }
+}
+
+impl<O> From<Uncompared> for Step<O> {
+    fn from(step: Uncompared) -> Self {
+        Self::Uncompared(step)
+    }
 }
 
 /// A veth to be made.
@@ -181,8 +207,8 @@ impl<O> Plan<O> {
     }
 
     /// Adds a step.
-    pub fn push(&mut self, step: Step<O>) {
-        self.steps.push(step);
+    pub fn push(&mut self, step: impl Into<Step<O>>) {
+        self.steps.push(step.into());
     }
 
     /// Refuses an MTU that is too small for the lease's addresses.
@@ -212,9 +238,9 @@ impl<O> Plan<O> {
         self.push_addresses(options);
         let routes = container::plan_routes_by_link(&self.lease)?;
         let routes = routes.into_iter().filter(|routes| !routes.is_empty());
-        self.steps.extend(routes.map(|routes| Step::Routes(Side::Container, routes)));
+        self.steps.extend(routes.map(|routes| Compared::Routes(Side::Container, routes).into()));
         if options.await_up {
-            self.push(Step::AwaitUp(Side::Container));
+            self.push(Uncompared::AwaitUp(Side::Container));
         }
         Ok(())
     }
@@ -231,7 +257,7 @@ impl<O> Plan<O> {
     pub fn push_routes(&mut self) -> Result<(), CniError> {
         let routes = container::plan_routes(&self.lease)?;
         if !routes.is_empty() {
-            self.push(Step::Routes(Side::Container, routes));
+            self.push(Compared::Routes(Side::Container, routes));
         }
         Ok(())
     }
@@ -240,9 +266,9 @@ impl<O> Plan<O> {
     pub fn push_left_down(&mut self, routers: RouterAdvertisements) {
         let sysctls: Vec<Sysctl> = container::accept_ra(&self.names.container, routers).into_iter().collect();
         if !sysctls.is_empty() {
-            self.push(Step::Sysctls(sysctls));
+            self.push(Uncompared::Sysctls(sysctls));
         }
-        self.push(Step::StayDown);
+        self.push(Uncompared::StayDown);
     }
 
     /// Adds the wait until the container's IPv6 addresses answer, if it has any.
@@ -254,13 +280,13 @@ impl<O> Plan<O> {
         let ipv6 = self.lease.ips.iter().filter(|ip| ip.address.is_ipv6());
         let ipv6: Vec<Address> = ipv6.map(|ip| Address { nodad, ..ip.address.into() }).collect();
         if !ipv6.is_empty() {
-            self.push(Step::AwaitAddresses(ipv6));
+            self.push(Uncompared::AwaitAddresses(ipv6));
         }
     }
 
     /// Whether the plan touches the packet filter.
     pub(crate) fn has_filter(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::SpoofGuard(_) | Step::Masquerade(..)))
+        self.steps.iter().any(|step| matches!(step, Step::Compared(Compared::SpoofGuard(_) | Compared::Masquerade(..))))
     }
 }
 
@@ -294,16 +320,19 @@ impl Step<OwnIndex> {
     pub(crate) fn turn(&self) -> Turn {
         match self {
             Self::Own(own) => own.turn,
-            Self::Sysctls(_) => Turn::Both,
-            Self::Veth(_)
-            | Self::Create(_)
-            | Self::SpoofGuard(_)
-            | Self::RefuseAdvertisements
-            | Self::LeaveDefaultVlan
-            | Self::JoinVlans(_)
-            | Self::Port(_)
-            | Self::Up(Side::Host) => Turn::BeforeAddresses,
-            _ => Turn::AfterAddresses,
+            Self::Uncompared(Uncompared::Sysctls(_)) => Turn::Both,
+            Self::Compared(
+                Compared::Veth(_)
+                | Compared::Create(_)
+                | Compared::SpoofGuard(_)
+                | Compared::JoinVlans(_)
+                | Compared::Port(_)
+                | Compared::Up(Side::Host),
+            )
+            | Self::Uncompared(Uncompared::RefuseAdvertisements | Uncompared::LeaveDefaultVlan) => {
+                Turn::BeforeAddresses
+            }
+            Self::Compared(_) | Self::Uncompared(_) => Turn::AfterAddresses,
         }
     }
 }
@@ -317,25 +346,8 @@ impl<O: OwnStep> Step<O> {
                 own.push(step);
                 Step::Own(place)
             }
-            Self::Veth(veth) => Step::Veth(veth),
-            Self::Create(create) => Step::Create(create),
-            Self::SpoofGuard(mac) => Step::SpoofGuard(mac),
-            Self::Masquerade(backend, addresses) => Step::Masquerade(backend, addresses),
-            Self::RefuseAdvertisements => Step::RefuseAdvertisements,
-            Self::LeaveDefaultVlan => Step::LeaveDefaultVlan,
-            Self::JoinVlans(vlans) => Step::JoinVlans(vlans),
-            Self::Port(port) => Step::Port(port),
-            Self::Sysctls(sysctls) => Step::Sysctls(sysctls),
-            Self::ArpNotify => Step::ArpNotify,
-            Self::Addresses(side, addresses) => Step::Addresses(side, addresses),
-            Self::Up(side) => Step::Up(side),
-            Self::StayDown => Step::StayDown,
-            Self::Routes(side, routes) => Step::Routes(side, routes),
-            Self::OnlyRoutes(side, routes) => Step::OnlyRoutes(side, routes),
-            Self::DeleteRoutes(side, routes) => Step::DeleteRoutes(side, routes),
-            Self::AwaitUp(side) => Step::AwaitUp(side),
-            Self::AwaitAddresses(addresses) => Step::AwaitAddresses(addresses),
-            Self::Forward(family) => Step::Forward(family),
+            Self::Compared(step) => Step::Compared(step),
+            Self::Uncompared(step) => Step::Uncompared(step),
         }
     }
 }
@@ -354,9 +366,18 @@ impl<O: OwnStep> Step<O> {
 
     /// Writes a step as commands of `ip`, `bridge` and `sysctl`, a change a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
-        let Names { container, host, alias } = names;
         match self {
             Self::Own(own) => own.fmt(f),
+            Self::Compared(step) => step.fmt(f, names),
+            Self::Uncompared(step) => step.fmt(f, names),
+        }
+    }
+}
+
+impl Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
+        let Names { container, host, alias } = names;
+        match self {
             Self::Veth(Veth { master, mtu_bytes, mac, up }) => {
                 let mtu = mtu_bytes.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
                 let master = master.as_ref().map(|master| format!(" master {master}")).unwrap_or_default();
@@ -385,26 +406,34 @@ impl<O: OwnStep> Step<O> {
                 };
                 writeln!(f, "masquerade {} by {backend}", addresses.join(" "))
             }
-            Self::RefuseAdvertisements => writeln!(f, "sysctl net/ipv6/conf/{host}/accept_ra=0"),
-            Self::LeaveDefaultVlan => writeln!(f, "bridge vlan del vid 1 dev {host}"),
             Self::JoinVlans(join) => join.iter().try_for_each(|vlan| writeln!(f, "bridge vlan add {vlan} dev {host}")),
             Self::Port(Port { hairpin, isolated }) => {
                 let (hairpin, isolated) = (u8::from(*hairpin), u8::from(*isolated));
                 writeln!(f, "bridge link set dev {host} hairpin {hairpin} isolated {isolated}")
             }
-            Self::Sysctls(sysctls) => sysctls.iter().try_for_each(|sysctl| writeln!(f, "sysctl {sysctl}")),
-            Self::ArpNotify => writeln!(f, "sysctl net/ipv4/conf/{container}/arp_notify=1"),
             Self::Addresses(side, addresses) => addresses.iter().try_for_each(|address| {
                 let nodad = if address.nodad { " nodad" } else { "" };
                 writeln!(f, "ip address add {} dev {}{nodad}", address.net, names.on(*side))
             }),
             Self::Up(side) => writeln!(f, "ip link set {} up", names.on(*side)),
+            Self::Routes(side, routes) | Self::OnlyRoutes(side, routes) => {
+                routes.iter().try_for_each(|route| writeln!(f, "ip route add {route} dev {}", names.on(*side)))
+            }
+        }
+    }
+}
+
+impl Uncompared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
+        let Names { container, host, .. } = names;
+        match self {
+            Self::RefuseAdvertisements => writeln!(f, "sysctl net/ipv6/conf/{host}/accept_ra=0"),
+            Self::LeaveDefaultVlan => writeln!(f, "bridge vlan del vid 1 dev {host}"),
+            Self::Sysctls(sysctls) => sysctls.iter().try_for_each(|sysctl| writeln!(f, "sysctl {sysctl}")),
+            Self::ArpNotify => writeln!(f, "sysctl net/ipv4/conf/{container}/arp_notify=1"),
             Self::StayDown => writeln!(f, "{container} stays down"),
             Self::DeleteRoutes(side, routes) => {
                 routes.iter().try_for_each(|route| writeln!(f, "ip route del {route} dev {}", names.on(*side)))
-            }
-            Self::Routes(side, routes) | Self::OnlyRoutes(side, routes) => {
-                routes.iter().try_for_each(|route| writeln!(f, "ip route add {route} dev {}", names.on(*side)))
             }
             Self::AwaitUp(side) => writeln!(f, "wait until {} can carry packets", names.on(*side)),
             Self::AwaitAddresses(_) => writeln!(f, "wait until no address of {container} is tentative"),

@@ -13,7 +13,7 @@ use skel::EventLoop;
 use crate::apply::Stage;
 use crate::check::Look;
 use crate::detach::Detaching;
-use crate::plan::{Plan, Side, Step, Turn};
+use crate::plan::{Compared, Plan, Side, Step, Turn};
 use crate::preview::{self, Shown};
 use crate::result::without_loopback;
 use crate::sides::Sides;
@@ -38,7 +38,7 @@ pub trait InterfacePlugin: Sized + 'static {
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
     /// The kind of an attachment's link, which says how DEL and GC find the link.
     const LINK: LinkKind;
-    /// Whether plans may have [`crate::plan::Step::SpoofGuard`] or [`crate::plan::Step::Masquerade`]: then DEL, GC and a
+    /// Whether plans may have [`crate::plan::Compared::SpoofGuard`] or [`crate::plan::Compared::Masquerade`]: then DEL, GC and a
     /// rollback read the packet filter, even if the config has changed since ADD.
     const FILTERS: bool = false;
     /// Whether the link is there when an address plugin of another project is called, as with the reference: dhcp sends on
@@ -100,7 +100,7 @@ pub trait InterfacePlugin: Sized + 'static {
 
     /// The names of these links before they are made, for programs that show what ADD would do.
     fn names(_keys: &Self::Conf, plan: &Plan<Self::Step>) -> Vec<(Side, String)> {
-        let has_veth = plan.steps.iter().any(|step| matches!(step, Step::Veth(_)));
+        let has_veth = plan.steps.iter().any(|step| matches!(step, Step::Compared(Compared::Veth(_))));
         let host = has_veth.then(|| (Side::Host, plan.names.host.clone()));
         host.into_iter().chain([(Side::Container, plan.names.container.clone())]).collect()
     }

@@ -8,7 +8,7 @@ use crate::check::{self, Look};
 use crate::conf;
 use crate::error::refuse_without_ipv6;
 use crate::lease::refuse_empty;
-use crate::plan::{Plan, Side, Step};
+use crate::plan::{Plan, Side, Step, Uncompared};
 use crate::plugin::{AddOrCheck, InterfacePlugin, OwnStep, Verb};
 use crate::sides::Sides;
 
@@ -70,10 +70,10 @@ pub fn preview<P: InterfacePlugin>(
         match step {
             Step::Own(own) => steps.extend(own.preview(&mut look, &mut state)?),
             step => {
-                let is_so =
-                    matches!(step, Step::Forward(family) if check::forwarding(*family)?.1.as_deref() == Some("1"));
+                let is_so = matches!(step, Step::Uncompared(Uncompared::Forward(family)) if check::forwarding(*family)?.1.as_deref() == Some("1"));
+                let is_compared = matches!(step, Step::Compared(_));
                 let text = step.text(&plan.names);
-                let shown = |line: &str| Shown { text: line.to_owned(), is_so, is_compared: step.is_compared() };
+                let shown = |line: &str| Shown { text: line.to_owned(), is_so, is_compared };
                 steps.extend(text.lines().map(shown));
             }
         }

@@ -16,7 +16,7 @@ use crate::attach::{DynObserved, DynPlugin, prev_of_check};
 use crate::check::{Look, container_interface};
 use crate::failed;
 use crate::lease;
-use crate::plan::{OwnIndex, Plan, Side, Step, Veth};
+use crate::plan::{Compared, OwnIndex, Plan, Side, Step, Uncompared, Veth};
 use crate::plugin::{AddOrCheck, Verb};
 use crate::sides::Sides;
 use crate::undo::{AddUndoer, Left, OwnUndo, Undo, not_done};
@@ -99,7 +99,7 @@ impl Mender<'_> {
         let mut is_open = false;
         for step in &self.plan.steps {
             let Err(difference) = self.difference(step, plugin) else { continue };
-            let stays = is_open && matches!(step, Step::Up(Side::Host));
+            let stays = is_open && matches!(step, Step::Compared(Compared::Up(Side::Host)));
             if stays || !self.may_make(step, plugin) {
                 self.report.left.push(difference.to_string());
                 continue;
@@ -118,7 +118,8 @@ impl Mender<'_> {
                 }
                 (Err(error), Err(_)) => self.report.left.push(format!("{difference}; {error}")),
             }
-            is_open |= matches!(step, Step::SpoofGuard(_) | Step::JoinVlans(_) | Step::Port(_));
+            is_open |=
+                matches!(step, Step::Compared(Compared::SpoofGuard(_) | Compared::JoinVlans(_) | Compared::Port(_)));
         }
     }
 
@@ -140,7 +141,7 @@ impl Mender<'_> {
 
     fn difference(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         match step {
-            Step::Forward(family) => self.look.forwards(*family),
+            Step::Uncompared(Uncompared::Forward(family)) => self.look.forwards(*family),
             step => step.check(&mut self.look, plugin),
         }
     }
@@ -149,28 +150,27 @@ impl Mender<'_> {
     fn may_make(&mut self, step: &Step<OwnIndex>, plugin: &dyn DynObserved) -> bool {
         match step {
             Step::Own(own) => own.is_on_node && plugin.may_mend(*own, &self.look) && !self.is_renamed(),
-            Step::Veth(_) => self.look.kind("veth").is_ok() && !self.is_elsewhere(),
-            Step::SpoofGuard(_) | Step::JoinVlans(_) | Step::Port(_) => !self.is_elsewhere(),
-            Step::Addresses(Side::Host, addresses) => {
+            Step::Compared(step) => self.may_make_compared(step),
+            Step::Uncompared(step) => matches!(step, Uncompared::Forward(_)),
+        }
+    }
+
+    fn may_make_compared(&mut self, step: &Compared) -> bool {
+        match step {
+            Compared::Veth(_) => self.look.kind("veth").is_ok() && !self.is_elsewhere(),
+            Compared::SpoofGuard(_) | Compared::JoinVlans(_) | Compared::Port(_) => !self.is_elsewhere(),
+            Compared::Addresses(Side::Host, addresses) => {
                 self.look.host_link().is_ok_and(|link| can_have(&link.name, addresses.iter().map(|it| it.net.ip())))
             }
-            Step::Up(Side::Host) | Step::Routes(Side::Host, _) | Step::OnlyRoutes(Side::Host, _) => {
+            Compared::Up(Side::Host) | Compared::Routes(Side::Host, _) | Compared::OnlyRoutes(Side::Host, _) => {
                 self.look.host_link().is_ok()
             }
-            Step::Masquerade(..) | Step::Forward(_) => true,
-            Step::Create(_)
-            | Step::RefuseAdvertisements
-            | Step::LeaveDefaultVlan
-            | Step::Sysctls(_)
-            | Step::ArpNotify
-            | Step::Addresses(Side::Container, _)
-            | Step::Up(Side::Container)
-            | Step::StayDown
-            | Step::Routes(Side::Container, _)
-            | Step::OnlyRoutes(Side::Container, _)
-            | Step::DeleteRoutes(..)
-            | Step::AwaitUp(_)
-            | Step::AwaitAddresses(_) => false,
+            Compared::Masquerade(..) => true,
+            Compared::Create(_)
+            | Compared::Addresses(Side::Container, _)
+            | Compared::Up(Side::Container)
+            | Compared::Routes(Side::Container, _)
+            | Compared::OnlyRoutes(Side::Container, _) => false,
         }
     }
 
@@ -196,9 +196,13 @@ impl Mender<'_> {
             let mut stage = Stage::new(self.attachment, self.sides, &self.plan.names, txn, &undoer);
             (stage.host_link, stage.master) = (host_link, master);
             match step {
-                Step::Veth(veth) => self.rejoin(veth, &mut stage, plugin).await?,
+                Step::Compared(Compared::Veth(veth)) => self.rejoin(veth, &mut stage, plugin).await?,
                 Step::Own(own) => plugin.mend(*own, &mut stage).await?,
-                Step::Addresses(Side::Host, _) | Step::Routes(Side::Host, _) | Step::OnlyRoutes(Side::Host, _) => {
+                Step::Compared(
+                    Compared::Addresses(Side::Host, _)
+                    | Compared::Routes(Side::Host, _)
+                    | Compared::OnlyRoutes(Side::Host, _),
+                ) => {
                     add_missing(step, &mut stage, plugin).await?;
                 }
                 step => self.as_made(step).apply(&mut stage, plugin).await?,
@@ -222,7 +226,11 @@ impl Mender<'_> {
             }
             set(&Settings { master: Some(master), ..Settings::default() })?;
             let of_port = |step: &&Step<OwnIndex>| {
-                matches!(step, Step::SpoofGuard(_) | Step::LeaveDefaultVlan | Step::JoinVlans(_) | Step::Port(_))
+                matches!(
+                    step,
+                    Step::Compared(Compared::SpoofGuard(_) | Compared::JoinVlans(_) | Compared::Port(_))
+                        | Step::Uncompared(Uncompared::LeaveDefaultVlan)
+                )
             };
             for step in self.plan.steps.iter().filter(of_port) {
                 self.as_made(step).apply(stage, plugin).await?;
@@ -235,7 +243,9 @@ impl Mender<'_> {
     /// The step as ADD made it: CHECK's plan does not know which Ethernet address the container got.
     fn as_made(&self, step: &Step<OwnIndex>) -> Step<OwnIndex> {
         match step {
-            Step::SpoofGuard(None) => Step::SpoofGuard(self.entry.mac.parse::<Mac>().ok()),
+            Step::Compared(Compared::SpoofGuard(None)) => {
+                Compared::SpoofGuard(self.entry.mac.parse::<Mac>().ok()).into()
+            }
             step => step.clone(),
         }
     }
@@ -254,9 +264,11 @@ async fn add_missing(
     plugin: &mut dyn DynObserved,
 ) -> Result<(), CniError> {
     let each: Vec<Step<OwnIndex>> = match step {
-        Step::Addresses(side, all) => all.iter().map(|one| Step::Addresses(*side, vec![*one])).collect(),
-        Step::Routes(side, all) | Step::OnlyRoutes(side, all) => {
-            all.iter().map(|one| Step::OnlyRoutes(*side, vec![one.clone()])).collect()
+        Step::Compared(Compared::Addresses(side, all)) => {
+            all.iter().map(|one| Compared::Addresses(*side, vec![*one]).into()).collect()
+        }
+        Step::Compared(Compared::Routes(side, all) | Compared::OnlyRoutes(side, all)) => {
+            all.iter().map(|one| Compared::OnlyRoutes(*side, vec![one.clone()]).into()).collect()
         }
         step => vec![step.clone()],
     };

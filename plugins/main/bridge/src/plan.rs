@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use cni_spec::{AddResult, Attachment, CniError, Code, Ip, Route};
 use interface::container::{Announce, Options};
-use interface::plan::Veth;
+use interface::plan::{Compared, Uncompared, Veth};
 use interface::{Side, Step};
 use ipnetwork::IpNetwork;
 use netops::Family;
@@ -100,16 +100,16 @@ pub fn plan(
     // Up at once, unless a step below restricts the port: a process in the container may set its own end up as soon as it
     // is there. A bridge's port hears no router advertisements, so their refusal can come behind.
     let up = !conf.mac_spoof_check && conf.vlans.is_none() && conf.port == Port::default();
-    plan.push(Step::Veth(Veth { master, mtu_bytes: conf.mtu_bytes, mac, up }));
+    plan.push(Compared::Veth(Veth { master, mtu_bytes: conf.mtu_bytes, mac, up }));
     if conf.mac_spoof_check {
-        plan.push(Step::SpoofGuard(mac));
+        plan.push(Compared::SpoofGuard(mac));
     }
     if let Some(backend) = conf.masquerade.filter(|_| has_lease) {
-        plan.push(Step::Masquerade(backend, plan.lease.ips.iter().map(|ip| ip.address).collect()));
+        plan.push(Compared::Masquerade(backend, plan.lease.ips.iter().map(|ip| ip.address).collect()));
     }
     push_port(&mut plan, conf);
     if !up {
-        plan.push(Step::Up(Side::Host));
+        plan.push(Compared::Up(Side::Host));
     }
     let (dad, routers) = (conf.dad, conf.routers);
     match conf.leave_down {
@@ -130,7 +130,7 @@ pub fn plan(
     if forwards.contains(&Family::V6) {
         plan.push(Step::Own(Own::AwaitGateways));
     }
-    forwards.into_iter().for_each(|family| plan.push(Step::Forward(family)));
+    forwards.into_iter().for_each(|family| plan.push(Uncompared::Forward(family)));
     Ok(plan)
 }
 
@@ -149,15 +149,15 @@ fn shared(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Shared, CniError> 
 
 /// The host's end as a port.
 fn push_port(plan: &mut Plan, conf: &Conf) {
-    plan.push(Step::RefuseAdvertisements);
+    plan.push(Uncompared::RefuseAdvertisements);
     if let Some(vlans) = &conf.vlans {
         if !vlans.keep_default {
-            plan.push(Step::LeaveDefaultVlan);
+            plan.push(Uncompared::LeaveDefaultVlan);
         }
-        plan.push(Step::JoinVlans(vlans.member_of.clone()));
+        plan.push(Compared::JoinVlans(vlans.member_of.clone()));
     }
     if conf.port != Port::default() {
-        plan.push(Step::Port(conf.port));
+        plan.push(Compared::Port(conf.port));
     }
 }
 

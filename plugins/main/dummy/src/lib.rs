@@ -4,8 +4,8 @@
 
 use cni_spec::{AddResult, Attachment, CniError};
 use interface::container::Options;
-use interface::plan::Create;
-use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Step, status};
+use interface::plan::{Compared, Create};
+use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, status};
 use netops::link::Kind;
 
 /// The plugin.
@@ -35,7 +35,7 @@ impl InterfacePlugin for Dummy {
 
 fn plan(attachment: &Attachment, lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
     let mut plan = Plan::new(attachment, lease, None);
-    plan.push(Step::Create(Box::new(Create::new(Kind::Dummy))));
+    plan.push(Compared::Create(Box::new(Create::new(Kind::Dummy))));
     plan.push_container(Options::default())?;
     Ok(plan)
 }

@@ -5,10 +5,10 @@
 use cni_spec::{AddResult, Attachment, CniError, Code, ConfObject, Dns, FromConf};
 use interface::conf::{self, DnsKey, invalid};
 use interface::container::{Announce, Options};
-use interface::plan::Create;
+use interface::plan::{Compared, Create};
 use interface::result::without_loopback;
 use interface::stacked::{self, Wanted};
-use interface::{AddOrCheck, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb};
+use interface::{AddOrCheck, InterfacePlugin, LinkKind, NoStep, Plan, Verb};
 use netops::link::ipvlan::{Flags, Ipvlan as Settings, Mode};
 use netops::link::{Kind, Link, LinkName};
 use serde::Deserialize;
@@ -166,7 +166,7 @@ fn plan(
 ) -> Result<Plan<NoStep<State>>, CniError> {
     let mut plan = Plan::new(attachment, lease.or_else(|| state.chained.clone()), Some(conf.dns.clone()));
     let lower = state.master.clone().map(|master| (conf.master.side, master));
-    plan.push(Step::Create(Box::new(Create {
+    plan.push(Compared::Create(Box::new(Create {
         kind: Kind::Ipvlan(conf.settings),
         lower,
         mtu_bytes: conf.mtu_bytes,

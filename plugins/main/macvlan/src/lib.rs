@@ -6,9 +6,9 @@
 use cni_spec::{AddResult, Attachment, CniError, ConfObject, Dns, FromConf};
 use interface::conf::{self, ArgsKey, DnsKey, MacKey, Macs};
 use interface::container::{Announce, Options};
-use interface::plan::Create;
+use interface::plan::{Compared, Create};
 use interface::stacked::{self, Wanted};
-use interface::{AddOrCheck, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb, failed};
+use interface::{AddOrCheck, InterfacePlugin, LinkKind, NoStep, Plan, Verb, failed};
 use netops::Kernel;
 use netops::link::macvlan::{Macvlan as Settings, Mode};
 use netops::link::{self, Kind, Link, Mac, Target};
@@ -125,7 +125,7 @@ fn plan(
     let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone()));
     let lower = state.master.clone().map(|master| (conf.master.side, master));
     let (kind, mtu_bytes, mac) = (Kind::Macvlan(conf.settings), conf.mtu_bytes, state.mac);
-    plan.push(Step::Create(Box::new(Create { kind, lower, mtu_bytes, mac })));
+    plan.push(Compared::Create(Box::new(Create { kind, lower, mtu_bytes, mac })));
     plan.refuse_mtu(conf.mtu_bytes)?;
     plan.push_container(Options { announce: Announce::Both, ..Options::default() })?;
     Ok(plan)

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use cni_spec::{AddResult, Attachment, CniError, Code, Ip};
 use interface::container::Options;
-use interface::plan::Veth;
+use interface::plan::{Compared, Uncompared, Veth};
 use interface::{Side, Step};
 use ipnetwork::IpNetwork;
 use netops::Family;
@@ -31,15 +31,15 @@ pub fn plan(conf: &Conf, attachment: &Attachment, lease: Option<AddResult>) -> R
     let mut plan = Plan::new(attachment, lease, conf.dns.clone());
     plan.refuse_mtu(conf.mtu_bytes)?;
     let pairs: Vec<Pair> = plan.lease.ips.iter().map(Pair::of).collect::<Result<_, _>>()?;
-    plan.push(Step::Veth(Veth { mtu_bytes: conf.mtu_bytes, ..Veth::default() }));
+    plan.push(Compared::Veth(Veth { mtu_bytes: conf.mtu_bytes, ..Veth::default() }));
     if let Some(backend) = conf.masquerade {
-        plan.push(Step::Masquerade(backend, pairs.iter().map(|pair| pair.address).collect()));
+        plan.push(Compared::Masquerade(backend, pairs.iter().map(|pair| pair.address).collect()));
     }
     push_host(&mut plan, &pairs);
     push_container(&mut plan, &pairs)?;
     for family in Family::BOTH {
         if pairs.iter().any(|pair| Family::from(pair.gateway) == family) {
-            plan.push(Step::Forward(family));
+            plan.push(Uncompared::Forward(family));
         }
     }
     Ok(plan)
@@ -90,13 +90,13 @@ fn push_host(plan: &mut Plan, pairs: &[Pair]) {
         push_new(&mut gateways, gateway);
         push_new(&mut routes, Route { scope: Some(SCOPE_HOST), ..direct(pair.address.ip()) });
     }
-    plan.push(Step::RefuseAdvertisements);
+    plan.push(Uncompared::RefuseAdvertisements);
     if gateways.iter().any(|gateway| gateway.net.is_ipv6()) {
         plan.push(Step::Own(Own::WatchGateways));
     }
-    plan.push(Step::Up(Side::Host));
-    plan.push(Step::Addresses(Side::Host, gateways));
-    plan.push(Step::OnlyRoutes(Side::Host, routes));
+    plan.push(Compared::Up(Side::Host));
+    plan.push(Compared::Addresses(Side::Host, gateways));
+    plan.push(Compared::OnlyRoutes(Side::Host, routes));
 }
 
 /// The container's end: all packets go to the gateway, those to its own subnet, too. The lease's routes come before the
@@ -129,17 +129,17 @@ fn push_container(plan: &mut Plan, pairs: &[Pair]) -> Result<(), CniError> {
     let lease = &plan.lease.routes;
     let is_main = |table: Option<u32>| table.is_none_or(|table| table == MAIN_TABLE);
     subnets.retain(|route| !lease.iter().any(|other| other.dst == route.dst && is_main(other.table)));
-    plan.push(Step::Routes(Side::Container, gateways));
+    plan.push(Compared::Routes(Side::Container, gateways));
     plan.push_routes()?;
     if !kernels.is_empty() {
-        plan.push(Step::DeleteRoutes(Side::Container, kernels));
+        plan.push(Uncompared::DeleteRoutes(Side::Container, kernels));
     }
     if !subnets.is_empty() {
-        plan.push(Step::Routes(Side::Container, subnets));
+        plan.push(Compared::Routes(Side::Container, subnets));
     }
     // Until the kernel has seen the carrier it drops what is sent.
-    plan.push(Step::AwaitUp(Side::Container));
-    plan.push(Step::AwaitUp(Side::Host));
+    plan.push(Uncompared::AwaitUp(Side::Container));
+    plan.push(Uncompared::AwaitUp(Side::Host));
     Ok(())
 }
 

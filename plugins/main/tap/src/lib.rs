@@ -4,6 +4,7 @@
 
 use cni_spec::{AddResult, Attachment, CniError};
 use interface::container::{Announce, Dad, Options};
+use interface::plan::Uncompared;
 use interface::{AddOrCheck, InterfacePlugin, LinkKind, Step, Verb, conf as keys, status};
 use netops::link::Mac;
 
@@ -60,7 +61,7 @@ fn plan(conf: &Conf, attachment: &Attachment, mac: Option<Mac>, lease: Option<Ad
     let (ifname, alias) = (plan.names.container.clone(), plan.names.alias.clone());
     plan.push(Step::Own(CreateTap { ifname, alias, mac, conf: conf.clone() }));
     if !has_addresses {
-        plan.push(Step::ArpNotify);
+        plan.push(Uncompared::ArpNotify);
     }
     // A tap has no carrier until a program opens it. Until then the kernel cannot look for duplicates of an IPv6 address, and
     // the container could not use it, not even to listen on it.

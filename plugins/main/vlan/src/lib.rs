@@ -3,9 +3,9 @@
 use cni_spec::{AddResult, Attachment, CniError, ConfObject, Dns, FromConf};
 use interface::conf::{self, DnsKey, invalid};
 use interface::container::Options;
-use interface::plan::Create;
+use interface::plan::{Compared, Create};
 use interface::stacked::{self, Wanted};
-use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Step, Verb};
+use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Verb};
 use netops::link::vlan::Vlan as Settings;
 use netops::link::{Kind, Link};
 use serde::Deserialize;
@@ -109,7 +109,7 @@ fn plan(
 ) -> Result<Plan<NoStep<State>>, CniError> {
     let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone()));
     let lower = state.master.clone().map(|master| (conf.master.side, master));
-    plan.push(Step::Create(Box::new(Create {
+    plan.push(Compared::Create(Box::new(Create {
         kind: Kind::Vlan(conf.settings),
         lower,
         mtu_bytes: conf.mtu_bytes,

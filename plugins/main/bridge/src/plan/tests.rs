@@ -173,7 +173,7 @@ fn a_default_route_of_ipam_is_not_doubled() {
     let routes = |keys: &str, lease: &str| {
         let plan = plan(keys, Some(lease)).unwrap();
         let routes = plan.steps.iter().filter_map(|step| match step {
-            Step::Routes(Side::Container, routes) => Some(routes),
+            Step::Compared(Compared::Routes(Side::Container, routes)) => Some(routes),
             _ => None,
         });
         routes.flatten().map(|route| format!("{route}\n")).collect::<String>()
