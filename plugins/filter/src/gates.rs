@@ -82,8 +82,7 @@ const BUILT_IN: [(&str, Hook); 2] = [("FORWARD", Hook::Forward), ("INPUT", Hook:
 /// # Errors
 /// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
 pub fn list(search_path: &str) -> Result<Vec<Gate>> {
-    let Some(filter) = Filter::find()? else { return Ok(Vec::new()) };
-    let mut filter = filter.searching(search_path);
+    let Some(mut filter) = Filter::find(search_path)? else { return Ok(Vec::new()) };
     let mut gates = Vec::new();
     for family in [Family::Ip, Family::Ip6] {
         let program = if family == Family::Ip6 { "ip6tables" } else { "iptables" };

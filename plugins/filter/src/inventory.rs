@@ -33,7 +33,7 @@ pub struct Noted {
 /// # Errors
 /// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
 pub fn list(network: &str, search_path: &str) -> Result<Vec<Noted>> {
-    match Filter::open() {
+    match Filter::open(search_path) {
         Ok(mut filter) => list_all(&mut filter.nft, network, search_path),
         Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => Ok(Vec::new()),
         Err(error) => Err(error),
@@ -46,7 +46,7 @@ pub fn list(network: &str, search_path: &str) -> Result<Vec<Noted>> {
 /// # Errors
 /// As [`list`].
 pub fn networks(search_path: &str) -> Result<BTreeSet<String>> {
-    let mut nft = match Filter::open() {
+    let mut nft = match Filter::open(search_path) {
         Ok(filter) => filter.nft,
         Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => return Ok(BTreeSet::new()),
         Err(error) => return Err(error),

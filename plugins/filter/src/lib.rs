@@ -78,19 +78,14 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Connects to the packet filter of the calling thread's network namespace.
+    /// Connects to the packet filter of the calling thread's network namespace. Programs of iptables are searched in the folders of
+    /// `search_path` (`PATH`) before the system's folders.
     ///
     /// # Errors
     /// `EPROTONOSUPPORT`: the kernel has no nfnetlink.
-    pub fn open() -> Result<Self> {
-        Ok(Self { nft: Nft::open("the host")?, asked: iptables::variant::Asked::default(), search_path: String::new() })
-    }
-
-    /// The same, searching iptables in these folders (`PATH`) before the system's folders.
-    #[must_use]
-    pub fn searching(mut self, search_path: &str) -> Self {
-        search_path.clone_into(&mut self.search_path);
-        self
+    pub fn open(search_path: &str) -> Result<Self> {
+        let (nft, asked) = (Nft::open("the host")?, iptables::variant::Asked::default());
+        Ok(Self { nft, asked, search_path: search_path.to_owned() })
     }
 
     /// A table of iptables, in the variant that this node uses; `None` if neither the kernel nor a program can have
@@ -157,8 +152,8 @@ impl Filter {
     ///
     /// # Errors
     /// Any error except that.
-    pub fn find() -> Result<Option<Self>> {
-        match Self::open() {
+    pub fn find(search_path: &str) -> Result<Option<Self>> {
+        match Self::open(search_path) {
             Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => Ok(None),
             opened => opened.map(Some),
         }
@@ -167,8 +162,8 @@ impl Filter {
     /// Connects as [`Filter::find`] does, does the work, and closes: for DEL and GC. Returns all errors but those of a kernel
     /// without IPv6 or nf_tables, which has no rules of it.
     pub fn sweep(search_path: &str, work: &mut dyn FnMut(&mut Self) -> Vec<OpError>) -> Vec<OpError> {
-        let mut filter = match Self::find() {
-            Ok(Some(filter)) => filter.searching(search_path),
+        let mut filter = match Self::find(search_path) {
+            Ok(Some(filter)) => filter,
             Ok(None) => return Vec::new(),
             Err(error) => return vec![error],
         };
@@ -307,7 +302,7 @@ fn lacking(error: OpError, purpose: &'static str, modules: &str) -> OpError {
 /// Removes all objects of an attachment, with a connection of its own. Call it after the removal of links, as
 /// [`Filter::remove_spoof_guard`]. A kernel without a packet filter is no error.
 pub fn remove_all(attachment: Names<'_>, known: RemovalHints<'_>) -> Vec<OpError> {
-    carry_on(|filter| {
+    carry_on(known.search_path, |filter| {
         let mut errors = filter.remove_masquerade(attachment, known);
         errors.extend(filter.remove_spoof_guard(attachment).err());
         errors
@@ -320,7 +315,7 @@ pub fn remove_all(attachment: Names<'_>, known: RemovalHints<'_>) -> Vec<OpError
 pub fn gc<'a>(network: &str, sweep: impl Into<Sweep<Names<'a>>>, search_path: &str) -> Vec<OpError> {
     let sweep = sweep.into();
     let stale = Stale::new(network, &sweep);
-    carry_on(|Filter { nft, .. }| {
+    carry_on(search_path, |Filter { nft, .. }| {
         let steps = [masquerade::gc(nft, &stale), iptables::masquerade::gc(nft, search_path, network, &sweep)];
         steps.into_iter().filter_map(Result::err).collect()
     })
@@ -330,11 +325,12 @@ pub fn gc<'a>(network: &str, sweep: impl Into<Sweep<Names<'a>>>, search_path: &s
 ///
 /// Absence and a kernel without a packet filter are no errors.
 pub fn gc_spoof_guards(valid: &[Names<'_>]) -> Vec<OpError> {
-    carry_on(|Filter { nft, .. }| spoof::gc(nft, valid).err().into_iter().collect())
+    // Spoof guards are in nf_tables alone.
+    carry_on("", |Filter { nft, .. }| spoof::gc(nft, valid).err().into_iter().collect())
 }
 
-fn carry_on(steps: impl FnOnce(&mut Filter) -> Vec<OpError>) -> Vec<OpError> {
-    match Filter::find() {
+fn carry_on(search_path: &str, steps: impl FnOnce(&mut Filter) -> Vec<OpError>) -> Vec<OpError> {
+    match Filter::find(search_path) {
         Ok(Some(mut filter)) => steps(&mut filter),
         Ok(None) => Vec::new(),
         Err(error) => vec![error],

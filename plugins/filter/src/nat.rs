@@ -42,8 +42,7 @@ pub struct Step {
 /// # Errors
 /// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
 pub fn list(search_path: &str) -> Result<Vec<Base>> {
-    let Some(filter) = Filter::find()? else { return Ok(Vec::new()) };
-    let mut filter = filter.searching(search_path);
+    let Some(mut filter) = Filter::find(search_path)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for (of, family, program) in
         [(Family::Ip, netops::Family::V4, "iptables"), (Family::Ip6, netops::Family::V6, "ip6tables")]

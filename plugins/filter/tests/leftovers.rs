@@ -244,11 +244,11 @@ fn gc_removes_iptables_chains_of_containers_that_are_gone() {
 }
 
 fn add(attachment: Names<'_>, addresses: &[&str]) {
-    Filter::open().unwrap().add_masquerade(Backend::Iptables, attachment, &networks(addresses)).unwrap();
+    Filter::open("").unwrap().add_masquerade(Backend::Iptables, attachment, &networks(addresses)).unwrap();
 }
 
 fn check(attachment: Names<'_>, addresses: &[&str]) -> Result<(), String> {
-    let checked = Filter::open().unwrap().check_masquerade(Backend::Iptables, attachment, &networks(addresses));
+    let checked = Filter::open("").unwrap().check_masquerade(Backend::Iptables, attachment, &networks(addresses));
     checked.map_err(|error| error.to_string())
 }
 

@@ -24,11 +24,11 @@ fn networks(texts: &[&str]) -> Vec<IpNetwork> {
 }
 
 fn add(attachment: Names<'_>, addresses: &[&str]) {
-    Filter::open().unwrap().add_masquerade(Backend::Nftables, attachment, &networks(addresses)).unwrap();
+    Filter::open("").unwrap().add_masquerade(Backend::Nftables, attachment, &networks(addresses)).unwrap();
 }
 
 fn check(attachment: Names<'_>, addresses: &[&str]) -> Result<(), String> {
-    let checked = Filter::open().unwrap().check_masquerade(Backend::Nftables, attachment, &networks(addresses));
+    let checked = Filter::open("").unwrap().check_masquerade(Backend::Nftables, attachment, &networks(addresses));
     checked.map_err(|error| error.to_string())
 }
 
@@ -115,7 +115,7 @@ fn a_chain_that_receives_no_packets_is_refused() {
     for (backend, table, chain) in made {
         in_netns(move || {
             testns::needs!(has("a_chain_that_receives_no_packets_is_refused", "nft"));
-            let mut filter = Filter::open().unwrap();
+            let mut filter = Filter::open("").unwrap();
             let addresses = networks(&["10.1.0.5/24"]);
             filter.add_masquerade(backend, ETH0, &addresses).unwrap();
             let listed = sh("nft list ruleset");
@@ -173,7 +173,7 @@ fn a_dormant_table_of_iptables_is_reported() {
     in_netns(|| {
         testns::needs!(has("a_dormant_table_of_iptables_is_reported", "nft"));
         let addresses = networks(&["10.1.0.5/24"]);
-        let filter = || Filter::open().unwrap();
+        let filter = || Filter::open("").unwrap();
         filter().add_masquerade(Backend::Iptables, ETH0, &addresses).unwrap();
         filter().probe_masquerade(Backend::Iptables).unwrap();
         sh("nft add table ip nat '{ flags dormant; }'");
@@ -444,8 +444,8 @@ fn measure() {
             }
             let backend = Backend::Nftables;
             timed("DEL of nothing", &|pod, _| remove(pod));
-            timed("ADD", &|pod, address| Filter::open().unwrap().add_masquerade(backend, pod, address).unwrap());
-            timed("CHECK", &|pod, address| Filter::open().unwrap().check_masquerade(backend, pod, address).unwrap());
+            timed("ADD", &|pod, address| Filter::open("").unwrap().add_masquerade(backend, pod, address).unwrap());
+            timed("CHECK", &|pod, address| Filter::open("").unwrap().check_masquerade(backend, pod, address).unwrap());
             timed("DEL", &|pod, _| remove(pod));
             let mut nft = Nft::open("the host").unwrap();
             let rule = nft.list_rules(&TABLE.chain("postrouting")).unwrap().remove(0);

@@ -16,11 +16,11 @@ const TABLE: Table = Table::new(Family::Bridge, "nat");
 const MAC: Mac = [2, 0, 0, 0, 0, 5];
 
 fn add(attachment: Names<'_>, host_veth: &str, mac: Mac) {
-    Filter::open().unwrap().add_spoof_guard(attachment, host_veth, mac).unwrap();
+    Filter::open("").unwrap().add_spoof_guard(attachment, host_veth, mac).unwrap();
 }
 
 fn check(attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<(), String> {
-    let checked = Filter::open().unwrap().check_spoof_guard(attachment, host_veth, mac);
+    let checked = Filter::open("").unwrap().check_spoof_guard(attachment, host_veth, mac);
     checked.map_err(|error| error.to_string())
 }
 
@@ -279,10 +279,10 @@ fn a_chain_that_receives_no_frames_is_refused() {
             assert!(error.contains("nft chain bridge nat PREROUTING") && error.contains(what), "{error}");
             let before = sh("nft list ruleset");
             for attachment in [ETH0, of("c2", "eth0")] {
-                let refused = Filter::open().unwrap().add_spoof_guard(attachment, "veth2", MAC).unwrap_err();
+                let refused = Filter::open("").unwrap().add_spoof_guard(attachment, "veth2", MAC).unwrap_err();
                 assert!(refused.to_string().contains("delete or rename it"), "{refused}");
             }
-            assert!(Filter::open().unwrap().probe_spoof_guard().is_err());
+            assert!(Filter::open("").unwrap().probe_spoof_guard().is_err());
             assert_eq!(sh("nft list ruleset"), before);
         });
     }

@@ -213,7 +213,7 @@ impl<'a> Look<'a> {
     fn filter(&mut self) -> Result<&mut Filter, CniError> {
         match &mut self.filter {
             Some(filter) => Ok(filter),
-            none @ None => Ok(none.insert(Filter::open().map_err(failed)?.searching(self.search_path))),
+            none @ None => Ok(none.insert(Filter::open(self.search_path).map_err(failed)?)),
         }
     }
 

@@ -69,7 +69,7 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
             (None, false)
         }
     };
-    let mut filter = find_filter(plugin.filters()).unwrap_or_else(|error| {
+    let mut filter = find_filter(plugin.filters(), raw.search_path()).unwrap_or_else(|error| {
         errors.push(failed(error));
         None
     });
@@ -115,8 +115,8 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
     CniError::join(errors).map_or(Ok(()), Err)
 }
 
-fn find_filter(filters: bool) -> OpResult<Option<Filter>> {
-    if filters { Filter::find() } else { Ok(None) }
+fn find_filter(filters: bool, search_path: &str) -> OpResult<Option<Filter>> {
+    if filters { Filter::find(search_path) } else { Ok(None) }
 }
 
 fn remove_rules(

@@ -72,7 +72,7 @@ pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path:
 }
 
 fn ask_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path: &str) -> Result<(), OpError> {
-    let mut filter = Filter::open()?.searching(search_path);
+    let mut filter = Filter::open(search_path)?;
     let masquerades = masquerade.map_or(Ok(()), |backend| filter.probe_masquerade(backend));
     let outcome = masquerades.and_then(|()| if spoof_guard { filter.probe_spoof_guard() } else { Ok(()) });
     filter.close();

@@ -118,10 +118,8 @@ fn services(search_path: &str, networks: &[Network], links: &[Link], findings: &
         Ok(_) => return,
         Err(error) => return findings.push(Kind::unseen(None, key, &error)),
     };
-    let has_services = Filter::find().and_then(|filter| {
-        let (mut found, Some(mut filter)) = (false, filter.map(|filter| filter.searching(search_path))) else {
-            return Ok(false);
-        };
+    let has_services = Filter::find(search_path).and_then(|filter| {
+        let (mut found, Some(mut filter)) = (false, filter) else { return Ok(false) };
         filter.each_iptables(Family::Ip, TableName::Nat, &mut |table| {
             found |= table.has_chain("KUBE-SERVICES")?;
             Ok(())

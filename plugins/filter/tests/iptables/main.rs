@@ -21,11 +21,11 @@ fn network(text: &str) -> Vec<ipnetwork::IpNetwork> {
 }
 
 fn add(attachment: Names<'_>, address: &str) {
-    Filter::open().unwrap().add_masquerade(Backend::Default, attachment, &network(address)).unwrap();
+    Filter::open("").unwrap().add_masquerade(Backend::Default, attachment, &network(address)).unwrap();
 }
 
 fn check(attachment: Names<'_>, address: &str) {
-    Filter::open().unwrap().check_masquerade(Backend::Default, attachment, &network(address)).unwrap();
+    Filter::open("").unwrap().check_masquerade(Backend::Default, attachment, &network(address)).unwrap();
 }
 
 fn saved() -> Vec<String> {
@@ -110,7 +110,7 @@ fn processes_that_change_rules_wait_for_each_other() {
             for number in 0..MANY {
                 let looks = &looks;
                 scope.spawn(move || {
-                    let mut filter = Filter::open().unwrap();
+                    let mut filter = Filter::open("").unwrap();
                     let mut table = filter.iptables(Family::Ip, TableName::Nat).unwrap().expect("nf_tables");
                     let rule = Rule { comment: Some(number.to_string()), target: Target::Return, ..Rule::default() };
                     let new = NewRule { chain: "POSTROUTING".to_owned(), rule, note: None };
@@ -133,7 +133,7 @@ fn check_names_a_dormant_table() {
         testns::needs!(has("check_names_a_dormant_table", "nft"));
         sh("nft add table ip nat '{ flags dormant; }'");
         add(ETH0, "10.1.0.2/24");
-        let mut filter = Filter::open().unwrap();
+        let mut filter = Filter::open("").unwrap();
         let error = filter.check_masquerade(Backend::Default, ETH0, &network("10.1.0.2/24")).unwrap_err().to_string();
         assert!(error.contains("nft table ip nat") && error.contains("it is dormant"), "{error}");
         assert!(sh("nft list table ip nat 2>/dev/null").contains("flags dormant"));
@@ -167,7 +167,7 @@ fn measure() {
             while others < many {
                 let container = format!("other{others}");
                 let pod = Names { container: &container, ..ETH0 };
-                Filter::open().unwrap().add_masquerade(Backend::Default, pod, &addresses(1000 + others)).unwrap();
+                Filter::open("").unwrap().add_masquerade(Backend::Default, pod, &addresses(1000 + others)).unwrap();
                 others += 1;
             }
             eprintln!("-- with {many} attachments of others, IPv4 and IPv6");
@@ -175,10 +175,10 @@ fn measure() {
             let pod = |number: u32| Names { container: &names[number as usize], ..ETH0 };
             timed("remove_all of nothing", &mut |number| drop(remove_all(pod(number), RemovalHints::default())));
             timed("add, with open and close", &mut |number| {
-                Filter::open().unwrap().add_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();
+                Filter::open("").unwrap().add_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();
             });
             timed("check", &mut |number| {
-                Filter::open().unwrap().check_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();
+                Filter::open("").unwrap().check_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();
             });
             timed("remove_all, with open and close", &mut |number| {
                 drop(remove_all(pod(number), RemovalHints::default()))

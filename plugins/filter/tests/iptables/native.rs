@@ -74,7 +74,7 @@ fn v6() -> Vec<(String, Rule)> {
 
 /// Writes rules for two owners in turn, into chains made for them.
 fn write(place: &NativeTable, rules: &[(String, Rule)]) {
-    let mut filter = Filter::open().unwrap();
+    let mut filter = Filter::open("").unwrap();
     let mut table = filter.native(place.clone());
     let chains = ["hostports", "dn", "setmark", "cni-forward", "cni-admin", "stage-1", "stage-2"];
     let made = chains.map(|chain| Edit::CreateChain(chain.to_owned()));
@@ -87,7 +87,7 @@ fn write(place: &NativeTable, rules: &[(String, Rule)]) {
 
 /// The chains that have rules, and these.
 fn found(place: &NativeTable, rules: &[(String, Rule)]) -> Vec<(String, Vec<FoundRule>)> {
-    let mut filter = Filter::open().unwrap();
+    let mut filter = Filter::open("").unwrap();
     let mut table = filter.native(place.clone());
     let mut chains: Vec<_> = rules.iter().map(|(chain, _)| chain.clone()).collect();
     chains.sort();
@@ -119,7 +119,7 @@ fn check(family: Family, rules: Vec<(String, Rule)>, listed: &'static [&'static 
         let of = |chain: &&str| sh(&format!("nft list chain {} {chain}", place.table));
         expected.assert_eq(&if listed.is_empty() { all() } else { listed.iter().map(of).collect() });
 
-        let mut filter = Filter::open().unwrap();
+        let mut filter = Filter::open("").unwrap();
         let native = filter.native(place.clone());
         let mut wanted: Vec<_> = rules
             .iter()
@@ -318,7 +318,7 @@ fn prepended_ports_keep_their_order() {
         let ports = rule("-p udp -m multiport --dports 3,1,2,1 -j ACCEPT");
         let new = |rule| NewRule { chain: "forward".to_owned(), rule, note: None };
         let edits = vec![Edit::Append(new(rule("-j DROP"))), Edit::Prepend(new(ports))];
-        Filter::open().unwrap().native(table(Family::Ip6)).change(|_| Ok(edits.clone())).unwrap();
+        Filter::open("").unwrap().native(table(Family::Ip6)).change(|_| Ok(edits.clone())).unwrap();
         let listed = sh("nft list chain ip6 cni_test forward");
         let rules: Vec<_> = listed.lines().skip(3).map(str::trim).take(4).collect();
         assert_eq!(rules, ["udp dport 1 accept", "udp dport 2 accept", "udp dport 3 accept", "drop"]);
@@ -329,7 +329,7 @@ fn prepended_ports_keep_their_order() {
 #[test]
 fn a_rule_that_only_iptables_can_have_changes_nothing() {
     in_netns(|| {
-        let mut filter = Filter::open().unwrap();
+        let mut filter = Filter::open("").unwrap();
         let mut table = filter.native(table(Family::Ip));
         let new = |rule| Edit::Append(NewRule { chain: "prerouting".to_owned(), rule, note: None });
         let edits = vec![new(Rule::default()), new(rule("-s fd00::2 -j ACCEPT"))];

@@ -34,7 +34,7 @@ fn the_default_needs_no_executable() {
         add(ETH0, "10.1.0.5/24");
         add(ETH0, "fd00::5/64");
         check(ETH0, "fd00::5/64");
-        Filter::open().unwrap().probe_masquerade(Backend::Default).unwrap();
+        Filter::open("").unwrap().probe_masquerade(Backend::Default).unwrap();
         assert_eq!(remove_all(ETH0, RemovalHints::default()), []);
     });
 }
@@ -56,7 +56,7 @@ fn without_nft_compat_rules_are_those_of_nftables_or_an_error_says_what_is_missi
             std::os::unix::fs::symlink("xtables-nft-multi", link).unwrap();
         }
         std::fs::write(format!("{folder}/xtables-nft-multi"), "").unwrap();
-        let filter = || Filter::open().unwrap().searching(&folder);
+        let filter = || Filter::open(&folder).unwrap();
         let address = network("10.1.0.5/24");
         filter().probe_masquerade(Backend::Default).unwrap();
         filter().add_masquerade(Backend::Default, ETH0, &address).unwrap();
@@ -112,7 +112,7 @@ fn run(folder: &str, program: &str, args: &str) -> String {
 fn rules_go_where_the_legacy_variant_in_path_has_rules() {
     without_programs_but_legacy("rules_go_where_the_legacy_variant_in_path_has_rules", |folder| {
         let load = |lines: &str| {
-            let mut filter = Filter::open().unwrap().searching(folder);
+            let mut filter = Filter::open(folder).unwrap();
             let mut table = filter.iptables(Family::Ip, TableName::Nat).unwrap().unwrap();
             let rule = Rule { target: Target::Return, comment: Some(lines.to_owned()), ..Rule::default() };
             let new = NewRule { chain: "POSTROUTING".to_owned(), rule, note: None };
@@ -137,7 +137,7 @@ fn rules_go_where_the_legacy_variant_in_path_has_rules() {
         let others = rules();
         assert_eq!(others.len(), 1);
 
-        let filter = || Filter::open().unwrap().searching(folder);
+        let filter = || Filter::open(folder).unwrap();
         let net1 = Names { ifname: "net1", ..ETH0 };
         for (attachment, address) in [(ETH0, "10.1.0.5/24"), (net1, "10.2.0.5/24")] {
             for _ in 0..2 {
@@ -182,7 +182,7 @@ fn rules_go_where_iptables_is_the_legacy_variant_by_name() {
             std::os::unix::fs::symlink("xtables-legacy-multi", &alternative).unwrap();
             std::os::unix::fs::symlink(&alternative, link).unwrap();
         }
-        let filter = || Filter::open().unwrap().searching(folder);
+        let filter = || Filter::open(folder).unwrap();
         let addresses = [network("10.1.0.5/24"), network("fd00::5/64")].concat();
         filter().probe_masquerade(Backend::Default).unwrap();
         filter().add_masquerade(Backend::Default, ETH0, &addresses).unwrap();
@@ -219,7 +219,7 @@ fn locked_folder() -> String {
 fn a_lock_that_another_process_holds_is_named() {
     in_netns(|| {
         let folder = locked_folder();
-        let mut filter = Filter::open().unwrap().searching(&folder);
+        let mut filter = Filter::open(&folder).unwrap();
         let error = filter.add_masquerade(Backend::Default, ETH0, &network("10.1.0.5/24")).unwrap_err().to_string();
         let calls = std::fs::read_to_string(format!("{folder}/iptables-restore.calls")).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
@@ -253,7 +253,7 @@ fn options_that_only_iptables_knows_are_written_by_its_programs() {
         let new = NewRule { chain: "CNI-A".to_owned(), rule, note: None };
         let edits = ["CNI-B", "CNI-A"].map(|chain| Edit::CreateChain(chain.to_owned())).to_vec();
         let edits = [edits, vec![Edit::Append(new)]].concat();
-        let mut filter = Filter::open().unwrap();
+        let mut filter = Filter::open("").unwrap();
         let mut over_netlink = filter.iptables(Family::Ip, TableName::Nat).unwrap().unwrap();
         let error = over_netlink.change(|_| Ok(edits.clone())).unwrap_err().to_string();
         assert!(error.contains("install iptables, or leave them out"), "{error}");

@@ -17,7 +17,7 @@ fn native_rules_of_nf_tables_are_recognised() {
                 "nft 'add table {family} nat; add chain {family} nat CNI-B; add chain {family} nat CNI-A;
                       flush chain {family} nat CNI-A; add rule {family} nat CNI-A {nft}' 2>&1"
             ));
-            let mut filter = Filter::open().unwrap();
+            let mut filter = Filter::open("").unwrap();
             let mut table = filter.iptables(family, TableName::Nat).unwrap().unwrap();
             let found = table.list("CNI-A").unwrap().unwrap();
             let says = found[0].rule.as_ref().map(|rule| rule.to_string());
@@ -88,7 +88,7 @@ fn a_change_is_refused_if_the_ruleset_changed_since_it_was_read() {
     in_netns(|| {
         testns::needs!(has("a_change_is_refused_if_the_ruleset_changed_since_it_was_read", "iptables-nft"));
         sh("iptables -P FORWARD DROP");
-        let mut filter = Filter::open().unwrap();
+        let mut filter = Filter::open("").unwrap();
         let mut table = filter.iptables(Family::Ip, TableName::Filter).unwrap().unwrap();
         let mut looks = 0;
         table

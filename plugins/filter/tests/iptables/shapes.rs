@@ -86,7 +86,7 @@ impl Shape {
     }
 
     fn change(&self, edits: impl FnOnce(&mut Table<'_>) -> Vec<Edit>) {
-        let mut filter = Filter::open().unwrap();
+        let mut filter = Filter::open("").unwrap();
         let mut table = filter.iptables(self.family, self.table).unwrap().unwrap();
         let mut edits = Some(edits(&mut table));
         table.change(|_| Ok(edits.take().unwrap())).unwrap();

@@ -11,7 +11,7 @@ use crate::node::{ETH0, in_netns};
 #[test]
 fn a_probe_changes_nothing() {
     in_netns(|| {
-        let mut filter = Filter::open().unwrap();
+        let mut filter = Filter::open("").unwrap();
         filter.probe_masquerade(Backend::Nftables).unwrap();
         filter.probe_spoof_guard().unwrap();
         assert_eq!(Nft::open("the host").unwrap().find_table(&TABLE).unwrap(), None);
@@ -32,7 +32,7 @@ fn status_reports_what_is_missing() {
 #[test]
 #[ignore = "started by status_reports_what_is_missing"]
 fn probe_without_privilege() {
-    let error = Filter::open().unwrap().probe_masquerade(Backend::Nftables).unwrap_err();
+    let error = Filter::open("").unwrap().probe_masquerade(Backend::Nftables).unwrap_err();
     assert_eq!(
         error.to_string(),
         "cannot get nft chain inet cni_plugins_masquerade postrouting on the host: operation not permitted"

@@ -211,7 +211,7 @@ pub fn marks(network: &NetworkName, search_path: &str) -> Result<Vec<Noted>, Cni
 }
 
 fn open(search_path: &str) -> Result<Filter, CniError> {
-    Ok(Filter::open().map_err(failed)?.searching(search_path))
+    Filter::open(search_path).map_err(failed)
 }
 
 fn table(filter: &mut Filter, backend: Backend, family: Family) -> Result<Table<'_>, CniError> {

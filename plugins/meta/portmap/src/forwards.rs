@@ -57,8 +57,7 @@ impl Forward {
 /// # Errors
 /// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
 pub fn list(search_path: &str) -> Result<Vec<Forward>> {
-    let Some(filter) = Filter::find()? else { return Ok(Vec::new()) };
-    let mut filter = filter.searching(search_path);
+    let Some(mut filter) = Filter::find(search_path)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for family in FAMILIES {
         filter.each_iptables(family, TableName::Nat, &mut |table| {
@@ -126,8 +125,7 @@ fn lost_jump(table: &mut Table<'_>, whom: &str, (chain, to): (&str, &str)) -> Re
 /// # Errors
 /// As [`list`].
 pub fn list_of_others(search_path: &str) -> Result<Vec<Forward>> {
-    let Some(filter) = Filter::find()? else { return Ok(Vec::new()) };
-    let mut filter = filter.searching(search_path);
+    let Some(mut filter) = Filter::find(search_path)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for family in FAMILIES {
         filter.each_iptables(family, TableName::Nat, &mut |table| {

@@ -83,7 +83,7 @@ impl Contest<'_> {
             return native::holders(&mut table, pod);
         }
         // Beside the legacy variant the kernel may have no nf_tables.
-        match Filter::find()?.map(|mut filter| native::holders(&mut filter.native(native), pod)) {
+        match Filter::find(self.search_path)?.map(|mut filter| native::holders(&mut filter.native(native), pod)) {
             Some(Err(error)) if is_without_nftables(&error) => Ok(Vec::new()),
             found => found.unwrap_or_else(|| Ok(Vec::new())),
         }

@@ -233,7 +233,7 @@ impl ChainedPlugin for Portmap {
 }
 
 fn open(search_path: &str) -> Result<Filter, CniError> {
-    Ok(Filter::open().map_err(failed)?.searching(search_path))
+    Filter::open(search_path).map_err(failed)
 }
 
 /// Whether CHECK looks for what this edit makes: the container's own rules, and those that lead there.
