@@ -67,4 +67,4 @@ pub use plan::{Plan, Side, Step};
 pub use plugin::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, OwnStep, Uncollected, Verb};
 pub use preview::{Preview, Shown};
 pub use skel;
-pub use skel::mark;
+pub use skel::inventory;

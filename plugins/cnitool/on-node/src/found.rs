@@ -13,7 +13,7 @@ use libcni::{AttachmentId, Namespace};
 use netops::Kernel;
 use netops::link::{Kind, Link};
 use netops::places::Places;
-use skel::mark::{Mark, Owner, Sign};
+use skel::inventory::{Item, Owner, Sign};
 
 use crate::life::{self, Peers};
 use crate::{Seen, plugins};
@@ -131,23 +131,23 @@ impl<'a> Found<'a> {
         evidence.is_young |= SystemTime::now().duration_since(written).map_or(true, |age| age < YOUNG);
     }
 
-    /// Rules of masquerade and spoof guard, and the marks of the network's plugins. Those that name container and interface
-    /// come first: they map the short hash in other marks to container and interface.
-    pub(crate) fn add_marks(&mut self, rules: Vec<Mark>, others: Vec<Mark>, known: &[AttachmentId]) {
-        let marks = rules.into_iter().map(|mark| (mark, true)).chain(others.into_iter().map(|mark| (mark, false)));
-        let is_whole = |(mark, _): &(Mark, bool)| matches!(mark.owner, Owner::Attachment(..));
-        let (whole, partial): (Vec<_>, Vec<_>) = marks.partition(is_whole);
-        for (mark, is_rule) in whole {
-            self.add_mark(mark, is_rule, &BTreeMap::new());
+    /// Rules of masquerade and spoof guard, and the inventories of the network's plugins. Those that name container and interface
+    /// come first: they map the short hash in other items to container and interface.
+    pub(crate) fn add_items(&mut self, rules: Vec<Item>, others: Vec<Item>, known: &[AttachmentId]) {
+        let items = rules.into_iter().map(|item| (item, true)).chain(others.into_iter().map(|item| (item, false)));
+        let is_whole = |(item, _): &(Item, bool)| matches!(item.owner, Owner::Attachment(..));
+        let (whole, partial): (Vec<_>, Vec<_>) = items.partition(is_whole);
+        for (item, is_rule) in whole {
+            self.add_item(item, is_rule, &BTreeMap::new());
         }
         let words = if partial.is_empty() { BTreeMap::new() } else { self.words(known) };
-        for (mark, is_rule) in partial {
-            self.add_mark(mark, is_rule, &words);
+        for (item, is_rule) in partial {
+            self.add_item(item, is_rule, &words);
         }
     }
 
-    fn add_mark(&mut self, mark: Mark, is_rule: bool, words: &BTreeMap<String, AttachmentId>) {
-        let Mark { owner, object, signs } = mark;
+    fn add_item(&mut self, item: Item, is_rule: bool, words: &BTreeMap<String, AttachmentId>) {
+        let Item { owner, object, signs } = item;
         let (id, word) = match owner {
             Owner::Attachment(container_id, ifname) => (Some(AttachmentId { container_id, ifname }), String::new()),
             Owner::Container(container) => (self.id(container, None), String::new()),
@@ -184,7 +184,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The words by which marks may name the attachments that are known, and those found so far.
+    /// The words by which items may name the attachments that are known, and those found so far.
     fn words(&self, known: &[AttachmentId]) -> BTreeMap<String, AttachmentId> {
         let named = self.named.keys().cloned();
         let named = named.map(|(container_id, ifname)| AttachmentId { container_id, ifname });

@@ -53,7 +53,7 @@ impl Node {
         let host = Kernel::host().map_err(failed)?;
         let links = link::list(&host, None).map_err(failed)?;
         let rules = cni_filter::list(name.as_str(), search_path).map_err(failed)?;
-        let mut marks = Vec::new();
+        let mut items = Vec::new();
         let objects = &requests.objects;
         let named: BTreeSet<&str> = objects.iter().flat_map(plugins::of_object).map(|plugin| plugin.name).collect();
         // One plugin of another project is enough: the others would call the same.
@@ -61,14 +61,14 @@ impl Node {
         for (place, object) in objects.iter().enumerate() {
             let asked = Asked { network: name, object, search_path, links: &links };
             let any = plugins::ALL.iter().filter(|plugin| foreign == Some(place) && !named.contains(plugin.name));
-            for list in plugins::of_object(object).chain(any).filter_map(|plugin| plugin.marks) {
-                marks.extend(list(&asked)?);
+            for list in plugins::of_object(object).chain(any).filter_map(|plugin| plugin.inventory) {
+                items.extend(list(&asked)?);
             }
         }
         let mut found = Found::new(&host, &links, name);
         found.add_links(known);
         found.add_reservations(&requests.stores())?;
-        found.add_marks(plugins::of_rules(rules), marks, known);
+        found.add_items(plugins::of_rules(rules), items, known);
         Ok(found.evaluate())
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use cni_filter::Noted;
 use cni_spec::{Attachment, CniError, ConfObject, ContainerId, FromAnyConf, IfName, NetworkName};
 use netops::link::Link;
-use skel::mark::{Mark, Owner, Sign};
+use skel::inventory::{Item, Owner, Sign};
 
 /// The input of a plugin's list.
 pub(crate) struct Asked<'a> {
@@ -22,7 +22,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) links: &'a [Link],
 }
 
-type List = fn(&Asked<'_>) -> Result<Vec<Mark>, CniError>;
+type List = fn(&Asked<'_>) -> Result<Vec<Item>, CniError>;
 
 type Networks = fn() -> Result<BTreeSet<String>, CniError>;
 
@@ -33,27 +33,29 @@ pub(crate) struct Plugin {
     /// Whether networks name it as the type of `ipam`.
     pub(crate) is_of_addresses: bool,
     /// Lists what it has left; `None`: it leaves nothing more.
-    pub(crate) marks: Option<List>,
+    pub(crate) inventory: Option<List>,
     /// The names of the networks in its records, where it keeps them unless a config says otherwise.
     pub(crate) networks: Option<Networks>,
-    /// The words by which marks may name an attachment instead of its container.
+    /// The words by which items may name an attachment instead of its container.
     pub(crate) words: fn(&Attachment) -> Vec<String>,
 }
 
 /// The plugins, by name.
 pub(crate) const ALL: &[Plugin] = &[
-    leaves("bandwidth", |asked| bandwidth::marks(asked.network, asked.links)),
+    leaves("bandwidth", |asked| bandwidth::inventory(asked.network, asked.links)),
     leaves_nothing_more("bridge"),
     Plugin {
         is_of_addresses: true,
         networks: Some(dhcp::networks),
-        ..leaves("dhcp", |asked| dhcp::marks(&dhcp::conf::Removal::from_any_conf(asked.object).socket, asked.network))
+        ..leaves("dhcp", |asked| {
+            dhcp::inventory(&dhcp::conf::Removal::from_any_conf(asked.object).socket, asked.network)
+        })
     },
     leaves_nothing_more("dummy"),
-    leaves("firewall", |asked| Ok(of_rules(firewall::marks(asked.network, asked.search_path)?))),
+    leaves("firewall", |asked| Ok(of_rules(firewall::inventory(asked.network, asked.search_path)?))),
     Plugin {
         networks: Some(host_device::networks),
-        ..leaves("host-device", |asked| host_device::marks(asked.network))
+        ..leaves("host-device", |asked| host_device::inventory(asked.network))
     },
     Plugin { is_of_addresses: true, ..leaves_nothing_more("host-local") },
     leaves_nothing_more("ipvlan"),
@@ -62,7 +64,7 @@ pub(crate) const ALL: &[Plugin] = &[
     leaves_nothing_more("noop"),
     Plugin {
         words: portmap::words,
-        ..leaves("portmap", |asked| Ok(of_rules(portmap::marks(asked.network, asked.search_path)?)))
+        ..leaves("portmap", |asked| Ok(of_rules(portmap::inventory(asked.network, asked.search_path)?)))
     },
     leaves_nothing_more("ptp"),
     leaves_nothing_more("sbr"),
@@ -71,19 +73,19 @@ pub(crate) const ALL: &[Plugin] = &[
     Plugin {
         networks: Some(tuning::record::networks),
         ..leaves("tuning", |asked| {
-            tuning::record::marks(&tuning::conf::DataDir::from_any_conf(asked.object), asked.network)
+            tuning::record::inventory(&tuning::conf::DataDir::from_any_conf(asked.object), asked.network)
         })
     },
     leaves_nothing_more("vlan"),
     leaves_nothing_more("vrf"),
 ];
 
-const fn leaves(name: &'static str, marks: List) -> Plugin {
-    Plugin { marks: Some(marks), ..leaves_nothing_more(name) }
+const fn leaves(name: &'static str, inventory: List) -> Plugin {
+    Plugin { inventory: Some(inventory), ..leaves_nothing_more(name) }
 }
 
 const fn leaves_nothing_more(name: &'static str) -> Plugin {
-    Plugin { name, is_of_addresses: false, marks: None, networks: None, words: |_| Vec::new() }
+    Plugin { name, is_of_addresses: false, inventory: None, networks: None, words: |_| Vec::new() }
 }
 
 /// The plugins that an object of a network's list names: its own type's, and that of its addresses.
@@ -97,11 +99,11 @@ pub(crate) fn of_object(object: &ConfObject) -> impl Iterator<Item = &'static Pl
 }
 
 /// What a comment in the packet filter says.
-pub(crate) fn of_rules(noted: Vec<Noted>) -> Vec<Mark> {
+pub(crate) fn of_rules(noted: Vec<Noted>) -> Vec<Item> {
     noted.into_iter().map(of_rule).collect()
 }
 
-fn of_rule(Noted { key, container, ifname, address, object }: Noted) -> Mark {
+fn of_rule(Noted { key, container, ifname, address, object }: Noted) -> Item {
     let container = container.and_then(|container| ContainerId::parse(&container).ok());
     let ifname = ifname.and_then(|ifname| IfName::parse(&ifname).ok());
     let owner = match (container, ifname) {
@@ -109,7 +111,7 @@ fn of_rule(Noted { key, container, ifname, address, object }: Noted) -> Mark {
         (Some(container), None) => Owner::Container(container),
         (None, _) => Owner::Word(key),
     };
-    Mark { owner, object, signs: address.map(Sign::Address).into_iter().collect() }
+    Item { owner, object, signs: address.map(Sign::Address).into_iter().collect() }
 }
 
 /// Whether an object of a network's list names a plugin of another project. One may call any plugin of this suite, as flannel and
@@ -129,7 +131,7 @@ pub(crate) fn of_addresses_with_records(network: &str) -> impl Iterator<Item = &
 
 /// The plugins that leave something more, but those of addresses.
 pub(crate) fn that_leave_more() -> impl Iterator<Item = &'static str> {
-    ALL.iter().filter(|plugin| plugin.marks.is_some() && !plugin.is_of_addresses).map(|plugin| plugin.name)
+    ALL.iter().filter(|plugin| plugin.inventory.is_some() && !plugin.is_of_addresses).map(|plugin| plugin.name)
 }
 
 #[cfg(test)]

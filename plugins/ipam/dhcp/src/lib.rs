@@ -15,8 +15,8 @@ pub mod options;
 pub mod rpc;
 mod status_command;
 
-mod marks;
-pub use marks::{marks, networks};
+mod inventory;
+pub use inventory::{inventory, networks};
 
 use std::path::Path;
 use std::time::Duration;

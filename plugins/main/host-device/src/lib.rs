@@ -1,7 +1,7 @@
 //! The host-device plugin: gives a network device of the node to a container, and brings it home.
 //!
 //! [`device`] finds what the config selects. [`record`] is what the node remembers of a device that is away, as the container
-//! can change everything that is on the device itself. [`home`] brings it back, from wherever it is. [`marks()`] says what GC
+//! can change everything that is on the device itself. [`home`] brings it back, from wherever it is. [`inventory()`] says what GC
 //! would bring back.
 
 use cni_spec::gc::Sweep;
@@ -14,13 +14,13 @@ use netops::{Kernel, OpError};
 pub mod conf;
 pub mod device;
 pub mod home;
-pub mod marks;
+pub mod inventory;
 pub mod record;
 pub mod step;
 
 pub use conf::{Conf, Removal};
 use home::Outcome;
-pub use marks::{marks, networks};
+pub use inventory::{inventory, networks};
 use record::AwayDevice;
 use step::{Move, State};
 

@@ -6,9 +6,9 @@
 
 pub mod conf;
 pub mod ifb;
-pub mod marks;
+pub mod inventory;
 
-pub use marks::marks;
+pub use inventory::inventory;
 
 use std::fmt;
 

@@ -201,7 +201,7 @@ impl ChainedPlugin for Firewall {
 ///
 /// # Errors
 /// The refusal of the kernel or iptables.
-pub fn marks(network: &NetworkName, search_path: &str) -> Result<Vec<Noted>, CniError> {
+pub fn inventory(network: &NetworkName, search_path: &str) -> Result<Vec<Noted>, CniError> {
     let (mut found, network) = (Vec::new(), OfNetwork::new(network.as_str()));
     let errors = each(search_path, &mut |table, _| {
         found.extend(rules::list(table, &network)?);

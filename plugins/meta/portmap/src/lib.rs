@@ -9,7 +9,7 @@
 //! | `accept` | the rules that let forwarded connections pass a policy of DROP |
 //! | `holder` | containers that hold a port already |
 //! | [`forwards`] | the rules on the node, for programs that show them |
-//! | [`marks()`] | what GC would remove |
+//! | [`inventory()`] | what GC would remove |
 //! | `localnet` | what 127.0.0.1 needs |
 
 pub mod conditions;
@@ -26,10 +26,10 @@ mod native;
 mod rollback;
 mod unmap;
 
+mod inventory;
 mod localnet;
-mod marks;
 
-pub use marks::{marks, words};
+pub use inventory::{inventory, words};
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

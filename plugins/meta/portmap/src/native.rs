@@ -336,7 +336,7 @@ pub(crate) fn list(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<Not
     for chain in OF_CONTAINERS {
         let found = of_network(table, chain, network)?;
         noted.extend(found.iter().filter_map(|found| {
-            let object = crate::marks::text(found).unwrap_or_else(|| "forwarding rule".to_owned());
+            let object = crate::inventory::text(found).unwrap_or_else(|| "forwarding rule".to_owned());
             Noted::of(network, found.note.as_deref(), crate::pod::target(found), object)
         }));
     }

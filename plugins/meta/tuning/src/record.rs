@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use cni_spec::gc::Sweep;
 use cni_spec::{Attachment, CniError, NetworkName};
 use interface::error::{On, failed_on};
-use interface::mark::{Mark, Sign};
+use interface::inventory::{Item, Sign};
 use netops::link::{Link, Settings};
 use netops::{Netns, OpError, file};
 use serde::Deserialize;
@@ -248,14 +248,14 @@ pub fn collect(data_dir: &DataDir, network: &NetworkName, sweep: &Sweep<&Attachm
 ///
 /// # Errors
 /// Code 106: the folder cannot be read.
-pub fn marks(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Mark>, CniError> {
+pub fn inventory(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Item>, CniError> {
     let mark = |found: Listed| {
         let (container, ifname) = found.owner.split_once('/').and_then(|(_, rest)| rest.split_once('/'))?;
         let attachment = Attachment::parse(network.as_str(), container, ifname).ok()?;
         let sign =
             found.place.map_or(Sign::Undecided, |NamespacePath { path, numbers }| Sign::Namespace { path, numbers });
         let object = format!("tuning record {}", found.path.display());
-        Some(Mark { owner: (&attachment).into(), object, signs: vec![sign] })
+        Some(Item { owner: (&attachment).into(), object, signs: vec![sign] })
     };
     Ok(list(data_dir, network)?.into_iter().filter_map(mark).collect())
 }
@@ -349,7 +349,7 @@ mod tests {
         std::fs::rename(of("gone").path(), file::unfinished(of("gone").path())).unwrap();
         of("valid").keep(&Old::default(), &place()).unwrap();
         let valid = [Attachment::parse("n", "valid", "eth0").unwrap()];
-        let owners = marks(&data_dir, &valid[0].network).unwrap().into_iter().map(|mark| mark.owner);
+        let owners = inventory(&data_dir, &valid[0].network).unwrap().into_iter().map(|item| item.owner);
         assert!(owners.eq([Attachment::parse("n", "gone", "eth0").unwrap(), valid[0].clone()].iter().map(Into::into)));
         assert_eq!(collect(&data_dir, &valid[0].network, &(&[&valid[0]]).into()), []);
         let names: Vec<_> = std::fs::read_dir(&data_dir.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();

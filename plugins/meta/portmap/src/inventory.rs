@@ -18,7 +18,7 @@ use crate::{accept, each, native};
 ///
 /// # Errors
 /// The refusal of the kernel or iptables.
-pub fn marks(network: &NetworkName, search_path: &str) -> Result<Vec<Noted>, CniError> {
+pub fn inventory(network: &NetworkName, search_path: &str) -> Result<Vec<Noted>, CniError> {
     let (mut found, mut accepted) = (Vec::new(), Vec::new());
     let (search, of) = (Search::new(network.as_str()), OfNetwork::new(network.as_str()));
     let work = &mut |table: &mut Table<'_>, backend| {

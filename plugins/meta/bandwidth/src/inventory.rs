@@ -1,7 +1,7 @@
 //! The links of kind ifb that GC would remove if no attachment were valid.
 
 use cni_spec::{CniError, NetworkName};
-use interface::mark::{Mark, Owner, Sign};
+use interface::inventory::{Item, Owner, Sign};
 use interface::{alias, failed};
 use netops::Kernel;
 use netops::link::{Kind, Link};
@@ -14,8 +14,8 @@ use netops::tc;
 ///
 /// # Errors
 /// The host's filters cannot be read.
-pub fn marks(network: &NetworkName, links: &[Link]) -> Result<Vec<Mark>, CniError> {
-    let (mut marks, mut redirects) = (Vec::new(), None);
+pub fn inventory(network: &NetworkName, links: &[Link]) -> Result<Vec<Item>, CniError> {
+    let (mut items, mut redirects) = (Vec::new(), None);
     for ifb in alias::marked(links, &Kind::Ifb, network) {
         let alias = ifb.alias.clone().unwrap_or_default();
         let has_own_veth =
@@ -32,9 +32,9 @@ pub fn marks(network: &NetworkName, links: &[Link]) -> Result<Vec<Mark>, CniErro
             Some(attachment) => (&attachment).into(),
             None => Owner::Word(alias),
         };
-        marks.push(Mark { owner, object: format!("link {}", ifb.name), signs });
+        items.push(Item { owner, object: format!("link {}", ifb.name), signs });
     }
-    Ok(marks)
+    Ok(items)
 }
 
 /// Veths without a mark, as the reference's, and where their packets are redirected to.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use cni_spec::{Attachment, CniError, NetworkName};
-use skel::mark::{Mark, Sign};
+use skel::inventory::{Item, Sign};
 
 use crate::conf::SOCKET;
 use crate::lease_files::{self, LeaseRecord};
@@ -14,11 +14,11 @@ use crate::rpc::{Names, Sandbox};
 ///
 /// # Errors
 /// Code 106: the records cannot be read.
-pub fn marks(socket: &Path, network: &NetworkName) -> Result<Vec<Mark>, CniError> {
-    Ok(lease_files::list_of(&lease_files::folder(socket), network.as_str())?.iter().filter_map(mark).collect())
+pub fn inventory(socket: &Path, network: &NetworkName) -> Result<Vec<Item>, CniError> {
+    Ok(lease_files::list_of(&lease_files::folder(socket), network.as_str())?.iter().filter_map(item).collect())
 }
 
-fn mark(record: &LeaseRecord) -> Option<Mark> {
+fn item(record: &LeaseRecord) -> Option<Item> {
     let Names { network, container_id, ifname } = &record.subject.names;
     let attachment = Attachment::parse(network, container_id, ifname).ok()?;
     let Sandbox { path, identity } = &record.subject.sandbox;
@@ -26,13 +26,13 @@ fn mark(record: &LeaseRecord) -> Option<Mark> {
     // GC keeps a lease whose address any namespace has.
     let signs = std::iter::once(namespace).chain(record.addresses().into_iter().map(Sign::Address)).collect();
     let object = format!("DHCP lease of {}", record.lease.address.ip());
-    Some(Mark { owner: (&attachment).into(), object, signs })
+    Some(Item { owner: (&attachment).into(), object, signs })
 }
 
 /// The names of the networks that have a lease which the usual daemon keeps.
 ///
 /// # Errors
-/// As [`marks`].
+/// As [`inventory()`].
 pub fn networks() -> Result<BTreeSet<String>, CniError> {
     let records = lease_files::list_unreleased(&lease_files::folder(Path::new(SOCKET)))?;
     Ok(records.into_iter().map(|record| record.subject.names.network).collect())

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 /// An object on the node that GC would remove if no attachment were valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
+pub struct Item {
     /// The object's owner.
     pub owner: Owner,
     /// The object, as text for people.
     pub object: String,
-    /// The object's signs of the container. Empty: none, so the attachment's other marks decide.
+    /// The object's signs of the container. Empty: none, so the attachment's other items decide.
     pub signs: Vec<Sign>,
 }
 
@@ -45,7 +45,7 @@ pub enum Sign {
     Link(u32),
     /// The container may live, and nothing can be seen of it.
     Unknown,
-    /// The thing has no sign, though its container may live: counts as [`Sign::Unknown`] where no other mark of the attachment
+    /// The thing has no sign, though its container may live: counts as [`Sign::Unknown`] where no other item of the attachment
     /// has a sign.
     Undecided,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cni_spec::{Attachment, CniError, NetworkName};
 use interface::failed;
-use interface::mark::{Mark, Sign};
+use interface::inventory::{Item, Sign};
 use netops::Kernel;
 
 use crate::home;
@@ -14,16 +14,16 @@ use crate::record::{self, AwayDevice};
 ///
 /// # Errors
 /// The records or the host's links cannot be read.
-pub fn marks(network: &NetworkName) -> Result<Vec<Mark>, CniError> {
+pub fn inventory(network: &NetworkName) -> Result<Vec<Item>, CniError> {
     let records = record::list_of(network).map_err(failed)?;
     if records.is_empty() {
         return Ok(Vec::new());
     }
     let host = Kernel::host().map_err(failed)?;
-    records.iter().filter_map(|record| mark(record, &host).transpose()).collect()
+    records.iter().filter_map(|record| item(record, &host).transpose()).collect()
 }
 
-fn mark(record: &AwayDevice, host: &Kernel) -> Result<Option<Mark>, CniError> {
+fn item(record: &AwayDevice, host: &Kernel) -> Result<Option<Item>, CniError> {
     let [network, container, ifname] = record.names();
     let Ok(attachment) = Attachment::parse(network, container, ifname) else { return Ok(None) };
     let on_host = home::find_on_host(host, record).map_err(failed)?;
@@ -32,7 +32,7 @@ fn mark(record: &AwayDevice, host: &Kernel) -> Result<Option<Mark>, CniError> {
     if on_host.is_none() && record.device.is_hardware() && !record.device.is_unplugged() {
         signs.push(Sign::Unknown);
     }
-    Ok(Some(Mark { owner: (&attachment).into(), object: format!("device {}", record.device.name), signs }))
+    Ok(Some(Item { owner: (&attachment).into(), object: format!("device {}", record.device.name), signs }))
 }
 
 /// The names of the networks that have a record of this boot.
