@@ -8,7 +8,7 @@ use crate::plugin::{Attach, Detach, Entry, Serve, Work};
 use crate::record;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
-use crate::take_back;
+use crate::unwritten_result;
 use cni_spec::{
     Attachment, CniError, Code, Command, ConfObject, ContainerId, FromConf, IfName, NetConf, PluginType, SpecVersion,
     conf, json, version,
@@ -164,7 +164,7 @@ async fn add(
         Ok(text) => return Ok(Reply::success(text)),
         Err(error) => error,
     };
-    let done = match take_back::kept() {
+    let done = match unwritten_result::kept() {
         Some(take_back) => take_back.await,
         None => {
             let AddRequest { attachment, netns, conf: _, raw } = request;

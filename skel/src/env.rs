@@ -100,10 +100,10 @@ impl Environment {
         words.filter_map(|word| word.parse().ok()).next()
     }
 
-    /// The question of a VERSION call ([`crate::question`]).
+    /// The question of a VERSION call ([`crate::cni_ask`]).
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     pub(crate) fn find_question() -> Option<String> {
-        env::var(crate::question::VARIABLE).ok()
+        env::var(crate::cni_ask::VARIABLE).ok()
     }
 
     /// A variable of the log of calls, if it is set and UTF-8.

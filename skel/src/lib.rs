@@ -29,6 +29,7 @@
 
 mod build_id;
 pub mod call;
+pub mod cni_ask;
 pub mod delegate;
 mod dispatch;
 pub mod env;
@@ -39,13 +40,12 @@ mod log;
 mod netns;
 pub mod plugin;
 pub mod preview;
-pub mod question;
+mod process_start;
 mod record;
 pub mod reply;
 pub mod request;
 mod run;
-mod start;
-mod take_back;
+mod unwritten_result;
 
 pub use call::Call;
 pub use cni_spec;
@@ -57,9 +57,9 @@ pub use log::start_at as log_at;
 pub use netns::NetnsPath;
 pub use plugin::{Attach, Detach, Entry, Plugin, Serve, Work};
 pub use preview::{Preview, Shown};
+pub use process_start::start;
 pub use record::Timer;
 pub use reply::Reply;
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 pub use run::{main, run};
-pub use start::start;
-pub use take_back::take_back_by;
+pub use unwritten_result::take_back_by;

@@ -47,7 +47,7 @@ pub trait Plugin: 'static {
     /// All objects that could not be removed, in one error. An object that is gone already is no error.
     fn del(request: &DelRequest, keys: &Self::Removal) -> impl Future<Output = Result<(), CniError>>;
 
-    /// What ADD would do, for `cnitool plan` ([`crate::question`]). Changes nothing; the namespace is open, but what plugins before
+    /// What ADD would do, for `cnitool plan` ([`crate::cni_ask`]). Changes nothing; the namespace is open, but what plugins before
     /// this one make is not there yet: it is in prevResult only. The default says nothing.
     ///
     /// # Errors

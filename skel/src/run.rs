@@ -1,14 +1,14 @@
 //! A plugin's whole `main`.
 
 use crate::call::Call;
+use crate::cni_ask;
 use crate::event_loop;
 use crate::interrupt;
 use crate::log;
 use crate::plugin::{self, Entry};
-use crate::question;
 use crate::record;
 use crate::reply::Reply;
-use crate::take_back;
+use crate::unwritten_result;
 use cni_spec::{CniError, Code, Command, SpecVersion};
 use futures::FutureExt;
 use std::any::Any;
@@ -27,7 +27,7 @@ use std::task::{Context, Poll, Wake, Waker};
 pub fn main(plugin: &'static Entry, release: &str) -> ExitCode {
     let entries = std::slice::from_ref(plugin);
     // For plugins of other projects. The suite's own executable has no answers: `cnitool` has its parsers.
-    match question::reply(plugin, &Call::of_process(entries)) {
+    match cni_ask::reply(plugin, &Call::of_process(entries)) {
         Some(answer) => answer.send().into(),
         None => serve(plugin, entries, plugin.name, release).into(),
     }
@@ -103,7 +103,7 @@ fn take_back(entry: &Entry, call: &Call) {
         return;
     }
     let reply = finish(pin!(async {
-        let Some(take_back) = take_back::kept() else { return answer(entry, &call.as_del()).await };
+        let Some(take_back) = unwritten_result::kept() else { return answer(entry, &call.as_del()).await };
         match take_back.await {
             Ok(()) => Reply::default(),
             Err(left) => Reply::failure(&CniError::new(Code::INTERNAL, left), SpecVersion::LATEST),

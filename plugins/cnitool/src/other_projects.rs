@@ -1,8 +1,8 @@
-//! What a plugin of another project answers about its config: see [`skel::question`].
+//! What a plugin of another project answers about its config: see [`skel::cni_ask`].
 
 use cni_spec::Command;
 use cni_spec::exec::{self, CallEnv, Group, Stderr};
-use skel::question::{Answer, Question, VARIABLE};
+use skel::cni_ask::{Answer, Question, VARIABLE};
 use std::path::Path;
 use std::time::Duration;
 

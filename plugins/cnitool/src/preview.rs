@@ -20,8 +20,8 @@ use cni_spec::exec::CallEnv;
 use cni_spec::{AddResult, CniError, Command, PluginType};
 use libcni::{Attachment, Error, NetworkConf, Runtime};
 use skel::Call;
+use skel::cni_ask::{Answer, Question};
 use skel::env::Environment;
-use skel::question::{Answer, Question};
 
 /// What ADD of a network would do.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use cni_spec::exec::CallEnv;
 use cni_spec::{PluginType, SUITE_MARK, json};
 use futures::stream::{self, StreamExt};
 use libcni::Runtime;
-use skel::question::Question;
+use skel::cni_ask::Question;
 
 use crate::other_projects::ask;
 use crate::validate::finding::{Finding, Level, Notes, join};

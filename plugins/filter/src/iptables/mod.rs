@@ -23,7 +23,7 @@ mod xt;
 
 pub mod table;
 
-mod once;
+mod add_missing;
 
 pub(crate) mod executable;
 pub(crate) mod variant;

@@ -2,14 +2,14 @@
 //! programs of the legacy variant.
 
 pub(crate) mod at_once;
-mod before;
 mod edit;
-mod found;
-mod whole;
+mod found_rule;
+mod list_all;
+mod put_back;
 
-pub use before::Before;
 pub use edit::{Edit, NewRule, PutBack};
-pub use found::{FoundRule, UNTRACKED, ZONED};
+pub use found_rule::{FoundRule, UNTRACKED, ZONED};
+pub use put_back::Before;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use super::rule::Rule;
 use super::{encode, parse, sets, variant, xt};
 use crate::{base, race};
 use edit::{line, missing_base_chains, nft_changes};
-use found::Id;
+use found_rule::Id;
 
 /// How long a change is tried again if other processes keep changing the ruleset in between.
 const DEADLINE: Duration = Duration::from_secs(10);

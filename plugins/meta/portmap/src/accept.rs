@@ -19,7 +19,7 @@ use cni_filter::{Names, Noted, OfNetwork, Stale};
 use netops::error::Result;
 
 use crate::iptables::each_once;
-use crate::pod::PodPorts;
+use crate::pod_ports::PodPorts;
 
 const FORWARD: &str = "FORWARD";
 const OWN: &str = "CNI-HOSTPORT-ACCEPT";

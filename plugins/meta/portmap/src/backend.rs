@@ -9,7 +9,7 @@ use netops::nft::Family;
 
 use crate::conf::{Backend, Conf};
 use crate::native;
-use crate::pod::PodPorts;
+use crate::pod_ports::PodPorts;
 
 /// The table of the config's backend: of iptables if none is named, unless the node can only have rules of nf_tables.
 pub(crate) fn choose<'a>(

@@ -10,7 +10,7 @@ use cni_filter::iptables::{FoundRule, Table, TableName};
 use cni_spec::Attachment;
 use netops::error::Result;
 
-use crate::pod::{FAMILIES, is_conditional, names};
+use crate::pod_ports::{FAMILIES, is_conditional, names};
 use crate::{iptables, native};
 
 /// A port of the node that is forwarded to a container.

@@ -10,7 +10,7 @@ use cni_spec::{Attachment, CniError, NetworkName};
 
 use crate::conf::Backend;
 use crate::iptables::{DNAT, Search, Traced, chain_names};
-use crate::pod::{names, target};
+use crate::pod_ports::{names, target};
 use crate::{accept, each, native};
 
 /// What both backends and both variants of iptables have of the network. Changes nothing. The key of what says no more than

@@ -26,9 +26,9 @@ use netops::nft::Family;
 use netops::{Errno, OpError};
 
 use crate::conf::{Backend, Mark};
-use crate::holder::{self, Contest, Holder};
-use crate::pod::{Forwarded, KnownAddresses, PodPorts, Whose, is_conditional, whose};
-use crate::rollback;
+use crate::pod_ports::{Forwarded, KnownAddresses, PodPorts, Whose, is_conditional, whose};
+use crate::port_holder::{self, Contest, Holder};
+use crate::put_back;
 
 pub(crate) const DNAT: &str = "CNI-HOSTPORT-DNAT";
 pub(crate) const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
@@ -224,7 +224,7 @@ pub(crate) fn holders(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Vec<H
     }
     let entries = table.list_ports(DNAT, "", &ports(pod))?;
     let contested: Vec<_> = entries.iter().filter(|found| contests(found, pod)).collect();
-    Ok(holder::in_chains(table, &contested, pod)?.0)
+    Ok(port_holder::in_chains(table, &contested, pod)?.0)
 }
 
 fn ports(pod: &PodPorts<'_>) -> Vec<u16> {
@@ -237,9 +237,9 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Con
     let entries = table.list_ports(DNAT, &chain, &ports(pod))?;
     let is_own = |found: &FoundRule| found.goes_to() == Some(chain.as_str());
     let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_own);
-    contest.keep(|| rollback::of(table, &chain, found.as_deref(), &own))?;
+    contest.keep(|| put_back::of(table, &chain, found.as_deref(), &own))?;
     let contested: Vec<_> = others.iter().filter(|found| contests(found, pod)).collect();
-    let (living, dead) = holder::in_chains(table, &contested, pod)?;
+    let (living, dead) = port_holder::in_chains(table, &contested, pod)?;
     if !contest.goes_on(living, table, Backend::Iptables, pod)? {
         return Ok(Vec::new());
     }

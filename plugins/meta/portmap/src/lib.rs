@@ -3,11 +3,11 @@
 //! | Module | What it has |
 //! |---|---|
 //! | [`conf`], [`conditions`] | the keys |
-//! | `pod` | what all backends know of the container |
+//! | `pod_ports` | what all backends know of the container |
 //! | `backend` | which backend has the rules |
 //! | `iptables`, `native` | the rules of each backend |
 //! | `accept` | the rules that let forwarded connections pass a policy of DROP |
-//! | `holder` | containers that hold a port already |
+//! | `port_holder` | containers that hold a port already |
 //! | [`forwards`] | the rules on the node, for programs that show them |
 //! | [`inventory()`] | what GC would remove |
 //! | `localnet` | what 127.0.0.1 needs |
@@ -17,14 +17,14 @@ pub mod conf;
 pub mod forwards;
 
 mod backend;
-mod pod;
+mod pod_ports;
 
 mod accept;
-mod holder;
 mod iptables;
 mod native;
-mod rollback;
-mod unmap;
+mod port_holder;
+mod put_back;
+mod undo;
 
 mod inventory;
 mod localnet;
@@ -48,9 +48,9 @@ use netops::{Kernel, OpError, route};
 use accept::Accepted;
 use backend::{choose, with_table};
 use conf::{Backend, Conf, OnPortInUse};
-use holder::{Contest, Holder, Replaced};
-use pod::{FAMILIES, Forwarded, KnownAddresses, PodPorts, names};
-use unmap::Unmap;
+use pod_ports::{FAMILIES, Forwarded, KnownAddresses, PodPorts, names};
+use port_holder::{Contest, Holder, Replaced};
+use undo::Unmap;
 
 /// The plugin.
 #[derive(Debug)]

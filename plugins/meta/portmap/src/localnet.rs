@@ -10,7 +10,7 @@ use netops::route::Route;
 use netops::sysctl::{self, Key};
 use netops::{Kernel, link, route};
 
-use crate::pod::PodPorts;
+use crate::pod_ports::PodPorts;
 
 /// Whether a port of 127.0.0.1 is forwarded at all: with snat, for a mapping of any host address, or of a loopback one.
 pub(crate) fn is_needed(pod: &PodPorts<'_>) -> bool {

@@ -25,9 +25,9 @@ use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};
 
 use crate::conf::Backend;
-use crate::holder::{self, Contest, Holder};
 use crate::iptables::each_once;
-use crate::pod::{Forwarded, KnownAddresses, PodPorts, Whose, whose};
+use crate::pod_ports::{Forwarded, KnownAddresses, PodPorts, Whose, whose};
+use crate::port_holder::{self, Contest, Holder};
 
 const PORTS: &str = "hostports";
 /// Older versions of the reference have rules with a host address here. It stays empty.
@@ -151,10 +151,10 @@ pub(crate) fn holders(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Vec<H
         return Ok(Vec::new());
     }
     let found = table.list(PORTS)?.unwrap_or_default();
-    Ok(holder::of_rules(found.iter().map(named), pod).0)
+    Ok(port_holder::of_rules(found.iter().map(named), pod).0)
 }
 
-/// A rule, with what [`holder`] calls its container.
+/// A rule, with what [`port_holder`] calls its container.
 fn named(found: &FoundRule) -> (&FoundRule, String) {
     (found, format!("id: {}", found.comment().unwrap_or_default()))
 }
@@ -168,7 +168,7 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Con
     // The reference's rules for this address and container are the attachment's.
     let is_own = |found: &FoundRule| match &found.note {
         Some(note) => owner.owns(Some(note)),
-        None => is_of(found, pod.names) && crate::pod::target(found) == Some(address[0]),
+        None => is_of(found, pod.names) && crate::pod_ports::target(found) == Some(address[0]),
     };
     contest.keep(|| {
         let mut before = Before::default();
@@ -178,7 +178,7 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Con
     })?;
     let (own, others): (Vec<_>, Vec<_>) = ports.into_iter().partition(is_own);
     let own_masquerading: Vec<_> = masquerading.into_iter().filter(is_own).collect();
-    let (living, dead) = holder::of_rules(others.iter().map(named), pod);
+    let (living, dead) = port_holder::of_rules(others.iter().map(named), pod);
     if !contest.goes_on(living, table, Backend::Nftables, pod)? {
         return Ok(Vec::new());
     }
@@ -298,7 +298,7 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &KnownAddre
 /// Removes the rules of a failed ADD, and puts those back in their places that it replaced.
 pub(crate) fn put_back(table: &mut Table<'_>, pod: &PodPorts<'_>, before: &Before) -> Result<Vec<Forwarded>> {
     let owner = pod.names.owner();
-    crate::rollback::put_back(table, before, |_, found| owner.owns(found.note.as_deref()))
+    crate::put_back::put_back(table, before, |_, found| owner.owns(found.note.as_deref()))
 }
 
 /// Removes the rules of a network's attachments that GC removes; returns the UDP ports that they forwarded. The reference's rules name no network, so they stay.
@@ -337,7 +337,7 @@ pub(crate) fn list(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<Not
         let found = of_network(table, chain, network)?;
         noted.extend(found.iter().filter_map(|found| {
             let object = crate::inventory::text(found).unwrap_or_else(|| "forwarding rule".to_owned());
-            Noted::of(network, found.note.as_deref(), crate::pod::target(found), object)
+            Noted::of(network, found.note.as_deref(), crate::pod_ports::target(found), object)
         }));
     }
     Ok(noted)

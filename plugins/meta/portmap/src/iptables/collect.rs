@@ -8,7 +8,7 @@ use cni_spec::gc::Sweep;
 use netops::error::Result;
 
 use super::{DNAT, OWN, chain_names, start_of};
-use crate::pod::Forwarded;
+use crate::pod_ports::Forwarded;
 
 /// The number of chains that GC deletes in one transaction.
 const CHAINS_AT_ONCE: usize = 100;

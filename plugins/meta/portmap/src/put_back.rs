@@ -4,7 +4,7 @@ use cni_filter::iptables::{Before, Edit, FoundRule, Table};
 use netops::error::Result;
 
 use crate::iptables::{DNAT, remove};
-use crate::pod::{Forwarded, PodPorts};
+use crate::pod_ports::{Forwarded, PodPorts};
 
 /// The attachment's rules of an earlier ADD: those of its chain, and `entries`, which lead there.
 pub(crate) fn of(

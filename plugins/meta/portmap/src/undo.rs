@@ -3,9 +3,9 @@
 use crate::accept::{self, Accepted};
 use crate::backend::with_table;
 use crate::conf::{Backend, Conf};
-use crate::holder::Replaced;
-use crate::pod::PodPorts;
-use crate::{forget_flows, native, open, rollback};
+use crate::pod_ports::PodPorts;
+use crate::port_holder::Replaced;
+use crate::{forget_flows, native, open, put_back};
 use chained::failed;
 use cni_filter::iptables::{Before, TableName};
 use cni_spec::{Attachment, CniError};
@@ -40,7 +40,7 @@ impl Unmap {
         // Without it ADD failed before it changed anything.
         let Some(replaced) = &*replaced else { return Ok(()) };
         let forwarded = with_table(&mut filter, &pod, &mut |table, backend| match backend {
-            Backend::Iptables => rollback::put_back_chain(table, &pod, replaced),
+            Backend::Iptables => put_back::put_back_chain(table, &pod, replaced),
             Backend::Nftables => native::put_back(table, &pod, replaced),
         })?;
         if let Some(accepted) = &*accepted

@@ -19,7 +19,7 @@ use netops::places::Places;
 use netops::{Errno, OpError};
 
 use crate::conf::Backend;
-use crate::pod::{PodPorts, is_conditional, target};
+use crate::pod_ports::{PodPorts, is_conditional, target};
 use crate::{iptables, native};
 
 /// A container that holds a port.
