@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use netops::error::Result;
+use netops::kernel_probe::once;
 use netops::nft::{
     BaseChain, Chain, ChainInfo, ChainType, Change, Cmp, Expr, Family, Hook, Name, Nft, Rule, Side, Table, Transaction,
     Verdict, address_in, load_address, nfproto_is, normalised,
 };
-use netops::trial::once;
 use netops::{Errno, OpError};
 
 use crate::owner::{Names, Stale};

@@ -6,11 +6,11 @@
 use std::collections::{BTreeSet, HashSet};
 
 use netops::error::Result;
+use netops::kernel_probe::once;
 use netops::nft::{
     Base, BaseChain, Chain, ChainInfo, ChainType, Change, Cmp, Expr, Family, Hook, Meta, Nft, Register, Rule, Table,
     Transaction, Verdict,
 };
-use netops::trial::once;
 use netops::{Kernel, OpError, link};
 
 use crate::owner::{Names, SpoofNames};

@@ -16,13 +16,13 @@
 //! | [`lease`] | what an IPAM plugin gave, and its release |
 //! | [`sides`] | the two sides of an attachment: the node and one container's namespace, opened once |
 //! | [`container`] | sysctls, addresses and routes of the container's link |
-//! | [`announced`] | when new IPv6 addresses of the host's answer |
+//! | [`await_ipv6`] | when new IPv6 addresses of the host's answer |
 //! | [`alias`] | the alias of an attachment's link, on the node or in the container |
 //! | [`host_veth`] | the host end of a container's veth, and its name |
 //! | [`veth`], [`container_only`] | finding and removing links that are a pair, or in the container alone |
 //! | [`whose`], [`reserved`] | whose a link is: the rule for DEL of all plugins; host-local's reservations, which it asks |
 //! | [`stacked`] | links on top of another one: their master, settings, and why the kernel refuses one |
-//! | [`in_use`] | whether a container uses addresses that are reserved for it |
+//! | [`address_in_use`] | whether a container uses addresses that are reserved for it |
 //! | [`conf`] | keys that interface plugins have in common |
 //! | [`result`] | the result of ADD |
 //! | [`error`] | from [`netops::OpError`] to [`cni_spec::CniError`] |
@@ -45,12 +45,12 @@ pub mod lease;
 pub mod result;
 pub mod sides;
 
+pub mod address_in_use;
 pub mod alias;
-pub mod announced;
+pub mod await_ipv6;
 pub mod container;
 pub mod container_only;
 pub mod host_veth;
-pub mod in_use;
 pub mod reserved;
 pub mod stacked;
 pub mod veth;

@@ -4,7 +4,7 @@ use cni_filter::{Backend, Filter};
 use cni_spec::{CniError, Code, ConfObject, NetworkName};
 use netops::link::tun::{Tap, create_tap};
 use netops::link::{self, Kind, LinkName, NewLink, Place, Veth};
-use netops::{Kernel, Netns, OpError, trial};
+use netops::{Kernel, Netns, OpError, kernel_probe};
 use serde::Deserialize;
 use skel::StatusRequest;
 
@@ -68,7 +68,7 @@ pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path:
         (Some(_), _) => return ask_filter(masquerade, spoof_guard, search_path).map_err(failed),
     };
     // A request to nf_tables waits for other containers' transactions, and for what they have deleted to be freed.
-    trial::once(name, || ask_filter(masquerade, spoof_guard, search_path)).map_err(failed)
+    kernel_probe::once(name, || ask_filter(masquerade, spoof_guard, search_path)).map_err(failed)
 }
 
 fn ask_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path: &str) -> Result<(), OpError> {
@@ -110,12 +110,12 @@ pub fn try_out_tap() -> Result<(), CniError> {
 }
 
 /// Makes what ADD would make, in a namespace that ends at once, the first time in a boot: that also loads the modules. `what`
-/// names it ([`trial::once`]).
+/// names it ([`kernel_probe::once`]).
 ///
 /// # Errors
 /// The kernel refused a request.
 pub fn try_out(what: &str, make: impl FnOnce(&Kernel) -> Result<(), OpError> + Send) -> Result<(), CniError> {
-    let tried = trial::once(what, || Netns::run_in_new(|| make(&Kernel::host()?)).and_then(|made| made));
+    let tried = kernel_probe::once(what, || Netns::run_in_new(|| make(&Kernel::host()?)).and_then(|made| made));
     tried.map_err(failed)
 }
 

@@ -5,11 +5,11 @@ use std::net::Ipv4Addr;
 use netlink_packet_route::RouteNetlinkMessage;
 
 use crate::addr::{self, Address};
-use crate::answer::{Frames, NetlinkReply};
 use crate::bridge_port::{self, Vlans};
 use crate::error::OpError;
 use crate::kernel::{Request, encode_batch, parse};
 use crate::link::{self, Link, Mac};
+use crate::netlink_frames::{Frames, NetlinkReply};
 use crate::nft::{self, Transaction};
 use crate::packet::Datagram;
 use crate::route::{self, Route};

@@ -19,9 +19,9 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt::ReceiveTimeout};
 use nix::sys::time::TimeVal;
 
+use crate::answers_by_request::{Exchange, Outcome};
 use crate::buffer::Buffer;
 use crate::error::{Cause, OpError, Result, errno_of};
-use crate::exchange::{Exchange, Outcome};
 use crate::feature::Feature;
 use crate::link_attributes::{decodable, sendable};
 use crate::netns::{HOST, Netns};

@@ -9,7 +9,7 @@
 //! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside |
 //! | [`link`] | [`Link`](link::Link), its [`Kind`](link::Kind); `get` `find` `list`, `create` `create_bridge` `create_veth`, `set`, `transfer` |
 //! | [`pair`] | the other end of a veth in another namespace |
-//! | [`places`] | which addresses the node's namespaces have |
+//! | [`all_namespaces`] | which addresses the node's namespaces have |
 //! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
 //! | [`link_removal`] | removing links, one without waiting for the kernel's grace period, many in one |
 //! | [`addr`], [`route`] | addresses and routes: `add` `delete` `list`, route lookup |
@@ -25,8 +25,8 @@
 //! | [`conntrack`] | UDP flows forgotten, by where they were sent |
 //! | [`listen`] | sockets of the node that wait for packets, and their processes |
 //! | [`lock`], [`mod@file`] | the one file lock; files written all or not at all |
-//! | [`boot`], [`program`] | which boot of the machine this is; a child's input, output and end |
-//! | [`trial`] | what the kernel can do, tried once a boot |
+//! | [`boot`], [`child_process`] | which boot of the machine this is; a child's input, output and end |
+//! | [`kernel_probe`] | what the kernel can do, tried once a boot |
 //! | [`txn`] | undoes what a failed, cancelled or panicking plan has done |
 //! | [`error`] | [`OpError`]: operation, object, place, errno, extended ack |
 //! | [`feature`] | what a kernel may lack, with its module and config option |
@@ -37,10 +37,10 @@ pub mod feature;
 pub mod kernel;
 pub mod netns;
 
-mod answer;
+mod answers_by_request;
 mod buffer;
-mod exchange;
-mod helper;
+mod helper_process;
+mod netlink_frames;
 mod text;
 mod unsafe_calls;
 
@@ -48,11 +48,11 @@ pub mod link;
 mod link_attributes;
 mod mac;
 
+pub mod all_namespaces;
 pub mod arp;
 pub mod bridge_port;
 pub mod link_removal;
 pub mod pair;
-pub mod places;
 
 pub mod addr;
 pub mod route;
@@ -78,9 +78,9 @@ pub mod file;
 pub mod listen;
 
 pub mod boot;
-pub mod program;
+pub mod child_process;
 
-pub mod trial;
+pub mod kernel_probe;
 
 pub mod txn;
 

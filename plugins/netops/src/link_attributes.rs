@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::answer::{u16_at, u32_at};
+use crate::netlink_frames::{u16_at, u32_at};
 use crate::text;
 
 const RTM_NEWLINK: u16 = 16; // include/uapi/linux/rtnetlink.h

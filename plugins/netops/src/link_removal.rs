@@ -19,12 +19,12 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
 
-use crate::answer::{Frames, NetlinkReply};
 use crate::buffer::Buffer;
 use crate::error::{Cause, OpError, Result};
-use crate::helper::Turn;
+use crate::helper_process::Turn;
 use crate::kernel::{DEADLINE, Kernel, Request, encode_batch};
 use crate::link::{self, Link, Target};
+use crate::netlink_frames::{Frames, NetlinkReply};
 use crate::netns::Netns;
 use crate::unsafe_calls::Rest;
 

@@ -9,11 +9,11 @@ use netlink_packet_route::tc::{
 };
 use nix::errno::Errno;
 
-use crate::answer::{u16_at, u32_at};
 use crate::error::Result;
 use crate::feature::Feature;
 use crate::kernel::{Kernel, Request};
 use crate::link::Link;
+use crate::netlink_frames::{u16_at, u32_at};
 
 /// A token bucket filter: a sustained rate with bursts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

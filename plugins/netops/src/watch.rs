@@ -17,11 +17,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
 use crate::addr;
-use crate::answer::{Frames, NetlinkReply};
 use crate::buffer::READ_BYTES;
 use crate::error::{Cause, OpError, Result, errno_of};
 use crate::kernel::{DEADLINE, Kernel, open_socket, parse, receive};
 use crate::link::{self, Link};
+use crate::netlink_frames::{Frames, NetlinkReply};
 use crate::netns::{HOST, Netns};
 
 const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h

@@ -1,5 +1,6 @@
 //! Kernel objects in throwaway namespaces: one executable, as each takes seconds to link.
 
+mod all_namespaces;
 mod conntrack;
 #[path = "kernel/main.rs"]
 mod kernel;
@@ -7,5 +8,4 @@ mod links;
 mod many;
 mod nft;
 mod packet;
-mod places;
 mod traffic;

@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
 use host_local::inventory::Reservation;
-use interface::{alias, in_use};
+use interface::{address_in_use, alias};
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Namespace};
 use netops::Kernel;
+use netops::all_namespaces::AllNamespaces;
 use netops::link::{Kind, Link};
-use netops::places::Places;
 use skel::inventory::{Item, Owner, Sign};
 
 use crate::life::{self, Peers};
@@ -50,7 +50,11 @@ impl Evidence {
     }
 
     /// `find` says whether a container uses the addresses.
-    fn conclude(&self, places: Option<&Places>, find: impl Fn(&Places, &[IpAddr]) -> Option<bool>) -> Life {
+    fn conclude(
+        &self,
+        places: Option<&AllNamespaces>,
+        find: impl Fn(&AllNamespaces, &[IpAddr]) -> Option<bool>,
+    ) -> Life {
         let by_search = places.filter(|_| self.is_undecided()).and_then(|places| {
             let by_address = (!self.addresses.is_empty()).then(|| find(places, &self.addresses));
             let by_namespace = self.namespaces.iter().map(|numbers| places.has_namespace(*numbers));
@@ -203,14 +207,14 @@ impl<'a> Found<'a> {
     /// The conclusion from each attachment's evidence. Namespaces are searched only where links and records are not enough.
     pub(crate) fn evaluate(self) -> Vec<Seen> {
         let all = || self.named.values().chain(self.nameless.values());
-        let places = all().any(Evidence::is_undecided).then(Places::look);
+        let places = all().any(Evidence::is_undecided).then(AllNamespaces::read);
         let network = self.network;
         let named = self.named.iter().map(|((container, ifname), evidence)| {
             evidence.conclude(places.as_ref(), |places, addresses| {
-                in_use::find(places, (network, container, Some(ifname)), addresses)
+                address_in_use::find(places, (network, container, Some(ifname)), addresses)
             })
         });
-        let nameless = self.nameless.values().map(|evidence| evidence.conclude(places.as_ref(), Places::find));
+        let nameless = self.nameless.values().map(|evidence| evidence.conclude(places.as_ref(), AllNamespaces::find));
         let lives: Vec<Life> = named.chain(nameless).collect();
         let id = |(container_id, ifname)| Some(AttachmentId { container_id, ifname });
         let named = self.named.into_iter().map(|(key, evidence)| (id(key), evidence));

@@ -27,12 +27,12 @@ use host_local::address::Address;
 use host_local::conf::Removal;
 use host_local::inventory;
 use host_local::range::Span;
-use interface::{failed, in_use};
+use interface::{address_in_use, failed};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, NetworkConf};
 use netops::Kernel;
+use netops::all_namespaces::AllNamespaces;
 use netops::link::{self, Link};
-use netops::places::Places;
 use plugins::Asked;
 use serde_json::json;
 
@@ -222,7 +222,7 @@ pub fn store(object: &ConfObject) -> PathBuf {
 /// Whether an interface in a namespace has the attachment's mark. Looks through all namespaces.
 #[must_use]
 pub fn is_in_a_namespace(network: &NetworkName, id: &AttachmentId) -> bool {
-    in_use::find(&Places::look(), (network, &id.container_id, Some(&id.ifname)), &[]) == Some(true)
+    address_in_use::find(&AllNamespaces::read(), (network, &id.container_id, Some(&id.ifname)), &[]) == Some(true)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use netops::error::{Cause, Result};
-use netops::{OpError, program};
+use netops::{OpError, child_process};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -128,7 +128,7 @@ fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
         .process_group(0)
         .spawn()
         .map_err(|e| failed(&e))?;
-    let output = program::finish(&mut child, input.as_bytes(), DEADLINE);
+    let output = child_process::finish(&mut child, input.as_bytes(), DEADLINE);
     let Some(output) = output.map_err(|e| failed(&e))? else {
         // The child is not reaped yet, so the pid is still the child's.
         killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL).ok();

@@ -25,7 +25,7 @@ use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use ipnetwork::IpNetwork;
 use netops::Netns;
-use netops::places::Places;
+use netops::all_namespaces::AllNamespaces;
 use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Plugin, StatusRequest};
 
 use conf::{Conf, Removal};
@@ -171,7 +171,7 @@ fn in_use(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<Vec<Name
     if records.is_empty() {
         return Ok(Vec::new());
     }
-    let places = Places::look();
+    let places = AllNamespaces::read();
     records.retain(|record| {
         let is_used = places.find(&record.addresses()) != Some(false);
         if is_used {

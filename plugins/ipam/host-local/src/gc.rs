@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use cni_spec::gc::{Sweep, SweptKeys};
 use cni_spec::{Attachment, CniError, NetworkName};
-use interface::in_use;
+use interface::address_in_use;
 use netops::OpError;
-use netops::places::Places;
+use netops::all_namespaces::AllNamespaces;
 
 use crate::address::Address;
 use crate::conf::Removal;
@@ -45,13 +45,13 @@ fn find_free(conf: &Removal, stale: &Stale<'_>) -> Result<BTreeSet<Address>, Cni
         return Ok(BTreeSet::new());
     }
     let network = folder.file_name().and_then(|name| NetworkName::parse(name.to_str()?).ok());
-    let places = Places::look();
+    let places = AllNamespaces::read();
     held.retain(|held| {
         let address = held.address;
         let of_network = network.as_ref().zip(held.holder());
         let is_used = match of_network {
             Some((network, (container, ifname))) => {
-                in_use::find(&places, (network, container, ifname.as_ref()), &[address])
+                address_in_use::find(&places, (network, container, ifname.as_ref()), &[address])
             }
             None => places.find(&[address]),
         };

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use cni_spec::CniError;
-use interface::announced::Announced;
+use interface::await_ipv6::AddressWatch;
 use interface::sides::Sides;
 use interface::undo::{Left, OwnUndo, Undo};
 use interface::{Side, Stage, failed};
@@ -26,7 +26,7 @@ use crate::vlan_gateway;
 
 /// New IPv6 addresses of gateways, and where they will be announced.
 #[derive(Debug)]
-pub(crate) struct Announcement(Announced, Vec<IpAddr>);
+pub(crate) struct Announcement(AddressWatch, Vec<IpAddr>);
 
 impl Announcement {
     /// Waits until the addresses answer.
@@ -79,7 +79,7 @@ fn change(host: &Kernel, router: &Link, changes: &AddressChanges, added: &Added)
         }
     }
     let has_ipv6 = changes.add.iter().any(|gateway| gateway.net.is_ipv6());
-    let watch = if has_ipv6 { Some(Announced::watch()?) } else { None };
+    let watch = if has_ipv6 { Some(AddressWatch::watch()?) } else { None };
     for address in &changes.add {
         // Noted first: the answer may be lost.
         added.borrow_mut().push(*address);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use cni_spec::{CniError, Code};
-use interface::announced::Announced;
+use interface::await_ipv6::AddressWatch;
 use interface::{Look, OwnStep, Side, Stage, failed};
 
 /// The steps that only the ptp plugin has.
@@ -18,7 +18,7 @@ pub enum Own {
 
 /// The subscription of an ADD with IPv6.
 #[derive(Debug, Default)]
-pub struct State(Option<Announced>);
+pub struct State(Option<AddressWatch>);
 
 impl OwnStep for Own {
     type State = State;
@@ -32,7 +32,7 @@ impl OwnStep for Own {
 
     async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
         match (self, state.0.take()) {
-            (Self::WatchGateways, _) => state.0 = Some(Announced::watch().map_err(failed)?),
+            (Self::WatchGateways, _) => state.0 = Some(AddressWatch::watch().map_err(failed)?),
             (Self::AwaitGateways(addresses), Some(announced)) => {
                 announced.settle(stage.link(Side::Host)?, addresses).await.map_err(failed)?;
             }

@@ -10,7 +10,7 @@ use interface::{conf::invalid, failed};
 use netops::error::Cause;
 use netops::link::tun::Tap;
 use netops::link::{Link, Place, Settings, Target, run_and_get, set};
-use netops::{OpError, link_removal, program};
+use netops::{OpError, child_process, link_removal};
 
 /// How long `ip` may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ fn run(command: &mut Command, label: &str, object: &str) -> Result<(), CniError>
     let reset = std::fs::write(NEXT_LABEL, "");
     let io = |error: &std::io::Error| failed(OpError::io("run", object, error));
     let mut child = spawned.map_err(|error| io(&error))?;
-    let output = program::finish(&mut child, b"", DEADLINE).map_err(|error| io(&error))?;
+    let output = child_process::finish(&mut child, b"", DEADLINE).map_err(|error| io(&error))?;
     let Some(output) = output else {
         child.kill().ok();
         child.wait().ok();

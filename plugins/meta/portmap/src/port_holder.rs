@@ -14,8 +14,8 @@ use cni_filter::iptables::rule::{Is, Protocol, Rule};
 use cni_filter::iptables::{Before, FoundRule, Table, TableName, in_legacy};
 use cni_spec::NetworkName;
 use interface::alias::Mark;
+use netops::all_namespaces::AllNamespaces;
 use netops::error::Result;
-use netops::places::Places;
 use netops::{Errno, OpError};
 
 use crate::conf::Backend;
@@ -163,7 +163,7 @@ const CUT_OFF: usize = 120;
 
 struct Search<'a> {
     pod: &'a PodPorts<'a>,
-    places: OnceCell<Places>,
+    places: OnceCell<AllNamespaces>,
     /// Whether a container lives that has this address.
     addresses: BTreeMap<IpAddr, bool>,
     living: Vec<Holder>,
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
         let Self { pod, places, addresses, living, dead } = self;
         let (Some(address), Some(rule)) = (target(found), &found.rule) else { return };
         let Some((protocol, port)) = held(rule, pod) else { return };
-        let places = || places.get_or_init(Places::look);
+        let places = || places.get_or_init(AllNamespaces::read);
         let lives = *addresses
             .entry(address)
             .or_insert_with(|| address != pod.address.ip() && places().find(&[address]) != Some(false))

@@ -14,7 +14,7 @@ use super::reply::{Body, Part, Reply, parse_replies, parse_reply};
 use super::transaction::{DUMP, REQUEST, Transaction};
 use super::wire::{Header, RawMessage, RawMessages, Writer};
 use crate::error::{Cause, OpError, Result};
-use crate::helper::Turn;
+use crate::helper_process::Turn;
 use crate::unsafe_calls::{Rest, hold_in_child};
 
 /// The kernel fills at most 32 KiB of a dump at once (`netlink_dump`).

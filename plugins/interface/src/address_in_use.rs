@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use cni_spec::{Attachment, ContainerId, IfName, NetworkName};
-use netops::places::Places;
+use netops::all_namespaces::AllNamespaces;
 
 use crate::alias::{self, Mark};
 
@@ -12,19 +12,19 @@ use crate::alias::{self, Mark};
 /// searched.
 #[must_use]
 pub fn find(
-    places: &Places,
+    places: &AllNamespaces,
     (network, container_id, ifname): (&NetworkName, &ContainerId, Option<&IfName>),
     addresses: &[IpAddr],
 ) -> Option<bool> {
     let is_marked = match ifname.cloned() {
         Some(ifname) => {
             let (network, container_id) = (network.clone(), container_id.clone());
-            places.has_mark(&alias::of(&Attachment { network, container_id, ifname }))
+            places.has_alias(&alias::of(&Attachment { network, container_id, ifname }))
         }
         None => {
             let is_its =
                 |mark: Mark<'_>| mark.attachment_to(network).is_some_and(|of| of.container_id == *container_id);
-            places.marks().filter_map(Mark::parse).any(is_its)
+            places.aliases().filter_map(Mark::parse).any(is_its)
         }
     };
     if is_marked { Some(true) } else { places.find(addresses) }

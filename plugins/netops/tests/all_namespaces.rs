@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use netops::places::Places;
+use netops::all_namespaces::AllNamespaces;
 use testns::Feature;
 
 /// A namespace without a process, which only another mount namespace has mounted.
@@ -23,8 +23,8 @@ fn a_namespace_that_another_mount_namespace_holds_is_searched() {
     let mut line = String::new();
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    assert_eq!(Places::look().find(&[address]), Some(true));
+    assert_eq!(AllNamespaces::read().find(&[address]), Some(true));
     drop(holder.stdin.take());
     holder.wait().unwrap();
-    assert_eq!(Places::look().find(&[address]), Some(false));
+    assert_eq!(AllNamespaces::read().find(&[address]), Some(false));
 }

@@ -12,9 +12,9 @@ const DEADLINE: Duration = Duration::from_secs(1);
 
 /// A subscription to the kernel's announcements of new IPv6 addresses on the host, from before they are added.
 #[derive(Debug)]
-pub struct Announced(Watch);
+pub struct AddressWatch(Watch);
 
-impl Announced {
+impl AddressWatch {
     /// Subscribes.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use crate::{Kernel, Netns, addr, pair, route};
 
 /// The addresses and marks found in all namespaces.
 #[derive(Debug)]
-pub struct Places {
+pub struct AllNamespaces {
     addresses: BTreeMap<IpAddr, Aliases>,
     /// The aliases of the node's links that lead to a namespace that exists.
     leading: BTreeSet<String>,
@@ -48,10 +48,10 @@ struct NamespaceFacts {
     marks: Vec<String>,
 }
 
-impl Places {
+impl AllNamespaces {
     /// Looks through all of them. The cost grows with the number of processes: not for the hot path.
     #[must_use]
-    pub fn look() -> Self {
+    pub fn read() -> Self {
         let (addresses, behind, may_enter) = (BTreeMap::new(), Vec::new(), may_enter());
         let (leading, marks) = (BTreeSet::new(), BTreeSet::new());
         let named = BTreeSet::new();
@@ -128,12 +128,12 @@ impl Places {
 
     /// Whether a link in a namespace has this alias.
     #[must_use]
-    pub fn has_mark(&self, alias: &str) -> bool {
+    pub fn has_alias(&self, alias: &str) -> bool {
         self.marks.contains(alias)
     }
 
     /// The aliases of links in the namespaces.
-    pub fn marks(&self) -> impl Iterator<Item = &str> {
+    pub fn aliases(&self) -> impl Iterator<Item = &str> {
         self.marks.iter().map(String::as_str)
     }
 

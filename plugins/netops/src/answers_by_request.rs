@@ -8,9 +8,9 @@ use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkMessage;
 
-use crate::answer::{Frame, Frames, NetlinkReply};
 use crate::error::{Cause, Result};
 use crate::kernel::{Reply, Request, parse};
+use crate::netlink_frames::{Frame, Frames, NetlinkReply};
 
 /// Requests that were sent, numbered from `first`, and their outcomes so far.
 pub(crate) struct Exchange<'a> {
