@@ -1,6 +1,6 @@
 //! `address-file`: addresses of each attachment in `/run/cni-addresses/NETWORK/CONTAINER:IFNAME`, for a name server.
 
-use chained::{AddOrCheck, ChainedPlugin, Collecting, Left, Removing, Site, Txn, Undo, differs, failed};
+use chained::{AddOrCheck, ChainedPlugin, Collecting, LazySides, Left, Removing, Txn, Undo, differs, failed};
 use netops::file;
 use skel::cni_spec::{AddResult, Attachment, CniError, Code, NetworkName};
 use std::{fmt, fs, path::PathBuf};
@@ -25,7 +25,7 @@ impl fmt::Display for Written {
     }
 }
 impl Undo for Written {
-    fn run(&self, _: &Site<'_>) -> Result<(), Left> {
+    fn run(&self, _: &LazySides<'_>) -> Result<(), Left> {
         Ok(file::remove(&self.0)?)
     }
 }

@@ -7,8 +7,8 @@ use netops::txn;
 use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest, Work};
 
 use crate::attached::Attached;
+use crate::lazy_sides::LazySides;
 use crate::plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing};
-use crate::site::Site;
 use crate::undo::Txn;
 
 /// A plugin and its keys for ADD, without its types: the driver is compiled once for all plugins.
@@ -120,17 +120,17 @@ fn together(errors: Vec<CniError>) -> Result<(), CniError> {
 async fn add(plugin: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, CniError> {
     let AddRequest { attachment, netns, conf, raw } = request;
     let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
-    let site = &Site::new(netns);
+    let sides = &LazySides::new(netns);
     let mut result = attached.result.clone();
-    let done = txn::run_and_keep(site, skel::interrupted(), async |txn| {
+    let done = txn::run_and_keep(sides, skel::interrupted(), async |txn| {
         txn.checkpoint().await;
-        let call = AddOrCheck { attachment, netns, conf, attached, site, raw };
+        let call = AddOrCheck { attachment, netns, conf, attached, sides, raw };
         plugin.add(call, txn, &mut result).await
     });
     let ((), undos) = done.await.map_err(not_done)?;
-    let netns = site.netns().clone();
+    let netns = sides.netns().clone();
     skel::take_back_by(async move {
-        let (_undone, left) = txn::take_back(&Site::new(&netns), undos, txn::UNDO_DEADLINE).await;
+        let (_undone, left) = txn::take_back(&LazySides::new(&netns), undos, txn::UNDO_DEADLINE).await;
         left
     });
     Ok(result)
@@ -143,8 +143,8 @@ async fn add(plugin: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, 
 async fn check(plugin: &dyn DynPlugin, request: &CheckRequest) -> Result<(), CniError> {
     let CheckRequest { attachment, netns, conf, raw } = request;
     let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
-    let site = &Site::new(netns);
-    plugin.check(AddOrCheck { attachment, netns, conf, attached, site, raw }).await
+    let sides = &LazySides::new(netns);
+    plugin.check(AddOrCheck { attachment, netns, conf, attached, sides, raw }).await
 }
 
 /// Reports how the node differs from what ADD made, and has ADD write it again, if that is asked for and the plugin can.
@@ -154,8 +154,8 @@ async fn check(plugin: &dyn DynPlugin, request: &CheckRequest) -> Result<(), Cni
 async fn repair(plugin: &dyn DynPlugin, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
     let CheckRequest { attachment, netns, conf, raw } = request;
     let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
-    let site = &Site::new(netns);
-    let call = || AddOrCheck { attachment, netns, conf, attached, site, raw };
+    let sides = &LazySides::new(netns);
+    let call = || AddOrCheck { attachment, netns, conf, attached, sides, raw };
     let mut report = Repaired::default();
     let mut differences = match plugin.check(call()).await {
         Ok(()) => Vec::new(),
@@ -169,7 +169,7 @@ async fn repair(plugin: &dyn DynPlugin, request: &CheckRequest, how: Repair) -> 
         (true, Repair::Show) => report.repaired = differences,
         (true, Repair::Write) => {
             let mut result = attached.result.clone();
-            let made = txn::run(site, skel::interrupted(), async |txn| plugin.add(call(), txn, &mut result).await);
+            let made = txn::run(sides, skel::interrupted(), async |txn| plugin.add(call(), txn, &mut result).await);
             match (made.await.map_err(not_done), plugin.check(call()).await) {
                 (Ok(()), Ok(())) => report.repaired = differences,
                 (Ok(()), Err(still)) => report.left = still.joined(),

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`plugin`](mod@plugin) | what a chained plugin is, and what its verbs are given; its entry in an executable's list |
 //! | [`attached`] | the attachment as prevResult describes it |
-//! | [`site`] | the node and the container's namespace, opened once, when they are needed |
+//! | [`lazy_sides`] | the node and the container's namespace, opened once, when they are needed |
 //! | `drive` | the driver of the verbs |
 //! | [`mod@preview`] | what ADD would do |
 //! | [`undo`] | how a failed ADD takes its changes back |
@@ -15,7 +15,7 @@
 pub mod plugin;
 
 pub mod attached;
-pub mod site;
+pub mod lazy_sides;
 
 mod drive;
 pub mod lock;
@@ -27,9 +27,9 @@ pub use interface::check::{all, differs};
 pub use interface::conf::invalid;
 pub use interface::failed;
 pub use interface::preview::{Preview, Shown};
+pub use lazy_sides::LazySides;
 pub use lock::lock;
 pub use plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing, entry};
-pub use site::Site;
 pub use skel;
 pub use skel::Timer;
 pub use undo::{Left, Txn, Undo};

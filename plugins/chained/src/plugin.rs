@@ -10,7 +10,7 @@ use netops::{Kernel, Netns, pair};
 use skel::{Entry, EventLoop, NetnsPath, Serve};
 
 use crate::attached::Attached;
-use crate::site::Site;
+use crate::lazy_sides::LazySides;
 use crate::undo::Txn;
 use crate::{drive, preview};
 
@@ -102,7 +102,7 @@ pub struct AddOrCheck<'a> {
     /// The attachment as prevResult has it: for ADD before this plugin, for CHECK after the last one.
     pub attached: &'a Attached,
     /// The node and the container.
-    pub site: &'a Site<'a>,
+    pub sides: &'a LazySides<'a>,
     /// The call as it came.
     pub raw: &'a skel::Call,
 }

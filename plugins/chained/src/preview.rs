@@ -5,8 +5,8 @@ use interface::Preview;
 use skel::AddRequest;
 
 use crate::attached::Attached;
+use crate::lazy_sides::LazySides;
 use crate::plugin::{AddOrCheck, ChainedPlugin};
-use crate::site::Site;
 
 /// Previews what ADD would do.
 ///
@@ -15,8 +15,8 @@ use crate::site::Site;
 pub fn preview<P: ChainedPlugin>(request: &AddRequest, keys: &P::Conf) -> Result<Preview, CniError> {
     let AddRequest { attachment, netns, conf, raw } = request;
     let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
-    let site = Site::new(netns);
-    let call = AddOrCheck { attachment, netns, conf, attached: &attached, site: &site, raw };
+    let sides = LazySides::new(netns);
+    let call = AddOrCheck { attachment, netns, conf, attached: &attached, sides: &sides, raw };
     let mut preview = Preview { result: attached.result.clone(), ..Preview::default() };
     P::preview(&call, keys, &mut preview)?;
     Ok(preview)

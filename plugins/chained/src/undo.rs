@@ -5,7 +5,7 @@ use std::fmt;
 pub use interface::undo::Left;
 use netops::txn::{DeleteLink, Undoer};
 
-use crate::site::Site;
+use crate::lazy_sides::LazySides;
 
 /// The undos of one ADD.
 pub type Txn = netops::txn::Txn<Box<dyn Undo>>;
@@ -16,16 +16,16 @@ pub trait Undo: fmt::Display + fmt::Debug {
     ///
     /// # Errors
     /// What is left, and why.
-    fn run(&self, site: &Site<'_>) -> Result<(), Left>;
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left>;
 }
 
 impl Undo for DeleteLink {
-    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
-        Ok(DeleteLink::run(self, &site.sides()?.host)?)
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        Ok(DeleteLink::run(self, &sides.open()?.host)?)
     }
 }
 
-impl Undoer for Site<'_> {
+impl Undoer for LazySides<'_> {
     type Undo = Box<dyn Undo>;
     type Left = Left;
 

@@ -13,7 +13,8 @@ pub use inventory::inventory;
 use std::fmt;
 
 use chained::{
-    AddOrCheck, ChainedPlugin, Collecting, Left, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
+    AddOrCheck, ChainedPlugin, Collecting, LazySides, Left, Preview, Removing, Shown, Timer, Txn, Undo, all, differs,
+    failed,
 };
 use cni_spec::{AddResult, CniError, Code, Interface, SpecVersion};
 use interface::sides::Sides;
@@ -43,7 +44,7 @@ impl ChainedPlugin for Bandwidth {
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
-        let sides = call.site.sides()?;
+        let sides = call.sides.open()?;
         let veth = call.attached.host_end(sides)?;
         if let Some(limit) = ingress {
             warn_if_small("ingressBurst", limit, &veth);
@@ -111,7 +112,7 @@ impl ChainedPlugin for Bandwidth {
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
-        let sides = call.site.sides()?;
+        let sides = call.sides.open()?;
         let veth = call.attached.host_end(sides)?;
         let received = ingress.map_or(Ok(()), |limit| compare(&sides.host, &veth, limit, queue));
         let sent = egress.map_or(Ok(()), |limit| compare_sent(call, sides, &veth, (limit, queue)));
@@ -391,8 +392,8 @@ impl fmt::Display for Unshape {
 }
 
 impl Undo for Unshape {
-    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
-        let host = &site.sides()?.host;
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        let host = &sides.open()?.host;
         let undone = match self.before {
             Some(before) => host.run(tc::replace(&self.link, &Qdisc::Tbf(before))),
             None => match tc::find_root(host, &self.link) {
@@ -418,8 +419,8 @@ impl fmt::Display for DeleteIngress {
 }
 
 impl Undo for DeleteIngress {
-    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
-        let sides = site.sides()?;
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        let sides = sides.open()?;
         if !self.is_new && tc::has_filters(&sides.host, &self.veth)? {
             return Ok(());
         }

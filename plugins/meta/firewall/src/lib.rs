@@ -370,7 +370,7 @@ impl Remove {
 }
 
 impl chained::Undo for Remove {
-    fn run(&self, _site: &chained::Site<'_>) -> Result<(), Left> {
+    fn run(&self, _sides: &chained::LazySides<'_>) -> Result<(), Left> {
         Ok(self.put_back()?)
     }
 }
@@ -389,7 +389,7 @@ impl fmt::Display for Source {
 }
 
 impl chained::Undo for Source {
-    fn run(&self, _site: &chained::Site<'_>) -> Result<(), Left> {
+    fn run(&self, _sides: &chained::LazySides<'_>) -> Result<(), Left> {
         let Some(mut firewalld) = look_for_firewalld()? else { return Ok(()) };
         let removed = firewalld.call(Method::Remove, &self.zone, self.address);
         removed.map_err(|why| not_in_zone("remove", self.address, &self.zone, &why))?;

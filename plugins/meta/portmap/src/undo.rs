@@ -54,7 +54,7 @@ impl Unmap {
 }
 
 impl chained::Undo for Unmap {
-    fn run(&self, _site: &chained::Site<'_>) -> Result<(), chained::Left> {
+    fn run(&self, _sides: &chained::LazySides<'_>) -> Result<(), chained::Left> {
         Ok(self.put_back()?)
     }
 }

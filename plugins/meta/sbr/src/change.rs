@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use chained::{Left, Site, Undo};
+use chained::{LazySides, Left, Undo};
 use netops::route::whole::{self, Whole};
 use netops::rule::{self, Rule};
 use netops::{Errno, OpError};
@@ -32,8 +32,8 @@ impl fmt::Display for Change {
 }
 
 impl Undo for Change {
-    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
-        let sides = site.sides()?;
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        let sides = sides.open()?;
         let is_undone = |error: &OpError| error.is_absent() || error.os_errno() == Some(Errno::EEXIST);
         let done = match self {
             Self::AddedRule(rule) => sides.container.run(rule::delete(rule)),

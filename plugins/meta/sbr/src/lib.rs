@@ -40,7 +40,7 @@ impl ChainedPlugin for Sbr {
         if ips.is_empty() {
             return Ok(());
         }
-        let sides = call.site.sides()?;
+        let sides = call.sides.open()?;
         let _lock = lock(Self::NAME, &sides.netns)?;
         let inside = &sides.container;
         let mut rules = Rules::read(inside)?;
@@ -70,7 +70,7 @@ impl ChainedPlugin for Sbr {
         if call.attached.result.ips.is_empty() {
             preview.unknown.push("rules and tables: the interface's addresses are not known before".to_owned());
         }
-        let inside = &call.site.sides()?.container;
+        let inside = &call.sides.open()?.container;
         let mut first = FIRST_TABLE;
         for ip in &ips {
             let free = || rule::free_table(inside, first).map_err(failed)?.ok_or_else(|| no_table(inside));
@@ -106,7 +106,7 @@ impl ChainedPlugin for Sbr {
         if ips.is_empty() {
             return Ok(());
         }
-        let sides = call.site.sides()?;
+        let sides = call.sides.open()?;
         let link = call.attached.link(sides)?;
         all(ips.iter().map(|ip| compare(sides, &link, own, ip)))
     }

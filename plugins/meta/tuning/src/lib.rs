@@ -15,7 +15,8 @@ pub mod sysctls;
 use std::fmt;
 
 use chained::{
-    AddOrCheck, ChainedPlugin, Collecting, Left, Preview, Removing, Shown, Site, Timer, Txn, Undo, all, differs, failed,
+    AddOrCheck, ChainedPlugin, Collecting, LazySides, Left, Preview, Removing, Shown, Timer, Txn, Undo, all, differs,
+    failed,
 };
 use cni_spec::{AddResult, CniError};
 use interface::conf::refuse_mtu_below_ipv6;
@@ -38,7 +39,7 @@ impl ChainedPlugin for Tuning {
         let wanted = own.wanted(call.raw)?;
         let sysctls = own.sysctls(&call.attachment.ifname)?;
         allowlist::require(&own.sysctls)?;
-        let sides = call.site.sides()?;
+        let sides = call.sides.open()?;
         if wanted != Settings::default() {
             let link = call.attached.link(sides)?;
             refuse_mtu_below_ipv6(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
@@ -78,7 +79,7 @@ impl ChainedPlugin for Tuning {
         // Those of the interface come with it.
         let of_interface = format!("/{ifname}/");
         let others = sysctls.iter().filter(|(key, _)| !key.name().contains(&of_interface));
-        sysctls::find_all(&call.site.sides()?.netns, others.map(|(key, _)| key))?;
+        sysctls::find_all(&call.sides.open()?.netns, others.map(|(key, _)| key))?;
         for (key, value) in sysctls {
             preview.step(format!("{key}={value}"));
         }
@@ -87,7 +88,7 @@ impl ChainedPlugin for Tuning {
 
     async fn check(call: &AddOrCheck<'_>, own: &Conf) -> Result<(), CniError> {
         let wanted = own.wanted(call.raw)?;
-        let sides = call.site.sides()?;
+        let sides = call.sides.open()?;
         let link = call.attached.link(sides)?;
         let wanted = Settings { promisc: Some(wanted.promisc == Some(true)), ..wanted };
         let sysctls = own.sysctls(&call.attachment.ifname)?;
@@ -210,8 +211,8 @@ impl fmt::Display for Untune {
 }
 
 impl Undo for Untune {
-    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
-        let sides = site.sides()?;
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        let sides = sides.open()?;
         match set(&sides.container, &self.link, &self.old) {
             Err(error) if !error.is_absent() => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
@@ -230,7 +231,7 @@ impl fmt::Display for Unrecord {
 }
 
 impl Undo for Unrecord {
-    fn run(&self, _: &Site<'_>) -> Result<(), Left> {
+    fn run(&self, _: &LazySides<'_>) -> Result<(), Left> {
         match &self.0 {
             Some(bytes) => self.1.write(bytes)?,
             None => self.1.remove()?,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use chained::{Left, Site, Txn, Undo, all, differs, failed};
+use chained::{LazySides, Left, Txn, Undo, all, differs, failed};
 use cni_spec::CniError;
 use netops::sysctl::{self, Key};
 use netops::{Netns, OpError};
@@ -92,8 +92,8 @@ impl fmt::Display for Restore {
 }
 
 impl Undo for Restore {
-    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
-        let sides = site.sides()?;
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        let sides = sides.open()?;
         sides.netns.run(|| sysctl::swap(&self.key, &self.old))??;
         Ok(())
     }

@@ -26,7 +26,7 @@ impl ChainedPlugin for VrfPlugin {
     type Removal = Name;
 
     async fn add(call: &AddOrCheck<'_>, keys: &Conf, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
-        let sides = call.site.sides()?;
+        let sides = call.sides.open()?;
         let link = call.attached.link(sides)?;
         let _lock = lock("vrf", &sides.netns)?;
         require_free(&sides.container, &link, &keys.name)?;
@@ -40,7 +40,7 @@ impl ChainedPlugin for VrfPlugin {
 
     fn preview(call: &AddOrCheck<'_>, keys: &Conf, preview: &mut Preview) -> Result<(), CniError> {
         let (name, ifname) = (&keys.name, &call.attachment.ifname);
-        let (table, is_there, is_up) = match choose(&call.site.sides()?.container, keys)? {
+        let (table, is_there, is_up) = match choose(&call.sides.open()?.container, keys)? {
             Chosen::Found(Link { kind: Kind::Vrf(Vrf { table }), up, .. }) => (table, true, up),
             Chosen::Found(link) => return Err(CniError::new(Code::INTERNAL, format!("{} is no VRF", link.name))),
             Chosen::New(table) => (table, false, false),
@@ -54,7 +54,7 @@ impl ChainedPlugin for VrfPlugin {
 
     async fn check(call: &AddOrCheck<'_>, keys: &Conf) -> Result<(), CniError> {
         let Conf { name, table } = keys;
-        let sides = call.site.sides()?;
+        let sides = call.sides.open()?;
         let link = call.attached.link(sides)?;
         let place = sides.container.place();
         let vrf = link::find(&sides.container, name.as_str()).map_err(failed)?;

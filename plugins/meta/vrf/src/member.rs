@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use chained::{Left, Site, Txn, Undo, failed};
+use chained::{LazySides, Left, Txn, Undo, failed};
 use cni_spec::{CniError, Code};
 use interface::sides::Sides;
 use netops::addr::{self, Address};
@@ -92,8 +92,8 @@ impl fmt::Display for Leave {
 }
 
 impl Undo for Leave {
-    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
-        let inside = &site.sides()?.container;
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        let inside = &sides.open()?.container;
         let free = Settings { master: Some(0), ..Settings::default() };
         let done = inside
             .run(link::set(&(&self.0.link).into(), &free))
@@ -117,8 +117,8 @@ impl fmt::Display for DeleteVrf {
 }
 
 impl Undo for DeleteVrf {
-    fn run(&self, site: &Site<'_>) -> Result<(), Left> {
-        let inside = &site.sides()?.container;
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        let inside = &sides.open()?.container;
         let found = link::find(inside, self.0.as_str())?;
         let Some(vrf) = found.filter(|link| matches!(link.kind, Kind::Vrf(_))) else { return Ok(()) };
         match inside.run(link_removal::request(&(&vrf).into())) {

@@ -6,14 +6,14 @@ use cni_spec::CniError;
 use interface::sides::Sides;
 use skel::NetnsPath;
 
-/// Where a plugin works.
+/// The node and the container's namespace of a call.
 #[derive(Debug)]
-pub struct Site<'a> {
+pub struct LazySides<'a> {
     netns: &'a NetnsPath,
     sides: OnceCell<Sides>,
 }
 
-impl<'a> Site<'a> {
+impl<'a> LazySides<'a> {
     pub(crate) fn new(netns: &'a NetnsPath) -> Self {
         Self { netns, sides: OnceCell::new() }
     }
@@ -27,7 +27,7 @@ impl<'a> Site<'a> {
     ///
     /// # Errors
     /// As [`Sides::open`].
-    pub fn sides(&self) -> Result<&Sides, CniError> {
+    pub fn open(&self) -> Result<&Sides, CniError> {
         match self.sides.get() {
             Some(sides) => Ok(sides),
             None => {
