@@ -17,7 +17,7 @@ use crate::attach::DynObserved;
 use crate::container::{self, Sysctl};
 use crate::plan::{Compared, Create, Names, OwnIndex, Side, Step, Uncompared};
 use crate::sides::Sides;
-use crate::undo::{AddUndoer, Made, Undo};
+use crate::undo::{AddUndoer, MadeLinks, Undo};
 use crate::{alias, conf, failed, host_veth, stacked, veth};
 
 /// How long a link may take to get ready. The reference gives up after 2.55 s.
@@ -49,7 +49,7 @@ pub struct Stage<'a> {
     queue: Queue,
     filter: Option<Filter>,
     /// The rollback's knowledge of the links.
-    noted: &'a Cell<Made>,
+    noted: &'a Cell<MadeLinks>,
 }
 
 /// A stage ends before its rollback begins, also where ADD is interrupted.
@@ -144,9 +144,9 @@ impl<'a> Stage<'a> {
     }
 
     /// The links that this ADD has made so far.
-    pub(crate) fn made(&self) -> Made {
+    pub(crate) fn made(&self) -> MadeLinks {
         let container = self.container.as_ref().or(self.new_peer.as_ref());
-        Made { has_host_end: self.host_link.is_some(), container: container.map(|link| link.index) }
+        MadeLinks { has_host_end: self.host_link.is_some(), container: container.map(|link| link.index) }
     }
 
     /// Refuses a link that a process of the container has renamed while the address plugin ran.

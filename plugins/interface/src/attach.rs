@@ -65,7 +65,7 @@ pub(crate) async fn add(start: &dyn DynPlugin, request: &AddRequest) -> Result<A
         if is_link_first {
             let plan = plugin.plan(None)?;
             has_filter = plan.has_filter();
-            make(&plan, &mut stage, plugin, has_filter, Some(Turn::AfterAddresses)).await?;
+            make_steps(&plan, &mut stage, plugin, has_filter, Some(Turn::AfterAddresses)).await?;
         }
         let lease = lease::take(ipam, txn, &|| undoer.lives(stage.made())).await?;
         if is_link_first {
@@ -74,7 +74,7 @@ pub(crate) async fn add(start: &dyn DynPlugin, request: &AddRequest) -> Result<A
         let plan = plugin.plan(lease)?;
         txn.checkpoint().await;
         let made = if is_link_first { Some(Turn::BeforeAddresses) } else { None };
-        make(&plan, &mut stage, plugin, plan.has_filter() && !has_filter, made).await?;
+        make_steps(&plan, &mut stage, plugin, plan.has_filter() && !has_filter, made).await?;
         let links = plugin.links(&mut stage)?;
         Ok(result::assemble(netns, net.cni_version, plugin.earlier(), (plan.lease, plan.replaces_dns), &links))
     });
@@ -82,7 +82,7 @@ pub(crate) async fn add(start: &dyn DynPlugin, request: &AddRequest) -> Result<A
 }
 
 /// Makes the steps of a plan but those of one turn. `filters`: they touch the packet filter for the first time.
-async fn make(
+async fn make_steps(
     plan: &Plan<OwnIndex>,
     stage: &mut Stage<'_>,
     plugin: &mut (dyn DynObserved + '_),
@@ -135,7 +135,7 @@ fn compare(start: &dyn DynPlugin, request: &CheckRequest, prev: &AddResult) -> R
     let plan = plugin.plan(lease)?;
     let mut look = Look::new(attachment, &sides, &plan.names, prev, entry, raw.search_path());
     let steps = check::all(plan.steps.iter().map(|step| step.check(&mut look, &mut *plugin)));
-    check::all([steps, look.prefixes()])
+    check::all([steps, look.compare_prefixes()])
 }
 
 /// Whether the network has an address plugin, if the plugin needs one.

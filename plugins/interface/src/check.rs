@@ -163,7 +163,7 @@ impl<'a> Look<'a> {
     ///
     /// # Errors
     /// Code 107.
-    pub fn kind(&mut self, kind: &str) -> Result<(), CniError> {
+    pub fn compare_kind(&mut self, kind: &str) -> Result<(), CniError> {
         let object = format!("interface {} in {}", self.entry.name, self.sides.container.place());
         let entry = self.entry;
         let link = self.container()?;
@@ -174,8 +174,8 @@ impl<'a> Look<'a> {
     }
 
     /// Compares the container's link with what was made: kind, settings, MTU, and the link that it is on.
-    fn created(&mut self, create: &Create) -> Result<(), CniError> {
-        self.kind(create.kind.name())?;
+    fn compare_created(&mut self, create: &Create) -> Result<(), CniError> {
+        self.compare_kind(create.kind.name())?;
         let (sides, entry) = (self.sides, self.entry);
         let link = self.container()?;
         match stacked::difference(create, link, sides, entry.mtu)? {
@@ -232,8 +232,8 @@ impl<'a> Look<'a> {
     }
 
     /// `bridge`: the name of the one that the host's end is a port of.
-    fn veth(&mut self, bridge: Option<&str>) -> Result<(), CniError> {
-        self.kind("veth")?;
+    fn compare_veth(&mut self, bridge: Option<&str>) -> Result<(), CniError> {
+        self.compare_kind("veth")?;
         let master = self.master.as_ref().map(|master| master.index);
         let peer = self.host_link()?;
         match bridge {
@@ -244,7 +244,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn up(&mut self, side: Side) -> Result<(), CniError> {
+    fn compare_up(&mut self, side: Side) -> Result<(), CniError> {
         let place = self.sides.container.place().to_owned();
         let link = self.link(side)?;
         let object = match side {
@@ -254,7 +254,7 @@ impl<'a> Look<'a> {
         if link.up { Ok(()) } else { Err(differs(object, "it is down")) }
     }
 
-    fn port(&mut self, wanted: Port) -> Result<(), CniError> {
+    fn compare_port(&mut self, wanted: Port) -> Result<(), CniError> {
         let link = self.host_link()?;
         let (object, found) = (format!("bridge port {}", link.name), link.port.unwrap_or_default());
         if wanted.hairpin != found.hairpin {
@@ -266,7 +266,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    fn vlans(&mut self, join: &[Vlans]) -> Result<(), CniError> {
+    fn compare_vlans(&mut self, join: &[Vlans]) -> Result<(), CniError> {
         let (host, master) = (&self.sides.host, self.master.as_ref().map_or(0, |master| master.index));
         let link = self.host_link()?;
         let found = bridge_port::list_vlans(host, master, link.index).map_err(failed)?;
@@ -278,7 +278,7 @@ impl<'a> Look<'a> {
     }
 
     /// Compares the routes of a side with those that were made.
-    fn routes(&mut self, side: Side, wanted: &[Route]) -> Result<(), CniError> {
+    fn compare_routes(&mut self, side: Side, wanted: &[Route]) -> Result<(), CniError> {
         let (index, name) = self.link(side).map(|link| (link.index, link.name.clone()))?;
         let others = self.gateways_of_others();
         let on_host = |family| route::list(&self.sides.host, Some(index), None, family).map_err(failed);
@@ -312,7 +312,7 @@ impl<'a> Look<'a> {
     }
 
     /// Looks for a route to the prefix of each of the container's addresses, when all steps were compared.
-    pub(crate) fn prefixes(&mut self) -> Result<(), CniError> {
+    pub(crate) fn compare_prefixes(&mut self) -> Result<(), CniError> {
         let wanted = std::mem::take(&mut self.prefixes);
         if wanted.is_empty() {
             return Ok(());
@@ -354,7 +354,7 @@ impl<'a> Look<'a> {
     }
 
     /// Compares the addresses on a link with those that were given to it. Others may have been added since.
-    fn addresses(&mut self, side: Side, wanted: &[Address]) -> Result<(), CniError> {
+    fn compare_addresses(&mut self, side: Side, wanted: &[Address]) -> Result<(), CniError> {
         let Sides { host, container, .. } = self.sides;
         let link = self.link(side)?.clone();
         let found = match (side, &mut self.addresses) {
@@ -390,10 +390,10 @@ impl Compared {
     fn check(&self, look: &mut Look<'_>) -> Result<(), CniError> {
         match self {
             Self::Veth(veth) => {
-                let up = if veth.up { look.up(Side::Host) } else { Ok(()) };
-                all([look.veth(veth.master.as_deref()), up])
+                let up = if veth.up { look.compare_up(Side::Host) } else { Ok(()) };
+                all([look.compare_veth(veth.master.as_deref()), up])
             }
-            Self::Create(create) => look.created(create),
+            Self::Create(create) => look.compare_created(create),
             Self::SpoofGuard(_) => match look.container()?.mac {
                 None => Ok(()),
                 Some(mac) => {
@@ -405,11 +405,11 @@ impl Compared {
                 let attachment = look.attachment;
                 look.filter()?.check_masquerade(*backend, attachment.into(), addresses).map_err(different)
             }
-            Self::JoinVlans(join) => look.vlans(join),
-            Self::Port(port) => look.port(*port),
-            Self::Addresses(side, addresses) => look.addresses(*side, addresses),
-            Self::Up(side) => look.up(*side),
-            Self::Routes(side, wanted) | Self::OnlyRoutes(side, wanted) => look.routes(*side, wanted),
+            Self::JoinVlans(join) => look.compare_vlans(join),
+            Self::Port(port) => look.compare_port(*port),
+            Self::Addresses(side, addresses) => look.compare_addresses(*side, addresses),
+            Self::Up(side) => look.compare_up(*side),
+            Self::Routes(side, wanted) | Self::OnlyRoutes(side, wanted) => look.compare_routes(*side, wanted),
         }
     }
 }

@@ -104,7 +104,7 @@ impl Mender<'_> {
                 self.report.left.push(difference.to_string());
                 continue;
             }
-            let made = self.make(step, plugin).await;
+            let made = self.make_step(step, plugin).await;
             self.look.forget_node();
             match (made, self.difference(step, plugin)) {
                 (_, Ok(())) => {
@@ -125,7 +125,7 @@ impl Mender<'_> {
 
     /// The report, with the routes to the container's subnets compared, and each sentence once.
     fn finish(mut self) -> Repaired {
-        if let Err(difference) = self.look.prefixes() {
+        if let Err(difference) = self.look.compare_prefixes() {
             self.report.left.push(difference.to_string());
         }
         for list in [&mut self.report.repaired, &mut self.report.left] {
@@ -157,7 +157,7 @@ impl Mender<'_> {
 
     fn may_make_compared(&mut self, step: &Compared) -> bool {
         match step {
-            Compared::Veth(_) => self.look.kind("veth").is_ok() && !self.is_elsewhere(),
+            Compared::Veth(_) => self.look.compare_kind("veth").is_ok() && !self.is_elsewhere(),
             Compared::SpoofGuard(_) | Compared::JoinVlans(_) | Compared::Port(_) => !self.is_elsewhere(),
             Compared::Addresses(Side::Host, addresses) => {
                 self.look.host_link().is_ok_and(|link| can_have(&link.name, addresses.iter().map(|it| it.net.ip())))
@@ -187,7 +187,7 @@ impl Mender<'_> {
     }
 
     /// Makes one step, or changes nothing.
-    async fn make(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
+    async fn make_step(&mut self, step: &Step<OwnIndex>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         let Self { start, attachment, sides, search_path, .. } = *self;
         let (made, is_left) = Default::default();
         let undoer = AddUndoer { attachment, sides, link: start.link(), ipam: None, search_path, made, is_left };

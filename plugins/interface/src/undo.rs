@@ -103,7 +103,7 @@ pub(crate) struct AddUndoer<'a> {
     /// `PATH`, for iptables.
     pub(crate) search_path: &'a str,
     /// The links that this ADD made.
-    pub(crate) made: Cell<Made>,
+    pub(crate) made: Cell<MadeLinks>,
     /// A rule or a link of the attachment is still there.
     pub(crate) is_left: Cell<bool>,
 }
@@ -151,7 +151,7 @@ const OTHERS: &str = "for a link of this attachment that another ADD made";
 
 /// The links that an ADD has made.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Made {
+pub(crate) struct MadeLinks {
     /// The host's end of a veth.
     pub(crate) has_host_end: bool,
     /// The index of the container's link.
@@ -161,7 +161,7 @@ pub(crate) struct Made {
 impl AddUndoer<'_> {
     /// Whether the attachment has a link beside those that this ADD has made: then rules and addresses are that link's.
     /// Where the links cannot be read, it may have one.
-    pub(crate) fn lives(&self, made: Made) -> bool {
+    pub(crate) fn lives(&self, made: MadeLinks) -> bool {
         self.has_link_beside(made).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot see whether the attachment has another link");
             true
@@ -170,7 +170,7 @@ impl AddUndoer<'_> {
 
     /// Asks by new connections whether the attachment has another link: a connection that has failed may still have an answer to what it
     /// was asked.
-    fn has_link_beside(&self, made: Made) -> netops::error::Result<bool> {
+    fn has_link_beside(&self, made: MadeLinks) -> netops::error::Result<bool> {
         match self.link {
             LinkKind::Veth if made.has_host_end => Ok(false),
             LinkKind::Veth => Ok(host_veth::find_living(&Kernel::host()?, self.attachment)?.is_some()),

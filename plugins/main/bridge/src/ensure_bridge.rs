@@ -16,7 +16,7 @@ use crate::plan::{self, Shared};
 
 /// The shared part, as far as it is made.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct MadeBridge {
     /// The bridge as it was found or made.
     pub(crate) bridge: Link,
     /// The interface that holds the gateways if the bridge does not.
@@ -49,23 +49,23 @@ fn expect_bridge(host: &Kernel, name: &str, found: Option<Link>) -> std::result:
 /// Makes the shared part as the plan needs it. `found` is the link of the bridge's name; `mac` is for a new one.
 pub(crate) fn ensure(
     host: &Kernel,
-    plan: &Shared,
+    wanted: &Shared,
     found: Option<Link>,
     mac: Option<Mac>,
-) -> std::result::Result<Made, CniError> {
-    let found = expect_bridge(host, &plan.bridge.name, found)?;
+) -> std::result::Result<MadeBridge, CniError> {
+    let found = expect_bridge(host, &wanted.bridge.name, found)?;
     let is_found = found.is_some();
-    let bridge = found.map_or_else(|| create(host, plan, mac), Ok)?;
+    let bridge = found.map_or_else(|| create(host, wanted, mac), Ok)?;
     // The look at the addresses first: it may find a conflict, and nothing is changed yet.
-    let has_gateways = match plan.gateways.vlan {
-        None => gateways::changes(host, &bridge, &plan.gateways)?.add.is_empty(),
+    let has_gateways = match wanted.gateways.vlan {
+        None => gateways::changes(host, &bridge, &wanted.gateways)?.add.is_empty(),
         Some(_) => true,
     };
-    let made = Made { has_gateways, ..Made::of(bridge) };
+    let made = MadeBridge { has_gateways, ..MadeBridge::of(bridge) };
     let mut making = Making { host, made };
-    making.ensure_up(&plan.bridge).map_err(failed)?;
-    match plan.gateways.addresses.is_empty() {
-        true if is_found && plan.keeps_mac => making.keep_mac_before_lease().map_err(failed)?,
+    making.ensure_up(&wanted.bridge).map_err(failed)?;
+    match wanted.gateways.addresses.is_empty() {
+        true if is_found && wanted.keeps_mac => making.keep_mac_before_lease().map_err(failed)?,
         // Before the port joins, and before processes that see the addresses count on it.
         false if !has_gateways => making.keep_mac().map_err(failed)?,
         true | false => (),
@@ -75,30 +75,30 @@ pub(crate) fn ensure(
 
 struct Making<'a> {
     host: &'a Kernel,
-    made: Made,
+    made: MadeBridge,
 }
 
-fn create(host: &Kernel, plan: &Shared, mac: Option<Mac>) -> std::result::Result<Link, CniError> {
+fn create(host: &Kernel, wanted: &Shared, mac: Option<Mac>) -> std::result::Result<Link, CniError> {
     // From its birth: another ADD that finds the bridge reports its address in a result, and CHECK holds it to that. Neither
     // do its ports change it then, nor udev.
-    let (plan, mac) = (&plan.bridge, Some(mac.unwrap_or_else(Mac::random)));
-    let options = link::Bridge { mtu_bytes: plan.mtu_bytes, mac, vlan_filtering: plan.vlan_filtering };
-    match host.run(link::create_bridge(&plan.name, &options)) {
+    let (wanted, mac) = (&wanted.bridge, Some(mac.unwrap_or_else(Mac::random)));
+    let options = link::Bridge { mtu_bytes: wanted.mtu_bytes, mac, vlan_filtering: wanted.vlan_filtering };
+    match host.run(link::create_bridge(&wanted.name, &options)) {
         // Another ADD was faster.
         Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
-            find_bridge(host, &plan.name)?.ok_or_else(|| failed(error))
+            find_bridge(host, &wanted.name)?.ok_or_else(|| failed(error))
         }
         outcome => {
             outcome.map_err(failed)?;
-            link::get(host, &Target::named(&plan.name)).map_err(failed)
+            link::get(host, &Target::named(&wanted.name)).map_err(failed)
         }
     }
 }
 
 impl Making<'_> {
-    fn ensure_up(&mut self, plan: &plan::Bridge) -> Result<()> {
+    fn ensure_up(&mut self, wanted: &plan::Bridge) -> Result<()> {
         refuse_advertisements(&self.made.bridge.name)?;
-        let promisc = (plan.promisc && !self.made.bridge.promisc).then_some(true);
+        let promisc = (wanted.promisc && !self.made.bridge.promisc).then_some(true);
         if self.made.bridge.up && promisc.is_none() {
             return Ok(());
         }
@@ -127,7 +127,7 @@ impl Making<'_> {
     }
 }
 
-impl Made {
+impl MadeBridge {
     /// The shared part of a bridge that is there, of which nothing else is known yet.
     pub(crate) fn of(bridge: Link) -> Self {
         Self { bridge, vlan_gateway: None, has_gateways: false, announced: None }

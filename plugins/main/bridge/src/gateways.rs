@@ -20,8 +20,8 @@ use netops::route::MAIN_TABLE;
 use netops::route::whole::{self, Whole};
 use netops::{Errno, Family, Kernel};
 
+use crate::ensure_bridge::MadeBridge;
 use crate::plan::{self, AddressChanges, Gateways};
-use crate::shared::Made;
 use crate::vlan_gateway;
 
 /// New IPv6 addresses of gateways, and where they will be announced.
@@ -39,25 +39,33 @@ impl Announcement {
 ///
 /// # Errors
 /// Code 103: another address is in the way.
-pub(crate) fn changes(host: &Kernel, router: &Link, plan: &Gateways) -> std::result::Result<AddressChanges, CniError> {
-    if plan.addresses.is_empty() {
+pub(crate) fn changes(
+    host: &Kernel,
+    router: &Link,
+    wanted: &Gateways,
+) -> std::result::Result<AddressChanges, CniError> {
+    if wanted.addresses.is_empty() {
         return Ok(AddressChanges::default());
     }
     let found = addr::list(host, router).map_err(failed)?;
-    plan::address_changes(&router.name, &found, &plan.addresses, plan.force)
+    plan::address_changes(&router.name, &found, &wanted.addresses, wanted.force)
 }
 
 /// Makes the gateways' addresses, and first the port that has them in a VLAN.
-pub(crate) fn ensure(stage: &mut Stage<'_>, made: &mut Made, plan: &Gateways) -> std::result::Result<(), CniError> {
+pub(crate) fn ensure(
+    stage: &mut Stage<'_>,
+    made: &mut MadeBridge,
+    wanted: &Gateways,
+) -> std::result::Result<(), CniError> {
     let host = &stage.sides.host;
-    match &plan.vlan {
-        Some(vlan) => made.vlan_gateway = Some(vlan_gateway::ensure(host, &made.bridge, &plan.holder, *vlan)?),
+    match &wanted.vlan {
+        Some(vlan) => made.vlan_gateway = Some(vlan_gateway::ensure(host, &made.bridge, &wanted.holder, *vlan)?),
         None if made.has_gateways => return Ok(()),
         None => (),
     }
     let router = made.router().clone();
     // Looked at again: another ADD may have been faster.
-    let changes = changes(host, &router, plan)?;
+    let changes = changes(host, &router, wanted)?;
     if changes.add.is_empty() {
         return Ok(());
     }

@@ -14,10 +14,10 @@ use netops::{Kernel, OpError};
 pub mod conf;
 pub mod plan;
 
+mod ensure_bridge;
 mod gateways;
 mod preview;
 mod reach;
-mod shared;
 mod status;
 pub mod step;
 mod vlan_gateway;

@@ -5,9 +5,9 @@ use interface::{Shown, failed, veth};
 use netops::Kernel;
 use netops::link::{self, Link};
 
+use crate::ensure_bridge::find_bridge;
 use crate::gateways;
 use crate::plan::{AddressChanges, Bridge, Gateways, Shared};
-use crate::shared::find_bridge;
 
 /// The bridge's steps.
 ///

@@ -7,7 +7,7 @@ use netops::Kernel;
 use netops::link::{self, Bridge, BridgeVlans};
 
 use crate::conf::Conf;
-use crate::shared::find_bridge;
+use crate::ensure_bridge::find_bridge;
 
 /// Whether the node can do what the config asks for.
 ///

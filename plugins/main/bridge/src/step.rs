@@ -10,11 +10,11 @@ use netops::addr;
 use netops::link::{self, Link, Mac, Settings};
 use netops::watch::Watch;
 
+use crate::ensure_bridge::{self, MadeBridge, find_bridge};
 use crate::gateways;
 use crate::plan::{Gateways, Own, Shared};
 use crate::preview;
 use crate::reach::{self, Unreach};
-use crate::shared::{self, Made, find_bridge};
 use crate::vlan_gateway;
 
 /// The state of one call beside its plan.
@@ -26,7 +26,7 @@ pub struct State {
     pub(crate) mac: Option<Mac>,
     /// The bridge's Ethernet address, as an earlier ADD reported it.
     bridge_mac: Option<Mac>,
-    made: Option<Made>,
+    made: Option<MadeBridge>,
     /// The bridge's MTU before the port joined it, in bytes.
     mtu_before: Option<u32>,
 }
@@ -45,7 +45,7 @@ impl State {
     }
 
     /// The shared part, which a step before this one has made.
-    fn made(&mut self) -> Result<&mut Made, CniError> {
+    fn made(&mut self) -> Result<&mut MadeBridge, CniError> {
         let Self { made, bridge, .. } = self;
         made.as_mut().ok_or_else(|| not_found(format_args!("bridge {bridge}")))
     }
@@ -88,7 +88,7 @@ impl OwnStep for Own {
         match self {
             Self::Shared(shared) => {
                 let found = stage.find_host_link(&shared.bridge.name)?;
-                let made = shared::ensure(&stage.sides.host, shared, found, state.bridge_mac)?;
+                let made = ensure_bridge::ensure(&stage.sides.host, shared, found, state.bridge_mac)?;
                 stage.master = Some(made.bridge.clone());
                 state.mtu_before.get_or_insert(made.bridge.mtu_bytes);
                 state.made = Some(made);
@@ -129,7 +129,7 @@ impl OwnStep for Own {
     /// A bridge that is missing gets the Ethernet address that its containers know; no address is replaced.
     async fn mend(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
         if let (None, Some(bridge)) = (&state.made, &stage.master) {
-            state.made = Some(Made::of(bridge.clone()));
+            state.made = Some(MadeBridge::of(bridge.clone()));
         }
         match self {
             Self::Gateways(gateways) => {
@@ -192,7 +192,7 @@ fn not_found(object: impl std::fmt::Display) -> CniError {
 
 /// Reads the links as they are now, the host's end when it can carry packets: a bridge may have taken its new port's
 /// address.
-async fn await_port(stage: &mut Stage<'_>, made: &mut Made, carrier: bool) -> Result<(), CniError> {
+async fn await_port(stage: &mut Stage<'_>, made: &mut MadeBridge, carrier: bool) -> Result<(), CniError> {
     let host = &stage.sides.host;
     let host_veth = stage.link(Side::Host)?.clone();
     let (seen, mut bridge) = link::get_both(host, &(&host_veth).into(), &(&made.bridge).into()).map_err(failed)?;

@@ -82,7 +82,7 @@ impl OwnStep for CreateTap {
     }
 
     fn check(&self, look: &mut Look<'_>, _: &mut Option<Mac>) -> Result<(), CniError> {
-        look.kind("tun")?;
+        look.compare_kind("tun")?;
         let container = &look.sides.container;
         let conf = &self.conf;
         let link = look.container()?.clone();
