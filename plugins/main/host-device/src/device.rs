@@ -10,7 +10,7 @@ use netops::route::{self, Route};
 use netops::{Family, Kernel};
 
 use crate::conf::{Conf, Selector};
-use crate::home;
+use crate::identity;
 use crate::record::AwayDevice;
 
 /// The error of a config that selects no device.
@@ -59,7 +59,7 @@ fn entries(folder: &Path) -> Vec<String> {
 pub fn absent(conf: &Conf, holder: Option<&AwayDevice>) -> CniError {
     let msg = format!("cannot find {} on the host", conf.selector());
     match holder {
-        Some(record @ AwayDevice { container_id, network, ifname, .. }) if home::has_namespace(record) => {
+        Some(record @ AwayDevice { container_id, network, ifname, .. }) if identity::has_namespace(record) => {
             CniError::new(
                 Code::KERNEL,
                 format!("{msg}: container {container_id} has it as {ifname} by network {network}"),

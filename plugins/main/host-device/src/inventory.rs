@@ -7,7 +7,7 @@ use interface::failed;
 use interface::inventory::{Item, Sign};
 use netops::Kernel;
 
-use crate::home;
+use crate::identity;
 use crate::record::{self, AwayDevice};
 
 /// Each device of the network that is away, or has come back without all that it had. Changes nothing.
@@ -26,7 +26,7 @@ pub fn inventory(network: &NetworkName) -> Result<Vec<Item>, CniError> {
 fn item(record: &AwayDevice, host: &Kernel) -> Result<Option<Item>, CniError> {
     let [network, container, ifname] = record.names();
     let Ok(attachment) = Attachment::parse(network, container, ifname) else { return Ok(None) };
-    let on_host = home::find_on_host(host, record).map_err(failed)?;
+    let on_host = identity::find_on_host(host, record).map_err(failed)?;
     let mut signs = vec![Sign::Namespace { path: record.netns.clone().into(), numbers: record.netns_numbers }];
     // The kernel returns hardware when its namespace ends, so it is in one that is not known.
     if on_host.is_none() && record.device.is_hardware() && !record.device.is_unplugged() {

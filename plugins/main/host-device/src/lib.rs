@@ -1,7 +1,7 @@
 //! The host-device plugin: gives a network device of the node to a container, and brings it home.
 //!
 //! [`device`] finds what the config selects. [`record`] is what the node remembers of a device that is away, as the container
-//! can change everything that is on the device itself. [`home`] brings it back, from wherever it is. [`inventory()`] says what GC
+//! can change everything that is on the device itself. [`return_to_host`] brings it back, from wherever it is, as [`identity`] knows it. [`inventory()`] says what GC
 //! would bring back.
 
 use cni_spec::gc::Sweep;
@@ -13,15 +13,17 @@ use netops::{Kernel, OpError};
 
 pub mod conf;
 pub mod device;
-pub mod home;
+pub mod identity;
 pub mod inventory;
 pub mod record;
+mod restore;
+pub mod return_to_host;
 pub mod step;
 
 pub use conf::{Conf, Removal};
-use home::Outcome;
 pub use inventory::{inventory, networks};
 use record::AwayDevice;
+use return_to_host::Outcome;
 use step::{Move, State};
 
 /// The plugin.
@@ -68,7 +70,8 @@ impl InterfacePlugin for HostDevice {
 
     fn remove_link(detaching: &Detaching<'_>, removal: &Removal) -> Result<(), OpError> {
         let Some(record) = record::read(detaching.attachment)? else {
-            return record::remove(record::names(detaching.attachment)).and(home::bring_unrecorded(detaching, removal));
+            return record::remove(record::names(detaching.attachment))
+                .and(return_to_host::bring_unrecorded(detaching, removal));
         };
         take_home(&record, detaching.netns)
     }
@@ -101,7 +104,7 @@ impl InterfacePlugin for HostDevice {
             return Ok(());
         }
         match step::holder(conf).map_err(failed)? {
-            Some(record) if home::has_namespace(&record) => Ok(()),
+            Some(record) if identity::has_namespace(&record) => Ok(()),
             holder => Err(device::absent(conf, holder.as_ref())),
         }
     }
@@ -110,7 +113,7 @@ impl InterfacePlugin for HostDevice {
 /// Brings the device home, and forgets it then. One that is in a namespace that nothing leads to is not forgotten: the kernel
 /// returns hardware when that ends, and the next DEL, GC, or ADD of the device finds it.
 fn take_home(record: &AwayDevice, netns: Option<&netops::Netns>) -> Result<(), OpError> {
-    match home::bring(record, netns)? {
+    match return_to_host::bring(record, netns)? {
         Outcome::Home | Outcome::Gone => record::remove(record.names()),
         // Not forgotten either, as long as the namespace is there: what the container puts in its place would count as a
         // device without a record the next time.

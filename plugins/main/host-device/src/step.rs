@@ -12,9 +12,12 @@ use netops::link::{self, Before, Link, LinkName, Place, transfer};
 use netops::{Kernel, Netns, OpError};
 
 use crate::conf::{Conf, Selector};
-use crate::home;
+use crate::identity;
 use crate::record::{self, AwayDevice};
-use crate::{device, home::is_returned};
+use crate::{
+    device,
+    return_to_host::{self, is_returned},
+};
 
 /// The device that ADD moves.
 #[derive(Debug, Default)]
@@ -45,7 +48,8 @@ pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
     // Of a device that is on the host every record is an earlier ADD's: its DEL must not take it from this one.
     let records = match &found {
         Some(link) => {
-            let records = record::list().map_err(failed)?.into_iter().filter(|record| home::is_on_host(record, link));
+            let records =
+                record::list().map_err(failed)?.into_iter().filter(|record| identity::is_on_host(record, link));
             let (mut records, others): (Vec<_>, Vec<_>) = records.partition(|record| is_returned(host, record, link));
             records.extend(others);
             records
@@ -53,7 +57,7 @@ pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
         None => holder(conf).map_err(failed)?.into_iter().collect(),
     };
     for record in &records {
-        if home::find_on_host(host, record).map_err(failed)?.is_none() {
+        if identity::find_on_host(host, record).map_err(failed)?.is_none() {
             return Err(device::absent(conf, Some(record)));
         }
     }
@@ -67,9 +71,9 @@ pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
 /// for the device's.
 fn take_back(records: &[AwayDevice], conf: &Conf, host: &Kernel) -> Result<State, CniError> {
     for record in records {
-        let on_host = home::find_on_host(host, record).map_err(failed)?;
+        let on_host = identity::find_on_host(host, record).map_err(failed)?;
         let Some(link) = on_host else { return Err(device::absent(conf, Some(record))) };
-        home::recover(host, record, &link).and_then(|()| record::remove(record.names())).map_err(failed)?;
+        return_to_host::recover(host, record, &link).and_then(|()| record::remove(record.names())).map_err(failed)?;
     }
     look_at(conf, host, device::find(conf, host)?)
 }
@@ -218,7 +222,7 @@ impl OwnUndo for GoHome {
         let Self(planned) = self;
         let written = record::list().unwrap_or_default().into_iter().find(|record| record.names() == planned.names());
         let record = written.as_ref().unwrap_or(planned);
-        home::bring(record, Some(&sides.netns))?;
+        return_to_host::bring(record, Some(&sides.netns))?;
         Ok(record::remove(record.names())?)
     }
 }

@@ -1,0 +1,241 @@
+//! Bringing a device back to the host, from wherever it is, by what the node knows of it.
+
+use std::path::Path;
+
+use interface::{Detaching, alias};
+use netops::error::Result;
+use netops::link::{self, Before, Kind, Link, LinkName, Place, Settings, transfer, transfer_by_way};
+use netops::{Kernel, Netns, OpError, link_removal, pair};
+
+use crate::conf::{Removal, Selector};
+use crate::identity::{
+    find_inside, find_on_host, has_mac_of, has_namespace, is_hardware_of, is_recorded, is_virtual_of,
+};
+use crate::record::{self, AwayDevice, Device};
+use crate::restore::{drop_foreign_names, restore, restore_flags};
+
+/// Where the device is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The device is on the host.
+    Home,
+    /// The device ended with its namespace, as all but hardware does, or was unplugged.
+    Gone,
+    /// No hardware, and not in its namespace, which is still there: the container has deleted it or moved it on. Where it
+    /// is now it ends with its namespace.
+    Lost,
+    /// Hardware that is in a namespace that nothing leads to.
+    Away,
+}
+
+/// Brings the device of a record home, under its name, with MTU, address, state, master and addresses that it had.
+///
+/// `given` is the namespace that the runtime names, if it does.
+///
+/// # Errors
+/// The device is not home: another link has its name (`EEXIST`), or the kernel refuses.
+pub fn bring(record: &AwayDevice, given: Option<&Netns>) -> Result<Outcome> {
+    let host = Kernel::host()?;
+    let by_path = || Netns::open(Path::new(&record.netns)).ok().filter(|netns| is_recorded(record, netns));
+    let opened = if given.is_some_and(|netns| is_recorded(record, netns)) { None } else { by_path() };
+    let has_namespace = opened.is_some() || given.is_some_and(|netns| is_recorded(record, netns));
+    let arriving = arriving(&record.device);
+    for netns in given.into_iter().chain(opened.as_ref()) {
+        let container = Kernel::in_netns(netns)?;
+        if let Some(link) = find_inside(record, &host, netns, &container)? {
+            // The container may give it names faster than they are removed; they are once more when it is home.
+            if let Err(error) = drop_foreign_names(&container, &link, &record.device) {
+                tracing::debug!(%error, "further names stay until the device is home");
+            }
+            restore_flags(&container, &link, &record.device)?;
+            let link = fetch(&link, netns, &container, &host, &record.device.name, &arriving)?;
+            delete_links_on(&container, &link)?;
+            drop_foreign_names(&host, &link, &record.device)?;
+            restore(&host, &link, &record.device)?;
+            return Ok(Outcome::Home);
+        }
+    }
+    match find_on_host(&host, record)? {
+        Some(link) => {
+            for netns in given.into_iter().chain(opened.as_ref()) {
+                delete_links_on(&Kernel::in_netns(netns)?, &link)?;
+            }
+            recover(&host, record, &link)?;
+            Ok(Outcome::Home)
+        }
+        None if record.device.is_unplugged() => Ok(Outcome::Gone),
+        None if record.device.is_hardware() => Ok(Outcome::Away),
+        None if has_namespace => Ok(Outcome::Lost),
+        None => Ok(Outcome::Gone),
+    }
+}
+
+/// Gives a device that the kernel has returned to the host its name and settings back. The kernel returns hardware under the
+/// name that it had in the container, or `devN`, with its alias, and down. A device under its own name without that
+/// alias was brought home by another process, such as the reference's DEL, and may be in use again: it is left as it is.
+///
+/// # Errors
+/// Another link has its name.
+pub fn recover(host: &Kernel, record: &AwayDevice, link: &Link) -> Result<()> {
+    if !is_returned(host, record, link) {
+        return Ok(());
+    }
+    drop_foreign_names(host, link, &record.device)?;
+    restore_flags(host, link, &record.device)?;
+    let rename = Settings { name: Some(record.device.name.clone()), ..Settings::default() };
+    let down = Settings { up: Some(false), ..Settings::default() };
+    if link.name != record.device.name {
+        host.run(link::set(&link.into(), &down))?;
+        host.run(link::set(&link.into(), &rename))?;
+    }
+    let link = link::get(host, &link::Target::named(&record.device.name))?;
+    restore(host, &link, &record.device)
+}
+
+/// Whether the kernel has returned a device on the host, or this plugin has not given it all back: it has another name than
+/// its own, or an alias that says so. Under its own name with the alias of its time in the container, the reference's DEL
+/// may have brought it home as well: then its namespace may still be there, or the device be in use.
+#[must_use]
+pub fn is_returned(host: &Kernel, record: &AwayDevice, link: &Link) -> bool {
+    let (device, alias) = (&record.device, link.alias.as_deref().unwrap_or_default());
+    if link.name != device.name || alias == arriving(device) {
+        return true;
+    }
+    let has_addresses = || Before::read(host, link).is_ok_and(|now| !now.addresses.is_empty());
+    let is_in_use = || link.up || link.master.is_some() || has_addresses();
+    alias == device.name && alias != device.alias && !is_in_use() && !has_namespace(record)
+}
+
+/// The alias of a device that is home and has not got back all that it had.
+fn arriving(device: &Device) -> String {
+    format!("{}: coming home", device.name)
+}
+
+/// Brings a device home that has no record: the reference made no more than the alias. What the container may have written
+/// there must be what the config says.
+///
+/// # Errors
+/// The device is not home.
+pub fn bring_unrecorded(detaching: &Detaching<'_>, removal: &Removal) -> Result<()> {
+    let Detaching { attachment, netns: Some(netns), .. } = *detaching else { return Ok(()) };
+    let container = Kernel::in_netns(netns)?;
+    let Some(link) = link::find(&container, attachment.ifname.as_str())? else { return Ok(()) };
+    let alias = link.alias.clone().unwrap_or_default();
+    let is_selected = match removal.0.selector() {
+        Selector::Name(name) => name.as_str() == alias,
+        Selector::Mac(mac) => link.mac == Some(mac) || link.permanent_mac == Some(mac),
+        Selector::Pci(id) => is_on_bus(&link, "pci", &id),
+        Selector::Auxiliary(id) => is_on_bus(&link, "auxiliary", &id),
+        Selector::KernelPath(_) => link.kind == Kind::None,
+        Selector::None | Selector::Unknown(_) => false,
+    };
+    let is_ours = is_selected && link::is_name(&alias) && !alias::is_marked(&link) && !link.loopback;
+    // The link itself, or the device that it pretends to be.
+    let is_recorded = |record: &AwayDevice| {
+        is_recorded(record, netns) && record.index == Some(link.index) || record.device.name == alias
+    };
+    let host = Kernel::host()?;
+    let mut stale = Vec::new();
+    for record in record::list()?.into_iter().filter(is_recorded) {
+        if is_left_over(&record, &host, netns, &container, &link)? {
+            stale.push(record);
+            continue;
+        }
+        let [network, container, ifname] = record.names();
+        tracing::warn!(
+            link = link.name,
+            network,
+            container,
+            ifname,
+            alias,
+            "left in the container: another attachment has it, or has the device whose name its alias is"
+        );
+        return Ok(());
+    }
+    if !is_ours || !detaching.evidence(netns).of_unmarked(&container, &link)?.or_warn(&link, netns) {
+        tracing::warn!(link = link.name, alias, "left in the container: nothing shows that it is the node's device");
+        return Ok(());
+    }
+    // The container can make any link but hardware.
+    if link.kind != Kind::None && link::find(&host, &alias)?.is_some() {
+        tracing::warn!(link = link.name, alias, "left in the container: the node has a device of that name");
+        return Ok(());
+    }
+    let device = fetch(&link, netns, &container, &host, &alias, "")?;
+    delete_links_on(&container, &device)?;
+    stale.iter().try_for_each(|record| record::remove(record.names()))
+}
+
+/// Whether the record is of an attachment that had the device before: its own namespace does not hold it any more, while this
+/// link, elsewhere, is the device. The reference's DEL leaves such a record.
+fn is_left_over(record: &AwayDevice, host: &Kernel, netns: &Netns, container: &Kernel, link: &Link) -> Result<bool> {
+    if let Some(own) = Netns::open(Path::new(&record.netns)).ok().filter(|own| is_recorded(record, own))
+        && find_inside(record, host, &own, &Kernel::in_netns(&own)?)?.is_some()
+    {
+        return Ok(false);
+    }
+    let device = &record.device;
+    if let Some(is_it) = is_hardware_of(device, link) {
+        return Ok(is_it);
+    }
+    let has_mac = has_mac_of(device, link);
+    let is_alike = link.kind.name() == device.kind && has_mac;
+    Ok(is_alike && (device.peer.is_none() || is_virtual_of(record, None, host, netns, container, link)?))
+}
+
+/// Deletes links of the container that are stacked on the device (macvlan, ipvlan, vlan), which is home: the kernel has left them
+/// on it, and would leave them on it in the next container, whose packets they would receive. The container cannot make more.
+fn delete_links_on(container: &Kernel, device: &Link) -> Result<()> {
+    let mut on_it = link::list_of_container(container)?;
+    on_it.retain(|link| link.kind != Kind::Veth && link.peer == Some(device.index));
+    pair::retain_on_host(&mut on_it, container)?;
+    if let Some(Link { name, .. }) = on_it.first() {
+        let (device, count) = (&device.name, on_it.len());
+        tracing::warn!(device, count, first = name, "deleted from the container: links on top of the device");
+    }
+    link_removal::remove_all_by(container, &on_it).into_iter().next().map_or(Ok(()), |left| Err(left.error))
+}
+
+/// A virtio device is one of its own on another bus, below the PCI device; kernels before 5.14 say nothing.
+fn is_on_bus(link: &Link, bus: &str, id: &str) -> bool {
+    let is_there = |parent: &str| parent == format!("{bus}/{id}") || parent.starts_with("virtio/");
+    link.kind == Kind::None && link.parent_device.as_deref().is_none_or(is_there)
+}
+
+/// Moves a link of a container to the host, with this name and alias. The node announces a link under the name that it comes
+/// with, and programs such as udev and NetworkManager react to that: so it gets its name before.
+fn fetch(link: &Link, netns: &Netns, container: &Kernel, host: &Kernel, name: &str, alias: &str) -> Result<Link> {
+    let own = Netns::current().map_err(|error| OpError::state("open", "the host's namespace", error.to_string()))?;
+    let home =
+        LinkName::parse(name).map_err(|error| OpError::state("move", format!("link {name}"), error.to_string()))?;
+    let (from, to) = (Place { netns, kernel: container }, Place { netns: &own, kernel: host });
+    if link::find(host, name)?.is_some() {
+        // Refused, and nothing is changed.
+        return transfer(link, from, to, &home, Some(alias));
+    }
+    // The container may have a link of that name.
+    let Ok(named) = rename(container, link, name) else { return transfer_by_way(link, from, to, &home, alias) };
+    match transfer(&named, from, to, &home, Some(alias)) {
+        // Not the name of the device, but a further one.
+        Err(error) if link::find(host, name)?.is_none() => {
+            let is_it = |found: &Link| found.kind == link.kind && found.permanent_mac == link.permanent_mac;
+            match link::find_index(container, link.index)?.filter(is_it) {
+                Some(link) => transfer_by_way(&link, from, to, &home, alias),
+                None => Err(error),
+            }
+        }
+        Err(error) => {
+            // By that name the next DEL finds a device without a record.
+            rename(container, &named, &link.name)?;
+            Err(error)
+        }
+        moved => moved,
+    }
+}
+
+/// Sets a link down, as the kernel may rename no other, and renames it.
+fn rename(net: &Kernel, link: &Link, name: &str) -> Result<Link> {
+    let down = link::set(&link.into(), &Settings { up: Some(false), ..Settings::default() });
+    let renamed = link::set(&link.into(), &Settings { name: Some(name.to_owned()), ..Settings::default() });
+    link::run_and_get(net, vec![down, renamed], &link.into())
+}
