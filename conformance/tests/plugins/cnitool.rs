@@ -1,31 +1,22 @@
 //! `cnitool` with the suite's own executables: installed as on a node, then called as its README's tour does.
 
-mod again;
+mod add;
 mod explain;
 mod gc;
 mod plan;
+mod readme_tour;
 mod show;
-mod tour;
 
 // What takes long, for `cargo test --workspace`: sick nodes (each is installed, damaged, examined and mended), installation killed
 // anywhere, and examples one after the other.
 cfg_if::cfg_if! {
     if #[cfg(feature = "every-test")] {
+        mod command_line_errors;
         mod doctor;
-        mod examples;
-        mod filters;
-        mod healthy;
+        mod examples_of_help_and_man;
         mod install_cut_off;
-        mod leftovers;
-        mod others;
-        mod remedies;
+        mod networks_without_file;
         mod repair;
-        mod sick;
-        mod some_packets;
-        mod translations;
-        mod unexplained;
-        mod ways;
-        mod wrong;
     }
 }
 

@@ -1,7 +1,15 @@
 //! `cnitool doctor`: each kind of damage is found and named, what is left over is removed on request, and a container that
 //! lives loses nothing.
 
-pub(super) mod damage;
+mod address_translation;
+mod damage;
+mod filters_of_some_packets;
+mod healthy_nodes;
+mod lost_packets;
+mod other_programs;
+mod packet_filters;
+mod packets_lost_in_part;
+mod remedies;
 
 use super::{LINKED, Tour};
 use crate::subjects::reference_or_skip;

@@ -1,6 +1,9 @@
 //! `cnitool gc` beside other runtimes: it keeps what their containers have on the node, though its own cache lacks
 //! them.
 
+#[cfg(feature = "every-test")]
+mod what_each_plugin_leaves;
+
 use super::{LINKED, Tour};
 use serde_json::Value;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! `cnitool repair`: what a node has lost of a container that lives comes back, and its traffic with it; what is right stays.
 
-mod helps;
-mod promises;
+mod dry_run;
+mod help_of_findings;
 
 use super::{LINKED, Tour, UNSHARE};
 use crate::configs::ip;

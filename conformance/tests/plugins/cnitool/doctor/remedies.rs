@@ -1,9 +1,9 @@
 //! What `cnitool doctor` says to do works as it is printed: a remedy that begins with a capital letter is a sentence, any other
 //! is a line for a shell.
 
-use super::doctor::damage::{LEFT_OVER, OTHERS};
-use super::doctor::{Ward, make_old};
-use super::{LINKED, Tour};
+use super::damage::{LEFT_OVER, OTHERS};
+use super::{Ward, make_old};
+use crate::cnitool::{LINKED, Tour};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

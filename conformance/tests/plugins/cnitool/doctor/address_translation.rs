@@ -1,7 +1,7 @@
 //! `cnitool doctor` and the translation of addresses: what packets meet before the masquerade of a container, or before the
 //! rule that forwards a port, in the chains of iptables' table `nat`.
 
-use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
+use super::lost_packets::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

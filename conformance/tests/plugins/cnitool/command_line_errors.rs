@@ -1,4 +1,4 @@
-//! Command lines that people type and that are wrong: `wrong.txt` has each, the state of the node that it is typed on, all that it
+//! Command lines that people type and that are wrong: `command_line_errors.txt` has each, the state of the node that it is typed on, all that it
 //! prints to stderr, its status, and what it changed.
 
 use crate::subjects::ours;
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use testns::Subject;
 
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plugins/cnitool/wrong.txt");
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plugins/cnitool/command_line_errors.txt");
 
 /// A node of its own: a network `pods` with real plugins, a namespace `web`, and what a state needs.
 const NODE: &str = r#"

@@ -3,7 +3,7 @@
 //! The configurations are those of public reports, with other names and addresses. Those with links that this kernel does not
 //! make run in the lane of the full kernel.
 
-use super::sick::Sick;
+use super::lost_packets::Sick;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -398,7 +398,7 @@ fn a_node_with_a_network_as_people_have_it_has_no_finding() {
         // A fixed address or a link of the node is for one container only.
         let count = if list.contains("\"static\"") { 1 } else { 2 };
         if list.contains("host-device") {
-            super::sick::sh("ip link add spare type veth peer spare-end; ip link set spare-end up");
+            super::lost_packets::sh("ip link add spare type veth peer spare-end; ip link set spare-end up");
         }
         let pods: Vec<Container> = (0..count).map(|_| sick.tour.node.container()).collect();
         let netns = |pod: &Container| pod.namespace().path().display().to_string();
@@ -422,7 +422,7 @@ fn a_node_with_a_network_as_people_have_it_has_no_finding() {
             sick.tour.cnitool(&["del", network, &netns(pod)]);
         }
         drop(pods);
-        super::sick::sh(
+        super::lost_packets::sh(
             "for link in $(ip -o link show type bridge | cut -d' ' -f2 | tr -d :); do ip link delete $link; done
             ip link delete spare 2> /dev/null || true",
         );

@@ -1,7 +1,7 @@
 //! `cnitool doctor` on nodes whose containers are in the cache and get no packets: each cause is named, the commands that it
 //! names as the remedy mend it, and a healthy node has no finding.
 
-use super::{LINKED, Tour};
+use crate::cnitool::{LINKED, Tour};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{TcpListener, UdpSocket};

@@ -1,7 +1,7 @@
 //! `cnitool doctor` and packet filters as other programs write them: what drops the packets of containers is named at each
 //! hook, with commands that open it, and a filter that lets them pass is no fault.
 
-use super::sick::{ERROR, Sick, WARNING, leak, sh};
+use super::lost_packets::{ERROR, Sick, WARNING, leak, sh};
 use serde_json::json;
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! What each plugin leaves on the node: `cnitool gc` of another cache keeps it as long as the container lives, and removes it
 //! when that is gone, though nothing else of the attachment is there; `doctor` names it.
 
-use super::gc::Process;
-use super::{LINKED, Tour};
+use super::Process;
+use crate::cnitool::{LINKED, Tour};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;

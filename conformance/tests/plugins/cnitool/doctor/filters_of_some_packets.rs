@@ -1,8 +1,8 @@
 //! Filters for some packets of containers, told from those for all: what other programs and administrators write, and what of it is
 //! no fault.
 
-use super::filters::Filter;
-use super::sick::{ERROR, Sick, WARNING, sh};
+use super::lost_packets::{ERROR, Sick, WARNING, sh};
+use super::packet_filters::Filter;
 
 /// Findings without a remedy that opens the filter: exit code and text; no text where there is no finding.
 const OTHERS: [Filter; 37] = [

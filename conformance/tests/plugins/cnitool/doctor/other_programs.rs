@@ -1,7 +1,7 @@
 //! `cnitool doctor` and what other programs of a node do, or do not: daemons that have not run, and containers beside
 //! each other.
 
-use super::sick::{ERROR, Sick, leak, sh};
+use super::lost_packets::{ERROR, Sick, leak, sh};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
 //! `cnitool doctor` on nodes whose containers have lost a part of their way out: one family, one link of a pair, a port, the uplink.
 
-use super::sick::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
+use super::lost_packets::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
 use serde_json::json;
 use std::process::Command;
 
