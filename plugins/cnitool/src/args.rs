@@ -6,8 +6,8 @@ mod values;
 pub(crate) use cluster::{Cluster, Shared};
 
 use crate::install::platforms;
-use crate::shell::word;
-use crate::{completing, help};
+use crate::shell_words::word;
+use crate::{completions, help};
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::parser::ValueSource;
 use clap::{ArgGroup, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -108,7 +108,7 @@ pub(crate) struct Common {
     #[arg(short, long, global = true, value_name = "NAME", env = "CNI_IFNAME", hide_env = true)]
     pub(crate) ifname: Option<String>,
     /// The container [default: a hash of the namespace's path]
-    #[arg(long, global = true, value_name = "ID", add = ArgValueCompleter::new(completing::containers))]
+    #[arg(long, global = true, value_name = "ID", add = ArgValueCompleter::new(completions::containers))]
     pub(crate) container_id: Option<String>,
     /// Arguments, KEY=VALUE;KEY=VALUE
     #[arg(long, global = true, value_name = "PAIRS", env = "CNI_ARGS", hide_env = true)]
@@ -167,7 +167,7 @@ pub(crate) enum Verb {
     /// Print the release of plugins and the versions they support
     Version {
         /// Plugins, by name
-        #[arg(value_name = "PLUGIN", add = ArgValueCompleter::new(completing::plugins))]
+        #[arg(value_name = "PLUGIN", add = ArgValueCompleter::new(completions::plugins))]
         plugins: Vec<String>,
     },
     /// Report faults of configurations, with file, line and remedy
@@ -181,13 +181,13 @@ pub(crate) enum Verb {
     Explain {
         /// An address, a pod (NAMESPACE/NAME, or its name), a container's ID or how it begins, CONTAINER/IFNAME, a network namespace,
         /// a link of the host, or a port of the node (8080, 8080/tcp)
-        #[arg(value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), add = ArgValueCompleter::new(completing::named))]
+        #[arg(value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), add = ArgValueCompleter::new(completions::named))]
         name: String,
     },
     /// List the attachments in the cache
     Attachments {
         /// Only those of this network
-        #[arg(add = ArgValueCompleter::new(completing::networks))]
+        #[arg(add = ArgValueCompleter::new(completions::networks))]
         network: Option<String>,
     },
     /// Show the log of calls: the last, errors, or the slowest steps
@@ -207,7 +207,7 @@ pub(crate) enum Verb {
     /// Print a JSON Schema, for editors and other validators
     Schema {
         /// conflist, plugin, result, or a plugin's name
-        #[arg(default_value = "conflist", add = ArgValueCompleter::new(completing::schemas))]
+        #[arg(default_value = "conflist", add = ArgValueCompleter::new(completions::schemas))]
         name: String,
     },
     /// Print a completion script
@@ -229,10 +229,10 @@ pub(crate) enum Verb {
 #[derive(Debug, Args)]
 pub(crate) struct Target {
     /// Network, by name, or the path of its file (with a /)
-    #[arg(add = ArgValueCompleter::new(completing::networks))]
+    #[arg(add = ArgValueCompleter::new(completions::networks))]
     pub(crate) network: String,
     /// Path of the container's network namespace
-    #[arg(add = ArgValueCompleter::new(completing::namespaces))]
+    #[arg(add = ArgValueCompleter::new(completions::namespaces))]
     pub(crate) netns: String,
 }
 
@@ -240,7 +240,7 @@ pub(crate) struct Target {
 #[derive(Debug, Args)]
 pub(crate) struct Whole {
     /// Network, by name, or the path of its file (with a /)
-    #[arg(add = ArgValueCompleter::new(completing::networks))]
+    #[arg(add = ArgValueCompleter::new(completions::networks))]
     pub(crate) network: String,
     /// Not used; the reference wants one
     #[arg(hide = true)]
@@ -251,7 +251,7 @@ pub(crate) struct Whole {
 #[derive(Debug, Args)]
 pub(crate) struct Validate {
     /// Networks, by name, paths of files (with a /), or - for standard input [default: all of the folder]
-    #[arg(value_name = "NETWORK", add = ArgValueCompleter::new(completing::networks))]
+    #[arg(value_name = "NETWORK", add = ArgValueCompleter::new(completions::networks))]
     pub(crate) networks: Vec<String>,
     /// Do not look for plugins on this node, nor ask them for their versions
     #[arg(long)]
@@ -276,10 +276,10 @@ pub(crate) struct Doctor {
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     /// Only this network, by name
-    #[arg(add = ArgValueCompleter::new(completing::networks))]
+    #[arg(add = ArgValueCompleter::new(completions::networks))]
     pub(crate) network: Option<String>,
     /// Only this network, as the word does
-    #[arg(long = "network", value_name = "NETWORK", conflicts_with = "network", add = ArgValueCompleter::new(completing::networks))]
+    #[arg(long = "network", value_name = "NETWORK", conflicts_with = "network", add = ArgValueCompleter::new(completions::networks))]
     pub(crate) only: Option<String>,
     /// Only attachments in this state (repeatable); sick: all that need a look
     #[arg(long, value_enum, value_name = "STATE")]
@@ -328,10 +328,10 @@ pub(crate) enum Ipam {
     /// Release an address that is reserved by hand, or for a container that is gone
     Release {
         /// Network, by name, or the path of its file (with a /)
-        #[arg(add = ArgValueCompleter::new(completing::networks))]
+        #[arg(add = ArgValueCompleter::new(completions::networks))]
         network: String,
         /// The address, without prefix length
-        #[arg(value_parser = values::address, add = ArgValueCompleter::new(completing::held))]
+        #[arg(value_parser = values::address, add = ArgValueCompleter::new(completions::held))]
         address: IpAddr,
         /// Release it even if its container lives, which goes on using it, or if the file names no valid owner
         #[arg(long)]
@@ -343,7 +343,7 @@ pub(crate) enum Ipam {
 #[derive(Debug, Args)]
 pub(crate) struct OneAddress {
     /// Network, by name, or the path of its file (with a /)
-    #[arg(add = ArgValueCompleter::new(completing::networks))]
+    #[arg(add = ArgValueCompleter::new(completions::networks))]
     pub(crate) network: String,
     /// The address, without prefix length
     #[arg(value_parser = values::address)]
@@ -354,7 +354,7 @@ pub(crate) struct OneAddress {
 #[derive(Debug, Args)]
 pub(crate) struct Shown {
     /// Networks, by name, or paths of their files (with a /) [default: all of the folder]
-    #[arg(value_name = "NETWORK", add = ArgValueCompleter::new(completing::networks))]
+    #[arg(value_name = "NETWORK", add = ArgValueCompleter::new(completions::networks))]
     pub(crate) networks: Vec<String>,
     /// Print comma-separated values
     #[arg(long, conflicts_with = "json")]
@@ -365,7 +365,7 @@ pub(crate) struct Shown {
 #[derive(Debug, Args)]
 pub(crate) struct Log {
     /// Only calls for this container: a pod (NAMESPACE/NAME, or its name), or an ID
-    #[arg(add = ArgValueCompleter::new(completing::named))]
+    #[arg(add = ArgValueCompleter::new(completions::named))]
     pub(crate) container: Option<String>,
     /// Only calls that failed
     #[arg(long)]
@@ -401,7 +401,7 @@ pub(crate) struct Gc {
     #[command(flatten)]
     pub(crate) whole: Whole,
     /// Keep exactly these of the cache (repeatable); all others are removed, also of containers that live
-    #[arg(long, value_name = "CONTAINER[/IFNAME]", conflicts_with = "all", add = ArgValueCompleter::new(completing::container_interfaces))]
+    #[arg(long, value_name = "CONTAINER[/IFNAME]", conflicts_with = "all", add = ArgValueCompleter::new(completions::container_interfaces))]
     pub(crate) keep: Vec<String>,
     /// Keep none of the cache: all are removed, also of containers that live
     #[arg(long)]
@@ -418,7 +418,7 @@ pub(crate) struct Gc {
 #[derive(Debug, Args)]
 pub(crate) struct Repair {
     /// Network, by name, or the path of its file (with a /) [default: all that the cache has attachments of]
-    #[arg(add = ArgValueCompleter::new(completing::networks))]
+    #[arg(add = ArgValueCompleter::new(completions::networks))]
     pub(crate) network: Option<String>,
     /// Only show what would be repaired
     #[arg(long)]
@@ -447,7 +447,7 @@ pub(crate) struct Install {
     #[arg(long)]
     pub(crate) watch: bool,
     /// Only this plugin (repeatable) [default: all but noop, which is for tests]
-    #[arg(long = "plugin", value_name = "NAME", add = ArgValueCompleter::new(completing::own_plugins))]
+    #[arg(long = "plugin", value_name = "NAME", add = ArgValueCompleter::new(completions::own_plugins))]
     pub(crate) plugins: Vec<String>,
     /// none: a file for each plugin; hard: one file that has all names, for images that nothing writes into later
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]

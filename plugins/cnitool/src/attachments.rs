@@ -1,13 +1,10 @@
-//! The attachments in the cache.
+//! `cnitool attachments`: the attachments in the cache.
 
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::Context;
 use libcni::cni_spec::SpecVersion;
 use serde_json::json;
-
-/// The name of this program where plugins are.
-pub(crate) const OWN_NAME: &str = "cnitool";
 
 /// Prints the attachments, of one network or container if requested.
 pub(crate) fn print(settings: &Settings, network: Option<&str>, output: Output) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@
 //! the network's configuration as standard input.
 
 use crate::args::{Cluster, Shared};
-use crate::causes::{Remedy, refused};
+use crate::error_remedies::{Remedy, refused};
 use crate::output::Output;
 use crate::settings::Settings;
 use anyhow::{Context, anyhow};

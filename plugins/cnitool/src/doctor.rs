@@ -6,44 +6,44 @@
 //!
 //! | Module | What it looks at |
 //! |---|---|
-//! | `configs` | files of networks, executables of plugins, STATUS |
-//! | `needed` | files of other programs without which plugins refuse ADD |
-//! | `folders` | whether there is a network at all, and folders that other runtimes read |
-//! | `attachments` | what is on the node or in the cache, and whose container is gone |
-//! | `stores` | host-local's folders: damaged files, ranges, locks |
-//! | `checks` | on demand, what CHECK says of each attachment |
-//! | `reasons` | why packets of living attachments are dropped, as `cnitool explain` finds it |
-//! | `host` | forwarding, both variants of iptables, bridges |
+//! | `network_files` | files of networks, executables of plugins, STATUS |
+//! | `files_of_other_projects` | files of other programs without which plugins refuse ADD |
+//! | `network_folders` | whether there is a network at all, and folders that other runtimes read |
+//! | `leftovers` | what is on the node or in the cache, and whose container is gone |
+//! | `host_local_folders` | host-local's folders: damaged files, ranges, locks |
+//! | `check_results` | on demand, what CHECK says of each attachment |
+//! | `drops_by_cause` | why packets of living attachments are dropped, as `cnitool explain` finds it |
+//! | `host_settings` | forwarding, both variants of iptables, bridges |
 //! | `next_add` | what the next ADD would meet: addresses of bridges, routes, MTUs, IPv6 |
 
-mod attachments;
-mod checks;
-pub(crate) mod configs;
-mod finding;
-pub(crate) mod folders;
-mod host;
-mod needed;
+mod check_results;
+mod drops_by_cause;
+mod files_of_other_projects;
+mod finding_kinds;
+mod host_local_folders;
+mod host_settings;
+mod leftovers;
+pub(crate) mod network_files;
+pub(crate) mod network_folders;
 mod next_add;
-mod reasons;
-mod removal;
-mod stores;
-pub(crate) mod verb;
+pub(crate) mod output_and_fix;
+mod removal_commands;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::network::Network;
+use crate::dropped_packets::Survey;
+use crate::parsed_network::Network;
 use crate::validate::KnownPlugin;
-use crate::view::reasons::Survey;
 use cni_spec::NetworkName;
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, Runtime};
-use on_node::names::Names;
+use on_node::pod_names::Names;
 
-pub use finding::{Finding, Fix, Kind, Level};
-pub(crate) use removal::command_lines;
-pub use removal::{removal, unmounted};
+pub use finding_kinds::{Finding, Fix, Kind, Level};
+pub(crate) use removal_commands::command_lines;
+pub use removal_commands::{removal, unmounted};
 
 /// The node to be examined: that of the calling thread.
 #[derive(Debug, Clone, Copy)]
@@ -167,22 +167,22 @@ fn key(network: &NetworkName, id: &AttachmentId) -> EntryKey {
 /// Looks at everything once. Returns also the attachments of the cache that were seen, with their names.
 async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
     let mut findings = Vec::new();
-    let networks = configs::look(node, &mut findings).await;
-    let known = attachments::look(node, &networks, &mut findings);
-    stores::look(&known, &mut findings).await;
+    let networks = network_files::look(node, &mut findings).await;
+    let known = leftovers::look(node, &networks, &mut findings);
+    host_local_folders::look(&known, &mut findings).await;
     let Node { runtime, conf_dir, inventory, .. } = node;
-    let survey = Survey::look(crate::view::Node { runtime, conf_dir, inventory });
+    let survey = Survey::look(crate::node_networks::Node { runtime, conf_dir, inventory });
     // Where containers live their ADD has found what it needs.
     let is_used = |network: &&Network| {
         let of = survey.view.networks.iter().filter(|of| of.name == network.conf.name);
         of.flat_map(|of| &of.attachments).any(|attachment| attachment.life == Life::Lives)
     };
-    attachments::unreserved_by_traces(&survey.view, &known, &mut findings);
-    needed::look(networks.iter().filter(|network| !is_used(network)), &mut findings);
-    let unexamined = reasons::look(&survey, runtime, &mut findings);
-    host::look(node, &networks, &survey.view, &mut findings);
+    leftovers::unreserved_by_traces(&survey.view, &known, &mut findings);
+    files_of_other_projects::look(networks.iter().filter(|network| !is_used(network)), &mut findings);
+    let unexamined = drops_by_cause::look(&survey, runtime, &mut findings);
+    host_settings::look(node, &networks, &survey.view, &mut findings);
     if node.checks {
-        checks::look(node, &mut findings).await;
+        check_results::look(node, &mut findings).await;
     }
     // Stable: findings of one level stay in the order above. A link takes IPv6 addresses when IPv6 is on, and a repair
     // succeeds when nothing else is wrong with the containers.
@@ -210,7 +210,7 @@ async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
 }
 
 /// The objects that [`examine`] never looks at.
-pub const BEYOND: &[&str] = &crate::view::explain::BEYOND;
+pub const BEYOND: &[&str] = &crate::explain::BEYOND;
 
 /// The example of `DOCTOR.md`.
 #[cfg(doctest)]

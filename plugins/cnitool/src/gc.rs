@@ -1,16 +1,13 @@
 //! `cnitool gc`: decides from the cache and the node's objects which attachments are valid, and removes the rest.
 
-use crate::args::{Gc, Target};
-use crate::causes::refused;
+use crate::args::Gc;
 use crate::doctor::{command_lines, removal, unmounted};
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
-use libcni::cni_spec::{CniError, Code, NetworkName, SpecVersion};
+use libcni::cni_spec::SpecVersion;
 use libcni::inventory::{Inventory, Life, OnNode, Survey};
-use libcni::{Attachment, AttachmentId, Cache, Cached, Namespace, NetworkConf};
-use netops::{Kernel, Netns, link};
-use on_node::networks::conf_of_traces;
+use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -34,7 +31,7 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
     };
     let named = kept_by_name(gc, &settings.ifname, &cached)?;
     let valid = if is_explicit(gc) { named.clone() } else { with_namespace(&cached) };
-    let mut looked = settled(gc, &network, &cached, &valid).await?;
+    let mut looked = settled(settings, gc, &network, &cached, &valid).await?;
     // Without GC no plugin is told what to keep, so what has no name stays anyway.
     let nameless = match &mut looked {
         Some(survey) if !has_gc(&network) => survey.kept.extract_if(.., |found| found.id.is_none()).collect(),
@@ -108,7 +105,7 @@ fn still_there(settings: &Settings, network: &NetworkConf, cached: &[Cached], su
         return Vec::new();
     }
     let known: Vec<_> = cached.iter().map(|cached| cached.attachment.id.clone()).collect();
-    let on_node = node().list(network, &known).unwrap_or_else(|error| {
+    let on_node = settings.inventory.list(network, &known).unwrap_or_else(|error| {
         tracing::warn!("cannot look at what network {} has left on the node: {error}", network.name);
         Vec::new()
     });
@@ -174,63 +171,6 @@ fn report_left(settings: &Settings, network: &NetworkConf, cached: &[Cached], le
     }
 }
 
-/// Removes the cache's entry of an attachment for which no plugin's DEL succeeds, if the node has nothing of it.
-pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Result<()> {
-    let mut attachment = settings.attachment(target)?;
-    let cached = settings.cached(&target.network, &attachment);
-    if let Some(cached) = &cached {
-        settings.complete(&mut attachment, cached);
-    }
-    let cached_conf = || cached.as_ref().and_then(|cached| cached.network_conf().ok());
-    let network = settings.network(&target.network).ok().or_else(cached_conf);
-    // No configuration is readable: any plugin may have left something.
-    let network = network.or_else(|| conf_of_traces(&target.network));
-    let network = network.with_context(|| format!("{} is no name of a network", target.network))?;
-    let id = &attachment.id;
-    match settings.runtime.forget(&network, id).with_inventory(&AlsoInside { cache: settings.runtime.cache() }).await? {
-        true => Ok(()),
-        false => {
-            settings.find_cached(&network.name, &attachment)?;
-            let (container, ifname) = (&id.container_id, &id.ifname);
-            let msg =
-                format!("cannot forget {container}/{ifname} in network {}: the cache does not have it", network.name);
-            Err(refused(Code::UNKNOWN_CONTAINER, msg, "cnitool attachments shows what the cache has."))
-        }
-    }
-}
-
-/// The node with what a container has of an attachment whose link is in its namespace alone.
-struct AlsoInside<'a> {
-    cache: &'a Cache,
-}
-
-impl Inventory for AlsoInside<'_> {
-    fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
-        let mut found = node().list(network, known)?;
-        let name = network.network_name()?;
-        let inside = known.iter().filter_map(|id| {
-            let cached = self.cache.find(&name, id).ok().flatten();
-            let object = in_namespace(&name, cached.as_ref(), id)?;
-            Some(OnNode { id: Some(id.clone()), objects: vec![object], life: Life::Lives })
-        });
-        found.extend(inside);
-        Ok(found)
-    }
-}
-
-/// What the container still has of an attachment whose link is in its namespace alone: a link with its mark, or its interface.
-fn in_namespace(network: &NetworkName, cached: Option<&Cached>, id: &AttachmentId) -> Option<String> {
-    let cached = cached.filter(|cached| cached.namespace() == Namespace::Present);
-    if let Some(Attachment { netns, .. }) = cached.map(|cached| &cached.attachment) {
-        let inside = Netns::open(netns.as_str()).ok().and_then(|netns| Kernel::in_netns(&netns).ok());
-        let link = inside.and_then(|inside| link::find(&inside, id.ifname.as_str()).ok().flatten());
-        if let Some(link) = link {
-            return Some(format!("interface {} in its namespace, {netns}", link.name));
-        }
-    }
-    on_node::is_in_a_namespace(network, id).then(|| "an interface with its mark in a namespace".to_owned())
-}
-
 /// The caller lists what is kept of the cache.
 fn is_explicit(gc: &Gc) -> bool {
     gc.all || !gc.keep.is_empty()
@@ -266,6 +206,7 @@ async fn moment() {
 ///
 /// `None`: the node cannot be examined, and `--force` goes on without.
 async fn settled(
+    settings: &Settings,
     gc: &Gc,
     network: &NetworkConf,
     cached: &[Cached],
@@ -274,7 +215,7 @@ async fn settled(
     let begin = Instant::now();
     let is_cached = |id: &AttachmentId| cached.iter().any(|cached| cached.attachment.id == *id);
     loop {
-        let Some(survey) = survey(gc, network, cached, valid)? else { return Ok(None) };
+        let Some(survey) = survey(settings, gc, network, cached, valid)? else { return Ok(None) };
         let is_ending = survey.kept.iter().any(|found| found.id.as_ref().is_some_and(is_cached));
         if !is_ending || begin.elapsed() > MOMENT {
             return Ok(Some(survey));
@@ -285,14 +226,20 @@ async fn settled(
 
 /// The node's objects besides the valid attachments. For attachments in the cache the caller's list decides, and with
 /// `--force` for all.
-fn survey(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId]) -> anyhow::Result<Option<Survey>> {
+fn survey(
+    settings: &Settings,
+    gc: &Gc,
+    network: &NetworkConf,
+    cached: &[Cached],
+    valid: &[AttachmentId],
+) -> anyhow::Result<Option<Survey>> {
     let others: Vec<_> = cached.iter().map(|cached| cached.attachment.id.clone()).collect();
     let is_to_go = |found: &OnNode| {
         let is_cached = || found.id.as_ref().is_some_and(|id| others.contains(id));
         // An attachment in the cache is no ADD of another runtime, so its young age does not keep it.
         gc.force || (is_explicit(gc) || found.life == Life::Young) && is_cached()
     };
-    match Survey::of(&node(), &with_gc(network), valid, &others, is_to_go) {
+    match Survey::of(&settings.inventory, &with_gc(network), valid, &others, is_to_go) {
         Err(error) if gc.force || !has_gc(network) => {
             tracing::warn!("cannot look at what network {} has on the node: {error}", network.name);
             Ok(None)
@@ -314,11 +261,6 @@ fn with_gc(network: &NetworkConf) -> NetworkConf {
         SpecVersion::V1_1_0.as_str().clone_into(&mut network.cni_version);
     }
     network
-}
-
-#[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
-pub(crate) fn node() -> on_node::Node {
-    on_node::Node { search_path: std::env::var("PATH").unwrap_or_default() }
 }
 
 /// The attachments that `--keep` names, and neither the cache nor the node has.

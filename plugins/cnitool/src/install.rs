@@ -5,26 +5,26 @@
 //! is a complete, working executable, old or new, and a running plugin keeps the file from which it was started. If a
 //! step fails, the renames are reverted.
 
-mod busy;
-mod folder;
+mod executables;
+mod other_installers;
 pub(crate) mod platforms;
-mod source;
-mod stage;
+mod swap;
+mod target_folder;
 mod watch;
 
 use crate::args::Install;
-use crate::causes::{Remedy, refused};
+use crate::error_remedies::{Remedy, refused};
 use crate::output::{Output, Table};
 use anyhow::bail;
-use busy::Busy;
-use folder::{Folder, Identity, REPLACED, Standing};
+use executables::Source;
 use libcni::Cancellation;
 use libcni::cni_spec::Code;
+use other_installers::Busy;
 use platforms::Platform;
 use serde_json::json;
-use source::Source;
-use stage::Stage;
 use std::path::{Path, PathBuf};
+use swap::Stage;
+use target_folder::{Folder, Identity, REPLACED, Standing};
 
 /// Where Calico's installer has its volume, if it sets no variable.
 const STAGE_DIR: &str = "/stage";
@@ -60,7 +60,7 @@ impl Item {
 pub(crate) async fn run(install: &Install, output: Output, cancellation: &Cancellation) -> anyhow::Result<()> {
     let source = Source::find(install.from.as_deref())?;
     let mut names = source.choose(&install.plugins)?;
-    names.push(source::CNITOOL.to_owned());
+    names.push(executables::CNITOOL.to_owned());
     let dir = target(install, &source, output)?;
     if install.watch && source.is_in(&dir) {
         bail!(
@@ -110,7 +110,7 @@ async fn put(
             Err(error) if install.watch && Busy::is(&error) => error,
             done => return done.map(Some),
         };
-        if busy::wait(&error, dir, cancellation).await.is_none() {
+        if other_installers::wait(&error, dir, cancellation).await.is_none() {
             return Ok(None);
         }
     }

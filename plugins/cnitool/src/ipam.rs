@@ -1,14 +1,13 @@
 //! `cnitool ipam`: the addresses of networks that use host-local.
 
 use crate::args::{Ipam, OneAddress, Shown};
-use crate::causes::{Remedy, or_be_root, refused};
-use crate::gc;
+use crate::error_remedies::{Remedy, or_be_root, refused};
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use anyhow::{Context, anyhow};
 use host_local::inventory::{Held, Holder, Owner, list_held, usage};
 use host_local::operator_reservations;
-use libcni::cni_spec::{CniError, Code, ContainerId, IfName};
+use libcni::cni_spec::{Code, ContainerId, IfName};
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, Namespace, NetworkConf, conflist};
 use netops::boot::Boot;
@@ -44,7 +43,7 @@ fn networks(settings: &Settings, shown: &Shown) -> anyhow::Result<Vec<Known>> {
         unseen.push(format!("the cache: {}", error.with_causes()));
         Vec::new()
     });
-    let networks = gc::node().networks(files, cached, &mut unseen);
+    let networks = settings.inventory.networks(files, cached, &mut unseen);
     unseen.iter().for_each(|what| tracing::warn!("could not be looked at: {what}"));
     Ok(networks)
 }
@@ -57,7 +56,7 @@ fn list(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Ta
     for known in networks(settings, shown)? {
         let (network, mut count) = (&known.conf, 0);
         let folders = known.requests.stores();
-        let on_node = if folders.is_empty() { Vec::new() } else { seen(&known.requests)? };
+        let on_node = if folders.is_empty() { Vec::new() } else { settings.inventory.look(&known.requests, &[])? };
         for folder in &folders {
             let held = list_held(folder);
             for held in held.with_context(|| format!("cannot read store {}", folder.display()))? {
@@ -90,10 +89,6 @@ fn list(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Ta
         }
     }
     Ok(table)
-}
-
-fn seen(requests: &Requests) -> Result<Vec<Seen>, CniError> {
-    gc::node().look(requests, &[])
 }
 
 const GONE: &str = "gone";
@@ -192,7 +187,7 @@ async fn release(settings: &Settings, network: &str, address: IpAddr, is_forced:
                 return Err(no(format!("{} names no valid owner", file()), "--force releases it."));
             }
             Owner::Container(holder) if !is_forced => {
-                let life = life(&seen(&requests)?, &cached, holder);
+                let life = life(&settings.inventory.look(&requests, &[])?, &cached, holder);
                 if life != GONE {
                     let what = format!("it is reserved for container {}, whose state is: {life}", holder.0);
                     let help =

@@ -1,7 +1,5 @@
-//! The parsers of all plugins' keys, for checking configurations, and what they say as JSON Schemas. Nothing else of the
-//! plugins becomes part of an executable that uses this.
-
-pub mod schemas;
+//! The parsers of all plugins' keys, for checking configurations. Nothing else of the plugins becomes part of an executable
+//! that uses this.
 
 use std::rc::Rc;
 

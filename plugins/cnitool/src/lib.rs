@@ -3,15 +3,20 @@
 //! Arguments, variables and the derived container ID are the reference's; each variable has an option, too. The README
 //! beside this crate is the tour.
 
-mod about;
+mod add;
 mod args;
 mod attachments;
-mod calls;
-mod causes;
-mod changes;
+mod check;
 mod cluster;
-mod completing;
+mod command_line_errors;
+mod completions;
+mod del;
 pub mod doctor;
+pub mod dropped_packets;
+mod error_remedies;
+pub mod explain;
+mod folder_changes;
+mod forget;
 mod gc;
 mod help;
 mod install;
@@ -20,22 +25,24 @@ pub mod keys;
 mod log;
 mod man;
 mod metrics;
-mod network;
+pub mod node_networks;
 mod other_projects;
 mod output;
-mod preview;
-mod progress;
+mod parsed_network;
+mod plan;
+mod progress_line;
 mod repair;
-mod reserved;
-mod schema;
+pub mod schema;
 mod settings;
-mod shell;
-mod show;
-mod usage;
+mod shell_words;
+pub mod show;
+mod status;
+mod stderr_log;
+pub mod tree_text;
+mod unreserved_addresses;
 pub mod validate;
-mod verbs;
 mod verify;
-pub mod view;
+mod version;
 
 use args::{Cli, Verb};
 use futures::StreamExt;
@@ -51,6 +58,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The reference's release whose behaviour the suite has, with the suite's version as build metadata.
 pub(crate) const RELEASE: &str = env!("SUITE_RELEASE");
+/// The name of this program where plugins are.
+pub(crate) const OWN_NAME: &str = "cnitool";
 /// The operation failed.
 const FAILED: u8 = 1;
 /// Added to a signal's number when that ended the operation.
@@ -61,18 +70,18 @@ const SIGNALLED: u8 = 128;
 pub fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let parsed =
-        completing::answer(&words).and_then(|done| if done { Ok(None) } else { args::parse(&words).map(Some) });
+        completions::answer(&words).and_then(|done| if done { Ok(None) } else { args::parse(&words).map(Some) });
     let cli = match parsed {
         Ok(Some(cli)) => cli,
         Ok(None) => return ExitCode::SUCCESS,
-        Err(error) => return usage::report(&error, &words),
+        Err(error) => return command_line_errors::report(&error, &words),
     };
     let output = Output { is_json: cli.common.json };
-    log::start(cli.common.verbose, output.is_json);
+    stderr_log::start(cli.common.verbose, output.is_json);
     if shows_less_to_users(&cli.verb) {
-        causes::tell_to_be_root();
+        error_remedies::tell_to_be_root();
     }
-    let progress = working(&cli.verb).and_then(progress::begin);
+    let progress = working(&cli.verb).and_then(progress_line::begin);
     let outcome = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
         Ok(runtime) => runtime.block_on(until_signalled(&cli, output)),
         Err(error) => Err(error.into()),
@@ -181,22 +190,22 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
 async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::Result<ExitCode> {
     let settings = Settings::new(&cli.common, cancellation.clone());
     match &cli.verb {
-        Verb::Doctor(words) => return doctor::verb::run(&settings, words, output).await,
-        Verb::Add(target) => verbs::add(&settings, target).await,
-        Verb::Plan(target) => return preview::verb::run(&settings, target, output).await,
-        Verb::Check(target) => verbs::check(&settings, target).await,
-        Verb::Del(target) => verbs::del(&settings, target).await,
-        Verb::Forget(target) => gc::forget(&settings, target).await,
+        Verb::Doctor(words) => return doctor::output_and_fix::run(&settings, words, output).await,
+        Verb::Add(target) => add::run(&settings, target).await,
+        Verb::Plan(target) => return plan::output::run(&settings, target, output).await,
+        Verb::Check(target) => check::run(&settings, target).await,
+        Verb::Del(target) => del::run(&settings, target).await,
+        Verb::Forget(target) => forget::run(&settings, target).await,
         Verb::Repair(words) => repair::run(&settings, words, output).await,
         Verb::Gc(words) => gc::run(&settings, words, Some(output)).await,
-        Verb::Status(network) => verbs::status(&settings, &network.network, output).await,
-        Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
-        Verb::Validate(words) => validate::verb::run(&settings, words, output).await,
-        Verb::Explain { name } => show::explain(&settings, name, output),
+        Verb::Status(network) => status::run(&settings, &network.network, output).await,
+        Verb::Version { plugins } => version::run(&settings, plugins, output).await,
+        Verb::Validate(words) => validate::output::run(&settings, words, output).await,
+        Verb::Explain { name } => explain::run(&settings, name, output),
         Verb::Show(words) if words.watch => show::watch::run(&settings, words, output, &cancellation).await,
         Verb::Show(words) => show::run(&settings, words, output),
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
-        Verb::Log(words) => calls::run(&settings, words, output).await,
+        Verb::Log(words) => log::run(&settings, words, output).await,
         Verb::Metrics(words) => metrics::run(&settings, words, &cancellation).await,
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,
         Verb::Cluster(words) => cluster::run(&settings, words, output),
@@ -204,7 +213,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Verify(words) => verify::run(words, output),
         Verb::Schema { name } => schema::print(name),
         Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),
-        Verb::Completions { shell } => say(&completing::script(*shell)?),
+        Verb::Completions { shell } => say(&completions::script(*shell)?),
         Verb::Man { dir } => man::write(dir),
     }
     .map(|()| ExitCode::SUCCESS)

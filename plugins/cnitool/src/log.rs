@@ -1,154 +1,193 @@
-//! `libcni`'s log on stderr: a line for each event, with the fields of its spans.
+//! `cnitool log`: the log of calls, read back.
 
-use crate::output::escaped;
-use crate::progress;
-use libcni::Origin;
-use libcni::cni_spec::text::{visible_lines, without_numbers};
+mod nested_calls;
+pub(crate) mod read_back;
+
+use crate::args::Log;
+use crate::error_remedies::refused;
+use crate::explain::similar;
+use crate::output::{Output, Table};
+use crate::settings::Settings;
+use anyhow::{Context, bail};
+use call_log::{By, NODE_FILE, Record, Sink, Step};
+use cni_spec::text::visible;
+use libcni::cni_spec::Code;
+use nested_calls::Last;
+use on_node::pod_names::Names;
+use read_back::{Counts, Filter, LogPosition};
 use serde_json::{Value, json};
-use std::fmt::Debug;
-use std::io::{self, Write};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id};
-use tracing::{Event, Level, Metadata, Subscriber};
-use tracing_subscriber::Registry;
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
+use std::time::{Duration, UNIX_EPOCH};
 
-/// Shows warnings and errors; of `verbose`, 1 shows each call of a plugin as well, and 2 all else; with `is_json` each as an object.
-pub(crate) fn start(verbose: u8, is_json: bool) {
-    let (most, requests) = match verbose {
-        0 => (Level::WARN, Level::WARN),
-        1 => (Level::DEBUG, Level::WARN),
-        2.. => (Level::TRACE, Level::TRACE),
+pub(crate) async fn run(settings: &Settings, words: &Log, output: Output) -> anyhow::Result<()> {
+    let log = find(words.from.as_deref())?;
+    let names = settings.names();
+    let container = words.container.as_deref().map(|word| identified(&names, word)).transpose()?;
+    let filter = Filter { container: container.as_deref(), errors: words.errors };
+    if words.slowest {
+        let mut slowest = Slowest { filter, lines: words.lines, steps: Vec::new() };
+        LogPosition::default().read_on(&log, &mut slowest).await?;
+        keep_slowest(&mut slowest.steps, words.lines);
+        return output.table(&steps(slowest.steps).named(names));
+    }
+    let mut last = Last::new(words.lines);
+    read_back::read_back(&log, &filter, |record| last.add(record, &filter)).await?;
+    let last = nested_calls::flat(last.into_calls());
+    if let Some(word) = words.container.as_deref().filter(|_| last.is_empty()) {
+        let meant = similar(settings, word);
+        let which = if words.errors { "failed call" } else { "call" };
+        output.note(format!("{log} has no {which} of container {word}. {meant}", log = shown(&log)).trim_end());
+    }
+    match output.is_json {
+        true => output.json(&last.iter().map(|(_, record)| to_json(record)).collect()),
+        false => output.table(&table(&last).named(names)),
+    }
+}
+
+/// The ID of the container that a word names. One that the cache does not have is looked for in the log, by its ID.
+fn identified(names: &Names, word: &str) -> anyhow::Result<String> {
+    match names.find(word).as_slice() {
+        [] => Ok(word.to_owned()),
+        [id] => Ok(id.to_string()),
+        several => {
+            let several: Vec<&str> = several.iter().map(|id| id.as_str()).collect();
+            bail!("{word} names {} containers: {}; name one of them", several.len(), several.join(", "))
+        }
+    }
+}
+
+/// The slowest steps of all calls that a filter takes.
+struct Slowest<'a> {
+    filter: Filter<'a>,
+    lines: usize,
+    steps: Vec<Slow>,
+}
+
+impl Counts for Slowest<'_> {
+    fn begin(&mut self) {
+        self.steps.clear();
+    }
+
+    fn add(&mut self, record: Record) {
+        if self.filter.takes(&record) {
+            self.steps.extend(record.steps.iter().map(|step| Slow::of(&record, step)));
+        }
+        if self.steps.len() > self.lines.saturating_mul(2).saturating_add(1000) {
+            keep_slowest(&mut self.steps, self.lines);
+        }
+    }
+}
+
+/// A step, and the call that it is part of.
+struct Slow {
+    us: u64,
+    /// The step; time, verb, plugin, network and container of its call.
+    cells: [String; 6],
+}
+
+impl Slow {
+    fn of(record: &Record, step: &Step) -> Self {
+        let cells = [&step.what, &time(record), &record.verb, who(record), &record.network, &record.container];
+        Self { us: step.us, cells: cells.map(visible) }
+    }
+}
+
+/// Stable: of equal steps the earlier is first.
+fn keep_slowest(steps: &mut Vec<Slow>, count: usize) {
+    steps.sort_by_key(|step| std::cmp::Reverse(step.us));
+    steps.truncate(count);
+}
+
+/// The log that is named, or the one that calls are written to.
+///
+/// # Errors
+/// None is set, or what is named is none.
+pub(crate) fn find(named: Option<&str>) -> anyhow::Result<Sink> {
+    let is_readable = |sink: &Sink| matches!(sink, Sink::Journal | Sink::File(_));
+    if let Some(named) = named {
+        let sink = Sink::of_words(named).filter(is_readable);
+        return sink
+            .with_context(|| format!("cannot read log {named}: it is named by journal, file, or an absolute path"));
+    }
+    #[expect(clippy::disallowed_methods, reason = "this program is no plugin, and has an option besides")]
+    let variable = std::env::var("CNI_LOG").ok().and_then(|value| Sink::of_words(&value));
+    variable.or_else(Sink::of_node).filter(is_readable).ok_or_else(|| {
+        let help =
+            format!("Write the word journal into {NODE_FILE} to have later calls logged, or name a log by --from.");
+        refused(Code::INVALID_ENVIRONMENT, "calls of this node are not logged to the journal or a file", help)
+    })
+}
+
+fn shown(log: &Sink) -> String {
+    match log {
+        Sink::File(path) => format!("log {}", path.display()),
+        _ => "the journal".to_owned(),
+    }
+}
+
+/// The time of a call, to the millisecond, in UTC.
+fn time(record: &Record) -> String {
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_micros(record.begin_us)).to_string()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn ms(us: u64) -> String {
+    format!("{:.1}", us as f64 / 1000.0)
+}
+
+/// The plugin, or the runtime.
+fn who(record: &Record) -> &str {
+    match record.by {
+        By::Plugin => &record.plugin,
+        By::Runtime => "(runtime)",
+    }
+}
+
+/// A part of a call comes below it, and its plugin to the right.
+fn table(records: &[(usize, Record)]) -> Table {
+    let mut table = Table::new(&["time", "verb", "plugin", "network", "container", "ifname", "ms", "result"]);
+    for (depth, record) in records {
+        let result = match &record.error {
+            Some((code, msg)) => format!("error {code}: {msg}"),
+            None if record.addresses.is_empty() => "ok".to_owned(),
+            None => record.addresses.join(" "),
+        };
+        // A file may come from elsewhere: nothing of it may act on a terminal.
+        let shown = |text: &str| json!(visible(text));
+        table.row([
+            json!(time(record)),
+            shown(&record.verb),
+            shown(&["  ".repeat(*depth).as_str(), who(record)].concat()),
+            shown(&record.network),
+            shown(&record.container),
+            shown(&record.ifname),
+            json!(ms(record.duration_us)),
+            shown(&result.replace('\n', " ")),
+        ]);
+    }
+    table
+}
+
+fn steps(slowest: Vec<Slow>) -> Table {
+    let mut table = Table::new(&["ms", "step", "time", "verb", "plugin", "network", "container"]);
+    for Slow { us, cells } in slowest {
+        let [what, time, verb, plugin, network, container] = cells.map(Value::String);
+        table.row([json!(ms(us)), what, time, verb, plugin, network, container]);
+    }
+    table
+}
+
+fn to_json(record: &Record) -> Value {
+    let by = match record.by {
+        By::Plugin => "plugin",
+        By::Runtime => "runtime",
     };
-    if let Err(error) =
-        tracing::subscriber::set_global_default(Registry::default().with(Stderr { most, requests, is_json }))
-    {
-        // If stderr is closed, the error cannot be reported.
-        drop(writeln!(io::stderr(), "warning: nothing will be logged: {error}"));
-    }
-}
-
-struct Stderr {
-    /// The level of messages about calls of plugins and operations.
-    most: Level,
-    /// The level of messages about this program's requests to the kernel.
-    requests: Level,
-    is_json: bool,
-}
-
-/// An event's message, and its other fields after it.
-#[derive(Default)]
-struct Line {
-    message: String,
-    fields: Vec<(&'static str, Value)>,
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        match field.name() {
-            "message" => self.message = format!("{value:?}"),
-            name => self.fields.push((name, format!("{value:?}").into())),
-        }
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.fields.push((field.name(), value.into()));
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.fields.push((field.name(), value.into()));
-    }
-}
-
-impl Line {
-    fn to_text(&self, level: Level) -> String {
-        let label = match level {
-            Level::ERROR => "error: ",
-            Level::WARN => "warning: ",
-            _ => "",
-        };
-        let text = self.as_call().unwrap_or_else(|| {
-            let (causes, others): (Vec<_>, Vec<_>) =
-                self.fields.iter().partition(|(name, _)| ["error", "reason"].contains(name));
-            let others: String = others.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-            let causes = causes.iter().filter_map(|(_, value)| value.as_str()).map(|cause| format!(": {cause}"));
-            format!("{}{others}{}", self.message, causes.collect::<String>())
-        });
-        format!("{label}{}\n", visible_lines(&without_numbers(&text)))
-    }
-
-    /// The end of a plugin's call or of an operation: what ran, on what, how it ended, and for how long it ran.
-    fn as_call(&self) -> Option<String> {
-        let field = |name: &str| self.fields.iter().find(|(have, _)| *have == name).map(|(_, value)| value);
-        let text = |name: &str| field(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let ran = match self.message.as_str() {
-            "plugin ended" => format!("plugin {} {}", text("plugin")?, text("command")?),
-            "operation ended" => text("operation")?.to_owned(),
-            _ => return None,
-        };
-        let attachment = text("container").zip(text("ifname")).map(|(id, ifname)| format!(" of {id}/{ifname}"));
-        let network = text("network").map(|network| format!(" in network {network}"));
-        let us = field("duration_us").and_then(Value::as_u64)?;
-        let (attachment, network) = (attachment.unwrap_or_default(), network.unwrap_or_default());
-        Some(format!("{ran}{attachment}{network}: {}, {}.{} ms", text("outcome")?, us / 1000, us / 100 % 10))
-    }
-
-    /// In the form of the error object: a line for each object.
-    fn to_json(&self, level: Level) -> String {
-        let level = level.as_str().to_ascii_lowercase();
-        let own = [("level", level.into()), ("msg", self.message.clone().into())];
-        let fields = own.into_iter().chain(self.fields.clone()).map(|(name, value)| (name.to_owned(), value));
-        format!("{}\n", escaped(&Value::Object(fields.collect()).to_string()))
-    }
-}
-
-/// The fields of a span.
-struct SpanFields(Vec<(&'static str, Value)>);
-
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stderr {
-    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        let is_trace = *metadata.level() > Level::INFO && !metadata.target().starts_with("libcni");
-        metadata.level() <= if is_trace { &self.requests } else { &self.most }
-    }
-
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let mut line = Line::default();
-        attributes.record(&mut line);
-        if let Some(span) = context.span(id) {
-            span.extensions_mut().insert(SpanFields(line.fields));
-        }
-    }
-
-    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        // The innermost span comes first.
-        for span in context.event_scope(event).into_iter().flatten() {
-            if let Some(SpanFields(fields)) = span.extensions().get() {
-                line.fields.extend(fields.clone());
-            }
-        }
-        let level = *event.metadata().level();
-        let text = if self.is_json { line.to_json(level) } else { line.to_text(level) };
-        progress::clear();
-        // If stderr is closed, the error cannot be reported.
-        drop(io::stderr().write_all(text.as_bytes()));
-    }
-}
-
-/// A plugin's stderr, as lines, or as one object for each line. A character that is cut in two between two pieces is shown
-/// as one that cannot be read.
-pub(crate) fn plugin_said(is_json: bool) -> impl Fn(&Origin, &[u8]) + Send + Sync + 'static {
-    move |origin, bytes| {
-        let text = String::from_utf8_lossy(bytes);
-        let object = |line| json!({ "plugin": origin.plugin, "command": origin.command.as_str(), "msg": line });
-        let shown = match is_json {
-            true => text.lines().map(|line| format!("{}\n", escaped(&object(line).to_string()))).collect(),
-            false => visible_lines(&text),
-        };
-        progress::clear();
-        // If stderr is closed, that cannot be reported.
-        drop(io::stderr().write_all(shown.as_bytes()));
-    }
+    json!({
+        "time": time(record), "by": by, "verb": record.verb, "plugin": record.plugin, "network": record.network,
+        "container": record.container, "ifname": record.ifname, "beginUs": record.begin_us, "withinUs": record.within_us,
+        "durationUs": record.duration_us,
+        "steps": record.steps.iter().map(|step| json!({ "step": step.what, "us": step.us })).collect::<Value>(),
+        "addresses": record.addresses,
+        "error": record.error.as_ref().map(|(code, msg)| json!({ "code": code, "msg": msg })),
+        "traceparent": record.traceparent,
+    })
 }

@@ -3,11 +3,11 @@
 //! The pages of verbs have the words of `--help`. Those of files and plugins are made from the schemas and the plugins' pages, so no
 //! key is listed by hand.
 
-mod keys;
+mod config_pages;
 
 use crate::RELEASE;
 use crate::args;
-use crate::causes::Remedy;
+use crate::error_remedies::Remedy;
 use anyhow::Context;
 use std::fs;
 use std::io;
@@ -64,8 +64,10 @@ pub(crate) fn write(dir: &Path) -> anyhow::Result<()> {
 fn pages() -> io::Result<Vec<Page>> {
     let mut pages = Vec::new();
     verb_pages(args::grammar(), "cnitool", &mut pages)?;
-    pages.push(("cni-conflist.5".to_owned(), keys::conflist_page()));
-    pages.extend(crate::keys::ALL.iter().map(|plugin| (format!("cni-{}.8", plugin.name), keys::plugin_page(plugin))));
+    pages.push(("cni-conflist.5".to_owned(), config_pages::conflist_page()));
+    pages.extend(
+        crate::keys::ALL.iter().map(|plugin| (format!("cni-{}.8", plugin.name), config_pages::plugin_page(plugin))),
+    );
     Ok(pages)
 }
 

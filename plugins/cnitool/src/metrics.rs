@@ -1,15 +1,15 @@
 //! `cnitool metrics`: the node's state and the log of calls, for Prometheus.
 
+mod http;
 mod page;
-mod serve;
 
 use crate::args::Metrics;
-use crate::calls::reading::{Counts, LogPosition};
-use crate::causes::Remedy;
+use crate::error_remedies::Remedy;
+use crate::log::read_back::{Counts, LogPosition};
+use crate::node_networks::look;
 use crate::output::say;
 use crate::settings::Settings;
-use crate::view::{Node, look};
-use crate::{RELEASE, calls, doctor, gc};
+use crate::{RELEASE, doctor, log};
 use anyhow::{Context, bail};
 use call_log::Record;
 use libcni::Cancellation;
@@ -23,7 +23,7 @@ pub(crate) async fn run(settings: &Settings, words: &Metrics, cancellation: &Can
     let mut log = Log::new()?;
     if let Some(address) = words.listen {
         let log = Mutex::new(log);
-        return serve::run(address, async || page(settings, words, &mut *log.lock().await).await, cancellation).await;
+        return http::run(address, async || page(settings, words, &mut *log.lock().await).await, cancellation).await;
     }
     let text = page(settings, words, &mut log).await?;
     match &words.output {
@@ -54,10 +54,9 @@ fn unwritable(path: &Path, error: OpError) -> anyhow::Error {
 
 async fn page(settings: &Settings, words: &Metrics, log: &mut Log) -> anyhow::Result<String> {
     let begin = Instant::now();
-    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     let page = Page::new(RELEASE)?;
-    page.add_view(&look(Node { runtime, conf_dir, inventory: &gc::node() }, None))?;
-    page.add_findings(&doctor::verb::look(settings, false).await.findings)?;
+    page.add_view(&look(settings.node(), None))?;
+    page.add_findings(&doctor::output_and_fix::look(settings, false).await.findings)?;
     page.add_calls(log.counted(words.from.as_deref()).await?)?;
     page.add_duration(begin.elapsed())?;
     Ok(page.text()?)
@@ -78,7 +77,7 @@ impl Log {
 
     /// The log's calls. Without a log there are none; only one that is named has to be there.
     async fn counted(&mut self, named: Option<&str>) -> anyhow::Result<Option<&Calls>> {
-        let log = match calls::find(named) {
+        let log = match log::find(named) {
             Ok(log) => log,
             Err(error) if named.is_some() => return Err(error),
             Err(_) => return Ok(None),

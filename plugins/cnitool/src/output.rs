@@ -1,13 +1,13 @@
 //! Output: results on stdout, everything else on stderr.
 
-use crate::causes::with_remedy;
-use crate::progress;
-use crate::view::tree::COLUMNS;
+use crate::error_remedies::with_remedy;
+use crate::progress_line;
+use crate::tree_text::COLUMNS;
 use anyhow::Context;
 use libcni::Error;
 use libcni::cni_spec::text::{self, visible, visible_lines, without_numbers};
 use libcni::cni_spec::{CniError, Code, ContainerId, SpecVersion, json as cni_json};
-use on_node::names::Names;
+use on_node::pod_names::Names;
 use serde_json::{Map, Value};
 use std::io::{self, Write};
 
@@ -20,7 +20,7 @@ pub(crate) struct Output {
 
 /// Writes to stdout. A closed stdout is an error like any other, not a panic.
 pub(crate) fn say(bytes: &[u8]) -> anyhow::Result<()> {
-    progress::clear();
+    progress_line::clear();
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).context("cannot write to stdout")
 }
@@ -161,7 +161,7 @@ impl Output {
             true => escaped(&serde_json::json!({ "level": "info", "msg": text }).to_string()),
             false => visible(&format!("note: {text}")),
         };
-        progress::clear();
+        progress_line::clear();
         // If stderr is closed, the note cannot be shown.
         drop(writeln!(io::stderr(), "{line}"));
     }
@@ -172,7 +172,7 @@ impl Output {
         let object = to_cni_error(error);
         let text = if self.is_json { one_line(&object) } else { without_numbers(&for_people(&object)) };
         let text = if self.is_json { escaped(&text) } else { visible_lines(&text) };
-        progress::clear();
+        progress_line::clear();
         // If stderr is closed, the error cannot be reported.
         drop(writeln!(io::stderr(), "{text}"));
     }

@@ -2,8 +2,8 @@
 
 use crate::args::Repair as Words;
 use crate::output::{Output, Table};
-use crate::reserved::Stores;
 use crate::settings::Settings;
+use crate::unreserved_addresses::Stores;
 use anyhow::bail;
 use libcni::cni_spec::{Repair, Repaired};
 use libcni::{AttachmentId, Cached, Error, Namespace, PluginRepair};

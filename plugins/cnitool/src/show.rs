@@ -1,19 +1,20 @@
-//! `cnitool show`: the node's networks as a tree or a picture. `cnitool explain`: what becomes of packets.
+//! `cnitool show`: the node's networks as a tree, as a picture, or for programs.
 
 use crate::args::{Format, Show, State};
-use crate::causes::{is_told_to_be_root, refused};
-use crate::gc;
-use crate::output::{Output, columns, has_colour, say};
+use crate::dropped_packets;
+use crate::node_networks::{Attachment, View, look};
+use crate::output::{Output, say};
 use crate::settings::Settings;
-use crate::view::drawing::plan::plan;
-use crate::view::drawing::{dot, html, svg};
-use crate::view::explain::Explanation;
-use crate::view::{Attachment, Node, View, json, look, reasons, tree};
+use crate::tree_text::print;
 use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{CniError, Code};
 use libcni::inventory::Life;
-use on_node::names::PodName;
+use picture::layout::plan;
+use picture::{dot, html, svg};
 
+pub mod json;
+pub mod picture;
+pub mod tree;
 pub(crate) mod watch;
 
 pub(crate) fn run(settings: &Settings, words: &Show, output: Output) -> anyhow::Result<()> {
@@ -38,16 +39,18 @@ fn shown(words: &Show) -> tree::Shown {
 }
 
 fn seen(settings: &Settings, words: &Show) -> anyhow::Result<View> {
-    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     let only = words.network.as_ref().or(words.only.as_ref());
-    let mut view = reasons::look(Node { runtime, conf_dir, inventory: &gc::node() }, only.map(String::as_str));
+    let mut view = dropped_packets::look(settings.node(), only.map(String::as_str));
     if let Some(name) = only.filter(|_| view.networks.is_empty()) {
-        let others = look(Node { runtime, conf_dir, inventory: &gc::node() }, None).networks;
+        let others = look(settings.node(), None).networks;
         let others: Vec<&str> = others.iter().map(|network| network.name.as_str()).collect();
         let meant = resembling(name, others.iter().copied());
         let meant = meant.map(|meant| format!("Did you mean {meant}?")).unwrap_or_default();
         let there = if others.is_empty() { String::new() } else { format!("The node has {}.", others.join(", ")) };
-        let msg = format!("no network {name}: no file in {} has it, nor the cache, nor the node", conf_dir.display());
+        let msg = format!(
+            "no network {name}: no file in {} has it, nor the cache, nor the node",
+            settings.conf_dir.display()
+        );
         return Err(CniError::new(Code::INVALID_CONFIG, msg).detail(meant).detail(there).into());
     }
     if !words.state.is_empty() {
@@ -66,42 +69,4 @@ fn is_in(attachment: &Attachment, state: State) -> bool {
         State::Gone => attachment.life == Life::Gone,
         State::Sick => !attachment.is_well(),
     }
-}
-
-pub(crate) fn explain(settings: &Settings, name: &str, output: Output) -> anyhow::Result<()> {
-    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
-    let (answers, view) = crate::view::explain::explain(Node { runtime, conf_dir, inventory: &gc::node() }, name);
-    for what in view.unseen.iter().filter(|_| !is_told_to_be_root()) {
-        tracing::warn!("could not be looked at: {what}");
-    }
-    if answers.is_empty() {
-        let msg = format!("nothing on this node is called {name}: no address, pod, container, link or forwarded port");
-        let help = format!("{}cnitool show lists what there is.", similar(settings, name));
-        return Err(refused(Code::INVALID_ENVIRONMENT, msg, help));
-    }
-    if output.is_json {
-        return output.json(&answers.iter().map(Explanation::json).collect());
-    }
-    print(&answers.iter().map(Explanation::tree).collect::<Vec<_>>())
-}
-
-/// A question about the pod or container that was most likely meant.
-pub(crate) fn similar(settings: &Settings, word: &str) -> String {
-    let listing = settings.runtime.cache().list(None).unwrap_or_default();
-    let names: Vec<String> = listing
-        .cached
-        .iter()
-        .flat_map(|cached| {
-            let pod = PodName::find(&cached.attachment.args);
-            let of_pod = pod.into_iter().flat_map(|pod| [pod.full_name(), pod.name.to_string()]);
-            of_pod.chain([cached.attachment.id.container_id.to_string()]).collect::<Vec<_>>()
-        })
-        .collect();
-    let meant = resembling(word, names.iter().map(String::as_str));
-    meant.map(|meant| format!("Did you mean {meant}? ")).unwrap_or_default()
-}
-
-pub(crate) fn print(trees: &[tree::Branch]) -> anyhow::Result<()> {
-    let text = tree::text_within(columns(), trees);
-    say(if has_colour() { text } else { anstream::adapter::strip_str(&text).to_string() }.as_bytes())
 }

@@ -1,47 +1,47 @@
 //! Faults of network configurations, each at its place in the file: what a runtime or an editor shows before a pod starts.
 //!
 //! [`validate`] reads files as a runtime does and says what ADD would refuse, and what an operator most likely did not mean.
-//! The check changes nothing and calls no plugin. [`executables::look`] asks the plugins on this node for their versions.
+//! The check changes nothing and calls no plugin. [`plugin_executables::look`] asks the plugins on this node for their versions.
 //!
 //! | Module | What it has |
 //! |---|---|
-//! | [`source`] | a file, and the place of each key in it |
+//! | [`key_places`] | a file, and the place of each key in it |
 //! | [`finding`] | a fault: its level, its place, what to do |
-//! | [`known`] | plugins whose keys can be checked |
-//! | `network` | one file: syntax, the list's keys, each plugin's keys |
-//! | `chain` | plugins of one list that do not fit together |
-//! | `gateway` | gateways that containers cannot reach |
-//! | `usable` | routes, subnets and MTUs with which ADD fails, or no packet passes |
-//! | `folder` | networks of one node that do not fit together |
+//! | [`known_plugins`] | plugins whose keys can be checked |
+//! | `one_file` | one file: syntax, the list's keys, each plugin's keys |
+//! | `plugins_of_one_list` | plugins of one list that do not fit together |
+//! | `unreachable_gateways` | gateways that containers cannot reach |
+//! | `unusable_values` | routes, subnets and MTUs with which ADD fails, or no packet passes |
+//! | `networks_of_one_folder` | networks of one node that do not fit together |
 //! | `default_network` | the default network of a folder, and files that hide it |
-//! | [`executables`] | whether this node has the plugins, and the versions they speak |
-//! | `syntax` | files that are no JSON: what happened to them |
+//! | [`plugin_executables`] | whether this node has the plugins, and the versions they speak |
+//! | `json_syntax` | files that are no JSON: what happened to them |
 //! | [`render`] | findings as text, with the line and a caret |
 
-pub mod executables;
 pub mod finding;
-pub mod known;
+pub mod key_places;
+pub mod known_plugins;
+pub mod plugin_executables;
 pub mod render;
-pub mod source;
 
-mod chain;
 mod default_network;
-pub(crate) mod folder;
-mod gateway;
-mod network;
-mod syntax;
-mod usable;
-pub(crate) mod verb;
-mod warned;
+mod json_syntax;
+pub(crate) mod networks_of_one_folder;
+mod one_file;
+pub(crate) mod output;
+mod parser_warnings;
+mod plugins_of_one_list;
+mod unreachable_gateways;
+mod unusable_values;
 
 use std::path::Path;
 
 use libcni::conflist;
 
-pub use crate::network::Network;
+pub use crate::parsed_network::Network;
 pub use finding::{Finding, Level};
-pub use known::{KnownPlugin, Role};
-pub use source::{Form, Source, Unreadable};
+pub use key_places::{Form, Source, Unreadable};
+pub use known_plugins::{KnownPlugin, Role};
 
 /// The findings in several files.
 #[derive(Debug)]
@@ -96,11 +96,11 @@ pub fn validate(sources: Vec<Source>, known: &[KnownPlugin]) -> Report {
     let mut findings = Vec::new();
     for (file, source) in sources.iter().enumerate() {
         let mut found = finding::Notes::new(file, source);
-        report.networks.extend(network::read(file, source, known, &mut found));
+        report.networks.extend(one_file::read(file, source, known, &mut found));
         findings.extend(found.into_findings());
     }
     report.sources = sources;
-    findings.extend(folder::compare(&report));
+    findings.extend(networks_of_one_folder::compare(&report));
     report.extend(findings);
     report
 }

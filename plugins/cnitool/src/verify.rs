@@ -1,10 +1,10 @@
 //! `cnitool verify`: a folder's files beside the manifests of releases, which name each file's SHA-256.
 
+use crate::OWN_NAME;
 use crate::args::Verify;
-use crate::attachments::OWN_NAME;
-use crate::causes::{Remedy, refused};
+use crate::error_remedies::{Remedy, refused};
 use crate::output::{Output, Table};
-use crate::validate::executables::is_of_this_suite;
+use crate::validate::plugin_executables::is_of_this_suite;
 use anyhow::Context;
 use libcni::cni_spec::Code;
 use netops::file::read_plain;

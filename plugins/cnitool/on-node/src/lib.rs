@@ -2,19 +2,19 @@
 //! to `libcni` before GC.
 //!
 //! An attachment is seen by the mark on the host end of its veth, its reservation in host-local's folder, the comments of its
-//! rules, and by what the network's other plugins have left: `plugins` is the table of all. It lives if its veth's other end is
+//! rules, and by what the network's other plugins have left: `left_by_plugin` is the table of all. It lives if its veth's other end is
 //! in a namespace that exists, or if a namespace exists that a record names; without either (the reference's veth has no mark,
 //! and macvlan has no veth), if an address of it is on an interface in any namespace but the node's own, or an interface
 //! there has its mark. Nothing here changes the node, and nothing waits for a lock.
 //!
-//! [`names`] has the names of containers for people, and
+//! [`pod_names`] has the names of containers for people, and
 //! [`networks`] has the networks of a node, also those that no file explains.
 
-mod found;
-mod life;
-pub mod names;
+mod container_lives;
+mod left_by_plugin;
+mod namespace_lives;
 pub mod networks;
-mod plugins;
+pub mod pod_names;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,18 +22,18 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use cni_spec::{CniError, ConfObject, FromAnyConf, NetworkName, PluginType};
-use found::Found;
+use container_lives::Found;
 use host_local::address::Address;
 use host_local::conf::Removal;
 use host_local::inventory;
 use host_local::range::Span;
 use interface::{address_in_use, failed};
+use left_by_plugin::Asked;
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, NetworkConf};
 use netops::Kernel;
 use netops::all_namespaces::AllNamespaces;
 use netops::link::{self, Link};
-use plugins::Asked;
 use serde_json::json;
 
 /// The inventory of the node that the calling thread is on.
@@ -55,20 +55,22 @@ impl Node {
         let rules = cni_filter::list(name.as_str(), search_path).map_err(failed)?;
         let mut items = Vec::new();
         let objects = &requests.objects;
-        let named: BTreeSet<&str> = objects.iter().flat_map(plugins::of_object).map(|plugin| plugin.name).collect();
+        let named: BTreeSet<&str> =
+            objects.iter().flat_map(left_by_plugin::of_object).map(|plugin| plugin.name).collect();
         // One plugin of another project is enough: the others would call the same.
-        let foreign = objects.iter().position(plugins::is_foreign);
+        let foreign = objects.iter().position(left_by_plugin::is_foreign);
         for (place, object) in objects.iter().enumerate() {
             let asked = Asked { network: name, object, search_path, links: &links };
-            let any = plugins::ALL.iter().filter(|plugin| foreign == Some(place) && !named.contains(plugin.name));
-            for list in plugins::of_object(object).chain(any).filter_map(|plugin| plugin.inventory) {
+            let any =
+                left_by_plugin::ALL.iter().filter(|plugin| foreign == Some(place) && !named.contains(plugin.name));
+            for list in left_by_plugin::of_object(object).chain(any).filter_map(|plugin| plugin.inventory) {
                 items.extend(list(&asked)?);
             }
         }
         let mut found = Found::new(&host, &links, name);
         found.add_links(known);
         found.add_reservations(&requests.stores())?;
-        found.add_items(plugins::of_rules(rules), items, known);
+        found.add_items(left_by_plugin::of_rules(rules), items, known);
         Ok(found.evaluate())
     }
 }
@@ -132,7 +134,7 @@ impl Requests {
     /// Whether a plugin of the network is of another project: it may call plugins that the network's list does not name.
     #[must_use]
     pub fn may_call_others(&self) -> bool {
-        self.objects.iter().any(plugins::is_foreign)
+        self.objects.iter().any(left_by_plugin::is_foreign)
     }
 
     /// The names of the network's address plugins.
@@ -143,7 +145,8 @@ impl Requests {
     /// The objects whose addresses are host-local's. A plugin of another project may replace words of its own before it calls
     /// host-local, such as Calico's `usePodCidr`: its ranges are then unknown, and it is left out.
     pub fn host_locals(&self) -> impl Iterator<Item = &ConfObject> {
-        let is_readable = |object: &&ConfObject| !plugins::is_foreign(object) || inventory::usage(object).is_ok();
+        let is_readable =
+            |object: &&ConfObject| !left_by_plugin::is_foreign(object) || inventory::usage(object).is_ok();
         self.of_type("host-local").filter(is_readable)
     }
 

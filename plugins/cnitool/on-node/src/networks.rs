@@ -14,7 +14,7 @@ use netops::Kernel;
 use netops::link::{self, Link};
 use serde_json::json;
 
-use crate::{Node, Requests, plugins};
+use crate::{Node, Requests, left_by_plugin};
 
 /// A network that the node knows.
 #[derive(Debug, Clone)]
@@ -98,7 +98,8 @@ impl Node {
             Ok(commented) => names.extend(commented),
             Err(error) => unseen.push(format!("the comments of rules: {error}")),
         }
-        for (plugin, networks) in plugins::ALL.iter().filter_map(|plugin| Some((plugin.name, plugin.networks?))) {
+        for (plugin, networks) in left_by_plugin::ALL.iter().filter_map(|plugin| Some((plugin.name, plugin.networks?)))
+        {
             match networks() {
                 Ok(recorded) => names.extend(recorded),
                 Err(error) => unseen.push(format!("the records of {plugin}: {error}")),
@@ -133,9 +134,9 @@ pub fn conf_of_traces(name: &str) -> Option<NetworkConf> {
 pub fn conf_for_del(name: &str, is_there: impl Fn(&str) -> bool) -> Option<NetworkConf> {
     // DEL goes backward: the interface, and with it the address, is last.
     let mut plugins = vec![json!({"type": "bridge", "ipam": {"type": "host-local"}})];
-    let of_addresses = plugins::of_addresses_with_records(name).filter(|name| is_there(name));
+    let of_addresses = left_by_plugin::of_addresses_with_records(name).filter(|name| is_there(name));
     plugins.extend(of_addresses.map(|ipam| json!({"type": "bridge", "ipam": {"type": ipam}})));
-    plugins.extend(plugins::that_leave_more().filter(|name| is_there(name)).map(|name| json!({"type": name})));
+    plugins.extend(left_by_plugin::that_leave_more().filter(|name| is_there(name)).map(|name| json!({"type": name})));
     let conf = json!({"cniVersion": "1.0.0", "name": name, "plugins": plugins});
     let conf = NetworkConf::parse(conf.to_string().as_bytes()).ok()?;
     (is_there("bridge") && is_there("host-local") && conf.network_name().is_ok()).then_some(conf)

@@ -1,6 +1,6 @@
 //! Arguments of `cnitool cluster`.
 
-use crate::completing;
+use crate::completions;
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use std::path::PathBuf;
@@ -53,6 +53,6 @@ pub(crate) enum Cluster {
 #[derive(Debug, Args)]
 pub(crate) struct Shared {
     /// Network, by name, or the path of its file (with a /)
-    #[arg(add = ArgValueCompleter::new(completing::networks))]
+    #[arg(add = ArgValueCompleter::new(completions::networks))]
     pub(crate) network: String,
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::shell::{self, word};
-use crate::view::reasons::routes::outside;
-use crate::view::{Attachment, Origin, View};
+use crate::dropped_packets::host_routes::outside;
+use crate::node_networks::{Attachment, Origin, View};
+use crate::shell_words::{self, word};
 use interface::alias;
 use ipnetwork::IpNetwork;
 use libcni::NetworkConf;
@@ -16,7 +16,7 @@ use netops::sysctl::{self, NoIpv6};
 use netops::{Family, Kernel, addr};
 
 use crate::doctor::{Finding, Kind, Level};
-use crate::network::{Network, Plugin};
+use crate::parsed_network::{Network, Plugin};
 
 /// The MTU of a new veth or bridge whose network names none: `ETH_DATA_LEN` of linux/if_ether.h.
 const MTU_BYTES: u64 = 1500;
@@ -64,7 +64,7 @@ pub(crate) fn look(
             node.route(network, (router, &gateways), findings);
             node.taken(network, router, findings);
             node.ipv6(network, (router, &gateways), findings);
-            let is_of = |it: &&crate::view::Network| it.name == *network.name;
+            let is_of = |it: &&crate::node_networks::Network| it.name == *network.name;
             let attachments = view.networks.iter().filter(is_of).flat_map(|network| &network.attachments);
             if !attachments.into_iter().any(|attachment| attachment.life == Life::Lives) {
                 node.mtu(network, (router, &gateways), findings);
@@ -278,7 +278,7 @@ impl Node<'_> {
                         && finding.evidence.iter().any(|line| line.contains(&key.name()))
                 };
                 findings.retain(|finding| !is_same(finding));
-                (format!("the network has IPv6 addresses, and {key} is 1"), shell::sysctl(&key.name(), "0"))
+                (format!("the network has IPv6 addresses, and {key} is 1"), shell_words::sysctl(&key.name(), "0"))
             }
             Ok(None) => return,
             Err(error) => return findings.push(Kind::unseen(Some(&network.name), "IPv6 of the node", &error)),

@@ -1,9 +1,9 @@
 //! The folders of platforms: where their runtimes look for executables and configurations, and where results are kept.
 
-use super::source::Source;
-use crate::doctor::folders::value;
+use super::executables::Source;
+use crate::doctor::network_folders::value;
 use crate::output::Output;
-use crate::validate::executables::is_of_this_suite;
+use crate::validate::plugin_executables::is_of_this_suite;
 use anyhow::bail;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};

@@ -3,13 +3,13 @@
 //! The kernel reports changes of the folder, so nothing is polled. An executable of another release stays, so that no two
 //! releases fight for a name; so does a foreign one, unless it is to be replaced.
 
-use super::busy::{self, Busy};
-use super::folder::{Folder, Identity, find, identity};
-use super::source::Source;
+use super::executables::Source;
+use super::other_installers::{self, Busy};
+use super::target_folder::{Folder, Identity, find, identity};
 use super::{Install, Standing, examine, swap};
-use crate::changes::Folders;
+use crate::folder_changes::Folders;
 use crate::output::Output;
-use crate::validate::executables::has_mark;
+use crate::validate::plugin_executables::has_mark;
 use anyhow::Context;
 use libcni::Cancellation;
 use netops::lock::read_unless_written;
@@ -84,7 +84,7 @@ pub(super) async fn run(
                 Ok(back) if back.is_empty() => {}
                 Ok(back) => output.note(&format!("put back in {}: {}", dir.display(), back.join(", "))),
                 Err(error) if Busy::is(&error) => {
-                    if busy::wait(&error, dir, cancellation).await.is_none() {
+                    if other_installers::wait(&error, dir, cancellation).await.is_none() {
                         return Ok(());
                     }
                 }
@@ -95,7 +95,7 @@ pub(super) async fn run(
             continue;
         }
         // A writer counts as one until just after the kernel has reported its end.
-        let again = if seen.is_written { busy::AGAIN } else { Duration::MAX };
+        let again = if seen.is_written { other_installers::AGAIN } else { Duration::MAX };
         tokio::select! {
             () = cancellation.cancelled() => return Ok(()),
             changed = timeout(again, changes.changed()) => changed.unwrap_or(Ok(()))?,

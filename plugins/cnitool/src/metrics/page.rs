@@ -1,6 +1,6 @@
 //! A node's container networks and the log of calls in Prometheus' text format.
 //!
-//! A [`Page`] is filled from what other crates have read: [`crate::view::look`], [`crate::doctor::examine`] and the records of
+//! A [`Page`] is filled from what other crates have read: [`crate::node_networks::look`], [`crate::doctor::examine`] and the records of
 //! `call_log`. Nothing here looks at the node.
 //!
 //! Names and units follow Prometheus' conventions (<https://prometheus.io/docs/practices/naming/>): base units, `_total`
@@ -8,21 +8,21 @@
 //!
 //! | Module | What it has |
 //! |---|---|
-//! | `node` | attachments, addresses, findings |
-//! | `calls` | calls, errors by code, durations |
+//! | `node_state` | attachments, addresses, findings |
+//! | `call_counts` | calls, errors by code, durations |
 
-mod calls;
-mod node;
+mod call_counts;
+mod node_state;
 
 use std::time::Duration;
 
 use crate::doctor::Finding;
-use crate::view::View;
+use crate::node_networks::View;
 use libcni::cni_spec::text::acts;
 pub(crate) use prometheus::Error;
 use prometheus::{Encoder, Gauge, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder};
 
-pub(crate) use calls::Calls;
+pub(crate) use call_counts::Calls;
 
 /// The content type of [`Page::text`].
 pub(crate) const CONTENT_TYPE: &str = TEXT_FORMAT;
@@ -50,7 +50,7 @@ impl Page {
     /// # Errors
     /// As [`Page::new`].
     pub(crate) fn add_view(&self, view: &View) -> Result<(), Error> {
-        node::add_view(self, view)
+        node_state::add_view(self, view)
     }
 
     /// Adds the number of findings of each kind, zero where there are none.
@@ -58,7 +58,7 @@ impl Page {
     /// # Errors
     /// As [`Page::new`].
     pub(crate) fn add_findings(&self, findings: &[Finding]) -> Result<(), Error> {
-        node::add_findings(self, findings)
+        node_state::add_findings(self, findings)
     }
 
     /// Adds what was counted in the log of calls; `None`: there is no log, or it could not be read.

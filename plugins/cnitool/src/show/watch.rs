@@ -2,14 +2,14 @@
 //!
 //! The kernel reports changes of links and of folders, so nothing is polled. Ages are those of the last change.
 
-use super::{seen, shown};
+use super::{json, seen, shown, tree};
 use crate::args::Show;
-use crate::causes::is_told_to_be_root;
-use crate::changes::{Folders, watched};
-use crate::gc;
+use crate::error_remedies::is_told_to_be_root;
+use crate::folder_changes::{Folders, watched};
+use crate::node_networks::folders;
 use crate::output::{Output, columns, has_colour, say};
 use crate::settings::Settings;
-use crate::view::{Node, folders, json, tree};
+use crate::tree_text::text_within;
 use libcni::Cancellation;
 use netops::watch::Watch;
 use nix::errno::Errno;
@@ -47,7 +47,7 @@ pub(crate) async fn run(
         let view = seen(settings, words)?;
         let text = match output.is_json {
             true => format!("{}\n", json::value(&view)),
-            false => tree::text_within(columns(), &tree::tree(&view, shown(words))),
+            false => text_within(columns(), &tree::tree(&view, shown(words))),
         };
         if text != last {
             show(&text, !last.is_empty(), &mut screen, output)?;
@@ -134,8 +134,7 @@ impl Changes {
 
     /// Watches what the next view depends on. A folder that is watched already, or has vanished, changes nothing.
     fn place(&self, settings: &Settings) {
-        let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
-        for folder in folders(Node { runtime, conf_dir, inventory: &gc::node() }) {
+        for folder in folders(settings.node()) {
             let watched = self.folders.add(&folder, EVENTS);
             if let Err(errno @ (Errno::ENOSPC | Errno::ENOMEM | Errno::EACCES)) = watched
                 && !is_told_to_be_root()

@@ -1,7 +1,7 @@
 //! The default network of a folder: which file runtimes take, and what hides it.
 
 use crate::validate::finding::{Finding, Level, Notes};
-use crate::validate::network::is_loopback;
+use crate::validate::one_file::is_loopback;
 use crate::validate::{Network, Report};
 
 /// Checks the files of a whole folder, which are in the order of [`libcni::conflist::search_order`].

@@ -6,8 +6,8 @@ use std::ops::Range;
 use cni_spec::CniError;
 use cni_spec::json::resembling;
 
-use crate::validate::source::{Part, Source, Tree};
-use crate::validate::syntax::is_placeholder;
+use crate::validate::json_syntax::is_placeholder;
+use crate::validate::key_places::{Part, Source, Tree};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::validate::{Finding, Level, Report, Source};
 
 use cni_spec::text::acts;
-pub use cni_spec::text::visible;
+use cni_spec::text::visible;
 
 /// Columns of a line: a longer source line is cut around the place.
 const COLUMNS: usize = 80;

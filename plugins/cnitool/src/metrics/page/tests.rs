@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use crate::doctor::{Finding, Kind, Level};
-use crate::view::{Attachment, Limits, Maker, Network, Origin, View};
+use crate::node_networks::{Attachment, Limits, Maker, Network, Origin, View};
 use call_log::{By, Record};
 use expect_test::expect;
 use host_local::inventory::Usage;
@@ -41,10 +41,10 @@ fn view(name: &str) -> View {
     let network = Network {
         name: name.to_owned(),
         origin: Origin::Cache,
-        is_default: crate::view::IsDefault::No,
+        is_default: crate::node_networks::IsDefault::No,
         plugins: Vec::new(),
         links: Vec::new(),
-        cluster: Some(crate::view::OfCluster { in_no_run: 2, runs: 3, nodes: 5, silent: 1 }),
+        cluster: Some(crate::node_networks::OfCluster { in_no_run: 2, runs: 3, nodes: 5, silent: 1 }),
         ranges: vec![
             Usage { set: 0, first: [10, 1, 0, 1].into(), last: [10, 1, 0, 254].into(), total: 253, used: 3 },
             Usage {
@@ -66,7 +66,7 @@ fn view(name: &str) -> View {
     View {
         host: "node-1".to_owned(),
         ways_out: Vec::new(),
-        names: crate::view::Names::default(),
+        names: crate::node_networks::Names::default(),
         networks: vec![network],
         unowned: vec!["veth1".to_owned()],
         broken: Vec::new(),

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use boon::{Compiler, Draft, SchemaIndex, Schemas};
 use cni_spec::{AddResult, ConfObject, SpecVersion};
-use cnitool::keys::schemas::{accepted, find, names, put};
+use cnitool::schema::{accepted, find, names, put};
 use cnitool::validate::{KnownPlugin, Level, Role, Source, validate};
 use expect_test::expect;
 use libcni::NetworkConf;

@@ -1,0 +1,22 @@
+//! `cnitool check`: CHECK of an attachment that the cache has.
+
+use crate::args::Target;
+use crate::error_remedies::{refused, with_place_of_key};
+use crate::settings::Settings;
+use libcni::cni_spec::Code;
+
+pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    let (network, mut attachment, cached) = settings.target(target)?;
+    if let Some(cached) = &cached {
+        settings.complete(&mut attachment, cached);
+    } else if !network.disable_check {
+        settings.find_cached(&network.name, &attachment)?;
+        // SPEC 2, CHECK: not for a container that was not added, or was deleted. Plugins would only report a missing
+        // prevResult.
+        let (id, name) = (&attachment.id, &network.name);
+        let target = format!("{}/{} in network {name}", id.container_id, id.ifname);
+        let msg = format!("cannot check {target}: it was not added, or was deleted");
+        return Err(refused(Code::CHECK_FAILED, msg, "cnitool attachments shows what the cache has."));
+    }
+    settings.runtime.check(&network, &attachment).await.map_err(|error| with_place_of_key(&network, error))
+}

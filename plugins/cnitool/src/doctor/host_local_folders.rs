@@ -1,0 +1,134 @@
+//! host-local's folders: damaged files, ranges, locks.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cni_spec::SpecVersion;
+use host_local::inventory::{self, Flaw, Usage};
+use libcni::NetworkConf;
+use netops::lock;
+use on_node::networks::{Known, Origin};
+
+use crate::doctor::leftovers::count;
+use crate::doctor::{Finding, Fix, Kind, Level};
+use crate::shell_words::word;
+
+/// A lock that is held for longer is worth a finding: an ADD holds it for about a millisecond.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The share of a range above which it counts as nearly full, in percent.
+const NEARLY_FULL_PERCENT: u128 = 90;
+
+/// Looks at the folders of all networks, and at the ranges of those that have a file: only these give addresses.
+pub(crate) async fn look(networks: &[Known], findings: &mut Vec<Finding>) {
+    let mut locks: BTreeSet<PathBuf> = BTreeSet::from(["/run/xtables.lock".into()]);
+    for Known { conf: network, requests, origin, .. } in networks {
+        for folder in requests.stores() {
+            flaws(network, &folder, findings);
+            locks.insert(folder.join("lock"));
+        }
+        for object in requests.host_locals().filter(|_| matches!(origin, Origin::File(_))) {
+            match inventory::usage(object) {
+                Ok(ranges) => findings.extend(ranges.iter().filter_map(|range| full(network, range))),
+                Err(error) => findings.push(Kind::unseen(
+                    Some(&network.name),
+                    &format!("the ranges of network {}", network.name),
+                    &error,
+                )),
+            }
+        }
+    }
+    held(&locks, findings).await;
+}
+
+fn flaws(network: &NetworkConf, folder: &Path, findings: &mut Vec<Finding>) {
+    let name = Some(&*network.name);
+    let found = match inventory::flaws(folder) {
+        Ok(found) => found,
+        Err(error) => {
+            findings.push(Kind::unseen(name, &folder.display().to_string(), &error));
+            return;
+        }
+    };
+    let of = |flaw: Flaw| found.iter().filter(move |(_, one)| *one == flaw).map(|(path, _)| path.display().to_string());
+    let empty: Vec<String> = of(Flaw::Empty).collect();
+    if !empty.is_empty() {
+        let what = format!("{} that name no container", count(empty.len(), "reservation"));
+        let mut finding = Kind::DamagedReservation.finding(Level::Warning, name, what);
+        // DEL removes only what names an attachment.
+        (finding.remedy, finding.fix) = match network.version().is_ok_and(SpecVersion::has_gc) && !network.disable_gc {
+            true => (format!("cnitool gc {}", network.name), Some(Fix::Collect { network: network.name.clone() })),
+            false => (rm(&empty), None),
+        };
+        finding.evidence = empty;
+        findings.push(finding);
+    }
+    let unowned: Vec<String> = of(Flaw::Unowned).collect();
+    if !unowned.is_empty() {
+        let what = format!("{} whose owner cannot be read", count(unowned.len(), "reservation"));
+        let mut finding = Kind::DamagedReservation.finding(Level::Warning, name, what);
+        let each: Vec<String> = unowned.iter().map(|path| word(path)).collect();
+        finding.remedy = format!("If no administrator made them: rm -r {}", each.join(" "));
+        finding.evidence = unowned;
+        findings.push(finding);
+    }
+    let unfinished: Vec<String> = of(Flaw::Unfinished).collect();
+    if !unfinished.is_empty() {
+        let what = format!("{} that a killed process has not finished", count(unfinished.len(), "file"));
+        let mut finding = Kind::Unfinished.finding(Level::Note, name, what);
+        finding.remedy = rm(&unfinished);
+        finding.evidence = unfinished;
+        findings.push(finding);
+    }
+}
+
+fn rm(paths: &[String]) -> String {
+    format!("rm {}", paths.iter().map(|path| word(path)).collect::<Vec<_>>().join(" "))
+}
+
+fn full(network: &NetworkConf, range: &Usage) -> Option<Finding> {
+    let Usage { first, last, total, used, .. } = range;
+    if *total == 0 {
+        let what = format!("range {first} to {last} has no address that a container can get");
+        let mut finding = Kind::Config.finding(Level::Error, Some(&network.name), what);
+        "Give the range further addresses: gateways and excluded addresses are for no container."
+            .clone_into(&mut finding.remedy);
+        return Some(finding);
+    }
+    if used.saturating_mul(100) < total.saturating_mul(NEARLY_FULL_PERCENT) {
+        return None;
+    }
+    let level = match total {
+        // A network of one or two containers is made for them.
+        1 | 2 => Level::Note,
+        _ if used >= total => Level::Error,
+        _ => Level::Warning,
+    };
+    let what = format!("{used} of {total} addresses of {first} to {last} are held");
+    let mut finding = Kind::RangeFull.finding(level, Some(&network.name), what);
+    finding.remedy = format!("cnitool gc {0}; cnitool ipam list {0}", network.name);
+    Some(finding)
+}
+
+/// Locks that one process holds now and a second later.
+async fn held(locks: &BTreeSet<PathBuf>, findings: &mut Vec<Finding>) {
+    let look = || locks.iter().filter_map(|path| Some((path, lock::find_holder(path)?))).collect::<Vec<_>>();
+    let before = look();
+    if before.is_empty() {
+        return;
+    }
+    wait(PATIENCE).await;
+    let after = look();
+    for (path, holder) in before.into_iter().filter(|held| after.contains(held)) {
+        let what = format!("lock {} is held by {holder} for more than {} s", path.display(), PATIENCE.as_secs());
+        let mut finding = Kind::LockHeld.finding(Level::Warning, None, what);
+        "Look at what that process waits for; its end releases the lock.".clone_into(&mut finding.remedy);
+        findings.push(finding);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the time itself is what is asked for")]
+async fn wait(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}

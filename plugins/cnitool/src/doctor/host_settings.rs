@@ -1,0 +1,168 @@
+//! Settings of the host that all networks share: forwarding, both variants of iptables, bridges.
+
+use crate::node_networks::View;
+use crate::shell_words;
+use cni_filter::Filter;
+use cni_filter::iptables::{TableName, Variants};
+use netops::link::{self, Link};
+use netops::nft::Family;
+use netops::{Kernel, sysctl};
+
+use crate::doctor::{Finding, Kind, Level, Node, next_add};
+use crate::parsed_network::{Network, Plugin};
+
+/// Ports of a bridge: numbers below `BR_MAX_PORTS` of net/bridge/br_private.h, without 0.
+const BRIDGE_PORTS_MAX: usize = (1 << 10) - 1;
+
+/// Ports from which on a bridge counts as nearly full.
+const BRIDGE_PORTS_MANY: usize = BRIDGE_PORTS_MAX / 10 * 9;
+
+pub(crate) fn look(node: Node<'_>, networks: &[Network], view: &View, findings: &mut Vec<Finding>) {
+    forwarding(networks, view, findings);
+    connections(findings);
+    match cni_filter::iptables::variants_with_rules(&node.inventory.search_path) {
+        Ok(Variants { nft: true, legacy: true }) => {
+            let what = "both variants of iptables, nf_tables and legacy, have rules";
+            let mut finding = Kind::TwoRulesets.finding(Level::Warning, None, what);
+            "Compare `iptables-nft-save` and `iptables-legacy-save`; flush the one that no program uses any more."
+                .clone_into(&mut finding.remedy);
+            findings.push(finding);
+        }
+        Ok(_) => (),
+        Err(error) => findings.push(Kind::unseen(None, "iptables", &error)),
+    }
+    let looked = Kernel::host().and_then(|host| {
+        let links = link::list(&host, None)?;
+        for network in networks {
+            ports(network, &links, findings);
+        }
+        services(&node.inventory.search_path, networks, &links, findings);
+        next_add::look(&host, &links, networks, view, findings)
+    });
+    if let Err(error) = looked {
+        findings.push(Kind::unseen(None, "the node's links", &error));
+    }
+}
+
+/// An ADD turns it on, so it matters only once a container is attached: then something has turned it off again. Each family
+/// is a matter of the networks that route it: an address of a network without a gateway needs no forwarding.
+fn forwarding(networks: &[Network], view: &View, findings: &mut Vec<Finding>) {
+    let routers = || networks.iter().filter(|network| network.called().iter().any(Plugin::is_router));
+    let keys = [["ipv4", "ip_forward"].as_slice(), ["ipv6", "conf", "all", "forwarding"].as_slice()];
+    for (is_ipv6, key) in [false, true].into_iter().zip(keys) {
+        let routers: Vec<&str> =
+            routers().filter(|it| has_family(it, view, is_ipv6)).map(|it| &*it.conf.name).collect();
+        if routers.is_empty() {
+            continue;
+        }
+        let name = format!("net.{}", key.join("."));
+        if findings.iter().any(|finding| finding.kind == Kind::ForwardingOff && finding.what.starts_with(&name)) {
+            continue;
+        }
+        match sysctl::Key::new(key).and_then(|key| sysctl::find(&key)) {
+            Ok(Some(value)) if value == "0" => {
+                let what = format!("{name} is 0, and {} routes packets of containers", routers.join(", "));
+                let mut finding = Kind::ForwardingOff.finding(Level::Error, None, what);
+                finding.remedy = shell_words::sysctl(&name, "1");
+                findings.push(finding);
+            }
+            Ok(_) => (),
+            Err(error) => findings.push(Kind::unseen(None, &name, &error)),
+        }
+    }
+}
+
+/// The table of connections: a new one is dropped where it is full.
+fn connections(findings: &mut Vec<Finding>) {
+    let number = |name: &str| -> netops::error::Result<Option<u64>> {
+        let value = sysctl::find(&sysctl::Key::new(&["netfilter", name])?)?;
+        Ok(value.and_then(|value| value.parse().ok()))
+    };
+    let (count, most) = match (number("nf_conntrack_count"), number("nf_conntrack_max")) {
+        (Ok(Some(count)), Ok(Some(most))) => (count, most),
+        (Ok(_), Ok(_)) => return,
+        (Err(error), _) | (_, Err(error)) => {
+            return findings.push(Kind::unseen(None, "the table of connections", &error));
+        }
+    };
+    findings.extend(crowded(count, most));
+}
+
+/// The finding about so many connections, of at most so many; 0: no limit.
+fn crowded(count: u64, most: u64) -> Option<Finding> {
+    if most == 0 || count < most / 10 * 9 {
+        return None;
+    }
+    let level = if count >= most { Level::Error } else { Level::Warning };
+    let what = format!("the table of connections has {count} of at most {most} (net.netfilter.nf_conntrack_max)");
+    let mut finding = Kind::ConnectionsFull.finding(level, None, what);
+    finding.remedy = format!("sysctl -w net.netfilter.nf_conntrack_max={}", most.saturating_mul(2));
+    Some(finding)
+}
+
+/// Whether attachments of a network have addresses of the family.
+fn has_family(network: &Network, view: &View, is_ipv6: bool) -> bool {
+    let attachments = view.networks.iter().filter(|it| it.name == *network.conf.name).flat_map(|it| &it.attachments);
+    attachments.flat_map(|attachment| &attachment.addresses).any(|address| address.is_ipv6() == is_ipv6)
+}
+
+/// kube-proxy's rules translate the answers of a container on the same bridge only if they pass iptables.
+fn services(search_path: &str, networks: &[Network], links: &[Link], findings: &mut Vec<Finding>) {
+    let names: Vec<&String> = networks.iter().flat_map(Network::called).filter_map(|it| it.bridge.as_ref()).collect();
+    let Some(bridge) = links.iter().find(|link| names.contains(&&link.name)) else { return };
+    let key = "net.bridge.bridge-nf-call-iptables";
+    let value = sysctl::Key::new(&["bridge", "bridge-nf-call-iptables"]).and_then(|key| sysctl::find(&key));
+    let state = match value {
+        Ok(Some(value)) if value == "0" => format!("{key} is 0"),
+        Ok(None) if sysctl::are_visible() => format!("the kernel has no {key}, as module br_netfilter is not loaded"),
+        Ok(_) => return,
+        Err(error) => return findings.push(Kind::unseen(None, key, &error)),
+    };
+    let has_services = Filter::find(search_path).and_then(|filter| {
+        let (mut found, Some(mut filter)) = (false, filter) else { return Ok(false) };
+        filter.each_iptables(Family::Ip, TableName::Nat, &mut |table| {
+            found |= table.has_chain("KUBE-SERVICES")?;
+            Ok(())
+        })?;
+        Ok(found)
+    });
+    match has_services {
+        Ok(true) => {
+            let what = format!("kube-proxy has rules, containers are on bridge {}, and {state}", bridge.name);
+            let mut finding = Kind::BridgeNetfilter.finding(Level::Warning, None, what);
+            finding.remedy = format!("modprobe br_netfilter; sysctl -w {key}=1");
+            findings.push(finding);
+        }
+        Ok(false) => {}
+        Err(error) => findings.push(Kind::unseen(None, "iptables", &error)),
+    }
+}
+
+fn ports(network: &Network, links: &[Link], findings: &mut Vec<Finding>) {
+    for name in network.called().iter().filter_map(|plugin| plugin.bridge.as_ref()) {
+        let Some(bridge) = links.iter().find(|link| link.name == *name) else { continue };
+        let ports = links.iter().filter(|link| link.master == Some(bridge.index)).count();
+        if ports >= BRIDGE_PORTS_MANY {
+            let level = if ports >= BRIDGE_PORTS_MAX { Level::Error } else { Level::Warning };
+            let what = format!("bridge {name} has {ports} of at most {BRIDGE_PORTS_MAX} ports");
+            let mut finding = Kind::BridgeFull.finding(level, Some(&network.conf.name), what);
+            "Give further containers a network with a bridge of its own.".clone_into(&mut finding.remedy);
+            findings.push(finding);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_connections_that_is_nearly_full_is_a_warning_and_a_full_one_an_error() {
+        let of = |count, most| crowded(count, most).map(|finding| (finding.level, finding.remedy));
+        let remedy = || "sysctl -w net.netfilter.nf_conntrack_max=200".to_owned();
+        assert_eq!(of(89, 100), None);
+        assert_eq!(of(90, 100), Some((Level::Warning, remedy())));
+        assert_eq!(of(100, 100), Some((Level::Error, remedy())));
+        assert_eq!(of(100, 0), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! `cnitool doctor`: the findings as text and JSON, the exit status, and what `--fix` removes.
+
+use super::{Examined, Finding, Fix, Level, Node, command_lines, examine};
+use crate::args::{Doctor, Gc, Whole};
+use crate::gc;
+use crate::output::{Output, say};
+use crate::settings::Settings;
+use cni_spec::text::visible;
+use libcni::conflist;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+/// Exit codes, for monitoring.
+const WARNINGS: u8 = 3;
+const ERRORS: u8 = 4;
+
+/// Lines of evidence that are shown to people; JSON has all.
+const EVIDENCE_MAX: usize = 5;
+
+pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> anyhow::Result<ExitCode> {
+    let Examined { mut findings, mut beyond } = look(settings, words.check).await;
+    if words.fix && findings.iter().any(|finding| finding.fix.is_some()) {
+        if !output.is_json {
+            print(&findings)?;
+        }
+        mend(settings, &findings, output).await?;
+        Examined { findings, beyond } = look(settings, words.check).await;
+    }
+    match output.is_json {
+        true => {
+            output.json(&findings.iter().map(to_json).collect())?;
+            tracing::info!("{}", not_looked_at(words.check, &beyond).trim_end());
+        }
+        false => {
+            print(&findings)?;
+            say(not_looked_at(words.check, &beyond).as_bytes())?;
+            say(default(settings).as_bytes())?;
+        }
+    }
+    Ok(match findings.iter().map(|finding| finding.level).max() {
+        Some(Level::Error) => ERRORS.into(),
+        Some(Level::Warning) => WARNINGS.into(),
+        Some(Level::Note) | None => ExitCode::SUCCESS,
+    })
+}
+
+pub(crate) async fn look(settings: &Settings, checks: bool) -> Examined {
+    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
+    let node = Node { runtime, conf_dir, known: crate::keys::ALL, inventory: &settings.inventory, checks };
+    let mut examined = examine(node).await;
+    for finding in &mut examined.findings {
+        finding.remedy = command_lines(&finding.remedy, &settings.folders);
+    }
+    examined
+}
+
+/// The folder's default network, as a line; empty if there is no choice.
+fn default(settings: &Settings) -> String {
+    let found = conflist::default_network(&settings.conf_dir).ok().flatten().filter(|found| found.files > 1);
+    found.map_or(String::new(), |found| {
+        let (name, file) = (&found.network.name, found.network.path().unwrap_or(&settings.conf_dir).display());
+        let whose = match &found.blocked_by {
+            Some(broken) => {
+                format!("CRI-O and kubelets; containerd has none, for {} comes before it", broken.display())
+            }
+            None => "containerd, CRI-O and kubelets: the first file by name".to_owned(),
+        };
+        visible(&format!("network {name} ({file}) is the default of {whose}")) + "\n"
+    })
+}
+
+/// Mends each network once. One that fails is reported, and hides no other.
+async fn mend(settings: &Settings, findings: &[Finding], output: Output) -> anyhow::Result<()> {
+    let fixes = findings.iter().filter_map(|finding| finding.fix.as_ref());
+    let networks: BTreeSet<&String> = fixes.map(|Fix::Collect { network }| network).collect();
+    for network in networks {
+        let whole = Whole { network: network.clone(), _netns: None };
+        let words = Gc { whole, keep: Vec::new(), all: false, force: false, dry_run: false };
+        // As JSON, its table would be a second value.
+        let table = Some(output).filter(|output| !output.is_json);
+        if let Err(error) = gc::run(settings, &words, table).await {
+            output.error(&error);
+        }
+    }
+    Ok(())
+}
+
+/// The report's end: what a node may suffer from all the same.
+fn not_looked_at(checks: bool, beyond: &[String]) -> String {
+    let checks = (!checks).then_some("what only CHECK compares (cnitool doctor --check)");
+    let items: Vec<&str> = checks.into_iter().chain(beyond.iter().map(String::as_str)).collect();
+    visible(&format!("not looked at: {}", items.join("; "))) + "\n"
+}
+
+fn print(findings: &[Finding]) -> anyhow::Result<()> {
+    if findings.is_empty() {
+        return say(b"no faults found\n");
+    }
+    for finding in findings {
+        let place = finding.network.as_ref().map_or(String::new(), |network| format!(" network {network}:"));
+        let mut lines = vec![format!("{}[{}]:{place} {}", finding.level, finding.kind.as_str(), finding.what)];
+        lines.extend(finding.evidence.iter().take(EVIDENCE_MAX).map(|line| format!("  | {line}")));
+        if let Some(more) = finding.evidence.len().checked_sub(EVIDENCE_MAX).filter(|more| *more > 0) {
+            lines.push(format!("  | and {more} more; --json has all"));
+        }
+        lines.push(format!("  {}", finding.consequence()));
+        if !finding.remedy.is_empty() {
+            lines.push(format!("  help: {}", finding.remedy));
+        }
+        // Names of files and text of plugins: nothing of them may act on a terminal.
+        say(lines.iter().map(|line| visible(line) + "\n").collect::<String>().as_bytes())?;
+    }
+    Ok(())
+}
+
+fn to_json(finding: &Finding) -> Value {
+    json!({
+        "kind": finding.kind.as_str(), "level": finding.level.as_str(), "network": finding.network, "what": finding.what,
+        "evidence": finding.evidence, "consequence": finding.consequence(), "remedy": finding.remedy,
+        "fixable": finding.fix.is_some(),
+    })
+}

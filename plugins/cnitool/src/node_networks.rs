@@ -1,0 +1,359 @@
+//! A node's container networks as one value: networks, their bridges and masters, ranges of addresses, attachments, and
+//! what belongs to nothing. [`look`] reads it; [`crate::show`] writes it.
+//!
+//! Nothing here changes the node, takes a lock or calls a plugin.
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | `networks_to_show` | which networks there are, and the folders that they are read from |
+//! | `host_objects` | what all networks share: links, addresses, forwarded ports |
+//! | `joined_attachments` | what cache, marks, reservations and namespaces say of one attachment |
+
+pub(crate) mod host_objects;
+mod joined_attachments;
+mod networks_to_show;
+#[cfg(test)]
+pub(crate) mod sample_for_tests;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use host_local::inventory::Usage;
+use host_objects::Host;
+use ipnetwork::IpNetwork;
+use libcni::cni_spec::AddResult;
+use libcni::inventory::Life;
+use libcni::{AttachmentId, NetworkConf, Runtime};
+pub use on_node::networks::Origin;
+pub use on_node::pod_names::{Names, PodName};
+pub use portmap::forwards::{Forward, Protocol};
+
+/// The node to be looked at: that of the calling thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Node<'a> {
+    /// The runtime, for its cache.
+    pub runtime: &'a Runtime,
+    /// The folder of networks.
+    pub conf_dir: &'a Path,
+    /// The inventory of the node.
+    pub inventory: &'a on_node::Node,
+}
+
+/// The networks of a node.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The node's host name.
+    pub host: String,
+    /// The node's default routes, one for each family that has one: gateway and link.
+    pub ways_out: Vec<String>,
+    /// How containers are named.
+    pub names: Names,
+    /// The networks: those of the folder in its order, then others by name.
+    pub networks: Vec<Network>,
+    /// Objects that belong to no network that is known.
+    pub unowned: Vec<String>,
+    /// Files of networks that cannot be read: each may have one that is known from the cache only.
+    pub broken: Vec<PathBuf>,
+    /// The objects that could not be examined, and why.
+    pub unseen: Vec<String>,
+    /// The time of the look: the ages of attachments count from here.
+    pub at: SystemTime,
+}
+
+impl View {
+    /// The title of pictures.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let of = if self.host.is_empty() { "this node" } else { &self.host };
+        format!("Container networks of {of}")
+    }
+
+    /// Objects that belong to no network, and those that could not be examined, each with a title.
+    pub(crate) fn rest(&self) -> impl Iterator<Item = (&'static str, &[String])> {
+        let rest = [("belongs to no known network", &self.unowned), ("could not be looked at", &self.unseen)];
+        rest.into_iter().filter(|(_, items)| !items.is_empty()).map(|(title, items)| (title, items.as_slice()))
+    }
+}
+
+/// The knowledge of a node about those that share a network's addresses, as of its last question to their store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OfCluster {
+    /// Reserved addresses that are in no run of the node.
+    pub in_no_run: u128,
+    /// The node's runs.
+    pub runs: usize,
+    /// All nodes.
+    pub nodes: u64,
+    /// Nodes that asked the store nothing for long.
+    pub silent: u64,
+}
+
+/// A network.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// The network's name.
+    pub name: String,
+    /// The source by which the network is known.
+    pub origin: Origin,
+    /// Whether runtimes give it to a container by default.
+    pub is_default: IsDefault,
+    /// The types of its plugins, in the order of ADD.
+    pub plugins: Vec<String>,
+    /// Bridges and masters of its attachments that exist.
+    pub links: Vec<Shared>,
+    /// host-local's ranges; the node's runs of a network whose addresses nodes share.
+    pub ranges: Vec<Usage>,
+    /// With plugin `cluster`: what this node last read about the other nodes.
+    pub cluster: Option<OfCluster>,
+    /// Addresses that an operator holds.
+    pub by_hand: Vec<IpAddr>,
+    /// Reserved addresses whose owner is unknown: the file cannot be read, or names no valid owner.
+    pub unreadable: Vec<IpAddr>,
+    /// The network's attachments, by name and interface.
+    pub attachments: Vec<Attachment>,
+    /// Whether links and rules of its attachments could be read: an ordinary user may not read rules.
+    pub is_read: bool,
+    /// Whether its file says that packets of containers are masqueraded (`ipMasq`).
+    pub masquerades: bool,
+    /// Why packets of many of its attachments are dropped, a sentence each. Only [`crate::dropped_packets::look`] fills it.
+    pub faults: Vec<String>,
+    /// Objects whose mark does not identify their attachment.
+    pub nameless: Vec<String>,
+}
+
+impl Network {
+    /// The text for the network's source, and for the default network.
+    pub(crate) fn origin_text(&self) -> String {
+        let origin = match &self.origin {
+            Origin::File(path) => path.display().to_string(),
+            Origin::Cache => "no file; known from the cache".to_owned(),
+            Origin::Traces => "no file and not in the cache; known from what it left".to_owned(),
+        };
+        match &self.is_default {
+            IsDefault::No => origin,
+            IsDefault::Yes => format!("{origin} (default network: first by name)"),
+            IsDefault::Behind(broken) => format!(
+                "{origin} (default network of CRI-O and kubelets; containerd has none: {} comes first and is broken)",
+                broken.display()
+            ),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.attachments.is_empty() && self.nameless.is_empty() && self.by_hand.is_empty() && self.unreadable.is_empty()
+    }
+}
+
+/// Whether a network is the default one of its folder: the first file by name has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IsDefault {
+    /// Another network is, or no other file has one.
+    No,
+    /// Containerd, CRI-O and kubelets take it.
+    Yes,
+    /// CRI-O and kubelets take it; containerd has no network, as this broken file comes first.
+    Behind(PathBuf),
+}
+
+/// A link that a network's attachments share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shared {
+    /// The link's name.
+    pub name: String,
+    /// The kernel's name of its kind; empty for hardware.
+    pub kind: String,
+    /// Whether the link is set up.
+    pub up: bool,
+    /// The link's MTU.
+    pub mtu_bytes: u32,
+    /// The link's addresses.
+    pub addresses: Vec<IpNetwork>,
+    /// How many ports it has, of this network and of others.
+    pub ports: usize,
+}
+
+/// An attachment.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    /// Container and interface.
+    pub id: AttachmentId,
+    /// The container's name for people: see [`Names::name`].
+    pub name: String,
+    /// The pod that the runtime named.
+    pub pod: Option<PodName>,
+    /// The namespace's path; empty if the cache does not have it.
+    pub netns: String,
+    /// The attachment's addresses, by the cache and by its reservations.
+    pub addresses: Vec<IpAddr>,
+    /// The attachment's ends on the host.
+    pub links: Vec<HostLink>,
+    /// The node's ports that are forwarded to it.
+    pub ports: Vec<Forward>,
+    /// The highest rate of packets to and from the container.
+    pub limits: Limits,
+    /// The attachment's rules in the packet filter.
+    pub rules: Vec<String>,
+    /// What the network's other plugins have left of it on the node.
+    pub others: Vec<String>,
+    /// The time at which the attachment was made, by its reservation or the cache.
+    pub since: Option<SystemTime>,
+    /// The maker of its interface.
+    pub maker: Maker,
+    /// Whether the container lives.
+    pub life: Life,
+    /// The reasons why the attachment's packets are dropped, a sentence each: see [`crate::dropped_packets`]. Only [`crate::dropped_packets::look`] fills it.
+    pub faults: Vec<String>,
+    /// Whether ADD was finished; `None`: this cache does not have the attachment, so another runtime added it.
+    pub is_complete: Option<bool>,
+    /// The configuration that ADD used.
+    pub conf: Option<NetworkConf>,
+    /// The result of ADD; empty if the cache does not have it.
+    pub result: AddResult,
+    /// The ports of the node that ADD was asked to forward to it.
+    pub asked: Vec<Asked>,
+}
+
+impl Attachment {
+    /// The attachment's name for people: its container's, and the interface behind a slash.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.name, self.id.ifname)
+    }
+
+    /// Whether nothing of the attachment needs a look: its container lives, its ADD was finished, its links are up, and no fault was found.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        let is_alive = matches!(self.life, Life::Lives | Life::Young);
+        is_alive && self.is_complete != Some(false) && self.faults.is_empty() && self.links.iter().all(|link| link.up)
+    }
+}
+
+/// A port of the node that a runtime asked for: an entry of the capability argument `portMappings`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The node's address; `None`: each of them.
+    pub address: Option<IpAddr>,
+    /// The node's port.
+    pub port: u16,
+}
+
+impl Asked {
+    /// The port in words: `port 8080/tcp`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("port {}/{}", self.port, self.protocol.name())
+    }
+
+    /// Whether a rule forwards the port, for other hosts too.
+    #[must_use]
+    pub fn is_met_by(&self, forward: &Forward) -> bool {
+        forward.is_entered
+            && (self.protocol, self.port, self.address) == (forward.protocol, forward.port, forward.address)
+    }
+}
+
+/// A host veth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLink {
+    /// The veth's name.
+    pub name: String,
+    /// The bridge that it is a port of.
+    pub master: Option<String>,
+    /// Whether the veth is set up.
+    pub up: bool,
+}
+
+/// Rates in bytes per second; `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// The rate of packets to the container.
+    pub to_bytes: Option<u64>,
+    /// The rate of packets from the container.
+    pub from_bytes: Option<u64>,
+}
+
+/// The maker of an attachment's interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// The interface has this suite's mark.
+    ThisSuite,
+    /// The interface has no mark, as the reference's.
+    Reference,
+    /// The interface was not found.
+    Unknown,
+}
+
+impl Maker {
+    /// The maker's name in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ThisSuite => "this-suite",
+            Self::Reference => "reference-or-other",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The word for a state.
+#[must_use]
+pub const fn word(life: Life) -> &'static str {
+    match life {
+        Life::Lives => "lives",
+        Life::Young => "young",
+        Life::Unknown => "unknown",
+        Life::Gone => "gone",
+    }
+}
+
+/// Looks at all networks, or at the one of this name. What cannot be looked at is named in [`View::unseen`].
+#[must_use]
+pub fn look(node: Node<'_>, only: Option<&str>) -> View {
+    let mut unseen = Vec::new();
+    let host = Host::look(&node.inventory.search_path, &mut unseen);
+    look_by(node, &host, only, unseen)
+}
+
+pub(crate) fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<String>) -> View {
+    let mut broken = Vec::new();
+    let (known, mut names) = networks_to_show::find(node, only, &mut broken, &mut unseen);
+    let mut seen = Vec::new();
+    let look = |known| joined_attachments::look(node, known, host, &mut seen, &mut unseen);
+    let mut networks: Vec<Network> = known.iter().map(look).collect();
+    // An empty folder is no trace.
+    networks.retain(|network| network.origin != Origin::Traces || !network.is_empty());
+    networks_to_show::mark_default(node, &mut networks);
+    for attachment in networks.iter().flat_map(|network| &network.attachments) {
+        names.add(&attachment.id.container_id, None);
+    }
+    for attachment in networks.iter_mut().flat_map(|network| &mut network.attachments) {
+        attachment.name = names.name(&attachment.id.container_id);
+        attachment.pod = names.find_pod(&attachment.id.container_id).cloned();
+    }
+    for network in &mut networks {
+        network.attachments.sort_by(|one, other| (&one.name, &one.id.ifname).cmp(&(&other.name, &other.id.ifname)));
+    }
+    let is_read = networks.iter().all(|network| network.is_read);
+    let unowned = if only.is_some() || !is_read { Vec::new() } else { host.unowned(&seen) };
+    let (host_name, ways_out) = (host_objects::name(), host.ways_out());
+    View { host: host_name, ways_out, names, networks, unowned, broken, unseen, at: SystemTime::now() }
+}
+
+/// The folders whose files a view is read from, or those that they would be made in: when one changes, so may the view.
+#[must_use]
+pub fn folders(node: Node<'_>) -> Vec<PathBuf> {
+    networks_to_show::folders(node)
+}
+
+/// Where a forwarded port leads to an attachment.
+pub(crate) fn leads_to(addresses: &[IpAddr], to: SocketAddr) -> bool {
+    addresses.contains(&to.ip())
+}
+
+/// The example of `SHOW.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../SHOW.md")]
+struct Readme;

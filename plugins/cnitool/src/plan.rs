@@ -1,0 +1,169 @@
+//! What ADD of a network would do here and now, from the plugins' own plans. Nothing is changed.
+//!
+//! [`plan`] goes through a network's plugins as ADD does: each gets the config and the result that it would get, and says what
+//! it would do. PLAN.md says where each part comes from.
+
+pub(crate) mod output;
+mod plugins_own_plans;
+mod why_add_would_fail;
+
+pub(crate) use interface::preview::{Preview, Shown};
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::other_projects::ask;
+use crate::validate::plugin_executables::is_of_this_suite;
+use cni_spec::exec::CallEnv;
+use cni_spec::{AddResult, CniError, Command, PluginType};
+use libcni::{Attachment, Error, NetworkConf, Runtime};
+use skel::Call;
+use skel::cni_ask::{Answer, Question};
+use skel::env::Environment;
+
+/// What ADD of a network would do.
+#[derive(Debug, Clone)]
+pub(crate) struct NetworkPlan {
+    /// The plugins, in order.
+    pub(crate) plugins: Vec<PluginPlan>,
+    /// The result, as far as it is known before; `None` where a plugin does not say, or ADD would fail.
+    pub(crate) result: Option<AddResult>,
+    /// Why ADD would fail, where no plugin's own plan shows it.
+    pub(crate) refused: Vec<String>,
+}
+
+/// What ADD of one of its plugins would do.
+#[derive(Debug, Clone)]
+pub(crate) struct PluginPlan {
+    /// The plugin.
+    pub(crate) plugin: PluginType,
+    /// The plugin's executable.
+    pub(crate) executable: PathBuf,
+    /// The outcome of its ADD.
+    pub(crate) outcome: Outcome,
+}
+
+/// The outcome of a plugin's ADD, as far as it is known.
+#[derive(Debug, Clone)]
+pub(crate) enum Outcome {
+    /// The steps of ADD.
+    Steps(Box<Preview>),
+    /// ADD would fail, before it changes anything.
+    Fails(CniError),
+    /// Nothing: the plugin is of another project and does not say.
+    OtherMake,
+    /// Nothing: this suite's plugin does not say.
+    Silent,
+    /// Nothing: a plugin before it does not say which result it would give, or would fail.
+    NotReached,
+}
+
+impl NetworkPlan {
+    /// The error with which ADD would fail, as far as it is known, and the plugin.
+    #[must_use]
+    pub(crate) fn failure(&self) -> Option<(&PluginPlan, &CniError)> {
+        self.plugins.iter().find_map(|plugin| match &plugin.outcome {
+            Outcome::Fails(error) => Some((plugin, error)),
+            _ => None,
+        })
+    }
+}
+
+/// What ADD would do now.
+///
+/// # Errors
+/// Errors with which ADD fails before it calls a plugin: an unknown version, an executable that is not found.
+pub(crate) async fn plan(
+    runtime: &Runtime,
+    network: &NetworkConf,
+    attachment: &Attachment,
+) -> Result<NetworkPlan, Error> {
+    let version = network.version()?;
+    network.network_name()?;
+    let executables = runtime.find_executables(network)?;
+    let makes = Makes::default();
+    let mut plugins = Vec::new();
+    let mut result: Option<AddResult> = None;
+    let mut is_reached = true;
+    for (index, (plugin, executable)) in network.plugins.iter().zip(&executables).enumerate() {
+        let prev = result.as_ref().map(|result| result.to_json(version)).transpose();
+        let outcome = match prev {
+            _ if !is_reached => Outcome::NotReached,
+            Err(error) => Outcome::Fails(error),
+            Ok(prev) => {
+                let stdin = network.add_request(index, attachment, prev.as_deref()).unwrap_or_default();
+                if makes.is_ours(executable) {
+                    of_plugin(runtime, &makes, &plugin.plugin_type, &call(runtime, attachment, stdin))
+                } else {
+                    of_another_project(runtime, attachment, executable, &stdin).await
+                }
+            }
+        };
+        match &outcome {
+            Outcome::Steps(preview) => result = Some(preview.result.clone()),
+            _ => (is_reached, result) = (false, None),
+        }
+        plugins.push(PluginPlan { plugin: plugin.plugin_type.clone(), executable: executable.clone(), outcome });
+    }
+    let mut plan = NetworkPlan { plugins, result, refused: Vec::new() };
+    if plan.failure().is_none() {
+        plan.refused = why_add_would_fail::find(runtime, network, attachment, &executables, &makes).await;
+    }
+    if !plan.refused.is_empty() {
+        plan.result = None;
+    }
+    Ok(plan)
+}
+
+fn call(runtime: &Runtime, attachment: &Attachment, stdin: Vec<u8>) -> Call {
+    let env = Environment {
+        command: Command::Add.as_str().to_owned(),
+        container_id: attachment.id.container_id.to_string(),
+        netns: attachment.netns.clone(),
+        ifname: attachment.id.ifname.to_string(),
+        args: attachment.args.to_string(),
+        path: runtime.plugin_path().to_string(),
+        not_utf8: Vec::new(),
+        ..Environment::of_process()
+    };
+    Call::given(env, Rc::from(stdin))
+}
+
+async fn of_another_project(runtime: &Runtime, attachment: &Attachment, executable: &Path, stdin: &[u8]) -> Outcome {
+    let env = CallEnv {
+        container_id: attachment.id.container_id.to_string(),
+        netns: attachment.netns.clone(),
+        ifname: attachment.id.ifname.to_string(),
+        args: attachment.args.to_string(),
+        path: runtime.plugin_path().clone(),
+        more: Vec::new(),
+    };
+    match ask(executable, Question::Plan, &env, stdin).await {
+        Some(Answer { error: Some(error), .. }) => Outcome::Fails(error),
+        Some(Answer { plan: Some(preview), .. }) => Outcome::Steps(Box::new(preview)),
+        Some(_) | None => Outcome::OtherMake,
+    }
+}
+
+fn of_plugin(runtime: &Runtime, makes: &Makes, plugin: &PluginType, call: &Call) -> Outcome {
+    let Some(foresee) = plugins_own_plans::find(plugin.as_str()) else { return Outcome::Silent };
+    let is_our_ipam = |ipam: &PluginType| runtime.plugin_path().find_executable(ipam).map(|path| makes.is_ours(&path));
+    match foresee(call, &is_our_ipam) {
+        Ok(Some(preview)) => Outcome::Steps(Box::new(preview)),
+        Ok(None) => Outcome::Silent,
+        Err(error) => Outcome::Fails(error),
+    }
+}
+
+/// Tells which executables are of this suite: each is read once.
+#[derive(Default)]
+struct Makes(RefCell<BTreeMap<PathBuf, bool>>);
+
+impl Makes {
+    fn is_ours(&self, executable: &Path) -> bool {
+        let look = || is_of_this_suite(executable).unwrap_or(false);
+        *self.0.borrow_mut().entry(executable.to_owned()).or_insert_with(look)
+    }
+}

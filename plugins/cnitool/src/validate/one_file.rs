@@ -1,0 +1,285 @@
+//! A single file: syntax, the list's keys, each plugin's keys.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use call_log::Sink;
+use cni_spec::conf::Misspelt;
+use cni_spec::{CniError, SpecVersion, json};
+use libcni::NetworkConf;
+use libcni::conflist::NO_PLUGINS;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::parsed_network::{Network, Plugin};
+use crate::validate::finding::{Finding, Level, Notes, join};
+use crate::validate::json_syntax::Fault;
+use crate::validate::key_places::{Form, Source, Unreadable};
+use crate::validate::known_plugins::{self, KnownPlugin, Role};
+use crate::validate::parser_warnings::{self, Warning};
+use crate::validate::{plugins_of_one_list, unreachable_gateways, unusable_values};
+
+/// The keys of a list.
+const LIST_KEYS: [&str; 8] =
+    ["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "log", "plugins"];
+
+/// Reads a file as a runtime does. `None`: it has no network that a runtime could use.
+pub(crate) fn read(file: usize, source: &Source, known: &[KnownPlugin], notes: &mut Notes<'_>) -> Option<Network> {
+    if let Some(Unreadable { reason, remedy }) = &source.unreadable {
+        notes.value(Level::Error, "", reason).help.clone_from(remedy);
+        return None;
+    }
+    if source.text.trim().is_empty() {
+        notes.value(Level::Error, "", "the file is empty").help = "Remove it, or write a network into it.".to_owned();
+        return None;
+    }
+    if let Err(error) = serde_json::from_str::<IgnoredAny>(&source.text) {
+        let Fault { span, message, help } = Fault::of(source, &error);
+        notes.at(Level::Error, span, "", message).help = help.to_owned();
+        return None;
+    }
+    repeated(notes);
+    let has = |notes: &Notes<'_>, key: &str| notes.tree().keys().iter().any(|(have, _)| *have == key);
+    if has(notes, "version") && !has(notes, "cniVersion") && !has(notes, "cniVersions") {
+        notes
+            .key(Level::Warning, "version", "key version is unknown and is ignored: the network is of version 0.1.0")
+            .help = "Did you mean cniVersion?".to_owned();
+    }
+    let bytes = source.text.as_bytes();
+    let parsed = if source.is_single() { NetworkConf::parse_single(bytes) } else { NetworkConf::parse(bytes) };
+    if !source.is_single() {
+        misspelt_in_list(notes);
+        if let Some(value) = json::parse(bytes).unwrap_or_default().get("log") {
+            log(value, "log", notes);
+        }
+    }
+    let network = match parsed {
+        Ok(network) => network,
+        Err(error) => {
+            let part = if error.msg.ends_with(NO_PLUGINS) { "plugins" } else { "" };
+            let is_object_of_cluster = ["apiVersion", "kind", "spec"].iter().all(|key| has(notes, key));
+            let finding = notes.error("", part, &error);
+            if is_object_of_cluster {
+                "This is an object of a cluster, for kubectl. A runtime's file has what is the text of its spec.config."
+                    .clone_into(&mut finding.help);
+            }
+            return None;
+        }
+    };
+    if source.form == Form::List && !has(notes, "plugins") && has(notes, "type") {
+        notes.value(Level::Error, "", "key plugins is missing").help =
+            "Call the file *.conf if it is a single plugin's.".to_owned();
+        return None;
+    }
+    if !source.is_single() && network.plugins.is_empty() {
+        let (level, text) = match source.is_without_plugins {
+            true => {
+                (Level::Error, "key plugins is missing, and no folder beside the file, of the network's name, has any")
+            }
+            false => (
+                Level::Warning,
+                "key plugins is missing: only plugins of a folder beside the file, of the network's name, are called",
+            ),
+        };
+        notes.value(level, "", text);
+    }
+    name(source, &network, notes);
+    // As CRI-O calls it.
+    let network = match source.name.rsplit('/').next() {
+        Some(file) if source.form == Form::Single && network.name.is_empty() => network.named(file),
+        _ => network,
+    };
+    let network = Network::decode(file, network, source.is_single());
+    match network.conf.version() {
+        Ok(version) => plugins(&network, version, known, notes),
+        Err(error) => {
+            let key = if has(notes, "cniVersions") { "cniVersions" } else { "cniVersion" };
+            notes.value(Level::Error, key, &error.msg).help.clone_from(&error.details);
+        }
+    }
+    plugins_of_one_list::compare(&network, known, notes);
+    Some(network)
+}
+
+/// The network's name. CRI-O calls a network without one by its file's name, and long installed such a file for lo.
+fn name(source: &Source, network: &NetworkConf, notes: &mut Notes<'_>) {
+    let Err(error) = network.network_name() else { return };
+    let is_nameless = source.is_single() && network.name.is_empty();
+    let level = if is_nameless && is_loopback(network) { Level::Note } else { Level::Error };
+    let finding = notes.value(level, "name", &error.msg);
+    finding.help = match level {
+        Level::Note => {
+            "Remove the file: runtimes set lo up without it. CRI-O calls such a network by its file's name.".to_owned()
+        }
+        _ if is_nameless => {
+            "Add key name: CRI-O takes the file's name in its place, other runtimes refuse the network.".to_owned()
+        }
+        _ => format!(
+            "{:?} is no name: write letters, digits and _ . -, of which the first is a letter or digit.",
+            network.name
+        ),
+    };
+}
+
+/// Whether the network has no plugin but loopback.
+pub(crate) fn is_loopback(network: &NetworkConf) -> bool {
+    !network.plugins.is_empty() && network.plugins.iter().all(|plugin| plugin.plugin_type.as_str() == "loopback")
+}
+
+/// Keys that an object has more than once.
+fn repeated(notes: &mut Notes<'_>) {
+    let repeated = notes.tree().repeated();
+    let repeated: Vec<_> = repeated.into_iter().map(|(key, path, span)| (key.to_owned(), path, span)).collect();
+    for (key, path, span) in repeated {
+        let text =
+            format!("key {key} is in this object twice: the last value counts, and the one before it is ignored");
+        notes.at(Level::Warning, span, &path, text).help = "Remove one of both.".to_owned();
+    }
+}
+
+/// A list's keys are read in this case only.
+fn misspelt_in_list(notes: &mut Notes<'_>) {
+    let keys: BTreeSet<String> = notes.tree().keys().iter().map(|(key, _)| (*key).to_owned()).collect();
+    for key in keys.iter().filter(|key| !LIST_KEYS.contains(&key.as_str())) {
+        if let Some(meant) = json::resembling(key, LIST_KEYS) {
+            notes.key(Level::Warning, key, format!("key {key} is unknown and is ignored")).help =
+                format!("Did you mean {meant}?");
+        }
+    }
+}
+
+/// The key by which a network asks for a log of its calls. No call fails for it, so a value that is ignored is no error.
+fn log(value: &Value, key: &str, notes: &mut Notes<'_>) {
+    let ignored = |why: &str| format!("key log = {value} is ignored: {why}");
+    let Some(word) = value.as_str() else {
+        if !value.is_null() {
+            notes.value(Level::Warning, key, ignored("expected a string")).help = log_help(None);
+        }
+        return;
+    };
+    if Sink::of_word(word).is_some() {
+        return;
+    }
+    let why = match word {
+        path if path.starts_with('/') => "a network cannot choose the file",
+        path if path.contains('/') => "it is a relative path, and a network cannot choose the file",
+        _ => "it is an unknown destination",
+    };
+    notes.value(Level::Warning, key, ignored(why)).help = log_help(Some(word));
+}
+
+fn log_help(word: Option<&str>) -> String {
+    match word.map(|word| (word, json::resembling(word, call_log::WORDS))) {
+        Some((word, _)) if word.contains('/') => {
+            format!("Write \"file\" for {}, or the absolute path into {}.", call_log::DEFAULT_FILE, call_log::NODE_FILE)
+        }
+        Some((_, Some(meant))) => format!("Did you mean {meant}?"),
+        Some((_, None)) | None => format!("Write one of {}.", call_log::WORDS.join(", ")),
+    }
+}
+
+/// Each plugin's own keys, and those of its address plugin.
+fn plugins(network: &Network, version: SpecVersion, known: &[KnownPlugin], notes: &mut Notes<'_>) {
+    for (plugin, written) in network.plugins.iter().zip(&network.conf.plugins) {
+        let (base, name) = (&*plugin.base, &*plugin.plugin_type);
+        let Some(own) = known_plugins::find(known, name) else {
+            // An unknown plugin may give its address plugin another config than it has here.
+            stranger(&join(base, "type"), name, known, notes);
+            continue;
+        };
+        // A name that cannot be used has its finding already.
+        if network.conf.network_name().is_err() {
+            continue;
+        }
+        let has_more = !written.capabilities.is_empty();
+        keys(plugin, version, (own, has_more), notes);
+        if let Some(value) = json::member(&plugin.object, "log") {
+            log(value, &join(base, "log"), notes);
+        }
+        let Some(ipam) = plugin.ipam_type() else { continue };
+        let key = join(base, "ipam.type");
+        match known_plugins::find(known, ipam.as_str()) {
+            Some(ipam) if ipam.role == Role::Address => {
+                keys(plugin, version, (ipam, has_more), notes);
+                if own.role == Role::Interface {
+                    unusable_values::check(plugin, notes);
+                    if !has_more {
+                        unreachable_gateways::check(plugin, notes);
+                    }
+                }
+            }
+            Some(other) => {
+                let text = format!("{} is no address plugin", other.name);
+                notes.value(Level::Error, &key, text).help = names(known, Role::Address);
+            }
+            None => stranger(&key, ipam.as_str(), known, notes),
+        }
+    }
+}
+
+fn names(known: &[KnownPlugin], role: Role) -> String {
+    let names: Vec<&str> = known.iter().filter(|one| one.role == role).map(|one| one.name).collect();
+    format!("Address plugins are {}.", names.join(", "))
+}
+
+/// `has_more`: a runtime adds what the plugin's capabilities ask for, so that something that is missing may be there then.
+fn keys(written: &Plugin, version: SpecVersion, (plugin, has_more): (&KnownPlugin, bool), notes: &mut Notes<'_>) {
+    let Some(object) = written.conf_object().map(Rc::new) else { return };
+    let base = &*written.base;
+    let (parsed, warnings) = parser_warnings::listen(|| (plugin.parse)(&object, version));
+    for Warning { message, key, value } in warnings {
+        let text = format!("key {key} = {value}: {message}");
+        notes.value(Level::Warning, &join(base, &key), text);
+    }
+    let part = if plugin.role == Role::Address { "ipam" } else { "" };
+    refused(base, part, (parsed.err(), &object.misspelt()), has_more, notes);
+}
+
+/// What a parser says of a plugin's object: the error with which it refuses it, and the misspelt keys.
+pub(crate) fn refused(
+    base: &str,
+    part: &str,
+    (error, misspelt): (Option<CniError>, &[Misspelt]),
+    has_more: bool,
+    notes: &mut Notes<'_>,
+) {
+    if let Some(mut error) = error {
+        for misspelt in misspelt {
+            // A misspelt key has a separate finding.
+            error.details = error.details.replace(&misspelt.to_string(), "").trim().to_owned();
+        }
+        // The parsers name the key of each value that they refuse, and none where something is missing.
+        let is_missing = error.key().is_none();
+        let finding = notes.error(base, part, &error);
+        if has_more && is_missing {
+            finding.level = Level::Note;
+            finding.message = format!("{}, unless a runtime gives it", finding.message);
+        }
+    }
+    for misspelt in misspelt {
+        let text = format!("key {} is unknown and is ignored", misspelt.path);
+        notes.key(Level::Warning, &join(base, &misspelt.path), text).help = format!("Did you mean {}?", misspelt.meant);
+    }
+}
+
+/// Whether a finding of [`stranger`] is of no use once the executable has been asked.
+pub(crate) fn is_guess(finding: &Finding) -> bool {
+    let text = &finding.message;
+    text.starts_with("plugin ") && (text.ends_with(UNKNOWN) || text.ends_with(NOT_CHECKED))
+}
+
+/// The endings of messages of [`stranger`], by which its findings are known.
+const UNKNOWN: &str = " is unknown";
+const NOT_CHECKED: &str = " is not part of this suite: its keys are not checked";
+
+/// A plugin of another suite: only its executable knows whether its keys are right.
+fn stranger(key: &str, name: &str, known: &[KnownPlugin], notes: &mut Notes<'_>) {
+    match json::resembling(name, known.iter().map(|one| one.name)) {
+        Some(meant) => {
+            notes.value(Level::Warning, key, format!("plugin {name}{UNKNOWN}")).help = format!("Did you mean {meant}?");
+        }
+        None => {
+            notes.value(Level::Note, key, format!("plugin {name}{NOT_CHECKED}"));
+        }
+    }
+}
