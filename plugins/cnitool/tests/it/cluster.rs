@@ -1,6 +1,6 @@
 //! `cnitool cluster`, with a script in the place of the plugin.
 
-use crate::tool::Tool;
+use crate::fixture::Tool;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,6 +1,9 @@
 //! Installation.
 
-use crate::tool::{Ended, Tool};
+mod platforms;
+mod watch;
+
+use crate::fixture::{Ended, Tool};
 use expect_test::expect;
 use libcni::cni_spec::SUITE_MARK;
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! `cnitool ipam`.
 
-use crate::tool::Tool;
+use crate::fixture::Tool;
 use expect_test::expect;
 use std::fs::File;
 use std::time::{Duration, Instant, SystemTime};

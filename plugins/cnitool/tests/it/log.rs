@@ -1,6 +1,6 @@
 //! `cnitool log`, and the record that each operation leaves.
 
-use crate::tool::{NETNS, Tool};
+use crate::fixture::{NETNS, Tool};
 use expect_test::expect;
 use serde_json::{Value, json};
 

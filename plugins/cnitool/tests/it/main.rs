@@ -1,24 +1,24 @@
 //! `cnitool` as a process, with scripts as plugins.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod asking;
+mod add_check_del;
 mod cluster;
-mod completing;
-mod folders;
-mod gc;
+mod completions_and_man;
+mod fixture;
+mod forget;
+mod gc_and_attachments;
 mod install;
-mod install_watch;
 mod ipam;
-mod keys;
 mod log;
 mod metrics;
-mod monitoring;
-mod pages;
-mod platforms;
+mod monitoring_folder;
+mod network_folder;
+mod options_and_errors;
+mod output;
+mod pages_for_operators;
 mod schema;
+mod show;
 mod signals;
-mod terminal;
-mod tool;
+mod status_and_version;
 mod validate;
-mod verbs;
 mod verify;

@@ -1,6 +1,6 @@
 //! `cnitool metrics`: printed, in a file, over HTTP.
 
-use crate::tool::Tool;
+use crate::fixture::Tool;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};

@@ -1,6 +1,8 @@
-//! `cnitool schema`. What the schemas say is the business of the crate confs.
+//! `cnitool schema`.
 
-use crate::tool::Tool;
+pub(crate) mod schemas_and_parsers;
+
+use crate::fixture::Tool;
 use expect_test::expect;
 use serde_json::Value;
 

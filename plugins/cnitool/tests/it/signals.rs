@@ -1,6 +1,6 @@
 //! Calls that a signal or a deadline ends.
 
-use crate::tool::{NETNS, Tool};
+use crate::fixture::{NETNS, Tool};
 use expect_test::expect;
 use std::io::Read;
 use std::process::Stdio;

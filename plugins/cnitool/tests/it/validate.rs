@@ -1,6 +1,14 @@
-//! `cnitool validate`.
+//! `cnitool validate`: its output; each kind of finding has a file.
 
-use crate::tool::Tool;
+mod keys_of_one_plugin;
+mod lists;
+mod marked_places;
+mod networks_of_one_folder;
+mod networks_that_projects_document;
+pub(crate) mod networks_without_fault;
+mod unreachable_gateways;
+
+use crate::fixture::Tool;
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -280,4 +288,11 @@ fn an_unknown_version_is_one_finding() {
     tool.write("net.d/new.conflist", r#"{"cniVersion":"1.0.1","name":"new","plugins":[{"type":"good"}]}"#);
     let shown = tool.run(&["validate", "new"]).shown();
     assert!(shown.contains("network new has cniVersion \"1.0.1\"") && shown.contains("1 error and"), "{shown}");
+}
+
+#[test]
+fn a_folder_is_validated_as_the_usual_one() {
+    let tool = Tool::new();
+    let folder = tool.path("net.d").display().to_string();
+    assert_eq!(tool.run(&["validate", &folder]).stdout, tool.run(&["validate"]).stdout);
 }

@@ -1,7 +1,7 @@
 //! Comparison of a folder with releases' manifests.
 
+use crate::fixture::{Ended, Tool};
 use crate::install::multicall;
-use crate::tool::{Ended, Tool};
 use expect_test::expect;
 use std::process::Command;
 

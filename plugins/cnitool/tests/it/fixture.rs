@@ -8,6 +8,9 @@ use tempfile::TempDir;
 /// A namespace that is always there.
 pub(crate) const NETNS: &str = "/proc/self/ns/net";
 
+/// The container ID that stands for [`NETNS`]: by its sha512.
+pub(crate) const ID: &str = "cnitool-cd2667f4483f699b01b0";
+
 /// Logs its call, and prints a result on ADD.
 pub(crate) const GOOD: &str = r#"
 cat > "$dir/stdin"

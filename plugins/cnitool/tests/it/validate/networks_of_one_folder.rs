@@ -1,6 +1,6 @@
 //! Networks of one node that do not fit together.
 
-use crate::keys::find;
+use crate::validate::marked_places::find;
 use expect_test::{Expect, expect};
 
 /// The findings in two files: a network of each plugin object.

@@ -284,7 +284,7 @@ fn written() -> Vec<(PathBuf, String)> {
         all.extend(blocks.filter(|block| block.contains("\"plugins\"")).map(|block| (path.clone(), block.to_owned())));
     }
     let mut files = Vec::new();
-    crate::keys::right::conflists_below(&folder("examples"), &mut files);
+    crate::validate::networks_without_fault::conflists_below(&folder("examples"), &mut files);
     all.extend(files.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())));
     all
 }

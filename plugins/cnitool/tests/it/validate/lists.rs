@@ -1,6 +1,6 @@
 //! Lists: syntax, their own keys, the order of plugins.
 
-use crate::keys::check;
+use crate::validate::marked_places::check;
 use expect_test::expect;
 
 #[test]

@@ -1,7 +1,7 @@
 //! `install --watch`: other installers in the same folder.
 
+use crate::fixture::Tool;
 use crate::install::{install, multicall};
-use crate::tool::Tool;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;

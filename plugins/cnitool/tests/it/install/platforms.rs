@@ -1,7 +1,7 @@
 //! `install --platform`: the folders of platforms, below a throwaway root; and Calico's folder.
 
+use crate::fixture::{Ended, Tool};
 use crate::install::multicall;
-use crate::tool::{Ended, Tool};
 use expect_test::expect;
 
 fn install(tool: &Tool, platform: &str, words: &[&str]) -> Ended {

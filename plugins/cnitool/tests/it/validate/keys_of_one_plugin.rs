@@ -8,7 +8,11 @@ fn plugins(objects: &[&str], expected: &Expect) {
     let list =
         |object: &&str| format!("{{\"cniVersion\": \"1.0.0\", \"name\": \"pods\",\n  \"plugins\": [\n{object}\n]}}");
     let texts: Vec<String> = objects.iter().map(list).collect();
-    crate::keys::check("x.conflist", &texts.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    crate::validate::marked_places::check(
+        "x.conflist",
+        &texts.iter().map(String::as_str).collect::<Vec<_>>(),
+        expected,
+    );
 }
 
 #[test]
@@ -214,7 +218,7 @@ fn no_capability_mends_keys_that_contradict_each_other() {
     );
     let portmap = r#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"},
         {"type": "portmap", "capabilities": {"portMappings": true}, "markMasqBit": 13, "externalSetMarkChain": «"KUBE-MARK-MASQ"»}]}"#;
-    crate::keys::check(
+    crate::validate::marked_places::check(
         "x.conflist",
         &[portmap],
         &expect!["error: keys markMasqBit and externalSetMarkChain exclude each other"],

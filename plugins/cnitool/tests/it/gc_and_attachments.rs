@@ -1,6 +1,6 @@
 //! GC and the list of attachments.
 
-use crate::tool::{NETNS, Tool};
+use crate::fixture::{NETNS, Tool};
 use expect_test::expect;
 
 /// c1 in a namespace that exists, c2 in one that is gone, c3 at a file that is none.
@@ -64,7 +64,7 @@ fn an_add_that_was_not_finished_is_listed_and_del_finishes_it() {
           run DEL, then ADD again.
     "#]]
     .assert_eq(&tool.run(&[&["check"], &target[..]].concat()).stderr);
-    tool.plugin("good", crate::tool::GOOD);
+    tool.plugin("good", crate::fixture::GOOD);
     tool.run(&[&["del"], &target[..]].concat()).ok();
     assert_eq!(tool.run(&["attachments"]).ok(), "");
 }

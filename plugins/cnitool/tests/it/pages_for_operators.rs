@@ -1,8 +1,8 @@
 //! The pages for operators: their configurations are valid, their folders those that `install --platform` knows, and each of their
 //! command blocks says what runs it, or what it needs.
 
+use crate::fixture::Tool;
 use crate::install::multicall;
-use crate::tool::Tool;
 use std::path::{Path, PathBuf};
 
 const PAGES: [&str; 4] =

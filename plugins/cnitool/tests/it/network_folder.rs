@@ -1,6 +1,6 @@
 //! The folder of networks: none in it, files that cannot be read, the default network.
 
-use crate::tool::{NETNS, Tool};
+use crate::fixture::{NETNS, Tool};
 use expect_test::expect;
 use nix::sys::stat::Mode;
 use serde_json::Value;
@@ -180,7 +180,7 @@ fn the_default_network_is_marked() {
 fn a_file_with_loopback_alone_is_a_fault_only_where_it_is_the_first() {
     let tool = Tool::new();
     tool.write("net.d/zz-loopback.conf", r#"{"cniVersion":"1.0.0","type":"loopback"}"#);
-    tool.plugin("loopback", crate::tool::GOOD);
+    tool.plugin("loopback", crate::fixture::GOOD);
     let shown = || findings(&tool, "config").join("\n") + &findings(&tool, "not-ready").join("\n");
     expect![""].assert_eq(&shown());
     std::fs::rename(tool.path("net.d/zz-loopback.conf"), tool.path("net.d/00-loopback.conf")).unwrap();

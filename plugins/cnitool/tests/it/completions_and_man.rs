@@ -1,7 +1,7 @@
 //! Completion, as bash asks for it; man pages.
 
-use crate::monitoring::run;
-use crate::tool::{NETNS, Tool};
+use crate::fixture::{NETNS, Tool};
+use crate::monitoring_folder::run;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -142,5 +142,14 @@ fn the_readers_of_man_pages_have_no_complaint() {
             assert_eq!(said, "", "{section}");
         }
         run("mandoc", &["-T", "lint", "-W", "error"]);
+    }
+}
+
+#[test]
+fn completions_are_scripts() {
+    let tool = Tool::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = tool.run(&["completions", shell]).ok();
+        assert!(script.contains("CNITOOL_COMPLETE") && script.contains("cnitool"), "{shell}");
     }
 }

@@ -1,13 +1,6 @@
-//! Configurations and what is found in them.
+//! Configurations whose texts mark the places of the findings in them.
 
-mod folder;
-mod gateways;
-mod lists;
-mod projects;
-mod right;
-mod schemas;
-mod single;
-
+use crate::schema::schemas_and_parsers::compare;
 use cnitool::validate::{Level, Report, Source, validate};
 use expect_test::Expect;
 
@@ -35,7 +28,7 @@ fn shown(report: &Report) -> String {
 
 /// The findings in some files. Each is at a marked place.
 #[track_caller]
-fn find(files: &[(&str, &str)]) -> String {
+pub(super) fn find(files: &[(&str, &str)]) -> String {
     let (sources, places): (Vec<_>, Vec<_>) = files.iter().map(|(name, marked)| file(name, marked)).unzip();
     let report = validate(sources, cnitool::keys::ALL);
     for (file, places) in places.iter().enumerate() {
@@ -45,7 +38,7 @@ fn find(files: &[(&str, &str)]) -> String {
         if files[file].0.ends_with(".conflist") {
             let errors = report.of_file(file).filter(|finding| finding.level == Level::Error);
             let errors: Vec<&str> = errors.map(|finding| finding.message.as_str()).collect();
-            schemas::compare(&report.sources[file].text, &errors);
+            compare(&report.sources[file].text, &errors);
         }
     }
     shown(&report)
@@ -53,7 +46,7 @@ fn find(files: &[(&str, &str)]) -> String {
 
 /// The findings in a file of each text.
 #[track_caller]
-fn check(name: &str, texts: &[&str], expected: &Expect) {
+pub(super) fn check(name: &str, texts: &[&str], expected: &Expect) {
     let all: Vec<String> = texts.iter().map(|text| find(&[(name, text)])).collect();
     expected.assert_eq(&all.join("\n"));
 }

@@ -1,6 +1,6 @@
 //! Gateways and next hops that a container cannot reach.
 
-use crate::keys::check;
+use crate::validate::marked_places::check;
 use expect_test::{Expect, expect};
 
 /// The findings in a list for each plugin object.

@@ -1,6 +1,6 @@
 //! `cnitool status` and `cnitool version`: what plugins say of themselves.
 
-use crate::tool::{NETNS, Tool};
+use crate::fixture::{NETNS, Tool};
 use expect_test::expect;
 
 #[test]

@@ -1,6 +1,6 @@
 //! Where output goes: a pipe that is closed, a full disk, a terminal.
 
-use crate::tool::Tool;
+use crate::fixture::Tool;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{Winsize, openpty};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -28,7 +28,7 @@ fn tool() -> Tool {
         "net.d/pool.conflist",
         r#"{"cniVersion":"1.1.0","name":"pool","plugins":[{"type":"good","ipam":{"type":"host-local","subnet":"10.7.0.0/24"}}]}"#,
     );
-    tool.run(&["add", "net", crate::tool::NETNS]).ok();
+    tool.run(&["add", "net", crate::fixture::NETNS]).ok();
     tool
 }
 
@@ -50,7 +50,7 @@ fn a_closed_pipe_ends_a_verb_quietly() {
 #[test]
 fn a_result_that_cannot_be_written_is_a_failure() {
     let tool = tool();
-    for words in &[&["add", "net", crate::tool::NETNS, "-i", "eth1"][..], &["show"], &["--help"], &["--version"]] {
+    for words in &[&["add", "net", crate::fixture::NETNS, "-i", "eth1"][..], &["show"], &["--help"], &["--version"]] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = tool.command().args(*words).stdout(Stdio::from(full)).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -62,7 +62,7 @@ fn a_result_that_cannot_be_written_is_a_failure() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output =
-        tool.command().args(["add", "net", crate::tool::NETNS, "-i", "eth2"]).stdout(Stdio::from(writer)).output();
+        tool.command().args(["add", "net", crate::fixture::NETNS, "-i", "eth2"]).stdout(Stdio::from(writer)).output();
     assert_eq!(output.unwrap().status.code(), Some(1));
 }
 
@@ -108,7 +108,7 @@ fn what_takes_longer_than_a_second_shows_that_it_works() {
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::from_bits_retain(0o600)).unwrap();
     // Without a command it is asked for its release.
     let wait = format!("test -z \"$CNI_COMMAND\" || cat {} > /dev/null", gate.display());
-    tool.plugin("slow", &format!("{wait}; {}", crate::tool::GOOD));
+    tool.plugin("slow", &format!("{wait}; {}", crate::fixture::GOOD));
     let pty = openpty(None, None).unwrap();
     let mut command = tool.command();
     command.args(["version", "slow"]).stderr(Stdio::from(pty.slave)).stdout(Stdio::piped());
@@ -144,8 +144,8 @@ fn no_escape_reaches_the_terminal() {
     tool.write("net.d/loud.conflist", r#"{"cniVersion":"1.0.0","name":"loud","plugins":[{"type":"loud"}]}"#);
     for words in [
         &["attachments"][..],
-        &["add", "loud", crate::tool::NETNS],
-        &["add", "none", crate::tool::NETNS],
+        &["add", "loud", crate::fixture::NETNS],
+        &["add", "none", crate::fixture::NETNS],
         &["version"],
         &["version", "loud"],
         &["show"],
@@ -161,7 +161,7 @@ fn no_escape_reaches_the_terminal() {
     }
     // As text it is passed on.
     tool.plugin("loud", &format!("printf '\\302\\2332J' >&2; {loud}"));
-    let output = tool.command().args(["--json", "add", "loud", crate::tool::NETNS]).output().unwrap();
+    let output = tool.command().args(["--json", "add", "loud", crate::fixture::NETNS]).output().unwrap();
     let shown = String::from_utf8(output.stderr).unwrap();
     assert!(shown.contains(r"\u009b2J") && !shown.contains('\u{9b}'), "{shown:?}");
 }
