@@ -350,15 +350,12 @@ pub(crate) struct OneAddress {
     pub(crate) address: IpAddr,
 }
 
-/// The networks to show, and the format.
+/// The networks whose addresses are shown.
 #[derive(Debug, Args)]
 pub(crate) struct Shown {
     /// Networks, by name, or paths of their files (with a /) [default: all of the folder]
     #[arg(value_name = "NETWORK", add = ArgValueCompleter::new(completions::networks))]
     pub(crate) networks: Vec<String>,
-    /// Print comma-separated values
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) csv: bool,
 }
 
 /// The calls of the log to show.

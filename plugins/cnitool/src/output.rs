@@ -25,6 +25,11 @@ pub(crate) fn say(bytes: &[u8]) -> anyhow::Result<()> {
     stdout.write_all(bytes).and_then(|()| stdout.flush()).context("cannot write to stdout")
 }
 
+/// A number of things in words: `1 file`, `2 files`.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
 /// Whether what reads stdout takes colours.
 pub(crate) fn has_colour() -> bool {
     anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
@@ -85,18 +90,6 @@ impl Table {
             Value::Object(Map::from_iter(entries))
         };
         self.rows.iter().map(object).collect()
-    }
-
-    /// Lines of comma-separated values (RFC 4180), the columns' names first.
-    pub(crate) fn to_csv(&self) -> String {
-        let quoted = |text: String| match text.contains([',', '"', '\n', '\r']) {
-            true => format!("\"{}\"", text.replace('"', "\"\"")),
-            false => text,
-        };
-        let plain = |value: &Value| if value.is_null() || value == "" { String::new() } else { cell(value) };
-        let head = self.columns.iter().map(|column| (*column).to_owned()).collect::<Vec<_>>();
-        let rows = self.rows.iter().map(|row| row.iter().map(plain).map(quoted).collect());
-        std::iter::once(head).chain(rows).map(|cells| format!("{}\r\n", cells.join(","))).collect()
     }
 
     fn to_text(&self) -> String {

@@ -104,8 +104,8 @@ fn addresses_that_a_called_plugin_gave_are_listed_and_collected() {
     for is_recorded in [true, false] {
         let tour = Tour::of_caller();
         let pods = ["living", "one", "two"].map(|id| tour.pod_on("cbr0", id));
-        let list = tour.cnitool(&["ipam", "list", "cbr0", "--csv"]);
-        assert_eq!((list.matches(",lives").count(), list.lines().count()), (3, 4), "{list}");
+        let list = tour.cnitool(&["ipam", "list", "cbr0"]);
+        assert_eq!((list.matches("  lives").count(), list.lines().count()), (3, 4), "{list}");
         assert!(tour.said(&["ipam", "free", "cbr0"]).contains("no configuration names ranges of host-local"));
         pods[1..].iter().for_each(|pod| tour.lose(pod));
         forget_all();
@@ -155,8 +155,8 @@ fn what_a_network_without_file_left_is_found_and_removed_and_the_living_stay() {
     fs::write("/etc/cni/net.d/05-other.conflist", other.to_string()).unwrap();
 
     let rules = tour.rules_of("office");
-    let list = tour.cnitool(&["ipam", "list", "--csv"]);
-    assert!(list.contains(",living,eth0,") && list.contains(",dead,eth0,"), "{list}");
+    let list = tour.cnitool(&["ipam", "list"]);
+    assert!(list.contains("  living  ") && list.contains("  dead  "), "{list}");
     let (evidence, remedy) = tour.leftover("office").unwrap();
     assert!(
         evidence.contains("dead/eth0") && evidence.contains("masquerade") && !evidence.contains("living"),

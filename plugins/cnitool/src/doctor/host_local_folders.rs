@@ -10,8 +10,8 @@ use libcni::NetworkConf;
 use netops::lock;
 use on_node::networks::{Known, Origin};
 
-use crate::doctor::leftovers::count;
 use crate::doctor::{Finding, Fix, Kind, Level};
+use crate::output::count;
 use crate::shell_words::word;
 
 /// A lock that is held for longer is worth a finding: an ADD holds it for about a millisecond.

@@ -9,6 +9,7 @@ use on_node::pod_names::Names;
 use crate::doctor::removal_commands::{listed, removal, unmounted};
 use crate::doctor::{Finding, Fix, Kind, Level, Node};
 use crate::node_networks::{Attachment, View};
+use crate::output::count;
 use crate::parsed_network::Network;
 use crate::unreserved_addresses::{Lacking, Stores};
 
@@ -198,8 +199,4 @@ fn remedy(
 /// Container and interface, as far as the mark names them.
 fn name_of(found: &OnNode, names: &Names) -> String {
     found.id.as_ref().map_or("unnamed".to_owned(), |id| names.attachment(id))
-}
-
-pub(crate) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }

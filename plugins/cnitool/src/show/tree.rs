@@ -6,6 +6,7 @@ use libcni::inventory::Life;
 use unicode_width::UnicodeWidthStr;
 
 use crate::node_networks::{Attachment, Limits, Maker, Network, Origin, Shared, View, word};
+use crate::output::count;
 use crate::tree_text::{Branch, Tone};
 
 /// Columns of a bar.
@@ -280,10 +281,6 @@ fn details(attachment: &Attachment) -> Vec<Branch> {
 
 fn listed(items: &[impl ToString]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-}
-
-pub(crate) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// In the largest unit that it has one of.

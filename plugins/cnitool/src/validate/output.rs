@@ -1,7 +1,7 @@
 //! `cnitool validate`: the files that its words name, and its output and exit status.
 
 use crate::args::Validate;
-use crate::output::{Output, say};
+use crate::output::{Output, count, has_colour, say};
 use crate::settings::Settings;
 use crate::validate::{Level, Report, Source, plugin_executables, render, validate, validate_folder};
 use anyhow::{Context, bail};
@@ -38,7 +38,7 @@ pub(crate) async fn run(settings: &Settings, words: &Validate, output: Output) -
 
 /// Findings, then a line for each network without errors.
 async fn print(report: &Report) -> anyhow::Result<()> {
-    let has_colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let has_colour = has_colour();
     for finding in &report.findings {
         say(format!("{}\n", render::text(&report.sources[finding.file], finding, has_colour)).as_bytes())?;
         yield_now().await;
@@ -58,10 +58,6 @@ async fn print(report: &Report) -> anyhow::Result<()> {
         say(format!("{}: no errors ({file}: {}{wants})\n", network.conf.name, types.join(", ")).as_bytes())?;
     }
     Ok(())
-}
-
-fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// The findings in the files that are named, or in all of the folder, in the order in which a runtime finds them.
