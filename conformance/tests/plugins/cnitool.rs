@@ -1,8 +1,10 @@
 //! `cnitool` with the suite's own executables: installed as on a node, then called as its README's tour does.
 
 mod add;
+mod debug_log;
 mod explain;
 mod gc;
+mod install;
 mod plan;
 mod readme_tour;
 mod show;
@@ -21,11 +23,10 @@ cfg_if::cfg_if! {
 }
 
 use crate::subjects::ours;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
 use testns::{Node, Subject};
 
 /// An installation of one file with many names. Copies of unoptimised executables take a second.
@@ -104,130 +105,6 @@ impl Tour {
 
 const UNSHARE: &str = "/usr/bin/unshare";
 
-/// The installation has a file for each plugin except noop, and cnitool. A second installation over it works, also over
-/// one whose names are hard links of one file.
-#[test]
-fn install_puts_every_plugin_and_cnitool_there() {
-    use std::os::unix::fs::MetadataExt;
-    let tour = Tour::new();
-    // All but noop, which is for tests.
-    let mut names: Vec<&str> =
-        cni_plugins::ENTRIES.iter().map(|entry| entry.name).filter(|name| *name != "noop").collect();
-    let plugins = u64::try_from(names.len()).unwrap();
-    names.push("cnitool");
-    names.sort_unstable();
-    for (more, links) in [(&["--link", "hard"][..], plugins), (&[], 1), (&[], 1)] {
-        let output = tour.install(more);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // The executable `cluster` is another one, and installed where it was built.
-        let mut installed = tour.installed();
-        installed.retain(|name| name != "cluster");
-        assert_eq!(installed, names);
-        assert_eq!(tour.bin_dir.join("bridge").metadata().unwrap().nlink(), links);
-    }
-}
-
-/// Third-party installers write their own loopback over the existing file.
-#[test]
-fn a_plugin_that_is_overwritten_changes_no_other() {
-    let tour = Tour::new();
-    assert!(tour.install(&[]).status.success());
-    testns::unshared(|| std::fs::copy("/bin/true", tour.bin_dir.join("loopback"))).unwrap();
-    let pod = tour.node.container();
-    tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
-    assert_eq!(pod.namespace().global_addresses("eth0"), [tour.address(2) + "/24"]);
-}
-
-/// A foreign file is replaced only on request, and then a copy is kept.
-#[test]
-fn install_leaves_foreign_files_alone() {
-    let tour = Tour::new();
-    let foreign = tour.bin_dir.join("bridge");
-    std::fs::write(&foreign, "a foreign file").unwrap();
-    let refused = tour.install(&[]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("bridge"), "{refused:?}");
-    assert_eq!(
-        (std::fs::read_to_string(&foreign).unwrap().as_str(), tour.installed()),
-        ("a foreign file", vec!["bridge".into()])
-    );
-    let replaced = tour.install(&["--replace-foreign"]);
-    assert!(replaced.status.success(), "{}", String::from_utf8_lossy(&replaced.stderr));
-    assert_eq!(std::fs::read_to_string(tour.bin_dir.join(".replaced/bridge")).unwrap(), "a foreign file");
-    assert!(tour.cnitool(&["version"]).contains("bridge"));
-}
-
-/// The tour: add, check, attachments, del; only what the network keeps is left.
-#[test]
-fn the_tour_works_on_the_installed_set() {
-    let tour = Tour::new();
-    assert!(tour.install(&[]).status.success());
-    let pod = tour.node.container();
-    let netns = pod.namespace().path().display().to_string();
-    tour.cnitool(&["validate", "office"]);
-    tour.cnitool(&["status", "office"]);
-    let result: Value = serde_json::from_str(&tour.cnitool(&["add", "office", &netns])).unwrap();
-    assert_eq!(result["ips"][0]["address"], tour.address(2) + "/24");
-    assert_eq!(pod.namespace().global_addresses("eth0"), [tour.address(2) + "/24"]);
-    tour.cnitool(&["check", "office", &netns]);
-    let attachments: Value = serde_json::from_str(&tour.cnitool(&["attachments", "--json"])).unwrap();
-    assert_eq!(attachments.as_array().map(Vec::len), Some(1), "{attachments}");
-    tour.cnitool(&["del", "office", &netns]);
-    assert!(!Path::new("/var/lib/cni/networks/office").join(tour.address(2)).exists());
-    assert_eq!(tour.cnitool(&["attachments", "--json"]).trim(), "[]");
-}
-
-/// GC removes the attachments whose namespace is gone; `--dry-run` lists them first.
-#[test]
-fn gc_removes_what_has_no_namespace_any_more() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
-    let (gone, stays) = (tour.node.container(), tour.node.container());
-    for pod in [&gone, &stays] {
-        tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
-    }
-    gone.end();
-    tour.node.settle(Duration::from_secs(60));
-    let reservation = |last: u8| Path::new("/var/lib/cni/networks/office").join(tour.address(last)).exists();
-    assert!(tour.cnitool(&["gc", "office", "--dry-run"]).contains("would be deleted"));
-    assert!(reservation(2) && reservation(3));
-    tour.cnitool(&["gc", "office"]);
-    assert!(!reservation(2) && reservation(3));
-    tour.cnitool(&["check", "office", &stays.namespace().path().display().to_string()]);
-}
-
-/// README: `CNI_LOG=debug` has a line for each step.
-#[test]
-fn the_debug_log_has_a_line_for_each_step() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
-    let netns = tour.node.container().namespace().path().display().to_string();
-    let log = |verb: &str| {
-        let mut command = Command::new(tour.bin_dir.join("cnitool"));
-        command.args([verb, "office", &netns]).env_clear().env("CNI_PATH", &tour.bin_dir).env("CNI_LOG", "debug");
-        String::from_utf8(command.output().unwrap().stderr).unwrap()
-    };
-    let steps = |verb: &str, steps: &[&str]| {
-        let log = log(verb);
-        let missing: Vec<_> = steps.iter().filter(|step| !log.lines().any(|line| line.contains(**step))).collect();
-        assert!(missing.is_empty(), "{missing:?} is not in\n{log}");
-    };
-    let (gateway, first) = (tour.address(1), tour.address(2));
-    steps(
-        "add",
-        &[
-            "create bridge cni0",
-            "create veth",
-            &format!("reserved address={first}"),
-            &format!("add address {first}/24 on eth0"),
-            "write sysctl",
-            &format!("add address {gateway}/24 on cni0"),
-            "create nft rule",
-        ],
-    );
-    steps("del", &[&format!("released address={first}"), "delete nft", "delete link veth"]);
-}
-
 /// README's commands from the installation to DEL, verbatim; only the build has been done before, and the folder of
 /// plugins is the node's.
 #[test]
@@ -255,44 +132,4 @@ fn the_readmes_commands_work_as_written() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[test]
-fn the_helps_example_of_an_address_works_as_printed() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
-    let list = r#"{"cniVersion":"1.1.0","name":"pods","plugins":[{"type":"bridge","bridge":"pods0",
-        "ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}]}"#;
-    std::fs::write("/etc/cni/net.d/20-pods.conflist", list).unwrap();
-    let pod = tour.node.container_named("c1");
-    let help = tour.cnitool(&["add", "--help"]);
-    let example = help.lines().map(str::trim).find(|line| line.contains(" --args ")).unwrap();
-    let path = format!("{}:/usr/bin:/bin", tour.bin_dir.display());
-    let mut shell = Command::new("sh");
-    let output =
-        shell.args(["-c", example]).env_clear().env("PATH", path).env("CNI_PATH", &tour.bin_dir).output().unwrap();
-    assert!(output.status.success(), "{example}: {}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(pod.namespace().global_addresses("eth1"), ["10.1.0.7/24"]);
-}
-
-/// A rollback's DEL would remove it: a veth of the reference's has no mark that says whose it is.
-#[test]
-fn an_add_whose_interface_is_there_already_leaves_it() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
-    let pod = tour.node.container();
-    pod.namespace().add_veth("eth0", tour.node.host(), "theirs");
-    let netns = pod.namespace().path().display().to_string();
-    let words = ["--json", "add", "office", &netns];
-    let refused = tour.run(&tour.bin_dir.join("cnitool"), &words);
-    assert_eq!(refused.status.code(), Some(1));
-    let error: Value = serde_json::from_slice(&refused.stderr).unwrap();
-    let msg = format!("cannot add network office: interface eth0 is in {netns} already, a veth");
-    assert_eq!((&error["code"], &error["msg"]), (&json!(103), &json!(msg)));
-    assert!(pod.namespace().find_link("eth0").is_some() && tour.node.host().find_link("theirs").is_some());
-    pod.namespace().delete_link("eth0");
-    // Once it is attached, a second ADD is the plugin's to refuse.
-    tour.cnitool(&["add", "office", &netns]);
-    assert_eq!(tour.run(&tour.bin_dir.join("cnitool"), &words).status.code(), Some(1));
-    tour.cnitool(&["check", "office", &netns]);
 }

@@ -1,6 +1,7 @@
 //! `cnitool add` of what is attached, or is being attached.
 
 use super::{LINKED, Tour};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -62,4 +63,26 @@ fn a_second_add_leaves_the_container_that_lives_as_it_is() {
     assert!(pods[1].namespace().find_link("eth0").is_none());
     let entry = std::fs::read_to_string(Path::new("/var/lib/cni/results/office-c1-eth0")).unwrap();
     assert!(entry.contains(&first), "{entry}");
+}
+
+/// A rollback's DEL would remove it: a veth of the reference's has no mark that says whose it is.
+#[test]
+fn an_add_whose_interface_is_there_already_leaves_it() {
+    let tour = Tour::new();
+    assert!(tour.install(LINKED).status.success());
+    let pod = tour.node.container();
+    pod.namespace().add_veth("eth0", tour.node.host(), "theirs");
+    let netns = pod.namespace().path().display().to_string();
+    let words = ["--json", "add", "office", &netns];
+    let refused = tour.run(&tour.bin_dir.join("cnitool"), &words);
+    assert_eq!(refused.status.code(), Some(1));
+    let error: Value = serde_json::from_slice(&refused.stderr).unwrap();
+    let msg = format!("cannot add network office: interface eth0 is in {netns} already, a veth");
+    assert_eq!((&error["code"], &error["msg"]), (&json!(103), &json!(msg)));
+    assert!(pod.namespace().find_link("eth0").is_some() && tour.node.host().find_link("theirs").is_some());
+    pod.namespace().delete_link("eth0");
+    // Once it is attached, a second ADD is the plugin's to refuse.
+    tour.cnitool(&["add", "office", &netns]);
+    assert_eq!(tour.run(&tour.bin_dir.join("cnitool"), &words).status.code(), Some(1));
+    tour.cnitool(&["check", "office", &netns]);
 }

@@ -375,3 +375,22 @@ fn a_misspelt_name_of_keep_removes_no_living_container() {
     tour.gc(&["--keep", "wbe", "--force"]);
     assert!(pod.namespace().find_link("eth0").is_none());
 }
+
+/// GC removes the attachments whose namespace is gone; `--dry-run` lists them first.
+#[test]
+fn gc_removes_what_has_no_namespace_any_more() {
+    let tour = Tour::new();
+    assert!(tour.install(LINKED).status.success());
+    let (gone, stays) = (tour.node.container(), tour.node.container());
+    for pod in [&gone, &stays] {
+        tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
+    }
+    gone.end();
+    tour.node.settle(Duration::from_secs(60));
+    let reservation = |last: u8| Path::new("/var/lib/cni/networks/office").join(tour.address(last)).exists();
+    assert!(tour.cnitool(&["gc", "office", "--dry-run"]).contains("would be deleted"));
+    assert!(reservation(2) && reservation(3));
+    tour.cnitool(&["gc", "office"]);
+    assert!(!reservation(2) && reservation(3));
+    tour.cnitool(&["check", "office", &stays.namespace().path().display().to_string()]);
+}
