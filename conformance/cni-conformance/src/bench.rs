@@ -5,13 +5,13 @@ mod chain;
 mod left;
 
 use crate::finding::{CallRecord, Finding, Stop, quoted};
-use crate::isolate::Shown;
 use crate::kit_ipam::{self, KitIpam};
-use crate::machine::Machine;
+use crate::machine_features::MachineFeatures;
+use crate::namespaces::Shown;
 use crate::profile::{Profile, Stage};
 use crate::random::Random;
 use crate::trial::Trial;
-use crate::{form, rules, stage};
+use crate::{node_setup, result_conversion, rules};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Child;
@@ -34,7 +34,7 @@ pub struct Bench {
     /// The seed of random parts: see [`Bench::random`].
     pub seed: u64,
     /// The features that the machine allows.
-    pub machine: Machine,
+    pub machine: MachineFeatures,
     shown: Shown,
     call_deadline: Duration,
     calls: Mutex<Vec<CallRecord>>,
@@ -57,7 +57,7 @@ struct Pod {
 
 impl Bench {
     /// The bench of a trial.
-    pub(crate) fn new(node: Node, trial: &Trial, machine: Machine, shown: Shown, kit: &Path) -> Self {
+    pub(crate) fn new(node: Node, trial: &Trial, machine: MachineFeatures, shown: Shown, kit: &Path) -> Self {
         let installed = kit_ipam::install(&node.bin_dir(), kit);
         installed.unwrap_or_else(|error| panic!("cannot install {}: {error}", kit_ipam::NAME));
         testns::keep_steps();
@@ -66,7 +66,7 @@ impl Bench {
         let installed: Vec<_> =
             trial.subject.dirs().map(|dir| format!("{}/*", quoted(&dir.display().to_string()))).collect();
         testns::step_of_node(&folders, &[(kit_ipam::NAME, &shown.real(kit))], &installed);
-        let daemons = stage::on_node(&node, &trial.profile.stage);
+        let daemons = node_setup::on_node(&node, &trial.profile.stage);
         Self {
             node,
             profile: trial.profile.clone(),
@@ -111,7 +111,7 @@ impl Bench {
     fn lay(&self, container: &Container, ifname: &str) {
         let mut pods = held(&self.pods);
         let number = pods.len() + 1;
-        let laid = stage::for_pod(&self.node, &self.profile.stage, container, ifname, number);
+        let laid = node_setup::for_pod(&self.node, &self.profile.stage, container, ifname, number);
         let prev_result = laid.map(|laid| self.profile.prev_result(laid, number));
         pods.push(Pod { container: container.clone(), ifname: ifname.to_owned(), prev_result });
     }
@@ -190,7 +190,7 @@ impl Bench {
     /// The result of the plugins before a chained one for a container, in the form of the config's version.
     #[must_use]
     pub fn prev_result(&self, attachment: &Attachment) -> Option<Value> {
-        self.laid_for(attachment).map(|newest| form::in_version(&newest, &self.version))
+        self.laid_for(attachment).map(|newest| result_conversion::in_version(&newest, &self.version))
     }
 
     /// The same in the newest form; `None` where nothing was laid.
@@ -263,8 +263,8 @@ impl Bench {
     /// Returns the exit status of one that ends within two seconds.
     pub fn restart_daemons(&self) -> Option<i32> {
         let mut daemons = held(&self.daemons);
-        daemons.extend(stage::restart_daemons(&self.node, &self.profile.stage));
-        daemons.iter_mut().find_map(stage::ends)
+        daemons.extend(node_setup::restart_daemons(&self.node, &self.profile.stage));
+        daemons.iter_mut().find_map(node_setup::ends)
     }
 
     /// Kills the daemons that the profile has started, as an accident would. How many there were.

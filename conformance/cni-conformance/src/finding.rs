@@ -1,6 +1,6 @@
 //! The findings of cases: what was expected, what was seen, and the calls that a person needs to see it too.
 
-use crate::isolate::Shown;
+use crate::namespaces::Shown;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;

@@ -19,5 +19,5 @@ pub fn addresses(result: &serde_json::Value) -> Vec<String> {
 /// Places of the mounts in a `mountinfo`.
 #[must_use]
 pub fn mounts(mountinfo: &[u8]) -> Vec<PathBuf> {
-    crate::shield::mounts(mountinfo).into_iter().map(|(place, _)| place).collect()
+    crate::write_protection::mounts(mountinfo).into_iter().map(|(place, _)| place).collect()
 }

@@ -4,12 +4,12 @@
 //! child starts twice: [`isolate()`] enters new namespaces and starts [`run_isolated`], the first process there.
 
 use crate::finding::CallRecord;
-use crate::form;
-use crate::isolate::{self, Shown};
-use crate::machine::Machine;
-use crate::shield;
+use crate::machine_features::MachineFeatures;
+use crate::namespaces::{self, Shown};
+use crate::spec_version;
 use crate::subject::Subject;
 use crate::trial::{Report, Trial};
+use crate::write_protection;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn executable() -> io::Result<PathBuf> {
 /// A task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum IsolatedTask {
-    /// To see what the machine allows: a [`Machine`].
+    /// To see what the machine allows: a [`MachineFeatures`].
     Look,
     /// To ask an executable for its versions: [`Spoken`].
     Versions {
@@ -57,7 +57,7 @@ pub(crate) enum IsolatedTask {
         /// The trial.
         trial: Box<Trial>,
         /// The machine that it runs on.
-        machine: Machine,
+        machine: MachineFeatures,
     },
     /// To try a case with a runtime: a [`crate::trial::Report`], too.
     Drive {
@@ -96,7 +96,7 @@ impl IsolatedTask {
     pub(crate) fn report<T: Clone + DeserializeOwned>(
         &self,
         trial: &T,
-        machine: &Machine,
+        machine: &MachineFeatures,
         deadline: Duration,
     ) -> Report<T> {
         let start = Instant::now();
@@ -109,13 +109,13 @@ impl IsolatedTask {
     fn here(self, own_processes: bool) -> io::Result<Value> {
         Ok(match self {
             Self::Look => {
-                isolate::leave_the_network()?;
-                json!(Machine::look(own_processes))
+                namespaces::leave_the_network()?;
+                json!(MachineFeatures::look(own_processes))
             }
             Self::Versions { subject, executable } => {
                 let mut shown = Shown::default();
                 let subject = subject.seen_through(&mut shown)?;
-                shield::raise()?;
+                write_protection::protect()?;
                 json!(ask_versions(&subject, &executable, &shown))
             }
             Self::Try { trial, machine } => json!(trial.here(machine)?),
@@ -135,7 +135,7 @@ impl Subject {
 /// Asks as runtimes do: with the newest version that the kit knows.
 fn ask_versions(subject: &Subject, executable: &str, shown: &Shown) -> Spoken {
     let node = Node::with_folders(subject.dirs());
-    let newest = form::VERSIONS.last().copied().unwrap_or_default();
+    let newest = spec_version::VERSIONS.last().copied().unwrap_or_default();
     let call = Call::new(Verb::Version, json!({ "cniVersion": newest }), Attachment::none());
     let call = call.plugin(executable).deadline(VERSION_DEADLINE);
     let reply = call.try_run(&node);
@@ -144,7 +144,7 @@ fn ask_versions(subject: &Subject, executable: &str, shown: &Shown) -> Spoken {
     let answer: Value = serde_json::from_str(&call.stdout).unwrap_or_default();
     let listed: Vec<_> =
         answer["supportedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let versions = form::VERSIONS.iter().filter(|version| call.exit == Some(0) && listed.contains(version));
+    let versions = spec_version::VERSIONS.iter().filter(|version| call.exit == Some(0) && listed.contains(version));
     Spoken { versions: versions.map(|version| (*version).to_owned()).collect(), call }
 }
 
@@ -154,8 +154,8 @@ fn ask_versions(subject: &Subject, executable: &str, shown: &Shown) -> Spoken {
 /// If namespaces cannot be had or the child cannot be started.
 pub fn isolate(own_processes: bool) -> io::Result<ExitCode> {
     let kit = std::env::current_exe()?;
-    isolate::leave_the_machine(own_processes)?;
-    isolate::die_with_parent()?;
+    namespaces::leave_the_machine(own_processes)?;
+    namespaces::die_with_parent()?;
     let mut command = Command::new(kit);
     command.args([RUN_ISOLATED, &own_processes.to_string()]).stdin(Stdio::inherit()).stdout(Stdio::inherit());
     Ok(match command.status()?.success() {
@@ -169,8 +169,8 @@ pub fn isolate(own_processes: bool) -> io::Result<ExitCode> {
 /// # Errors
 /// If it cannot be done.
 pub fn run_isolated(own_processes: bool) -> io::Result<ExitCode> {
-    isolate::die_with_parent()?;
-    isolate::own_mounts(own_processes)?;
+    namespaces::die_with_parent()?;
+    namespaces::own_mounts(own_processes)?;
     let task: IsolatedTask = serde_json::from_reader(io::stdin().lock())?;
     let answer = task.here(own_processes)?;
     let mut stdout = io::stdout().lock();

@@ -4,7 +4,8 @@
 //! attachment, writes down each call, and does what it is ordered to. What it knows lies below the bench's work dir.
 
 use crate::finding::quoted;
-use crate::form;
+use crate::result_conversion;
+use crate::spec_version;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -216,10 +217,10 @@ impl Ledger {
         let printed = |value: Value| Reply { stdout: value.to_string(), exit: 0 };
         let nothing = Reply { stdout: String::new(), exit: 0 };
         match call.verb.as_str() {
-            "VERSION" => printed(json!({ "cniVersion": version, "supportedVersions": form::VERSIONS })),
+            "VERSION" => printed(json!({ "cniVersion": version, "supportedVersions": spec_version::VERSIONS })),
             "ADD" => {
                 let number = self.reserve(attachment);
-                printed(form::in_version(&result(number, &config["ipam"]), version))
+                printed(result_conversion::in_version(&result(number, &config["ipam"]), version))
             }
             "DEL" => {
                 self.held.remove(&attachment);

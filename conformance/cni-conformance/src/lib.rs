@@ -13,12 +13,13 @@
 //! ([`mod@bench`], [`trial`], [`schedule`], [`run`]), and what is said about it ([`finding`], [`report`]).
 
 // The rules.
-pub mod form;
 pub mod random;
+pub mod result_conversion;
+pub mod result_validation;
 pub mod rule;
 pub mod rules;
 pub mod sentences;
-pub mod shape;
+pub mod spec_version;
 
 // The subjects.
 pub mod profile;
@@ -26,22 +27,21 @@ pub mod subject;
 
 // The trials.
 pub mod bench;
-pub mod isolate;
 pub mod isolated_task;
 pub mod kit_ipam;
-pub mod machine;
+pub mod machine_features;
+pub mod namespaces;
+mod node_setup;
 pub mod schedule;
-mod shield;
-mod stage;
 pub mod stress;
 pub mod trial;
+mod write_protection;
 
 // Trials of runtimes.
 pub mod runtime;
 
 // The reports.
 pub mod cli;
-mod command;
 pub mod finding;
 pub mod progress;
 pub mod report;
@@ -51,7 +51,7 @@ pub mod run;
 pub mod fuzzing;
 
 pub use bench::{Answer, Bench};
-pub use command::main;
+pub use cli::main;
 pub use finding::{Finding, Stop};
 pub use profile::{Profile, Role};
 pub use rule::{Case, Level, Rule};

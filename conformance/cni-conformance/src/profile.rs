@@ -6,7 +6,7 @@ mod file;
 mod given;
 mod pool;
 
-use crate::form;
+use crate::spec_version;
 use crate::subject::Subject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -186,7 +186,7 @@ impl Profile {
     /// Returns whether the profile makes sense with a version.
     #[must_use]
     pub fn allows(&self, version: &str) -> bool {
-        self.oldest.as_deref().is_none_or(|oldest| form::is_from(version, oldest))
+        self.oldest.as_deref().is_none_or(|oldest| spec_version::is_from(version, oldest))
     }
 
     /// Returns whether the plugin is called with a prevResult on ADD.

@@ -3,6 +3,7 @@
 mod add;
 mod add_result;
 mod attached;
+mod attachment_damage;
 mod check;
 mod concurrency;
 mod configuration;
@@ -10,10 +11,10 @@ mod conventions;
 mod del;
 mod del_others;
 mod delegation;
-mod delegator;
 mod errors;
 mod gc;
 mod ipam;
+mod kit_as_delegate;
 mod later_plugins;
 pub mod page;
 mod parameters;
@@ -21,7 +22,6 @@ mod prev_result;
 mod relied;
 mod results;
 mod status;
-mod tamper;
 mod version;
 
 use crate::profile::Role;

@@ -1,12 +1,12 @@
 //! A whole run: what was asked, of whom, on what machine, and what came of it. Reports are written from it.
 
 use crate::finding::Finding;
-use crate::form;
 use crate::isolated_task::{IsolatedTask, Spoken};
-use crate::machine::Machine;
+use crate::machine_features::MachineFeatures;
 use crate::profile::{Profile, Role};
 use crate::rule::Rule;
 use crate::schedule::{self, Candidate, News, Planned, Wanted};
+use crate::spec_version;
 use crate::subject::Subject;
 use crate::trial::{Report, Trial, Verdict};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub struct Run {
     /// The outcome of each trial, in the order of subjects, profiles and rules.
     pub reports: Vec<Report>,
     /// The machine of the run.
-    pub machine: Machine,
+    pub machine: MachineFeatures,
     /// The notes that a reader has to know beside the reports, a sentence each.
     pub notes: Vec<String>,
     /// The command line, without the executable.
@@ -58,8 +58,8 @@ pub enum Outcome {
 ///
 /// # Errors
 /// The reason why nothing can be tested on the machine, and what its owner could do.
-pub fn look() -> Result<Machine, String> {
-    let look = |own_processes| IsolatedTask::Look.run::<Machine>(own_processes, TASK_DEADLINE);
+pub fn look() -> Result<MachineFeatures, String> {
+    let look = |own_processes| IsolatedTask::Look.run::<MachineFeatures>(own_processes, TASK_DEADLINE);
     look(true).or_else(|_no_proc| look(false)).map_err(|error| {
         format!(
             "nothing can be tested here: {error}\nEach test runs in namespaces of its own, for which this machine has \
@@ -76,7 +76,7 @@ pub fn look() -> Result<Machine, String> {
 pub fn ask_versions(
     pairs: Vec<(Subject, Profile)>,
     wanted: &Wanted,
-    machine: &Machine,
+    machine: &MachineFeatures,
     side_by_side: usize,
 ) -> io::Result<(Vec<Candidate>, Vec<Report>)> {
     let mut questions: BTreeMap<(String, String), (Subject, String)> = BTreeMap::new();
@@ -108,7 +108,7 @@ pub fn ask_versions(
             .filter_map(|executable| answers.get(&(subject.label.clone(), executable)))
             .collect();
         let speaks = |version: &&str| spoken.iter().all(|spoken| spoken.versions.iter().any(|other| other == version));
-        let versions = form::VERSIONS.iter().copied().filter(speaks);
+        let versions = spec_version::VERSIONS.iter().copied().filter(speaks);
         let versions: Vec<_> = versions.filter(|version| profile.allows(version)).map(str::to_owned).collect();
         match spoken.iter().find(|spoken| spoken.versions.is_empty()) {
             Some(silent) => failures.push(silence(&subject, &profile, silent, wanted)),
@@ -130,7 +130,7 @@ fn silence(subject: &Subject, profile: &Profile, spoken: &Spoken, wanted: &Wante
         case: String::new(),
         subject: subject.clone(),
         profile: profile.clone(),
-        version: form::VERSIONS.last().copied().unwrap_or_default().to_owned(),
+        version: spec_version::VERSIONS.last().copied().unwrap_or_default().to_owned(),
         seed: wanted.seed,
         call_seconds: wanted.call_seconds,
     };

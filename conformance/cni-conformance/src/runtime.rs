@@ -5,19 +5,18 @@
 //! looks at what the mock plugins wrote down: arguments, environment, stdin, order. The [`rules`] are rows like those for
 //! plugins, and the reports are the same.
 
-pub mod cli;
+mod assertions;
 mod daemon;
 mod driver;
-mod look;
+mod finished_run;
+mod foreground_run;
 pub mod mock_plugin;
-mod ran;
 pub mod rules;
 mod runtime_bench;
-mod stay;
 mod trial;
 
 pub use driver::Driver;
-pub use ran::Ran;
+pub use finished_run::FinishedRun;
 pub use runtime_bench::{Request, RuntimeBench};
 pub use trial::Trial;
 

@@ -1,10 +1,10 @@
 //! The trials of a run, and running them side by side.
 
 use crate::finding::Basis;
-use crate::form::{is_from, rank};
-use crate::machine::Machine;
+use crate::machine_features::MachineFeatures;
 use crate::profile::Profile;
 use crate::rule::{Rule, Versions, unbound};
+use crate::spec_version::{is_from, rank};
 use crate::stress;
 use crate::subject::Subject;
 use crate::trial::{HIDDEN, NOT_HERE, Report, Trial, Verdict};
@@ -52,7 +52,7 @@ pub struct Wanted {
 
 /// The trials of a candidate.
 #[must_use]
-pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<Planned> {
+pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &MachineFeatures) -> Vec<Planned> {
     let Candidate { subject, profile, versions } = candidate;
     let lacks = machine.lacks(&profile.needs).map(|feature| format!("{NOT_HERE}the kernel has no {feature}"));
     let mut planned = Vec::new();
@@ -126,7 +126,7 @@ pub enum News<'a> {
 /// where no ADD succeeds, nothing is known of most rules, and it is reported once that none does.
 pub fn run(
     planned: Vec<Planned>,
-    machine: &Machine,
+    machine: &MachineFeatures,
     side_by_side: usize,
     deadline: Duration,
     on_news: impl FnMut(News<'_>),

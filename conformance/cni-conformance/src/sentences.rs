@@ -4,8 +4,8 @@
 //! library 1.3. [Rules](crate::rules) have what can be tried, and are as binding as the sentences that they cite.
 //! [`page`](crate::rules::page) shows both, so that nothing is forgotten.
 
-use crate::form::is_from;
 use crate::rule::Level;
+use crate::spec_version::is_from;
 use crate::{rules, runtime};
 use serde::Deserialize;
 use std::sync::OnceLock;

@@ -12,8 +12,8 @@ mod hostile;
 mod model;
 
 mod input;
+mod interruption_points;
 pub(crate) mod operator;
-mod points;
 pub(crate) mod pool;
 mod raw;
 mod scene;

@@ -2,13 +2,13 @@
 
 use crate::bench::Bench;
 use crate::finding::{CallRecord, Finding, Stop};
-use crate::isolate::{self, Shown};
 use crate::isolated_task::IsolatedTask;
-use crate::machine::Machine;
+use crate::machine_features::MachineFeatures;
+use crate::namespaces::{self, Shown};
 use crate::profile::Profile;
 use crate::rules;
-use crate::shield;
 use crate::subject::Subject;
+use crate::write_protection;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -138,12 +138,12 @@ impl fmt::Display for Trial {
 impl Trial {
     /// Runs it in a child and waits.
     #[must_use]
-    pub fn run(&self, machine: &Machine, deadline: Duration) -> Report {
+    pub fn run(&self, machine: &MachineFeatures, deadline: Duration) -> Report {
         IsolatedTask::Try { trial: Box::new(self.clone()), machine: machine.clone() }.report(self, machine, deadline)
     }
 
     /// Tries the case here: the process must be in namespaces of its own.
-    pub(crate) fn here(&self, machine: Machine) -> io::Result<Report> {
+    pub(crate) fn here(&self, machine: MachineFeatures) -> io::Result<Report> {
         let start = Instant::now();
         let Some(case) = rules::find(&self.rule, &self.case) else {
             return Ok(Report::broken(
@@ -155,10 +155,10 @@ impl Trial {
         let mut shown = Shown::default();
         let subject = self.subject.seen_through(&mut shown)?;
         let kit = shown.see(&std::env::current_exe()?)?;
-        shield::raise()?;
+        write_protection::protect()?;
         let made = catch_unwind(AssertUnwindSafe(|| {
             let node = Node::with_folders(subject.dirs());
-            let closed = shield::close_above(&isolate::HIDDEN);
+            let closed = write_protection::close_above(&namespaces::HIDDEN);
             closed.unwrap_or_else(|error| panic!("{error}"));
             Bench::new(node, self, machine, shown, &kit)
         }));
@@ -181,7 +181,8 @@ impl Trial {
     fn explained(&self, verdict: Verdict, calls: &[CallRecord]) -> Verdict {
         // The rules of these families refuse writes themselves.
         let refuses = ["faults.", "disk."].iter().any(|family| self.rule.starts_with(family));
-        let is_stopped = |call: &CallRecord| [&call.stdout, &call.stderr].iter().any(|text| shield::has_stopped(text));
+        let is_stopped =
+            |call: &CallRecord| [&call.stdout, &call.stderr].iter().any(|text| write_protection::has_stopped(text));
         match verdict {
             Verdict::Fail(mut finding) if !refuses && calls.iter().any(is_stopped) => {
                 finding.seen += SHIELDED;

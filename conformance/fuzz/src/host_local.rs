@@ -1,7 +1,7 @@
 //! Input of host-local: its keys, its files, resolv.conf.
 
 use crate::draw::Draw;
-use crate::hold;
+use crate::invariants;
 use cni_spec::{Attachment, CniArgs, ConfObject, ContainerId, FromAnyConf, FromConf, IfName, NetworkName};
 use host_local::address::{Address, Family};
 use host_local::conf::{Conf, Removal};
@@ -14,7 +14,7 @@ pub fn host_local_conf(data: &[u8]) {
     let Ok(object) = ConfObject::parse(data) else { return };
     let conf = match Conf::from_conf(&object) {
         Ok(conf) => conf,
-        Err(error) => return hold::is_sound(&error),
+        Err(error) => return invariants::is_sound(&error),
     };
     let removal = Removal::from_any_conf(&object);
     assert_eq!((removal.place.folder, removal.cool_down), (conf.place.folder.clone(), conf.cool_down), "what ADD uses");
@@ -57,7 +57,7 @@ fn goes_round(order: &[Span], ranges: impl Iterator<Item = Span>) {
 /// An address and the name of its file are one to one.
 fn address_holds(address: Address) {
     let name = address.to_string();
-    hold::stays_in_its_folder(&name);
+    invariants::stays_in_its_folder(&name);
     assert_eq!(Address::from_file_name(&name), Some(address));
     assert_eq!(Address::from(address.ip()), address);
     assert!(address.next().is_none_or(|next| next > address));
@@ -65,7 +65,7 @@ fn address_holds(address: Address) {
 
 /// Names and contents of the files in a store, and what `CNI_ARGS` may ask for.
 pub fn reservation(data: &[u8]) {
-    let text = &*hold::text(data);
+    let text = &*invariants::text(data);
     if let Some(owner) = fuzzing::reserved_for(data) {
         assert!(text.contains(&owner) && owner == owner.trim());
         // White space holds an address, too, though no call is for it.
@@ -94,14 +94,14 @@ pub fn reservation(data: &[u8]) {
     if let Ok(args) = CniArgs::parse(text) {
         match fuzzing::requested_by(&args) {
             Ok(address) => address.into_iter().for_each(address_holds),
-            Err(error) => hold::is_sound(&error),
+            Err(error) => invariants::is_sound(&error),
         }
     }
 }
 
 /// A file like resolv.conf(5): a result can carry what is read of it.
 pub fn resolv_conf(data: &[u8]) {
-    let text = &*hold::text(data);
+    let text = &*invariants::text(data);
     let dns = fuzzing::resolv_conf(text);
     let words = dns.nameservers.iter().chain([&dns.domain]).chain(&dns.search).chain(&dns.options);
     for word in words {

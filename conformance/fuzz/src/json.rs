@@ -1,6 +1,6 @@
 //! The rules by which all JSON is decoded: the case of keys, `null`, unknown keys.
 
-use crate::hold;
+use crate::invariants;
 use cni_spec::json::{self, DecodeError, decode_noting};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ struct Cidr(#[serde(with = "json::cidr")] IpNetwork);
 pub fn tolerance(data: &[u8]) {
     let value = match json::parse(data) {
         Ok(value) => value,
-        Err(error) => return hold::is_sound(&error),
+        Err(error) => return invariants::is_sound(&error),
     };
     let ignored = RefCell::default();
     let decoded: Result<Sample, DecodeError> = decode_noting(&value, &ignored);

@@ -1,11 +1,11 @@
 //! Quantities in a pod's annotations, which a kubelet reads.
 
-use crate::hold;
+use crate::invariants;
 use pods::quantity::parse;
 
 /// The quantities of bandwidth annotations.
 pub fn quantity(data: &[u8]) {
-    let text = &*hold::text(data);
+    let text = &*invariants::text(data);
     match parse(text) {
         Ok(value) => {
             let (sign, unsigned) = match text.strip_prefix('-') {

@@ -9,8 +9,8 @@
 
 mod dhcp;
 mod draw;
-mod hold;
 mod host_local;
+mod invariants;
 mod json;
 mod kit;
 mod kubelet;

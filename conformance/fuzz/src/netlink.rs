@@ -1,7 +1,7 @@
 //! Answers of the kernel over routing netlink, and requests to it.
 
 use crate::draw::Draw;
-use crate::hold;
+use crate::invariants;
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
 use netops::bridge_port::{self, Vlans};
@@ -102,7 +102,7 @@ fn as_read(route: &Route) -> Route {
 
 /// Hardware addresses, sysctl keys, and `/proc/locks`.
 pub fn kernel_values(data: &[u8]) {
-    let text = &*hold::text(data);
+    let text = &*invariants::text(data);
     if let Ok(mac) = text.parse::<Mac>() {
         assert_eq!(mac.to_string().parse::<Mac>().expect("it prints what it reads"), mac);
     }

@@ -1,6 +1,6 @@
 //! Input of the other plugins: bridge's keys, noop's control file, variables, rules that iptables saved.
 
-use crate::hold;
+use crate::invariants;
 use bridge::conf::{Conf, Removal};
 use bridge::plan::{self, Own, Plan};
 use cni_filter::iptables::rule::{self, Rule};
@@ -16,7 +16,7 @@ pub fn bridge_conf(data: &[u8]) {
     let removal = Removal::from_any_conf(&object);
     let conf = match Conf::from_conf(&object) {
         Ok(conf) => conf,
-        Err(error) => return hold::is_sound(&error),
+        Err(error) => return invariants::is_sound(&error),
     };
     assert_eq!(
         removal.bridge.map(|name| name.to_string()),
@@ -29,7 +29,7 @@ pub fn bridge_conf(data: &[u8]) {
     for lease in [None, object.prev_result(SpecVersion::LATEST).ok().flatten()] {
         match plan::plan(&conf, &attachment, conf.mac, lease) {
             Ok(plan) => plan_holds(&plan),
-            Err(error) => hold::is_sound(&error),
+            Err(error) => invariants::is_sound(&error),
         }
     }
 }
@@ -55,7 +55,7 @@ fn plan_holds(plan: &Plan) {
 pub fn control_file(data: &[u8]) {
     let control = match Control::parse("/control", data) {
         Ok(control) => control,
-        Err(error) => return hold::is_sound(&error),
+        Err(error) => return invariants::is_sound(&error),
     };
     let written = json::to_text(&control);
     assert_eq!(Control::parse("/control", written.as_bytes()).as_ref(), Ok(&control));
@@ -65,7 +65,7 @@ pub fn control_file(data: &[u8]) {
 
 /// The variables: command, container, namespace, interface, arguments and path, a line each.
 pub fn environment(data: &[u8]) {
-    let text = hold::text(data);
+    let text = invariants::text(data);
     let mut lines = text.split('\n').map(str::to_owned);
     let mut next = || lines.next().unwrap_or_default();
     let env = Environment {
@@ -83,11 +83,11 @@ pub fn environment(data: &[u8]) {
     assert_eq!(command.map(|command| command.as_str()), Some(&*env.command).filter(|_| command.is_some()));
     match env.check(command) {
         Ok(()) if ["ADD", "DEL", "CHECK"].contains(&&*env.command) => {
-            hold::stays_in_its_folder(&env.container_id);
-            hold::stays_in_its_folder(&env.ifname);
+            invariants::stays_in_its_folder(&env.container_id);
+            invariants::stays_in_its_folder(&env.ifname);
         }
         Ok(()) => assert!(!env.command.is_empty()),
-        Err(error) => hold::is_sound(&error),
+        Err(error) => invariants::is_sound(&error),
     }
     assert!(env.plugin_path().dirs().iter().all(|dir| !dir.as_os_str().is_empty()));
     assert!(!env.overrides_netns() || ["1", "true"].contains(&&*env.netns_override.to_ascii_lowercase()));
@@ -95,7 +95,7 @@ pub fn environment(data: &[u8]) {
 
 /// The output of `iptables-save`, after a line with the comment of a rule of ours.
 pub fn iptables_save(data: &[u8]) {
-    let text = &*hold::text(data);
+    let text = &*invariants::text(data);
     let comment = text.lines().next().unwrap_or_default();
     quoting_has_no_way_out(comment);
     let own = Names { network: comment, container: text, ifname: "eth0" };

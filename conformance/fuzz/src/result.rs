@@ -1,6 +1,6 @@
 //! Results of every version, in and out.
 
-use crate::hold;
+use crate::invariants;
 use cni_spec::{AddResult, Interface, Route, SpecVersion, json};
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ pub fn add_result(data: &[u8]) {
     for default in SpecVersion::ALL {
         match AddResult::from_value(&value, default) {
             Ok(result) => converts(&result),
-            Err(error) => hold::is_sound(&error),
+            Err(error) => invariants::is_sound(&error),
         }
     }
 }
@@ -23,7 +23,7 @@ pub(crate) fn converts(result: &AddResult) {
             Ok(written) => written,
             Err(error) => {
                 assert!(result.ips.is_empty() && is_02(version), "{version} cannot say {result:?}: {error}");
-                hold::is_sound(&error);
+                invariants::is_sound(&error);
                 continue;
             }
         };

@@ -1,6 +1,6 @@
 //! Input of a runtime: network configurations, its own cache, answers to VERSION.
 
-use crate::{hold, result};
+use crate::{invariants, result};
 use cni_spec::{CniError, Code, ConfObject, NetworkName, SpecVersion, json};
 use libcni::{Attachment, AttachmentId, CapabilityArgs, NetworkConf, PluginObject, fuzzing};
 use serde_json::value::RawValue;
@@ -19,20 +19,20 @@ pub fn network_conf(data: &[u8]) {
     for parsed in [NetworkConf::parse(data), NetworkConf::parse_single(data)] {
         match parsed {
             Ok(network) => network_holds(&network),
-            Err(error) => hold::is_sound(&error),
+            Err(error) => invariants::is_sound(&error),
         }
     }
 }
 
 fn network_holds(network: &NetworkConf) {
-    network.network_name().iter().for_each(|name| hold::stays_in_its_folder(name.as_str()));
-    network.version().err().iter().for_each(hold::is_sound);
+    network.network_name().iter().for_each(|name| invariants::stays_in_its_folder(name.as_str()));
+    network.version().err().iter().for_each(invariants::is_sound);
     let cached = NetworkConf::parse(fuzzing::bytes(network)).expect("what the cache keeps can be read");
     assert_eq!((&cached.name, &cached.cni_version), (&network.name, &network.cni_version));
     assert_eq!(cached.plugins.len(), network.plugins.len());
     let valid = [attachment().id];
     for (plugin, cached) in network.plugins.iter().zip(&cached.plugins) {
-        hold::stays_in_its_folder(plugin.plugin_type.as_str());
+        invariants::stays_in_its_folder(plugin.plugin_type.as_str());
         assert!(fuzzing::keys(plugin).eq(fuzzing::keys(cached)));
         stdin_holds(network, plugin, None, None, None);
         stdin_holds(network, plugin, Some(RESULT), Some(&attachment()), Some(&valid));
@@ -85,7 +85,7 @@ pub fn cache_entry(data: &[u8]) {
     for version in SpecVersion::ALL {
         match cached.result(version) {
             Ok(result) => result.iter().for_each(result::converts),
-            Err(error) => hold::is_sound(&error),
+            Err(error) => invariants::is_sound(&error),
         }
     }
     let Ok(network) = cached.network_conf() else { return };
@@ -103,10 +103,10 @@ pub fn cache_entry(data: &[u8]) {
 
 /// Capability arguments, as a command line has them.
 pub fn capability_args(data: &[u8]) {
-    let text = &*hold::text(data);
+    let text = &*invariants::text(data);
     let args = match CapabilityArgs::parse(text) {
         Ok(args) => args,
-        Err(error) => return hold::is_sound(&error),
+        Err(error) => return invariants::is_sound(&error),
     };
     let last: BTreeMap<String, Box<RawValue>> = json::parse_as(text.as_bytes()).unwrap_or_default();
     assert_eq!(last.len(), args.iter().count());
@@ -128,7 +128,7 @@ pub fn version_reply(data: &[u8]) {
         Err(error) => {
             let CniError { code, .. } = error;
             assert_eq!(code, Code::DECODING);
-            hold::is_sound(&error);
+            invariants::is_sound(&error);
         }
     }
 }

@@ -1,32 +1,32 @@
 //! A plugin's stdin: the whole object, and what the protocol itself reads of it.
 
-use crate::{hold, result};
+use crate::{invariants, result};
 use cni_spec::{CniError, ConfObject, SpecVersion};
 
 /// The network config as a plugin gets it.
 pub fn stdin(data: &[u8]) {
     let object = match ConfObject::parse(data) {
         Ok(object) => object,
-        Err(error) => return hold::is_sound(&error),
+        Err(error) => return invariants::is_sound(&error),
     };
-    hold::stays_in_its_folder(object.name().as_str());
+    invariants::stays_in_its_folder(object.name().as_str());
     assert!(object.value().is_object());
     match object.ipam_type() {
-        Ok(plugin) => plugin.iter().for_each(|plugin| hold::stays_in_its_folder(plugin.as_str())),
-        Err(error) => hold::is_sound(&error),
+        Ok(plugin) => plugin.iter().for_each(|plugin| invariants::stays_in_its_folder(plugin.as_str())),
+        Err(error) => invariants::is_sound(&error),
     }
     match object.valid_attachments() {
         Ok(valid) => valid.iter().flatten().for_each(|attachment| {
-            hold::stays_in_its_folder(attachment.container_id.as_str());
-            hold::stays_in_its_folder(attachment.ifname.as_str());
+            invariants::stays_in_its_folder(attachment.container_id.as_str());
+            invariants::stays_in_its_folder(attachment.ifname.as_str());
         }),
-        Err(error) => hold::is_sound(&error),
+        Err(error) => invariants::is_sound(&error),
     }
     for version in SpecVersion::ALL {
         match object.prev_result(version) {
             Ok(Some(before)) => result::converts(&before),
             Ok(None) => {}
-            Err(error) => hold::is_sound(&error),
+            Err(error) => invariants::is_sound(&error),
         }
     }
     survives(&object);

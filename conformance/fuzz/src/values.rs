@@ -1,6 +1,6 @@
 //! The small values of the protocol: names, versions, addresses, `CNI_ARGS`, the error object.
 
-use crate::hold;
+use crate::invariants;
 use cni_spec::json::{self, parse_cidr, parse_ip};
 use cni_spec::version::parse_number;
 use cni_spec::{CniArgs, CniError, Command, ContainerId, IfName, NetworkName, PluginPath, PluginType, SpecVersion};
@@ -9,26 +9,26 @@ use std::path::Path;
 
 /// The names that become parts of paths, rules and interfaces.
 pub fn names(data: &[u8]) {
-    let text = &*hold::text(data);
+    let text = &*invariants::text(data);
     let container = ContainerId::parse(text).map(|name| assert_eq!(name.as_str(), text));
     let network = NetworkName::parse(text).map(|name| assert_eq!(name.as_str(), text));
     assert_eq!(container.is_ok(), network.is_ok(), "one rule for both");
     if container.is_ok() {
-        hold::stays_in_its_folder(text);
+        invariants::stays_in_its_folder(text);
         assert!(text.as_bytes()[0].is_ascii_alphanumeric(), "not hidden, and no option of a command");
     }
     let ifname = IfName::parse(text);
     if ifname.is_ok() {
-        hold::stays_in_its_folder(text);
+        invariants::stays_in_its_folder(text);
         assert!(kernel_takes(text.as_bytes()), "the kernel refuses {text:?}");
     }
     let plugin = PluginType::parse(text);
     if let Ok(plugin) = &plugin {
-        hold::stays_in_its_folder(text);
-        hold::is_sound(&PluginPath::default().find_executable(plugin).expect_err("there are no folders"));
+        invariants::stays_in_its_folder(text);
+        invariants::is_sound(&PluginPath::default().find_executable(plugin).expect_err("there are no folders"));
     }
     let errors = [container.err(), network.err(), ifname.err(), plugin.err()];
-    errors.iter().flatten().for_each(hold::is_sound);
+    errors.iter().flatten().for_each(invariants::is_sound);
     if let Some(command) = Command::find(text) {
         assert_eq!(command.as_str(), text);
     }
@@ -51,12 +51,12 @@ fn path(text: &str) {
 
 /// Version numbers: their order is that of the versions.
 pub fn version(data: &[u8]) {
-    let text = &*hold::text(data);
+    let text = &*invariants::text(data);
     let number = match parse_number(text) {
         Ok(number) => number,
         Err(error) => {
             assert_eq!(SpecVersion::find(text), None, "a known version is a number");
-            return hold::is_sound(&error);
+            return invariants::is_sound(&error);
         }
     };
     let (major, minor, patch) = number;
@@ -74,7 +74,7 @@ pub fn version(data: &[u8]) {
 
 /// Addresses: what is accepted is strict, and prints as a text that is read as the same address.
 pub fn address(data: &[u8]) {
-    let text = &*hold::text(data);
+    let text = &*invariants::text(data);
     if let Ok(ip) = parse_ip(text) {
         assert_eq!(parse_ip(&ip.to_string()), Ok(ip));
         assert!(!is_lax(text), "{text:?} is laxer than Go's rules");
@@ -102,10 +102,10 @@ fn is_lax(address: &str) -> bool {
 
 /// `CNI_ARGS`: printed as it was read.
 pub fn cni_args(data: &[u8]) {
-    let text = &*hold::text(data);
+    let text = &*invariants::text(data);
     let args = match CniArgs::parse(text) {
         Ok(args) => args,
-        Err(error) => return hold::is_sound(&error),
+        Err(error) => return invariants::is_sound(&error),
     };
     assert_eq!(args.to_string(), text);
     let keys: Vec<&str> = args.pairs().iter().map(|(key, _)| key.as_str()).collect();
@@ -117,7 +117,7 @@ pub fn cni_args(data: &[u8]) {
     args.expect_known(&keys).expect("its own keys are known to it");
     if let Err(error) = args.expect_known(&[]) {
         assert!(!args.ignores_unknown());
-        hold::is_sound(&error);
+        invariants::is_sound(&error);
     }
 }
 

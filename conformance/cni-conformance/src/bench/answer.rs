@@ -1,7 +1,7 @@
 //! The outcome of a call.
 
 use crate::finding::{CallRecord, Finding, Stop};
-use crate::form;
+use crate::spec_version;
 use serde_json::Value;
 
 /// The outcome of a call.
@@ -32,7 +32,7 @@ pub struct ErrorObject {
 impl Answer {
     /// The answer to a call in a version of the specification.
     pub(crate) fn new(record: CallRecord, basis: Option<&'static str>, version: &str) -> Self {
-        let is_new = form::is_from(version, "1.0.0");
+        let is_new = spec_version::is_from(version, "1.0.0");
         let error_object = if is_new { "errors.object" } else { "errors.object-in-0.4.0" };
         Self { record, basis, refused_by: None, error_object }
     }

@@ -2,8 +2,8 @@
 
 use super::{Answer, Bench};
 use crate::finding::Stop;
-use crate::form;
 use crate::profile::Role;
+use crate::spec_version;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Verb};
 
@@ -41,7 +41,7 @@ impl Bench {
 
     /// The prevResult of DEL: before 0.4.0 runtimes had no result by then.
     pub(crate) fn result_for_del<'a>(&self, result: Option<&'a Value>) -> Option<&'a Value> {
-        result.filter(|_| form::is_from(&self.version, "0.4.0"))
+        result.filter(|_| spec_version::is_from(&self.version, "0.4.0"))
     }
 
     /// ADD of the plugins from the first to before the `end`th; has to succeed. The last result.

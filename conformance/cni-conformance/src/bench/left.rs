@@ -2,7 +2,7 @@
 
 use super::Bench;
 use crate::profile::Stage;
-use crate::{shield, stage};
+use crate::{node_setup, write_protection};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
@@ -62,7 +62,7 @@ impl Bench {
 
     /// The node, and the folders that the profile says the plugin writes to.
     fn snapshot(&self) -> Snapshot {
-        let scratch = shield::SCRATCH.map(Path::new);
+        let scratch = write_protection::SCRATCH.map(Path::new);
         self.node
             .snapshot()
             .with_files(self.own_folders().chain(scratch.into_iter().filter(|_| self.has_own_scratch())))
@@ -70,9 +70,9 @@ impl Bench {
 
     /// Whether folders for temporary files are the trial's own, and so empty but for what a plugin writes there.
     fn has_own_scratch(&self) -> bool {
-        shield::mounts(&fs::read("/proc/self/mountinfo").unwrap_or_default())
+        write_protection::mounts(&fs::read("/proc/self/mountinfo").unwrap_or_default())
             .iter()
-            .any(|(place, _)| place == shield::SCRATCH[0])
+            .any(|(place, _)| place == write_protection::SCRATCH[0])
     }
 
     fn own_folders(&self) -> impl Iterator<Item = &Path> {
@@ -164,7 +164,7 @@ impl Bench {
     /// Whether a line says that what the kit itself had laid on the node for a container went with its namespace.
     fn is_of_gone_stage(&self, line: &str) -> bool {
         let gone = self.pods().into_iter().enumerate().filter(|(_, pod)| !is_namespace(pod.namespace().path()));
-        let mut links = gone.map(|(index, _)| stage::host_veth(index + 1));
+        let mut links = gone.map(|(index, _)| node_setup::host_veth(index + 1));
         line.starts_with("- ") && links.any(|link| line.split_whitespace().any(|word| word == link))
     }
 

@@ -84,7 +84,8 @@ impl ProfileFile {
             let known: Vec<_> = testns::Feature::ALL.iter().map(ToString::to_string).collect();
             return Err(at("needs", format!("there is no feature {feature:?}, but {}", known.join(", "))));
         }
-        if let Some(oldest) = written.oldest.as_deref().filter(|oldest| !crate::form::VERSIONS.contains(oldest)) {
+        if let Some(oldest) = written.oldest.as_deref().filter(|oldest| !crate::spec_version::VERSIONS.contains(oldest))
+        {
             return Err(at("oldest", format!("{oldest:?} is no version of the specification")));
         }
         if !written.prev_result.is_empty() && profile.role != Role::Chained {

@@ -6,10 +6,10 @@ use super::attached::{
 };
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
-use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Rule, before, each, newest, relied, spec};
+use crate::spec_version;
 use crate::trial::NOT_HERE;
 use serde_json::{Value, json};
 use std::fs;
@@ -93,7 +93,7 @@ fn makes_the_interface(bench: &Bench) -> Result<(), Stop> {
     if bench.profile.role != Role::Chained && attached.made_in_pod().is_empty() {
         let reported = attached.parsed.interfaces.iter().find(|reported| reported.sandbox.is_some());
         let adjusted = reported.is_some_and(|reported| attached.pod.namespace().find_link(&reported.name).is_some());
-        return match adjusted || !form::is_from(&bench.version, "0.3.0") {
+        return match adjusted || !spec_version::is_from(&bench.version, "0.3.0") {
             true => Err(skip("it adjusts an interface that every container has")),
             false => Err(Finding::new("an interface in the container", "ADD made none").into()),
         };

@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, ErrorObject};
 use crate::finding::{Finding, Stop};
-use crate::{form, kit_ipam};
+use crate::{kit_ipam, result_conversion};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Link, Verb};
 
@@ -39,7 +39,7 @@ impl<'a> Attached<'a> {
         let (node_before, pod_before) = (names(bench.node.host()), names(pod.namespace()));
         let attachment = pod.attachment();
         let result = add(&pod)?;
-        let parsed = Parsed::by(&form::in_one_notation(result.clone()));
+        let parsed = Parsed::by(&result_conversion::in_one_notation(result.clone()));
         Ok(Self { bench, pod, attachment, result, parsed, node_before, pod_before })
     }
 
@@ -305,5 +305,5 @@ pub(super) fn foreign_result(attachment: &Attachment, version: &str) -> Value {
         "interfaces": [{ "name": "foreign0", "mac": "0a:00:00:00:00:99", "sandbox": attachment.netns }],
         "ips": [{ "address": "192.0.2.199/28", "interface": 0 }],
     });
-    form::in_version(&newest, version)
+    result_conversion::in_version(&newest, version)
 }

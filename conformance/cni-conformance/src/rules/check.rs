@@ -1,21 +1,21 @@
 //! SPEC 2, CHECK: it passes right after ADD, it bears what later plugins change, and it notices what is missing.
 
 use super::attached::{Attached, lay_network, skip, unchanged, with_key, with_kit_ipam};
-use super::conventions::honours;
-use super::later_plugins::{
-    bears_another_mac, bears_another_mtu, bears_more_addresses, bears_more_interfaces, bears_more_routes, entries,
-};
-use super::tamper::{
+use super::attachment_damage::{
     Harm, change_mac, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge, remove_host_end,
     remove_interface, remove_last_address, remove_master, remove_route, rename_interface, set_host_end_down,
     set_interface_down, sysctls_before,
 };
+use super::conventions::honours;
+use super::later_plugins::{
+    bears_another_mac, bears_another_mtu, bears_more_addresses, bears_more_interfaces, bears_more_routes, entries,
+};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
-use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Case, Rule, before, relied, since, spec};
+use crate::spec_version;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use testns::{Attachment, Verb};
@@ -157,7 +157,7 @@ pub(super) const RULES: &[Rule] = &[
 const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
 
 fn passes_after_add(bench: &Bench) -> Result<(), Stop> {
-    match form::is_from(&bench.version, "0.4.0") {
+    match spec_version::is_from(&bench.version, "0.4.0") {
         true => Attached::add(bench)?.checks(),
         false => Err(skip("it speaks none from 0.4.0 on that is older than 1.0.0")),
     }

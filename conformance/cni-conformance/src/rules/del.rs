@@ -1,16 +1,16 @@
 //! SPEC 2, DEL: what it takes back, and what it must not need for that.
 
 use super::attached::{Attached, again, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, skip, unchanged};
-use super::tamper::{
+use super::attachment_damage::{
     Harm, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge, remove_host_end, remove_interface,
     remove_master, remove_route, rename_interface,
 };
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
-use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::{Role, Stage, fill_text};
 use crate::rule::{Rule, each, newest, relied, spec};
+use crate::spec_version;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Remains, Verb};
 
@@ -297,7 +297,7 @@ enum Parsed {
 
 fn del(bench: &Bench, remains: Remains, given: Parsed) -> Result<(), Stop> {
     Stop::skip_if(
-        matches!(given, Parsed::All) && !form::is_from(&bench.version, "0.4.0"),
+        matches!(given, Parsed::All) && !spec_version::is_from(&bench.version, "0.4.0"),
         "before 0.4.0 there is no prevResult on DEL",
     )?;
     let pod = pod_of_before(bench)?;
@@ -324,7 +324,7 @@ fn del_each(
     result: Option<&Value>,
     change: impl Fn(Call) -> Call,
 ) -> Result<(), Stop> {
-    let result = result.filter(|_| form::is_from(&bench.version, "0.4.0"));
+    let result = result.filter(|_| spec_version::is_from(&bench.version, "0.4.0"));
     let calls = (0..bench.plugin_count()).rev();
     calls.map(|index| change(bench.call_plugin(index, Verb::Del, attachment, result))).try_for_each(|call| {
         bench.make(&call)?.succeeds()?;

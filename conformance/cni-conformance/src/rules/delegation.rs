@@ -1,12 +1,12 @@
 //! SPEC 4: delegated plugins. The kit's own IPAM plugin is the witness.
 
-use super::delegator::Delegator;
+use super::kit_as_delegate::KitAsDelegate;
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
-use crate::form::is_from;
 use crate::kit_ipam::{self, Order};
 use crate::profile::Role;
 use crate::rule::{Rule, before, newest, relied, since, spec};
+use crate::spec_version::is_from;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -128,28 +128,28 @@ fn script(path: &PathBuf, lines: &str) -> Result<(), Stop> {
 }
 
 fn finds_in_another_folder(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
     let (folder, kit) = (folder(bench, "other")?, bench.node.bin_dir().join(kit_ipam::NAME));
     fs::remove_file(kit).map_err(|error| Stop::skip(format!("cannot move the delegate: {error}")))?;
     let path = format!("/run/testns/no-such-folder:{}", folder.display());
-    let result = bench.make(&delegator.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds()?;
-    bench.make(&delegator.del(&result).variable("CNI_PATH", &path))?.succeeds()?;
-    delegator.is_called(Verb::Del).map_err(|stop| stop.based_on(FORWARDS))
+    let result = bench.make(&kit_as_delegate.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds()?;
+    bench.make(&kit_as_delegate.del(&result).variable("CNI_PATH", &path))?.succeeds()?;
+    kit_as_delegate.is_called(Verb::Del).map_err(|stop| stop.based_on(FORWARDS))
 }
 
 fn takes_the_first(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
     let (first, second) = (folder(bench, "first")?, bench.node.work_dir().join("second"));
     fs::create_dir_all(&second).map_err(|error| Stop::skip(format!("cannot lay a folder: {error}")))?;
     script(&second.join(kit_ipam::NAME), "exit 1")?;
     let path = format!("{}:{}", first.display(), second.display());
-    bench.make(&delegator.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds().map(drop)
+    bench.make(&kit_as_delegate.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds().map(drop)
 }
 
 fn looks_nowhere_else(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
     bench
-        .make(&delegator.call(Verb::Add).variable("CNI_PATH", "/run/testns/no-such-folder"))?
+        .make(&kit_as_delegate.call(Verb::Add).variable("CNI_PATH", "/run/testns/no-such-folder"))?
         .refused_by(ERROR)
         .fails()?;
     let verbs = bench.ipam().verbs();
@@ -162,96 +162,96 @@ fn with_variables(call: Call) -> Call {
 }
 
 fn same_environment(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    let added = bench.make(&with_variables(delegator.call(Verb::Add)))?;
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    let added = bench.make(&with_variables(kit_as_delegate.call(Verb::Add)))?;
     let result = added.succeeds()?;
-    delegator.environment_is_of(&added)?;
-    let deleted = bench.make(&with_variables(delegator.del(&result)))?;
+    kit_as_delegate.environment_is_of(&added)?;
+    let deleted = bench.make(&with_variables(kit_as_delegate.del(&result)))?;
     deleted.succeeds()?;
-    delegator.environment_is_of(&deleted)
+    kit_as_delegate.environment_is_of(&deleted)
 }
 
 fn same_environment_of_check(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    let result = delegator.add()?;
-    let answer = bench.make(&with_variables(delegator.call(Verb::Check).prev_result(&result)))?;
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    let result = kit_as_delegate.add()?;
+    let answer = bench.make(&with_variables(kit_as_delegate.call(Verb::Check).prev_result(&result)))?;
     answer.succeeds()?;
-    delegator.environment_is_of(&answer)
+    kit_as_delegate.environment_is_of(&answer)
 }
 
 fn same_environment_without_container(bench: &Bench, verb: Verb) -> Result<(), Stop> {
-    let (delegator, answer) = without_container(bench, verb)?;
-    delegator.environment_is_of(&answer)
+    let (kit_as_delegate, answer) = without_container(bench, verb)?;
+    kit_as_delegate.environment_is_of(&answer)
 }
 
 fn complete_config_without_container(bench: &Bench, verb: Verb) -> Result<(), Stop> {
-    let (delegator, answer) = without_container(bench, verb)?;
-    delegator.config_is_of(&answer)
+    let (kit_as_delegate, answer) = without_container(bench, verb)?;
+    kit_as_delegate.config_is_of(&answer)
 }
 
 /// A GC or a STATUS that succeeded.
-fn without_container(bench: &Bench, verb: Verb) -> Result<(Delegator<'_>, Answer), Stop> {
-    let mut delegator = Delegator::new(bench)?;
+fn without_container(bench: &Bench, verb: Verb) -> Result<(KitAsDelegate<'_>, Answer), Stop> {
+    let mut kit_as_delegate = KitAsDelegate::new(bench)?;
     if verb == Verb::Gc {
-        delegator.config["cni.dev/valid-attachments"] = json!([]);
+        kit_as_delegate.config["cni.dev/valid-attachments"] = json!([]);
     }
-    let answer = bench.make(&with_variables(delegator.call(verb)))?;
+    let answer = bench.make(&with_variables(kit_as_delegate.call(verb)))?;
     answer.succeeds()?;
-    Ok((delegator, answer))
+    Ok((kit_as_delegate, answer))
 }
 
 fn complete_config(bench: &Bench) -> Result<(), Stop> {
-    let mut delegator = Delegator::new(bench)?;
-    delegator.set("ofTheDelegate", json!(["<&>", 12_345_678_901_234_567_890_u64, 1.5, null]));
-    delegator.config["args"] = json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] } });
-    let answer = delegator.make(Verb::Add)?;
+    let mut kit_as_delegate = KitAsDelegate::new(bench)?;
+    kit_as_delegate.set("ofTheDelegate", json!(["<&>", 12_345_678_901_234_567_890_u64, 1.5, null]));
+    kit_as_delegate.config["args"] = json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] } });
+    let answer = kit_as_delegate.make(Verb::Add)?;
     let result = answer.succeeds()?;
-    delegator.config_is_of(&answer)?;
-    let answer = bench.make(&delegator.del(&result))?;
+    kit_as_delegate.config_is_of(&answer)?;
+    let answer = bench.make(&kit_as_delegate.del(&result))?;
     answer.succeeds()?;
-    delegator.config_is_of(&answer)
+    kit_as_delegate.config_is_of(&answer)
 }
 
 fn complete_config_of_check(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    let result = delegator.add()?;
-    let answer = bench.make(&delegator.call(Verb::Check).prev_result(&result))?;
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    let result = kit_as_delegate.add()?;
+    let answer = bench.make(&kit_as_delegate.call(Verb::Check).prev_result(&result))?;
     answer.succeeds()?;
-    delegator.config_is_of(&answer)
+    kit_as_delegate.config_is_of(&answer)
 }
 
 fn forwards_add_and_del(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    let result = delegator.add()?;
-    bench.make(&delegator.del(&result))?.succeeds()?;
-    delegator.is_called(Verb::Add)?;
-    delegator.is_called(Verb::Del)
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    let result = kit_as_delegate.add()?;
+    bench.make(&kit_as_delegate.del(&result))?.succeeds()?;
+    kit_as_delegate.is_called(Verb::Add)?;
+    kit_as_delegate.is_called(Verb::Del)
 }
 
 fn forwards_del_without_namespace(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    let result = delegator.add()?;
-    bench.make(&delegator.del(&result).variable("CNI_NETNS", ""))?.succeeds()?;
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    let result = kit_as_delegate.add()?;
+    bench.make(&kit_as_delegate.del(&result).variable("CNI_NETNS", ""))?.succeeds()?;
     let held = bench.ipam().held();
     Finding::unless(held.is_empty(), "the address released", format!("the IPAM plugin still has {held:?}"))
 }
 
 fn forwards_check(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    let result = delegator.add()?;
-    bench.make(&delegator.call(Verb::Check).prev_result(&result))?.succeeds()?;
-    delegator.is_called(Verb::Check)
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    let result = kit_as_delegate.add()?;
+    bench.make(&kit_as_delegate.call(Verb::Check).prev_result(&result))?.succeeds()?;
+    kit_as_delegate.is_called(Verb::Check)
 }
 
 fn joins_stderr(bench: &Bench) -> Result<(), Stop> {
-    let mut delegator = Delegator::new(bench)?;
+    let mut kit_as_delegate = KitAsDelegate::new(bench)?;
     let kit = bench.node.bin_dir().join(kit_ipam::NAME);
     script(
         &bench.node.bin_dir().join("loud-ipam"),
         &format!("echo a word of the delegate >&2\nexec {}", kit.display()),
     )?;
-    delegator.set("type", json!("loud-ipam"));
-    let answer = delegator.make(Verb::Add)?;
+    kit_as_delegate.set("type", json!("loud-ipam"));
+    let answer = kit_as_delegate.make(Verb::Add)?;
     answer.succeeds()?;
     let stderr = &answer.record().stderr;
     let expected = "the delegate's words in stderr";
@@ -259,35 +259,35 @@ fn joins_stderr(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn error_of_add(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    delegator.fail(Verb::Add);
-    delegator.make(Verb::Add)?.fails().map(drop)
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    kit_as_delegate.fail(Verb::Add);
+    kit_as_delegate.make(Verb::Add)?.fails().map(drop)
 }
 
 fn error_of_del(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    delegator.add()?;
-    delegator.fail(Verb::Del);
-    delegator.make(Verb::Del)?.refused_by(FORWARDS).fails().map(drop)
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    kit_as_delegate.add()?;
+    kit_as_delegate.fail(Verb::Del);
+    kit_as_delegate.make(Verb::Del)?.refused_by(FORWARDS).fails().map(drop)
 }
 
 fn error_of_check(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    let result = delegator.add()?;
-    delegator.fail(Verb::Check);
-    bench.make(&delegator.call(Verb::Check).prev_result(&result))?.refused_by(FORWARDS).fails().map(drop)
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    let result = kit_as_delegate.add()?;
+    kit_as_delegate.fail(Verb::Check);
+    bench.make(&kit_as_delegate.call(Verb::Check).prev_result(&result))?.refused_by(FORWARDS).fails().map(drop)
 }
 
 fn error_of_a_missing_one(bench: &Bench) -> Result<(), Stop> {
-    let mut delegator = Delegator::new(bench)?;
-    delegator.set("type", json!("no-such-plugin"));
-    delegator.make(Verb::Add)?.fails().map(drop)
+    let mut kit_as_delegate = KitAsDelegate::new(bench)?;
+    kit_as_delegate.set("type", json!("no-such-plugin"));
+    kit_as_delegate.make(Verb::Add)?.fails().map(drop)
 }
 
 fn same_error(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    delegator.fail(Verb::Add);
-    let error = delegator.make(Verb::Add)?.refused_by(ERROR).fails_with(117)?;
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    kit_as_delegate.fail(Verb::Add);
+    let error = kit_as_delegate.make(Verb::Add)?.refused_by(ERROR).fails_with(117)?;
     Finding::unless(
         error.msg.contains("kit-ipam is out of order"),
         "the delegate's message in msg",
@@ -296,24 +296,24 @@ fn same_error(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn del_after_failed_delegate(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
-    delegator.fail(Verb::Add);
-    delegator.make(Verb::Add)?.refused_by(ERROR).fails()?;
-    delegator.is_called(Verb::Del)
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
+    kit_as_delegate.fail(Verb::Add);
+    kit_as_delegate.make(Verb::Add)?.refused_by(ERROR).fails()?;
+    kit_as_delegate.is_called(Verb::Del)
 }
 
 fn del_after_garbage(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::new(bench)?;
+    let kit_as_delegate = KitAsDelegate::new(bench)?;
     bench.ipam().order(Verb::Add, Some(Order::Print { stdout: "an address".to_owned(), exit: 0 }));
-    delegator.make(Verb::Add)?.refused_by(ERROR).fails()?;
-    delegator.is_called(Verb::Del)
+    kit_as_delegate.make(Verb::Add)?.refused_by(ERROR).fails()?;
+    kit_as_delegate.is_called(Verb::Del)
 }
 
 fn result_is_used(bench: &Bench) -> Result<(), Stop> {
-    let delegator = Delegator::of_ipam(bench)?;
-    let result = delegator.add()?;
+    let kit_as_delegate = KitAsDelegate::of_ipam(bench)?;
+    let result = kit_as_delegate.add()?;
     let address = "10.88.0.2/16"; // the delegate's first
-    let has = delegator.pod.namespace().global_addresses(&delegator.pod.attachment().ifname);
+    let has = kit_as_delegate.pod.namespace().global_addresses(&kit_as_delegate.pod.attachment().ifname);
     Finding::unless(
         has.iter().any(|other| other == address),
         format!("{address} in the container"),
@@ -333,12 +333,12 @@ fn result_is_used(bench: &Bench) -> Result<(), Stop> {
 
 /// A caller with a dns of its own is asked about that elsewhere.
 fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
-    let mut delegator = Delegator::of_ipam(bench)?;
+    let mut kit_as_delegate = KitAsDelegate::of_ipam(bench)?;
     let dns = json!({
         "nameservers": ["10.88.0.1", "192.0.2.53"], "domain": "a.test", "search": ["a.test"], "options": ["ndots:2"]
     });
-    delegator.set("dns", dns.clone());
-    let result = delegator.add()?;
+    kit_as_delegate.set("dns", dns.clone());
+    let result = kit_as_delegate.add()?;
     let ips = result["ips"].as_array().into_iter().flatten();
     let gateways: Vec<_> = ips.filter_map(|ip| ip["gateway"].as_str()).collect();
     Finding::unless(
@@ -346,7 +346,7 @@ fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
         "the gateway 10.88.0.1 of the delegate among the ips of the result",
         format!("the result is {result}"),
     )?;
-    if delegator.config.get("dns").is_some() {
+    if kit_as_delegate.config.get("dns").is_some() {
         return Ok(());
     }
     let of_delegate = |key: &str| result["dns"].get(key) == dns.get(key);
@@ -355,14 +355,14 @@ fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn route_attributes(bench: &Bench) -> Result<(), Stop> {
-    let mut delegator = Delegator::of_ipam(bench)?;
+    let mut kit_as_delegate = KitAsDelegate::of_ipam(bench)?;
     let wanted = [
         json!({ "dst": "198.51.100.0/25", "gw": "10.88.0.1", "mtu": 1300, "advmss": 1200, "priority": 77 }),
         json!({ "dst": "198.51.100.128/25", "gw": "10.88.0.1", "table": 4711 }),
     ];
-    delegator.set("routes", json!(wanted));
-    let result = delegator.add()?;
-    let routes = delegator.pod.namespace().routes();
+    kit_as_delegate.set("routes", json!(wanted));
+    let result = kit_as_delegate.add()?;
+    let routes = kit_as_delegate.pod.namespace().routes();
     for route in &wanted {
         let has_route = result["routes"].as_array().is_some_and(|routes| routes.contains(route));
         Finding::unless(has_route, format!("the route {route} in the result"), format!("it is {result}"))?;

@@ -2,9 +2,9 @@
 
 use crate::bench::{Answer, Bench, ErrorObject};
 use crate::finding::{Finding, Stop};
-use crate::form::is_from;
 use crate::profile::Role;
 use crate::rule::{Rule, before, newest, since, spec};
+use crate::spec_version::is_from;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::process::{Command, Stdio};

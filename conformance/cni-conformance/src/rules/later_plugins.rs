@@ -2,7 +2,7 @@
 
 use super::add_result::leads_to;
 use super::attached::{Attached, foreign_result, skip};
-use super::tamper::{OTHER_MAC, change_mac};
+use super::attachment_damage::{OTHER_MAC, change_mac};
 use crate::bench::Bench;
 use crate::finding::Stop;
 use serde_json::{Value, json};

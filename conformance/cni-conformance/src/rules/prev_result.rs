@@ -6,8 +6,8 @@
 use super::attached::with_key;
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
-use crate::form;
 use crate::profile::Role;
+use crate::result_conversion;
 use crate::rule::{Rule, newest, relied, since, spec};
 use serde_json::{Value, json};
 use testns::{Container, Hop, Route, Verb};
@@ -66,11 +66,11 @@ impl Later {
         let rich = enriched(&pod, plain);
         let (given, answer) = add_after(bench, &pod, &rich, more)?;
         if answer.is_success() {
-            return Ok(Self { given, result: form::in_one_notation(answer.succeeds()?), pod });
+            return Ok(Self { given, result: result_conversion::in_one_notation(answer.succeeds()?), pod });
         }
         let pod = bench.pod();
         let (given, answer) = add_after(bench, &pod, &before_it(bench, &pod), more)?;
-        Ok(Self { given, result: form::in_one_notation(answer.succeeds()?), pod })
+        Ok(Self { given, result: result_conversion::in_one_notation(answer.succeeds()?), pod })
     }
 
     /// The place of an interface of a result: its name, and its sandbox if it has one.
@@ -205,7 +205,7 @@ fn push(result: &mut Value, list: &str, entry: Value) {
 
 /// ADD with a prevResult, given in the newest form; it in the form of the version, and the answer.
 fn add_after(bench: &Bench, pod: &Container, newest: &Value, more: &[(&str, Value)]) -> Result<(Value, Answer), Stop> {
-    let mut given = form::in_version(newest, &bench.version);
+    let mut given = result_conversion::in_version(newest, &bench.version);
     more.iter().for_each(|(key, value)| given[*key] = value.clone());
     let config = with_key(bench.config_for(Verb::Add, &pod.attachment()), "prevResult", given.clone());
     Ok((given, bench.make(&bench.call_with(Verb::Add, config, pod))?))

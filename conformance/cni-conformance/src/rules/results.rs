@@ -3,8 +3,8 @@
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
+use crate::result_validation;
 use crate::rule::{Rule, before, each, newest, relied, since, spec};
-use crate::shape;
 use serde_json::{Value, json};
 
 pub(super) const RULES: &[Rule] = &[
@@ -138,7 +138,7 @@ fn dns_of_the_delegate_is_right(bench: &Bench) -> Result<(), Stop> {
 
 /// Checks that nothing is wrong in places that start so.
 fn has_no_faults_in(bench: &Bench, result: &Value, places: &[&str]) -> Result<(), Stop> {
-    let mut faults = shape::faults(result, &bench.version);
+    let mut faults = result_validation::faults(result, &bench.version);
     faults.retain(|fault| places.iter().any(|place| fault.starts_with(place)));
     let expected = format!("a result of {}", bench.version);
     Finding::unless(faults.is_empty(), expected, format!("{}: {result}", faults.join("; ")))
@@ -146,7 +146,7 @@ fn has_no_faults_in(bench: &Bench, result: &Value, places: &[&str]) -> Result<()
 
 fn has_known_keys(bench: &Bench) -> Result<(), Stop> {
     let result = bench.add(&bench.pod())?;
-    let unknown = shape::unknown_keys(&result, &bench.version);
+    let unknown = result_validation::unknown_keys(&result, &bench.version);
     let expected = format!("keys of {}", bench.version);
     Finding::unless(unknown.is_empty(), expected, format!("there are {}: {result}", unknown.join(", ")))
 }

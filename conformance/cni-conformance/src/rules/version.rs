@@ -2,9 +2,9 @@
 
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
-use crate::form;
 use crate::profile::Role;
 use crate::rule::{Rule, each, newest, relied, spec};
+use crate::spec_version;
 use serde_json::{Value, json};
 use testns::{Attachment, Verb};
 
@@ -20,8 +20,10 @@ pub(super) const RULES: &[Rule] = &[
         .by(&[newest("", needs_the_command_only).does("VERSION with no other variable.")]),
     spec("version.same-list-for-any-input", &["version/keys"], Role::PLUGINS)
         .says("The list of supported versions is the plugin's, whichever of them the input has.")
-        .by(&[newest("known", |bench| form::VERSIONS.iter().try_for_each(|version| same_list_as_for(bench, version)))
-            .does("VERSION with each version there is as its input; the lists are compared.")]),
+        .by(&[newest("known", |bench| {
+            spec_version::VERSIONS.iter().try_for_each(|version| same_list_as_for(bench, version))
+        })
+        .does("VERSION with each version there is as its input; the lists are compared.")]),
     relied(
         "version.answers-a-newer-one",
         "runtimes that are newer than a plugin, and ask in their own version",
@@ -51,7 +53,7 @@ fn lists_versions(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn echoes(bench: &Bench) -> Result<(), Stop> {
-    for version in form::VERSIONS {
+    for version in spec_version::VERSIONS {
         let answer = ask(bench, &json!({ "cniVersion": version }))?;
         let is_right = answer.get("cniVersion") == Some(&json!(version));
         Finding::unless(is_right, format!("cniVersion {version}"), format!("it printed {answer}"))?;

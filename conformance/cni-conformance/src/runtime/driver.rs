@@ -78,11 +78,11 @@ const PLACEHOLDERS: [&str; 14] = [
 ];
 
 fn oldest() -> String {
-    crate::form::VERSIONS[0].to_owned()
+    crate::spec_version::VERSIONS[0].to_owned()
 }
 
 fn newest() -> String {
-    crate::form::VERSIONS[crate::form::VERSIONS.len() - 1].to_owned()
+    crate::spec_version::VERSIONS[crate::spec_version::VERSIONS.len() - 1].to_owned()
 }
 
 /// The driver of the suite's cnitool.
@@ -114,7 +114,7 @@ impl Driver {
             return Err("a runtime has ADD and DEL at least".to_owned());
         }
         for version in [&driver.oldest, &driver.newest] {
-            crate::form::rank(version).ok_or_else(|| format!("there is no version {version:?}"))?;
+            crate::spec_version::rank(version).ok_or_else(|| format!("there is no version {version:?}"))?;
         }
         let all = super::rules::all().map(|rule| (rule.id, rule.cases.iter().map(|case| case.name).collect()));
         if let Some((name, ids)) = crate::rule::misspelt(&driver.unbound, all) {
@@ -133,9 +133,10 @@ impl Driver {
     /// Versions that it speaks, oldest first.
     #[must_use]
     pub fn versions(&self) -> Vec<String> {
-        let within =
-            |version: &&str| crate::form::is_from(version, &self.oldest) && crate::form::is_from(&self.newest, version);
-        crate::form::VERSIONS.iter().copied().filter(within).map(str::to_owned).collect()
+        let within = |version: &&str| {
+            crate::spec_version::is_from(version, &self.oldest) && crate::spec_version::is_from(&self.newest, version)
+        };
+        crate::spec_version::VERSIONS.iter().copied().filter(within).map(str::to_owned).collect()
     }
 
     /// Whether the kit chooses what a placeholder stands for; else the runtime does.

@@ -3,7 +3,8 @@
 //! The mock plugin is the kit's executable under names that start with [`PREFIX`]. Its orders are in its plugin object,
 //! below [`KEY`]; what it writes down lies below the bench's work dir.
 
-use crate::form;
+use crate::result_conversion;
+use crate::spec_version;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, raise};
 use serde::{Deserialize, Serialize};
@@ -352,7 +353,7 @@ fn answer(received: &Received, place: u8) -> String {
         "ADD" => add(received, &config, place, version).to_string(),
         "VERSION" => {
             let version = config["cniVersion"].as_str().unwrap_or("1.1.0");
-            json!({ "cniVersion": version, "supportedVersions": form::VERSIONS }).to_string()
+            json!({ "cniVersion": version, "supportedVersions": spec_version::VERSIONS }).to_string()
         }
         _ => String::new(),
     }
@@ -370,7 +371,7 @@ fn add(received: &Received, config: &Value, place: u8, version: &str) -> Value {
         "routes": [{ "dst": format!("10.{place}.0.0/16") }],
         "dns": { "nameservers": ["10.1.0.1"], "search": ["conformance.test"] },
     });
-    let own = form::in_version(&own, version);
+    let own = result_conversion::in_version(&own, version);
     let mut result = match config.get("prevResult") {
         Some(previous) if previous.get("ips").is_some_and(Value::is_array) => previous.clone(),
         _ => return own,

@@ -1,11 +1,11 @@
 //! Every rule for runtimes. A file has the rows of its theme and, below, their cases.
 
 mod answers;
+mod cached_result;
 mod call;
 mod chain;
 mod config;
 mod derive;
-mod kept;
 mod lifecycle;
 
 use super::{Case, Rule};
@@ -16,7 +16,7 @@ const RUNTIMES: &[Role] = &[Role::Runtime];
 
 /// All rules, in the order of the specification.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    [config::RULES, call::RULES, lifecycle::RULES, kept::RULES, derive::RULES, chain::RULES, answers::RULES]
+    [config::RULES, call::RULES, lifecycle::RULES, cached_result::RULES, derive::RULES, chain::RULES, answers::RULES]
         .into_iter()
         .flatten()
 }

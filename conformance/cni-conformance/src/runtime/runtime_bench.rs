@@ -6,12 +6,12 @@ mod received;
 
 use super::daemon::Daemon;
 use super::driver::Driver;
+use super::finished_run::FinishedRun;
+use super::foreground_run::ForegroundRun;
 use super::mock_plugin;
-use super::ran::Ran;
-use super::stay::Stay;
 use super::trial::Trial;
 use crate::finding::{CallRecord, Finding, Stop};
-use crate::shield::lay_empty;
+use crate::write_protection::lay_empty;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -61,7 +61,7 @@ struct State {
     forgotten: usize,
     recorded: usize,
     /// Runs of ADD that last as long as their containers, by container ID, and how many there were.
-    stays: BTreeMap<String, Stay>,
+    stays: BTreeMap<String, ForegroundRun>,
     stayed: usize,
 }
 
@@ -177,7 +177,7 @@ impl RuntimeBench {
     ///
     /// # Errors
     /// A skip if the runtime has no such verb, a finding if it does not end in time.
-    pub fn run(&self, verb: Verb, request: &Request) -> Result<Ran, Stop> {
+    pub fn run(&self, verb: Verb, request: &Request) -> Result<FinishedRun, Stop> {
         self.run_within(verb, request, self.deadline)
     }
 
@@ -185,7 +185,7 @@ impl RuntimeBench {
     ///
     /// # Errors
     /// As [`RuntimeBench::run`].
-    pub fn run_within(&self, verb: Verb, request: &Request, deadline: Duration) -> Result<Ran, Stop> {
+    pub fn run_within(&self, verb: Verb, request: &Request, deadline: Duration) -> Result<FinishedRun, Stop> {
         let (arguments, environment) = self.line(verb, request)?;
         let mut command = Command::new(arguments.first().map(String::as_str).unwrap_or_default());
         command.args(arguments.iter().skip(1)).env_clear().envs(environment.iter().cloned());
@@ -197,7 +197,7 @@ impl RuntimeBench {
         };
         self.record(&arguments, environment, output.as_ref(), deadline);
         match output {
-            Some(output) => Ok(Ran { arguments, output }),
+            Some(output) => Ok(FinishedRun { arguments, output }),
             None => {
                 let seen = format!("the runtime did not end within {} s", deadline.as_secs());
                 Err(Finding::new(format!("an end of {verb}"), seen).into())
@@ -209,7 +209,7 @@ impl RuntimeBench {
     ///
     /// # Errors
     /// As [`RuntimeBench::run`], and a finding if it fails.
-    pub fn does(&self, verb: Verb, request: &Request) -> Result<Ran, Stop> {
+    pub fn does(&self, verb: Verb, request: &Request) -> Result<FinishedRun, Stop> {
         let known = self.received_of(verb).len();
         let ran = self.run(verb, request)?.succeeds()?;
         if verb == Verb::Add && self.received_of(verb).len() == known {
@@ -239,7 +239,7 @@ impl RuntimeBench {
             state.stayed
         });
         let program = command.get_program().display().to_string();
-        let stay = Stay::start(command, self.node.work_dir().join(format!("stderr-{number}")));
+        let stay = ForegroundRun::start(command, self.node.work_dir().join(format!("stderr-{number}")));
         let stay = stay.unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
         let id = request.attachment.container_id.clone();
         self.with_state(|state| state.stays.insert(id, stay.clone()));
@@ -249,7 +249,7 @@ impl RuntimeBench {
     /// DEL of one: the end of the run of ADD.
     fn end_stay(&self, command: Command, request: &Request, deadline: Duration) -> Option<Output> {
         let stay = self.with_state(|state| state.stays.get(&request.attachment.container_id).cloned());
-        Stay::end(stay, command, deadline)
+        ForegroundRun::end(stay, command, deadline)
     }
 
     fn with_state<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {

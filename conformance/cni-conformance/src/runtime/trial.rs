@@ -1,11 +1,11 @@
 //! A case with one runtime and one version: a child process in namespaces of its own.
 
 use super::{Driver, RuntimeBench, rules};
-use crate::isolate::Shown;
 use crate::isolated_task::IsolatedTask;
-use crate::machine::Machine;
-use crate::shield;
+use crate::machine_features::MachineFeatures;
+use crate::namespaces::Shown;
 use crate::trial::{Report, Verdict, no_bench, title};
+use crate::write_protection;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -43,7 +43,7 @@ impl fmt::Display for Trial {
 impl Trial {
     /// Runs it in a child and waits. The calls of the report are the runs of the runtime and those of mock plugins.
     #[must_use]
-    pub fn run(&self, machine: &Machine, deadline: Duration) -> Report<Self> {
+    pub fn run(&self, machine: &MachineFeatures, deadline: Duration) -> Report<Self> {
         IsolatedTask::Drive { trial: Box::new(self.clone()) }.report(self, machine, deadline)
     }
 
@@ -61,7 +61,7 @@ impl Trial {
         for word in bound.command.iter_mut().filter(|word| word.starts_with('/') && Path::new(word).exists()) {
             *word = shown.see(Path::new(word))?.display().to_string();
         }
-        shield::raise()?;
+        write_protection::protect()?;
         let made = catch_unwind(|| Node::with_folders(std::iter::empty()));
         let node = match made {
             Ok(node) => node,

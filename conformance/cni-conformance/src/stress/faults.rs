@@ -8,7 +8,7 @@ use crate::bench::{Answer, Bench};
 use crate::finding::Stop;
 use crate::profile::Role;
 use crate::rule::{Rule, newest, stress};
-use crate::stress::points::{At, Share};
+use crate::stress::interruption_points::{At, Share};
 use crate::stress::scene::Scene;
 use nix::errno::Errno;
 use std::fs::File;

@@ -7,10 +7,10 @@ use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, newest, since, stress};
-use crate::shield;
 use crate::stress::input::{self, Input};
 use crate::stress::operator::{Operator, is_proper, within};
 use crate::stress::raw::{self, RawCall};
+use crate::write_protection;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -62,7 +62,7 @@ const SHOWN: usize = 12;
 /// Makes the surroundings of the node's folders empty and writable, so that a plugin that follows a path out of its
 /// folders is seen.
 fn lay_bait() {
-    let laid = shield::lay_empty(Path::new("/var/lib"), "mode=0755");
+    let laid = write_protection::lay_empty(Path::new("/var/lib"), "mode=0755");
     laid.unwrap_or_else(|errno| panic!("cannot mount a tmpfs on /var/lib: {errno}"));
     std::fs::create_dir("/var/lib/cni").unwrap_or_else(|error| panic!("cannot create /var/lib/cni: {error}"));
 }

@@ -8,10 +8,10 @@ mod shrink;
 
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
-use crate::form;
 use crate::profile::{Role, Stage};
 use crate::random::Random;
 use crate::rule::{Rule, newest, stress};
+use crate::spec_version;
 use crate::stress::operator::{Operator, within};
 use crate::stress::pool;
 use serde_json::Value;
@@ -115,7 +115,7 @@ impl<'a> Model<'a> {
             members: Vec::new(),
             trail: Vec::new(),
             taken: 0,
-            has_gc: form::is_from(&bench.version, "1.1.0"),
+            has_gc: spec_version::is_from(&bench.version, "1.1.0"),
             // The kit lays its parts of a container's namespace once, not again.
             can_vanish: !bench.profile.stage.iter().any(|part| part.lays_in_containers()),
             hands_out,

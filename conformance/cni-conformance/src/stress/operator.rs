@@ -2,7 +2,7 @@
 
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
-use crate::form;
+use crate::spec_version;
 use serde_json::Value;
 use testns::trace::{Fate, Traced};
 use testns::{Attachment, Call, Container, Remains, Verb};
@@ -60,7 +60,7 @@ impl<'a> Operator<'a> {
     pub(crate) fn warm_up(&mut self) -> Result<(), Stop> {
         let pod = self.bench.pod();
         let result = self.bench.add(&pod)?;
-        self.has_check = form::is_from(&self.bench.version, "0.4.0") && self.bench.check(&pod, &result).is_ok();
+        self.has_check = spec_version::is_from(&self.bench.version, "0.4.0") && self.bench.check(&pod, &result).is_ok();
         self.bench.del(pod.attachment(), Some(&result))?;
         pod.leave(Remains::Gone);
         Ok(())

@@ -1,8 +1,8 @@
 //! The scene of most stress rules: a node on which the plugin has worked before, and a pool of one address,
 //! so that a container that keeps too much is missed by the next one.
 
+use super::interruption_points::At;
 use super::operator::{Operator, is_proper, within};
-use super::points::At;
 use crate::bench::{Answer, Bench};
 use crate::finding::Stop;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::kit::{Bin, HONEST, kit, plugin, say, sum};
+use crate::run_kit::{Bin, HONEST, kit, plugin, say, sum};
 
 #[test]
 fn unknown_names_are_errors_with_near_ones() {
@@ -92,7 +92,7 @@ fn the_command_of_a_finding_finds_it_again() {
     let config = bin.config("it's.conf", r#"{"type":"loopback"}"#);
     let profile = bin.config("it's a.json", r#"{"command":"loopback","config":{"type":"loopback"}}"#);
     let rule = ["--rule", "del.leaves-nothing", "--report", "summary", "--call-deadline=20"];
-    let finding = |said: &crate::kit::Said| {
+    let finding = |said: &crate::run_kit::Said| {
         let lines = said.stdout.lines().map(str::trim).skip_while(|line| !line.starts_with("FAILED"));
         lines.take_while(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
     };

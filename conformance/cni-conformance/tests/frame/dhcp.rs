@@ -1,6 +1,6 @@
 //! The kit's DHCP server, asked by the reference's client.
 
-use crate::kit::{kit, say, sum};
+use crate::run_kit::{kit, say, sum};
 
 #[test]
 fn the_reference_gets_addresses_from_the_kits_server() {

@@ -1,14 +1,14 @@
-//! The frame itself: what the kit says of plugins that do as they should, that do not, that hang, and of machines that
+//! The kit itself: what it says of plugins that do as they should, that do not, that hang, and of machines that
 //! forbid it to work.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod command_lines;
 mod dhcp;
-mod kit;
-mod machine;
+mod honest_plugins;
 mod pages;
-mod shield;
+mod restricted_machine;
+mod run_kit;
 mod size;
-mod strangers;
 mod verdicts;
+mod write_protection;

@@ -1,6 +1,6 @@
 //! Pass, fail, skip, broken.
 
-use crate::kit::{Bin, HONEST, kit, plugin, say, sum};
+use crate::run_kit::{Bin, HONEST, kit, plugin, say, sum};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
@@ -49,7 +49,7 @@ fn a_plugin_that_leaves_a_link_fails() {
 fn a_plugin_that_leaves_a_process_fails() {
     let bin = Bin::with("loopback", &HONEST.replace("ADD)", "ADD) sleep 4321 </dev/null >/dev/null 2>&1 &"));
     let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1]]));
-    let is_seen = crate::machine::may_mount_proc();
+    let is_seen = crate::restricted_machine::may_mount_proc();
     said.has(0, if is_seen { &["+ process", "sleep 4321"] } else { &["shares its process namespace"] });
 }
 
@@ -130,7 +130,7 @@ fn a_list_is_driven_as_a_runtime_does() {
 /// kill -9 of the kit takes every process of its trials with it.
 #[test]
 fn nothing_outlives_the_kit() {
-    if !crate::machine::may_mount_proc() {
+    if !crate::restricted_machine::may_mount_proc() {
         return testns::skip("nothing_outlives_the_kit", "this machine hides parts of its /proc");
     }
     let bin = Bin::new();

@@ -1,6 +1,6 @@
 //! The suite's own command line, where it is built: `cargo build -p cnitool`.
 
-use crate::kit::run;
+use crate::run_kit::run;
 use serde_json::Value;
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! `ctr`, whose run lasts as long as its container, and the daemon that it needs.
 
-use crate::kit::run;
+use crate::run_kit::run;
 use serde_json::Value;
 use std::path::Path;
 

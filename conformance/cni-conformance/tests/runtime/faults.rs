@@ -1,7 +1,7 @@
 //! Each fault of the runtime in small, and the rules that it breaks: the first is the one that it is there for, and
 //! the others cannot be kept while that is broken.
 
-use crate::kit::check;
+use crate::run_kit::check;
 use std::collections::BTreeSet;
 
 /// Rule that a fault is there for, by which the fault is named; and what else it breaks.

@@ -1,6 +1,6 @@
 //! The honest runtime, and those that do nothing.
 
-use crate::kit::{check, check_program};
+use crate::run_kit::{check, check_program};
 
 #[test]
 fn the_honest_runtime_keeps_every_rule() {

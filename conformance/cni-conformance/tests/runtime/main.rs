@@ -6,6 +6,6 @@ mod cnitool;
 mod ctr;
 mod faults;
 mod honest;
-mod kit;
 mod options;
 mod podman;
+mod run_kit;

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::kit::{check, driver, run};
+use crate::run_kit::{check, driver, run};
 use serde_json::json;
 
 #[test]

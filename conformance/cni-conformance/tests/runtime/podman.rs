@@ -1,6 +1,6 @@
 //! podman, which makes containers of its own.
 
-use crate::kit::run;
+use crate::run_kit::run;
 use serde_json::Value;
 
 const DRIVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/runtimes/podman-4.json");

@@ -1,10 +1,10 @@
 //! The kit can fail: each mutant is caught by the rule that it breaks, and the honest plugin is not.
 
-mod kit;
 mod table;
+mod trials;
 
-use kit::Kit;
 use mutants::{Honest, Mutant, wrong};
+use trials::Kit;
 
 /// Tries the mutants of one of the kit's files of rules.
 #[track_caller]

@@ -3,7 +3,7 @@
 use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
 use crate::rule::{newest, relied, spec};
-use crate::runtime::look::{End, order};
+use crate::runtime::assertions::{End, order};
 use crate::runtime::mock_plugin::{Gate, Order};
 use crate::runtime::{Rule, RuntimeBench};
 use serde_json::json;
@@ -74,7 +74,7 @@ pub(super) const RULES: &[Rule] = &[
 
 fn result(version: &str) -> String {
     let newest = json!({ "cniVersion": "1.1.0", "ips": [{ "address": "10.1.0.2/16" }] });
-    crate::form::in_version(&newest, version).to_string()
+    crate::result_conversion::in_version(&newest, version).to_string()
 }
 
 /// ADD fails when the first of two plugins does this, and the second is not called.

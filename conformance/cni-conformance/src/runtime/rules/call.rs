@@ -3,7 +3,7 @@
 use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
 use crate::rule::{before, newest, relied, spec};
-use crate::runtime::look::{End, only, same};
+use crate::runtime::assertions::{End, only, same};
 use crate::runtime::mock_plugin::{self, Received};
 use crate::runtime::runtime_bench::STALE;
 use crate::runtime::{Request, Rule, RuntimeBench};

@@ -4,7 +4,7 @@
 use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
 use crate::rule::{before, each, newest, relied, since, spec};
-use crate::runtime::look::{End, order, plain, previous, same};
+use crate::runtime::assertions::{End, order, plain, previous, same};
 use crate::runtime::mock_plugin::{KEY, Order, Received};
 use crate::runtime::{Request, Rule, RuntimeBench};
 use serde_json::{Value, json};
@@ -163,7 +163,7 @@ fn error_is_told(bench: &RuntimeBench) -> End {
 
 fn last_result(bench: &RuntimeBench) -> End {
     Stop::skip_if(!bench.driver.prints_result, format!("{} prints no result", bench.driver.name))?;
-    let is_list = crate::form::is_from(&bench.version, "0.3.0");
+    let is_list = crate::spec_version::is_from(&bench.version, "0.3.0");
     bench.lay(&bench.list(&three(bench)[..if is_list { 3 } else { 1 }]));
     let ran = bench.does(Add, &bench.request())?;
     let last = bench.received().last().map(Received::result).unwrap_or_default();
@@ -179,7 +179,7 @@ fn check_in_order(bench: &RuntimeBench) -> End {
 }
 
 fn has_result(bench: &RuntimeBench, verb: Verb) -> End {
-    Stop::skip_if(!crate::form::is_from(&bench.version, "0.4.0"), "this came with 0.4.0")?;
+    Stop::skip_if(!crate::spec_version::is_from(&bench.version, "0.4.0"), "this came with 0.4.0")?;
     bench.lay_three();
     let request = bench.request();
     bench.does(Add, &request)?;

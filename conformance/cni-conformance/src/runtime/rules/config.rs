@@ -3,7 +3,7 @@
 use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
 use crate::rule::{before, newest, relied, since, spec};
-use crate::runtime::look::{End, only, order, same};
+use crate::runtime::assertions::{End, only, order, same};
 use crate::runtime::mock_plugin::{PREFIX, Received};
 use crate::runtime::{Rule, RuntimeBench};
 use serde_json::json;

@@ -3,7 +3,7 @@
 use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
 use crate::rule::{before, each, newest, spec};
-use crate::runtime::look::{End, only, order, previous, same};
+use crate::runtime::assertions::{End, only, order, previous, same};
 use crate::runtime::mock_plugin::{KEY, Received};
 use crate::runtime::runtime_bench::NETWORK;
 use crate::runtime::{Rule, RuntimeBench};
@@ -256,7 +256,7 @@ fn no_first_result(bench: &RuntimeBench) -> End {
 }
 
 fn result_of_the_one_before(bench: &RuntimeBench) -> End {
-    Stop::skip_if(!crate::form::is_from(&bench.version, "0.3.0"), "lists came with 0.3.0")?;
+    Stop::skip_if(!crate::spec_version::is_from(&bench.version, "0.3.0"), "lists came with 0.3.0")?;
     bench.lay_three();
     bench.does(Verb::Add, &bench.request())?;
     let received = bench.received_of(Verb::Add);

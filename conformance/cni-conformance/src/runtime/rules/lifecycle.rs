@@ -3,9 +3,9 @@
 use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
 use crate::rule::{before, newest, relied, since, spec};
-use crate::runtime::look::{End, order};
+use crate::runtime::assertions::{End, order};
 use crate::runtime::mock_plugin::{Gate, Order, Received};
-use crate::runtime::{Ran, Request, Rule, RuntimeBench};
+use crate::runtime::{FinishedRun, Request, Rule, RuntimeBench};
 use std::thread;
 use std::time::Duration;
 use testns::Verb::{Add, Del, Gc};
@@ -55,7 +55,7 @@ fn waiting() -> Order {
 struct Both {
     /// Whether the second's plugin was called while the first's waited.
     overlapped: bool,
-    first: Ran,
+    first: FinishedRun,
 }
 
 /// Starts one operation, whose plugin waits, then another, and lets the first go on when the second has shown what it

@@ -1,6 +1,6 @@
 //! Trials of mutants.
 
-use cni_conformance::machine::Machine;
+use cni_conformance::machine_features::MachineFeatures;
 use cni_conformance::profile::Stage;
 use cni_conformance::schedule::{self, Candidate, Planned, Wanted};
 use cni_conformance::trial::{Report, Verdict};
@@ -26,7 +26,7 @@ const NEIGHBOURS: [&str; 3] = ["version.lists-versions", "add.prints-a-result", 
 /// A folder of plugins for each mutant, and an honest one.
 pub(crate) struct Kit {
     folders: tempfile::TempDir,
-    machine: &'static Machine,
+    machine: &'static MachineFeatures,
 }
 
 /// Outcomes of the trials of one subject, by rule.
@@ -34,7 +34,7 @@ type ByRule = BTreeMap<String, Vec<Report>>;
 
 impl Kit {
     pub(crate) fn new<'a>(mutants: impl Iterator<Item = &'a Mutant>) -> Self {
-        static MACHINE: OnceLock<Machine> = OnceLock::new();
+        static MACHINE: OnceLock<MachineFeatures> = OnceLock::new();
         isolated_task::use_executable(env!("CARGO_BIN_EXE_kit-under-test"));
         let machine = MACHINE.get_or_init(|| run::look().expect("the kit can work here"));
         // Beside the executable, as hard links cannot leave its filesystem.

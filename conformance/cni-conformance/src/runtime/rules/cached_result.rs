@@ -3,10 +3,10 @@
 use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
 use crate::rule::{before, relied, since, spec};
-use crate::runtime::look::{End, order, previous, same};
+use crate::runtime::assertions::{End, order, previous, same};
 use crate::runtime::mock_plugin::{Order, Received};
 use crate::runtime::{Rule, RuntimeBench};
-use crate::shield::lay_empty;
+use crate::write_protection::lay_empty;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, io};

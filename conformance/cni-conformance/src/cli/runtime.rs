@@ -1,14 +1,14 @@
 //! The command line of `runtime`: which one, how it is driven, which rules.
 
-use super::{Driver, Rule, Trial, rules};
-use crate::cli::Trials;
+use super::trial_options::Trials;
 use crate::finding::quoted;
-use crate::machine::Machine;
+use crate::machine_features::MachineFeatures;
 use crate::profile::Role;
 use crate::progress::Progress;
 use crate::report::document::rfc_3339;
 use crate::report::{self, Asked, Document, Origin, Use, Who};
 use crate::run::{self, Outcome};
+use crate::runtime::{Driver, Rule, Trial, rules};
 use crate::schedule::{self, Planned, chosen};
 use crate::trial::{Report, Verdict};
 use clap::Args;
@@ -148,7 +148,7 @@ impl Options {
     fn document(
         &self,
         order: &Order,
-        machine: &Machine,
+        machine: &MachineFeatures,
         tried: Vec<Report<Trial>>,
         (began, took): (SystemTime, Duration),
     ) -> Document {

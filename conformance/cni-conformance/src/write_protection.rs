@@ -1,4 +1,4 @@
-//! The shield: a trial may write to its node's own folders and kernel objects, and to nothing of the machine.
+//! Write protection: a trial may write to its own node's folders and kernel objects, and to nothing of the machine.
 //!
 //! A plugin that is tested may write where it likes, and in a user namespace it is still its user. So every mount of
 //! the machine is for reading only, and where programs put what they soon forget there are empty folders.
@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 /// Folders for files that are soon forgotten: empty for each trial.
 pub(crate) const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// The kernel's error for a write that the shield stops, as C's and Go's libraries word it; in lower case.
+/// The kernel's error for a write that is stopped, as C's and Go's libraries word it; in lower case.
 const REFUSAL: &str = "read-only file system";
 
-/// Raises it over this process's mounts, which have to be private. What is mounted later can be written to.
+/// Makes the mounts of this process, which have to be private, read-only. What is mounted later can be written to.
 ///
 /// # Errors
 /// The kernel's error. A mount that this process cannot reach is no error: nor can a plugin.
-pub(crate) fn raise() -> io::Result<()> {
+pub(crate) fn protect() -> io::Result<()> {
     for (place, flags) in mounts(&fs::read("/proc/self/mountinfo")?) {
         // Files below /proc belong to namespaces, or are guarded by capabilities over the machine's own.
         if place.starts_with("/proc") {

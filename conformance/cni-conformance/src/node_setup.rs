@@ -1,10 +1,10 @@
-//! Lays what a profile says that the node must have.
+//! Sets up what a profile says that the node must have (key `stage`).
 
 mod dhcp;
 
 use crate::finding::quoted;
 use crate::profile::{Stage, fill_text};
-use crate::shield;
+use crate::write_protection;
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -37,7 +37,7 @@ pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
                 dhcp::serve(node);
             }
             Stage::Folder { path } => {
-                shield::own_folder(path)
+                write_protection::own_folder(path)
                     .unwrap_or_else(|error| panic!("cannot lay an empty folder at {}: {error}", path.display()));
             }
             Stage::Daemon { executable, arguments, socket } => {

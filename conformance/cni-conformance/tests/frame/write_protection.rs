@@ -1,6 +1,6 @@
-//! The shield: the machine is safe from a plugin that writes.
+//! Write protection: the machine is safe from a plugin that writes.
 
-use crate::kit::{Bin, HONEST, plugin, say, sum};
+use crate::run_kit::{Bin, HONEST, plugin, say, sum};
 use std::path::Path;
 
 /// A plugin that writes a file with each ADD, and fails if it cannot.

@@ -1,6 +1,6 @@
 //! Honest plugins of other makes, in shell and Python: nothing of them is a finding. Each was accused once.
 
-use crate::kit::{Bin, HONEST, Said, kit, plugin, say, sum};
+use crate::run_kit::{Bin, HONEST, Said, kit, plugin, say, sum};
 use std::path::Path;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");

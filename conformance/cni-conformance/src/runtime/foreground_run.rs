@@ -12,7 +12,7 @@ use testns::Output;
 /// A lasting run: ADD is done when the container's process prints its first line, which it does only once the runtime
 /// has let it go, or when the run ends without that. DEL is done when the run has ended.
 #[derive(Debug, Clone)]
-pub(super) struct Stay {
+pub(super) struct ForegroundRun {
     seen: Arc<(Mutex<Seen>, Condvar)>,
     stderr: PathBuf,
     start: Instant,
@@ -24,7 +24,7 @@ struct Seen {
     status: Option<ExitStatus>,
 }
 
-impl Stay {
+impl ForegroundRun {
     /// Starts one, with its stderr in a file: all that was written before a certain moment can be read at that moment.
     pub(super) fn start(mut command: Command, stderr: PathBuf) -> io::Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&stderr)?);
@@ -96,7 +96,7 @@ fn notify(seen: &(Mutex<Seen>, Condvar), change: impl FnOnce(&mut Seen)) {
 
 #[cfg(test)]
 mod tests {
-    use super::Stay;
+    use super::ForegroundRun;
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
     use std::process::Command;
@@ -104,10 +104,10 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(20);
 
-    fn start(folder: &tempfile::TempDir, script: &str) -> Stay {
+    fn start(folder: &tempfile::TempDir, script: &str) -> ForegroundRun {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        Stay::start(command, folder.path().join("stderr")).unwrap()
+        ForegroundRun::start(command, folder.path().join("stderr")).unwrap()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Machines that forbid something.
 
-use crate::kit::{Bin, HONEST, Said, plugin, say, sum};
+use crate::run_kit::{Bin, HONEST, Said, plugin, say, sum};
 use std::process::Command;
 
 /// Runs the kit on a folder after a line of shell, in user and mount namespaces of its own.

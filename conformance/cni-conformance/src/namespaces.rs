@@ -1,6 +1,6 @@
 //! Namespaces of one's own: user, mount, processes, and what of the machine is seen there.
 
-use crate::shield;
+use crate::write_protection;
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// Folders that a bench's node hides under empty ones, beside those of [`shield::SCRATCH`].
+/// Folders that a bench's node hides under empty ones, beside those of [`write_protection::SCRATCH`].
 pub(crate) const HIDDEN: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
 
 /// The folder in which [`Shown`] puts what nodes hide. It is part of the Filesystem Hierarchy Standard; its contents
@@ -89,7 +89,8 @@ impl Shown {
     /// The path under which a file or folder will be seen: itself, unless a node hides it.
     pub(crate) fn see(&mut self, path: &Path) -> io::Result<PathBuf> {
         let real = path.canonicalize()?;
-        let is_hidden = |path: &Path| HIDDEN.iter().chain(&shield::SCRATCH).any(|folder| path.starts_with(folder));
+        let is_hidden =
+            |path: &Path| HIDDEN.iter().chain(&write_protection::SCRATCH).any(|folder| path.starts_with(folder));
         if !is_hidden(&real) {
             return Ok(if is_hidden(path) { real } else { path.to_owned() });
         }

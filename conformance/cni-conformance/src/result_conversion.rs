@@ -3,21 +3,6 @@
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 
-/// Every version there is, oldest first.
-pub const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
-
-/// The index of a version in [`VERSIONS`].
-#[must_use]
-pub fn rank(version: &str) -> Option<usize> {
-    VERSIONS.iter().position(|known| *known == version)
-}
-
-/// Whether a version is this one or newer; an unknown one is not.
-#[must_use]
-pub fn is_from(version: &str, oldest: &str) -> bool {
-    rank(version).is_some_and(|rank_of_it| Some(rank_of_it) >= rank(oldest))
-}
-
 /// A result with each address as the kernel has it: those of IPv6 and of Ethernet have many notations.
 #[must_use]
 pub fn in_one_notation(mut result: Value) -> Value {
@@ -127,7 +112,7 @@ fn keep_only(result: &mut Value, list: &str, keys: &[&str]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{in_version, is_from};
+    use super::in_version;
     use serde_json::json;
 
     #[test]
@@ -159,11 +144,5 @@ mod tests {
         assert_eq!(middle["routes"][0], json!({ "dst": "0.0.0.0/0", "gw": "10.1.0.1" }));
         assert_eq!(in_version(&newest, "1.0.0")["interfaces"][0].get("mtu"), None);
         assert_eq!(in_version(&newest, "1.1.0"), newest);
-    }
-
-    #[test]
-    fn versions_are_ordered() {
-        assert!(is_from("1.0.0", "0.4.0") && is_from("0.4.0", "0.4.0"));
-        assert!(!is_from("0.3.1", "0.4.0") && !is_from("9.9.9", "0.4.0") && !is_from("", "0.1.0"));
     }
 }

@@ -1,8 +1,8 @@
 //! Faults in the shape of a result, by the version that it is in (SPEC 5 of each version).
 //!
-//! Only the text is checked, not whether it is true. [`crate::form`] writes results; this reads them.
+//! Only the text is checked, not whether it is true. [`crate::result_conversion`] writes results; this reads them.
 
-use crate::form::is_from;
+use crate::spec_version::is_from;
 use serde_json::{Map, Value};
 use std::net::IpAddr;
 
@@ -271,15 +271,15 @@ mod tests {
 
     #[test]
     fn each_form_is_right_in_its_version_only() {
-        for version in crate::form::VERSIONS {
-            let result = crate::form::in_version(&newest(), version);
+        for version in crate::spec_version::VERSIONS {
+            let result = crate::result_conversion::in_version(&newest(), version);
             assert_eq!(faults(&result, version), Vec::<String>::new(), "{version}");
             assert_eq!(unknown_keys(&result, version), Vec::<String>::new(), "{version}");
         }
-        assert_eq!(faults(&crate::form::in_version(&newest(), "0.2.0"), "0.3.0").len(), 2);
+        assert_eq!(faults(&crate::result_conversion::in_version(&newest(), "0.2.0"), "0.3.0").len(), 2);
         assert_eq!(faults(&newest(), "0.2.0").len(), 3);
         assert_eq!(faults(&newest(), "0.4.0").len(), 2); // the families of both addresses
-        assert_eq!(faults(&crate::form::in_version(&newest(), "0.4.0"), "1.0.0").len(), 2);
+        assert_eq!(faults(&crate::result_conversion::in_version(&newest(), "0.4.0"), "1.0.0").len(), 2);
         assert_eq!(unknown_keys(&newest(), "1.0.0"), ["interfaces/*/mtu", "routes/*/table"]);
         assert_eq!(
             unknown_keys(&json!({"": 1, "/": 2}), "1.0.0"),

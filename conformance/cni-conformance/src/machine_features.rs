@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The abilities of the machine under the kit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineFeatures {
     /// The kernel's release.
     pub kernel: String,
     /// Kernel features that are there, by the names that profiles use.
@@ -13,7 +13,7 @@ pub struct Machine {
     pub own_processes: bool,
 }
 
-impl Machine {
+impl MachineFeatures {
     /// Looks, in namespaces of one's own.
     #[must_use]
     pub(crate) fn look(own_processes: bool) -> Self {

@@ -2,19 +2,19 @@
 
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
-use crate::form::is_from;
 use crate::kit_ipam::{self, Order};
+use crate::spec_version::is_from;
 use serde_json::Value;
 use testns::{Attachment, Call, Container, Verb};
 
 /// A pod and a config with the kit's own IPAM plugin as delegate.
-pub(super) struct Delegator<'a> {
+pub(super) struct KitAsDelegate<'a> {
     pub(super) bench: &'a Bench,
     pub(super) pod: Container,
     pub(super) config: Value,
 }
 
-impl<'a> Delegator<'a> {
+impl<'a> KitAsDelegate<'a> {
     pub(super) fn new(bench: &'a Bench) -> Result<Self, Stop> {
         bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
         let pod = bench.pod();

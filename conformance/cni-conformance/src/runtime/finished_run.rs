@@ -5,14 +5,14 @@ use testns::Output;
 
 /// A run of the runtime that ended.
 #[derive(Debug, Clone)]
-pub struct Ran {
+pub struct FinishedRun {
     /// The arguments it was started with.
     pub arguments: Vec<String>,
     /// The output and exit status of the run.
     pub output: Output,
 }
 
-impl Ran {
+impl FinishedRun {
     /// Checks that the run succeeded.
     ///
     /// # Errors
