@@ -155,7 +155,7 @@ impl CallRecord {
         shown: &Shown,
     ) -> Self {
         let (executable, environment, stdin) = invocation;
-        // The executable itself, not the link to it on the bench.
+        // The executable itself, not the link to it on the testbed.
         let executable = fs::read_link(&executable).unwrap_or(executable);
         let text = |of: fn(&Output) -> &String| output.map(|output| of(output).clone()).unwrap_or_default();
         let elapsed = output.map_or(deadline, |output| output.elapsed);

@@ -1,7 +1,7 @@
 //! For the tests that give decoders any bytes: what the kit reads.
 
-use crate::bench::Answer;
 use crate::finding::CallRecord;
+use crate::testbed::Answer;
 use std::path::PathBuf;
 
 /// The answer of a plugin that ended with a status and printed something.

@@ -1,7 +1,7 @@
 //! The kit's own IPAM plugin: it stands in where a subject has none, and is the witness of how a plugin delegates.
 //!
-//! The plugin is the kit's executable under the name [`NAME`] in the bench's bin dir. It hands out an address to each
-//! attachment, writes down each call, and does what it is ordered to. What it knows lies below the bench's work dir.
+//! The plugin is the kit's executable under the name [`NAME`] in the testbed's bin dir. It hands out an address to each
+//! attachment, writes down each call, and does what it is ordered to. What it knows lies below the testbed's work dir.
 
 use crate::finding::quoted;
 use crate::result_conversion;
@@ -85,12 +85,12 @@ struct Ledger {
     last: u16,
 }
 
-/// The kit's end of it: that of the calling process's bench.
+/// The kit's end of it: that of the calling process's testbed.
 #[derive(Debug, Clone, Copy)]
 pub struct KitIpam;
 
 impl KitIpam {
-    /// Returns the plugin's calls since the bench was made or they were last forgotten, in order.
+    /// Returns the plugin's calls since the testbed was made or they were last forgotten, in order.
     #[must_use]
     pub fn calls(&self) -> Vec<IpamCall> {
         let text = with_ledger(|_| fs::read_to_string(path("calls")).unwrap_or_default());

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// Folders that a bench's node hides under empty ones, beside those of [`write_protection::SCRATCH`].
+/// Folders that a testbed's node hides under empty ones, beside those of [`write_protection::SCRATCH`].
 pub(crate) const HIDDEN: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
 
 /// The folder in which [`Shown`] puts what nodes hide. It is part of the Filesystem Hierarchy Standard; its contents
@@ -78,7 +78,7 @@ pub fn own_mounts(own_processes: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The files and folders that the bench's node hides, bound where the trial sees them.
+/// The files and folders that the testbed's node hides, bound where the trial sees them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shown {
     /// The path where a file or folder is seen, and its real path.

@@ -1,9 +1,9 @@
 //! A rule: one sentence of the specification, and how it is shown.
 
-use crate::bench::Bench;
 use crate::finding::Stop;
 use crate::profile::Role;
 use crate::sentences::{self, Sentence};
+use crate::testbed::Testbed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,10 +63,10 @@ impl fmt::Display for Level {
     }
 }
 
-/// A sentence of the specification, for those who are tried on a `B`: plugins on a [`Bench`], runtimes on a
-/// [`RuntimeBench`](crate::runtime::RuntimeBench).
+/// A sentence of the specification, for those who are tried on a `B`: plugins on a [`Testbed`], runtimes on a
+/// [`RuntimeTestbed`](crate::runtime::RuntimeTestbed).
 #[derive(Debug)]
-pub struct Rule<B: 'static = Bench> {
+pub struct Rule<B: 'static = Testbed> {
     /// The rule's name: `verb.what-it-says`, lower case.
     pub id: &'static str,
     /// The source that asks for the rule.
@@ -93,7 +93,7 @@ pub enum Source {
 
 /// A way to find out whether a subject keeps to a rule.
 #[derive(Debug)]
-pub struct Case<B: 'static = Bench> {
+pub struct Case<B: 'static = Testbed> {
     /// The case's name within the rule; the only one of a rule may be empty.
     pub name: &'static str,
     /// The versions with which the case is tried.

@@ -1,6 +1,6 @@
 //! Tests of runtimes: the kit installs mock plugins, and checks how they are called.
 //!
-//! A [`Driver`] says, as data, how a runtime is made to do something; a [`RuntimeBench`] is a throwaway node with
+//! A [`Driver`] says, as data, how a runtime is made to do something; a [`RuntimeTestbed`] is a throwaway node with
 //! [mock plugins](mock_plugin) in its plugin folder. A case lays a network of mock plugins, has the runtime do its work, and
 //! looks at what the mock plugins wrote down: arguments, environment, stdin, order. The [`rules`] are rows like those for
 //! plugins, and the reports are the same.
@@ -12,15 +12,15 @@ mod finished_run;
 mod foreground_run;
 pub mod mock_plugin;
 pub mod rules;
-mod runtime_bench;
+mod runtime_testbed;
 mod trial;
 
 pub use driver::Driver;
 pub use finished_run::FinishedRun;
-pub use runtime_bench::{Request, RuntimeBench};
+pub use runtime_testbed::{Request, RuntimeTestbed};
 pub use trial::Trial;
 
 /// A rule for runtimes.
-pub type Rule = crate::rule::Rule<RuntimeBench>;
+pub type Rule = crate::rule::Rule<RuntimeTestbed>;
 /// A case of one.
-pub type Case = crate::rule::Case<RuntimeBench>;
+pub type Case = crate::rule::Case<RuntimeTestbed>;

@@ -13,10 +13,10 @@ mod model;
 
 mod input;
 mod interruption_points;
-pub(crate) mod operator;
+pub(crate) mod operations;
 pub(crate) mod pool;
 mod raw;
-mod scene;
+mod recovery;
 
 use crate::rule::Rule;
 

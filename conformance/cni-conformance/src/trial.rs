@@ -1,6 +1,5 @@
 //! A case with one profile of one subject: a child process in namespaces of its own.
 
-use crate::bench::Bench;
 use crate::finding::{CallRecord, Finding, Stop};
 use crate::isolated_task::IsolatedTask;
 use crate::machine_features::MachineFeatures;
@@ -8,6 +7,7 @@ use crate::namespaces::{self, Shown};
 use crate::profile::Profile;
 use crate::rules;
 use crate::subject::Subject;
+use crate::testbed::Testbed;
 use crate::write_protection;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -67,9 +67,9 @@ pub(crate) const NOT_HERE: &str = "not tried here: ";
 pub(crate) const HIDDEN: &str = "what it needs first fails, which breaks ";
 
 impl Verdict {
-    /// The outcome of a case on a bench: a panic is no fault of the subject.
-    pub(crate) fn of<B>(case: fn(&B) -> Result<(), Stop>, bench: &B) -> Self {
-        match catch_unwind(AssertUnwindSafe(|| case(bench))) {
+    /// The outcome of a case on a testbed: a panic is no fault of the subject.
+    pub(crate) fn of<B>(case: fn(&B) -> Result<(), Stop>, testbed: &B) -> Self {
+        match catch_unwind(AssertUnwindSafe(|| case(testbed))) {
             Ok(Ok(())) => Self::Pass,
             Ok(Err(Stop::Fails(finding))) => Self::Fail(finding),
             Ok(Err(Stop::Skips(why))) => Self::Skip { why },
@@ -160,20 +160,20 @@ impl Trial {
             let node = Node::with_folders(subject.dirs());
             let closed = write_protection::close_above(&namespaces::HIDDEN);
             closed.unwrap_or_else(|error| panic!("{error}"));
-            Bench::new(node, self, machine, shown, &kit)
+            Testbed::new(node, self, machine, shown, &kit)
         }));
-        let bench = match made {
-            Ok(bench) => bench,
-            Err(panic) => return Ok(Report::broken(self, no_bench(&*panic), start)),
+        let testbed = match made {
+            Ok(testbed) => testbed,
+            Err(panic) => return Ok(Report::broken(self, no_testbed(&*panic), start)),
         };
-        let verdict = match Verdict::of(case.run, &bench) {
+        let verdict = match Verdict::of(case.run, &testbed) {
             Verdict::Fail(Finding { basis: Some(basis), expected, seen, .. }) if rules::rule(&basis.rule).is_none() => {
                 let why = format!("there is no rule {}: expected {expected}, but {seen}", basis.rule);
                 Verdict::Broken { why }
             }
             verdict => verdict,
         };
-        let calls = bench.take_calls();
+        let calls = testbed.take_calls();
         Ok(Report::new(self, self.explained(verdict, &calls), calls, start.elapsed()))
     }
 
@@ -203,7 +203,7 @@ pub(crate) fn title(of: &str, version: &str, rule: &str, case: &str) -> String {
 }
 
 /// The reason why nothing was tried where no node could be made.
-pub(crate) fn no_bench(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn no_testbed(panic: &(dyn std::any::Any + Send)) -> String {
     format!("the bench cannot be laid: {}", panic_text(panic))
 }
 

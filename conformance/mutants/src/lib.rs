@@ -14,11 +14,11 @@ use std::process::ExitCode;
 mod delegate;
 pub mod excused;
 mod memory;
-mod scene;
+mod mutant_call;
 mod side_effect;
 pub mod wrong;
 
-pub use scene::Scene;
+pub use mutant_call::MutantCall;
 use skel::Reply;
 
 /// A plugin that breaks a rule.
@@ -43,7 +43,7 @@ pub struct Mutant {
     /// Folders that its profile names, as it writes to them.
     pub writes: &'static [&'static str],
     /// The mutant's fault.
-    pub act: fn(&Scene) -> Reply,
+    pub act: fn(&MutantCall) -> Reply,
     /// Whether the mutant's daemon starts, by the words of its command line.
     pub starts: fn(&[String]) -> bool,
 }
@@ -64,7 +64,7 @@ impl Mutant {
         profile: &'static str,
         rule: &'static str,
         name: &'static str,
-        act: fn(&Scene) -> Reply,
+        act: fn(&MutantCall) -> Reply,
     ) -> Self {
         Self {
             name,
@@ -128,13 +128,13 @@ pub fn main() -> ExitCode {
     let entry = ENTRIES.iter().find(|entry| Path::new(&called_as).file_name().is_some_and(|name| name == entry.name));
     match entry.zip(mutant) {
         Some((entry, mutant)) if mutant.profile.starts_with(entry.name) => {
-            (mutant.act)(&Scene::of_process(entry, ENTRIES)).send().into()
+            (mutant.act)(&MutantCall::of_process(entry, ENTRIES)).send().into()
         }
         _ => skel::run(words.into_iter(), ENTRIES, env!("CARGO_PKG_VERSION")).into(),
     }
 }
 
-/// The mutant by whose name this executable's folder is called. The link of the bench to it does not count.
+/// The mutant by whose name this executable's folder is called. The link of the testbed to it does not count.
 fn this() -> Option<&'static Mutant> {
     let executable = std::env::current_exe().ok()?;
     let folder = executable.parent()?.file_name()?;

@@ -1,4 +1,4 @@
-//! The memory of a mutant from call to call, where no rule looks: a bench's own folder is in no snapshot.
+//! The memory of a mutant from call to call, where no rule looks: a testbed's own folder is in no snapshot.
 
 use std::fs;
 use std::path::PathBuf;

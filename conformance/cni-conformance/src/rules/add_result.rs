@@ -2,10 +2,10 @@
 
 use super::attached::{Attached, Interface, Ip, skip};
 use super::prev_result::own_addresses_are_set;
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, each, newest, relied, since, spec};
+use crate::testbed::Testbed;
 use std::net::IpAddr;
 use std::path::Path;
 use testns::{Link, Namespace, Route};
@@ -63,7 +63,7 @@ const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
 fn place(attached: &Attached<'_>, interface: &Interface) -> Namespace {
     match &interface.sandbox {
         Some(path) => Namespace::at(path),
-        None => attached.bench.node.host().clone(),
+        None => attached.testbed.node.host().clone(),
     }
 }
 
@@ -81,12 +81,12 @@ fn find(attached: &Attached<'_>, interface: &Interface) -> Result<Link, Stop> {
 
 /// Looks at each interface of a result that has values, in the place where it should be.
 fn compare<T: PartialEq + std::fmt::Display>(
-    bench: &Bench,
+    testbed: &Testbed,
     what: &str,
     reported: fn(&Interface) -> Option<T>,
     is: fn(&Link) -> T,
 ) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+    let attached = Attached::add(testbed)?;
     let mut compared = 0;
     for interface in &attached.parsed.interfaces {
         let (Some(reported), link) = (reported(interface), find(&attached, interface)?) else {
@@ -105,13 +105,13 @@ fn compare<T: PartialEq + std::fmt::Display>(
     }
 }
 
-fn interfaces_exist(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn interfaces_exist(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.parsed.interfaces.iter().try_for_each(|interface| find(&attached, interface).map(drop))
 }
 
-fn has_all_interfaces(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn has_all_interfaces(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     let is_listed = |link: &Link, in_container: bool| {
         let mut reported = attached.parsed.interfaces.iter();
         reported.any(|interface| interface.name == link.name && interface.sandbox.is_some() == in_container)
@@ -132,12 +132,12 @@ fn has_all_interfaces(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// Passes a path that a plugin might be tempted to clean up.
-fn sandbox_is_the_namespace(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
+fn sandbox_is_the_namespace(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
     let mut attachment = pod.attachment();
     attachment.netns = attachment.netns.replace("/netns/", "/./netns//");
     assert!(Path::new(&attachment.netns).exists(), "{} is no path", attachment.netns);
-    let result = bench.make(&bench.call(testns::Verb::Add, &attachment))?.succeeds()?;
+    let result = testbed.make(&testbed.call(testns::Verb::Add, &attachment))?.succeeds()?;
     let interfaces = result["interfaces"].as_array().cloned().unwrap_or_default();
     let mut sandboxes = interfaces.iter().filter_map(|entry| entry["sandbox"].as_str()).filter(|text| !text.is_empty());
     match sandboxes.find(|sandbox| *sandbox != attachment.netns) {
@@ -149,17 +149,17 @@ fn sandbox_is_the_namespace(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-fn mac_is_the_links(bench: &Bench) -> Result<(), Stop> {
+fn mac_is_the_links(testbed: &Testbed) -> Result<(), Stop> {
     // Either case of the digits is the same address.
-    compare(bench, "mac", |reported| reported.mac.as_ref().map(|mac| mac.to_lowercase()), |link| link.mac.clone())
+    compare(testbed, "mac", |reported| reported.mac.as_ref().map(|mac| mac.to_lowercase()), |link| link.mac.clone())
 }
 
-fn mtu_is_the_links(bench: &Bench) -> Result<(), Stop> {
-    compare(bench, "mtu", |reported| reported.mtu, |link| u64::from(link.mtu_bytes))
+fn mtu_is_the_links(testbed: &Testbed) -> Result<(), Stop> {
+    compare(testbed, "mtu", |reported| reported.mtu, |link| u64::from(link.mtu_bytes))
 }
 
-fn addresses_are_set(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn addresses_are_set(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     let ifname = &attached.attachment.ifname;
     for ip in &attached.parsed.ips {
         let (namespace, name) = match ip.interface.map(|index| attached.parsed.interfaces.get(index)) {
@@ -185,8 +185,8 @@ fn addresses_are_set(bench: &Bench) -> Result<(), Stop> {
     Ok(())
 }
 
-fn has_all_addresses(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn has_all_addresses(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     let name = attached.interface_name()?;
     // Addresses that the kernel makes by itself, of router advertisements, are not permanent.
     let by_somebody =
@@ -202,8 +202,8 @@ fn has_all_addresses(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-fn gateway_is_within_reach(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn gateway_is_within_reach(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     let routes = attached.pod.namespace().routes();
     let mut gateways = 0;
     for ip in attached.addresses() {
@@ -255,8 +255,8 @@ fn is_network_of(destination: &str, ip: &Ip) -> bool {
     is_network && through(bare(&ip.address)) || through(gateway.and_then(bare))
 }
 
-fn routes_are_set(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn routes_are_set(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     Stop::skip_if(attached.parsed.routes.is_empty(), "its result has no route")?;
     let found = attached.pod.namespace().routes();
     for reported in &attached.parsed.routes {
@@ -281,8 +281,8 @@ fn routes_are_set(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// The kernel makes routes for an address itself; ptp replaces that to its network by one through the gateway.
-fn has_all_routes(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn has_all_routes(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     let by_kernel = [2, 9]; // and by router advertisements
     let made = attached.pod.namespace().routes().into_iter().filter(|route| !by_kernel.contains(&route.protocol));
     let is_of_an_address = |route: &Route| attached.parsed.ips.iter().any(|ip| is_network_of(&route.to, ip));

@@ -1,14 +1,14 @@
 //! An attachment that a case looks at: what ADD reported, what it made, and whether CHECK and DEL see it.
 
-use crate::bench::{Bench, ErrorObject};
 use crate::finding::{Finding, Stop};
+use crate::testbed::{ErrorObject, Testbed};
 use crate::{kit_ipam, result_conversion};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Link, Verb};
 
 /// An attachment as ADD left it.
 pub(super) struct Attached<'a> {
-    pub(super) bench: &'a Bench,
+    pub(super) testbed: &'a Testbed,
     pub(super) pod: Container,
     pub(super) attachment: Attachment,
     /// The last result of ADD.
@@ -21,31 +21,31 @@ pub(super) struct Attached<'a> {
 
 impl<'a> Attached<'a> {
     /// ADD of a new container; has to succeed.
-    pub(super) fn add(bench: &'a Bench) -> Result<Self, Stop> {
-        Self::add_to(bench, bench.pod())
+    pub(super) fn add(testbed: &'a Testbed) -> Result<Self, Stop> {
+        Self::add_to(testbed, testbed.pod())
     }
 
     /// ADD of a container.
-    pub(super) fn add_to(bench: &'a Bench, pod: Container) -> Result<Self, Stop> {
-        Self::of(bench, pod, |pod| bench.add(pod))
+    pub(super) fn add_to(testbed: &'a Testbed, pod: Container) -> Result<Self, Stop> {
+        Self::of(testbed, pod, |pod| testbed.add(pod))
     }
 
     /// ADD of a container in another way.
     pub(super) fn of(
-        bench: &'a Bench,
+        testbed: &'a Testbed,
         pod: Container,
         add: impl FnOnce(&Container) -> Result<Value, Stop>,
     ) -> Result<Self, Stop> {
-        let (node_before, pod_before) = (names(bench.node.host()), names(pod.namespace()));
+        let (node_before, pod_before) = (names(testbed.node.host()), names(pod.namespace()));
         let attachment = pod.attachment();
         let result = add(&pod)?;
         let parsed = Parsed::by(&result_conversion::in_one_notation(result.clone()));
-        Ok(Self { bench, pod, attachment, result, parsed, node_before, pod_before })
+        Ok(Self { testbed, pod, attachment, result, parsed, node_before, pod_before })
     }
 
     /// Links that ADD made on the node.
     pub(super) fn made_on_node(&self) -> Vec<Link> {
-        self.bench.node.host().links().into_iter().filter(|link| !self.node_before.contains(&link.name)).collect()
+        self.testbed.node.host().links().into_iter().filter(|link| !self.node_before.contains(&link.name)).collect()
     }
 
     /// Links that ADD made in the container.
@@ -88,7 +88,7 @@ impl<'a> Attached<'a> {
 
     /// CHECK with the result of ADD; has to succeed.
     pub(super) fn checks(&self) -> Result<(), Stop> {
-        self.bench.check(&self.attachment, &self.result)
+        self.testbed.check(&self.attachment, &self.result)
     }
 
     /// The same, before something else is asked: skips if it fails, which is `check.passes-after-add`'s.
@@ -103,9 +103,9 @@ impl<'a> Attached<'a> {
 
     /// The same with another prevResult or none.
     pub(super) fn check_objects_to(&self, result: Option<&Value>, reason: &str) -> Result<ErrorObject, Stop> {
-        for index in 0..self.bench.plugin_count() {
-            let call = self.bench.call_plugin(index, Verb::Check, &self.attachment, result);
-            let answer = self.bench.make(&call)?;
+        for index in 0..self.testbed.plugin_count() {
+            let call = self.testbed.call_plugin(index, Verb::Check, &self.attachment, result);
+            let answer = self.testbed.make(&call)?;
             if !answer.is_success() {
                 return answer.fails();
             }
@@ -115,7 +115,7 @@ impl<'a> Attached<'a> {
 
     /// DEL with the result of ADD; has to succeed.
     pub(super) fn dels(&self) -> Result<(), Stop> {
-        self.bench.del(&self.attachment, &self.result)
+        self.testbed.del(&self.attachment, &self.result)
     }
 }
 
@@ -200,13 +200,13 @@ pub(super) fn skip(why: &str) -> Stop {
 }
 
 /// A first container comes and goes, so that what a network has once (a bridge, chains) is there.
-pub(super) fn lay_network(bench: &Bench) -> Result<(), Stop> {
-    Attached::add(bench)?.dels()
+pub(super) fn lay_network(testbed: &Testbed) -> Result<(), Stop> {
+    Attached::add(testbed)?.dels()
 }
 
 /// A container that came and went. Whether that left something is asked by one rule, and is no matter of the others.
-pub(super) fn pod_of_before(bench: &Bench) -> Result<Container, Stop> {
-    let attached = Attached::add(bench)?;
+pub(super) fn pod_of_before(testbed: &Testbed) -> Result<Container, Stop> {
+    let attached = Attached::add(testbed)?;
     attached.dels()?;
     Ok(attached.pod)
 }
@@ -218,25 +218,25 @@ pub(super) fn again<T>(added: Result<T, Stop>) -> Result<T, Stop> {
 
 /// The same of a container whose addresses are the kit's, with what its ADD is called with. Skips if the plugin does not
 /// delegate.
-pub(super) fn pod_with_kit_ipam(bench: &Bench) -> Result<(Attachment, Value), Stop> {
-    let attachment = bench.pod().attachment();
-    let config = with_kit_ipam(bench, Verb::Add, &attachment, &[])?;
-    let result = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.succeeds()?;
-    bench.make(&bench.call_with(Verb::Del, &config, &attachment).prev_result(&result))?.succeeds()?;
+pub(super) fn pod_with_kit_ipam(testbed: &Testbed) -> Result<(Attachment, Value), Stop> {
+    let attachment = testbed.pod().attachment();
+    let config = with_kit_ipam(testbed, Verb::Add, &attachment, &[])?;
+    let result = testbed.make(&testbed.call_with(Verb::Add, &config, &attachment))?.succeeds()?;
+    testbed.make(&testbed.call_with(Verb::Del, &config, &attachment).prev_result(&result))?.succeeds()?;
     Ok((attachment, config))
 }
 
 /// The reason why these containers could not be served at once: `stop`, unless they cannot be served one after the
 /// other either, as a pool that is smaller than its profile says, or a handful of devices, has no room for them.
-pub(super) fn room_for(bench: &Bench, pods: &[Container], stop: Stop) -> Stop {
+pub(super) fn room_for(testbed: &Testbed, pods: &[Container], stop: Stop) -> Stop {
     // Addresses of those that came before may not be free yet.
-    if bench.profile.capacity().is_some_and(|addresses| addresses >= bench.pods().len()) {
+    if testbed.profile.capacity().is_some_and(|addresses| addresses >= testbed.pods().len()) {
         return stop;
     }
     for pod in pods {
-        bench.del_blindly(pod).ok(); // as far as it goes: what matters is whether ADD succeeds then
+        testbed.del_blindly(pod).ok(); // as far as it goes: what matters is whether ADD succeeds then
     }
-    let served = pods.iter().take_while(|pod| bench.add(*pod).is_ok()).count();
+    let served = pods.iter().take_while(|pod| testbed.add(*pod).is_ok()).count();
     match served < pods.len() {
         true => skip(&format!("it has room for {served} containers only, also when they come one after the other")),
         false => stop,
@@ -244,46 +244,46 @@ pub(super) fn room_for(bench: &Bench, pods: &[Container], stop: Stop) -> Stop {
 }
 
 /// Checks that nothing differs from what was remembered.
-pub(super) fn unchanged(bench: &Bench, expected: &str) -> Result<(), Stop> {
-    Finding::unless_differs(bench.left_behind(), expected, "something is not")
+pub(super) fn unchanged(testbed: &Testbed, expected: &str) -> Result<(), Stop> {
+    Finding::unless_differs(testbed.left_behind(), expected, "something is not")
 }
 
 /// Checks that nothing has gone or changed since it was remembered. What has come does no harm to what was there, and is
 /// asked for by rules of its own.
-pub(super) fn nothing_lost(bench: &Bench, expected: &str) -> Result<(), Stop> {
-    let left = bench.left_behind();
+pub(super) fn nothing_lost(testbed: &Testbed, expected: &str) -> Result<(), Stop> {
+    let left = testbed.left_behind();
     match left.lines().any(|line| line.starts_with('-')) {
         false => Ok(()),
         true => Err(Finding::new(expected, "something is missing").with_diff(left).into()),
     }
 }
 
-/// Checks that nothing has come since the bench was remembered; what has gone may have.
-pub(super) fn nothing_left(bench: &Bench) -> Result<(), Stop> {
-    let left = bench.left_behind();
+/// Checks that nothing has come since the testbed was remembered; what has gone may have.
+pub(super) fn nothing_left(testbed: &Testbed) -> Result<(), Stop> {
+    let left = testbed.left_behind();
     let left: String = left.lines().filter(|line| line.starts_with('+')).map(|line| format!("{line}\n")).collect();
     Finding::unless_differs(left, "nothing of the attachment on the node", "something is left")
 }
 
 /// A call that has to fail and change nothing. Make the containers before.
-pub(super) fn refused(bench: &Bench, call: &Call) -> Result<(), Stop> {
-    bench.remember();
-    bench.make(call)?.refuses()?;
-    unchanged(bench, "all as before the call that failed")
+pub(super) fn refused(testbed: &Testbed, call: &Call) -> Result<(), Stop> {
+    testbed.remember();
+    testbed.make(call)?.refuses()?;
+    unchanged(testbed, "all as before the call that failed")
 }
 
 /// A config of the tested plugin for a verb with the kit's IPAM plugin, and keys of `ipam` if wanted. Skips if the
 /// plugin does not delegate.
 pub(super) fn with_kit_ipam(
-    bench: &Bench,
+    testbed: &Testbed,
     verb: Verb,
     attachment: &Attachment,
     ipam: &[(&str, Value)],
 ) -> Result<Value, Stop> {
-    let mut config = bench.config_for(verb, attachment);
-    bench.config_with_kit_ipam().ok_or_else(|| skip("it delegates to no IPAM plugin"))?;
-    Stop::skip_if(!ipam.is_empty() && bench.profile.delegate.is_some(), "its delegate is no IPAM plugin")?;
-    if let Some(delegate) = bench.profile.delegate_of(&mut config) {
+    let mut config = testbed.config_for(verb, attachment);
+    testbed.config_with_kit_ipam().ok_or_else(|| skip("it delegates to no IPAM plugin"))?;
+    Stop::skip_if(!ipam.is_empty() && testbed.profile.delegate.is_some(), "its delegate is no IPAM plugin")?;
+    if let Some(delegate) = testbed.profile.delegate_of(&mut config) {
         *delegate = kit_ipam::in_place_of(delegate);
     }
     for (key, value) in ipam {

@@ -107,13 +107,13 @@ fn host_end(attached: &Attached<'_>) -> Result<Link, Stop> {
 
 /// The end on the node is removed.
 pub(super) fn remove_host_end(attached: &Attached<'_>) -> Result<&'static str, Stop> {
-    attached.bench.node.host().delete_link(&host_end(attached)?.name);
+    attached.testbed.node.host().delete_link(&host_end(attached)?.name);
     Ok("the end on the node was removed")
 }
 
 /// The end on the node is set down.
 pub(super) fn set_host_end_down(attached: &Attached<'_>) -> Result<&'static str, Stop> {
-    attached.bench.node.host().set_down(&host_end(attached)?.name);
+    attached.testbed.node.host().set_down(&host_end(attached)?.name);
     Ok("the end on the node was set down")
 }
 
@@ -121,7 +121,7 @@ pub(super) fn set_host_end_down(attached: &Attached<'_>) -> Result<&'static str,
 pub(super) fn detach_host_end(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let end = host_end(attached)?;
     match end.master {
-        Some(_) => attached.bench.node.host().clear_master(&end.name),
+        Some(_) => attached.testbed.node.host().clear_master(&end.name),
         None => return Err(skip("the end on the node is no port of a bridge")),
     }
     Ok("the end on the node was taken from its bridge")
@@ -130,21 +130,21 @@ pub(super) fn detach_host_end(attached: &Attached<'_>) -> Result<&'static str, S
 /// The bridge is removed.
 pub(super) fn remove_bridge(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let bridge = host_end(attached)?.master.ok_or_else(|| skip("it uses no bridge"))?;
-    attached.bench.node.host().delete_link(&bridge);
+    attached.testbed.node.host().delete_link(&bridge);
     Ok("the bridge was removed")
 }
 
 /// The link of the node to which the interface belongs is removed.
 pub(super) fn remove_master(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let name = |part: &Stage| if let Stage::Cable { name } = part { Some(name.clone()) } else { None };
-    let cable = attached.bench.profile.stage.iter().find_map(name);
-    attached.bench.node.host().delete_link(&cable.ok_or_else(|| skip("it uses no link of the node"))?);
+    let cable = attached.testbed.profile.stage.iter().find_map(name);
+    attached.testbed.node.host().delete_link(&cable.ok_or_else(|| skip("it uses no link of the node"))?);
     Ok("its master was removed")
 }
 
 /// All filter rules are removed, on the node and in the container.
 pub(super) fn flush_filters(attached: &Attached<'_>) -> Result<&'static str, Stop> {
-    let (node, pod) = (attached.bench.node.host(), attached.pod.namespace());
+    let (node, pod) = (attached.testbed.node.host(), attached.pod.namespace());
     Stop::skip_if(node.nft().is_empty() && pod.nft().is_empty(), "its ADD sets no filter rules")?;
     node.flush_nft();
     pod.flush_nft();
@@ -153,7 +153,8 @@ pub(super) fn flush_filters(attached: &Attached<'_>) -> Result<&'static str, Sto
 
 /// Every file that names the container is removed.
 pub(super) fn lose_files(attached: &Attached<'_>) -> Result<&'static str, Stop> {
-    let files: Vec<_> = attached.bench.files_naming(&attached.pod).into_iter().filter(|path| path.is_file()).collect();
+    let files: Vec<_> =
+        attached.testbed.files_naming(&attached.pod).into_iter().filter(|path| path.is_file()).collect();
     Stop::skip_if(files.is_empty(), "no file of it names the container")?;
     for file in files {
         testns::step(format!("rm {}", quoted(&file.display().to_string())));

@@ -10,18 +10,18 @@ use super::conventions::honours;
 use super::later_plugins::{
     bears_another_mac, bears_another_mtu, bears_more_addresses, bears_more_interfaces, bears_more_routes, entries,
 };
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Case, Rule, before, relied, since, spec};
 use crate::spec_version;
+use crate::testbed::Testbed;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use testns::{Attachment, Verb};
 
 /// A case with the newest version; there was no CHECK before 0.4.0.
-const fn check(name: &'static str, run: fn(&Bench) -> Result<(), Stop>) -> Case {
+const fn check(name: &'static str, run: fn(&Testbed) -> Result<(), Stop>) -> Case {
     since("0.4.0", name, run)
 }
 
@@ -90,40 +90,40 @@ pub(super) const RULES: &[Rule] = &[
     spec("check.notices-a-harmed-interface", &["check/listed"], Role::ATTACHING)
         .says("CHECK is an error when an interface of the result is missing or in an invalid state.")
         .by(&[
-            check("removed", |bench| notices(bench, remove_interface))
+            check("removed", |testbed| notices(testbed, remove_interface))
                 .does("The interface is deleted; CHECK has to fail."),
-            check("renamed", |bench| notices(bench, rename_interface))
+            check("renamed", |testbed| notices(testbed, rename_interface))
                 .does("The interface gets another name; CHECK has to fail."),
-            check("down", |bench| notices(bench, set_interface_down))
+            check("down", |testbed| notices(testbed, set_interface_down))
                 .does("The interface is set down; CHECK has to fail."),
-            check("other-mac", |bench| notices(bench, change_mac))
+            check("other-mac", |testbed| notices(testbed, change_mac))
                 .does("The interface gets another MAC; CHECK has to fail."),
         ]),
     spec("check.notices-a-harmed-host-end", &["check/listed"], Role::ATTACHING)
         .says("CHECK is an error when what connects the interface to the node is missing or in an invalid state.")
         .by(&[
-            check("removed", |bench| notices(bench, remove_host_end))
+            check("removed", |testbed| notices(testbed, remove_host_end))
                 .does("The other end of the veth is deleted; CHECK has to fail."),
-            check("down", |bench| notices(bench, set_host_end_down))
+            check("down", |testbed| notices(testbed, set_host_end_down))
                 .does("The other end of the veth is set down; CHECK has to fail."),
-            check("detached", |bench| notices(bench, detach_host_end))
+            check("detached", |testbed| notices(testbed, detach_host_end))
                 .does("The other end of the veth is taken off its bridge; CHECK has to fail."),
-            check("bridge-removed", |bench| notices(bench, remove_bridge))
+            check("bridge-removed", |testbed| notices(testbed, remove_bridge))
                 .does("The bridge is deleted; CHECK has to fail."),
-            check("master-removed", |bench| notices(bench, remove_master))
+            check("master-removed", |testbed| notices(testbed, remove_master))
                 .does("The master on the node is deleted; CHECK has to fail."),
         ]),
     spec("check.notices-a-missing-address", &["check/listed"], Role::ATTACHING)
         .says("CHECK is an error when an address of the result is not on the interface.")
         .by(&[
-            check("first", |bench| notices(bench, remove_address))
+            check("first", |testbed| notices(testbed, remove_address))
                 .does("The first address of the result is taken away; CHECK has to fail."),
-            check("last", |bench| notices(bench, remove_last_address))
+            check("last", |testbed| notices(testbed, remove_last_address))
                 .does("The last address of the result is taken away; CHECK has to fail."),
         ]),
     spec("check.notices-a-missing-route", &["check/listed"], Role::ATTACHING)
         .says("CHECK is an error when a route of the result is not there.")
-        .by(&[check("", |bench| notices(bench, remove_route))
+        .by(&[check("", |testbed| notices(testbed, remove_route))
             .does("A route of the result is deleted; CHECK has to fail.")]),
     spec("check.notices-missing-filter-rules", &["check/unlisted"], NOT_IPAM)
         .says("CHECK is an error when firewall rules that ADD set are missing.")
@@ -156,82 +156,83 @@ pub(super) const RULES: &[Rule] = &[
 
 const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
 
-fn passes_after_add(bench: &Bench) -> Result<(), Stop> {
-    match spec_version::is_from(&bench.version, "0.4.0") {
-        true => Attached::add(bench)?.checks(),
+fn passes_after_add(testbed: &Testbed) -> Result<(), Stop> {
+    match spec_version::is_from(&testbed.version, "0.4.0") {
+        true => Attached::add(testbed)?.checks(),
         false => Err(skip("it speaks none from 0.4.0 on that is older than 1.0.0")),
     }
 }
 
 /// The kit's IPAM plugin gives the route, so that it is the result's.
-fn passes_with_a_route_in_a_table(bench: &Bench) -> Result<(), Stop> {
-    let attachment = bench.pod().attachment();
+fn passes_with_a_route_in_a_table(testbed: &Testbed) -> Result<(), Stop> {
+    let attachment = testbed.pod().attachment();
     let route = json!([{ "dst": "198.51.100.0/24", "gw": "10.88.0.1", "table": 4711 }]);
-    let config = with_kit_ipam(bench, Verb::Add, &attachment, &[("routes", route)])?;
-    checks_as_added(bench, config, &attachment)
+    let config = with_kit_ipam(testbed, Verb::Add, &attachment, &[("routes", route)])?;
+    checks_as_added(testbed, config, &attachment)
 }
 
-fn passes_with_a_mac_in_capitals(bench: &Bench) -> Result<(), Stop> {
-    honours(bench, "mac")?;
-    let attachment = bench.pod().attachment();
+fn passes_with_a_mac_in_capitals(testbed: &Testbed) -> Result<(), Stop> {
+    honours(testbed, "mac")?;
+    let attachment = testbed.pod().attachment();
     let mac = json!({ "mac": "0A:BC:DE:F0:00:01" });
-    checks_as_added(bench, with_key(bench.config_for(Verb::Add, &attachment), "runtimeConfig", mac), &attachment)
+    checks_as_added(testbed, with_key(testbed.config_for(Verb::Add, &attachment), "runtimeConfig", mac), &attachment)
 }
 
 /// CHECK of a container with the config of its ADD.
-fn checks_as_added(bench: &Bench, config: Value, attachment: &Attachment) -> Result<(), Stop> {
-    let result = bench.make(&bench.call_with(Verb::Add, &config, attachment))?.succeeds()?;
-    let call = bench.call_with(Verb::Check, with_key(config, "prevResult", result), attachment);
-    bench.make(&call)?.succeeds().map(drop)
+fn checks_as_added(testbed: &Testbed, config: Value, attachment: &Attachment) -> Result<(), Stop> {
+    let result = testbed.make(&testbed.call_with(Verb::Add, &config, attachment))?.succeeds()?;
+    let call = testbed.call_with(Verb::Check, with_key(config, "prevResult", result), attachment);
+    testbed.make(&call)?.succeeds().map(drop)
 }
 
-fn prints_nothing(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn prints_nothing(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
-    for index in 0..bench.plugin_count() {
-        let call = bench.call_plugin(index, Verb::Check, &attached.attachment, Some(&attached.result));
-        bench.make(&call)?.prints_nothing()?;
+    for index in 0..testbed.plugin_count() {
+        let call = testbed.call_plugin(index, Verb::Check, &attached.attachment, Some(&attached.result));
+        testbed.make(&call)?.prints_nothing()?;
     }
     Ok(())
 }
 
-fn changes_nothing(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
-    bench.remember();
+fn changes_nothing(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
+    testbed.remember();
     attached.has_to_check()?;
-    unchanged(bench, "all as before CHECK")
+    unchanged(testbed, "all as before CHECK")
 }
 
-fn repairs_nothing(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn repairs_nothing(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     let harms: [Harm; 4] = [remove_address, flush_filters, set_interface_down, lose_files];
     Stop::skip_if(!harms.into_iter().any(|harm| harm(&attached).is_ok()), "nothing of it could be taken away")?;
-    bench.remember();
-    for index in 0..bench.plugin_count() {
-        let call = bench.call_plugin(index, Verb::Check, &attached.attachment, Some(&attached.result));
-        bench.make(&call)?; // whether it notices is asked elsewhere
+    testbed.remember();
+    for index in 0..testbed.plugin_count() {
+        let call = testbed.call_plugin(index, Verb::Check, &attached.attachment, Some(&attached.result));
+        testbed.make(&call)?; // whether it notices is asked elsewhere
     }
-    unchanged(bench, "all as before CHECK")
+    unchanged(testbed, "all as before CHECK")
 }
 
-fn wants_a_prev_result(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn wants_a_prev_result(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.interface()?;
     attached.check_objects_to(None, "there is no prevResult").map(drop)
 }
 
 /// The address is from the kit's IPAM plugin, whose CHECK asks for no address in particular.
-fn expects_no_address_that_was_taken(bench: &Bench) -> Result<(), Stop> {
+fn expects_no_address_that_was_taken(testbed: &Testbed) -> Result<(), Stop> {
     const TAKEN: &str = "10.88.0.77/16";
-    let pod = bench.pod();
+    let pod = testbed.pod();
     let attachment = pod.attachment();
     let first = json!({ "address": "10.88.0.2/16", "gateway": "10.88.0.1" });
     let both = json!([first, { "address": TAKEN, "gateway": "10.88.0.1" }]);
-    let config = with_kit_ipam(bench, Verb::Add, &attachment, &[("addresses", both)])?;
-    let added = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?;
+    let config = with_kit_ipam(testbed, Verb::Add, &attachment, &[("addresses", both)])?;
+    let added = testbed.make(&testbed.call_with(Verb::Add, &config, &attachment))?;
     Stop::skip_if(!added.is_success(), "its ADD fails with two addresses of one network")?;
     let mut result = added.succeeds()?;
-    let check = |result: &Value| bench.make(&bench.call_with(Verb::Check, &config, &attachment).prev_result(result));
+    let check =
+        |result: &Value| testbed.make(&testbed.call_with(Verb::Check, &config, &attachment).prev_result(result));
     Stop::skip_if(
         !check(&result)?.is_success()
             || !pod.namespace().global_addresses(&attachment.ifname).contains(&TAKEN.to_owned()),
@@ -242,8 +243,8 @@ fn expects_no_address_that_was_taken(bench: &Bench) -> Result<(), Stop> {
     check(&result)?.succeeds().map(drop)
 }
 
-fn expects_the_interface_of_prev_result(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn expects_the_interface_of_prev_result(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     let name = attached.interface()?.name;
     let mut result = attached.result.clone();
     for entry in entries(&mut result, "interfaces") {
@@ -254,8 +255,8 @@ fn expects_the_interface_of_prev_result(bench: &Bench) -> Result<(), Stop> {
     attached.check_objects_to(Some(&result), "prevResult has another interface").map(drop)
 }
 
-fn expects_the_address_of_prev_result(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn expects_the_address_of_prev_result(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.interface()?;
     Stop::skip_if(attached.addresses().is_empty(), "its result has no address of the container")?;
     let mut result = attached.result.clone();
@@ -267,8 +268,8 @@ fn expects_the_address_of_prev_result(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// CHECK passes; after the harm it does not.
-fn notices(bench: &Bench, harm: Harm) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn notices(testbed: &Testbed, harm: Harm) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
     let reason = harm(&attached)?;
     attached.check_objects(reason).map(drop)
@@ -276,47 +277,50 @@ fn notices(bench: &Bench, harm: Harm) -> Result<(), Stop> {
 
 /// Of the files that name the container, it is shown first that they are what reserves the address: a pool of one gives
 /// it to another container once they are gone. Logs and what else names a container may go unnoticed.
-fn notices_a_lost_reservation(bench: &Bench) -> Result<(), Stop> {
-    bench.needs_pool(1)?;
-    let second = bench.pod();
-    let attached = Attached::add(bench)?;
+fn notices_a_lost_reservation(testbed: &Testbed) -> Result<(), Stop> {
+    testbed.needs_pool(1)?;
+    let second = testbed.pod();
+    let attached = Attached::add(testbed)?;
     lose_files(&attached)?;
-    let Ok(other) = bench.try_add(&second.attachment())? else {
+    let Ok(other) = testbed.try_add(&second.attachment())? else {
         return Err(skip("no file of it that names the container reserves its address"));
     };
-    bench.del(&second, &other)?;
+    testbed.del(&second, &other)?;
     attached.dels()?;
-    bench.forget_calls();
-    let attached = Attached::add(bench)?;
+    testbed.forget_calls();
+    let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
     lose_files(&attached)?;
     attached.check_objects("the reservation was removed").map(drop)
 }
 
-fn notices_a_missing_daemon(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn notices_a_missing_daemon(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
-    match bench.end_daemons() {
+    match testbed.end_daemons() {
         0 => Err(skip("it has no daemon")),
         _ => attached.check_objects("its daemon is gone").map(drop),
     }
 }
 
 /// ADD itself has to have set rules: those of a firewall that an administrator runs are none of its business.
-fn notices_missing_filter_rules(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let before = (bench.node.host().nft(), pod.namespace().nft());
-    let attached = Attached::add_to(bench, pod)?;
-    Stop::skip_if(before == (bench.node.host().nft(), attached.pod.namespace().nft()), "its ADD sets no filter rules")?;
+fn notices_missing_filter_rules(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let before = (testbed.node.host().nft(), pod.namespace().nft());
+    let attached = Attached::add_to(testbed, pod)?;
+    Stop::skip_if(
+        before == (testbed.node.host().nft(), attached.pod.namespace().nft()),
+        "its ADD sets no filter rules",
+    )?;
     attached.has_to_check()?;
     attached.check_objects(flush_filters(&attached)?).map(drop)
 }
 
-fn notices_sysctls_undone(bench: &Bench) -> Result<(), Stop> {
-    lay_network(bench)?;
-    let pod = bench.pod();
+fn notices_sysctls_undone(testbed: &Testbed) -> Result<(), Stop> {
+    lay_network(testbed)?;
+    let pod = testbed.pod();
     let before = pod.namespace().snapshot();
-    let attached = Attached::add_to(bench, pod)?;
+    let attached = Attached::add_to(testbed, pod)?;
     let changed = sysctls_before(&before, &attached.pod.namespace().snapshot());
     Stop::skip_if(changed.is_empty(), "its ADD sets no sysctl of the container")?;
     attached.has_to_check()?;
@@ -326,10 +330,10 @@ fn notices_sysctls_undone(bench: &Bench) -> Result<(), Stop> {
     attached.check_objects("sysctls have their old values").map(drop)
 }
 
-fn notices_an_mtu_undone(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
+fn notices_an_mtu_undone(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
     let before = pod.namespace().links();
-    let attached = Attached::add_to(bench, pod)?;
+    let attached = Attached::add_to(testbed, pod)?;
     let pod = attached.pod.namespace();
     let has_changed = |old: &&testns::Link| pod.find_link(&old.name).is_some_and(|new| new.mtu_bytes != old.mtu_bytes);
     let old = before.iter().find(has_changed).ok_or_else(|| skip("its ADD sets no MTU"))?;
@@ -339,29 +343,29 @@ fn notices_an_mtu_undone(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// Links that got a queueing discipline lose it.
-fn notices_missing_shaping(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let before = bench.node.snapshot();
-    let attached = Attached::add_to(bench, pod)?;
-    let came = testns::changes(&before, &bench.node.snapshot());
+fn notices_missing_shaping(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let before = testbed.node.snapshot();
+    let attached = Attached::add_to(testbed, pod)?;
+    let came = testns::changes(&before, &testbed.node.snapshot());
     let shaped = came.lines().filter_map(|line| line.strip_prefix("+ qdisc ")?.split_once(" on "));
     let shaped = shaped.filter(|(kind, _)| !kind.starts_with("noqueue"));
     let links: BTreeSet<_> = shaped.filter_map(|(_, rest)| rest.split(' ').next()).collect();
     Stop::skip_if(links.is_empty(), "its ADD shapes no traffic")?;
     attached.has_to_check()?;
-    links.iter().for_each(|link| bench.node.host().clear_qdiscs(link));
+    links.iter().for_each(|link| testbed.node.host().clear_qdiscs(link));
     attached.check_objects("the traffic shaping was removed").map(drop)
 }
 
-fn asks_the_delegate(bench: &Bench) -> Result<(), Stop> {
-    let attachment = bench.pod().attachment();
-    let config = with_kit_ipam(bench, Verb::Add, &attachment, &[])?;
-    let result = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.succeeds()?;
-    let check = bench.call_with(Verb::Check, &config, &attachment).prev_result(&result);
-    bench.make(&check)?.succeeds()?;
+fn asks_the_delegate(testbed: &Testbed) -> Result<(), Stop> {
+    let attachment = testbed.pod().attachment();
+    let config = with_kit_ipam(testbed, Verb::Add, &attachment, &[])?;
+    let result = testbed.make(&testbed.call_with(Verb::Add, &config, &attachment))?.succeeds()?;
+    let check = testbed.call_with(Verb::Check, &config, &attachment).prev_result(&result);
+    testbed.make(&check)?.succeeds()?;
     let msg = "the kit was ordered to object";
-    bench.ipam().order(Verb::Check, Some(Order::Fail { code: 117, msg: msg.to_owned() }));
-    let error = bench.make(&check)?.refused_by("delegation.forwards").fails()?;
+    testbed.ipam().order(Verb::Check, Some(Order::Fail { code: 117, msg: msg.to_owned() }));
+    let error = testbed.make(&check)?.refused_by("delegation.forwards").fails()?;
     Finding::unless(
         error.object.to_string().contains(msg),
         format!("{msg:?} in the error"),

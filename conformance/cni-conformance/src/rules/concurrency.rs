@@ -1,12 +1,12 @@
 //! Stress: many calls at once, for different containers, as a runtime makes them when a node comes up.
 
 use super::attached::room_for;
-use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, newest, spec};
-use crate::stress::operator::{Operator, within};
+use crate::stress::operations::{Operations, within};
 use crate::stress::pool;
+use crate::testbed::{Answer, Testbed};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -21,10 +21,10 @@ pub(super) const RULES: &[Rule] = &[
               more is left than of one alone.",
         )
         .by(&[
-            newest("8", |bench| at_once(bench, 8))
+            newest("8", |testbed| at_once(testbed, 8))
                 .does("ADD of 8 containers at the same time, then CHECK of all, then DEL."),
-            newest("64", |bench| at_once(bench, 64)).does("The same with 64."),
-            newest("256", |bench| at_once(bench, 256)).does("The same with 256."),
+            newest("64", |testbed| at_once(testbed, 64)).does("The same with 64."),
+            newest("256", |testbed| at_once(testbed, 256)).does("The same with 256."),
         ]),
     spec("concurrency.first-containers-at-once", &["lifecycle/at-once"], Role::ALL)
         .says("So do the first ones of a node, for which the network itself has to be made.")
@@ -46,16 +46,16 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Skips what a smaller case has tried already, as the pool has no addresses for more. Interfaces of 256 containers on one
 /// node are costly for the kernel; a chained plugin's are laid by the kit, too.
-fn fits(bench: &Bench, count: usize) -> Result<(), Stop> {
+fn fits(testbed: &Testbed, count: usize) -> Result<(), Stop> {
     let smaller = if count > 64 { 64 } else { 8 };
-    if let Some(addresses) = bench.profile.capacity().filter(|addresses| count > 8 && *addresses <= smaller) {
+    if let Some(addresses) = testbed.profile.capacity().filter(|addresses| count > 8 && *addresses <= smaller) {
         return Err(Stop::skip(format!(
             "{count} at once are not tried: its pool has {addresses} address{}, and case {} tries as many",
             if addresses == 1 { "" } else { "es" },
             if addresses <= 8 { 8 } else { smaller }
         )));
     }
-    match count > 64 && bench.profile.stage.iter().any(|part| part.lays_in_containers()) {
+    match count > 64 && testbed.profile.stage.iter().any(|part| part.lays_in_containers()) {
         true => Err(Stop::skip(format!(
             "{count} at once are not tried where the kit has to lay links for each container; case {smaller} is"
         ))),
@@ -63,38 +63,38 @@ fn fits(bench: &Bench, count: usize) -> Result<(), Stop> {
     }
 }
 
-fn at_once(bench: &Bench, count: usize) -> Result<(), Stop> {
-    fits(bench, count)?;
-    let mut operator = Operator::new(bench);
-    operator.warm_up()?;
-    let alone = bench.pod();
-    bench.remember_node();
+fn at_once(testbed: &Testbed, count: usize) -> Result<(), Stop> {
+    fits(testbed, count)?;
+    let mut operations = Operations::new(testbed);
+    operations.warm_up()?;
+    let alone = testbed.pod();
+    testbed.remember_node();
     let start = Instant::now();
-    all_through(&operator, std::slice::from_ref(&alone)).map_err(|stop| room_for(bench, &[alone], stop))?;
-    let count = load(bench, count, start.elapsed())?;
+    all_through(&operations, std::slice::from_ref(&alone)).map_err(|stop| room_for(testbed, &[alone], stop))?;
+    let count = load(testbed, count, start.elapsed())?;
     // A trace that a container leaves when it comes alone is not for want of a lock: `del.` has rules for it.
-    let leaves = !bench.left_behind().is_empty();
-    let pods: Vec<_> = (0..count).map(|_| bench.pod()).collect();
-    bench.remember_node();
-    all_through(&operator, &pods).map_err(|stop| room_for(bench, &pods, stop))?;
-    if leaves || bench.left_behind().is_empty() {
+    let leaves = !testbed.left_behind().is_empty();
+    let pods: Vec<_> = (0..count).map(|_| testbed.pod()).collect();
+    testbed.remember_node();
+    all_through(&operations, &pods).map_err(|stop| room_for(testbed, &pods, stop))?;
+    if leaves || testbed.left_behind().is_empty() {
         return Ok(());
     }
     // A thing that a plugin makes once, when calls first get into each other's way, such as a file to lock, is no
     // container's: more containers do not leave more of it.
-    bench.remember_node();
-    all_through(&operator, &pods)?;
-    operator.nothing_is_left(&format!("ADD, CHECK and DEL of {count} containers at once, for the second time"))
+    testbed.remember_node();
+    all_through(&operations, &pods)?;
+    operations.nothing_is_left(&format!("ADD, CHECK and DEL of {count} containers at once, for the second time"))
 }
 
 /// The fair number of containers at once: no more than the pool has addresses for, and than this machine can serve in
 /// time, if one alone takes that long.
-fn load(bench: &Bench, count: usize, alone: Duration) -> Result<usize, Stop> {
-    let count = bench.profile.capacity().map_or(count, |addresses| count.min(addresses));
+fn load(testbed: &Testbed, count: usize, alone: Duration) -> Result<usize, Stop> {
+    let count = testbed.profile.capacity().map_or(count, |addresses| count.min(addresses));
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // Other trials run beside this one.
     let whole = alone * u32::try_from(count / processors).unwrap_or(u32::MAX);
-    match whole > bench.call_deadline() / 2 {
+    match whole > testbed.call_deadline() / 2 {
         true => Err(Stop::skip(format!(
             "not tried: one container takes {} ms here, so that {count} at once would take longer than a call may (--call-deadline)",
             alone.as_millis()
@@ -103,33 +103,36 @@ fn load(bench: &Bench, count: usize, alone: Duration) -> Result<usize, Stop> {
     }
 }
 
-fn first_at_once(bench: &Bench) -> Result<(), Stop> {
-    let count = bench.profile.capacity().map_or(8, |addresses| addresses.min(8));
-    let pods: Vec<_> = (0..count).map(|_| bench.pod()).collect();
-    all_through(&Operator::new(bench), &pods).map_err(|stop| room_for(bench, &pods, stop))
+fn first_at_once(testbed: &Testbed) -> Result<(), Stop> {
+    let count = testbed.profile.capacity().map_or(8, |addresses| addresses.min(8));
+    let pods: Vec<_> = (0..count).map(|_| testbed.pod()).collect();
+    all_through(&Operations::new(testbed), &pods).map_err(|stop| room_for(testbed, &pods, stop))
 }
 
 /// ADD, CHECK and DEL, each for all at once.
-fn all_through(operator: &Operator<'_>, pods: &[Container]) -> Result<(), Stop> {
+fn all_through(operations: &Operations<'_>, pods: &[Container]) -> Result<(), Stop> {
     let count = pods.len();
     let of = |verb: &str| format!("of each {verb} of {count} at once");
     let added: Vec<Value> =
-        side_by_side(pods, |_, pod| operator.bench.add(pod)).map_err(|stop| within(stop, &of("ADD")))?;
-    addresses_differ(operator.bench, pods.iter().zip(&added))?;
+        side_by_side(pods, |_, pod| operations.testbed.add(pod)).map_err(|stop| within(stop, &of("ADD")))?;
+    addresses_differ(operations.testbed, pods.iter().zip(&added))?;
     let result = |index: usize| added.get(index).cloned().unwrap_or_default();
-    side_by_side(pods, |index, pod| operator.check(&pod.attachment(), &result(index)))
+    side_by_side(pods, |index, pod| operations.check(&pod.attachment(), &result(index)))
         .map_err(|stop| within(stop, &of("CHECK")))?;
-    side_by_side(pods, |index, pod| operator.bench.del(pod.attachment(), Some(&result(index))))
+    side_by_side(pods, |index, pod| operations.testbed.del(pod.attachment(), Some(&result(index))))
         .map_err(|stop| within(stop, &of("DEL")))?;
     Ok(())
 }
 
-fn addresses_differ<'a>(bench: &Bench, added: impl Iterator<Item = (&'a Container, &'a Value)>) -> Result<(), Stop> {
+fn addresses_differ<'a>(
+    testbed: &Testbed,
+    added: impl Iterator<Item = (&'a Container, &'a Value)>,
+) -> Result<(), Stop> {
     let mut owners: BTreeMap<String, &str> = BTreeMap::new();
     for (pod, result) in added {
         let is_given = |address: &String| {
-            let config = |index| bench.config_of(index, Verb::Add, &pod.attachment());
-            !(0..bench.plugin_count()).any(|index| pool::stands_in(&config(index), address))
+            let config = |index| testbed.config_of(index, Verb::Add, &pod.attachment());
+            !(0..testbed.plugin_count()).any(|index| pool::stands_in(&config(index), address))
         };
         // Each container has a loopback address, and the same one.
         let is_own = |address: &String| !address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -168,32 +171,32 @@ fn side_by_side<T: Send>(
 
 /// ADD of three times as many containers as a small pool has addresses: how many it has, the containers, their answers.
 #[expect(clippy::type_complexity, reason = "two cases begin so, each with a pattern")]
-fn too_many(bench: &Bench) -> Result<(usize, Vec<Container>, Vec<Result<Value, Answer>>), Stop> {
-    let size = bench.profile.few();
+fn too_many(testbed: &Testbed) -> Result<(usize, Vec<Container>, Vec<Result<Value, Answer>>), Stop> {
+    let size = testbed.profile.few();
     let count = usize::try_from(size).unwrap_or(usize::MAX);
-    if bench.profile.capacity() != Some(count) {
-        bench.needs_pool(size)?;
+    if testbed.profile.capacity() != Some(count) {
+        testbed.needs_pool(size)?;
     }
-    let pods: Vec<_> = (0..3 * count).map(|_| bench.pod()).collect();
-    let answers = side_by_side(&pods, |_, pod| bench.try_add(&pod.attachment()))?;
+    let pods: Vec<_> = (0..3 * count).map(|_| testbed.pod()).collect();
+    let answers = side_by_side(&pods, |_, pod| testbed.try_add(&pod.attachment()))?;
     Ok((count, pods, answers))
 }
 
-fn small_pool(bench: &Bench) -> Result<(), Stop> {
-    let (addresses, pods, answers) = too_many(bench)?;
+fn small_pool(testbed: &Testbed) -> Result<(), Stop> {
+    let (addresses, pods, answers) = too_many(testbed)?;
     let served = || pods.iter().zip(&answers).filter_map(|(pod, answer)| Some((pod, answer.as_ref().ok()?)));
     let seen = format!("{} succeeded", served().count());
     let expected = format!("no more than {addresses} of {} ADDs to succeed", pods.len());
     Finding::unless(served().count() <= addresses, expected, seen)?;
-    addresses_differ(bench, served())
+    addresses_differ(testbed, served())
 }
 
-fn pool_is_whole_again(bench: &Bench) -> Result<(), Stop> {
-    let (addresses, pods, answers) = too_many(bench)?;
+fn pool_is_whole_again(testbed: &Testbed) -> Result<(), Stop> {
+    let (addresses, pods, answers) = too_many(testbed)?;
     for (pod, answer) in pods.iter().zip(&answers) {
-        bench.del(pod, answer.as_ref().ok())?;
+        testbed.del(pod, answer.as_ref().ok())?;
         pod.leave(Remains::Gone);
     }
-    let again: Vec<_> = (0..addresses).map(|_| bench.pod()).collect();
-    all_through(&Operator::new(bench), &again).map_err(|stop| stop.based_on("concurrency.containers-at-once"))
+    let again: Vec<_> = (0..addresses).map(|_| testbed.pod()).collect();
+    all_through(&Operations::new(testbed), &again).map_err(|stop| stop.based_on("concurrency.containers-at-once"))
 }

@@ -1,11 +1,11 @@
 //! SPEC 1: what a plugin makes of its configuration. What binds runtimes and administrators is not here.
 
 use super::attached::{Attached, refused, skip, unchanged, with_key};
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam;
 use crate::profile::Role;
 use crate::rule::{Rule, newest, relied, spec};
+use crate::testbed::Testbed;
 use serde_json::{Value, json};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,10 +17,11 @@ pub(super) const RULES: &[Rule] = &[
         .says("A network without a name, or with one that could be a path, is refused, and nothing changes.")
         .by(&[
             newest("absent", refuses_no_name).does("ADD without name."),
-            newest("empty", |bench| refuses_name(bench, "")).does("ADD with an empty name."),
-            newest("path", |bench| refuses_name(bench, "../../outside")).does("ADD with the name ../../outside."),
-            newest("dots", |bench| refuses_name(bench, "..")).does("ADD with the name \"..\"."),
-            newest("white-space", |bench| refuses_name(bench, "two words")).does("ADD with a name that has a space."),
+            newest("empty", |testbed| refuses_name(testbed, "")).does("ADD with an empty name."),
+            newest("path", |testbed| refuses_name(testbed, "../../outside")).does("ADD with the name ../../outside."),
+            newest("dots", |testbed| refuses_name(testbed, "..")).does("ADD with the name \"..\"."),
+            newest("white-space", |testbed| refuses_name(testbed, "two words"))
+                .does("ADD with a name that has a space."),
         ]),
     relied(
         "configuration.every-name-works",
@@ -32,10 +33,10 @@ pub(super) const RULES: &[Rule] = &[
               follow.",
     )
     .by(&[
-        newest("one-letter", |bench| takes_name(bench, "n")).does("ADD and DEL of the network n."),
-        newest("all-kinds", |bench| takes_name(bench, "9.Net_work--x."))
+        newest("one-letter", |testbed| takes_name(testbed, "n")).does("ADD and DEL of the network n."),
+        newest("all-kinds", |testbed| takes_name(testbed, "9.Net_work--x."))
             .does("ADD and DEL of the network 9.Net_work--x."),
-        newest("long", |bench| takes_name(bench, LONG_NAME))
+        newest("long", |testbed| takes_name(testbed, LONG_NAME))
             .does("ADD and DEL of a network whose name has 73 characters."),
     ]),
     spec("configuration.unknown-keys-are-ignored-or-named", &["objects/own-keys"], Role::PLUGINS)
@@ -54,10 +55,10 @@ pub(super) const RULES: &[Rule] = &[
               back.",
         )
         .by(&[
-            newest("udp", |bench| hides_the_container(bench, Transport::Udp)).does(
+            newest("udp", |testbed| hides_the_container(testbed, Transport::Udp)).does(
                 "The container sends a datagram to a neighbour of the node, which looks at its source and answers.",
             ),
-            newest("tcp", |bench| hides_the_container(bench, Transport::Tcp)).does("The same by a connection."),
+            newest("tcp", |testbed| hides_the_container(testbed, Transport::Tcp)).does("The same by a connection."),
         ]),
     relied(
         "configuration.ipam-type-is-a-file-name",
@@ -66,9 +67,9 @@ pub(super) const RULES: &[Rule] = &[
     )
     .says("ipam.type names a file of CNI_PATH: with a separator in it nothing is run, and ADD is an error.")
     .by(&[
-        newest("beside", |bench| runs_no_path(bench, "../outside/kit-ipam"))
+        newest("beside", |testbed| runs_no_path(testbed, "../outside/kit-ipam"))
             .does("ADD with the type ../outside/kit-ipam, where an executable lies."),
-        newest("absolute", |bench| runs_no_path(bench, "/run/testns/outside/kit-ipam"))
+        newest("absolute", |testbed| runs_no_path(testbed, "/run/testns/outside/kit-ipam"))
             .does("ADD with an absolute path as type, where an executable lies."),
     ]),
     spec("configuration.dns-is-kept", &["objects/dns"], &[Role::Interface])
@@ -79,45 +80,45 @@ pub(super) const RULES: &[Rule] = &[
 /// As long as a file name may be in a plugin's folder, less what else may have to stand in it.
 const LONG_NAME: &str = "network-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789";
 
-fn refuses_name(bench: &Bench, name: &str) -> Result<(), Stop> {
-    let attachment = bench.pod().attachment();
-    let config = with_key(bench.config_for(Verb::Add, &attachment), "name", json!(name));
-    refused(bench, &bench.call_with(Verb::Add, config, &attachment))
+fn refuses_name(testbed: &Testbed, name: &str) -> Result<(), Stop> {
+    let attachment = testbed.pod().attachment();
+    let config = with_key(testbed.config_for(Verb::Add, &attachment), "name", json!(name));
+    refused(testbed, &testbed.call_with(Verb::Add, config, &attachment))
 }
 
-fn refuses_no_name(bench: &Bench) -> Result<(), Stop> {
-    let attachment = bench.pod().attachment();
-    let mut config = bench.config_for(Verb::Add, &attachment);
+fn refuses_no_name(testbed: &Testbed) -> Result<(), Stop> {
+    let attachment = testbed.pod().attachment();
+    let mut config = testbed.config_for(Verb::Add, &attachment);
     config.as_object_mut().and_then(|config| config.shift_remove("name"));
-    refused(bench, &bench.call_with(Verb::Add, config, &attachment))
+    refused(testbed, &testbed.call_with(Verb::Add, config, &attachment))
 }
 
 /// ADD and DEL with one key changed; both have to succeed.
-fn takes(bench: &Bench, key: &str, value: &Value) -> Result<(), Stop> {
-    let attachment = bench.pod().attachment();
+fn takes(testbed: &Testbed, key: &str, value: &Value) -> Result<(), Stop> {
+    let attachment = testbed.pod().attachment();
     let call = |verb| {
-        let config = with_key(bench.config_for(verb, &attachment), key, value.clone());
-        bench.call_with(verb, config, &attachment)
+        let config = with_key(testbed.config_for(verb, &attachment), key, value.clone());
+        testbed.call_with(verb, config, &attachment)
     };
-    let result = bench.make(&call(Verb::Add))?.succeeds()?;
-    bench.make(&call(Verb::Del).prev_result(&result))?.succeeds().map(drop)
+    let result = testbed.make(&call(Verb::Add))?.succeeds()?;
+    testbed.make(&call(Verb::Del).prev_result(&result))?.succeeds().map(drop)
 }
 
-fn takes_name(bench: &Bench, name: &str) -> Result<(), Stop> {
-    takes(bench, "name", &json!(name))
+fn takes_name(testbed: &Testbed, name: &str) -> Result<(), Stop> {
+    takes(testbed, "name", &json!(name))
 }
 
-fn ignores_or_names_unknown_keys(bench: &Bench) -> Result<(), Stop> {
+fn ignores_or_names_unknown_keys(testbed: &Testbed) -> Result<(), Stop> {
     const KEY: &str = "com.example.unheard-of";
-    let attachment = bench.pod().attachment();
-    let config = with_key(bench.config_for(Verb::Add, &attachment), KEY, json!({ "deep": [1, null, "x"] }));
-    bench.remember();
-    let answer = bench.make(&bench.call_with(Verb::Add, config, &attachment))?;
+    let attachment = testbed.pod().attachment();
+    let config = with_key(testbed.config_for(Verb::Add, &attachment), KEY, json!({ "deep": [1, null, "x"] }));
+    testbed.remember();
+    let answer = testbed.make(&testbed.call_with(Verb::Add, config, &attachment))?;
     if answer.is_success() {
         return Ok(());
     }
     let error = answer.fails()?;
-    unchanged(bench, "all as before the call that failed")?;
+    unchanged(testbed, "all as before the call that failed")?;
     Finding::unless(
         error.object.to_string().contains(KEY),
         format!("{KEY} in the error"),
@@ -125,25 +126,25 @@ fn ignores_or_names_unknown_keys(bench: &Bench) -> Result<(), Stop> {
     )
 }
 
-fn ignores_args(bench: &Bench) -> Result<(), Stop> {
+fn ignores_args(testbed: &Testbed) -> Result<(), Stop> {
     takes(
-        bench,
+        testbed,
         "args",
         &json!({ "labels": { "app": "a" }, "com.example": [1, { "a": null }], "cni": { "odd": true } }),
     )
 }
 
-fn knows_reserved_keys(bench: &Bench) -> Result<(), Stop> {
-    takes(bench, "cni.dev/conformance", &json!({ "any": "value" }))?;
-    let mut runtime_config = bench.config()["runtimeConfig"].clone();
+fn knows_reserved_keys(testbed: &Testbed) -> Result<(), Stop> {
+    takes(testbed, "cni.dev/conformance", &json!({ "any": "value" }))?;
+    let mut runtime_config = testbed.config()["runtimeConfig"].clone();
     runtime_config["com.example.capability"] = json!([{ "any": "value" }]);
-    takes(bench, "runtimeConfig", &runtime_config)
+    takes(testbed, "runtimeConfig", &runtime_config)
 }
 
-fn hides_the_container(bench: &Bench, transport: Transport) -> Result<(), Stop> {
-    Stop::skip_if(bench.config()["ipMasq"] != json!(true), "its config has no ipMasq")?;
-    let attached = Attached::add(bench)?;
-    let (node, world) = (bench.node.host(), bench.node.remote("world"));
+fn hides_the_container(testbed: &Testbed, transport: Transport) -> Result<(), Stop> {
+    Stop::skip_if(testbed.config()["ipMasq"] != json!(true), "its config has no ipMasq")?;
+    let attached = Attached::add(testbed)?;
+    let (node, world) = (testbed.node.host(), testbed.node.remote("world"));
     node.add_veth("to-world", &world, "near");
     for (prefix, family) in [("198.51.100.", '.'), ("2001:db8:5::", ':')] {
         let Some(ip) = attached.parsed.ips.iter().find(|ip| ip.address.contains(family)) else {
@@ -197,33 +198,33 @@ fn exchanged(transport: Transport, from: &Namespace, to: (&Namespace, IpAddr)) -
 }
 
 /// An executable of the kit lies where the type leads.
-fn runs_no_path(bench: &Bench, kind: &str) -> Result<(), Stop> {
-    let attachment = bench.pod().attachment();
-    let mut config = bench.config_for(Verb::Add, &attachment);
-    bench.config_with_kit_ipam().ok_or_else(|| skip("it delegates to no IPAM plugin"))?;
-    let outside = bench.node.work_dir().join("outside");
-    let inside = bench.node.bin_dir().join(kit_ipam::NAME);
+fn runs_no_path(testbed: &Testbed, kind: &str) -> Result<(), Stop> {
+    let attachment = testbed.pod().attachment();
+    let mut config = testbed.config_for(Verb::Add, &attachment);
+    testbed.config_with_kit_ipam().ok_or_else(|| skip("it delegates to no IPAM plugin"))?;
+    let outside = testbed.node.work_dir().join("outside");
+    let inside = testbed.node.bin_dir().join(kit_ipam::NAME);
     let kit = std::fs::read_link(&inside).unwrap_or_else(|error| panic!("cannot read {}: {error}", inside.display()));
     std::fs::create_dir(&outside).unwrap_or_else(|error| panic!("cannot create {}: {error}", outside.display()));
     kit_ipam::install(&outside, &kit).unwrap_or_else(|error| panic!("cannot install {}: {error}", kit_ipam::NAME));
-    if let Some(delegate) = bench.profile.delegate_of(&mut config) {
+    if let Some(delegate) = testbed.profile.delegate_of(&mut config) {
         delegate["type"] = json!(kind);
     }
-    let answer = bench.make(&bench.call_with(Verb::Add, config, &attachment))?;
-    match bench.ipam().verbs() {
+    let answer = testbed.make(&testbed.call_with(Verb::Add, config, &attachment))?;
+    match testbed.ipam().verbs() {
         called if called.is_empty() => answer.fails().map(drop),
         called => Err(Finding::new(format!("{kind} not to be run"), format!("it was, with {called:?}")).into()),
     }
 }
 
-fn keeps_dns(bench: &Bench) -> Result<(), Stop> {
+fn keeps_dns(testbed: &Testbed) -> Result<(), Stop> {
     let dns = json!({
         "nameservers": ["192.0.2.53", "2001:db8::53", "192.0.2.1"],
         "domain": "conformance.test", "search": ["b.test", "a.test"], "options": ["ndots:5", "rotate"],
     });
-    let attachment = bench.pod().attachment();
-    let config = with_key(bench.config_for(Verb::Add, &attachment), "dns", dns.clone());
-    let result = bench.make(&bench.call_with(Verb::Add, config, &attachment))?.succeeds()?;
+    let attachment = testbed.pod().attachment();
+    let config = with_key(testbed.config_for(Verb::Add, &attachment), "dns", dns.clone());
+    let result = testbed.make(&testbed.call_with(Verb::Add, config, &attachment))?.succeeds()?;
     match result.get("dns").filter(|printed| printed.as_object().is_some_and(|object| !object.is_empty())) {
         None => Err(skip("it does not use dns of its config")),
         Some(printed) if *printed == dns => Ok(()),

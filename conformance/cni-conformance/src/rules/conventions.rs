@@ -2,11 +2,11 @@
 //!
 //! The conventions name plugins for each of them; another one is bound where its config enables the capability.
 
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, newest, relied, spec};
 use crate::stress::pool;
+use crate::testbed::Testbed;
 use serde_json::{Map, Value, json};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -87,36 +87,36 @@ const NAMED: &[(&str, &[&str])] = &[
 ];
 
 /// Skips plugins that need not know of a capability.
-pub(super) fn honours(bench: &Bench, capability: &str) -> Result<(), Stop> {
+pub(super) fn honours(testbed: &Testbed, capability: &str) -> Result<(), Stop> {
     let named = NAMED.iter().find(|(name, _)| *name == capability).map_or(&[][..], |(_, plugins)| plugins);
     let enabled = || {
-        let capabilities = bench.profile.plugins.first().and_then(|plugin| plugin.get("capabilities"));
+        let capabilities = testbed.profile.plugins.first().and_then(|plugin| plugin.get("capabilities"));
         capabilities.and_then(|all| all.get(capability)) == Some(&json!(true))
     };
-    match named.contains(&bench.profile.executable.as_str()) || enabled() {
+    match named.contains(&testbed.profile.executable.as_str()) || enabled() {
         true => Ok(()),
         false => Err(Stop::skip(format!("it is not known to have the capability {capability}"))),
     }
 }
 
 /// ADD of a pod with more in the config, and with `CNI_ARGS`.
-fn add(bench: &Bench, pod: &Container, key: &str, value: Value, args: &str) -> Result<Value, Stop> {
-    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+fn add(testbed: &Testbed, pod: &Container, key: &str, value: Value, args: &str) -> Result<Value, Stop> {
+    let mut config = testbed.config_for(Verb::Add, &pod.attachment());
     if !key.is_empty() {
         config[key] = value;
     }
-    bench.make(&bench.call_with(Verb::Add, &config, pod).args(args))?.succeeds()
+    testbed.make(&testbed.call_with(Verb::Add, &config, pod).args(args))?.succeeds()
 }
 
-fn port_mappings(bench: &Bench) -> Result<(), Stop> {
-    honours(bench, "portMappings")?;
-    let pod = bench.pod();
+fn port_mappings(testbed: &Testbed) -> Result<(), Stop> {
+    honours(testbed, "portMappings")?;
+    let pod = testbed.pod();
     let wanted = json!({ "portMappings": [{ "hostPort": 23456, "containerPort": 8080, "protocol": "tcp" }] });
-    add(bench, &pod, "runtimeConfig", wanted, "")?;
+    add(testbed, &pod, "runtimeConfig", wanted, "")?;
     let server = pod.namespace().enter(|| TcpListener::bind(("0.0.0.0", 8080)));
     let _server = server.map_err(|error| Stop::skip(format!("cannot listen in the container: {error}")))?;
     let to = SocketAddr::from(([10, 99, 0, 1], 23456)); // the node, as its containers see it
-    let connected = bench.node.host().enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)));
+    let connected = testbed.node.host().enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)));
     let seen = connected.as_ref().err().map_or(String::new(), |error| format!("{to}: {error}"));
     Finding::unless(connected.is_ok(), "a connection to port 8080 of the container", seen)
 }
@@ -127,36 +127,36 @@ fn has_addresses(result: &Value, wanted: &[&str]) -> Result<(), Stop> {
     Finding::unless(all, format!("addresses {wanted:?}"), format!("the result is {result}"))
 }
 
-fn ip_ranges(bench: &Bench) -> Result<(), Stop> {
+fn ip_ranges(testbed: &Testbed) -> Result<(), Stop> {
     let ranges = json!([[{ "subnet": "10.55.0.0/24", "rangeStart": "10.55.0.9", "rangeEnd": "10.55.0.9" }]]);
-    from_ranges(bench, ranges, &["10.55.0.9"])
+    from_ranges(testbed, ranges, &["10.55.0.9"])
 }
 
-fn ip_ranges_of_both_families(bench: &Bench) -> Result<(), Stop> {
+fn ip_ranges_of_both_families(testbed: &Testbed) -> Result<(), Stop> {
     let ranges = json!([
         [{ "subnet": "10.55.0.0/24", "rangeStart": "10.55.0.9", "rangeEnd": "10.55.0.9" }],
         [{ "subnet": "fd55::/64", "rangeStart": "fd55::9", "rangeEnd": "fd55::9" }],
     ]);
-    from_ranges(bench, ranges, &["10.55.0.9", "fd55::9"])
+    from_ranges(testbed, ranges, &["10.55.0.9", "fd55::9"])
 }
 
 /// ADD with no ranges but the runtime's.
-fn from_ranges(bench: &Bench, ranges: Value, expected: &[&str]) -> Result<(), Stop> {
-    honours(bench, "ipRanges")?;
-    let pod = bench.pod();
-    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+fn from_ranges(testbed: &Testbed, ranges: Value, expected: &[&str]) -> Result<(), Stop> {
+    honours(testbed, "ipRanges")?;
+    let pod = testbed.pod();
+    let mut config = testbed.config_for(Verb::Add, &pod.attachment());
     if let Some(ipam) = config["ipam"].as_object_mut() {
         ipam.shift_remove("ranges");
     }
     config["runtimeConfig"] = json!({ "ipRanges": ranges });
-    let result = bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
+    let result = testbed.make(&testbed.call_with(Verb::Add, &config, &pod))?.succeeds()?;
     has_addresses(&result, expected)
 }
 
-fn bandwidth(bench: &Bench) -> Result<(), Stop> {
-    honours(bench, "bandwidth")?;
-    let pod = bench.pod();
-    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+fn bandwidth(testbed: &Testbed) -> Result<(), Stop> {
+    honours(testbed, "bandwidth")?;
+    let pod = testbed.pod();
+    let mut config = testbed.config_for(Verb::Add, &pod.attachment());
     if let Some(config) = config.as_object_mut() {
         config.retain(|key, _| !key.ends_with("Rate") && !key.ends_with("Burst"));
     }
@@ -164,9 +164,9 @@ fn bandwidth(bench: &Bench) -> Result<(), Stop> {
         "ingressRate": 4_000_000, "ingressBurst": 4_000_000, "egressRate": 4_000_000, "egressBurst": 4_000_000,
     });
     config["runtimeConfig"] = json!({ "bandwidth": both });
-    bench.remember();
-    bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
-    let came = bench.left_behind();
+    testbed.remember();
+    testbed.make(&testbed.call_with(Verb::Add, &config, &pod))?.succeeds()?;
+    let came = testbed.left_behind();
     let limits = came.lines().filter(|line| line.starts_with("+ qdisc tbf")).count();
     Finding::unless(limits >= 2, "a limit in each direction", format!("{limits} came: {came}"))
 }
@@ -175,9 +175,9 @@ fn bandwidth(bench: &Bench) -> Result<(), Stop> {
 const WANTED: [&str; 2] = ["10.77.40.40/16", "10.77.40.40"];
 
 /// Skips plugins whose config has no range with that address.
-fn has_range(bench: &Bench) -> Result<(), Stop> {
-    honours(bench, "ips")?;
-    let config = bench.config();
+fn has_range(testbed: &Testbed) -> Result<(), Stop> {
+    honours(testbed, "ips")?;
+    let config = testbed.config();
     let is_range = config.pointer("/ipam/ranges/0/0/subnet") == Some(&json!("10.77.0.0/16"));
     let is_free = config.pointer("/ipam/addresses").is_some();
     match is_range || is_free {
@@ -186,35 +186,35 @@ fn has_range(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-fn ips(bench: &Bench) -> Result<(), Stop> {
-    has_range(bench)?;
-    let result = add(bench, &bench.pod(), "runtimeConfig", json!({ "ips": [WANTED[0]] }), "")?;
+fn ips(testbed: &Testbed) -> Result<(), Stop> {
+    has_range(testbed)?;
+    let result = add(testbed, &testbed.pod(), "runtimeConfig", json!({ "ips": [WANTED[0]] }), "")?;
     has_addresses(&result, &WANTED[1..])
 }
 
-fn args_ips(bench: &Bench) -> Result<(), Stop> {
-    has_range(bench)?;
-    let result = add(bench, &bench.pod(), "args", json!({ "cni": { "ips": [WANTED[0]] } }), "")?;
+fn args_ips(testbed: &Testbed) -> Result<(), Stop> {
+    has_range(testbed)?;
+    let result = add(testbed, &testbed.pod(), "args", json!({ "cni": { "ips": [WANTED[0]] } }), "")?;
     has_addresses(&result, &WANTED[1..])
 }
 
 /// A plugin that is asked for two addresses out of one range would have to give both, or one.
-fn args_win(bench: &Bench) -> Result<(), Stop> {
-    has_range(bench)?;
-    Stop::skip_if(bench.config().pointer("/ipam/ranges").is_none(), "its config has no ipam.ranges")?;
+fn args_win(testbed: &Testbed) -> Result<(), Stop> {
+    has_range(testbed)?;
+    Stop::skip_if(testbed.config().pointer("/ipam/ranges").is_none(), "its config has no ipam.ranges")?;
     let args = json!({ "cni": { "ips": [WANTED[0]] } });
-    let result = add(bench, &bench.pod(), "args", args, "IgnoreUnknown=1;IP=10.77.0.99")?;
+    let result = add(testbed, &testbed.pod(), "args", args, "IgnoreUnknown=1;IP=10.77.0.99")?;
     has_addresses(&result, &WANTED[1..])?;
     let is_there = result.to_string().contains("10.77.0.99");
     Finding::unless(!is_there, "the address of args alone", format!("the result is {result}"))
 }
 
-fn cni_args_ip(bench: &Bench) -> Result<(), Stop> {
-    has_range(bench)?;
+fn cni_args_ip(testbed: &Testbed) -> Result<(), Stop> {
+    has_range(testbed)?;
     // A config without a range to take the prefix from needs it in the argument.
-    let has_ranges = bench.config().pointer("/ipam/ranges").is_some();
+    let has_ranges = testbed.config().pointer("/ipam/ranges").is_some();
     let wanted = if has_ranges { WANTED[1] } else { WANTED[0] };
-    let result = add(bench, &bench.pod(), "", Value::Null, &format!("IgnoreUnknown=1;IP={wanted}"))?;
+    let result = add(testbed, &testbed.pod(), "", Value::Null, &format!("IgnoreUnknown=1;IP={wanted}"))?;
     has_addresses(&result, &WANTED[1..])
 }
 
@@ -225,50 +225,50 @@ fn has_mac(pod: &Container, wanted: &str) -> Result<(), Stop> {
     Finding::unless(link.mac == wanted, format!("eth0 with {wanted}"), format!("it has {}", link.mac))
 }
 
-fn mac(bench: &Bench) -> Result<(), Stop> {
-    honours(bench, "mac")?;
-    let pod = bench.pod();
-    add(bench, &pod, "runtimeConfig", json!({ "mac": MACS[0] }), "")?;
+fn mac(testbed: &Testbed) -> Result<(), Stop> {
+    honours(testbed, "mac")?;
+    let pod = testbed.pod();
+    add(testbed, &pod, "runtimeConfig", json!({ "mac": MACS[0] }), "")?;
     has_mac(&pod, MACS[0])
 }
 
-fn cni_args_mac(bench: &Bench) -> Result<(), Stop> {
-    honours(bench, "mac")?;
-    let pod = bench.pod();
-    add(bench, &pod, "", Value::Null, &format!("IgnoreUnknown=1;MAC={}", MACS[0]))?;
+fn cni_args_mac(testbed: &Testbed) -> Result<(), Stop> {
+    honours(testbed, "mac")?;
+    let pod = testbed.pod();
+    add(testbed, &pod, "", Value::Null, &format!("IgnoreUnknown=1;MAC={}", MACS[0]))?;
     has_mac(&pod, MACS[0])
 }
 
-fn runtime_config_is_strongest(bench: &Bench) -> Result<(), Stop> {
-    honours(bench, "mac")?;
-    let pod = bench.pod();
-    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+fn runtime_config_is_strongest(testbed: &Testbed) -> Result<(), Stop> {
+    honours(testbed, "mac")?;
+    let pod = testbed.pod();
+    let mut config = testbed.config_for(Verb::Add, &pod.attachment());
     config["args"] = json!({ "cni": { "mac": MACS[1] } });
     config["runtimeConfig"] = json!({ "mac": MACS[2] });
-    let call = bench.call_with(Verb::Add, &config, &pod).args(&format!("IgnoreUnknown=1;MAC={}", MACS[0]));
-    bench.make(&call)?.succeeds()?;
+    let call = testbed.call_with(Verb::Add, &config, &pod).args(&format!("IgnoreUnknown=1;MAC={}", MACS[0]));
+    testbed.make(&call)?.succeeds()?;
     has_mac(&pod, MACS[2])
 }
 
-fn dns(bench: &Bench) -> Result<(), Stop> {
-    honours(bench, "dns")?;
+fn dns(testbed: &Testbed) -> Result<(), Stop> {
+    honours(testbed, "dns")?;
     let wanted = json!({ "dns": { "servers": ["10.55.0.53"], "searches": ["a.test"], "options": ["ndots:3"] } });
-    let result = add(bench, &bench.pod(), "runtimeConfig", wanted, "")?;
+    let result = add(testbed, &testbed.pod(), "runtimeConfig", wanted, "")?;
     let got = result.get("dns").cloned().unwrap_or_default();
     let is_right = got["nameservers"] == json!(["10.55.0.53"]) && got["search"] == json!(["a.test"]);
     Finding::unless(is_right, "the runtime's servers and searches", format!("the result is {result}"))
 }
 
-fn args_are_optional(bench: &Bench) -> Result<(), Stop> {
+fn args_are_optional(testbed: &Testbed) -> Result<(), Stop> {
     let args =
         json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] }, "org.example/other": [1, { "a": null }] });
-    add(bench, &bench.pod(), "args", args, "").map(drop)
+    add(testbed, &testbed.pod(), "args", args, "").map(drop)
 }
 
 /// Keys of the config stand in `args.cni` instead. Whether they count is the plugin's; it has to answer.
-fn keys_in_args_are_answered(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+fn keys_in_args_are_answered(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let mut config = testbed.config_for(Verb::Add, &pod.attachment());
     let is_common = |key: &str| ["cniVersion", "name", "type", "ipam", "prevResult", "runtimeConfig"].contains(&key);
     let own: Map<String, Value> = config
         .as_object()
@@ -282,14 +282,14 @@ fn keys_in_args_are_answered(bench: &Bench) -> Result<(), Stop> {
         config.as_object_mut().map(|config| config.shift_remove(key));
     }
     config["args"] = json!({ "cni": own });
-    let answer = bench.make(&bench.call_with(Verb::Add, &config, &pod))?;
+    let answer = testbed.make(&testbed.call_with(Verb::Add, &config, &pod))?;
     if answer.is_success() { answer.succeeds().map(drop) } else { answer.fails().map(drop) }
 }
 
-fn ignores_unknown(bench: &Bench) -> Result<(), Stop> {
-    add(bench, &bench.pod(), "", Value::Null, "IgnoreUnknown=1;CONFORMANCE=yes").map(drop)
+fn ignores_unknown(testbed: &Testbed) -> Result<(), Stop> {
+    add(testbed, &testbed.pod(), "", Value::Null, "IgnoreUnknown=1;CONFORMANCE=yes").map(drop)
 }
 
-fn ignores_unknown_when_told_last(bench: &Bench) -> Result<(), Stop> {
-    add(bench, &bench.pod(), "", Value::Null, "CONFORMANCE=yes;IgnoreUnknown=true").map(drop)
+fn ignores_unknown_when_told_last(testbed: &Testbed) -> Result<(), Stop> {
+    add(testbed, &testbed.pod(), "", Value::Null, "CONFORMANCE=yes;IgnoreUnknown=true").map(drop)
 }

@@ -5,12 +5,12 @@ use super::attachment_damage::{
     Harm, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge, remove_host_end, remove_interface,
     remove_master, remove_route, rename_interface,
 };
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam::Order;
 use crate::profile::{Role, Stage, fill_text};
 use crate::rule::{Rule, each, newest, relied, spec};
 use crate::spec_version;
+use crate::testbed::Testbed;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Remains, Verb};
 
@@ -34,9 +34,9 @@ pub(super) const RULES: &[Rule] = &[
     spec("del.undoes-modifications", &["del/deletes"], &[Role::Chained, Role::Ipam])
         .says("DEL of a plugin that makes no interface undoes what its ADD changed, and frees what it reserved.")
         .by(&[
-            newest("sysctls", |bench| undoes(bench, is_sysctl))
+            newest("sysctls", |testbed| undoes(testbed, is_sysctl))
                 .does("ADD and DEL; sysctls of the container are compared with before."),
-            newest("all-else", |bench| undoes(bench, |line| !is_sysctl(line)))
+            newest("all-else", |testbed| undoes(testbed, |line| !is_sysctl(line)))
                 .does("ADD and DEL; all else is compared with before."),
         ]),
     spec("del.removes-the-interface", &["del/deletes"], Role::ATTACHING)
@@ -75,24 +75,24 @@ pub(super) const RULES: &[Rule] = &[
     spec("del.needs-no-namespace", &["del/best-effort"], Role::ALL)
         .says("With the namespace gone, DEL succeeds, and nothing is left on the node.")
         .by(&[
-            newest("gone", |bench| del(bench, Remains::Gone, Parsed::All))
+            newest("gone", |testbed| del(testbed, Remains::Gone, Parsed::All))
                 .does("DEL when the namespace has gone; nothing may be left on the node."),
-            newest("plain-file", |bench| del(bench, Remains::PlainFile, Parsed::All))
+            newest("plain-file", |testbed| del(testbed, Remains::PlainFile, Parsed::All))
                 .does("The same where its path is a plain file."),
-            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Parsed::All))
+            newest("empty-path", |testbed| del(testbed, Remains::EmptyPath, Parsed::All))
                 .does("The same with an empty CNI_NETNS; the namespace goes afterwards."),
             newest("no-variable", needs_no_variable).does("The same without CNI_NETNS."),
         ]),
     spec("del.needs-no-prev-result", &["del/empty-prev-result"], Role::ALL)
         .says("Without prevResult, with or without a namespace, DEL succeeds, and nothing is left on the node.")
         .by(&[
-            newest("alive", |bench| del(bench, Remains::Alive, Parsed::NoResult))
+            newest("alive", |testbed| del(testbed, Remains::Alive, Parsed::NoResult))
                 .does("DEL without prevResult; the node is compared with before."),
-            newest("gone", |bench| del(bench, Remains::Gone, Parsed::NoResult))
+            newest("gone", |testbed| del(testbed, Remains::Gone, Parsed::NoResult))
                 .does("The same when the namespace has gone."),
-            newest("plain-file", |bench| del(bench, Remains::PlainFile, Parsed::NoResult))
+            newest("plain-file", |testbed| del(testbed, Remains::PlainFile, Parsed::NoResult))
                 .does("The same where its path is a plain file."),
-            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Parsed::NoResult))
+            newest("empty-path", |testbed| del(testbed, Remains::EmptyPath, Parsed::NoResult))
                 .does("The same with an empty CNI_NETNS."),
             newest("empty-result", bears_an_empty_result).does("DEL with {} as prevResult."),
         ]),
@@ -114,38 +114,40 @@ pub(super) const RULES: &[Rule] = &[
     spec("del.cleans-up-a-failed-add", &["del/deletes"], Role::ALL)
         .says("After DEL nothing is left of an ADD that failed.")
         .by(&[
-            newest("no-namespace", |bench| follows_an_add_without_namespace(bench).and_then(|()| nothing_left(bench)))
-                .does("The same as in del.follows-a-failed-add; nothing may be left."),
-            newest("ipam-failed", |bench| {
-                follows_an_add_without_address(bench)?;
-                unchanged(bench, "all as before the ADD that failed")
+            newest("no-namespace", |testbed| {
+                follows_an_add_without_namespace(testbed).and_then(|()| nothing_left(testbed))
+            })
+            .does("The same as in del.follows-a-failed-add; nothing may be left."),
+            newest("ipam-failed", |testbed| {
+                follows_an_add_without_address(testbed)?;
+                unchanged(testbed, "all as before the ADD that failed")
             })
             .does("The same; the node is compared with before."),
         ]),
     spec("del.bears-what-is-missing", &["del/best-effort"], Role::ATTACHING)
         .says("Where the administrator removed a part of the attachment, DEL succeeds and removes the rest.")
         .by(&[
-            newest("interface", |bench| bears(bench, remove_interface))
+            newest("interface", |testbed| bears(testbed, remove_interface))
                 .does("The interface is deleted before DEL; nothing may be left."),
             newest("interface-renamed", bears_another_name)
                 .does("The interface gets another name before DEL, which has to succeed."),
-            newest("address", |bench| bears(bench, remove_address))
+            newest("address", |testbed| bears(testbed, remove_address))
                 .does("An address is taken away before DEL; nothing may be left."),
-            newest("route", |bench| bears(bench, remove_route))
+            newest("route", |testbed| bears(testbed, remove_route))
                 .does("A route is deleted before DEL; nothing may be left."),
-            newest("host-end", |bench| bears(bench, remove_host_end))
+            newest("host-end", |testbed| bears(testbed, remove_host_end))
                 .does("The other end of the veth is deleted before DEL; nothing may be left."),
-            newest("host-end-detached", |bench| bears(bench, detach_host_end))
+            newest("host-end-detached", |testbed| bears(testbed, detach_host_end))
                 .does("The other end of the veth is taken off its bridge before DEL; nothing may be left."),
-            newest("bridge", |bench| bears(bench, remove_bridge))
+            newest("bridge", |testbed| bears(testbed, remove_bridge))
                 .does("The bridge is deleted before DEL; nothing may be left."),
-            newest("master", |bench| bears(bench, remove_master))
+            newest("master", |testbed| bears(testbed, remove_master))
                 .does("The master on the node is deleted before DEL; nothing may be left."),
         ]),
     spec("del.bears-lost-state", &["del/best-effort"], Role::ALL)
         .says("Where firewall rules, reservations or other files, or the plugin's daemon are gone, DEL succeeds.")
         .by(&[
-            newest("filter-rules", |bench| bears(bench, flush_filters))
+            newest("filter-rules", |testbed| bears(testbed, flush_filters))
                 .does("Filter rules are flushed before DEL; nothing may be left."),
             newest("files", bears_lost_files)
                 .does("Files that name the container are deleted before DEL, which has to succeed."),
@@ -154,54 +156,54 @@ pub(super) const RULES: &[Rule] = &[
         ]),
 ];
 
-fn leaves_nothing(bench: &Bench) -> Result<(), Stop> {
+fn leaves_nothing(testbed: &Testbed) -> Result<(), Stop> {
     // The bridge and its like may stay after the first pod: they are the network's, not the attachment's.
-    lay_network(bench)?;
-    let second = bench.pod();
-    bench.remember();
-    Attached::add_to(bench, second)?.dels()?;
-    unchanged(bench, "the node as before ADD")
+    lay_network(testbed)?;
+    let second = testbed.pod();
+    testbed.remember();
+    Attached::add_to(testbed, second)?.dels()?;
+    unchanged(testbed, "the node as before ADD")
 }
 
 /// The other has the address that a first one would leave, and that the next one would be given again.
-fn leaves_nothing_beside_another(bench: &Bench) -> Result<(), Stop> {
-    lay_network(bench)?;
-    let (first, second) = (bench.pod(), bench.pod());
-    bench.add(&first)?;
-    bench.remember();
-    let Ok(attached) = Attached::add_to(bench, second) else {
+fn leaves_nothing_beside_another(testbed: &Testbed) -> Result<(), Stop> {
+    lay_network(testbed)?;
+    let (first, second) = (testbed.pod(), testbed.pod());
+    testbed.add(&first)?;
+    testbed.remember();
+    let Ok(attached) = Attached::add_to(testbed, second) else {
         return Err(skip("its config serves one container"));
     };
     attached.dels()?;
-    unchanged(bench, "the node as before ADD")
+    unchanged(testbed, "the node as before ADD")
 }
 
 /// Forwarding is of a node with containers at all, and may stay; the kernel accepts no redirects then (`ip-sysctl`).
-fn leaves_no_sysctl_of_the_first(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    bench.remember();
-    Attached::add_to(bench, pod)?.dels()?;
+fn leaves_no_sysctl_of_the_first(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    testbed.remember();
+    Attached::add_to(testbed, pod)?.dels()?;
     let is_of_node = |line: &&str| {
         let key = line.get(2..).and_then(|line| line.strip_prefix("sysctl "));
         let is_forwarding = |key: &str| key.contains("forward") || key.contains("accept_redirects");
         key.is_some_and(|key| !is_forwarding(key) && !key.contains(" (in "))
     };
-    let left: String = bench.left_behind().lines().filter(is_of_node).map(|line| format!("{line}\n")).collect();
+    let left: String = testbed.left_behind().lines().filter(is_of_node).map(|line| format!("{line}\n")).collect();
     Finding::unless_differs(left, "sysctls of the node as before the first ADD", "they differ")
 }
 
 /// A device that was up, as one that carries the node's own traffic, is moved and comes home. Its addresses are not asked for:
 /// the kernel takes them with the move.
-fn brings_a_device_home_up(bench: &Bench) -> Result<(), Stop> {
-    let name = bench.profile.stage.iter().find_map(|part| match part {
+fn brings_a_device_home_up(testbed: &Testbed) -> Result<(), Stop> {
+    let name = testbed.profile.stage.iter().find_map(|part| match part {
         Stage::Device { name } => Some(fill_text(name, 1)),
         _ => None,
     });
     let name = name.ok_or_else(|| skip("it moves no device of the node"))?;
-    let pod = bench.pod();
-    let node = bench.node.host();
+    let pod = testbed.pod();
+    let node = testbed.node.host();
     node.set_up(&name);
-    Attached::add_to(bench, pod)?.dels()?;
+    Attached::add_to(testbed, pod)?.dels()?;
     let state = node.find_link(&name).map_or("missing", |link| if link.up { "up" } else { "down" });
     Finding::unless(state == "up", format!("the device {name} up, as before ADD"), format!("it is {state}"))
 }
@@ -211,18 +213,18 @@ fn is_sysctl(line: &str) -> bool {
     line.get(2..).is_some_and(|line| line.starts_with("sysctl ")) && line.contains(" (in ")
 }
 
-fn undoes(bench: &Bench, is_meant: fn(&str) -> bool) -> Result<(), Stop> {
-    lay_network(bench)?;
-    let pod = bench.pod();
-    bench.remember();
-    Attached::add_to(bench, pod)?.dels()?;
-    let left = bench.left_behind();
+fn undoes(testbed: &Testbed, is_meant: fn(&str) -> bool) -> Result<(), Stop> {
+    lay_network(testbed)?;
+    let pod = testbed.pod();
+    testbed.remember();
+    Attached::add_to(testbed, pod)?.dels()?;
+    let left = testbed.left_behind();
     let left: String = left.lines().filter(|line| is_meant(line)).map(|line| format!("{line}\n")).collect();
     Finding::unless_differs(left, "all as before ADD", "something is not")
 }
 
-fn removes_the_interface(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn removes_the_interface(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     let name = attached.interface()?.name;
     attached.dels()?;
     match attached.pod.namespace().find_link(&name) {
@@ -233,55 +235,55 @@ fn removes_the_interface(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-fn is_repeatable(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn is_repeatable(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.dels()?;
-    bench.remember();
+    testbed.remember();
     attached.dels()?;
     attached.dels()
 }
 
-fn again_changes_nothing(bench: &Bench) -> Result<(), Stop> {
-    is_repeatable(bench).map_err(|stop| stop.based_on("del.is-repeatable"))?;
-    unchanged(bench, "all as before the second DEL")
+fn again_changes_nothing(testbed: &Testbed) -> Result<(), Stop> {
+    is_repeatable(testbed).map_err(|stop| stop.based_on("del.is-repeatable"))?;
+    unchanged(testbed, "all as before the second DEL")
 }
 
-fn is_repeatable_without_namespace(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn is_repeatable_without_namespace(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.dels()?;
     let gone = attached.pod.leave(Remains::Gone);
-    bench.remember();
-    bench.del(&gone, &attached.result)
+    testbed.remember();
+    testbed.del(&gone, &attached.result)
 }
 
-fn again_leaves_nothing_without_namespace(bench: &Bench) -> Result<(), Stop> {
-    is_repeatable_without_namespace(bench).map_err(|stop| stop.based_on("del.is-repeatable"))?;
-    nothing_left(bench)
+fn again_leaves_nothing_without_namespace(testbed: &Testbed) -> Result<(), Stop> {
+    is_repeatable_without_namespace(testbed).map_err(|stop| stop.based_on("del.is-repeatable"))?;
+    nothing_left(testbed)
 }
 
-fn bears_that_nothing_was_added(bench: &Bench) -> Result<(), Stop> {
-    bench.add(&bench.pod())?;
-    let never = bench.pod();
-    bench.remember();
-    bench.del_blindly(&never).map_err(|stop| for_want_of_a_result(bench, stop))
+fn bears_that_nothing_was_added(testbed: &Testbed) -> Result<(), Stop> {
+    testbed.add(&testbed.pod())?;
+    let never = testbed.pod();
+    testbed.remember();
+    testbed.del_blindly(&never).map_err(|stop| for_want_of_a_result(testbed, stop))
 }
 
-fn of_what_was_never_added_changes_nothing(bench: &Bench) -> Result<(), Stop> {
-    bears_that_nothing_was_added(bench).map_err(|stop| stop.based_on("del.bears-that-nothing-was-added"))?;
-    unchanged(bench, "all as before DEL")
+fn of_what_was_never_added_changes_nothing(testbed: &Testbed) -> Result<(), Stop> {
+    bears_that_nothing_was_added(testbed).map_err(|stop| stop.based_on("del.bears-that-nothing-was-added"))?;
+    unchanged(testbed, "all as before DEL")
 }
 
-fn bears_that_nothing_was_ever_done(bench: &Bench) -> Result<(), Stop> {
-    bench.del_blindly(&bench.pod()).map_err(|stop| for_want_of_a_result(bench, stop))
+fn bears_that_nothing_was_ever_done(testbed: &Testbed) -> Result<(), Stop> {
+    testbed.del_blindly(&testbed.pod()).map_err(|stop| for_want_of_a_result(testbed, stop))
 }
 
 /// A plugin that refuses each DEL without prevResult breaks `del.needs-no-prev-result`, which is no MUST, and nothing can
 /// be concluded from such a DEL.
-fn for_want_of_a_result(bench: &Bench, stop: Stop) -> Stop {
-    let Ok(attached) = Attached::add(bench) else {
+fn for_want_of_a_result(testbed: &Testbed, stop: Stop) -> Stop {
+    let Ok(attached) = Attached::add(testbed) else {
         return stop;
     };
-    match del_without_result(bench, &attached.attachment) {
+    match del_without_result(testbed, &attached.attachment) {
         Ok(()) => stop,
         Err(_refused) => skip("it refuses any DEL without prevResult, which is del.needs-no-prev-result's"),
     }
@@ -295,151 +297,151 @@ enum Parsed {
     NoResult,
 }
 
-fn del(bench: &Bench, remains: Remains, given: Parsed) -> Result<(), Stop> {
+fn del(testbed: &Testbed, remains: Remains, given: Parsed) -> Result<(), Stop> {
     Stop::skip_if(
-        matches!(given, Parsed::All) && !spec_version::is_from(&bench.version, "0.4.0"),
+        matches!(given, Parsed::All) && !spec_version::is_from(&testbed.version, "0.4.0"),
         "before 0.4.0 there is no prevResult on DEL",
     )?;
-    let pod = pod_of_before(bench)?;
-    bench.remember();
-    let result = again(bench.add(&pod))?;
+    let pod = pod_of_before(testbed)?;
+    testbed.remember();
+    let result = again(testbed.add(&pod))?;
     let attachment = pod.leave(remains);
     match given {
-        Parsed::All => bench.del(&attachment, &result)?,
-        Parsed::NoResult => del_without_result(bench, &attachment)?,
+        Parsed::All => testbed.del(&attachment, &result)?,
+        Parsed::NoResult => del_without_result(testbed, &attachment)?,
     }
     match remains {
-        Remains::Alive => return unchanged(bench, "the node as before ADD"),
+        Remains::Alive => return unchanged(testbed, "the node as before ADD"),
         // The runtime ends the namespace once DEL is over.
         Remains::EmptyPath => drop(pod.leave(Remains::Gone)),
         Remains::Gone | Remains::PlainFile => {}
     }
-    nothing_left(bench)
+    nothing_left(testbed)
 }
 
 /// DEL of each plugin, from the last on. Before 0.4.0 it has no prevResult.
 fn del_each(
-    bench: &Bench,
+    testbed: &Testbed,
     attachment: &Attachment,
     result: Option<&Value>,
     change: impl Fn(Call) -> Call,
 ) -> Result<(), Stop> {
-    let result = result.filter(|_| spec_version::is_from(&bench.version, "0.4.0"));
-    let calls = (0..bench.plugin_count()).rev();
-    calls.map(|index| change(bench.call_plugin(index, Verb::Del, attachment, result))).try_for_each(|call| {
-        bench.make(&call)?.succeeds()?;
+    let result = result.filter(|_| spec_version::is_from(&testbed.version, "0.4.0"));
+    let calls = (0..testbed.plugin_count()).rev();
+    calls.map(|index| change(testbed.call_plugin(index, Verb::Del, attachment, result))).try_for_each(|call| {
+        testbed.make(&call)?.succeeds()?;
         Ok(())
     })
 }
 
-fn needs_no_variable(bench: &Bench) -> Result<(), Stop> {
-    let pod = pod_of_before(bench)?;
-    bench.remember();
-    let result = again(bench.add(&pod))?;
-    del_each(bench, &pod.attachment(), Some(&result), |call| call.without("CNI_NETNS"))?;
+fn needs_no_variable(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = pod_of_before(testbed)?;
+    testbed.remember();
+    let result = again(testbed.add(&pod))?;
+    del_each(testbed, &pod.attachment(), Some(&result), |call| call.without("CNI_NETNS"))?;
     pod.leave(Remains::Gone);
-    nothing_left(bench)
+    nothing_left(testbed)
 }
 
-fn bears_an_empty_result(bench: &Bench) -> Result<(), Stop> {
-    let pod = pod_of_before(bench)?;
-    bench.remember();
-    again(bench.add(&pod))?;
-    del_each(bench, &pod.attachment(), Some(&json!({})), |call| call)?;
-    unchanged(bench, "the node as before ADD")
+fn bears_an_empty_result(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = pod_of_before(testbed)?;
+    testbed.remember();
+    again(testbed.add(&pod))?;
+    del_each(testbed, &pod.attachment(), Some(&json!({})), |call| call)?;
+    unchanged(testbed, "the node as before ADD")
 }
 
-fn del_without_result(bench: &Bench, attachment: &Attachment) -> Result<(), Stop> {
-    del_each(bench, attachment, None, |call| call)
+fn del_without_result(testbed: &Testbed, attachment: &Attachment) -> Result<(), Stop> {
+    del_each(testbed, attachment, None, |call| call)
 }
 
-fn needs_no_runtime_config(bench: &Bench) -> Result<(), Stop> {
+fn needs_no_runtime_config(testbed: &Testbed) -> Result<(), Stop> {
     // Pass one more capability than the config has: a plugin that does not know it ignores it.
-    let (capability, value) = match bench.profile.role {
+    let (capability, value) = match testbed.profile.role {
         Role::Ipam => ("ipRanges", json!([[{ "subnet": "10.76.0.0/16" }]])),
         Role::Interface | Role::Chained | Role::List | Role::Runtime => ("mac", json!("0a:00:00:00:00:77")),
     };
     let pass = |call: Call| call.with_config(|config| config["runtimeConfig"][capability] = value.clone());
-    let (attachment, _) = added_again(bench, pass)?;
-    bench.del_blindly(&attachment)?;
-    unchanged(bench, "the node as before ADD")
+    let (attachment, _) = added_again(testbed, pass)?;
+    testbed.del_blindly(&attachment)?;
+    unchanged(testbed, "the node as before ADD")
 }
 
-fn needs_no_args(bench: &Bench) -> Result<(), Stop> {
+fn needs_no_args(testbed: &Testbed) -> Result<(), Stop> {
     let pass = |call: Call| call.args("IgnoreUnknown=1;K8S_POD_NAMESPACE=n;K8S_POD_NAME=p");
-    let (attachment, result) = added_again(bench, pass)?;
-    bench.del(&attachment, &result)?;
-    unchanged(bench, "the node as before ADD")
+    let (attachment, result) = added_again(testbed, pass)?;
+    testbed.del(&attachment, &result)?;
+    unchanged(testbed, "the node as before ADD")
 }
 
 /// A container that came, went and came again, each time with calls that were changed; what ADD made of it.
-fn added_again(bench: &Bench, change: impl Fn(Call) -> Call) -> Result<(Attachment, Value), Stop> {
-    let attachment = bench.pod().attachment();
-    let result = add_each(bench, &attachment, &change)?;
-    del_each(bench, &attachment, Some(&result), &change)?;
-    bench.remember();
-    let result = again(add_each(bench, &attachment, &change))?;
+fn added_again(testbed: &Testbed, change: impl Fn(Call) -> Call) -> Result<(Attachment, Value), Stop> {
+    let attachment = testbed.pod().attachment();
+    let result = add_each(testbed, &attachment, &change)?;
+    del_each(testbed, &attachment, Some(&result), &change)?;
+    testbed.remember();
+    let result = again(add_each(testbed, &attachment, &change))?;
     Ok((attachment, result))
 }
 
 /// ADD of each plugin; what the last one made of it.
-fn add_each(bench: &Bench, attachment: &Attachment, change: impl Fn(Call) -> Call) -> Result<Value, Stop> {
+fn add_each(testbed: &Testbed, attachment: &Attachment, change: impl Fn(Call) -> Call) -> Result<Value, Stop> {
     let mut result = None;
-    for index in 0..bench.plugin_count() {
-        let call = bench.call_plugin(index, Verb::Add, attachment, result.as_ref());
-        result = Some(bench.make(&change(call))?.succeeds()?);
+    for index in 0..testbed.plugin_count() {
+        let call = testbed.call_plugin(index, Verb::Add, attachment, result.as_ref());
+        result = Some(testbed.make(&change(call))?.succeeds()?);
     }
     Ok(result.unwrap_or_default())
 }
 
-fn follows_an_add_without_namespace(bench: &Bench) -> Result<(), Stop> {
-    let attachment = pod_of_before(bench)?.leave(Remains::Gone);
-    bench.remember();
+fn follows_an_add_without_namespace(testbed: &Testbed) -> Result<(), Stop> {
+    let attachment = pod_of_before(testbed)?.leave(Remains::Gone);
+    testbed.remember();
     Stop::skip_if(
-        bench.make(&bench.call(Verb::Add, &attachment))?.is_success(),
+        testbed.make(&testbed.call(Verb::Add, &attachment))?.is_success(),
         "its ADD succeeds without a namespace",
     )?;
-    bench.del_blindly(&attachment).map_err(|stop| for_want_of_a_result(bench, stop))
+    testbed.del_blindly(&attachment).map_err(|stop| for_want_of_a_result(testbed, stop))
 }
 
-fn follows_an_add_without_address(bench: &Bench) -> Result<(), Stop> {
-    let (attachment, config) = pod_with_kit_ipam(bench)?;
-    bench.remember();
-    bench.ipam().order(Verb::Add, Some(Order::Fail { code: 11, msg: "ordered to fail".to_owned() }));
-    bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.refused_by("delegation.error").fails()?;
-    let deleted = bench.make(&bench.call_with(Verb::Del, &config, &attachment))?.succeeds();
+fn follows_an_add_without_address(testbed: &Testbed) -> Result<(), Stop> {
+    let (attachment, config) = pod_with_kit_ipam(testbed)?;
+    testbed.remember();
+    testbed.ipam().order(Verb::Add, Some(Order::Fail { code: 11, msg: "ordered to fail".to_owned() }));
+    testbed.make(&testbed.call_with(Verb::Add, &config, &attachment))?.refused_by("delegation.error").fails()?;
+    let deleted = testbed.make(&testbed.call_with(Verb::Del, &config, &attachment))?.succeeds();
     deleted.map(drop).map_err(|stop| {
-        bench.ipam().order(Verb::Add, None);
-        for_want_of_a_result(bench, stop)
+        testbed.ipam().order(Verb::Add, None);
+        for_want_of_a_result(testbed, stop)
     })
 }
 
-fn bears(bench: &Bench, harm: Harm) -> Result<(), Stop> {
-    let pod = pod_of_before(bench)?;
-    bench.remember();
-    let attached = again(Attached::add_to(bench, pod))?;
+fn bears(testbed: &Testbed, harm: Harm) -> Result<(), Stop> {
+    let pod = pod_of_before(testbed)?;
+    testbed.remember();
+    let attached = again(Attached::add_to(testbed, pod))?;
     harm(&attached)?;
     attached.dels()?;
-    nothing_left(bench)
+    nothing_left(testbed)
 }
 
 /// A link of another name and what belongs to it cannot be attributed.
-fn bears_another_name(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn bears_another_name(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     rename_interface(&attached)?;
     attached.dels()
 }
 
 /// Changes that cannot be undone without the lost files may stay.
-fn bears_lost_files(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+fn bears_lost_files(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     lose_files(&attached)?;
     attached.dels()
 }
 
-fn bears_a_missing_daemon(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
-    match bench.end_daemons() {
+fn bears_a_missing_daemon(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
+    match testbed.end_daemons() {
         0 => Err(skip("it has no daemon")),
         _ => attached.dels(),
     }

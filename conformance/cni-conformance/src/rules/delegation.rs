@@ -1,12 +1,12 @@
 //! SPEC 4: delegated plugins. The kit's own IPAM plugin is the witness.
 
 use super::kit_as_delegate::KitAsDelegate;
-use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam::{self, Order};
 use crate::profile::Role;
 use crate::rule::{Rule, before, newest, relied, since, spec};
 use crate::spec_version::is_from;
+use crate::testbed::{Answer, Testbed};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -35,8 +35,9 @@ pub(super) const RULES: &[Rule] = &[
             newest("add-and-del", same_environment)
                 .does("ADD and DEL with unknown variables; those of the delegate are compared."),
             since("0.4.0", "check", same_environment_of_check).does("The same with CHECK."),
-            since("1.1.0", "gc", |bench| same_environment_without_container(bench, Verb::Gc)).does("The same with GC."),
-            since("1.1.0", "status", |bench| same_environment_without_container(bench, Verb::Status))
+            since("1.1.0", "gc", |testbed| same_environment_without_container(testbed, Verb::Gc))
+                .does("The same with GC."),
+            since("1.1.0", "status", |testbed| same_environment_without_container(testbed, Verb::Status))
                 .does("The same with STATUS."),
         ]),
     spec("delegation.complete-config", &["delegation/same-input"], UPPER)
@@ -45,8 +46,9 @@ pub(super) const RULES: &[Rule] = &[
             newest("add-and-del", complete_config)
                 .does("ADD and DEL with odd values in config and args; the delegate's stdin is compared."),
             since("0.4.0", "check", complete_config_of_check).does("The same with CHECK."),
-            since("1.1.0", "gc", |bench| complete_config_without_container(bench, Verb::Gc)).does("The same with GC."),
-            since("1.1.0", "status", |bench| complete_config_without_container(bench, Verb::Status))
+            since("1.1.0", "gc", |testbed| complete_config_without_container(testbed, Verb::Gc))
+                .does("The same with GC."),
+            since("1.1.0", "status", |testbed| complete_config_without_container(testbed, Verb::Status))
                 .does("The same with STATUS."),
         ]),
     spec("delegation.forwards", &["delegation/forwards"], UPPER)
@@ -113,10 +115,10 @@ const ERROR: &str = "delegation.error";
 const FORWARDS: &str = "delegation.forwards";
 
 /// A folder beside that of the plugins, with the kit's IPAM plugin in it.
-fn folder(bench: &Bench, name: &str) -> Result<PathBuf, Stop> {
-    let folder = bench.node.work_dir().join(name);
+fn folder(testbed: &Testbed, name: &str) -> Result<PathBuf, Stop> {
+    let folder = testbed.node.work_dir().join(name);
     let laid = fs::create_dir_all(&folder)
-        .and_then(|()| fs::read_link(bench.node.bin_dir().join(kit_ipam::NAME)))
+        .and_then(|()| fs::read_link(testbed.node.bin_dir().join(kit_ipam::NAME)))
         .and_then(|kit| symlink(kit, folder.join(kit_ipam::NAME)));
     laid.map(|()| folder).map_err(|error| Stop::skip(format!("cannot lay a folder: {error}")))
 }
@@ -127,32 +129,32 @@ fn script(path: &PathBuf, lines: &str) -> Result<(), Stop> {
     written.map_err(|error| Stop::skip(format!("cannot write a script: {error}")))
 }
 
-fn finds_in_another_folder(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
-    let (folder, kit) = (folder(bench, "other")?, bench.node.bin_dir().join(kit_ipam::NAME));
+fn finds_in_another_folder(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
+    let (folder, kit) = (folder(testbed, "other")?, testbed.node.bin_dir().join(kit_ipam::NAME));
     fs::remove_file(kit).map_err(|error| Stop::skip(format!("cannot move the delegate: {error}")))?;
     let path = format!("/run/testns/no-such-folder:{}", folder.display());
-    let result = bench.make(&kit_as_delegate.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds()?;
-    bench.make(&kit_as_delegate.del(&result).variable("CNI_PATH", &path))?.succeeds()?;
+    let result = testbed.make(&kit_as_delegate.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds()?;
+    testbed.make(&kit_as_delegate.del(&result).variable("CNI_PATH", &path))?.succeeds()?;
     kit_as_delegate.is_called(Verb::Del).map_err(|stop| stop.based_on(FORWARDS))
 }
 
-fn takes_the_first(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
-    let (first, second) = (folder(bench, "first")?, bench.node.work_dir().join("second"));
+fn takes_the_first(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
+    let (first, second) = (folder(testbed, "first")?, testbed.node.work_dir().join("second"));
     fs::create_dir_all(&second).map_err(|error| Stop::skip(format!("cannot lay a folder: {error}")))?;
     script(&second.join(kit_ipam::NAME), "exit 1")?;
     let path = format!("{}:{}", first.display(), second.display());
-    bench.make(&kit_as_delegate.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds().map(drop)
+    testbed.make(&kit_as_delegate.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds().map(drop)
 }
 
-fn looks_nowhere_else(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
-    bench
+fn looks_nowhere_else(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
+    testbed
         .make(&kit_as_delegate.call(Verb::Add).variable("CNI_PATH", "/run/testns/no-such-folder"))?
         .refused_by(ERROR)
         .fails()?;
-    let verbs = bench.ipam().verbs();
+    let verbs = testbed.ipam().verbs();
     Finding::unless(verbs.is_empty(), "no call of the IPAM plugin", format!("its calls were {verbs:?}"))
 }
 
@@ -161,93 +163,93 @@ fn with_variables(call: Call) -> Call {
     call.args("IgnoreUnknown=1;CONFORMANCE=yes").variable("CONFORMANCE_VARIABLE", "a value; with = in it")
 }
 
-fn same_environment(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
-    let added = bench.make(&with_variables(kit_as_delegate.call(Verb::Add)))?;
+fn same_environment(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
+    let added = testbed.make(&with_variables(kit_as_delegate.call(Verb::Add)))?;
     let result = added.succeeds()?;
     kit_as_delegate.environment_is_of(&added)?;
-    let deleted = bench.make(&with_variables(kit_as_delegate.del(&result)))?;
+    let deleted = testbed.make(&with_variables(kit_as_delegate.del(&result)))?;
     deleted.succeeds()?;
     kit_as_delegate.environment_is_of(&deleted)
 }
 
-fn same_environment_of_check(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
+fn same_environment_of_check(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
     let result = kit_as_delegate.add()?;
-    let answer = bench.make(&with_variables(kit_as_delegate.call(Verb::Check).prev_result(&result)))?;
+    let answer = testbed.make(&with_variables(kit_as_delegate.call(Verb::Check).prev_result(&result)))?;
     answer.succeeds()?;
     kit_as_delegate.environment_is_of(&answer)
 }
 
-fn same_environment_without_container(bench: &Bench, verb: Verb) -> Result<(), Stop> {
-    let (kit_as_delegate, answer) = without_container(bench, verb)?;
+fn same_environment_without_container(testbed: &Testbed, verb: Verb) -> Result<(), Stop> {
+    let (kit_as_delegate, answer) = without_container(testbed, verb)?;
     kit_as_delegate.environment_is_of(&answer)
 }
 
-fn complete_config_without_container(bench: &Bench, verb: Verb) -> Result<(), Stop> {
-    let (kit_as_delegate, answer) = without_container(bench, verb)?;
+fn complete_config_without_container(testbed: &Testbed, verb: Verb) -> Result<(), Stop> {
+    let (kit_as_delegate, answer) = without_container(testbed, verb)?;
     kit_as_delegate.config_is_of(&answer)
 }
 
 /// A GC or a STATUS that succeeded.
-fn without_container(bench: &Bench, verb: Verb) -> Result<(KitAsDelegate<'_>, Answer), Stop> {
-    let mut kit_as_delegate = KitAsDelegate::new(bench)?;
+fn without_container(testbed: &Testbed, verb: Verb) -> Result<(KitAsDelegate<'_>, Answer), Stop> {
+    let mut kit_as_delegate = KitAsDelegate::new(testbed)?;
     if verb == Verb::Gc {
         kit_as_delegate.config["cni.dev/valid-attachments"] = json!([]);
     }
-    let answer = bench.make(&with_variables(kit_as_delegate.call(verb)))?;
+    let answer = testbed.make(&with_variables(kit_as_delegate.call(verb)))?;
     answer.succeeds()?;
     Ok((kit_as_delegate, answer))
 }
 
-fn complete_config(bench: &Bench) -> Result<(), Stop> {
-    let mut kit_as_delegate = KitAsDelegate::new(bench)?;
+fn complete_config(testbed: &Testbed) -> Result<(), Stop> {
+    let mut kit_as_delegate = KitAsDelegate::new(testbed)?;
     kit_as_delegate.set("ofTheDelegate", json!(["<&>", 12_345_678_901_234_567_890_u64, 1.5, null]));
     kit_as_delegate.config["args"] = json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] } });
     let answer = kit_as_delegate.make(Verb::Add)?;
     let result = answer.succeeds()?;
     kit_as_delegate.config_is_of(&answer)?;
-    let answer = bench.make(&kit_as_delegate.del(&result))?;
+    let answer = testbed.make(&kit_as_delegate.del(&result))?;
     answer.succeeds()?;
     kit_as_delegate.config_is_of(&answer)
 }
 
-fn complete_config_of_check(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
+fn complete_config_of_check(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
     let result = kit_as_delegate.add()?;
-    let answer = bench.make(&kit_as_delegate.call(Verb::Check).prev_result(&result))?;
+    let answer = testbed.make(&kit_as_delegate.call(Verb::Check).prev_result(&result))?;
     answer.succeeds()?;
     kit_as_delegate.config_is_of(&answer)
 }
 
-fn forwards_add_and_del(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
+fn forwards_add_and_del(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
     let result = kit_as_delegate.add()?;
-    bench.make(&kit_as_delegate.del(&result))?.succeeds()?;
+    testbed.make(&kit_as_delegate.del(&result))?.succeeds()?;
     kit_as_delegate.is_called(Verb::Add)?;
     kit_as_delegate.is_called(Verb::Del)
 }
 
-fn forwards_del_without_namespace(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
+fn forwards_del_without_namespace(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
     let result = kit_as_delegate.add()?;
-    bench.make(&kit_as_delegate.del(&result).variable("CNI_NETNS", ""))?.succeeds()?;
-    let held = bench.ipam().held();
+    testbed.make(&kit_as_delegate.del(&result).variable("CNI_NETNS", ""))?.succeeds()?;
+    let held = testbed.ipam().held();
     Finding::unless(held.is_empty(), "the address released", format!("the IPAM plugin still has {held:?}"))
 }
 
-fn forwards_check(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
+fn forwards_check(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
     let result = kit_as_delegate.add()?;
-    bench.make(&kit_as_delegate.call(Verb::Check).prev_result(&result))?.succeeds()?;
+    testbed.make(&kit_as_delegate.call(Verb::Check).prev_result(&result))?.succeeds()?;
     kit_as_delegate.is_called(Verb::Check)
 }
 
-fn joins_stderr(bench: &Bench) -> Result<(), Stop> {
-    let mut kit_as_delegate = KitAsDelegate::new(bench)?;
-    let kit = bench.node.bin_dir().join(kit_ipam::NAME);
+fn joins_stderr(testbed: &Testbed) -> Result<(), Stop> {
+    let mut kit_as_delegate = KitAsDelegate::new(testbed)?;
+    let kit = testbed.node.bin_dir().join(kit_ipam::NAME);
     script(
-        &bench.node.bin_dir().join("loud-ipam"),
+        &testbed.node.bin_dir().join("loud-ipam"),
         &format!("echo a word of the delegate >&2\nexec {}", kit.display()),
     )?;
     kit_as_delegate.set("type", json!("loud-ipam"));
@@ -258,34 +260,34 @@ fn joins_stderr(bench: &Bench) -> Result<(), Stop> {
     Finding::unless(stderr.contains("a word of the delegate"), expected, format!("it is {stderr:?}"))
 }
 
-fn error_of_add(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
+fn error_of_add(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
     kit_as_delegate.fail(Verb::Add);
     kit_as_delegate.make(Verb::Add)?.fails().map(drop)
 }
 
-fn error_of_del(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
+fn error_of_del(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
     kit_as_delegate.add()?;
     kit_as_delegate.fail(Verb::Del);
     kit_as_delegate.make(Verb::Del)?.refused_by(FORWARDS).fails().map(drop)
 }
 
-fn error_of_check(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
+fn error_of_check(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
     let result = kit_as_delegate.add()?;
     kit_as_delegate.fail(Verb::Check);
-    bench.make(&kit_as_delegate.call(Verb::Check).prev_result(&result))?.refused_by(FORWARDS).fails().map(drop)
+    testbed.make(&kit_as_delegate.call(Verb::Check).prev_result(&result))?.refused_by(FORWARDS).fails().map(drop)
 }
 
-fn error_of_a_missing_one(bench: &Bench) -> Result<(), Stop> {
-    let mut kit_as_delegate = KitAsDelegate::new(bench)?;
+fn error_of_a_missing_one(testbed: &Testbed) -> Result<(), Stop> {
+    let mut kit_as_delegate = KitAsDelegate::new(testbed)?;
     kit_as_delegate.set("type", json!("no-such-plugin"));
     kit_as_delegate.make(Verb::Add)?.fails().map(drop)
 }
 
-fn same_error(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
+fn same_error(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
     kit_as_delegate.fail(Verb::Add);
     let error = kit_as_delegate.make(Verb::Add)?.refused_by(ERROR).fails_with(117)?;
     Finding::unless(
@@ -295,22 +297,22 @@ fn same_error(bench: &Bench) -> Result<(), Stop> {
     )
 }
 
-fn del_after_failed_delegate(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
+fn del_after_failed_delegate(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
     kit_as_delegate.fail(Verb::Add);
     kit_as_delegate.make(Verb::Add)?.refused_by(ERROR).fails()?;
     kit_as_delegate.is_called(Verb::Del)
 }
 
-fn del_after_garbage(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::new(bench)?;
-    bench.ipam().order(Verb::Add, Some(Order::Print { stdout: "an address".to_owned(), exit: 0 }));
+fn del_after_garbage(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::new(testbed)?;
+    testbed.ipam().order(Verb::Add, Some(Order::Print { stdout: "an address".to_owned(), exit: 0 }));
     kit_as_delegate.make(Verb::Add)?.refused_by(ERROR).fails()?;
     kit_as_delegate.is_called(Verb::Del)
 }
 
-fn result_is_used(bench: &Bench) -> Result<(), Stop> {
-    let kit_as_delegate = KitAsDelegate::of_ipam(bench)?;
+fn result_is_used(testbed: &Testbed) -> Result<(), Stop> {
+    let kit_as_delegate = KitAsDelegate::of_ipam(testbed)?;
     let result = kit_as_delegate.add()?;
     let address = "10.88.0.2/16"; // the delegate's first
     let has = kit_as_delegate.pod.namespace().global_addresses(&kit_as_delegate.pod.attachment().ifname);
@@ -320,7 +322,7 @@ fn result_is_used(bench: &Bench) -> Result<(), Stop> {
         format!("its interface has {has:?}"),
     )?;
     let ips = result.get("ips").and_then(Value::as_array).cloned().unwrap_or_default();
-    let is_listed = match is_from(&bench.version, "0.3.0") {
+    let is_listed = match is_from(&testbed.version, "0.3.0") {
         true => ips.iter().any(|ip| ip["address"] == json!(address) && ip["interface"].is_u64()),
         false => result.pointer("/ip4/ip") == Some(&json!(address)),
     };
@@ -332,8 +334,8 @@ fn result_is_used(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// A caller with a dns of its own is asked about that elsewhere.
-fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
-    let mut kit_as_delegate = KitAsDelegate::of_ipam(bench)?;
+fn gateway_and_dns_are_used(testbed: &Testbed) -> Result<(), Stop> {
+    let mut kit_as_delegate = KitAsDelegate::of_ipam(testbed)?;
     let dns = json!({
         "nameservers": ["10.88.0.1", "192.0.2.53"], "domain": "a.test", "search": ["a.test"], "options": ["ndots:2"]
     });
@@ -354,8 +356,8 @@ fn gateway_and_dns_are_used(bench: &Bench) -> Result<(), Stop> {
     Finding::unless(is_whole, format!("dns {dns} of the delegate"), format!("the result is {result}"))
 }
 
-fn route_attributes(bench: &Bench) -> Result<(), Stop> {
-    let mut kit_as_delegate = KitAsDelegate::of_ipam(bench)?;
+fn route_attributes(testbed: &Testbed) -> Result<(), Stop> {
+    let mut kit_as_delegate = KitAsDelegate::of_ipam(testbed)?;
     let wanted = [
         json!({ "dst": "198.51.100.0/25", "gw": "10.88.0.1", "mtu": 1300, "advmss": 1200, "priority": 77 }),
         json!({ "dst": "198.51.100.128/25", "gw": "10.88.0.1", "table": 4711 }),

@@ -1,11 +1,11 @@
 //! SPEC 2, GC.
 
 use super::attached::{lay_network, nothing_left, nothing_lost, pod_with_kit_ipam, skip, with_key};
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Rule, since, spec};
+use crate::testbed::Testbed;
 use serde_json::{Value, json};
 use std::time::Duration;
 use testns::{Attachment, Call, Container, Remains, Verb};
@@ -39,7 +39,7 @@ pub(super) const RULES: &[Rule] = &[
     spec("gc.keeps-what-is-valid", &["gc/valid"], Role::ALL).says("GC leaves valid attachments as they are.").by(&[
         since("1.1.0", "all-are-valid", keeps_all)
             .does("GC with both of two containers; nothing may go or change, and CHECK has to pass."),
-        since("1.1.0", "one-of-two", |bench| keeps(bench, &bench.pod(), &bench.pod()))
+        since("1.1.0", "one-of-two", |testbed| keeps(testbed, &testbed.pod(), &testbed.pod()))
             .does("Of two containers one is gone; CHECK of the other has to pass after GC."),
         since("1.1.0", "one-interface-of-a-container", keeps_one_interface)
             .does("Of two interfaces of a container one is valid; CHECK of it has to pass after GC."),
@@ -54,7 +54,8 @@ pub(super) const RULES: &[Rule] = &[
             "GC of a network beside a container of another, of which nothing may go; its CHECK has to pass still.",
         )]),
     spec("gc.succeeds", &["gc/completes"], Role::ALL).says("GC succeeds, even if there is nothing to remove.").by(&[
-        since("1.1.0", "nothing-was-attached", |bench: &Bench| bench.gc(&[])).does("GC as the first call of a node."),
+        since("1.1.0", "nothing-was-attached", |testbed: &Testbed| testbed.gc(&[]))
+            .does("GC as the first call of a node."),
         since("1.1.0", "valid-ones-that-it-never-saw", succeeds_with_unknown_ones)
             .does("GC with two containers that were never added."),
         since("1.1.0", "twice", succeeds_twice).does("GC twice, when the only container has gone."),
@@ -77,118 +78,118 @@ pub(super) const RULES: &[Rule] = &[
         .by(&[since("1.1.0", "", is_followed_by_del).does("The container is gone; GC, then DEL.")]),
 ];
 
-fn removes_one_of_two(bench: &Bench) -> Result<(), Stop> {
-    let (valid, stale) = (bench.pod(), bench.pod());
-    bench.add(&valid)?;
-    removed(bench, &stale, &[valid.attachment()])
+fn removes_one_of_two(testbed: &Testbed) -> Result<(), Stop> {
+    let (valid, stale) = (testbed.pod(), testbed.pod());
+    testbed.add(&valid)?;
+    removed(testbed, &stale, &[valid.attachment()])
 }
 
-fn removes_all(bench: &Bench) -> Result<(), Stop> {
+fn removes_all(testbed: &Testbed) -> Result<(), Stop> {
     // The bridge and its like are the network's, and may stay.
-    let (first, stale) = (bench.pod(), bench.pod());
-    let result = bench.add(&first)?;
-    bench.del(&first, &result)?;
-    removed(bench, &stale, &[])
+    let (first, stale) = (testbed.pod(), testbed.pod());
+    let result = testbed.add(&first)?;
+    testbed.del(&first, &result)?;
+    removed(testbed, &stale, &[])
 }
 
-fn removes_the_shorter_id(bench: &Bench) -> Result<(), Stop> {
-    let (valid, stale) = (bench.pod_named("web-10"), bench.pod_named("web-1"));
-    bench.add(&valid)?;
-    removed(bench, &stale, &[valid.attachment()])
+fn removes_the_shorter_id(testbed: &Testbed) -> Result<(), Stop> {
+    let (valid, stale) = (testbed.pod_named("web-10"), testbed.pod_named("web-1"));
+    testbed.add(&valid)?;
+    removed(testbed, &stale, &[valid.attachment()])
 }
 
 /// Checks that GC leaves nothing of a container that has gone. What stays when an attachment comes and goes is of the
 /// network, and a matter of `del.leaves-nothing`.
-fn removed(bench: &Bench, stale: &Container, valid: &[Attachment]) -> Result<(), Stop> {
-    lay_network(bench)?;
-    bench.remember();
-    bench.add(stale)?;
+fn removed(testbed: &Testbed, stale: &Container, valid: &[Attachment]) -> Result<(), Stop> {
+    lay_network(testbed)?;
+    testbed.remember();
+    testbed.add(stale)?;
     stale.leave(Remains::Gone);
-    bench.gc(valid)?;
-    nothing_left(bench)
+    testbed.gc(valid)?;
+    nothing_left(testbed)
 }
 
-fn removes_one_whose_namespace_is_a_file(bench: &Bench) -> Result<(), Stop> {
-    let (valid, stale) = (bench.pod(), bench.pod());
-    bench.add(&valid)?;
-    lay_network(bench)?;
-    bench.remember();
-    bench.add(&stale)?;
+fn removes_one_whose_namespace_is_a_file(testbed: &Testbed) -> Result<(), Stop> {
+    let (valid, stale) = (testbed.pod(), testbed.pod());
+    testbed.add(&valid)?;
+    lay_network(testbed)?;
+    testbed.remember();
+    testbed.add(&stale)?;
     stale.leave(Remains::PlainFile);
-    bench.gc(&[valid.attachment()])?;
-    nothing_left(bench)
+    testbed.gc(&[valid.attachment()])?;
+    nothing_left(testbed)
 }
 
 /// The links are gone with the containers and the node's own, and files are what is left.
-fn removes_after_a_reboot(bench: &Bench) -> Result<(), Stop> {
-    let before: Vec<_> = bench.node.host().links().into_iter().map(|link| link.name).collect();
-    let stale = bench.pod();
-    bench.add(&stale)?;
+fn removes_after_a_reboot(testbed: &Testbed) -> Result<(), Stop> {
+    let before: Vec<_> = testbed.node.host().links().into_iter().map(|link| link.name).collect();
+    let stale = testbed.pod();
+    testbed.add(&stale)?;
     // Before the namespace: the kernel removes its links at a time of its own.
-    for link in bench.node.host().links().iter().filter(|link| !before.contains(&link.name)) {
-        if bench.node.host().find_link(&link.name).is_some() {
-            bench.node.host().delete_link(&link.name);
+    for link in testbed.node.host().links().iter().filter(|link| !before.contains(&link.name)) {
+        if testbed.node.host().find_link(&link.name).is_some() {
+            testbed.node.host().delete_link(&link.name);
         }
     }
     stale.leave(Remains::Gone);
-    bench.gc(&[])?;
-    let files: Vec<_> = bench.files_naming(&stale).iter().map(|path| path.display().to_string()).collect();
+    testbed.gc(&[])?;
+    let files: Vec<_> = testbed.files_naming(&stale).iter().map(|path| path.display().to_string()).collect();
     Finding::unless(files.is_empty(), "no file that names the container", format!("there are {}", files.join(", ")))
 }
 
 /// An address that the living container still has may stay reserved, as its next owner would meet it on the network; it goes
 /// once the interface is gone, which the plugin may assume in the first place.
-fn removes_one_interface(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    bench.add(&pod)?;
-    bench.remember();
-    let other = second_interface(bench, &pod)?;
-    bench.gc(&[pod.attachment()])?;
-    if files_of(bench, &pod, &other).is_empty() {
+fn removes_one_interface(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    testbed.add(&pod)?;
+    testbed.remember();
+    let other = second_interface(testbed, &pod)?;
+    testbed.gc(&[pod.attachment()])?;
+    if files_of(testbed, &pod, &other).is_empty() {
         return Ok(());
     }
     if pod.namespace().find_link(&other.ifname).is_some() {
         pod.namespace().delete_link(&other.ifname);
-        bench.gc(&[pod.attachment()])?;
+        testbed.gc(&[pod.attachment()])?;
     }
-    let left = files_of(bench, &pod, &other);
+    let left = files_of(testbed, &pod, &other);
     Finding::unless(left.is_empty(), format!("no file of {}", other.ifname), format!("there are {}", left.join(", ")))
 }
 
 /// The files that name an attachment.
-fn files_of(bench: &Bench, pod: &Container, attachment: &Attachment) -> Vec<String> {
+fn files_of(testbed: &Testbed, pod: &Container, attachment: &Attachment) -> Vec<String> {
     let names =
         |path: &std::path::PathBuf| std::fs::read_to_string(path).is_ok_and(|text| text.contains(&attachment.ifname));
-    bench.files_naming(pod).into_iter().filter(names).map(|path| path.display().to_string()).collect()
+    testbed.files_naming(pod).into_iter().filter(names).map(|path| path.display().to_string()).collect()
 }
 
-fn keeps_all(bench: &Bench) -> Result<(), Stop> {
-    let (one, other) = (bench.pod(), bench.pod());
-    let results = [bench.add(&one)?, bench.add(&other)?];
-    bench.remember();
-    bench.gc(&[one.attachment(), other.attachment()])?;
-    nothing_lost(bench, "the valid attachments as they were")?;
-    bench.check(&one, &results[0])?;
-    bench.check(&other, &results[1])
+fn keeps_all(testbed: &Testbed) -> Result<(), Stop> {
+    let (one, other) = (testbed.pod(), testbed.pod());
+    let results = [testbed.add(&one)?, testbed.add(&other)?];
+    testbed.remember();
+    testbed.gc(&[one.attachment(), other.attachment()])?;
+    nothing_lost(testbed, "the valid attachments as they were")?;
+    testbed.check(&one, &results[0])?;
+    testbed.check(&other, &results[1])
 }
 
-fn keeps_the_shorter_id(bench: &Bench) -> Result<(), Stop> {
-    keeps(bench, &bench.pod_named("web-1"), &bench.pod_named("web-10"))
+fn keeps_the_shorter_id(testbed: &Testbed) -> Result<(), Stop> {
+    keeps(testbed, &testbed.pod_named("web-1"), &testbed.pod_named("web-10"))
 }
 
-fn keeps(bench: &Bench, valid: &Container, stale: &Container) -> Result<(), Stop> {
-    let result = bench.add(valid)?;
-    bench.add(stale)?;
+fn keeps(testbed: &Testbed, valid: &Container, stale: &Container) -> Result<(), Stop> {
+    let result = testbed.add(valid)?;
+    testbed.add(stale)?;
     stale.leave(Remains::Gone);
-    bench.gc(&[valid.attachment()])?;
-    bench.check(valid, &result)
+    testbed.gc(&[valid.attachment()])?;
+    testbed.check(valid, &result)
 }
 
-fn keeps_connectivity(bench: &Bench) -> Result<(), Stop> {
-    let (valid, stale) = (bench.pod(), bench.pod());
-    let result = bench.add(&valid)?;
-    bench.add(&stale)?;
-    let on_node = bench.node.host().addresses();
+fn keeps_connectivity(testbed: &Testbed) -> Result<(), Stop> {
+    let (valid, stale) = (testbed.pod(), testbed.pod());
+    let result = testbed.add(&valid)?;
+    testbed.add(&stale)?;
+    let on_node = testbed.node.host().addresses();
     let ips = result["ips"].as_array().cloned().unwrap_or_default();
     let gateways = ips.iter().filter_map(|ip| ip["gateway"].as_str()?.parse::<std::net::IpAddr>().ok());
     let reached: Vec<_> = gateways
@@ -196,7 +197,7 @@ fn keeps_connectivity(bench: &Bench) -> Result<(), Stop> {
         .filter(|ip| valid.namespace().pings(*ip, PATIENCE))
         .collect();
     stale.leave(Remains::Gone);
-    bench.gc(&[valid.attachment()])?;
+    testbed.gc(&[valid.attachment()])?;
     match reached.iter().find(|ip| !valid.namespace().pings(**ip, PATIENCE)) {
         _ if reached.is_empty() => Err(Stop::skip("it reaches no gateway on the node before GC either")),
         None => Ok(()),
@@ -206,28 +207,28 @@ fn keeps_connectivity(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-fn keeps_one_interface(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let result = bench.add(&pod)?;
-    second_interface(bench, &pod)?;
-    bench.gc(&[pod.attachment()])?;
-    bench.check(&pod, &result)
+fn keeps_one_interface(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let result = testbed.add(&pod)?;
+    second_interface(testbed, &pod)?;
+    testbed.gc(&[pod.attachment()])?;
+    testbed.check(&pod, &result)
 }
 
 /// A second attachment of a container, if the plugin can make one.
-fn second_interface(bench: &Bench, pod: &Container) -> Result<Attachment, Stop> {
+fn second_interface(testbed: &Testbed, pod: &Container) -> Result<Attachment, Stop> {
     let other = pod.attachment_as("eth1");
     let mut result: Option<Value> = None;
-    for index in 0..bench.plugin_count() {
-        let mut config = bench.config_of(index, Verb::Add, &other);
+    for index in 0..testbed.plugin_count() {
+        let mut config = testbed.config_of(index, Verb::Add, &other);
         // Two interfaces of a container have one default route between them.
         config.as_object_mut().map(|config| config.shift_remove("isDefaultGateway"));
         config.pointer_mut("/ipam").and_then(Value::as_object_mut).map(|ipam| ipam.shift_remove("routes"));
         if let Some(result) = result {
             config["prevResult"] = result;
         }
-        let call = bench.call_executable(bench.profile.executable(index), Verb::Add, &config, &other);
-        match bench.make(&call)?.succeeds() {
+        let call = testbed.call_executable(testbed.profile.executable(index), Verb::Add, &config, &other);
+        match testbed.make(&call)?.succeeds() {
             Ok(added) => result = Some(added),
             Err(_refused) => return Err(Stop::skip("it makes no second interface in a container with this config")),
         }
@@ -235,91 +236,91 @@ fn second_interface(bench: &Bench, pod: &Container) -> Result<Attachment, Stop> 
     Ok(other)
 }
 
-fn keeps_other_networks(bench: &Bench) -> Result<(), Stop> {
-    let (own, others) = (bench.pod().attachment(), bench.pod().attachment());
+fn keeps_other_networks(testbed: &Testbed) -> Result<(), Stop> {
+    let (own, others) = (testbed.pod().attachment(), testbed.pod().attachment());
     // From their own IPAM plugin both networks could get the same address.
     let config = |verb, attachment: &Attachment| {
-        super::attached::with_kit_ipam(bench, verb, attachment, &[])
-            .unwrap_or_else(|_| bench.config_for(verb, attachment))
+        super::attached::with_kit_ipam(testbed, verb, attachment, &[])
+            .unwrap_or_else(|_| testbed.config_for(verb, attachment))
     };
-    bench.make(&bench.call_with(Verb::Add, config(Verb::Add, &own), &own))?.succeeds()?;
+    testbed.make(&testbed.call_with(Verb::Add, config(Verb::Add, &own), &own))?.succeeds()?;
     let another = with_key(config(Verb::Add, &others), "name", json!("another"));
-    let added = bench.make(&bench.call_with(Verb::Add, &another, &others))?.succeeds();
+    let added = testbed.make(&testbed.call_with(Verb::Add, &another, &others))?.succeeds();
     let result = added.map_err(|_failed| skip("its ADD fails in a second network of the same config"))?;
     // A file with the entries of all networks is still there without some of them. The kit's own IPAM plugin has one.
-    let check = bench.call_with(Verb::Check, &another, &others).prev_result(&result);
-    let delegates_to_the_kits = super::attached::with_kit_ipam(bench, Verb::Add, &own, &[]).is_ok();
-    let passes = !delegates_to_the_kits && bench.make(&check)?.is_success();
-    bench.remember();
+    let check = testbed.call_with(Verb::Check, &another, &others).prev_result(&result);
+    let delegates_to_the_kits = super::attached::with_kit_ipam(testbed, Verb::Add, &own, &[]).is_ok();
+    let passes = !delegates_to_the_kits && testbed.make(&check)?.is_success();
+    testbed.remember();
     let valid = json!([{ "containerID": own.container_id, "ifname": own.ifname }]);
     let gc = with_key(config(Verb::Gc, &Attachment::none()), VALID, valid);
-    bench.make(&bench.call_with(Verb::Gc, gc, Attachment::none()))?.succeeds()?;
-    nothing_lost(bench, "the other network as it was")?;
-    let still = !passes || bench.make(&check)?.is_success();
+    testbed.make(&testbed.call_with(Verb::Gc, gc, Attachment::none()))?.succeeds()?;
+    nothing_lost(testbed, "the other network as it was")?;
+    let still = !passes || testbed.make(&check)?.is_success();
     Finding::unless(still, "CHECK of the other network's attachment to pass, as before GC", "it fails")
 }
 
-fn succeeds_with_unknown_ones(bench: &Bench) -> Result<(), Stop> {
+fn succeeds_with_unknown_ones(testbed: &Testbed) -> Result<(), Stop> {
     let stale = |id: &str| Attachment { container_id: id.to_owned(), netns: String::new(), ifname: "eth0".to_owned() };
-    bench.gc(&[stale("stale-1"), stale("stale-2")])
+    testbed.gc(&[stale("stale-1"), stale("stale-2")])
 }
 
-fn succeeds_twice(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    bench.add(&pod)?;
+fn succeeds_twice(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    testbed.add(&pod)?;
     pod.leave(Remains::Gone);
-    bench.gc(&[])?;
-    bench.gc(&[])
+    testbed.gc(&[])?;
+    testbed.gc(&[])
 }
 
-fn prints_nothing(bench: &Bench) -> Result<(), Stop> {
-    bench.gc_calls(&[]).iter().try_for_each(|call| bench.make(call)?.prints_nothing())
+fn prints_nothing(testbed: &Testbed) -> Result<(), Stop> {
+    testbed.gc_calls(&[]).iter().try_for_each(|call| testbed.make(call)?.prints_nothing())
 }
 
-fn forwards(bench: &Bench) -> Result<(), Stop> {
-    let call = with_kit_ipam(bench)?;
-    bench.make(&call)?.succeeds()?;
-    let calls = bench.ipam().calls();
+fn forwards(testbed: &Testbed) -> Result<(), Stop> {
+    let call = with_kit_ipam(testbed)?;
+    testbed.make(&call)?.succeeds()?;
+    let calls = testbed.ipam().calls();
     let lists: Vec<Value> =
         calls.iter().filter(|call| call.verb == "GC").map(|call| call.config()[VALID].clone()).collect();
     let expected = json!([{ "containerID": "stale", "ifname": "eth0" }]);
     Finding::unless(
         !lists.is_empty() && lists.iter().all(|list| *list == expected),
         "GC of the IPAM plugin, with the list",
-        format!("its calls were {:?}, with the lists {lists:?}", bench.ipam().verbs()),
+        format!("its calls were {:?}, with the lists {lists:?}", testbed.ipam().verbs()),
     )
 }
 
-fn reports_errors(bench: &Bench) -> Result<(), Stop> {
-    let call = with_kit_ipam(bench)?;
-    bench.ipam().order(Verb::Gc, Some(Order::Fail { code: 105, msg: "kit-ipam is out of order".to_owned() }));
-    bench.make(&call)?.refused_by("gc.forwards").fails().map(drop)
+fn reports_errors(testbed: &Testbed) -> Result<(), Stop> {
+    let call = with_kit_ipam(testbed)?;
+    testbed.ipam().order(Verb::Gc, Some(Order::Fail { code: 105, msg: "kit-ipam is out of order".to_owned() }));
+    testbed.make(&call)?.refused_by("gc.forwards").fails().map(drop)
 }
 
-fn goes_on(bench: &Bench) -> Result<(), Stop> {
-    let call = with_kit_ipam(bench)?;
-    pod_with_kit_ipam(bench)?;
-    let stale = bench.pod();
-    bench.remember();
-    let config = super::attached::with_kit_ipam(bench, Verb::Add, &stale.attachment(), &[])?;
-    bench.make(&bench.call_with(Verb::Add, &config, &stale))?.succeeds()?;
+fn goes_on(testbed: &Testbed) -> Result<(), Stop> {
+    let call = with_kit_ipam(testbed)?;
+    pod_with_kit_ipam(testbed)?;
+    let stale = testbed.pod();
+    testbed.remember();
+    let config = super::attached::with_kit_ipam(testbed, Verb::Add, &stale.attachment(), &[])?;
+    testbed.make(&testbed.call_with(Verb::Add, &config, &stale))?.succeeds()?;
     stale.leave(Remains::Gone);
-    bench.ipam().order(Verb::Gc, Some(Order::Fail { code: 105, msg: "kit-ipam is out of order".to_owned() }));
-    bench.make(&call)?.refused_by("gc.forwards").fails()?;
-    nothing_left(bench)
+    testbed.ipam().order(Verb::Gc, Some(Order::Fail { code: 105, msg: "kit-ipam is out of order".to_owned() }));
+    testbed.make(&call)?.refused_by("gc.forwards").fails()?;
+    nothing_left(testbed)
 }
 
 /// A GC in which one attachment is valid, which never was, with the kit's own IPAM plugin as delegate.
-fn with_kit_ipam(bench: &Bench) -> Result<Call, Stop> {
-    let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
+fn with_kit_ipam(testbed: &Testbed) -> Result<Call, Stop> {
+    let mut config = testbed.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
     config[VALID] = json!([{ "containerID": "stale", "ifname": "eth0" }]);
-    Ok(bench.call_with(Verb::Gc, &config, Attachment::none()))
+    Ok(testbed.call_with(Verb::Gc, &config, Attachment::none()))
 }
 
-fn is_followed_by_del(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let result = bench.add(&pod)?;
+fn is_followed_by_del(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let result = testbed.add(&pod)?;
     let after = pod.leave(Remains::Gone);
-    bench.gc(&[])?;
-    bench.del(&after, &result)
+    testbed.gc(&[])?;
+    testbed.del(&after, &result)
 }

@@ -1,10 +1,10 @@
 //! SPEC 4 and 5, IPAM plugins.
 
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, before, each, newest, relied, since, spec};
 use crate::stress::pool;
+use crate::testbed::Testbed;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Remains, Verb};
 
@@ -51,17 +51,17 @@ pub(super) const RULES: &[Rule] = &[
     relied("ipam.one-address-for-an-attachment", "runtimes, which call ADD again that they did not see end", IPAM)
         .says("A second ADD of an attachment, with a request for an address or without, gives it no second address.")
         .by(&[
-            newest("any", |bench| gives_no_second(bench, |_, second| second))
+            newest("any", |testbed| gives_no_second(testbed, |_, second| second))
                 .does("ADD twice; the second is an error, or gives the same."),
             newest("requested", no_second_requested_address)
                 .does("The same with a request, by CNI_ARGS, for an address that is free."),
         ]),
     spec("ipam.del-releases", &["del/ipam"], POOLED).says("DEL releases the attachment's address.").by(&[
-        newest("namespace-alive", |bench| releases(bench, Remains::Alive))
+        newest("namespace-alive", |testbed| releases(testbed, Remains::Alive))
             .does("With a pool of one address: ADD, DEL, ADD of another container."),
-        newest("namespace-gone", |bench| releases(bench, Remains::Gone))
+        newest("namespace-gone", |testbed| releases(testbed, Remains::Gone))
             .does("The same with a namespace that has gone before DEL."),
-        newest("no-namespace-given", |bench| releases(bench, Remains::EmptyPath))
+        newest("no-namespace-given", |testbed| releases(testbed, Remains::EmptyPath))
             .does("The same with an empty CNI_NETNS on DEL."),
     ]),
     spec("ipam.del-keeps-others", &["execution/attachment"], IPAM)
@@ -80,34 +80,34 @@ pub(super) const RULES: &[Rule] = &[
 const FIXED: &str = "its addresses stand in its config, so it reserves none";
 
 /// Skips plugins of another kind whose profile names no pool: their delegate's is asked of that one.
-fn is_pooled(bench: &Bench) -> Result<(), Stop> {
-    match bench.profile.role == Role::Ipam || bench.profile.pool.is_some() {
+fn is_pooled(testbed: &Testbed) -> Result<(), Stop> {
+    match testbed.profile.role == Role::Ipam || testbed.profile.pool.is_some() {
         true => Ok(()),
         false => Err(Stop::skip("it is no IPAM plugin, and its profile names no pool of its own (PROFILES.md, pool)")),
     }
 }
 
 /// Skips plugins whose addresses stand in the config: they reserve nothing.
-fn reserves(bench: &Bench) -> Result<(), Stop> {
-    is_pooled(bench)?;
-    match bench.config().pointer("/ipam/addresses") {
+fn reserves(testbed: &Testbed) -> Result<(), Stop> {
+    is_pooled(testbed)?;
+    match testbed.config().pointer("/ipam/addresses") {
         Some(_) => Err(Stop::skip(FIXED)),
         None => Ok(()),
     }
 }
 
-fn result_is_abbreviated(bench: &Bench) -> Result<(), Stop> {
-    let result = bench.add(&bench.pod())?;
+fn result_is_abbreviated(testbed: &Testbed) -> Result<(), Stop> {
+    let result = testbed.add(&testbed.pod())?;
     let ips = result.get("ips").and_then(Value::as_array);
     let has_index = ips.into_iter().flatten().any(|ip| ip.get("interface").is_some());
     let is_right = result.get("interfaces").is_none() && !has_index;
     Finding::unless(is_right, "neither interfaces nor an index of one", format!("the result is {result}"))
 }
 
-fn gives_an_address(bench: &Bench) -> Result<(), Stop> {
-    let result = bench.add(&bench.pod())?;
+fn gives_an_address(testbed: &Testbed) -> Result<(), Stop> {
+    let result = testbed.add(&testbed.pod())?;
     Finding::unless(!pool::addresses(&result).is_empty(), "an address", format!("the result is {result}"))?;
-    let config = bench.config();
+    let config = testbed.config();
     let wanted = config.pointer("/ipam/routes").and_then(Value::as_array).into_iter().flatten();
     let is_in = |list: Option<&Value>, dst: &Value| {
         list.and_then(Value::as_array).into_iter().flatten().any(|route| route.get("dst") == Some(dst))
@@ -120,52 +120,52 @@ fn gives_an_address(bench: &Bench) -> Result<(), Stop> {
     Ok(())
 }
 
-fn gives_route_attributes(bench: &Bench) -> Result<(), Stop> {
-    let mut config = bench.config();
+fn gives_route_attributes(testbed: &Testbed) -> Result<(), Stop> {
+    let mut config = testbed.config();
     let routes = config.pointer_mut("/ipam/routes").ok_or_else(|| Stop::skip("its config has no ipam.routes"))?;
     let wanted = json!({ "dst": "198.51.100.0/24", "gw": "10.77.0.1", "mtu": 1300, "advmss": 1200, "priority": 77,
         "table": 4711, "scope": 0 });
     *routes = json!([wanted]);
-    let result = bench.make(&bench.call_with(Verb::Add, &config, &bench.pod()))?.succeeds()?;
+    let result = testbed.make(&testbed.call_with(Verb::Add, &config, &testbed.pod()))?.succeeds()?;
     let is_there = result["routes"].as_array().is_some_and(|routes| routes.contains(&wanted));
     Finding::unless(is_there, format!("the route {wanted} of the config"), format!("the result is {result}"))
 }
 
-fn makes_no_interface(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
+fn makes_no_interface(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
     let before = pod.namespace().snapshot();
-    bench.add(&pod)?;
+    testbed.add(&pod)?;
     let changes = testns::changes(&before, &pod.namespace().snapshot());
     Finding::unless_differs(changes, "the container as before ADD", "it differs")
 }
 
-fn containers_differ(bench: &Bench) -> Result<(), Stop> {
-    let pods: Vec<_> = (0..some(bench)).map(|_| bench.pod().attachment()).collect();
-    differ(bench, &pods)
+fn containers_differ(testbed: &Testbed) -> Result<(), Stop> {
+    let pods: Vec<_> = (0..some(testbed)).map(|_| testbed.pod().attachment()).collect();
+    differ(testbed, &pods)
 }
 
 /// A few containers, or as many as the pool has addresses for.
-fn some(bench: &Bench) -> usize {
-    bench.profile.capacity().unwrap_or(4).min(4)
+fn some(testbed: &Testbed) -> usize {
+    testbed.profile.capacity().unwrap_or(4).min(4)
 }
 
-fn interfaces_differ(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    differ(bench, &["eth0", "eth1", "eth10"].map(|ifname| pod.attachment_as(ifname)))
+fn interfaces_differ(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    differ(testbed, &["eth0", "eth1", "eth10"].map(|ifname| pod.attachment_as(ifname)))
 }
 
-fn differ(bench: &Bench, attachments: &[Attachment]) -> Result<(), Stop> {
-    reserves(bench)?;
+fn differ(testbed: &Testbed, attachments: &[Attachment]) -> Result<(), Stop> {
+    reserves(testbed)?;
     let mut given: Vec<String> = Vec::new();
     let is_one_container = attachments.windows(2).any(|two| two[0].container_id == two[1].container_id);
     for attachment in attachments {
-        let new = match bench.add(attachment) {
+        let new = match testbed.add(attachment) {
             Err(Stop::Fails(_)) if is_one_container && !given.is_empty() => {
                 return Err(Stop::skip("its config serves a container once: a second ADD is an error"));
             }
             added => pool::addresses(&added?),
         };
-        let config = bench.config_for(Verb::Add, attachment);
+        let config = testbed.config_for(Verb::Add, attachment);
         Stop::skip_if(
             new.iter().all(|address| pool::stands_in(&config, address.split('/').next().unwrap_or(address))),
             FIXED,
@@ -178,9 +178,9 @@ fn differ(bench: &Bench, attachments: &[Attachment]) -> Result<(), Stop> {
 }
 
 /// The case looks at IPv4 only, with a prefix that leaves addresses for network and broadcast (RFC 3021).
-fn gives_no_broadcast_address(bench: &Bench) -> Result<(), Stop> {
+fn gives_no_broadcast_address(testbed: &Testbed) -> Result<(), Stop> {
     let mut tried = false;
-    for ip in ips_of_some(bench)? {
+    for ip in ips_of_some(testbed)? {
         let address = ip["address"].as_str().and_then(|text| text.split_once('/')).unwrap_or_default();
         let (Ok(ip), Ok(length @ 1..=30)) = (address.0.parse::<std::net::Ipv4Addr>(), address.1.parse::<u32>()) else {
             continue;
@@ -194,15 +194,15 @@ fn gives_no_broadcast_address(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// The entries of `ips` that a few containers get.
-fn ips_of_some(bench: &Bench) -> Result<Vec<Value>, Stop> {
-    reserves(bench)?;
-    let results: Vec<_> = (0..some(bench)).map(|_| bench.add(&bench.pod())).collect::<Result<_, _>>()?;
+fn ips_of_some(testbed: &Testbed) -> Result<Vec<Value>, Stop> {
+    reserves(testbed)?;
+    let results: Vec<_> = (0..some(testbed)).map(|_| testbed.add(&testbed.pod())).collect::<Result<_, _>>()?;
     Ok(results.iter().flat_map(|result| result["ips"].as_array().cloned().unwrap_or_default()).collect())
 }
 
 /// The gateway is an endpoint of the network, too.
-fn gives_no_gateway_away(bench: &Bench) -> Result<(), Stop> {
-    let ips = ips_of_some(bench)?;
+fn gives_no_gateway_away(testbed: &Testbed) -> Result<(), Stop> {
+    let ips = ips_of_some(testbed)?;
     let plain = |text: &str| text.split('/').next().unwrap_or_default().to_owned();
     let gateways: Vec<_> = ips.iter().filter_map(|ip| ip["gateway"].as_str().map(plain)).collect();
     Stop::skip_if(gateways.is_empty(), "its result names no gateway")?;
@@ -216,15 +216,15 @@ fn gives_no_gateway_away(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// Two containers ask for the address that the first of them got.
-fn requested_twice(bench: &Bench) -> Result<(), Stop> {
-    reserves(bench)?;
-    let result = bench.add(&bench.pod())?;
+fn requested_twice(testbed: &Testbed) -> Result<(), Stop> {
+    reserves(testbed)?;
+    let result = testbed.add(&testbed.pod())?;
     let given = pool::addresses(&result);
     let first = given.first().ok_or_else(|| Stop::skip("its ADD gives no address"))?;
     let plain = first.split('/').next().unwrap_or_default();
-    Stop::skip_if(pool::stands_in(&bench.config(), plain), FIXED)?;
+    Stop::skip_if(pool::stands_in(&testbed.config(), plain), FIXED)?;
     let args = format!("IgnoreUnknown=1;IP={plain}");
-    let answer = bench.make(&bench.call(Verb::Add, &bench.pod()).args(&args))?;
+    let answer = testbed.make(&testbed.call(Verb::Add, &testbed.pod()).args(&args))?;
     if !answer.is_success() {
         return Ok(());
     }
@@ -234,19 +234,19 @@ fn requested_twice(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// The address is that of an attachment that has come and gone.
-fn no_second_requested_address(bench: &Bench) -> Result<(), Stop> {
-    gives_no_second(bench, |free, second| second.args(&format!("IgnoreUnknown=1;IP={free}")))
+fn no_second_requested_address(testbed: &Testbed) -> Result<(), Stop> {
+    gives_no_second(testbed, |free, second| second.args(&format!("IgnoreUnknown=1;IP={free}")))
 }
 
-fn gives_no_second(bench: &Bench, request: impl FnOnce(&str, Call) -> Call) -> Result<(), Stop> {
-    reserves(bench)?;
-    let (before, pod) = (bench.pod(), bench.pod());
-    let gone = bench.add(&before)?;
-    let first = pool::addresses(&bench.add(&pod)?);
-    bench.del(&before, &gone)?;
+fn gives_no_second(testbed: &Testbed, request: impl FnOnce(&str, Call) -> Call) -> Result<(), Stop> {
+    reserves(testbed)?;
+    let (before, pod) = (testbed.pod(), testbed.pod());
+    let gone = testbed.add(&before)?;
+    let first = pool::addresses(&testbed.add(&pod)?);
+    testbed.del(&before, &gone)?;
     let free = pool::addresses(&gone);
     let free = free.first().and_then(|address| address.split('/').next()).unwrap_or_default();
-    let answer = bench.make(&request(free, bench.call(Verb::Add, &pod)))?;
+    let answer = testbed.make(&request(free, testbed.call(Verb::Add, &pod)))?;
     if !answer.is_success() {
         return answer.fails().map(drop);
     }
@@ -256,40 +256,40 @@ fn gives_no_second(bench: &Bench, request: impl FnOnce(&str, Call) -> Call) -> R
 
 /// The only address goes from one container to the next. DEL has the result of ADD, as from a runtime that kept it:
 /// another rule asks whether it is needed.
-fn releases(bench: &Bench, remains: Remains) -> Result<(), Stop> {
-    is_pooled(bench)?;
-    bench.needs_pool(1)?;
-    let (first, second) = (bench.pod(), bench.pod());
-    let result = bench.add(&first)?;
-    bench.del(first.leave(remains), &result)?;
-    bench.add(&second).map(drop)
+fn releases(testbed: &Testbed, remains: Remains) -> Result<(), Stop> {
+    is_pooled(testbed)?;
+    testbed.needs_pool(1)?;
+    let (first, second) = (testbed.pod(), testbed.pod());
+    let result = testbed.add(&first)?;
+    testbed.del(first.leave(remains), &result)?;
+    testbed.add(&second).map(drop)
 }
 
-fn del_keeps_others(bench: &Bench) -> Result<(), Stop> {
-    let (one, other) = (bench.pod_named("web-1"), bench.pod_named("web-10"));
-    let kept = [bench.add(&other)?, bench.add(one.attachment_as("eth10"))?];
-    let result = bench.add(one.attachment_as("eth1"))?;
-    bench.del(one.attachment_as("eth1"), &result)?;
-    bench.check(&other, &kept[0])?;
-    bench.check(one.attachment_as("eth10"), &kept[1])
+fn del_keeps_others(testbed: &Testbed) -> Result<(), Stop> {
+    let (one, other) = (testbed.pod_named("web-1"), testbed.pod_named("web-10"));
+    let kept = [testbed.add(&other)?, testbed.add(one.attachment_as("eth10"))?];
+    let result = testbed.add(one.attachment_as("eth1"))?;
+    testbed.del(one.attachment_as("eth1"), &result)?;
+    testbed.check(&other, &kept[0])?;
+    testbed.check(one.attachment_as("eth10"), &kept[1])
 }
 
-fn check_misses_a_reservation(bench: &Bench) -> Result<(), Stop> {
-    reserves(bench)?;
-    let pod = bench.pod();
-    let result = bench.add(&pod)?;
-    let config = bench.config_for(Verb::Add, &pod.attachment());
+fn check_misses_a_reservation(testbed: &Testbed) -> Result<(), Stop> {
+    reserves(testbed)?;
+    let pod = testbed.pod();
+    let result = testbed.add(&pod)?;
+    let config = testbed.config_for(Verb::Add, &pod.attachment());
     Stop::skip_if(pool::addresses(&result).iter().all(|address| pool::stands_in(&config, address)), FIXED)?;
-    bench.del(&pod, &result)?;
-    bench.make(&bench.call(Verb::Check, &pod).prev_result(&result))?.fails().map(drop)
+    testbed.del(&pod, &result)?;
+    testbed.make(&testbed.call(Verb::Check, &pod).prev_result(&result))?.fails().map(drop)
 }
 
-fn exhausted(bench: &Bench) -> Result<(), Stop> {
-    is_pooled(bench)?;
-    bench.needs_pool(1)?;
-    let (first, second) = (bench.pod(), bench.pod());
-    bench.add(&first)?;
-    match bench.try_add(&second.attachment())? {
+fn exhausted(testbed: &Testbed) -> Result<(), Stop> {
+    is_pooled(testbed)?;
+    testbed.needs_pool(1)?;
+    let (first, second) = (testbed.pod(), testbed.pod());
+    testbed.add(&first)?;
+    match testbed.try_add(&second.attachment())? {
         Ok(result) => Err(Finding::new("a failure", format!("it succeeded and printed {result}")).into()),
         Err(answer) => answer.refuses(),
     }

@@ -1,41 +1,41 @@
 //! A plugin that delegates, with the kit's own IPAM plugin as the witness.
 
-use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam::{self, Order};
 use crate::spec_version::is_from;
+use crate::testbed::{Answer, Testbed};
 use serde_json::Value;
 use testns::{Attachment, Call, Container, Verb};
 
 /// A pod and a config with the kit's own IPAM plugin as delegate.
 pub(super) struct KitAsDelegate<'a> {
-    pub(super) bench: &'a Bench,
+    pub(super) testbed: &'a Testbed,
     pub(super) pod: Container,
     pub(super) config: Value,
 }
 
 impl<'a> KitAsDelegate<'a> {
-    pub(super) fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
-        let pod = bench.pod();
-        let mut config = bench.config_for(Verb::Add, &pod.attachment());
-        if let Some(delegate) = bench.profile.delegate_of(&mut config) {
+    pub(super) fn new(testbed: &'a Testbed) -> Result<Self, Stop> {
+        testbed.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
+        let pod = testbed.pod();
+        let mut config = testbed.config_for(Verb::Add, &pod.attachment());
+        if let Some(delegate) = testbed.profile.delegate_of(&mut config) {
             *delegate = kit_ipam::in_place_of(delegate);
         }
-        Ok(Self { bench, pod, config })
+        Ok(Self { testbed, pod, config })
     }
 
     /// The same, skipped where the delegate is asked for more than addresses.
-    pub(super) fn of_ipam(bench: &'a Bench) -> Result<Self, Stop> {
-        match bench.profile.delegate {
+    pub(super) fn of_ipam(testbed: &'a Testbed) -> Result<Self, Stop> {
+        match testbed.profile.delegate {
             Some(_) => Err(Stop::skip("its delegate is no IPAM plugin")),
-            None => Self::new(bench),
+            None => Self::new(testbed),
         }
     }
 
     /// Sets a key of the object that names the delegate.
     pub(super) fn set(&mut self, key: &str, value: Value) {
-        if let Some(delegate) = self.bench.profile.delegate_of(&mut self.config) {
+        if let Some(delegate) = self.testbed.profile.delegate_of(&mut self.config) {
             delegate[key] = value;
         }
     }
@@ -44,16 +44,16 @@ impl<'a> KitAsDelegate<'a> {
     pub(super) fn call(&self, verb: Verb) -> Call {
         let about_pod = matches!(verb, Verb::Add | Verb::Del | Verb::Check);
         let attachment = if about_pod { self.pod.attachment() } else { Attachment::none() };
-        self.bench.call_with(verb, &self.config, attachment)
+        self.testbed.call_with(verb, &self.config, attachment)
     }
 
     pub(super) fn make(&self, verb: Verb) -> Result<Answer, Stop> {
-        self.bench.make(&self.call(verb))
+        self.testbed.make(&self.call(verb))
     }
 
     /// DEL as a runtime makes it, which has kept the result of ADD: whether it is needed is asked elsewhere.
     pub(super) fn del(&self, result: &Value) -> Call {
-        match is_from(&self.bench.version, "0.4.0") {
+        match is_from(&self.testbed.version, "0.4.0") {
             true => self.call(Verb::Del).prev_result(result),
             false => self.call(Verb::Del),
         }
@@ -64,12 +64,12 @@ impl<'a> KitAsDelegate<'a> {
     }
 
     pub(super) fn fail(&self, verb: Verb) {
-        self.bench.ipam().order(verb, Some(Order::Fail { code: 117, msg: "kit-ipam is out of order".to_owned() }));
+        self.testbed.ipam().order(verb, Some(Order::Fail { code: 117, msg: "kit-ipam is out of order".to_owned() }));
     }
 
     /// Checks that the delegate is called with a verb: how often is not said.
     pub(super) fn is_called(&self, verb: Verb) -> Result<(), Stop> {
-        let verbs = self.bench.ipam().verbs();
+        let verbs = self.testbed.ipam().verbs();
         let is_there = verbs.iter().any(|called| *called == verb.to_string());
         Finding::unless(is_there, format!("{verb} of the IPAM plugin"), format!("its calls were {verbs:?}"))
     }
@@ -77,7 +77,7 @@ impl<'a> KitAsDelegate<'a> {
     /// The delegate's call that belongs to an answer: that there is one is asked by other rules.
     fn latest_call(&self, answer: &Answer) -> Result<kit_ipam::IpamCall, Stop> {
         let verb = answer.record().verb();
-        let call = self.bench.ipam().calls().into_iter().rfind(|call| call.verb != "VERSION");
+        let call = self.testbed.ipam().calls().into_iter().rfind(|call| call.verb != "VERSION");
         let call = call.filter(|call| call.verb == verb);
         let basis = match verb {
             "GC" => "gc.forwards",

@@ -3,19 +3,19 @@
 use super::add_result::leads_to;
 use super::attached::{Attached, foreign_result, skip};
 use super::attachment_damage::{OTHER_MAC, change_mac};
-use crate::bench::Bench;
 use crate::finding::Stop;
+use crate::testbed::Testbed;
 use serde_json::{Value, json};
 
-pub(super) fn bears_more_addresses(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+pub(super) fn bears_more_addresses(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
     attached.pod.namespace().add_address(&attached.interface()?.name, "192.0.2.177/28");
     attached.checks()
 }
 
-pub(super) fn bears_more_routes(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+pub(super) fn bears_more_routes(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
     let name = attached.interface()?.name;
     let gateway = attached.addresses().iter().find_map(|ip| ip.gateway.clone().filter(|text| !text.contains(':')));
@@ -33,16 +33,16 @@ pub(super) fn bears_more_routes(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// Interfaces of later plugins: on the node, such as bandwidth's, or a second one in the container.
-pub(super) fn bears_more_interfaces(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+pub(super) fn bears_more_interfaces(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
     attached.interface()?;
-    let (node, pod) = (bench.node.host(), attached.pod.namespace());
+    let (node, pod) = (testbed.node.host(), attached.pod.namespace());
     pod.add_veth("foreign0", node, "foreign1");
     pod.set_mac("foreign0", "0a:00:00:00:00:99");
     pod.add_address("foreign0", "192.0.2.199/28");
     let mut result = attached.result.clone();
-    let foreign = foreign_result(&attached.attachment, &bench.version);
+    let foreign = foreign_result(&attached.attachment, &testbed.version);
     let on_node = json!({ "name": "foreign1", "mac": node.link("foreign1").mac });
     let Some(interfaces) = result.get_mut("interfaces").and_then(Value::as_array_mut) else {
         return Err(skip("its result has no interfaces"));
@@ -56,12 +56,12 @@ pub(super) fn bears_more_interfaces(bench: &Bench) -> Result<(), Stop> {
         Some(_) => return Err(skip("its result has no list of ips")),
         None => result["ips"] = json!([ip]),
     }
-    bench.check(&attached.attachment, &result)
+    testbed.check(&attached.attachment, &result)
 }
 
 /// The change is tuning's: the mac of the result is the new one.
-pub(super) fn bears_another_mac(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+pub(super) fn bears_another_mac(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
     let name = attached.interface()?.name;
     change_mac(&attached)?;
@@ -69,11 +69,11 @@ pub(super) fn bears_another_mac(bench: &Bench) -> Result<(), Stop> {
     for entry in entries(&mut result, "interfaces").filter(|entry| entry["name"] == json!(name)) {
         entry["mac"] = json!(OTHER_MAC);
     }
-    bench.check(&attached.attachment, &result)
+    testbed.check(&attached.attachment, &result)
 }
 
-pub(super) fn bears_another_mtu(bench: &Bench) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
+pub(super) fn bears_another_mtu(testbed: &Testbed) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
     let name = attached.interface()?.name;
     attached.pod.namespace().set_mtu(&name, 1300);
@@ -83,7 +83,7 @@ pub(super) fn bears_another_mtu(bench: &Bench) -> Result<(), Stop> {
             entry["mtu"] = json!(1300);
         }
     }
-    bench.check(&attached.attachment, &result)
+    testbed.check(&attached.attachment, &result)
 }
 
 /// Entries of a list of a result.

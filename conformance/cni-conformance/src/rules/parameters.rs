@@ -1,10 +1,10 @@
 //! SPEC 2, Parameters: what a plugin reads from its environment.
 
 use super::attached::{Attached, lay_network, refused, skip};
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, newest, relied, since, spec};
+use crate::testbed::Testbed;
 use serde_json::Value;
 use std::os::unix::fs::symlink;
 use testns::{Attachment, Namespace, Verb};
@@ -13,18 +13,19 @@ pub(super) const RULES: &[Rule] = &[
     relied("parameters.required", "skel, which names what is missing", Role::PLUGINS)
         .says("A call without a variable that it requires is an error and changes nothing.")
         .by(&[
-            newest("add-container-id", |bench| add_needs(bench, "CNI_CONTAINERID"))
+            newest("add-container-id", |testbed| add_needs(testbed, "CNI_CONTAINERID"))
                 .does("ADD without CNI_CONTAINERID, and with an empty one; the node is compared with before."),
-            newest("add-netns", |bench| add_needs(bench, "CNI_NETNS")).does("The same with CNI_NETNS."),
-            newest("add-ifname", |bench| add_needs(bench, "CNI_IFNAME")).does("The same with CNI_IFNAME."),
-            newest("del-container-id", |bench| later_needs(bench, Verb::Del, "CNI_CONTAINERID"))
+            newest("add-netns", |testbed| add_needs(testbed, "CNI_NETNS")).does("The same with CNI_NETNS."),
+            newest("add-ifname", |testbed| add_needs(testbed, "CNI_IFNAME")).does("The same with CNI_IFNAME."),
+            newest("del-container-id", |testbed| later_needs(testbed, Verb::Del, "CNI_CONTAINERID"))
                 .does("DEL without CNI_CONTAINERID; the node is compared with before."),
-            newest("del-ifname", |bench| later_needs(bench, Verb::Del, "CNI_IFNAME")).does("The same with CNI_IFNAME."),
-            since(SINCE, "check-container-id", |bench| later_needs(bench, Verb::Check, "CNI_CONTAINERID"))
+            newest("del-ifname", |testbed| later_needs(testbed, Verb::Del, "CNI_IFNAME"))
+                .does("The same with CNI_IFNAME."),
+            since(SINCE, "check-container-id", |testbed| later_needs(testbed, Verb::Check, "CNI_CONTAINERID"))
                 .does("CHECK without CNI_CONTAINERID."),
-            since(SINCE, "check-netns", |bench| later_needs(bench, Verb::Check, "CNI_NETNS"))
+            since(SINCE, "check-netns", |testbed| later_needs(testbed, Verb::Check, "CNI_NETNS"))
                 .does("CHECK without CNI_NETNS."),
-            since(SINCE, "check-ifname", |bench| later_needs(bench, Verb::Check, "CNI_IFNAME"))
+            since(SINCE, "check-ifname", |testbed| later_needs(testbed, Verb::Check, "CNI_IFNAME"))
                 .does("CHECK without CNI_IFNAME."),
             since("1.1.0", "gc-path", gc_needs_a_path)
                 .does("GC without CNI_PATH, by which it finds delegates; it has to fail."),
@@ -39,31 +40,31 @@ pub(super) const RULES: &[Rule] = &[
     )
     .says("CNI_COMMAND is one of the specification's words; any other is an error and changes nothing.")
     .by(&[
-        newest("no-word", |bench| refuses_command(bench, "REPAIR"))
+        newest("no-word", |testbed| refuses_command(testbed, "REPAIR"))
             .does("A call with CNI_COMMAND=REPAIR; the node is compared with before."),
-        newest("lower-case", |bench| refuses_command(bench, "add")).does("The same with CNI_COMMAND=add."),
+        newest("lower-case", |testbed| refuses_command(testbed, "add")).does("The same with CNI_COMMAND=add."),
     ]),
     spec("parameters.config-is-one-json-object", &["overview/json"], Role::PLUGINS)
         .says("The config is a JSON object on stdin; anything else is an error and changes nothing.")
         .by(&[
-            newest("nothing", |bench| refuses_stdin(bench, |_| String::new()))
+            newest("nothing", |testbed| refuses_stdin(testbed, |_| String::new()))
                 .does("ADD with an empty stdin; the node is compared with before."),
-            newest("half", |bench| refuses_stdin(bench, |config| config[..config.len() / 2].to_owned()))
+            newest("half", |testbed| refuses_stdin(testbed, |config| config[..config.len() / 2].to_owned()))
                 .does("The same with the first half of the config."),
-            newest("no-json", |bench| refuses_stdin(bench, |_| "name = \"conformance\"\n".to_owned()))
+            newest("no-json", |testbed| refuses_stdin(testbed, |_| "name = \"conformance\"\n".to_owned()))
                 .does("The same with a line that is no JSON."),
-            newest("array", |bench| refuses_stdin(bench, |config| format!("[{config}]")))
+            newest("array", |testbed| refuses_stdin(testbed, |config| format!("[{config}]")))
                 .does("The same with the config in an array."),
         ]),
     relied("parameters.container-id-is-a-name", "libcni and skel, which build paths of it", Role::PLUGINS)
         .says("A container ID that does not start with a letter or digit, or could be a path, is refused.")
         .by(&[
-            newest("path", |bench| refuses_id(bench, "../../outside"))
+            newest("path", |testbed| refuses_id(testbed, "../../outside"))
                 .does("ADD with the ID ../../outside; the node is compared with before."),
-            newest("dots", |bench| refuses_id(bench, "..")).does("The same with \"..\"."),
-            newest("hyphen", |bench| refuses_id(bench, "-pod")).does("The same with -pod."),
-            newest("white-space", |bench| refuses_id(bench, "two words")).does("The same with a space in it."),
-            newest("line-break", |bench| refuses_id(bench, "pod\neth0")).does("The same with a line break in it."),
+            newest("dots", |testbed| refuses_id(testbed, "..")).does("The same with \"..\"."),
+            newest("hyphen", |testbed| refuses_id(testbed, "-pod")).does("The same with -pod."),
+            newest("white-space", |testbed| refuses_id(testbed, "two words")).does("The same with a space in it."),
+            newest("line-break", |testbed| refuses_id(testbed, "pod\neth0")).does("The same with a line break in it."),
         ]),
     relied(
         "parameters.every-container-id-works",
@@ -75,29 +76,29 @@ pub(super) const RULES: &[Rule] = &[
               follow.",
     )
     .by(&[
-        newest("one-letter", |bench| takes_id(bench, "c")).does("ADD and DEL with the ID c."),
-        newest("all-kinds", |bench| takes_id(bench, "9.Pod_x--y.")).does("ADD and DEL with the ID 9.Pod_x--y."),
-        newest("runtimes", |bench| takes_id(bench, DIGEST)).does("ADD and DEL with a SHA-256 in hex."),
+        newest("one-letter", |testbed| takes_id(testbed, "c")).does("ADD and DEL with the ID c."),
+        newest("all-kinds", |testbed| takes_id(testbed, "9.Pod_x--y.")).does("ADD and DEL with the ID 9.Pod_x--y."),
+        newest("runtimes", |testbed| takes_id(testbed, DIGEST)).does("ADD and DEL with a SHA-256 in hex."),
     ]),
     spec("parameters.ifname-is-used-or-refused", &["parameters/ifname"], &[Role::Interface])
         .says("The interface is called CNI_IFNAME; a plugin that cannot use the name returns an error.")
         .by(&[
-            newest("longest", |bench| uses_ifname(bench, "abcdefghijklmno"))
+            newest("longest", |testbed| uses_ifname(testbed, "abcdefghijklmno"))
                 .does("ADD with a name of 15 letters; if it succeeds, the link has to have it."),
-            newest("dot", |bench| uses_ifname(bench, "eth0.100")).does("The same with eth0.100."),
-            newest("signs", |bench| uses_ifname(bench, "a_b-c@d%e")).does("The same with a_b-c@d%e."),
-            newest("digits", |bench| uses_ifname(bench, "0")).does("The same with 0."),
+            newest("dot", |testbed| uses_ifname(testbed, "eth0.100")).does("The same with eth0.100."),
+            newest("signs", |testbed| uses_ifname(testbed, "a_b-c@d%e")).does("The same with a_b-c@d%e."),
+            newest("digits", |testbed| uses_ifname(testbed, "0")).does("The same with 0."),
         ]),
     spec("parameters.impossible-ifname-is-an-error", &["parameters/ifname"], &[Role::Interface])
         .says("A name that the kernel gives no interface is an error.")
         .by(&[
-            newest("too-long", |bench| refuses_ifname(bench, "abcdefghijklmnop"))
+            newest("too-long", |testbed| refuses_ifname(testbed, "abcdefghijklmnop"))
                 .does("ADD with a name of 16 letters."),
-            newest("slash", |bench| refuses_ifname(bench, "a/b")).does("ADD with a/b."),
-            newest("colon", |bench| refuses_ifname(bench, "a:b")).does("ADD with a:b."),
-            newest("white-space", |bench| refuses_ifname(bench, "a b")).does("ADD with a name that has a space."),
-            newest("dot", |bench| refuses_ifname(bench, ".")).does("ADD with \".\"."),
-            newest("dots", |bench| refuses_ifname(bench, "..")).does("ADD with \"..\"."),
+            newest("slash", |testbed| refuses_ifname(testbed, "a/b")).does("ADD with a/b."),
+            newest("colon", |testbed| refuses_ifname(testbed, "a:b")).does("ADD with a:b."),
+            newest("white-space", |testbed| refuses_ifname(testbed, "a b")).does("ADD with a name that has a space."),
+            newest("dot", |testbed| refuses_ifname(testbed, ".")).does("ADD with \".\"."),
+            newest("dots", |testbed| refuses_ifname(testbed, "..")).does("ADD with \"..\"."),
         ]),
     spec("parameters.netns-is-any-path", &["parameters/netns"], &[Role::Interface])
         .says("CNI_NETNS is a path to the namespace: a bind mount, a link to one, or a file of /proc.")
@@ -108,10 +109,11 @@ pub(super) const RULES: &[Rule] = &[
     spec("parameters.args-are-pairs", &["parameters/args"], Role::PLUGINS)
         .says("CNI_ARGS are pairs with semicolons between them, for all plugins of a chain: others' are no error.")
         .by(&[
-            newest("one", |bench| takes_args(bench, "IgnoreUnknown=1")).does("ADD and DEL with CNI_ARGS of one pair."),
-            newest("of-others", |bench| takes_args(bench, "IgnoreUnknown=1;FOO=BAR;ABC=123"))
+            newest("one", |testbed| takes_args(testbed, "IgnoreUnknown=1"))
+                .does("ADD and DEL with CNI_ARGS of one pair."),
+            newest("of-others", |testbed| takes_args(testbed, "IgnoreUnknown=1;FOO=BAR;ABC=123"))
                 .does("ADD and DEL with pairs that are for others, and IgnoreUnknown."),
-            newest("empty", |bench| takes_args(bench, "")).does("ADD and DEL with empty CNI_ARGS."),
+            newest("empty", |testbed| takes_args(testbed, "")).does("ADD and DEL with empty CNI_ARGS."),
         ]),
 ];
 
@@ -121,60 +123,60 @@ const SINCE: &str = "0.4.0";
 /// An ID as containerd and CRI-O make them: a SHA-256 in hex.
 const DIGEST: &str = "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d";
 
-fn add_needs(bench: &Bench, variable: &str) -> Result<(), Stop> {
-    lay_network(bench)?;
-    let pod = bench.pod();
-    refused(bench, &bench.call(Verb::Add, &pod).without(variable))?;
-    refused(bench, &bench.call(Verb::Add, &pod).variable(variable, ""))
+fn add_needs(testbed: &Testbed, variable: &str) -> Result<(), Stop> {
+    lay_network(testbed)?;
+    let pod = testbed.pod();
+    refused(testbed, &testbed.call(Verb::Add, &pod).without(variable))?;
+    refused(testbed, &testbed.call(Verb::Add, &pod).variable(variable, ""))
 }
 
-fn later_needs(bench: &Bench, verb: Verb, variable: &str) -> Result<(), Stop> {
-    let attached = Attached::add(bench)?;
-    let call = bench.call(verb, &attached.attachment).prev_result(&attached.result);
-    refused(bench, &call.without(variable))
+fn later_needs(testbed: &Testbed, verb: Verb, variable: &str) -> Result<(), Stop> {
+    let attached = Attached::add(testbed)?;
+    let call = testbed.call(verb, &attached.attachment).prev_result(&attached.result);
+    refused(testbed, &call.without(variable))
 }
 
-fn needs_no_path(bench: &Bench) -> Result<(), Stop> {
+fn needs_no_path(testbed: &Testbed) -> Result<(), Stop> {
     Stop::skip_if(
-        bench.profile.role != Role::Ipam && bench.profile.delegate_of(&mut bench.config()).is_some(),
+        testbed.profile.role != Role::Ipam && testbed.profile.delegate_of(&mut testbed.config()).is_some(),
         "it delegates to an IPAM plugin, which it has to find",
     )?;
-    let pod = bench.pod();
-    let result = bench.make(&bench.call(Verb::Add, &pod).without("CNI_PATH"))?.succeeds()?;
-    let del = bench.call(Verb::Del, &pod).prev_result(&result).without("CNI_PATH");
-    bench.make(&del)?.succeeds().map(drop)
+    let pod = testbed.pod();
+    let result = testbed.make(&testbed.call(Verb::Add, &pod).without("CNI_PATH"))?.succeeds()?;
+    let del = testbed.call(Verb::Del, &pod).prev_result(&result).without("CNI_PATH");
+    testbed.make(&del)?.succeeds().map(drop)
 }
 
-fn gc_needs_a_path(bench: &Bench) -> Result<(), Stop> {
-    let calls = bench.gc_calls(&[]).into_iter().map(|call| call.without("CNI_PATH"));
-    calls.map(|call| bench.make(&call)).try_for_each(|answer| answer?.fails().map(drop))
+fn gc_needs_a_path(testbed: &Testbed) -> Result<(), Stop> {
+    let calls = testbed.gc_calls(&[]).into_iter().map(|call| call.without("CNI_PATH"));
+    calls.map(|call| testbed.make(&call)).try_for_each(|answer| answer?.fails().map(drop))
 }
 
-fn refuses_command(bench: &Bench, command: &str) -> Result<(), Stop> {
-    let pod = bench.pod();
-    refused(bench, &bench.call(Verb::Add, &pod).variable("CNI_COMMAND", command))
+fn refuses_command(testbed: &Testbed, command: &str) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    refused(testbed, &testbed.call(Verb::Add, &pod).variable("CNI_COMMAND", command))
 }
 
-fn refuses_stdin(bench: &Bench, spoil: fn(&str) -> String) -> Result<(), Stop> {
-    let attachment = bench.pod().attachment();
-    let config = bench.config_for(Verb::Add, &attachment).to_string();
-    refused(bench, &bench.call_with(Verb::Add, spoil(&config), &attachment))
+fn refuses_stdin(testbed: &Testbed, spoil: fn(&str) -> String) -> Result<(), Stop> {
+    let attachment = testbed.pod().attachment();
+    let config = testbed.config_for(Verb::Add, &attachment).to_string();
+    refused(testbed, &testbed.call_with(Verb::Add, spoil(&config), &attachment))
 }
 
 /// ADD with another ID than that of the pod.
-fn refuses_id(bench: &Bench, id: &str) -> Result<(), Stop> {
-    let pod = bench.pod();
-    refused(bench, &bench.call(Verb::Add, &pod).variable("CNI_CONTAINERID", id))
+fn refuses_id(testbed: &Testbed, id: &str) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    refused(testbed, &testbed.call(Verb::Add, &pod).variable("CNI_CONTAINERID", id))
 }
 
-fn takes_id(bench: &Bench, id: &str) -> Result<(), Stop> {
-    Attached::add_to(bench, bench.pod_named(id))?.dels()
+fn takes_id(testbed: &Testbed, id: &str) -> Result<(), Stop> {
+    Attached::add_to(testbed, testbed.pod_named(id))?.dels()
 }
 
-fn uses_ifname(bench: &Bench, ifname: &str) -> Result<(), Stop> {
-    let pod = bench.pod();
+fn uses_ifname(testbed: &Testbed, ifname: &str) -> Result<(), Stop> {
+    let pod = testbed.pod();
     let before: Vec<_> = pod.namespace().links().into_iter().map(|link| link.name).collect();
-    let answer = bench.make(&bench.call(Verb::Add, pod.attachment_as(ifname)))?;
+    let answer = testbed.make(&testbed.call(Verb::Add, pod.attachment_as(ifname)))?;
     if !answer.is_success() {
         return answer.refuses();
     }
@@ -187,36 +189,36 @@ fn uses_ifname(bench: &Bench, ifname: &str) -> Result<(), Stop> {
     }
 }
 
-fn refuses_ifname(bench: &Bench, ifname: &str) -> Result<(), Stop> {
-    bench.make(&bench.call(Verb::Add, bench.pod().attachment_as(ifname)))?.refuses()
+fn refuses_ifname(testbed: &Testbed, ifname: &str) -> Result<(), Stop> {
+    testbed.make(&testbed.call(Verb::Add, testbed.pod().attachment_as(ifname)))?.refuses()
 }
 
 /// ADD and DEL with another path to the namespace of a new container.
-fn takes_netns(bench: &Bench, attachment: &Attachment) -> Result<(), Stop> {
-    let result = bench.add(attachment)?;
-    bench.del(attachment, &result)
+fn takes_netns(testbed: &Testbed, attachment: &Attachment) -> Result<(), Stop> {
+    let result = testbed.add(attachment)?;
+    testbed.del(attachment, &result)
 }
 
 /// The path of a thread of the kit that is in the container, as it would be that of a container's process.
-fn takes_a_netns_of_proc(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let host = bench.node.host();
+fn takes_a_netns_of_proc(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let host = testbed.node.host();
     pod.namespace().enter(|| {
         let netns = Namespace::of_this_thread().path().display().to_string();
         let attachment = Attachment { netns, ..pod.attachment() };
-        host.enter(|| takes_netns(bench, &attachment))
+        host.enter(|| takes_netns(testbed, &attachment))
     })
 }
 
-fn takes_a_link_to_a_netns(bench: &Bench) -> Result<(), Stop> {
-    let attachment = bench.pod().attachment();
-    let link = bench.node.work_dir().join("namespace");
+fn takes_a_link_to_a_netns(testbed: &Testbed) -> Result<(), Stop> {
+    let attachment = testbed.pod().attachment();
+    let link = testbed.node.work_dir().join("namespace");
     symlink(&attachment.netns, &link).unwrap_or_else(|error| panic!("cannot create {}: {error}", link.display()));
-    takes_netns(bench, &Attachment { netns: link.display().to_string(), ..attachment })
+    takes_netns(testbed, &Attachment { netns: link.display().to_string(), ..attachment })
 }
 
-fn takes_args(bench: &Bench, args: &str) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let result: Value = bench.make(&bench.call(Verb::Add, &pod).args(args))?.succeeds()?;
-    bench.make(&bench.call(Verb::Del, &pod).prev_result(&result).args(args))?.succeeds().map(drop)
+fn takes_args(testbed: &Testbed, args: &str) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let result: Value = testbed.make(&testbed.call(Verb::Add, &pod).args(args))?.succeeds()?;
+    testbed.make(&testbed.call(Verb::Del, &pod).prev_result(&result).args(args))?.succeeds().map(drop)
 }

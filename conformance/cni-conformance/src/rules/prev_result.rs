@@ -4,11 +4,11 @@
 //! reported as it was.
 
 use super::attached::with_key;
-use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::result_conversion;
 use crate::rule::{Rule, newest, relied, since, spec};
+use crate::testbed::{Answer, Testbed};
 use serde_json::{Value, json};
 use testns::{Container, Hop, Route, Verb};
 
@@ -21,9 +21,9 @@ pub(super) const RULES: &[Rule] = &[
         .by(&[
             newest("interfaces", passes_interfaces_on)
                 .does("ADD after others, with more addresses and routes; each interface is in the result once."),
-            newest("macs", |bench| passes_of_links_on(bench, "mac"))
+            newest("macs", |testbed| passes_of_links_on(testbed, "mac"))
                 .does("The same; each mac has to be that of prevResult or the link's."),
-            newest("mtus", |bench| passes_of_links_on(bench, "mtu"))
+            newest("mtus", |testbed| passes_of_links_on(testbed, "mtu"))
                 .does("The same; each mtu has to be that of prevResult or the link's."),
             newest("ips", passes_ips_on)
                 .does("The same; each address is in the result once, with its gateway and interface."),
@@ -60,16 +60,16 @@ struct Later {
 impl Later {
     /// With a prevResult that has two addresses of IPv4 and one of IPv6, an MTU, and routes with attributes, as far as the
     /// version has them, all of which is there; with a plain one if that makes ADD fail.
-    fn add(bench: &Bench, more: &[(&str, Value)]) -> Result<Self, Stop> {
-        let pod = bench.pod();
-        let plain = before_it(bench, &pod);
+    fn add(testbed: &Testbed, more: &[(&str, Value)]) -> Result<Self, Stop> {
+        let pod = testbed.pod();
+        let plain = before_it(testbed, &pod);
         let rich = enriched(&pod, plain);
-        let (given, answer) = add_after(bench, &pod, &rich, more)?;
+        let (given, answer) = add_after(testbed, &pod, &rich, more)?;
         if answer.is_success() {
             return Ok(Self { given, result: result_conversion::in_one_notation(answer.succeeds()?), pod });
         }
-        let pod = bench.pod();
-        let (given, answer) = add_after(bench, &pod, &before_it(bench, &pod), more)?;
+        let pod = testbed.pod();
+        let (given, answer) = add_after(testbed, &pod, &before_it(testbed, &pod), more)?;
         Ok(Self { given, result: result_conversion::in_one_notation(answer.succeeds()?), pod })
     }
 
@@ -80,11 +80,11 @@ impl Later {
     }
 
     /// The link of an entry of interfaces, if it is still there.
-    fn link(&self, bench: &Bench, entry: &Value) -> Option<testns::Link> {
+    fn link(&self, testbed: &Testbed, entry: &Value) -> Option<testns::Link> {
         let name = entry["name"].as_str()?;
         match entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty()) {
             true => self.pod.namespace().find_link(name),
-            false => bench.node.host().find_link(name),
+            false => testbed.node.host().find_link(name),
         }
     }
 
@@ -113,15 +113,15 @@ impl Later {
 }
 
 /// Checks the indexes of addresses that the plugin adds to those of prevResult.
-pub(super) fn own_addresses_are_set(bench: &Bench) -> Result<(), Stop> {
-    Stop::skip_if(bench.profile.role == Role::List, "a runtime gives a list no prevResult")?;
-    let later = Later::add(bench, &[])?;
+pub(super) fn own_addresses_are_set(testbed: &Testbed) -> Result<(), Stop> {
+    Stop::skip_if(testbed.profile.role == Role::List, "a runtime gives a list no prevResult")?;
+    let later = Later::add(testbed, &[])?;
     let given: Vec<_> = entries(&later.given, "ips").iter().map(|ip| ip["address"].clone()).collect();
     for ip in entries(&later.result, "ips").iter().filter(|ip| !given.contains(&ip["address"])) {
         let Some(index) = ip["interface"].as_u64().and_then(|index| usize::try_from(index).ok()) else { continue };
         let entry = &later.result["interfaces"][index];
         let is_inside = entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty());
-        let namespace = if is_inside { later.pod.namespace() } else { bench.node.host() };
+        let namespace = if is_inside { later.pod.namespace() } else { testbed.node.host() };
         let is_it = |found: &testns::Address| {
             entry["name"] == json!(found.link) && ip["address"] == json!(format!("{}/{}", found.ip, found.prefix))
         };
@@ -133,16 +133,16 @@ pub(super) fn own_addresses_are_set(bench: &Bench) -> Result<(), Stop> {
 
 /// The result of the plugins before it, in the newest form: what the profile of a chained plugin has, else an interface
 /// of the kit's.
-fn before_it(bench: &Bench, pod: &Container) -> Value {
+fn before_it(testbed: &Testbed, pod: &Container) -> Value {
     let ifname = pod.attachment().ifname;
-    if let Some(laid) = bench.laid_for(&pod.attachment()) {
+    if let Some(laid) = testbed.laid_for(&pod.attachment()) {
         return laid;
     }
-    let (node, inside) = (bench.node.host(), pod.namespace());
-    let name = if bench.profile.is_chained() { ifname.as_str() } else { "foreign0" };
+    let (node, inside) = (testbed.node.host(), pod.namespace());
+    let name = if testbed.profile.is_chained() { ifname.as_str() } else { "foreign0" };
     if inside.find_link(name).is_none() {
         // Each container's has an end of its own on the node.
-        inside.add_veth(name, node, &format!("foreign{}", bench.pods().len()));
+        inside.add_veth(name, node, &format!("foreign{}", testbed.pods().len()));
         inside.add_address(name, "192.0.2.199/28");
     }
     let mac = inside.link(name).mac;
@@ -204,11 +204,16 @@ fn push(result: &mut Value, list: &str, entry: Value) {
 }
 
 /// ADD with a prevResult, given in the newest form; it in the form of the version, and the answer.
-fn add_after(bench: &Bench, pod: &Container, newest: &Value, more: &[(&str, Value)]) -> Result<(Value, Answer), Stop> {
-    let mut given = result_conversion::in_version(newest, &bench.version);
+fn add_after(
+    testbed: &Testbed,
+    pod: &Container,
+    newest: &Value,
+    more: &[(&str, Value)],
+) -> Result<(Value, Answer), Stop> {
+    let mut given = result_conversion::in_version(newest, &testbed.version);
     more.iter().for_each(|(key, value)| given[*key] = value.clone());
-    let config = with_key(bench.config_for(Verb::Add, &pod.attachment()), "prevResult", given.clone());
-    Ok((given, bench.make(&bench.call_with(Verb::Add, config, pod))?))
+    let config = with_key(testbed.config_for(Verb::Add, &pod.attachment()), "prevResult", given.clone());
+    Ok((given, testbed.make(&testbed.call_with(Verb::Add, config, pod))?))
 }
 
 fn entries(result: &Value, list: &str) -> Vec<Value> {
@@ -220,18 +225,18 @@ fn same(one: &Value, other: &Value, keys: &[&str]) -> bool {
     keys.iter().all(|key| one.get(key) == other.get(key))
 }
 
-fn passes_interfaces_on(bench: &Bench) -> Result<(), Stop> {
-    let later = Later::add(bench, &[])?;
-    let is_there = |entry: &Value| later.link(bench, entry).is_some();
+fn passes_interfaces_on(testbed: &Testbed) -> Result<(), Stop> {
+    let later = Later::add(testbed, &[])?;
+    let is_there = |entry: &Value| later.link(testbed, entry).is_some();
     later.keeps("interfaces", is_there, |entry, other| same(entry, other, &["name", "sandbox"]))
 }
 
 /// A plugin may have changed what it is of a link, and then says so.
-fn passes_of_links_on(bench: &Bench, key: &str) -> Result<(), Stop> {
-    let later = Later::add(bench, &[])?;
+fn passes_of_links_on(testbed: &Testbed, key: &str) -> Result<(), Stop> {
+    let later = Later::add(testbed, &[])?;
     let printed = entries(&later.result, "interfaces");
     for entry in entries(&later.given, "interfaces").iter().filter(|entry| entry.get(key).is_some()) {
-        let Some(link) = later.link(bench, entry) else { continue };
+        let Some(link) = later.link(testbed, entry) else { continue };
         let is = if key == "mac" { json!(link.mac) } else { json!(link.mtu_bytes) };
         // Another case asks whether the interface is in the result.
         let Some(other) = printed.iter().find(|other| same(entry, other, &["name", "sandbox"])) else { continue };
@@ -243,10 +248,10 @@ fn passes_of_links_on(bench: &Bench, key: &str) -> Result<(), Stop> {
 }
 
 /// The index is another where the plugin has put its own interfaces before the others, and leads to the same.
-fn passes_ips_on(bench: &Bench) -> Result<(), Stop> {
-    let later = Later::add(bench, &[])?;
+fn passes_ips_on(testbed: &Testbed) -> Result<(), Stop> {
+    let later = Later::add(testbed, &[])?;
     let links: Vec<_> =
-        [later.pod.namespace(), bench.node.host()].into_iter().flat_map(testns::Namespace::addresses).collect();
+        [later.pod.namespace(), testbed.node.host()].into_iter().flat_map(testns::Namespace::addresses).collect();
     let is_there = |entry: &Value| {
         let text = entry["address"].as_str().unwrap_or_default();
         links.iter().any(|address| format!("{}/{}", address.ip, address.prefix) == text)
@@ -258,8 +263,8 @@ fn passes_ips_on(bench: &Bench) -> Result<(), Stop> {
     })
 }
 
-fn passes_routes_on(bench: &Bench) -> Result<(), Stop> {
-    let later = Later::add(bench, &[])?;
+fn passes_routes_on(testbed: &Testbed) -> Result<(), Stop> {
+    let later = Later::add(testbed, &[])?;
     let routes = later.pod.namespace().routes();
     let is_there = |entry: &Value| {
         let via = |hop: &Hop| entry["gw"].is_null() || hop.via.is_some_and(|via| json!(via) == entry["gw"]);
@@ -274,14 +279,14 @@ fn passes_routes_on(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// A plugin that has something to say itself may put it before what others said, or in its place.
-fn passes_dns_on(bench: &Bench) -> Result<(), Stop> {
+fn passes_dns_on(testbed: &Testbed) -> Result<(), Stop> {
     let dns = json!({ "nameservers": ["192.0.2.53", "192.0.2.1"], "domain": "a.test",
         "search": ["a.test", "b.test"], "options": ["ndots:2", "rotate"] });
     Stop::skip_if(
-        bench.config().get("dns").is_some() || bench.profile.role == Role::Interface,
+        testbed.config().get("dns").is_some() || testbed.profile.role == Role::Interface,
         "it has a dns of its own",
     )?;
-    let Later { result, .. } = Later::add(bench, &[("dns", dns.clone())])?;
+    let Later { result, .. } = Later::add(testbed, &[("dns", dns.clone())])?;
     let texts = |value: &Value| match value {
         Value::Array(list) => list.clone(),
         Value::Null => Vec::new(),
@@ -296,8 +301,8 @@ fn passes_dns_on(bench: &Bench) -> Result<(), Stop> {
     Ok(())
 }
 
-fn passes_unknown_keys_on(bench: &Bench) -> Result<(), Stop> {
+fn passes_unknown_keys_on(testbed: &Testbed) -> Result<(), Stop> {
     let newer = json!({ "since": "9.9.9" });
-    let Later { result, .. } = Later::add(bench, &[("newer", newer.clone())])?;
+    let Later { result, .. } = Later::add(testbed, &[("newer", newer.clone())])?;
     Finding::unless(result["newer"] == newer, "the key newer in the result", format!("it printed {result}"))
 }

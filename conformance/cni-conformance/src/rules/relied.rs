@@ -1,9 +1,9 @@
 //! Behaviour that runtimes and operators rely on without any document: texts that they match, case of keys, exit codes.
 
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, before, newest, relied, since};
+use crate::testbed::Testbed;
 use serde_json::{Map, Value, json};
 use testns::{Attachment, Verb};
 
@@ -24,8 +24,8 @@ pub(super) const RULES: &[Rule] = &[
         newest("missing-variables", missing_variables_text).does("ADD without CNI_CONTAINERID and CNI_IFNAME."),
         newest("incompatible-version", incompatible_version_text).does("ADD with cniVersion 9.9.9."),
         before("0.4.0", "check", check_gate).does("CHECK with a version before 0.4.0."),
-        before("1.1.0", "gc", |bench| gate(bench, Verb::Gc)).does("GC with a version before 1.1.0."),
-        before("1.1.0", "status", |bench| gate(bench, Verb::Status)).does("STATUS with a version before 1.1.0."),
+        before("1.1.0", "gc", |testbed| gate(testbed, Verb::Gc)).does("GC with a version before 1.1.0."),
+        before("1.1.0", "status", |testbed| gate(testbed, Verb::Status)).does("STATUS with a version before 1.1.0."),
         newest("no-such-file", no_such_file_text).does("ADD with a namespace that is not there."),
         newest("about", about_text).does("A call without CNI_COMMAND and stdin."),
     ]),
@@ -102,82 +102,82 @@ fn says(what: &str, text: &str, words: &str) -> Result<(), Stop> {
     Finding::unless(text.contains(words), format!("the words {words:?} in {what}"), format!("it is {text:?}"))
 }
 
-fn unknown_command_text(bench: &Bench) -> Result<(), Stop> {
-    let call = bench.call(Verb::Add, &bench.pod()).variable("CNI_COMMAND", "FROBNICATE");
-    let answer = bench.make(&call)?.refused_by("parameters.unknown-command-is-an-error");
+fn unknown_command_text(testbed: &Testbed) -> Result<(), Stop> {
+    let call = testbed.call(Verb::Add, &testbed.pod()).variable("CNI_COMMAND", "FROBNICATE");
+    let answer = testbed.make(&call)?.refused_by("parameters.unknown-command-is-an-error");
     says("msg", &answer.fails()?.msg, "unknown CNI_COMMAND: FROBNICATE")
 }
 
-fn missing_variables_text(bench: &Bench) -> Result<(), Stop> {
-    let call = bench.call(Verb::Add, &bench.pod()).without("CNI_IFNAME").without("CNI_CONTAINERID");
-    let error = bench.make(&call)?.refused_by("parameters.required").fails()?;
+fn missing_variables_text(testbed: &Testbed) -> Result<(), Stop> {
+    let call = testbed.call(Verb::Add, &testbed.pod()).without("CNI_IFNAME").without("CNI_CONTAINERID");
+    let error = testbed.make(&call)?.refused_by("parameters.required").fails()?;
     says("msg", &error.msg, "required env variables [CNI_CONTAINERID,CNI_IFNAME] missing")
 }
 
-fn incompatible_version_text(bench: &Bench) -> Result<(), Stop> {
-    let attachment = bench.pod().attachment();
-    let mut config = bench.config_for(Verb::Add, &attachment);
+fn incompatible_version_text(testbed: &Testbed) -> Result<(), Stop> {
+    let attachment = testbed.pod().attachment();
+    let mut config = testbed.config_for(Verb::Add, &attachment);
     config["cniVersion"] = json!("9.9.9");
-    let error = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.fails_with(1)?;
+    let error = testbed.make(&testbed.call_with(Verb::Add, &config, &attachment))?.fails_with(1)?;
     says("msg", &error.msg, "incompatible CNI versions")?;
     says("details", &error.details, "9.9.9")
 }
 
-fn check_gate(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let result = bench.add(&pod)?;
-    let call = bench.call(Verb::Check, &pod).prev_result(&result);
-    says("msg", &bench.make(&call)?.fails_with(1)?.msg, "config version does not allow CHECK")
+fn check_gate(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let result = testbed.add(&pod)?;
+    let call = testbed.call(Verb::Check, &pod).prev_result(&result);
+    says("msg", &testbed.make(&call)?.fails_with(1)?.msg, "config version does not allow CHECK")
 }
 
 /// Of a verb that came with 1.1.0. Who speaks no 1.1.0 need not know it.
-fn gate(bench: &Bench, verb: Verb) -> Result<(), Stop> {
-    let answer = bench.make(&bench.call(Verb::Version, Attachment::none()))?.succeeds()?;
+fn gate(testbed: &Testbed, verb: Verb) -> Result<(), Stop> {
+    let answer = testbed.make(&testbed.call(Verb::Version, Attachment::none()))?.succeeds()?;
     let list = answer.get("supportedVersions").and_then(Value::as_array);
     Stop::skip_if(!list.is_some_and(|list| list.contains(&json!("1.1.0"))), "it speaks no version from 1.1.0 on")?;
-    let error = bench.make(&bench.call(verb, Attachment::none()))?.fails_with(1)?;
+    let error = testbed.make(&testbed.call(verb, Attachment::none()))?.fails_with(1)?;
     says("msg", &error.msg, &format!("config version does not allow {verb}"))
 }
 
-fn no_such_file_text(bench: &Bench) -> Result<(), Stop> {
-    Stop::skip_if(bench.profile.role != Role::Interface, "it makes no interface, and may not need the namespace")?;
-    let nowhere = Attachment { netns: "/run/netns/no-such-namespace".to_owned(), ..bench.pod().attachment() };
-    let answer = bench.make(&bench.call(Verb::Add, &nowhere))?;
+fn no_such_file_text(testbed: &Testbed) -> Result<(), Stop> {
+    Stop::skip_if(testbed.profile.role != Role::Interface, "it makes no interface, and may not need the namespace")?;
+    let nowhere = Attachment { netns: "/run/netns/no-such-namespace".to_owned(), ..testbed.pod().attachment() };
+    let answer = testbed.make(&testbed.call(Verb::Add, &nowhere))?;
     let error = answer.refused_by("add.needs-the-namespace").fails()?;
     says("the error", &format!("{}; {}", error.msg, error.details), "no such file or directory")
 }
 
-fn exits_with_1(bench: &Bench) -> Result<(), Stop> {
-    let answer = bench.make(&bench.call_with(Verb::Add, "{", &bench.pod()))?;
+fn exits_with_1(testbed: &Testbed) -> Result<(), Stop> {
+    let answer = testbed.make(&testbed.call_with(Verb::Add, "{", &testbed.pod()))?;
     let answer = answer.refused_by("parameters.config-is-one-json-object");
     let exit = answer.record().exit.unwrap_or(-1);
     Finding::unless(exit == 1, "exit status 1", format!("it is {exit}"))
         .map_err(|stop| stop.based_on(answer.basis_of_failure().filter(|_| exit == 0)))
 }
 
-fn about_text(bench: &Bench) -> Result<(), Stop> {
-    let call = bench.call_with(Verb::Version, "", Attachment::none()).without("CNI_COMMAND");
-    let answer = bench.make(&call)?;
+fn about_text(testbed: &Testbed) -> Result<(), Stop> {
+    let call = testbed.call_with(Verb::Version, "", Attachment::none()).without("CNI_COMMAND");
+    let answer = testbed.make(&call)?;
     answer.prints_nothing()?;
     says("stderr", &answer.record().stderr, "CNI protocol versions supported: ")?;
-    says("stderr", &answer.record().stderr, &bench.version)
+    says("stderr", &answer.record().stderr, &testbed.version)
 }
 
-fn own_namespace(bench: &Bench) -> Result<(), Stop> {
-    let own = bench.node.host().path().display().to_string();
-    let own = Attachment { netns: own, ..bench.pod().attachment() };
-    bench.make(&bench.call(Verb::Add, &own))?.fails_with(8).map(drop)
+fn own_namespace(testbed: &Testbed) -> Result<(), Stop> {
+    let own = testbed.node.host().path().display().to_string();
+    let own = Attachment { netns: own, ..testbed.pod().attachment() };
+    testbed.make(&testbed.call(Verb::Add, &own))?.fails_with(8).map(drop)
 }
 
-fn version_with_dummies(bench: &Bench) -> Result<(), Stop> {
-    let call = bench.call_with(Verb::Version, json!({ "cniVersion": "1.1.0" }), Attachment::none());
+fn version_with_dummies(testbed: &Testbed) -> Result<(), Stop> {
+    let call = testbed.call_with(Verb::Version, json!({ "cniVersion": "1.1.0" }), Attachment::none());
     let names = ["CNI_NETNS", "CNI_IFNAME", "CNI_PATH"];
     let call = names.iter().fold(call, |call, name| call.variable(name, "dummy"));
-    has_list(&bench.make(&call)?.succeeds()?)
+    has_list(&testbed.make(&call)?.succeeds()?)
 }
 
-fn version_without_input(bench: &Bench) -> Result<(), Stop> {
-    has_list(&bench.make(&bench.call_with(Verb::Version, "", Attachment::none()))?.succeeds()?)
+fn version_without_input(testbed: &Testbed) -> Result<(), Stop> {
+    has_list(&testbed.make(&testbed.call_with(Verb::Version, "", Attachment::none()))?.succeeds()?)
 }
 
 fn has_list(answer: &Value) -> Result<(), Stop> {
@@ -186,12 +186,13 @@ fn has_list(answer: &Value) -> Result<(), Stop> {
         .map_err(|stop| stop.based_on("version.lists-versions"))
 }
 
-fn missing_version(bench: &Bench) -> Result<(), Stop> {
-    with_config(bench, |config| config.shift_remove("cniVersion")).and_then(|result| is_oldest(&result))
+fn missing_version(testbed: &Testbed) -> Result<(), Stop> {
+    with_config(testbed, |config| config.shift_remove("cniVersion")).and_then(|result| is_oldest(&result))
 }
 
-fn empty_version(bench: &Bench) -> Result<(), Stop> {
-    with_config(bench, |config| config.insert("cniVersion".to_owned(), json!(""))).and_then(|result| is_oldest(&result))
+fn empty_version(testbed: &Testbed) -> Result<(), Stop> {
+    with_config(testbed, |config| config.insert("cniVersion".to_owned(), json!("")))
+        .and_then(|result| is_oldest(&result))
 }
 
 fn is_oldest(result: &Value) -> Result<(), Stop> {
@@ -202,20 +203,20 @@ fn is_oldest(result: &Value) -> Result<(), Stop> {
 }
 
 /// The result of ADD with a changed config.
-fn with_config<T>(bench: &Bench, change: impl FnOnce(&mut Map<String, Value>) -> T) -> Result<Value, Stop> {
-    let pod = bench.pod();
-    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+fn with_config<T>(testbed: &Testbed, change: impl FnOnce(&mut Map<String, Value>) -> T) -> Result<Value, Stop> {
+    let pod = testbed.pod();
+    let mut config = testbed.config_for(Verb::Add, &pod.attachment());
     config.as_object_mut().map(change);
-    bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()
+    testbed.make(&testbed.call_with(Verb::Add, &config, &pod))?.succeeds()
 }
 
 /// The same with some keys of the config capitalised: ADD has to give the same result.
-fn capitalised(bench: &Bench, change: impl FnOnce(&mut Map<String, Value>)) -> Result<(), Stop> {
+fn capitalised(testbed: &Testbed, change: impl FnOnce(&mut Map<String, Value>)) -> Result<(), Stop> {
     let count = |result: &Value| {
         let length = |key: &str| result.get(key).and_then(Value::as_array).map_or(0, Vec::len);
         (length("ips"), length("interfaces"), length("routes"))
     };
-    let (plain, result) = (with_config(bench, |_| ())?, with_config(bench, change)?);
+    let (plain, result) = (with_config(testbed, |_| ())?, with_config(testbed, change)?);
     Finding::unless(
         count(&plain) == count(&result),
         format!("as much as in {plain}"),
@@ -223,9 +224,9 @@ fn capitalised(bench: &Bench, change: impl FnOnce(&mut Map<String, Value>)) -> R
     )
 }
 
-fn keys_in_any_case(bench: &Bench) -> Result<(), Stop> {
+fn keys_in_any_case(testbed: &Testbed) -> Result<(), Stop> {
     // Of the plugin's own part the first level: below may be names of the user's choice.
-    capitalised(bench, |config| {
+    capitalised(testbed, |config| {
         if let Some(ipam) = config.get_mut("ipam").and_then(Value::as_object_mut) {
             capitalise(ipam);
             for range in ipam.get_mut("Ranges").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -236,9 +237,9 @@ fn keys_in_any_case(bench: &Bench) -> Result<(), Stop> {
     })
 }
 
-fn keys_of_runtime_config(bench: &Bench) -> Result<(), Stop> {
-    Stop::skip_if(bench.config().get("runtimeConfig").is_none(), "its config enables no capability")?;
-    capitalised(bench, |config| {
+fn keys_of_runtime_config(testbed: &Testbed) -> Result<(), Stop> {
+    Stop::skip_if(testbed.config().get("runtimeConfig").is_none(), "its config enables no capability")?;
+    capitalised(testbed, |config| {
         for value in config.get_mut("runtimeConfig").and_then(Value::as_object_mut).into_iter().flatten() {
             capitalise_each(value.1);
         }
@@ -262,8 +263,8 @@ fn capital(key: &str) -> String {
     letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
 
-fn null_is_absent(bench: &Bench) -> Result<(), Stop> {
-    with_config(bench, |config| {
+fn null_is_absent(testbed: &Testbed) -> Result<(), Stop> {
+    with_config(testbed, |config| {
         for key in ["runtimeConfig", "args", "dns", "prevResult", "capabilities"] {
             config.entry(key).or_insert(Value::Null);
         }
@@ -271,15 +272,15 @@ fn null_is_absent(bench: &Bench) -> Result<(), Stop> {
     .map(drop)
 }
 
-fn last_duplicate_wins(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let text = bench.config_for(Verb::Add, &pod.attachment()).to_string();
+fn last_duplicate_wins(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let text = testbed.config_for(Verb::Add, &pod.attachment()).to_string();
     let twice = format!("{{\"name\":\"not/a/name\",{}", text.trim_start_matches('{'));
-    bench.make(&bench.call_with(Verb::Add, twice, &pod))?.succeeds().map(drop)
+    testbed.make(&testbed.call_with(Verb::Add, twice, &pod))?.succeeds().map(drop)
 }
 
-fn unknown_keys(bench: &Bench) -> Result<(), Stop> {
-    with_config(bench, |config| {
+fn unknown_keys(testbed: &Testbed) -> Result<(), Stop> {
+    with_config(testbed, |config| {
         config.insert("zzConformance".to_owned(), json!({ "a": [1, null] }));
         if let Some(ipam) = config.get_mut("ipam").and_then(Value::as_object_mut) {
             ipam.insert("zzConformance".to_owned(), json!("b"));
@@ -288,13 +289,13 @@ fn unknown_keys(bench: &Bench) -> Result<(), Stop> {
     .map(drop)
 }
 
-fn capabilities_in_the_request(bench: &Bench) -> Result<(), Stop> {
+fn capabilities_in_the_request(testbed: &Testbed) -> Result<(), Stop> {
     let capabilities = json!({ "portMappings": true, "mac": false, "zzConformance": true });
-    with_config(bench, |config| config.insert("capabilities".to_owned(), capabilities)).map(drop)
+    with_config(testbed, |config| config.insert("capabilities".to_owned(), capabilities)).map(drop)
 }
 
-fn unknown_runtime_config(bench: &Bench) -> Result<(), Stop> {
-    with_config(bench, |config| {
+fn unknown_runtime_config(testbed: &Testbed) -> Result<(), Stop> {
+    with_config(testbed, |config| {
         let runtime_config = config.entry("runtimeConfig").or_insert_with(|| json!({}));
         runtime_config["zzConformance"] = json!({ "a": 1 });
         runtime_config["io.kubernetes.cri.pod-annotations"] = json!({ "a/b": "c" });
@@ -302,47 +303,47 @@ fn unknown_runtime_config(bench: &Bench) -> Result<(), Stop> {
     .map(drop)
 }
 
-fn white_space(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let text = format!("\n\t {}\r\n\n", bench.config_for(Verb::Add, &pod.attachment()));
-    bench.make(&bench.call_with(Verb::Add, text, &pod))?.succeeds().map(drop)
+fn white_space(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let text = format!("\n\t {}\r\n\n", testbed.config_for(Verb::Add, &pod.attachment()));
+    testbed.make(&testbed.call_with(Verb::Add, text, &pod))?.succeeds().map(drop)
 }
 
-fn kubernetes_args(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
+fn kubernetes_args(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
     let args = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;IgnoreUnknown=1;K8S_POD_INFRA_CONTAINER_ID=0123abcd;\
                 K8S_POD_UID=6f0a3d0e-0000-4000-8000-000000000001";
-    bench.make(&bench.call(Verb::Add, &pod).args(args))?.succeeds().map(drop)
+    testbed.make(&testbed.call(Verb::Add, &pod).args(args))?.succeeds().map(drop)
 }
 
-fn prev_result_without_version(bench: &Bench) -> Result<(), Stop> {
-    with_config(bench, |config| {
+fn prev_result_without_version(testbed: &Testbed) -> Result<(), Stop> {
+    with_config(testbed, |config| {
         config.get_mut("prevResult").and_then(Value::as_object_mut).map(|result| result.shift_remove("cniVersion"))
     })
     .map(drop)
 }
 
-fn gc_with_both_keys(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
-    let result = bench.add(&pod)?;
-    let mut config = bench.config_for(Verb::Gc, &pod.attachment());
+fn gc_with_both_keys(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
+    let result = testbed.add(&pod)?;
+    let mut config = testbed.config_for(Verb::Gc, &pod.attachment());
     let valid = json!([{ "containerID": pod.id(), "ifname": "eth0" }]);
     config["cni.dev/attachments"] = valid.clone();
     config["cni.dev/valid-attachments"] = valid;
-    bench.make(&bench.call_with(Verb::Gc, &config, Attachment::none()))?.succeeds()?;
-    bench.check(&pod, &result)
+    testbed.make(&testbed.call_with(Verb::Gc, &config, Attachment::none()))?.succeeds()?;
+    testbed.check(&pod, &result)
 }
 
-fn gc_without_list(bench: &Bench) -> Result<(), Stop> {
-    let answer = bench.make(&bench.call(Verb::Gc, Attachment::none()))?;
+fn gc_without_list(testbed: &Testbed) -> Result<(), Stop> {
+    let answer = testbed.make(&testbed.call(Verb::Gc, Attachment::none()))?;
     if answer.is_success() { answer.prints_nothing() } else { answer.fails().map(drop) }
 }
 
-fn daemon_starts_again(bench: &Bench) -> Result<(), Stop> {
-    bench.add(&bench.pod())?;
-    Stop::skip_if(bench.end_daemons() == 0, "it has no daemon")?;
-    match bench.restart_daemons() {
+fn daemon_starts_again(testbed: &Testbed) -> Result<(), Stop> {
+    testbed.add(&testbed.pod())?;
+    Stop::skip_if(testbed.end_daemons() == 0, "it has no daemon")?;
+    match testbed.restart_daemons() {
         Some(status) => Err(Finding::new("a daemon that runs", format!("it ended with {status}")).into()),
-        None => bench.add(&bench.pod()).map(drop),
+        None => testbed.add(&testbed.pod()).map(drop),
     }
 }

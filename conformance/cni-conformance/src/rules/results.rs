@@ -1,10 +1,10 @@
 //! SPEC 5, Success: the form of what ADD prints, in each version. Whether it is true is asked beside ADD.
 
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::result_validation;
 use crate::rule::{Rule, before, each, newest, relied, since, spec};
+use crate::testbed::Testbed;
 use serde_json::{Value, json};
 
 pub(super) const RULES: &[Rule] = &[
@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         .by(&[newest("", routes_are_of_one_family).does("ADD; dst and gw of each route are compared.")]),
     spec("results.form", &["results/keys"], Role::ALL)
         .says("The result has the form of the config's version, with every value of the right type.")
-        .by(&[each("", |bench| has_no_faults_in(bench, &bench.add(&bench.pod())?, &[""]))
+        .by(&[each("", |testbed| has_no_faults_in(testbed, &testbed.add(&testbed.pod())?, &[""]))
             .does("ADD; the whole result is looked at.")]),
     spec("results.interfaces", &["results/interfaces"], &[Role::Interface, Role::Chained, Role::List])
         .says(
@@ -64,7 +64,7 @@ pub(super) const RULES: &[Rule] = &[
     spec("results.dns", &["results/dns"], Role::ALL)
         .says("nameservers, search and options of dns are lists of texts, and domain is a text.")
         .by(&[
-            newest("as-configured", |bench| has_no_faults_in(bench, &bench.add(&bench.pod())?, &["dns"]))
+            newest("as-configured", |testbed| has_no_faults_in(testbed, &testbed.add(&testbed.pod())?, &["dns"]))
                 .does("ADD; dns is looked at."),
             newest("from-the-delegate", dns_of_the_delegate_is_right)
                 .does("The same with a delegate that gives a dns."),
@@ -78,18 +78,18 @@ pub(super) const RULES: &[Rule] = &[
         ]),
 ];
 
-fn has_version(bench: &Bench) -> Result<(), Stop> {
-    let result = bench.add(&bench.pod())?;
-    let is_right = result.get("cniVersion") == Some(&json!(bench.version));
-    Finding::unless(is_right, format!("cniVersion {}", bench.version), format!("the result is {result}"))
+fn has_version(testbed: &Testbed) -> Result<(), Stop> {
+    let result = testbed.add(&testbed.pod())?;
+    let is_right = result.get("cniVersion") == Some(&json!(testbed.version));
+    Finding::unless(is_right, format!("cniVersion {}", testbed.version), format!("the result is {result}"))
 }
 
-fn has_a_sandbox(bench: &Bench) -> Result<(), Stop> {
-    let pod = bench.pod();
+fn has_a_sandbox(testbed: &Testbed) -> Result<(), Stop> {
+    let pod = testbed.pod();
     let before: Vec<_> = pod.namespace().links().into_iter().map(|link| link.name).collect();
-    let result = bench.add(&pod)?;
+    let result = testbed.add(&pod)?;
     let came = pod.namespace().links().into_iter().map(|link| link.name).filter(|name| !before.contains(name));
-    let on_node: Vec<_> = bench.node.host().links().into_iter().map(|link| link.name).collect();
+    let on_node: Vec<_> = testbed.node.host().links().into_iter().map(|link| link.name).collect();
     for name in came.filter(|name| !on_node.contains(name)) {
         let entry = result["interfaces"].as_array().into_iter().flatten().find(|entry| entry["name"] == json!(name));
         let has_one = entry.is_none_or(|entry| entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty()));
@@ -98,8 +98,8 @@ fn has_a_sandbox(bench: &Bench) -> Result<(), Stop> {
     Ok(())
 }
 
-fn routes_are_of_one_family(bench: &Bench) -> Result<(), Stop> {
-    let result = bench.add(&bench.pod())?;
+fn routes_are_of_one_family(testbed: &Testbed) -> Result<(), Stop> {
+    let result = testbed.add(&testbed.pod())?;
     let routes = result["routes"].as_array().into_iter().flatten();
     let is_six = |route: &Value, key: &str| route[key].as_str().map(|text| text.contains(':'));
     let mixed = |route: &&Value| is_six(route, "gw").is_some_and(|gateway| Some(gateway) != is_six(route, "dst"));
@@ -109,44 +109,44 @@ fn routes_are_of_one_family(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-fn interfaces_are_right(bench: &Bench) -> Result<(), Stop> {
-    has_no_faults_in(bench, &bench.add(&bench.pod())?, &["interfaces"])
+fn interfaces_are_right(testbed: &Testbed) -> Result<(), Stop> {
+    has_no_faults_in(testbed, &testbed.add(&testbed.pod())?, &["interfaces"])
 }
 
-fn ips_are_right(bench: &Bench) -> Result<(), Stop> {
-    has_no_faults_in(bench, &bench.add(&bench.pod())?, &["ips", "ip4", "ip6"])
+fn ips_are_right(testbed: &Testbed) -> Result<(), Stop> {
+    has_no_faults_in(testbed, &testbed.add(&testbed.pod())?, &["ips", "ip4", "ip6"])
 }
 
-fn routes_are_right(bench: &Bench) -> Result<(), Stop> {
-    has_no_faults_in(bench, &bench.add(&bench.pod())?, &["routes"])
+fn routes_are_right(testbed: &Testbed) -> Result<(), Stop> {
+    has_no_faults_in(testbed, &testbed.add(&testbed.pod())?, &["routes"])
 }
 
-fn dns_of_the_delegate_is_right(bench: &Bench) -> Result<(), Stop> {
-    Stop::skip_if(bench.profile.delegate.is_some(), "its delegate is no IPAM plugin")?;
-    let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
-    let pod = bench.pod();
-    for (key, value) in bench.config_for(testns::Verb::Add, &pod.attachment()).as_object().into_iter().flatten() {
+fn dns_of_the_delegate_is_right(testbed: &Testbed) -> Result<(), Stop> {
+    Stop::skip_if(testbed.profile.delegate.is_some(), "its delegate is no IPAM plugin")?;
+    let mut config = testbed.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
+    let pod = testbed.pod();
+    for (key, value) in testbed.config_for(testns::Verb::Add, &pod.attachment()).as_object().into_iter().flatten() {
         if key != "ipam" {
             config[key] = value.clone();
         }
     }
     let dns = json!({ "nameservers": ["10.88.0.1"], "domain": "a.test", "search": ["a.test"], "options": ["ndots:2"] });
     config["ipam"]["dns"] = dns;
-    let result = bench.make(&bench.call_with(testns::Verb::Add, &config, &pod))?.succeeds()?;
-    has_no_faults_in(bench, &result, &["dns"])
+    let result = testbed.make(&testbed.call_with(testns::Verb::Add, &config, &pod))?.succeeds()?;
+    has_no_faults_in(testbed, &result, &["dns"])
 }
 
 /// Checks that nothing is wrong in places that start so.
-fn has_no_faults_in(bench: &Bench, result: &Value, places: &[&str]) -> Result<(), Stop> {
-    let mut faults = result_validation::faults(result, &bench.version);
+fn has_no_faults_in(testbed: &Testbed, result: &Value, places: &[&str]) -> Result<(), Stop> {
+    let mut faults = result_validation::faults(result, &testbed.version);
     faults.retain(|fault| places.iter().any(|place| fault.starts_with(place)));
-    let expected = format!("a result of {}", bench.version);
+    let expected = format!("a result of {}", testbed.version);
     Finding::unless(faults.is_empty(), expected, format!("{}: {result}", faults.join("; ")))
 }
 
-fn has_known_keys(bench: &Bench) -> Result<(), Stop> {
-    let result = bench.add(&bench.pod())?;
-    let unknown = result_validation::unknown_keys(&result, &bench.version);
-    let expected = format!("keys of {}", bench.version);
+fn has_known_keys(testbed: &Testbed) -> Result<(), Stop> {
+    let result = testbed.add(&testbed.pod())?;
+    let unknown = result_validation::unknown_keys(&result, &testbed.version);
+    let expected = format!("keys of {}", testbed.version);
     Finding::unless(unknown.is_empty(), expected, format!("there are {}: {result}", unknown.join(", ")))
 }

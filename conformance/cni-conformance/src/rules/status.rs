@@ -1,10 +1,10 @@
 //! SPEC 2, STATUS.
 
-use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Rule, relied, since, spec};
+use crate::testbed::{Answer, Testbed};
 use serde_json::{Value, json};
 use testns::{Attachment, Verb};
 
@@ -19,7 +19,7 @@ pub(super) const RULES: &[Rule] = &[
     spec("status.not-ready", &["status/services", "status/exhausted"], Role::PLUGINS)
         .says("STATUS fails if a daemon that the plugin relies on is away, or no address is left.")
         .by(&[
-            since("1.1.0", "addresses-exhausted", |bench| exhausted(bench)?.fails().map(drop))
+            since("1.1.0", "addresses-exhausted", |testbed| exhausted(testbed)?.fails().map(drop))
                 .does("STATUS when the pool's one address is taken."),
             since("1.1.0", "daemon-away", daemon_away).does("STATUS when the daemon is ended."),
         ]),
@@ -42,7 +42,7 @@ pub(super) const RULES: &[Rule] = &[
                 .does("The code of STATUS with a delegate that there is not."),
             since("1.1.0", "delegate-not-ready", delegate_not_ready_code)
                 .does("The code of STATUS with a delegate that fails with 50."),
-            since("1.1.0", "addresses-exhausted", |bench| has_code(&exhausted(bench)?.refused_by(NOT_READY)))
+            since("1.1.0", "addresses-exhausted", |testbed| has_code(&exhausted(testbed)?.refused_by(NOT_READY)))
                 .does("The code of STATUS when the pool's one address is taken."),
         ]),
     spec("status.forwards", &["status/delegates"], &[Role::Interface])
@@ -51,9 +51,9 @@ pub(super) const RULES: &[Rule] = &[
     spec("status.delegate-not-ready", &["status/delegates-error"], &[Role::Interface])
         .says("STATUS fails if that of a delegate does.")
         .by(&[
-            since("1.1.0", "code-50", |bench| delegate_not_ready(bench, 50))
+            since("1.1.0", "code-50", |testbed| delegate_not_ready(testbed, 50))
                 .does("STATUS with a delegate that fails with 50."),
-            since("1.1.0", "code-51", |bench| delegate_not_ready(bench, 51))
+            since("1.1.0", "code-51", |testbed| delegate_not_ready(testbed, 51))
                 .does("STATUS with a delegate that fails with 51."),
         ]),
     spec("status.is-not-needed", &["status/others-come"], &[Role::Interface])
@@ -72,66 +72,66 @@ pub(super) const RULES: &[Rule] = &[
 const NOT_READY: &str = "status.not-ready";
 const DELEGATE_NOT_READY: &str = "status.delegate-not-ready";
 
-fn ready(bench: &Bench) -> Result<(), Stop> {
-    ask(bench, &config(bench))?.succeeds().map(drop)
+fn ready(testbed: &Testbed) -> Result<(), Stop> {
+    ask(testbed, &config(testbed))?.succeeds().map(drop)
 }
 
-fn ready_with_a_container(bench: &Bench) -> Result<(), Stop> {
-    bench.add(&bench.pod())?;
-    let answer = ask(bench, &config(bench))?;
-    let next = bench.pods().pop().unwrap_or_else(|| bench.pod());
+fn ready_with_a_container(testbed: &Testbed) -> Result<(), Stop> {
+    testbed.add(&testbed.pod())?;
+    let answer = ask(testbed, &config(testbed))?;
+    let next = testbed.pods().pop().unwrap_or_else(|| testbed.pod());
     Stop::skip_if(
-        !answer.is_success() && bench.add(&next).is_err(),
+        !answer.is_success() && testbed.add(&next).is_err(),
         "with one container it cannot serve another, and says so",
     )?;
     answer.succeeds().map(drop)
 }
 
 /// The config as the next pod's ADD would have it: what a profile lays for a pod is there.
-fn config(bench: &Bench) -> Value {
-    bench.config_for(Verb::Status, &bench.pod().attachment())
+fn config(testbed: &Testbed) -> Value {
+    testbed.config_for(Verb::Status, &testbed.pod().attachment())
 }
 
-fn ask(bench: &Bench, config: &Value) -> Result<Answer, Stop> {
-    bench.make(&bench.call_with(Verb::Status, config, Attachment::none()))
+fn ask(testbed: &Testbed, config: &Value) -> Result<Answer, Stop> {
+    testbed.make(&testbed.call_with(Verb::Status, config, Attachment::none()))
 }
 
-fn delegate_missing(bench: &Bench) -> Result<(), Stop> {
-    foresees(bench, &with_ipam(bench, json!({ "type": "no-such-plugin" }))?)
+fn delegate_missing(testbed: &Testbed) -> Result<(), Stop> {
+    foresees(testbed, &with_ipam(testbed, json!({ "type": "no-such-plugin" }))?)
 }
 
 /// Checks that STATUS fails where ADD does. What a plugin knows is not seen from outside, and what it should have known is.
-fn foresees(bench: &Bench, config: &Value) -> Result<(), Stop> {
-    if !ask(bench, config)?.is_success() {
+fn foresees(testbed: &Testbed, config: &Value) -> Result<(), Stop> {
+    if !ask(testbed, config)?.is_success() {
         return Ok(());
     }
-    let pod = bench.pods().pop().unwrap_or_else(|| bench.pod());
+    let pod = testbed.pods().pop().unwrap_or_else(|| testbed.pod());
     Finding::unless(
-        bench.make(&bench.call_with(Verb::Add, config, &pod))?.is_success(),
+        testbed.make(&testbed.call_with(Verb::Add, config, &pod))?.is_success(),
         "an error of STATUS, as ADD fails",
         "STATUS succeeded",
     )
 }
 
-fn daemon_away(bench: &Bench) -> Result<(), Stop> {
-    let config = config(bench);
-    match bench.end_daemons() {
+fn daemon_away(testbed: &Testbed) -> Result<(), Stop> {
+    let config = config(testbed);
+    match testbed.end_daemons() {
         0 => Err(Stop::skip("it has no daemon")),
-        _ => ask(bench, &config)?.fails().map(drop),
+        _ => ask(testbed, &config)?.fails().map(drop),
     }
 }
 
-fn delegate_missing_code(bench: &Bench) -> Result<(), Stop> {
+fn delegate_missing_code(testbed: &Testbed) -> Result<(), Stop> {
     has_code(
-        &ask(bench, &with_ipam(bench, json!({ "type": "no-such-plugin" }))?)?
+        &ask(testbed, &with_ipam(testbed, json!({ "type": "no-such-plugin" }))?)?
             .refused_by("status.foresees-a-refused-add"),
     )
 }
 
-fn with_ipam(bench: &Bench, ipam: Value) -> Result<Value, Stop> {
-    Stop::skip_if(bench.config_with_kit_ipam().is_none(), "it delegates to no plugin")?;
-    let mut config = config(bench);
-    if let Some(delegate) = bench.profile.delegate_of(&mut config) {
+fn with_ipam(testbed: &Testbed, ipam: Value) -> Result<Value, Stop> {
+    Stop::skip_if(testbed.config_with_kit_ipam().is_none(), "it delegates to no plugin")?;
+    let mut config = config(testbed);
+    if let Some(delegate) = testbed.profile.delegate_of(&mut config) {
         *delegate = ipam;
     }
     Ok(config)
@@ -143,37 +143,37 @@ fn has_code(answer: &Answer) -> Result<(), Stop> {
 }
 
 /// STATUS when the only address of the range is taken.
-fn exhausted(bench: &Bench) -> Result<Answer, Stop> {
-    let mut config = config(bench);
-    Stop::skip_if(!bench.profile.of_one_address(&mut config), "the kit does not know how to make its pool small")?;
+fn exhausted(testbed: &Testbed) -> Result<Answer, Stop> {
+    let mut config = config(testbed);
+    Stop::skip_if(!testbed.profile.of_one_address(&mut config), "the kit does not know how to make its pool small")?;
     // A plugin may say so only where the config asks for it: runtimes call the node of a network that is not ready not ready
     // either, and its pods are evicted.
     if let Some(ipam) = config.get_mut("ipam").and_then(Value::as_object_mut) {
         ipam.insert("reportExhausted".to_owned(), json!(true));
     }
-    let pod = bench.pods().pop().unwrap_or_else(|| bench.pod());
-    bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
-    ask(bench, &config)
+    let pod = testbed.pods().pop().unwrap_or_else(|| testbed.pod());
+    testbed.make(&testbed.call_with(Verb::Add, &config, &pod))?.succeeds()?;
+    ask(testbed, &config)
 }
 
-fn master_missing(bench: &Bench) -> Result<(), Stop> {
-    let mut config = config(bench);
+fn master_missing(testbed: &Testbed) -> Result<(), Stop> {
+    let mut config = config(testbed);
     let master = config.get_mut("master").ok_or_else(|| Stop::skip("its config has no master"))?;
     *master = json!("no-such-link");
-    foresees(bench, &config)
+    foresees(testbed, &config)
 }
 
-fn bridge_is_no_bridge(bench: &Bench) -> Result<(), Stop> {
-    let config = config(bench);
+fn bridge_is_no_bridge(testbed: &Testbed) -> Result<(), Stop> {
+    let config = config(testbed);
     let name = config.get("bridge").and_then(Value::as_str).ok_or_else(|| Stop::skip("its config has no bridge"))?;
-    let far_end = bench.node.remote("far-end");
-    bench.node.host().add_veth(name, &far_end, "near");
-    foresees(bench, &config)
+    let far_end = testbed.node.remote("far-end");
+    testbed.node.host().add_veth(name, &far_end, "near");
+    foresees(testbed, &config)
 }
 
-fn forwards(bench: &Bench) -> Result<(), Stop> {
-    ask(bench, &kit_ipam(bench)?)?.succeeds()?;
-    let verbs = bench.ipam().verbs();
+fn forwards(testbed: &Testbed) -> Result<(), Stop> {
+    ask(testbed, &kit_ipam(testbed)?)?.succeeds()?;
+    let verbs = testbed.ipam().verbs();
     Finding::unless(
         verbs.contains(&"STATUS".to_owned()),
         "STATUS of the IPAM plugin",
@@ -181,44 +181,44 @@ fn forwards(bench: &Bench) -> Result<(), Stop> {
     )
 }
 
-fn kit_ipam(bench: &Bench) -> Result<Value, Stop> {
-    let mut kit = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
-    let delegate = bench.profile.delegate_of(&mut kit).cloned();
-    with_ipam(bench, delegate.unwrap_or_default())
+fn kit_ipam(testbed: &Testbed) -> Result<Value, Stop> {
+    let mut kit = testbed.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
+    let delegate = testbed.profile.delegate_of(&mut kit).cloned();
+    with_ipam(testbed, delegate.unwrap_or_default())
 }
 
-fn out_of_order(bench: &Bench, code: u64) {
-    bench.ipam().order(Verb::Status, Some(Order::Fail { code, msg: "kit-ipam is out of order".to_owned() }));
+fn out_of_order(testbed: &Testbed, code: u64) {
+    testbed.ipam().order(Verb::Status, Some(Order::Fail { code, msg: "kit-ipam is out of order".to_owned() }));
 }
 
-fn delegate_not_ready(bench: &Bench, code: u64) -> Result<(), Stop> {
-    let config = kit_ipam(bench)?;
-    out_of_order(bench, code);
-    ask(bench, &config)?.refused_by("status.forwards").fails().map(drop)
+fn delegate_not_ready(testbed: &Testbed, code: u64) -> Result<(), Stop> {
+    let config = kit_ipam(testbed)?;
+    out_of_order(testbed, code);
+    ask(testbed, &config)?.refused_by("status.forwards").fails().map(drop)
 }
 
-fn delegate_not_ready_code(bench: &Bench) -> Result<(), Stop> {
-    let config = kit_ipam(bench)?;
-    out_of_order(bench, 50);
-    has_code(&ask(bench, &config)?.refused_by(DELEGATE_NOT_READY))
+fn delegate_not_ready_code(testbed: &Testbed) -> Result<(), Stop> {
+    let config = kit_ipam(testbed)?;
+    out_of_order(testbed, 50);
+    has_code(&ask(testbed, &config)?.refused_by(DELEGATE_NOT_READY))
 }
 
-fn is_not_needed(bench: &Bench) -> Result<(), Stop> {
-    let config = kit_ipam(bench)?;
-    out_of_order(bench, 50);
-    ask(bench, &config)?.refused_by(DELEGATE_NOT_READY).fails()?;
-    let pod = bench.pods().pop().unwrap_or_else(|| bench.pod());
-    let result = bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
-    bench.make(&bench.call_with(Verb::Check, &config, &pod).prev_result(&result))?.succeeds()?;
-    bench.make(&bench.call_with(Verb::Del, &config, &pod).prev_result(&result))?.succeeds().map(drop)
+fn is_not_needed(testbed: &Testbed) -> Result<(), Stop> {
+    let config = kit_ipam(testbed)?;
+    out_of_order(testbed, 50);
+    ask(testbed, &config)?.refused_by(DELEGATE_NOT_READY).fails()?;
+    let pod = testbed.pods().pop().unwrap_or_else(|| testbed.pod());
+    let result = testbed.make(&testbed.call_with(Verb::Add, &config, &pod))?.succeeds()?;
+    testbed.make(&testbed.call_with(Verb::Check, &config, &pod).prev_result(&result))?.succeeds()?;
+    testbed.make(&testbed.call_with(Verb::Del, &config, &pod).prev_result(&result))?.succeeds().map(drop)
 }
 
-fn changes_nothing(bench: &Bench) -> Result<(), Stop> {
-    let config = config(bench);
+fn changes_nothing(testbed: &Testbed) -> Result<(), Stop> {
+    let config = config(testbed);
     let ask_and_compare = |may_stay: fn(&str) -> bool| {
-        bench.remember();
-        ask(bench, &config)?.succeeds()?;
-        let left = bench.left_behind();
+        testbed.remember();
+        ask(testbed, &config)?.succeeds()?;
+        let left = testbed.left_behind();
         let changes: String = left.lines().filter(|line| !may_stay(line)).map(|line| format!("{line}\n")).collect();
         Finding::unless_differs(changes, "the node as before STATUS", "it differs")
     };
@@ -227,8 +227,8 @@ fn changes_nothing(bench: &Bench) -> Result<(), Stop> {
     ask_and_compare(|_| false)
 }
 
-fn without_cni_path(bench: &Bench) -> Result<(), Stop> {
-    Stop::skip_if(bench.config_with_kit_ipam().is_some(), "it delegates")?;
-    let call = bench.call_with(Verb::Status, config(bench), Attachment::none()).without("CNI_PATH");
-    bench.make(&call)?.succeeds().map(drop)
+fn without_cni_path(testbed: &Testbed) -> Result<(), Stop> {
+    Stop::skip_if(testbed.config_with_kit_ipam().is_some(), "it delegates")?;
+    let call = testbed.call_with(Verb::Status, config(testbed), Attachment::none()).without("CNI_PATH");
+    testbed.make(&call)?.succeeds().map(drop)
 }

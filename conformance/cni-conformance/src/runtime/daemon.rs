@@ -1,6 +1,6 @@
-//! A daemon that a runtime needs: there before its first run, gone with the bench.
+//! A daemon that a runtime needs: there before its first run, gone with the testbed.
 
-use super::runtime_bench::Variables;
+use super::runtime_testbed::Variables;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{self, File};

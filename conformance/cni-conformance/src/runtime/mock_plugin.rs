@@ -1,7 +1,7 @@
 //! The mock plugin: the kit's own plugin, which writes down how it is called and answers as the case orders.
 //!
 //! The mock plugin is the kit's executable under names that start with [`PREFIX`]. Its orders are in its plugin object,
-//! below [`KEY`]; what it writes down lies below the bench's work dir.
+//! below [`KEY`]; what it writes down lies below the testbed's work dir.
 
 use crate::result_conversion;
 use crate::spec_version;

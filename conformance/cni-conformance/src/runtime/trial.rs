@@ -1,10 +1,10 @@
 //! A case with one runtime and one version: a child process in namespaces of its own.
 
-use super::{Driver, RuntimeBench, rules};
+use super::{Driver, RuntimeTestbed, rules};
 use crate::isolated_task::IsolatedTask;
 use crate::machine_features::MachineFeatures;
 use crate::namespaces::Shown;
-use crate::trial::{Report, Verdict, no_bench, title};
+use crate::trial::{Report, Verdict, no_testbed, title};
 use crate::write_protection;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -65,10 +65,10 @@ impl Trial {
         let made = catch_unwind(|| Node::with_folders(std::iter::empty()));
         let node = match made {
             Ok(node) => node,
-            Err(panic) => return broken(no_bench(&*panic)),
+            Err(panic) => return broken(no_testbed(&*panic)),
         };
-        let bench = RuntimeBench::new(node, &bound, &kit)?;
-        let verdict = Verdict::of(case.run, &bench);
-        Ok(Report::new(self, verdict, bench.take_calls(), start.elapsed()))
+        let testbed = RuntimeTestbed::new(node, &bound, &kit)?;
+        let verdict = Verdict::of(case.run, &testbed);
+        Ok(Report::new(self, verdict, testbed.take_calls(), start.elapsed()))
     }
 }

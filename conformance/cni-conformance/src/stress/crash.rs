@@ -5,13 +5,13 @@
 //! the specification obliges the runtime to make. The pool has one address where the kit can make it so small: one
 //! that leaks is missed by the next container.
 
-use crate::bench::{Answer, Bench};
 use crate::finding::Stop;
 use crate::profile::{Role, Stage};
 use crate::rule::{Rule, newest, since, stress};
 use crate::stress::interruption_points::{At, Share};
-use crate::stress::operator::{Operator, within};
-use crate::stress::scene::Scene;
+use crate::stress::operations::{Operations, within};
+use crate::stress::recovery::Recovery;
+use crate::testbed::{Answer, Testbed};
 use testns::trace::Fate;
 use testns::{Call, Container, Remains, Verb};
 
@@ -19,15 +19,15 @@ pub(super) const RULES: &[Rule] = &[
     stress("crash.add-killed", Role::ALL)
         .says("DEL after an ADD that was killed at any point succeeds, also when repeated, and leaves nothing.")
         .by(&[
-            newest("first-half", |bench| killed(bench, Verb::Add, Fate::Kill, half(0)))
+            newest("first-half", |testbed| killed(testbed, Verb::Add, Fate::Kill, half(0)))
                 .does("ADD is killed at every other change of the node; then DEL twice."),
-            newest("second-half", |bench| killed(bench, Verb::Add, Fate::Kill, half(1)))
+            newest("second-half", |testbed| killed(testbed, Verb::Add, Fate::Kill, half(1)))
                 .does("The same at those between them."),
             newest("namespace-gone", add_killed_and_gone).does("The same when the namespace has gone before DEL."),
         ]),
     stress("crash.del-killed", Role::ALL)
         .says("DEL after a DEL that was killed at any point succeeds, also when repeated, and leaves nothing.")
-        .by(&[newest("", |bench| killed(bench, Verb::Del, Fate::Kill, WHOLE))
+        .by(&[newest("", |testbed| killed(testbed, Verb::Del, Fate::Kill, WHOLE))
             .does("DEL is killed at each change of the node; then DEL twice.")]),
     stress("crash.gc-killed", Role::ALL)
         .says(
@@ -42,9 +42,9 @@ pub(super) const RULES: &[Rule] = &[
               the one, and DEL leaves nothing.",
         )
         .by(&[
-            newest("add", |bench| killed(bench, Verb::Add, Fate::KillCaller, WHOLE))
+            newest("add", |testbed| killed(testbed, Verb::Add, Fate::KillCaller, WHOLE))
                 .does("At each change of an ADD the process that makes it is killed alone; then DEL."),
-            newest("del", |bench| killed(bench, Verb::Del, Fate::KillCaller, WHOLE)).does("The same with a DEL."),
+            newest("del", |testbed| killed(testbed, Verb::Del, Fate::KillCaller, WHOLE)).does("The same with a DEL."),
         ]),
 ];
 
@@ -61,25 +61,25 @@ fn half(number: usize) -> Share {
 }
 
 /// Kills ADD or DEL at each point of a share.
-fn killed(bench: &Bench, verb: Verb, fate: Fate, share: Share) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
-    let mut random = bench.random();
+fn killed(testbed: &Testbed, verb: Verb, fate: Fate, share: Share) -> Result<(), Stop> {
+    let recovery = Recovery::new(testbed)?;
+    let mut random = testbed.random();
     let mut is_tried = false;
-    for index in 0..bench.plugin_count() {
-        let (whole, answer) = scene.disturb(verb, index, None)?;
+    for index in 0..testbed.plugin_count() {
+        let (whole, answer) = recovery.disturb(verb, index, None)?;
         answer.succeeds()?;
-        scene.operator.bench.del(scene.pod.attachment(), None)?;
+        recovery.operations.testbed.del(recovery.pod.attachment(), None)?;
         let is_alone = !whole.calls.iter().any(|call| call.name() == "execve");
         if matches!(fate, Fate::KillCaller) && is_alone {
             continue;
         }
         is_tried = true;
-        let what = format!("{verb} of {} was killed before change", bench.profile.executable(index));
+        let what = format!("{verb} of {} was killed before change", testbed.profile.executable(index));
         for point in share.points(whole.changes().count(), &mut random) {
-            bench.forget_calls();
-            let (traced, answer) = scene.disturb(verb, index, Some((point, fate)))?;
+            testbed.forget_calls();
+            let (traced, answer) = recovery.disturb(verb, index, Some((point, fate)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };
-            scene.bears(survivor(&answer), 2, &at)?;
+            recovery.bears(survivor(&answer), 2, &at)?;
         }
     }
     match is_tried {
@@ -97,79 +97,79 @@ fn survivor(answer: &Answer) -> Option<&Answer> {
 }
 
 /// The runtime noticed late: the container's namespace is gone when DEL comes.
-fn add_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
+fn add_killed_and_gone(testbed: &Testbed) -> Result<(), Stop> {
     Stop::skip_if(
-        bench.profile.stage.iter().any(|part| matches!(part, Stage::Device { .. })),
+        testbed.profile.stage.iter().any(|part| matches!(part, Stage::Device { .. })),
         "its device goes with the namespace",
     )?;
-    let mut operator = Operator::with_pool(bench, 1);
-    operator.warm_up()?;
-    let last = bench.plugin_count() - 1;
+    let mut operations = Operations::with_pool(testbed, 1);
+    operations.warm_up()?;
+    let last = testbed.plugin_count() - 1;
     let add = |pod: &Container| -> Result<Call, Stop> {
         let attachment = pod.attachment();
-        let before = operator.bench.add_until(last, &attachment)?;
-        Ok(operator.call(last, Verb::Add, &attachment, before.as_ref()))
+        let before = operations.testbed.add_until(last, &attachment)?;
+        Ok(operations.call(last, Verb::Add, &attachment, before.as_ref()))
     };
-    let (pod, other) = (bench.pod(), bench.pod());
-    let (whole, answer) = operator.disturb(&add(&pod)?, None)?;
+    let (pod, other) = (testbed.pod(), testbed.pod());
+    let (whole, answer) = operations.disturb(&add(&pod)?, None)?;
     answer.succeeds()?;
-    operator.bench.del(pod.attachment(), None)?;
+    operations.testbed.del(pod.attachment(), None)?;
     pod.leave(Remains::Gone);
-    operator.others_are_served(&other, "nothing")?;
-    operator.serves_again(&other)?;
+    operations.others_are_served(&other, "nothing")?;
+    operations.serves_again(&other)?;
     let share = Share { number: 0, of: 1, limit: FEW };
-    for point in share.points(whole.changes().count(), &mut bench.random()) {
-        bench.forget_calls();
-        let pod = bench.pod();
-        bench.remember();
-        let (traced, _) = operator.disturb(&add(&pod)?, Some((point, Fate::Kill)))?;
+    for point in share.points(whole.changes().count(), &mut testbed.random()) {
+        testbed.forget_calls();
+        let pod = testbed.pod();
+        testbed.remember();
+        let (traced, _) = operations.disturb(&add(&pod)?, Some((point, Fate::Kill)))?;
         let attachment = pod.leave(Remains::Gone);
         let what = "the namespace went after ADD was killed before change";
         let at = At { what, point, hit: traced.hit.as_ref() };
         for _ in 0..2 {
-            operator.bench.del(&attachment, None).map_err(|stop| within(stop, &format!("of DEL after {at}")))?;
+            operations.testbed.del(&attachment, None).map_err(|stop| within(stop, &format!("of DEL after {at}")))?;
         }
-        operator.nothing_is_left(&format!("{at}, and DEL"))?;
-        operator.others_are_served(&other, &at.to_string())?;
+        operations.nothing_is_left(&format!("{at}, and DEL"))?;
+        operations.others_are_served(&other, &at.to_string())?;
     }
     Ok(())
 }
 
-fn gc_killed(bench: &Bench) -> Result<(), Stop> {
+fn gc_killed(testbed: &Testbed) -> Result<(), Stop> {
     let is_device = |part: &Stage| matches!(part, Stage::Device { .. });
-    if bench.profile.stage.iter().any(|part| part.lays_in_containers() && !is_device(part)) {
-        return gc_killed_and_gone(bench);
+    if testbed.profile.stage.iter().any(|part| part.lays_in_containers() && !is_device(part)) {
+        return gc_killed_and_gone(testbed);
     }
-    let mut operator = Operator::with_pool(bench, 2);
-    operator.warm_up()?;
-    let (valid, pod) = (bench.pod(), operator.used_pod()?);
-    let kept = operator.bench.add(&valid)?;
-    bench.remember();
-    for index in 0..bench.plugin_count() {
-        let gc = || operator.bench.gc_calls(&[valid.attachment()]);
+    let mut operations = Operations::with_pool(testbed, 2);
+    operations.warm_up()?;
+    let (valid, pod) = (testbed.pod(), operations.used_pod()?);
+    let kept = operations.testbed.add(&valid)?;
+    testbed.remember();
+    for index in 0..testbed.plugin_count() {
+        let gc = || operations.testbed.gc_calls(&[valid.attachment()]);
         let killed = |fate| {
-            operator.bench.add(&pod)?;
+            operations.testbed.add(&pod)?;
             let calls = gc();
-            operator.disturb(&calls[index], fate)
+            operations.disturb(&calls[index], fate)
         };
         let (whole, answer) = killed(None)?;
         answer.succeeds()?;
-        operator.bench.del(pod.attachment(), None)?;
-        let what = format!("GC of {} was killed before change", bench.profile.executable(index));
-        for point in WHOLE.points(whole.changes().count(), &mut bench.random()) {
-            bench.forget_calls();
+        operations.testbed.del(pod.attachment(), None)?;
+        let what = format!("GC of {} was killed before change", testbed.profile.executable(index));
+        for point in WHOLE.points(whole.changes().count(), &mut testbed.random()) {
+            testbed.forget_calls();
             let (traced, _) = killed(Some((point, Fate::Kill)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };
             for call in gc() {
-                let again = bench.make(&call)?.succeeds();
+                let again = testbed.make(&call)?.succeeds();
                 again.map_err(|stop| within(stop, &format!("of GC after {at}")))?;
             }
-            operator
-                .bench
+            operations
+                .testbed
                 .del(pod.attachment(), None)
                 .map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
-            operator.nothing_is_left(&format!("{at}, GC and DEL"))?;
-            let check = operator.check(&valid.attachment(), &kept);
+            operations.nothing_is_left(&format!("{at}, GC and DEL"))?;
+            let check = operations.check(&valid.attachment(), &kept);
             check.map_err(|stop| within(stop, &format!("of CHECK of a valid attachment, after {at}")))?;
         }
     }
@@ -178,36 +178,39 @@ fn gc_killed(bench: &Bench) -> Result<(), Stop> {
 
 /// The same where a plugin changes what the kit laid out in the container: GC may leave that as it is, as it ends with the
 /// container. Each point has a container of its own.
-fn gc_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
-    let mut operator = Operator::with_pool(bench, 2);
-    operator.warm_up()?;
-    let valid = bench.pod();
-    let kept = operator.bench.add(&valid)?;
-    for index in 0..bench.plugin_count() {
-        let gc = || operator.bench.gc_calls(&[valid.attachment()]);
+fn gc_killed_and_gone(testbed: &Testbed) -> Result<(), Stop> {
+    let mut operations = Operations::with_pool(testbed, 2);
+    operations.warm_up()?;
+    let valid = testbed.pod();
+    let kept = operations.testbed.add(&valid)?;
+    for index in 0..testbed.plugin_count() {
+        let gc = || operations.testbed.gc_calls(&[valid.attachment()]);
         let killed = |fate| {
-            let pod = bench.pod();
-            bench.remember();
-            operator.bench.add(&pod)?;
-            let ended = operator.disturb(&gc()[index], fate)?;
+            let pod = testbed.pod();
+            testbed.remember();
+            operations.testbed.add(&pod)?;
+            let ended = operations.disturb(&gc()[index], fate)?;
             Ok::<_, Stop>((pod.leave(Remains::Gone), ended))
         };
         let (attachment, (whole, answer)) = killed(None)?;
         answer.succeeds()?;
-        operator.bench.del(&attachment, None)?;
-        let what = format!("GC of {} was killed before change", bench.profile.executable(index));
+        operations.testbed.del(&attachment, None)?;
+        let what = format!("GC of {} was killed before change", testbed.profile.executable(index));
         let share = Share { number: 0, of: 1, limit: FEW };
-        for point in share.points(whole.changes().count(), &mut bench.random()) {
-            bench.forget_calls();
+        for point in share.points(whole.changes().count(), &mut testbed.random()) {
+            testbed.forget_calls();
             let (attachment, (traced, _)) = killed(Some((point, Fate::Kill)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };
             for call in gc() {
-                let again = bench.make(&call)?.succeeds();
+                let again = testbed.make(&call)?.succeeds();
                 again.map_err(|stop| within(stop, &format!("of GC after {at}")))?;
             }
-            operator.bench.del(&attachment, None).map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
-            operator.nothing_is_left(&format!("{at}, GC and DEL"))?;
-            let check = operator.check(&valid.attachment(), &kept);
+            operations
+                .testbed
+                .del(&attachment, None)
+                .map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
+            operations.nothing_is_left(&format!("{at}, GC and DEL"))?;
+            let check = operations.check(&valid.attachment(), &kept);
             check.map_err(|stop| within(stop, &format!("of CHECK of a valid attachment, after {at}")))?;
         }
     }

@@ -3,12 +3,12 @@
 //! Small file systems are put over the places where plugins keep state, and filled up to a few pages or inodes. What a
 //! program makes of a write that fails at one point only is asked by the rules `faults.disk-errors`.
 
-use crate::bench::Bench;
 use crate::finding::Stop;
 use crate::profile::{Role, Stage};
 use crate::rule::{Rule, newest, stress};
-use crate::stress::operator::{is_proper, within};
-use crate::stress::scene::Scene;
+use crate::stress::operations::{is_proper, within};
+use crate::stress::recovery::Recovery;
+use crate::testbed::Testbed;
 use nix::mount::{MsFlags, mount};
 use std::fs;
 use std::io::Write;
@@ -21,9 +21,9 @@ pub(super) const RULES: &[Rule] = &[
               all is well after DEL.",
         )
         .by(&[
-            newest("bytes", |bench| add_on_a_full_disk(bench, Want::Pages))
+            newest("bytes", |testbed| add_on_a_full_disk(testbed, Want::Pages))
                 .does("ADD on a disk with room for none to seven pages; with more room DEL, and another container."),
-            newest("files", |bench| add_on_a_full_disk(bench, Want::Inodes))
+            newest("files", |testbed| add_on_a_full_disk(testbed, Want::Inodes))
                 .does("The same with room for none to seven files."),
             newest("read-only", add_on_a_read_only_disk).does("The same on a disk that is for reading only at ADD."),
         ]),
@@ -115,70 +115,70 @@ fn fill_inodes(path: &Path, free: usize) {
     }
 }
 
-/// The scene of the cases, and the disks that they fill.
+/// The containers of the cases, and the disks that they fill.
 struct FullDisk<'a> {
-    scene: Scene<'a>,
+    recovery: Recovery<'a>,
     disks: Disks,
 }
 
 impl<'a> FullDisk<'a> {
-    fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        let has_daemon = bench.profile.stage.iter().any(|part| matches!(part, Stage::Daemon { .. }));
+    fn new(testbed: &'a Testbed) -> Result<Self, Stop> {
+        let has_daemon = testbed.profile.stage.iter().any(|part| matches!(part, Stage::Daemon { .. }));
         Stop::skip_if(has_daemon, "its daemon runs already, with a socket that an empty disk would hide")?;
         let disks = Disks::lay();
-        Ok(Self { scene: Scene::new(bench)?, disks })
+        Ok(Self { recovery: Recovery::new(testbed)?, disks })
     }
 
     /// ADD as it comes, then room, DEL, and another container.
     fn add(&self, when: &str, make_room: impl Fn()) -> Result<(), Stop> {
-        let Scene { operator, pod, other, .. } = &self.scene;
+        let Recovery { operations, pod, other, .. } = &self.recovery;
         let attachment = pod.attachment();
-        let added = operator.bench.try_add(&attachment)?;
+        let added = operations.testbed.try_add(&attachment)?;
         make_room();
         if let Err(answer) = &added {
             is_proper(answer).map_err(|stop| within(stop, &format!("with {when}")))?;
         }
         let after = format!("ADD with {when}");
         if let Ok(result) = &added {
-            let check = operator.check(&attachment, result);
+            let check = operations.check(&attachment, result);
             check.map_err(|stop| within(stop, &format!("of CHECK after {after}")))?;
         }
-        let done = operator.bench.del(&attachment, added.as_ref().ok());
+        let done = operations.testbed.del(&attachment, added.as_ref().ok());
         done.map_err(|stop| within(stop, &format!("of DEL after {after}")))?;
-        operator.nothing_is_left(&format!("{after}, and DEL"))?;
-        operator.others_are_served(other, &after)
+        operations.nothing_is_left(&format!("{after}, and DEL"))?;
+        operations.others_are_served(other, &after)
     }
 }
 
-fn add_on_a_full_disk(bench: &Bench, want: Want) -> Result<(), Stop> {
-    let full = FullDisk::new(bench)?;
+fn add_on_a_full_disk(testbed: &Testbed, want: Want) -> Result<(), Stop> {
+    let full = FullDisk::new(testbed)?;
     for free in 0..8 {
-        bench.forget_calls();
+        testbed.forget_calls();
         full.disks.fill(want, free);
         full.add(&format!("{free} {want:?} free").to_lowercase(), || full.disks.make_room())?;
     }
     Ok(())
 }
 
-fn add_on_a_read_only_disk(bench: &Bench) -> Result<(), Stop> {
-    let full = FullDisk::new(bench)?;
+fn add_on_a_read_only_disk(testbed: &Testbed) -> Result<(), Stop> {
+    let full = FullDisk::new(testbed)?;
     full.disks.remount(MsFlags::MS_RDONLY);
     full.add("a read-only disk", || full.disks.remount(MsFlags::empty()))
 }
 
-fn del_on_a_full_disk(bench: &Bench) -> Result<(), Stop> {
-    let full = FullDisk::new(bench)?;
-    let Scene { operator, pod, other, .. } = &full.scene;
+fn del_on_a_full_disk(testbed: &Testbed) -> Result<(), Stop> {
+    let full = FullDisk::new(testbed)?;
+    let Recovery { operations, pod, other, .. } = &full.recovery;
     let attachment = pod.attachment();
     for want in [Want::Pages, Want::Inodes] {
-        bench.forget_calls();
-        let result = operator.bench.add(pod)?;
+        testbed.forget_calls();
+        let result = operations.testbed.add(pod)?;
         full.disks.fill(want, 0);
-        let done = operator.bench.del(&attachment, Some(&result));
+        let done = operations.testbed.del(&attachment, Some(&result));
         full.disks.make_room();
         done.map_err(|stop| within(stop, &format!("of DEL with no {want:?} free").to_lowercase()))?;
-        operator.nothing_is_left("DEL on a full disk")?;
-        operator.others_are_served(other, "DEL on a full disk")?;
+        operations.nothing_is_left("DEL on a full disk")?;
+        operations.others_are_served(other, "DEL on a full disk")?;
     }
     Ok(())
 }

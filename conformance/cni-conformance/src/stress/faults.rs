@@ -4,12 +4,12 @@
 //! System calls that a plugin's author could not make good anyway are left alone: those that make threads, and those
 //! by which a language's runtime talks to itself (pipes, eventfd).
 
-use crate::bench::{Answer, Bench};
 use crate::finding::Stop;
 use crate::profile::Role;
 use crate::rule::{Rule, newest, stress};
 use crate::stress::interruption_points::{At, Share};
-use crate::stress::scene::Scene;
+use crate::stress::recovery::Recovery;
+use crate::testbed::{Answer, Testbed};
 use nix::errno::Errno;
 use std::fs::File;
 use std::io::Read;
@@ -24,11 +24,11 @@ pub(super) const RULES: &[Rule] = &[
               leaves nothing.",
         )
         .by(&[
-            newest("first-half", |bench| add_fails(bench, SYSTEM_CALL, half(0)))
+            newest("first-half", |testbed| add_fails(testbed, SYSTEM_CALL, half(0)))
                 .does("Every other system call that may fail in an ADD does, one at a time; then DEL."),
-            newest("second-half", |bench| add_fails(bench, SYSTEM_CALL, half(1)))
+            newest("second-half", |testbed| add_fails(testbed, SYSTEM_CALL, half(1)))
                 .does("The same with those between them."),
-            newest("refused", |bench| add_fails(bench, REFUSED, WHOLE))
+            newest("refused", |testbed| add_fails(testbed, REFUSED, WHOLE))
                 .does("Each netlink message of an ADD is refused, one at a time; then DEL."),
         ]),
     stress("faults.del-answers", Role::ALL)
@@ -36,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
             "A DEL in which any one system call fails ends with success or an error object, and DEL after it \
               leaves nothing.",
         )
-        .by(&[newest("", |bench| fails(bench, Verb::Del, SYSTEM_CALL, WHOLE))
+        .by(&[newest("", |testbed| fails(testbed, Verb::Del, SYSTEM_CALL, WHOLE))
             .does("Each system call that may fail in a DEL does, one at a time; then DEL.")]),
     stress("faults.add-is-all-or-nothing", Role::ALL)
         .says("An ADD that fails because the kernel refused a change leaves nothing, even without DEL.")
@@ -48,10 +48,10 @@ pub(super) const RULES: &[Rule] = &[
               an error object; no address is lost or given twice.",
         )
         .by(&[
-            newest("no-space", |bench| add_fails(bench, NO_SPACE, WHOLE))
+            newest("no-space", |testbed| add_fails(testbed, NO_SPACE, WHOLE))
                 .does("Each write of an ADD to a file finds no space, one at a time; then DEL."),
-            newest("io-error", |bench| add_fails(bench, IO_ERROR, WHOLE)).does("The same with an I/O error."),
-            newest("short-write", |bench| add_fails(bench, SHORT, WHOLE))
+            newest("io-error", |testbed| add_fails(testbed, IO_ERROR, WHOLE)).does("The same with an I/O error."),
+            newest("short-write", |testbed| add_fails(testbed, SHORT, WHOLE))
                 .does("The same with a write that is cut short."),
         ]),
 ];
@@ -75,13 +75,13 @@ struct Fault {
 
 impl Fault {
     /// The same for what a script can bear: how its interpreter makes processes is no matter of its author.
-    fn of(self, bench: &Bench) -> Self {
+    fn of(self, testbed: &Testbed) -> Self {
         let is_script = |index| {
-            let path = bench.node.bin_dir().join(bench.profile.executable(index));
+            let path = testbed.node.bin_dir().join(testbed.profile.executable(index));
             let mut start = [0; 2];
             File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
         };
-        match self.name == SYSTEM_CALL.name && (0..bench.plugin_count()).any(is_script) {
+        match self.name == SYSTEM_CALL.name && (0..testbed.plugin_count()).any(is_script) {
             true => Self { name: self.name, fate: Fate::FailWhere(suitable_for_a_script) },
             false => self,
         }
@@ -174,23 +174,23 @@ fn unless_unprinted<'a>(traced: &Traced, answer: &'a Answer) -> Option<&'a Answe
 
 /// Goes through the points of ADD or DEL of each plugin: `each` hears of the point, and the answer if it is one.
 fn each_point(
-    scene: &Scene<'_>,
+    recovery: &Recovery<'_>,
     verb: Verb,
     fault: Fault,
     share: Share,
     each: impl Fn(&At<'_>, Option<&Answer>) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
-    let bench = scene.operator.bench;
-    let mut random = bench.random();
-    for index in 0..bench.plugin_count() {
-        let what = format!("{} of {verb} of {} failed, number", fault.name, bench.profile.executable(index));
-        let (whole, answer) = scene.disturb(verb, index, Some((NEVER, fault.fate)))?;
+    let testbed = recovery.operations.testbed;
+    let mut random = testbed.random();
+    for index in 0..testbed.plugin_count() {
+        let what = format!("{} of {verb} of {} failed, number", fault.name, testbed.profile.executable(index));
+        let (whole, answer) = recovery.disturb(verb, index, Some((NEVER, fault.fate)))?;
         answer.succeeds()?;
-        scene.operator.bench.del(scene.pod.attachment(), None)?;
+        recovery.operations.testbed.del(recovery.pod.attachment(), None)?;
         let count = if matches!(fault.fate, Fate::Refuse) { whole.messages.len() } else { whole.eligible };
         for point in share.points(count, &mut random) {
-            bench.forget_calls();
-            let (traced, answer) = scene.disturb(verb, index, Some((point, fault.fate)))?;
+            testbed.forget_calls();
+            let (traced, answer) = recovery.disturb(verb, index, Some((point, fault.fate)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };
             each(&at, unless_unprinted(&traced, &answer))?;
         }
@@ -198,22 +198,22 @@ fn each_point(
     Ok(())
 }
 
-fn add_fails(bench: &Bench, fault: Fault, share: Share) -> Result<(), Stop> {
-    fails(bench, Verb::Add, fault, share)
+fn add_fails(testbed: &Testbed, fault: Fault, share: Share) -> Result<(), Stop> {
+    fails(testbed, Verb::Add, fault, share)
 }
 
-fn fails(bench: &Bench, verb: Verb, fault: Fault, share: Share) -> Result<(), Stop> {
-    let fault = fault.of(bench);
-    let scene = Scene::new(bench)?;
-    each_point(&scene, verb, fault, share, |at, answer| scene.bears(answer, 1, at))
+fn fails(testbed: &Testbed, verb: Verb, fault: Fault, share: Share) -> Result<(), Stop> {
+    let fault = fault.of(testbed);
+    let recovery = Recovery::new(testbed)?;
+    each_point(&recovery, verb, fault, share, |at, answer| recovery.bears(answer, 1, at))
 }
 
-fn all_or_nothing(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
-    each_point(&scene, Verb::Add, REFUSED, WHOLE, |at, answer| {
+fn all_or_nothing(testbed: &Testbed) -> Result<(), Stop> {
+    let recovery = Recovery::new(testbed)?;
+    each_point(&recovery, Verb::Add, REFUSED, WHOLE, |at, answer| {
         if answer.is_some_and(|answer| !answer.is_success()) {
-            scene.operator.nothing_is_left(&at.to_string())?;
+            recovery.operations.nothing_is_left(&at.to_string())?;
         }
-        scene.del(1, at)
+        recovery.del(1, at)
     })
 }

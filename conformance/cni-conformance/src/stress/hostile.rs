@@ -3,13 +3,13 @@
 //! The only answers to any of it are a result and an error object, in time, within bounds of memory. On an error
 //! nothing may have changed; on success DEL with the same input takes back what was done.
 
-use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, newest, since, stress};
 use crate::stress::input::{self, Input};
-use crate::stress::operator::{Operator, is_proper, within};
+use crate::stress::operations::{Operations, is_proper, within};
 use crate::stress::raw::{self, RawCall};
+use crate::testbed::{Answer, Testbed};
 use crate::write_protection;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -45,9 +45,9 @@ pub(super) const RULES: &[Rule] = &[
     stress("hostile.error-changes-nothing", Role::PLUGINS)
         .says("An ADD that is refused for what is in its input has changed nothing.")
         .by(&[
-            newest("text", |bench| changes_nothing(bench, input::strange_texts))
+            newest("text", |testbed| changes_nothing(testbed, input::strange_texts))
                 .does("ADD with strange texts; where it fails, the node is compared with before."),
-            newest("types", |bench| changes_nothing(bench, |config| input::wrong_types(config, "")))
+            newest("types", |testbed| changes_nothing(testbed, |config| input::wrong_types(config, "")))
                 .does("ADD with values of other types; where it fails, the node is compared with before."),
         ]),
 ];
@@ -68,33 +68,33 @@ fn lay_bait() {
 }
 
 /// Every `nth` input, from a random one on: others ask all of them.
-fn thinned<T>(inputs: Vec<T>, nth: usize, bench: &Bench) -> Vec<T> {
-    let first = bench.random().below(nth);
+fn thinned<T>(inputs: Vec<T>, nth: usize, testbed: &Testbed) -> Vec<T> {
+    let first = testbed.random().below(nth);
     inputs.into_iter().skip(first).step_by(nth).collect()
 }
 
-/// The container, config and operator of the cases.
-struct Scene<'a> {
-    operator: Operator<'a>,
+/// The container, config and operations of the cases.
+struct Setup<'a> {
+    operations: Operations<'a>,
     pod: Container,
     /// The config of a good ADD.
     config: Value,
     deadline: Duration,
 }
 
-impl<'a> Scene<'a> {
-    fn new(bench: &'a Bench) -> Result<Self, Stop> {
+impl<'a> Setup<'a> {
+    fn new(testbed: &'a Testbed) -> Result<Self, Stop> {
         lay_bait();
-        let mut operator = Operator::new(bench);
-        operator.warm_up()?;
-        let pod = operator.used_pod()?;
-        let config = operator.config(0, Verb::Add, &pod.attachment(), None);
+        let mut operations = Operations::new(testbed);
+        operations.warm_up()?;
+        let pod = operations.used_pod()?;
+        let config = operations.config(0, Verb::Add, &pod.attachment(), None);
         raw::bound_memory();
-        Ok(Self { operator, pod, config, deadline: bench.call_deadline() })
+        Ok(Self { operations, pod, config, deadline: testbed.call_deadline() })
     }
 
-    fn bench(&self) -> &'a Bench {
-        self.operator.bench
+    fn testbed(&self) -> &'a Testbed {
+        self.operations.testbed
     }
 
     fn call(&self, verb: Verb, stdin: Vec<u8>) -> RawCall {
@@ -103,7 +103,7 @@ impl<'a> Scene<'a> {
 
     /// Makes a call; on success of ADD takes it back with the same input. What is wrong with the answers, if something is.
     fn answer(&self, call: &RawCall) -> Result<Result<Answer, String>, Stop> {
-        let answer = match call.make(self.bench(), self.deadline) {
+        let answer = match call.make(self.testbed(), self.deadline) {
             Ok(answer) => answer,
             Err(stop) => return Ok(Err(text(&stop))),
         };
@@ -113,7 +113,7 @@ impl<'a> Scene<'a> {
         }
         if call.verb == Verb::Add && answer.is_success() {
             let del = RawCall { verb: Verb::Del, ..call.clone() };
-            let taken_back = del.make(self.bench(), self.deadline).and_then(|answer| answer.succeeds());
+            let taken_back = del.make(self.testbed(), self.deadline).and_then(|answer| answer.succeeds());
             if let Err(stop) = taken_back {
                 self.undo();
                 return Ok(Err(format!("ADD succeeded, but of DEL {}", text(&stop))));
@@ -125,8 +125,8 @@ impl<'a> Scene<'a> {
     /// DEL with a good config, so that one input does no harm to the next.
     fn undo(&self) {
         let del =
-            self.call(Verb::Del, self.operator.config(0, Verb::Del, &self.pod.attachment(), None).to_string().into());
-        del.make(self.bench(), self.deadline).ok(); // what a broken call left may be beyond it
+            self.call(Verb::Del, self.operations.config(0, Verb::Del, &self.pod.attachment(), None).to_string().into());
+        del.make(self.testbed(), self.deadline).ok(); // what a broken call left may be beyond it
     }
 }
 
@@ -154,7 +154,7 @@ struct Broken {
 
 impl Broken {
     /// Reports an input; the calls of one that is as it should be are forgotten.
-    fn record(&mut self, bench: &Bench, name: &str, answered: Result<Answer, String>) -> bool {
+    fn record(&mut self, testbed: &Testbed, name: &str, answered: Result<Answer, String>) -> bool {
         self.tried += 1;
         match answered {
             Err(what) => {
@@ -163,7 +163,7 @@ impl Broken {
             }
             Ok(_) => {
                 if self.inputs.is_empty() {
-                    bench.forget_calls();
+                    testbed.forget_calls();
                 }
                 true
             }
@@ -183,25 +183,25 @@ impl Broken {
 
 const ANSWERED: &str = "a result or an error object for any input";
 
-fn all_answered(scene: &Scene<'_>, verb: Verb, inputs: Vec<Input<Vec<u8>>>) -> Result<(), Stop> {
+fn all_answered(setup: &Setup<'_>, verb: Verb, inputs: Vec<Input<Vec<u8>>>) -> Result<(), Stop> {
     let mut broken = Broken::default();
     for Input { name, value } in inputs {
-        let answered = scene.answer(&scene.call(verb, value))?;
-        broken.record(scene.bench(), &format!("{verb}, {name}"), answered);
+        let answered = setup.answer(&setup.call(verb, value))?;
+        broken.record(setup.testbed(), &format!("{verb}, {name}"), answered);
     }
     broken.finish(ANSWERED)
 }
 
-fn strange_text(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
-    all_answered(&scene, Verb::Add, input::strange_texts(&scene.config))?;
-    all_answered(&scene, Verb::Del, input::strange_texts(&scene.config))
+fn strange_text(testbed: &Testbed) -> Result<(), Stop> {
+    let setup = Setup::new(testbed)?;
+    all_answered(&setup, Verb::Add, input::strange_texts(&setup.config))?;
+    all_answered(&setup, Verb::Del, input::strange_texts(&setup.config))
 }
 
-fn wrong_types(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
+fn wrong_types(testbed: &Testbed) -> Result<(), Stop> {
+    let setup = Setup::new(testbed)?;
     // prevResult has a case of its own.
-    let mut config = scene.config.clone();
+    let mut config = setup.config.clone();
     let prev_result = config.as_object_mut().and_then(|config| config.shift_remove("prevResult"));
     let mut inputs = input::wrong_types(&config, "");
     if let Some(result) = prev_result {
@@ -210,48 +210,48 @@ fn wrong_types(bench: &Bench) -> Result<(), Stop> {
             input.value = text.replacen('{', &format!("{{\"prevResult\":{result},"), 1).into_bytes();
         }
     }
-    all_answered(&scene, Verb::Add, inputs)
+    all_answered(&setup, Verb::Add, inputs)
 }
 
-fn huge_text(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
+fn huge_text(testbed: &Testbed) -> Result<(), Stop> {
+    let setup = Setup::new(testbed)?;
     let mut broken = Broken::default();
-    for Input { name, value } in input::huge_texts(&scene.config) {
-        let answered = scene.answer(&scene.call(Verb::Add, value()))?;
-        broken.record(bench, &name, answered);
+    for Input { name, value } in input::huge_texts(&setup.config) {
+        let answered = setup.answer(&setup.call(Verb::Add, value()))?;
+        broken.record(testbed, &name, answered);
     }
     broken.finish(ANSWERED)
 }
 
-fn wrong_prev_result(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
-    scene.operator.serves_again(&scene.pod)?;
-    let attachment = scene.pod.attachment();
-    let result = scene.operator.bench.add(&scene.pod)?;
+fn wrong_prev_result(testbed: &Testbed) -> Result<(), Stop> {
+    let setup = Setup::new(testbed)?;
+    setup.operations.serves_again(&setup.pod)?;
+    let attachment = setup.pod.attachment();
+    let result = setup.operations.testbed.add(&setup.pod)?;
     let mut broken = Broken::default();
-    let config = scene.operator.config(0, Verb::Check, &attachment, Some(&result));
+    let config = setup.operations.config(0, Verb::Check, &attachment, Some(&result));
     for Input { name, value } in input::wrong_types(&config, "/prevResult") {
-        let answered = scene.answer(&scene.call(Verb::Check, value))?;
-        broken.record(bench, &format!("CHECK, {name}"), answered);
+        let answered = setup.answer(&setup.call(Verb::Check, value))?;
+        broken.record(testbed, &format!("CHECK, {name}"), answered);
     }
-    scene.operator.bench.del(&attachment, Some(&result))?;
-    let verbs: &[Verb] = if bench.profile.is_chained() { &[Verb::Add, Verb::Del] } else { &[Verb::Del] };
+    setup.operations.testbed.del(&attachment, Some(&result))?;
+    let verbs: &[Verb] = if testbed.profile.is_chained() { &[Verb::Add, Verb::Del] } else { &[Verb::Del] };
     let prev_result =
-        if bench.profile.is_chained() { bench.prev_result(&scene.pod.attachment()) } else { Some(result) };
+        if testbed.profile.is_chained() { testbed.prev_result(&setup.pod.attachment()) } else { Some(result) };
     for verb in verbs {
-        let config = scene.operator.config(0, *verb, &attachment, prev_result.as_ref());
-        for Input { name, value } in thinned(input::wrong_types(&config, "/prevResult"), 3, bench) {
-            let answered = scene.answer(&scene.call(*verb, value))?;
-            broken.record(bench, &format!("{verb}, {name}"), answered);
+        let config = setup.operations.config(0, *verb, &attachment, prev_result.as_ref());
+        for Input { name, value } in thinned(input::wrong_types(&config, "/prevResult"), 3, testbed) {
+            let answered = setup.answer(&setup.call(*verb, value))?;
+            broken.record(testbed, &format!("{verb}, {name}"), answered);
         }
     }
     broken.finish(ANSWERED)
 }
 
 /// Calls with each hostile name in each variable.
-fn named(scene: &Scene<'_>, verb: Verb) -> Vec<Input<RawCall>> {
-    let config = scene.operator.config(0, verb, &scene.pod.attachment(), None).to_string();
-    let call = || scene.call(verb, config.clone().into_bytes());
+fn named(setup: &Setup<'_>, verb: Verb) -> Vec<Input<RawCall>> {
+    let config = setup.operations.config(0, verb, &setup.pod.attachment(), None).to_string();
+    let call = || setup.call(verb, config.clone().into_bytes());
     let mut calls = Vec::new();
     for variable in ["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_ARGS", "CNI_PATH", "CNI_COMMAND"] {
         for name in input::hostile_names() {
@@ -279,13 +279,13 @@ fn named(scene: &Scene<'_>, verb: Verb) -> Vec<Input<RawCall>> {
     calls
 }
 
-fn hostile_environment(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
+fn hostile_environment(testbed: &Testbed) -> Result<(), Stop> {
+    let setup = Setup::new(testbed)?;
     let mut broken = Broken::default();
     for verb in [Verb::Add, Verb::Del] {
-        for Input { name, value } in named(&scene, verb) {
-            let answered = scene.answer(&value)?;
-            broken.record(bench, &name, answered);
+        for Input { name, value } in named(&setup, verb) {
+            let answered = setup.answer(&value)?;
+            broken.record(testbed, &name, answered);
         }
     }
     broken.finish(ANSWERED)
@@ -294,26 +294,26 @@ fn hostile_environment(bench: &Bench) -> Result<(), Stop> {
 /// Files whose content a path that leads elsewhere would change, or whose place it would take.
 const WITNESSES: [&str; 4] = ["/run/x", "/var/lib/x", "/var/lib/cni/x", "/run/owned"];
 
-fn names_lead_nowhere(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
+fn names_lead_nowhere(testbed: &Testbed) -> Result<(), Stop> {
+    let setup = Setup::new(testbed)?;
     let path = "../../../../../../../../run/owned";
     let mut calls: Vec<Input<RawCall>> =
-        [Verb::Add, Verb::Del].into_iter().flat_map(|verb| named(&scene, verb)).collect();
+        [Verb::Add, Verb::Del].into_iter().flat_map(|verb| named(&setup, verb)).collect();
     // Every text of the config but the folders that it may name, which are its owner's to choose.
-    let names: Vec<_> = input::places(&scene.config)
+    let names: Vec<_> = input::places(&setup.config)
         .into_iter()
-        .filter(|place| scene.config.pointer(place).is_some_and(Value::is_string) && !place.ends_with("Dir"))
+        .filter(|place| setup.config.pointer(place).is_some_and(Value::is_string) && !place.ends_with("Dir"))
         .collect();
     for verb in [Verb::Add, Verb::Del] {
         for place in &names {
             for name in [path, "/run/owned", "..", "../x", "x/../../../../../../run/owned"] {
-                let mut config = scene.config.clone();
+                let mut config = setup.config.clone();
                 if let Some(value) = config.pointer_mut(place) {
                     *value = json!(name);
                 }
                 calls.push(Input::new(
                     format!("{verb}, {place} = {name:?}"),
-                    scene.call(verb, config.to_string().into()),
+                    setup.call(verb, config.to_string().into()),
                 ));
             }
         }
@@ -332,12 +332,12 @@ fn names_lead_nowhere(bench: &Bench) -> Result<(), Stop> {
         }
         let before = there();
         for Input { name, value } in &calls {
-            let answered = scene.answer(value)?.map_err(|_another_rules| ());
+            let answered = setup.answer(value)?.map_err(|_another_rules| ());
             let after = there();
             let changed = before.iter().zip(&after).find(|(before, after)| before != after).map(|((path, _), _)| *path);
             let verdict = changed.map_or_else(|| answered.ok().map(Ok), |path| Some(Err(format!("it changed {path}"))));
             if let Some(verdict) = verdict {
-                broken.record(bench, name, verdict);
+                broken.record(testbed, name, verdict);
             }
             if changed.is_some() {
                 return broken.finish("files of others as before");
@@ -348,23 +348,23 @@ fn names_lead_nowhere(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// Sends batches of inputs; where a batch that failed has changed the node, one by one.
-fn changes_nothing(bench: &Bench, inputs: impl Fn(&Value) -> Vec<Input<Vec<u8>>>) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
-    scene.operator.serves_again(&scene.pod)?;
-    let inputs = thinned(inputs(&scene.config), 3, bench);
-    bench.remember();
+fn changes_nothing(testbed: &Testbed, inputs: impl Fn(&Value) -> Vec<Input<Vec<u8>>>) -> Result<(), Stop> {
+    let setup = Setup::new(testbed)?;
+    setup.operations.serves_again(&setup.pod)?;
+    let inputs = thinned(inputs(&setup.config), 3, testbed);
+    testbed.remember();
     // The first ones alone: what comes with the first refusal and then stays looks like what a success leaves.
     let (first, rest) = inputs.split_at(inputs.len().min(ALONE));
     for batch in first.chunks(1).chain(rest.chunks(BATCH)) {
-        let of_batch = trace(&scene, batch)?;
+        let of_batch = trace(&setup, batch)?;
         if matches!(of_batch, Trace::None) {
             continue;
         }
         for input in batch {
-            scene.undo();
-            bench.remember();
-            bench.forget_calls();
-            if let Trace::OfRefused(left) = trace(&scene, std::slice::from_ref(input))? {
+            setup.undo();
+            testbed.remember();
+            testbed.forget_calls();
+            if let Trace::OfRefused(left) = trace(&setup, std::slice::from_ref(input))? {
                 return Err(has_a_trace(&format!("the input being {}", input.name), left));
             }
         }
@@ -373,8 +373,8 @@ fn changes_nothing(bench: &Bench, inputs: impl Fn(&Value) -> Vec<Input<Vec<u8>>>
             let names: Vec<_> = batch.iter().map(|input| input.name.as_str()).collect();
             return Err(has_a_trace(&format!("the input being one of these: {}", names.join("; ")), left));
         }
-        scene.undo();
-        bench.remember();
+        setup.undo();
+        testbed.remember();
     }
     Ok(())
 }
@@ -393,18 +393,18 @@ enum Trace {
     OfRefused(String),
 }
 
-fn trace(scene: &Scene<'_>, batch: &[Input<Vec<u8>>]) -> Result<Trace, Stop> {
-    let bench = scene.bench();
+fn trace(setup: &Setup<'_>, batch: &[Input<Vec<u8>>]) -> Result<Trace, Stop> {
+    let testbed = setup.testbed();
     for Input { value, .. } in batch {
-        let succeeds = scene.answer(&scene.call(Verb::Add, value.clone()))?.is_ok_and(|answer| answer.is_success());
+        let succeeds = setup.answer(&setup.call(Verb::Add, value.clone()))?.is_ok_and(|answer| answer.is_success());
         if succeeds {
-            scene.operator.bench.del(&scene.pod, None).map_err(|stop| within(stop, "of DEL with a good config"))?;
-            if !bench.left_behind().is_empty() && batch.len() > 1 {
+            setup.operations.testbed.del(&setup.pod, None).map_err(|stop| within(stop, "of DEL with a good config"))?;
+            if !testbed.left_behind().is_empty() && batch.len() > 1 {
                 return Ok(Trace::OfSucceeded);
             }
-            bench.remember();
+            testbed.remember();
         }
     }
-    let left = bench.left_behind();
+    let left = testbed.left_behind();
     Ok(if left.is_empty() { Trace::None } else { Trace::OfRefused(left) })
 }

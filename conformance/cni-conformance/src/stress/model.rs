@@ -6,14 +6,14 @@
 
 mod shrink;
 
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::{Role, Stage};
 use crate::random::Random;
 use crate::rule::{Rule, newest, stress};
 use crate::spec_version;
-use crate::stress::operator::{Operator, within};
+use crate::stress::operations::{Operations, within};
 use crate::stress::pool;
+use crate::testbed::Testbed;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -27,9 +27,9 @@ pub(super) const RULES: &[Rule] = &[stress("model.random-operations", Role::ALL)
               operations say.",
     )
     .by(&[
-        newest("250-steps", |bench| walk(bench, 250))
+        newest("250-steps", |testbed| walk(testbed, 250))
             .does("250 operations at random; after each the node is compared with what they say."),
-        newest(LONG, |bench| walk(bench, 10_000)).does("10,000 of them."),
+        newest(LONG, |testbed| walk(testbed, 10_000)).does("10,000 of them."),
     ])];
 
 /// Tried only if it is asked for by name: it takes minutes.
@@ -84,7 +84,7 @@ enum Step {
 }
 
 struct Model<'a> {
-    operator: Operator<'a>,
+    operations: Operations<'a>,
     members: Vec<Member>,
     /// Steps since nothing was there.
     trail: Vec<Step>,
@@ -94,9 +94,9 @@ struct Model<'a> {
     hands_out: bool,
 }
 
-fn walk(bench: &Bench, steps: usize) -> Result<(), Stop> {
-    let mut model = Model::new(bench)?;
-    let mut random = bench.random();
+fn walk(testbed: &Testbed, steps: usize) -> Result<(), Stop> {
+    let mut model = Model::new(testbed)?;
+    let mut random = testbed.random();
     for _ in 0..steps {
         let step = model.draw(&mut random);
         model.walk(step).map_err(|stop| model.explained(stop))?;
@@ -105,33 +105,33 @@ fn walk(bench: &Bench, steps: usize) -> Result<(), Stop> {
 }
 
 impl<'a> Model<'a> {
-    fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        let mut operator = Operator::with_pool(bench, ADDRESSES);
-        operator.warm_up()?;
-        let hands_out =
-            (0..bench.plugin_count()).any(|index| pool::hands_out(&bench.profile.config(index, &bench.version, 0)));
+    fn new(testbed: &'a Testbed) -> Result<Self, Stop> {
+        let mut operations = Operations::with_pool(testbed, ADDRESSES);
+        operations.warm_up()?;
+        let hands_out = (0..testbed.plugin_count())
+            .any(|index| pool::hands_out(&testbed.profile.config(index, &testbed.version, 0)));
         let mut model = Self {
-            operator,
+            operations,
             members: Vec::new(),
             trail: Vec::new(),
             taken: 0,
-            has_gc: spec_version::is_from(&bench.version, "1.1.0"),
+            has_gc: spec_version::is_from(&testbed.version, "1.1.0"),
             // The kit lays its parts of a container's namespace once, not again.
-            can_vanish: !bench.profile.stage.iter().any(|part| part.lays_in_containers()),
+            can_vanish: !testbed.profile.stage.iter().any(|part| part.lays_in_containers()),
             hands_out,
         };
         for _ in 0..CONTAINERS {
             let member = model.new_member()?;
             model.members.push(member);
         }
-        bench.remember();
+        testbed.remember();
         Ok(model)
     }
 }
 
 impl Model<'_> {
     fn new_member(&self) -> Result<Member, Stop> {
-        Ok(Member { pod: self.operator.used_pod()?, state: State::Absent, is_alive: true })
+        Ok(Member { pod: self.operations.used_pod()?, state: State::Absent, is_alive: true })
     }
 
     fn draw(&self, random: &mut Random) -> Step {
@@ -159,7 +159,7 @@ impl Model<'_> {
 
     /// Takes a step of the walk.
     fn walk(&mut self, step: Step) -> Result<(), Stop> {
-        self.operator.bench.forget_calls();
+        self.operations.testbed.forget_calls();
         self.taken += 1;
         self.trail.push(step);
         self.take(step)?;
@@ -205,7 +205,7 @@ impl Model<'_> {
     }
 
     fn add(&mut self, who: usize) -> Result<(), Stop> {
-        let result = self.operator.bench.add(&self.members[who].pod)?;
+        let result = self.operations.testbed.add(&self.members[who].pod)?;
         if self.hands_out {
             self.is_not_taken(&result)?;
         }
@@ -231,7 +231,7 @@ impl Model<'_> {
     }
 
     fn remove(&mut self, who: usize) -> Result<(), Stop> {
-        self.operator.bench.del(self.attachment(who), self.members[who].state.result())?;
+        self.operations.testbed.del(self.attachment(who), self.members[who].state.result())?;
         self.members[who].state = State::Absent;
         Ok(())
     }
@@ -248,7 +248,7 @@ impl Model<'_> {
 
     fn check(&self, who: usize) -> Result<(), Stop> {
         let result = self.members[who].state.result();
-        result.map_or(Ok(()), |result| self.operator.check(&self.attachment(who), result))
+        result.map_or(Ok(()), |result| self.operations.check(&self.attachment(who), result))
     }
 
     fn gc(&mut self) -> Result<(), Stop> {
@@ -257,27 +257,27 @@ impl Model<'_> {
         let waits = |member: &Member| !self.can_vanish && matches!(member.state, State::Unknown);
         let is_valid = |member: &&Member| member.state.result().is_some() || waits(member);
         let valid: Vec<_> = self.members.iter().filter(is_valid).map(|member| member.pod.attachment()).collect();
-        for call in self.operator.bench.gc_calls(&valid) {
-            self.operator.bench.make(&call)?.succeeds()?;
+        for call in self.operations.testbed.gc_calls(&valid) {
+            self.operations.testbed.make(&call)?.succeeds()?;
         }
         (0..self.members.len()).filter(|who| self.members[*who].is_alive).try_for_each(|who| self.check(who))
     }
 
     fn killed_add(&mut self, who: usize, point: usize) -> Result<(), Stop> {
         let attachment = self.attachment(who);
-        let last = self.operator.bench.plugin_count() - 1;
-        let before = self.operator.bench.add_until(last, &attachment)?;
-        let call = self.operator.call(last, Verb::Add, &attachment, before.as_ref());
-        self.operator.disturb(&call, Some((point, Fate::Kill)))?;
+        let last = self.operations.testbed.plugin_count() - 1;
+        let before = self.operations.testbed.add_until(last, &attachment)?;
+        let call = self.operations.call(last, Verb::Add, &attachment, before.as_ref());
+        self.operations.disturb(&call, Some((point, Fate::Kill)))?;
         self.members[who].state = State::Unknown;
         Ok(())
     }
 
     fn killed_del(&mut self, who: usize, point: usize) -> Result<(), Stop> {
         let attachment = self.attachment(who);
-        let last = self.operator.bench.plugin_count() - 1;
-        let call = self.operator.call(last, Verb::Del, &attachment, self.members[who].state.result());
-        self.operator.disturb(&call, Some((point, Fate::Kill)))?;
+        let last = self.operations.testbed.plugin_count() - 1;
+        let call = self.operations.call(last, Verb::Del, &attachment, self.members[who].state.result());
+        self.operations.disturb(&call, Some((point, Fate::Kill)))?;
         self.members[who].state = State::Unknown;
         Ok(())
     }
@@ -294,27 +294,27 @@ impl Model<'_> {
                 self.vanish(who);
             }
         }
-        let bench = self.operator.bench;
-        clear(bench);
+        let testbed = self.operations.testbed;
+        clear(testbed);
         empty("/run");
         for who in 0..self.members.len() {
             let attachment = self.attachment(who);
-            self.operator.bench.del(&attachment, None).map_err(|stop| within(stop, "of DEL after a reboot"))?;
+            self.operations.testbed.del(&attachment, None).map_err(|stop| within(stop, "of DEL after a reboot"))?;
             self.members[who].state = State::Absent;
         }
         for who in 0..self.members.len() {
             self.renew(who)?;
         }
-        bench.remember();
+        testbed.remember();
         Ok(())
     }
 
     /// Removes all, and compares the node with what it was.
     fn look(&mut self) -> Result<(), Stop> {
         (0..self.members.len()).try_for_each(|who| self.remove(who))?;
-        self.operator.nothing_is_left("the DEL of all containers")?;
+        self.operations.nothing_is_left("the DEL of all containers")?;
         for Member { pod, .. } in self.members.iter().filter(|_| self.hands_out) {
-            let named = self.operator.bench.files_naming(pod);
+            let named = self.operations.testbed.files_naming(pod);
             let seen = || format!("files name {}: {named:?}", pod.id());
             Finding::unless(named.is_empty(), "no file of a removed container", seen())?;
         }
@@ -322,7 +322,7 @@ impl Model<'_> {
             self.renew(who)?;
         }
         // New containers are part of what is compared from now on.
-        self.operator.bench.remember();
+        self.operations.testbed.remember();
         Ok(())
     }
 
@@ -331,8 +331,8 @@ impl Model<'_> {
         let Stop::Fails(mut finding) = stop else {
             return stop;
         };
-        let bench = self.operator.bench;
-        let shrunk = self.can_vanish.then(|| shrink::shrunk(bench, self.trail.clone())).flatten();
+        let testbed = self.operations.testbed;
+        let shrunk = self.can_vanish.then(|| shrink::shrunk(testbed, self.trail.clone())).flatten();
         let (steps, how) = match shrunk {
             Some((steps, seen)) => {
                 finding = seen;
@@ -341,7 +341,7 @@ impl Model<'_> {
             None => (self.trail.clone(), "the last steps were"),
         };
         let steps: Vec<_> = steps.iter().map(|step| format!("{step:?}")).collect();
-        let (Self { taken, .. }, seed, steps) = (self, bench.seed, steps.join(", "));
+        let (Self { taken, .. }, seed, steps) = (self, testbed.seed, steps.join(", "));
         finding.seen =
             format!("{}; {how}, with containers from 0: {steps}; found at step {taken} of seed {seed}", finding.seen);
         Stop::Fails(finding)
@@ -349,11 +349,11 @@ impl Model<'_> {
 }
 
 /// Leaves only what the kit has laid: no links of plugins, no filter rules.
-fn clear(bench: &Bench) {
-    let host = bench.node.host();
+fn clear(testbed: &Testbed) {
+    let host = testbed.node.host();
     let is_laid = |name: &str| {
         name == "lo"
-            || bench.profile.stage.iter().any(|part| matches!(part, Stage::Cable { name: cable } if cable == name))
+            || testbed.profile.stage.iter().any(|part| matches!(part, Stage::Cable { name: cable } if cable == name))
     };
     // Links with an end in a namespace that vanished go with it, when the kernel gets round to it.
     let is_left =

@@ -1,7 +1,7 @@
 //! Calls that no runtime would make: any bytes as environment and stdin, and a bound for the memory.
 
-use crate::bench::{Answer, Bench};
 use crate::finding::Stop;
+use crate::testbed::{Answer, Testbed};
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -46,9 +46,9 @@ impl RawCall {
     }
 
     /// Makes it. The record has readable texts in place of bytes that are none, and the start of a long stdin.
-    pub(crate) fn make(&self, bench: &Bench, deadline: Duration) -> Result<Answer, Stop> {
+    pub(crate) fn make(&self, testbed: &Testbed, deadline: Duration) -> Result<Answer, Stop> {
         let shown = &self.stdin[..self.stdin.len().min(RECORDED)];
-        let mut recorded = bench.call_with(self.verb, String::from_utf8_lossy(shown), &self.attachment);
+        let mut recorded = testbed.call_with(self.verb, String::from_utf8_lossy(shown), &self.attachment);
         for (name, value) in &self.variables {
             let name = name.to_string_lossy();
             recorded = match value {
@@ -56,7 +56,7 @@ impl RawCall {
                 None => recorded.without(&name),
             };
         }
-        let (executable, environment, _) = recorded.invocation(&bench.node);
+        let (executable, environment, _) = recorded.invocation(&testbed.node);
         let mut command = Command::new(executable);
         command.env_clear().envs(environment);
         for (name, value) in &self.variables {
@@ -67,6 +67,6 @@ impl RawCall {
             };
         }
         let output = testns::try_run(command, &self.stdin, deadline);
-        bench.record(&recorded, output.as_ref())
+        testbed.record(&recorded, output.as_ref())
     }
 }

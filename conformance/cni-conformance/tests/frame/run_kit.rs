@@ -27,7 +27,7 @@ impl Bin {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// A folder below one that every bench hides.
+    /// A folder below one that every testbed hides.
     pub(crate) fn hidden() -> Self {
         Self(tempfile::tempdir_in("/run").unwrap())
     }

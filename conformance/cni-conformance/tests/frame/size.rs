@@ -9,7 +9,7 @@ const ROOM: usize = 500;
 
 /// Lines of code and comments below a folder, without tests, [`APART`] and blank lines.
 fn lines(folder: &Path) -> usize {
-    /// Files that are no part of the core: other kinds of trials, with benches of their own.
+    /// Files that are no part of the core: other kinds of trials, with testbeds of their own.
     const APART: [&str; 4] = ["runtime", "runtime.rs", "stress", "stress.rs"];
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let of_core = entries.filter(|entry| !APART.iter().any(|name| entry.file_name() == *name));

@@ -16,7 +16,7 @@ fn an_honest_plugin_passes() {
     assert!(said.stderr.is_empty(), "{}", said.stderr);
 }
 
-/// And a folder that each bench hides under an empty one.
+/// And a folder that each testbed hides under an empty one.
 #[test]
 fn a_plugin_below_run_passes() {
     let bin = Bin::hidden();

@@ -1,29 +1,29 @@
 //! A plugin that serves one container at a time, and refuses another in the meantime.
 
-use crate::{Scene, memory};
+use crate::{MutantCall, memory};
 use skel::Reply;
 use std::io::Read;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-/// The socket on which the call that serves listens, below the bench's own folder.
+/// The socket on which the call that serves listens, below the testbed's own folder.
 const SOCKET: &str = "/run/testns/mutant-is-busy";
 
 /// The time that a call waits for another to be refused.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The number of calls that wait in vain before none waits any more: on most benches calls come one by one.
+/// The number of calls that wait in vain before none waits any more: on most testbeds calls come one by one.
 const VAIN: usize = 4;
 
 /// The first call waits for another, so that they meet on any machine; the other is refused.
-pub(super) fn alone(scene: &Scene) -> Reply {
+pub(super) fn alone(call: &MutantCall) -> Reply {
     if memory::has("refused") || memory::has(&format!("in-vain-{VAIN}")) {
-        return scene.honest();
+        return call.honest();
     }
     let Ok(listener) = UnixListener::bind(SOCKET) else {
         memory::mark("refused");
         drop(UnixStream::connect(SOCKET));
-        return scene.refuse(110, "another container is being served");
+        return call.refuse(110, "another container is being served");
     };
     // A thread of its own waits, as `accept` has no deadline.
     let (came, news) = std::sync::mpsc::channel();
@@ -36,5 +36,5 @@ pub(super) fn alone(scene: &Scene) -> Reply {
         vain.into_iter().for_each(|number| memory::mark(&format!("in-vain-{number}")));
     }
     std::fs::remove_file(SOCKET).ok();
-    scene.honest()
+    call.honest()
 }

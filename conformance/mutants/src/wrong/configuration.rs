@@ -1,22 +1,22 @@
 //! Faults in the reading of the configuration.
 
-use crate::{Mutant, Scene};
+use crate::{Mutant, MutantCall};
 use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::Add;
 use std::path::Path;
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "configuration.name-is-a-name", "takes-any-name-of-a-network", |scene| {
-        let config = scene.config();
+    Mutant::new("bridge", "configuration.name-is-a-name", "takes-any-name-of-a-network", |call| {
+        let config = call.config();
         let name = config["name"].as_str().unwrap_or_default();
-        scene.with_config_if(name.is_empty() || name.contains(['/', ' ']) || name == "..", |config| {
+        call.with_config_if(name.is_empty() || name.contains(['/', ' ']) || name == "..", |config| {
             config["name"] = json!("a-network")
         })
     }),
-    Mutant::new("bridge", "configuration.every-name-works", "takes-short-names-only", |scene| {
-        scene.refuses_if(
-            scene.config()["name"].as_str().is_some_and(|name| name.len() > 32),
+    Mutant::new("bridge", "configuration.every-name-works", "takes-short-names-only", |call| {
+        call.refuses_if(
+            call.config()["name"].as_str().is_some_and(|name| name.len() > 32),
             7,
             "the name is longer than 32",
         )
@@ -25,43 +25,43 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "bridge",
         "configuration.unknown-keys-are-ignored-or-named",
         "refuses-keys-without-naming-them",
-        |scene| refuses(scene, |key| key.starts_with("com.")),
+        |call| refuses(call, |key| key.starts_with("com.")),
     ),
-    Mutant::new("bridge", "configuration.args-are-ignored", "refuses-labels", |scene| {
-        scene.refuses_if(scene.config().pointer("/args/labels").is_some(), 7, "args.labels is unknown")
+    Mutant::new("bridge", "configuration.args-are-ignored", "refuses-labels", |call| {
+        call.refuses_if(call.config().pointer("/args/labels").is_some(), 7, "args.labels is unknown")
     })
     .speaking(&["0.4.0"]),
-    Mutant::new("bridge", "configuration.reserved-keys-are-known", "refuses-reserved-keys", |scene| {
-        refuses(scene, |key| key.starts_with("cni.dev/"))
+    Mutant::new("bridge", "configuration.reserved-keys-are-known", "refuses-reserved-keys", |call| {
+        refuses(call, |key| key.starts_with("cni.dev/"))
     }),
-    Mutant::new("bridge", "configuration.ip-masq-hides-the-container", "does-not-masquerade", |scene| {
-        match scene.has_kit_ipam() {
-            true => scene.honest(),
-            false => scene.with_config(|config| config["ipMasq"] = json!(false)).honest(),
+    Mutant::new("bridge", "configuration.ip-masq-hides-the-container", "does-not-masquerade", |call| {
+        match call.has_kit_ipam() {
+            true => call.honest(),
+            false => call.with_config(|config| config["ipMasq"] = json!(false)).honest(),
         }
     }),
-    Mutant::new("bridge", "configuration.ipam-type-is-a-file-name", "runs-any-path", |scene| {
-        let config = scene.config();
+    Mutant::new("bridge", "configuration.ipam-type-is-a-file-name", "runs-any-path", |call| {
+        let config = call.config();
         let kind = config["ipam"]["type"].as_str().unwrap_or_default();
-        if scene.is(Add) && kind.contains('/') {
-            let executable = Path::new(&scene.env.path).join(kind);
-            let run = crate::delegate::run(&executable, scene, Add);
-            return scene.refuse(110, &format!("its delegate said {}", String::from_utf8_lossy(&run.stdout)));
+        if call.is(Add) && kind.contains('/') {
+            let executable = Path::new(&call.env.path).join(kind);
+            let run = crate::delegate::run(&executable, call, Add);
+            return call.refuse(110, &format!("its delegate said {}", String::from_utf8_lossy(&run.stdout)));
         }
-        scene.honest()
+        call.honest()
     }),
-    Mutant::new("bridge", "configuration.dns-is-kept", "sorts-nameservers", |scene| {
-        scene.reports(|result| {
+    Mutant::new("bridge", "configuration.dns-is-kept", "sorts-nameservers", |call| {
+        call.reports(|result| {
             if let Some(servers) = result.pointer_mut("/dns/nameservers").and_then(Value::as_array_mut) {
                 servers.sort_by_key(ToString::to_string);
             }
         })
     }),
-    Mutant::new("bridge", "configuration.every-name-works", "takes-plain-names-only", |scene| {
-        let config = scene.config();
+    Mutant::new("bridge", "configuration.every-name-works", "takes-plain-names-only", |call| {
+        let config = call.config();
         let is_plain = |name: &str| name.len() > 1 && name.chars().all(|c| c.is_ascii_alphanumeric());
-        scene.refuses_if(
-            scene.is(Add) && config["name"].as_str().is_some_and(|name| !is_plain(name)),
+        call.refuses_if(
+            call.is(Add) && config["name"].as_str().is_some_and(|name| !is_plain(name)),
             7,
             "the name is too short or has signs in it",
         )
@@ -69,10 +69,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
 ];
 
 /// An ADD with a key at the top that it does not know is an error that does not say which.
-fn refuses(scene: &Scene, is_unknown: fn(&str) -> bool) -> Reply {
-    let config = scene.config();
-    scene.refuses_if(
-        scene.is(Add) && config.as_object().is_some_and(|config| config.keys().any(|key| is_unknown(key))),
+fn refuses(call: &MutantCall, is_unknown: fn(&str) -> bool) -> Reply {
+    let config = call.config();
+    call.refuses_if(
+        call.is(Add) && config.as_object().is_some_and(|config| config.keys().any(|key| is_unknown(key))),
         7,
         "there is an unknown key",
     )

@@ -6,43 +6,43 @@ use skel::Reply;
 use skel::cni_spec::Command::{Add, Del, Gc};
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "crash.add-killed", "deletes-what-it-finished", |scene| {
-        if scene.is(Del) && !memory::has(&scene.attachment()) {
+    Mutant::new("bridge", "crash.add-killed", "deletes-what-it-finished", |call| {
+        if call.is(Del) && !memory::has(&call.attachment()) {
             return Reply::default();
         }
-        let reply = scene.after(Add, || memory::mark(&scene.attachment()));
-        if scene.is(Del) {
-            memory::forget(&scene.attachment());
+        let reply = call.after(Add, || memory::mark(&call.attachment()));
+        if call.is(Del) {
+            memory::forget(&call.attachment());
         }
         reply
     })
     .with(&["first-half"])
     .slow(),
-    Mutant::new("bridge", "crash.del-killed", "forgets-before-it-deletes", |scene| {
-        if scene.is(Del) && !memory::forget(&scene.attachment()) {
+    Mutant::new("bridge", "crash.del-killed", "forgets-before-it-deletes", |call| {
+        if call.is(Del) && !memory::forget(&call.attachment()) {
             return Reply::default();
         }
-        if scene.is(Add) {
-            memory::mark(&scene.attachment());
+        if call.is(Add) {
+            memory::mark(&call.attachment());
         }
-        scene.honest()
+        call.honest()
     })
     .slow(),
-    Mutant::new("bridge", "crash.gc-killed", "leaves-its-lock", |scene| {
-        if !scene.is(Gc) {
-            return scene.honest();
+    Mutant::new("bridge", "crash.gc-killed", "leaves-its-lock", |call| {
+        if !call.is(Gc) {
+            return call.honest();
         }
         if memory::has("gc") {
-            return scene.refuse(110, "another GC is at work");
+            return call.refuse(110, "another GC is at work");
         }
         memory::mark("gc");
-        let reply = scene.honest();
+        let reply = call.honest();
         memory::forget("gc");
         reply
     })
     .slow(),
-    Mutant::new("bridge", "crash.caller-killed", "says-nothing-when-its-delegate-dies", |scene| {
-        let reply = scene.honest();
+    Mutant::new("bridge", "crash.caller-killed", "says-nothing-when-its-delegate-dies", |call| {
+        let reply = call.honest();
         match reply.exit != 0 && says(&reply, "killed by ") {
             true => Reply { stdout: Vec::new(), ..reply },
             false => reply,

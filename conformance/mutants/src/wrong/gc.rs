@@ -1,6 +1,6 @@
 //! GC.
 
-use crate::{Mutant, Scene, memory, side_effect};
+use crate::{Mutant, MutantCall, memory, side_effect};
 use netops::link;
 use serde_json::{Value, json};
 use skel::Reply;
@@ -10,114 +10,114 @@ use std::path::Path;
 const VALID: &str = "cni.dev/valid-attachments";
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "gc.removes-what-is-stale", "collects-nothing", |scene| {
-        scene.does_nothing_if(scene.is(Gc) && !scene.has_kit_ipam())
+    Mutant::new("bridge", "gc.removes-what-is-stale", "collects-nothing", |call| {
+        call.does_nothing_if(call.is(Gc) && !call.has_kit_ipam())
     }),
-    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-everything", |scene| {
-        let is_of_others = scene.has_kit_ipam() || scene.config().get("cni.dev/attachments").is_some();
-        scene.with_config_if(scene.is(Gc) && !is_of_others, |config| config[VALID] = json!([]))
+    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-everything", |call| {
+        let is_of_others = call.has_kit_ipam() || call.config().get("cni.dev/attachments").is_some();
+        call.with_config_if(call.is(Gc) && !is_of_others, |config| config[VALID] = json!([]))
     }),
-    Mutant::new("bridge", "gc.keeps-what-is-valid", "cuts-the-gateway-off", |scene| {
-        scene.after(Gc, || {
+    Mutant::new("bridge", "gc.keeps-what-is-valid", "cuts-the-gateway-off", |call| {
+        call.after(Gc, || {
             let is_plain =
-                !scene.has_kit_ipam() && side_effect::done(link::find(&side_effect::node(), "cni0")).is_some();
-            if is_plain && scene.config()[VALID].as_array().is_some_and(|valid| valid.len() == 1) {
+                !call.has_kit_ipam() && side_effect::done(link::find(&side_effect::node(), "cni0")).is_some();
+            if is_plain && call.config()[VALID].as_array().is_some_and(|valid| valid.len() == 1) {
                 side_effect::remove_addresses(&side_effect::node(), "cni0");
             }
         })
     })
     .also(&["relied.gc-keys"])
     .with(&["packets-still-pass"]),
-    Mutant::new("bridge", "gc.removes-what-is-stale", "collects-what-has-a-bridge-only", |scene| {
+    Mutant::new("bridge", "gc.removes-what-is-stale", "collects-what-has-a-bridge-only", |call| {
         let is_rebooted = side_effect::done(link::find(&side_effect::node(), "cni0")).is_none();
-        scene.does_nothing_if(scene.is(Gc) && is_rebooted)
+        call.does_nothing_if(call.is(Gc) && is_rebooted)
     })
     .also(&["gc.forwards"])
     .with(&["after-a-reboot"]),
-    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-what-has-a-file-for-a-namespace", |scene| {
-        gc_with(scene, |_, noted| Path::new(&noted.netns).exists().then_some(true))
+    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-what-has-a-file-for-a-namespace", |call| {
+        gc_with(call, |_, noted| Path::new(&noted.netns).exists().then_some(true))
     })
     .with(&["namespace-is-a-plain-file"]),
-    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-whose-id-starts-a-valid-one", |scene| {
-        gc_with(scene, |valid, noted| is_start(&noted.id, valid).then_some(true))
+    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-whose-id-starts-a-valid-one", |call| {
+        gc_with(call, |valid, noted| is_start(&noted.id, valid).then_some(true))
     })
     .with(&["an-id-that-a-valid-one-starts-with"]),
-    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-all-of-a-valid-container", |scene| {
-        gc_with(scene, |valid, noted| valid.iter().any(|(id, _)| *id == noted.id).then_some(true))
+    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-all-of-a-valid-container", |call| {
+        gc_with(call, |valid, noted| valid.iter().any(|(id, _)| *id == noted.id).then_some(true))
     })
     .with(&["one-interface-of-a-container"]),
-    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-whose-id-starts-a-stale-one", |scene| {
+    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-whose-id-starts-a-stale-one", |call| {
         let stale = |valid: &[(String, String)]| -> Vec<_> {
             let all = memory::find_all("of-gc-").into_iter().filter_map(|text| Noted::parse(&text));
             all.map(|noted| (noted.id, noted.ifname)).filter(|one| !valid.contains(one)).collect()
         };
-        gc_with(scene, |valid, noted| is_start(&noted.id, &stale(valid)).then_some(false))
+        gc_with(call, |valid, noted| is_start(&noted.id, &stale(valid)).then_some(false))
     })
     .with(&["an-id-that-a-stale-one-starts-with"]),
-    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-a-container-that-lost-an-interface", |scene| {
-        gc_with(scene, has_stale_sibling)
+    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-a-container-that-lost-an-interface", |call| {
+        gc_with(call, has_stale_sibling)
     })
     .with(&["one-interface-of-a-container"]),
-    Mutant::new("ptp", "gc.removes-what-is-stale", "keeps-all-of-a-valid-container-with-a-default-route", |scene| {
-        gc_with(scene, |valid, noted| valid.iter().any(|(id, _)| *id == noted.id).then_some(true))
+    Mutant::new("ptp", "gc.removes-what-is-stale", "keeps-all-of-a-valid-container-with-a-default-route", |call| {
+        gc_with(call, |valid, noted| valid.iter().any(|(id, _)| *id == noted.id).then_some(true))
     })
     .with(&["one-interface-of-a-container"]),
     Mutant::new(
         "ptp",
         "gc.keeps-what-is-valid",
         "collects-a-container-that-lost-one-without-a-default-route",
-        |scene| gc_with(scene, has_stale_sibling),
+        |call| gc_with(call, has_stale_sibling),
     )
     .with(&["one-interface-of-a-container"]),
-    Mutant::new("bridge", "gc.keeps-other-networks", "collects-other-networks", |scene| {
-        scene.after(Gc, || {
+    Mutant::new("bridge", "gc.keeps-other-networks", "collects-other-networks", |call| {
+        call.after(Gc, || {
             // Rules of the delegate count its calls.
-            if scene.config()[VALID][0]["containerID"] == json!("stale") {
+            if call.config()[VALID][0]["containerID"] == json!("stale") {
                 return;
             }
-            let others = scene.with_config(|config| config["name"] = json!("another"));
+            let others = call.with_config(|config| config["name"] = json!("another"));
             drop(others.honest());
         })
     })
     .also(&["delegation.complete-config"]),
-    Mutant::new("bridge", "gc.succeeds", "wants-something-to-collect", |scene| {
-        scene.refuses_if(scene.is(Gc) && scene.config()[VALID] == json!([]), 110, "there is nothing to collect")
+    Mutant::new("bridge", "gc.succeeds", "wants-something-to-collect", |call| {
+        call.refuses_if(call.is(Gc) && call.config()[VALID] == json!([]), 110, "there is nothing to collect")
     }),
-    Mutant::new("bridge", "gc.prints-nothing", "reports-what-it-collected", |scene| {
-        let reply = scene.honest();
-        match scene.is(Gc) && reply.exit == 0 {
+    Mutant::new("bridge", "gc.prints-nothing", "reports-what-it-collected", |call| {
+        let reply = call.honest();
+        match call.is(Gc) && reply.exit == 0 {
             true => Reply::success(r#"{"removed":0}"#),
             false => reply,
         }
     })
     .also(&["relied.gc-keys"]),
-    Mutant::new("bridge", "gc.forwards", "collects-alone", |scene| {
-        scene.with_config_if(scene.is(Gc) && scene.has_kit_ipam(), |config| config["ipam"] = json!({}))
+    Mutant::new("bridge", "gc.forwards", "collects-alone", |call| {
+        call.with_config_if(call.is(Gc) && call.has_kit_ipam(), |config| config["ipam"] = json!({}))
     }),
-    Mutant::new("bridge", "gc.goes-on-past-errors", "hides-errors-of-gc", |scene| {
-        let reply = scene.honest();
-        match scene.is(Gc) {
+    Mutant::new("bridge", "gc.goes-on-past-errors", "hides-errors-of-gc", |call| {
+        let reply = call.honest();
+        match call.is(Gc) {
             true => Reply::default(),
             false => reply,
         }
     }),
-    Mutant::new("bridge", "gc.is-followed-by-del", "deletes-nothing-collected", |scene| {
-        if scene.is(Del) && memory::has("gc") {
-            return scene.refuse(110, "that was collected");
+    Mutant::new("bridge", "gc.is-followed-by-del", "deletes-nothing-collected", |call| {
+        if call.is(Del) && memory::has("gc") {
+            return call.refuse(110, "that was collected");
         }
-        scene.after(Gc, || memory::mark("gc"))
+        call.after(Gc, || memory::mark("gc"))
     }),
-    Mutant::new("bridge", "gc.succeeds", "wants-to-know-the-valid-ones", |scene| {
-        let config = scene.config();
+    Mutant::new("bridge", "gc.succeeds", "wants-to-know-the-valid-ones", |call| {
+        let config = call.config();
         let mut valid = config[VALID].as_array().into_iter().flatten();
         let is_known =
             |entry: &Value| memory::has(&format!("{}-{}", text(&entry["containerID"]), text(&entry["ifname"])));
-        match scene.is(Gc) && !valid.all(is_known) {
+        match call.is(Gc) && !valid.all(is_known) {
             true => {
-                drop(scene.honest());
-                scene.refuse(110, "that attachment is unknown")
+                drop(call.honest());
+                call.refuse(110, "that attachment is unknown")
             }
-            false => scene.after(Add, || memory::mark(&scene.attachment())),
+            false => call.after(Add, || memory::mark(&call.attachment())),
         }
     }),
 ];
@@ -150,16 +150,16 @@ fn has_stale_sibling(valid: &[(String, String)], noted: &Noted) -> Option<bool> 
 
 /// GC with an opinion of its own on which of the attachments that it has seen are valid, if it has one; by those that
 /// are said to be.
-fn gc_with(scene: &Scene, opinion: impl Fn(&[(String, String)], &Noted) -> Option<bool>) -> Reply {
-    let key = format!("of-gc-{}", scene.attachment());
-    if !scene.is(Gc) || scene.has_kit_ipam() {
-        if scene.is(Del) {
+fn gc_with(call: &MutantCall, opinion: impl Fn(&[(String, String)], &Noted) -> Option<bool>) -> Reply {
+    let key = format!("of-gc-{}", call.attachment());
+    if !call.is(Gc) || call.has_kit_ipam() {
+        if call.is(Del) {
             memory::forget(&key);
         }
-        let noted = [&*scene.env.container_id, &*scene.env.ifname, &*scene.env.netns].join(" ");
-        return scene.after(Add, || memory::note(&key, &noted));
+        let noted = [&*call.env.container_id, &*call.env.ifname, &*call.env.netns].join(" ");
+        return call.after(Add, || memory::note(&key, &noted));
     }
-    let listed = scene.config()[VALID].as_array().cloned().unwrap_or_default();
+    let listed = call.config()[VALID].as_array().cloned().unwrap_or_default();
     let pair = |entry: &Value| (text(&entry["containerID"]).to_owned(), text(&entry["ifname"]).to_owned());
     let valid: Vec<_> = listed.iter().map(pair).collect();
     let mut meant = valid.clone();
@@ -173,7 +173,7 @@ fn gc_with(scene: &Scene, opinion: impl Fn(&[(String, String)], &Noted) -> Optio
         }
     }
     let list: Vec<_> = meant.iter().map(|(id, ifname)| json!({ "containerID": id, "ifname": ifname })).collect();
-    scene.with_config(|config| config[VALID] = json!(list)).honest()
+    call.with_config(|config| config[VALID] = json!(list)).honest()
 }
 
 fn text(value: &Value) -> &str {

@@ -1,7 +1,7 @@
 //! Hostile input.
 
 use super::says;
-use crate::{Mutant, Scene, side_effect};
+use crate::{Mutant, MutantCall, side_effect};
 use skel::Reply;
 use skel::cni_spec::Command::Add;
 use std::fs;
@@ -13,30 +13,30 @@ const SHORT: usize = 40;
 const LONG: usize = 300;
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("host-local", "hostile.config-is-answered", "has-no-words-for-bad-input", |scene| {
-        has_no_words(scene, &["\"code\": 6", "\"code\": 7"])
+    Mutant::new("host-local", "hostile.config-is-answered", "has-no-words-for-bad-input", |call| {
+        has_no_words(call, &["\"code\": 6", "\"code\": 7"])
     })
     .also(&["errors.object"])
     .with(&["text"])
     .slow(),
-    Mutant::new("host-local", "hostile.environment-is-answered", "has-no-words-for-a-bad-environment", |scene| {
-        let is_long = scene.env.container_id.len() > LONG || scene.env.ifname.len() > LONG;
-        has_no_words(scene, if is_long { &["\"code\": 4"] } else { &[] })
+    Mutant::new("host-local", "hostile.environment-is-answered", "has-no-words-for-a-bad-environment", |call| {
+        let is_long = call.env.container_id.len() > LONG || call.env.ifname.len() > LONG;
+        has_no_words(call, if is_long { &["\"code\": 4"] } else { &[] })
     })
     .slow(),
-    Mutant::new("host-local", "hostile.names-lead-nowhere", "writes-a-file-of-any-name", |scene| {
+    Mutant::new("host-local", "hostile.names-lead-nowhere", "writes-a-file-of-any-name", |call| {
         // Write only to one of the kit's witnesses, by whichever path: the disk behind may be the machine's own.
-        if scene.config()["name"].as_str().is_some_and(|name| name.contains("../") && name.ends_with("/run/owned")) {
-            fs::write("/run/owned", scene.attachment()).unwrap_or_else(|error| panic!("{error}"));
+        if call.config()["name"].as_str().is_some_and(|name| name.contains("../") && name.ends_with("/run/owned")) {
+            fs::write("/run/owned", call.attachment()).unwrap_or_else(|error| panic!("{error}"));
         }
-        scene.honest()
+        call.honest()
     })
     .slow(),
-    Mutant::new("host-local", "hostile.error-changes-nothing", "leaves-a-link-when-it-refuses", |scene| {
-        let (reply, stdin) = (scene.honest(), scene.stdin());
+    Mutant::new("host-local", "hostile.error-changes-nothing", "leaves-a-link-when-it-refuses", |call| {
+        let (reply, stdin) = (call.honest(), call.stdin());
         // The beginning of a config, shorter than in other rules.
-        let is_cut = stdin.starts_with(b"{\"") && stdin.len() < SHORT && scene.config().is_null();
-        if scene.asks(Add) && reply.exit != 0 && is_cut {
+        let is_cut = stdin.starts_with(b"{\"") && stdin.len() < SHORT && call.config().is_null();
+        if call.asks(Add) && reply.exit != 0 && is_cut {
             side_effect::make_link(&side_effect::node(), "refused0");
         }
         reply
@@ -46,8 +46,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
 ];
 
 /// The honest plugin's reply, but without the errors that have some text.
-fn has_no_words(scene: &Scene, texts: &[&str]) -> Reply {
-    let reply = scene.honest();
+fn has_no_words(call: &MutantCall, texts: &[&str]) -> Reply {
+    let reply = call.honest();
     match reply.exit != 0 && texts.iter().any(|text| says(&reply, text)) {
         true => Reply { stdout: Vec::new(), ..reply },
         false => reply,

@@ -1,42 +1,42 @@
 //! IPAM plugins.
 
 use super::{put, says};
-use crate::{Mutant, Scene, side_effect};
+use crate::{Mutant, MutantCall, side_effect};
 use serde_json::json;
 use skel::cni_spec::Command::{Add, Check, Del};
 use std::fs;
 use std::path::PathBuf;
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("host-local", "ipam.one-address-for-an-attachment", "gives-one-to-each-request", |scene| {
+    Mutant::new("host-local", "ipam.one-address-for-an-attachment", "gives-one-to-each-request", |call| {
         // The address that the container already has is another container's during this call.
-        scene.with_env_if(
-            scene.is(Add) && scene.env.args.contains("IP=") && !scene.env.container_id.contains("web"),
+        call.with_env_if(
+            call.is(Add) && call.env.args.contains("IP=") && !call.env.container_id.contains("web"),
             |env| env.container_id.push_str("-again"),
         )
     })
     .with(&["requested"]),
-    Mutant::new("host-local", "ipam.abbreviated-result", "reports-an-index-of-an-interface", |scene| {
-        scene.reports(|result| put(result, "/ips/0", "interface", json!(0)))
+    Mutant::new("host-local", "ipam.abbreviated-result", "reports-an-index-of-an-interface", |call| {
+        call.reports(|result| put(result, "/ips/0", "interface", json!(0)))
     })
     .also(&["results.form", "results.ips"]),
-    Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-routes-of-the-config", |scene| {
-        scene.reports(|result| result["routes"] = json!([]))
+    Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-routes-of-the-config", |call| {
+        call.reports(|result| result["routes"] = json!([]))
     })
     .also(&["ipam.gives-route-attributes"]),
-    Mutant::new("host-local", "ipam.makes-no-interface", "makes-an-interface", |scene| {
-        if !scene.has_netns() || scene.env.ifname.len() > 10 {
-            return scene.honest();
+    Mutant::new("host-local", "ipam.makes-no-interface", "makes-an-interface", |call| {
+        if !call.has_netns() || call.env.ifname.len() > 10 {
+            return call.honest();
         }
-        let name = format!("ipam-{}", scene.env.ifname);
-        if scene.is(Del) {
-            side_effect::remove_link(&scene.container(), &name);
+        let name = format!("ipam-{}", call.env.ifname);
+        if call.is(Del) {
+            side_effect::remove_link(&call.container(), &name);
         }
-        scene.after(Add, || side_effect::make_link(&scene.container(), &name))
+        call.after(Add, || side_effect::make_link(&call.container(), &name))
     }),
-    Mutant::new("host-local", "ipam.no-address-twice", "gives-all-the-same-address", |scene| {
+    Mutant::new("host-local", "ipam.no-address-twice", "gives-all-the-same-address", |call| {
         // Of those that were not asked for.
-        scene.reports(|result| {
+        call.reports(|result| {
             let address = &mut result["ips"][0]["address"];
             if address.as_str().is_some_and(|address| address.starts_with("10.77.0.") || address.starts_with("10.66."))
             {
@@ -44,39 +44,39 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     }),
-    Mutant::new("host-local", "ipam.del-releases", "releases-with-a-namespace-only", |scene| {
-        scene.does_nothing_if(scene.is(Del) && is_small(scene) && !scene.has_netns())
+    Mutant::new("host-local", "ipam.del-releases", "releases-with-a-namespace-only", |call| {
+        call.does_nothing_if(call.is(Del) && is_small(call) && !call.has_netns())
     }),
-    Mutant::new("host-local", "ipam.no-address-twice", "gives-whatever-is-requested", |scene| {
-        let requested = scene.env.args.split(';').find_map(|pair| pair.strip_prefix("IP=").map(str::to_owned));
-        if let Some(address) = requested.filter(|_| scene.is(Add)) {
+    Mutant::new("host-local", "ipam.no-address-twice", "gives-whatever-is-requested", |call| {
+        let requested = call.env.args.split(';').find_map(|pair| pair.strip_prefix("IP=").map(str::to_owned));
+        if let Some(address) = requested.filter(|_| call.is(Add)) {
             let held = files().into_iter().filter(|file| file.ends_with(&address));
             held.for_each(|file| fs::remove_file(&file).unwrap_or_else(|error| panic!("{error}")));
         }
-        scene.honest()
+        call.honest()
     })
     .with(&["requested"]),
-    Mutant::new("host-local", "ipam.check-misses-a-reservation", "misses-no-reservation", |scene| {
-        scene.does_nothing_if(scene.is(Check))
+    Mutant::new("host-local", "ipam.check-misses-a-reservation", "misses-no-reservation", |call| {
+        call.does_nothing_if(call.is(Check))
     })
     .also(&["check.notices-a-lost-reservation"]),
-    Mutant::new("host-local", "ipam.exhausted-is-an-error", "gives-nothing-when-there-is-nothing", |scene| {
-        let reply = scene.honest();
-        match scene.is(Add) && reply.exit != 0 && says(&reply, "no IP addresses available") {
-            true => scene.boast(),
+    Mutant::new("host-local", "ipam.exhausted-is-an-error", "gives-nothing-when-there-is-nothing", |call| {
+        let reply = call.honest();
+        match call.is(Add) && reply.exit != 0 && says(&reply, "no IP addresses available") {
+            true => call.boast(),
             false => reply,
         }
     }),
-    Mutant::new("host-local", "ipam.gives-route-attributes", "forgets-the-priority-of-a-route", |scene| {
-        scene.reports(|result| {
+    Mutant::new("host-local", "ipam.gives-route-attributes", "forgets-the-priority-of-a-route", |call| {
+        call.reports(|result| {
             for route in result["routes"].as_array_mut().into_iter().flatten() {
                 route.as_object_mut().map(|route| route.shift_remove("priority"));
             }
         })
     }),
-    Mutant::new("host-local", "ipam.no-address-twice", "gives-the-address-of-the-gateway", |scene| {
-        scene.reports(|result| {
-            if !is_unasked(scene) {
+    Mutant::new("host-local", "ipam.no-address-twice", "gives-the-address-of-the-gateway", |call| {
+        call.reports(|result| {
+            if !is_unasked(call) {
                 return;
             }
             let gateway = result["ips"][0]["gateway"].as_str().unwrap_or_default().to_owned();
@@ -84,19 +84,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     })
     .with(&["gateway"]),
-    Mutant::new("host-local", "ipam.no-address-twice", "gives-the-broadcast-address", |scene| {
-        scene.reports(|result| {
-            if is_unasked(scene) {
+    Mutant::new("host-local", "ipam.no-address-twice", "gives-the-broadcast-address", |call| {
+        call.reports(|result| {
+            if is_unasked(call) {
                 result["ips"][0]["address"] = json!("10.77.255.255/16");
             }
         })
     })
     .with(&["broadcast"]),
-    Mutant::new("host-local", "ipam.del-keeps-others", "releases-all-of-a-container", |scene| {
-        scene.after(Del, || {
+    Mutant::new("host-local", "ipam.del-keeps-others", "releases-all-of-a-container", |call| {
+        call.after(Del, || {
             // The kit's names where one begins like another: other rules have others.
-            for file in files().into_iter().filter(|_| scene.env.container_id.starts_with("web-")) {
-                let is_its = fs::read_to_string(&file).is_ok_and(|text| text.starts_with(&scene.env.container_id));
+            for file in files().into_iter().filter(|_| call.env.container_id.starts_with("web-")) {
+                let is_its = fs::read_to_string(&file).is_ok_and(|text| text.starts_with(&call.env.container_id));
                 if is_its {
                     fs::remove_file(&file).unwrap_or_else(|error| panic!("{error}"));
                 }
@@ -107,14 +107,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
 ];
 
 /// Whether a rule about pools has made the range small.
-pub(super) fn is_small(scene: &Scene) -> bool {
-    scene.config()["ipam"]["ranges"][0][0]["rangeEnd"].is_string()
+pub(super) fn is_small(call: &MutantCall) -> bool {
+    call.config()["ipam"]["ranges"][0][0]["rangeEnd"].is_string()
 }
 
 /// Whether no caller asks for an address or a range: other rules ask that such a request is heeded.
-fn is_unasked(scene: &Scene) -> bool {
-    let config = scene.config();
-    scene.env.args.is_empty() && config["args"].is_null() && config["runtimeConfig"].is_null()
+fn is_unasked(call: &MutantCall) -> bool {
+    let config = call.config();
+    call.env.args.is_empty() && config["args"].is_null() && config["runtimeConfig"].is_null()
 }
 
 /// Files of all networks.

@@ -5,11 +5,11 @@ use skel::Reply;
 use skel::cni_spec::Command::{Add, Del};
 
 pub(super) const MUTANTS: &[Mutant] =
-    &[Mutant::new("host-local", "model.random-operations", "keeps-addresses-of-those-who-vanished", |scene| {
+    &[Mutant::new("host-local", "model.random-operations", "keeps-addresses-of-those-who-vanished", |call| {
         let count = memory::find("count").map_or(0, |count| count.parse::<usize>().unwrap_or_default());
-        match scene.is(Del) && !scene.has_netns() && count > BUSY {
+        match call.is(Del) && !call.has_netns() && count > BUSY {
             true => Reply::default(),
-            false => scene.after(Add, || memory::note("count", &(count + 1).to_string())),
+            false => call.after(Add, || memory::note("count", &(count + 1).to_string())),
         }
     })
     .with(&["250-steps"])

@@ -5,7 +5,7 @@ use crate::finding::{Finding, Stop};
 use crate::rule::{newest, relied, spec};
 use crate::runtime::assertions::{End, order};
 use crate::runtime::mock_plugin::{Gate, Order};
-use crate::runtime::{Rule, RuntimeBench};
+use crate::runtime::{Rule, RuntimeTestbed};
 use serde_json::json;
 use testns::Verb::{Add, Del};
 
@@ -13,38 +13,39 @@ pub(super) const RULES: &[Rule] = &[
     spec("answers.status-counts", &["adding/error"], RUNTIMES)
         .says("A plugin that ends with another status than 0 has failed, whatever it printed.")
         .by(&[
-            newest("error", |bench| fails(bench, |version| Order::fail(version, 7, "no")))
+            newest("error", |testbed| fails(testbed, |version| Order::fail(version, 7, "no")))
                 .does("An error object and status 7."),
-            newest("result", |bench| {
-                fails(bench, |version| Order { exit: 3, stdout: Some(result(version)), ..Order::default() })
+            newest("result", |testbed| {
+                fails(testbed, |version| Order { exit: 3, stdout: Some(result(version)), ..Order::default() })
             })
             .does("A result and status 3."),
-            newest("nothing", |bench| {
-                fails(bench, |_| Order { exit: 1, stdout: Some(String::new()), ..Order::default() })
+            newest("nothing", |testbed| {
+                fails(testbed, |_| Order { exit: 1, stdout: Some(String::new()), ..Order::default() })
             })
             .does("Nothing and status 1."),
-            newest("garbage", |bench| {
-                fails(bench, |_| Order { exit: 1, stdout: Some("panic: <x>".to_owned()), ..Order::default() })
+            newest("garbage", |testbed| {
+                fails(testbed, |_| Order { exit: 1, stdout: Some("panic: <x>".to_owned()), ..Order::default() })
             })
             .does("No JSON and status 1."),
-            newest("signal", |bench| {
-                fails(bench, |version| Order { dies: true, stdout: Some(result(version)), ..Order::default() })
+            newest("signal", |testbed| {
+                fails(testbed, |version| Order { dies: true, stdout: Some(result(version)), ..Order::default() })
             })
             .does("A result, and the end by a signal."),
         ]),
     relied("answers.no-result", "runtimes, which would start a container without a network", RUNTIMES)
         .says("An ADD that printed no result has failed, though its plugin ended with 0.")
         .by(&[
-            newest("nothing", |bench| fails(bench, |_| Order::print(""))).does("ADD prints nothing, with status 0."),
-            newest("garbage", |bench| fails(bench, |_| Order::print("done\n")))
+            newest("nothing", |testbed| fails(testbed, |_| Order::print("")))
+                .does("ADD prints nothing, with status 0."),
+            newest("garbage", |testbed| fails(testbed, |_| Order::print("done\n")))
                 .does("ADD prints no JSON, with status 0."),
-            newest("cut-off", |bench| fails(bench, |_| Order::print(r#"{"cniVersion":"1.0.0","ips":["#)))
+            newest("cut-off", |testbed| fails(testbed, |_| Order::print(r#"{"cniVersion":"1.0.0","ips":["#)))
                 .does("ADD prints half an object, with status 0."),
-            newest("list", |bench| fails(bench, |_| Order::print("[]"))).does("ADD prints a list, with status 0."),
+            newest("list", |testbed| fails(testbed, |_| Order::print("[]"))).does("ADD prints a list, with status 0."),
         ]),
     relied("answers.error-with-status-0", "containers, which would start without a network", RUNTIMES)
         .says("An error object in place of a result is no success, though the plugin ended with 0.")
-        .by(&[newest("", |bench| fails(bench, |version| Order { exit: 0, ..Order::fail(version, 7, "no") }))
+        .by(&[newest("", |testbed| fails(testbed, |version| Order { exit: 0, ..Order::fail(version, 7, "no") }))
             .does("ADD prints an error object, with status 0.")]),
     relied("answers.busy-executable", "installers, which write a plugin in its place", RUNTIMES)
         .says("An executable that is being written is waited for, or ADD fails: it has given no result.")
@@ -60,9 +61,9 @@ pub(super) const RULES: &[Rule] = &[
     relied("answers.stderr-is-passed", "operators, who read it", RUNTIMES)
         .says("What a plugin logs comes to where the runtime logs, also when it fails.")
         .by(&[
-            newest("success", |bench| stderr_is_passed(bench, false))
+            newest("success", |testbed| stderr_is_passed(testbed, false))
                 .does("The plugin of ADD writes a line to stderr."),
-            newest("failure", |bench| stderr_is_passed(bench, true)).does("The same, and fails."),
+            newest("failure", |testbed| stderr_is_passed(testbed, true)).does("The same, and fails."),
         ]),
     relied("answers.a-child-holds-stdout", "plugins that start a daemon", RUNTIMES)
         .says("A process that a plugin leaves behind with its stdout does not hold up the runtime.")
@@ -78,40 +79,40 @@ fn result(version: &str) -> String {
 }
 
 /// ADD fails when the first of two plugins does this, and the second is not called.
-fn fails(bench: &RuntimeBench, answer: fn(&str) -> Order) -> End {
-    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, answer(&bench.version))]), bench.plugin(2)]));
-    bench.run(Add, &bench.request())?.fails("its plugin's answer is none")?;
-    order(&bench.received_of(Add), &[(Add, 1)])
+fn fails(testbed: &RuntimeTestbed, answer: fn(&str) -> Order) -> End {
+    testbed.lay(&testbed.list(&[testbed.plugin_with(1, &[(Add, answer(&testbed.version))]), testbed.plugin(2)]));
+    testbed.run(Add, &testbed.request())?.fails("its plugin's answer is none")?;
+    order(&testbed.received_of(Add), &[(Add, 1)])
 }
 
 /// The kernel refuses to execute a file that is open for writing (ETXTBSY of execve(2)).
-fn busy_executable(bench: &RuntimeBench) -> End {
-    bench.works()?;
-    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin(2)]));
-    let _writer = bench.keep_busy(1);
-    bench.run(Add, &bench.request())?.fails("its plugin cannot be executed")?;
-    order(&bench.received_of(Add), &[])
+fn busy_executable(testbed: &RuntimeTestbed) -> End {
+    testbed.works()?;
+    testbed.lay(&testbed.list(&[testbed.plugin(1), testbed.plugin(2)]));
+    let _writer = testbed.keep_busy(1);
+    testbed.run(Add, &testbed.request())?.fails("its plugin cannot be executed")?;
+    order(&testbed.received_of(Add), &[])
 }
 
-fn del_prints(bench: &RuntimeBench) -> End {
-    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Del, Order::print("deleted\n"))])]));
-    let request = bench.request();
-    bench.does(Add, &request)?;
-    bench.forget();
-    bench.does(Del, &request)?;
-    order(&bench.received(), &[(Del, 2), (Del, 1)])
+fn del_prints(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&testbed.list(&[testbed.plugin(1), testbed.plugin_with(2, &[(Del, Order::print("deleted\n"))])]));
+    let request = testbed.request();
+    testbed.does(Add, &request)?;
+    testbed.forget();
+    testbed.does(Del, &request)?;
+    order(&testbed.received(), &[(Del, 2), (Del, 1)])
 }
 
-fn much_stderr(bench: &RuntimeBench) -> End {
-    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, Order { noise: 1 << 20, ..Order::default() })])]));
-    bench.does(Add, &bench.request()).map(|_| ())
+fn much_stderr(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&testbed.list(&[testbed.plugin_with(1, &[(Add, Order { noise: 1 << 20, ..Order::default() })])]));
+    testbed.does(Add, &testbed.request()).map(|_| ())
 }
 
-fn stderr_is_passed(bench: &RuntimeBench, and_fails: bool) -> End {
+fn stderr_is_passed(testbed: &RuntimeTestbed, and_fails: bool) -> End {
     const LINE: &str = "the plugin has taken a seat";
-    let base = if and_fails { Order::fail(&bench.version, 7, "no") } else { Order::default() };
-    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, Order { stderr: format!("{LINE}\n"), ..base })])]));
-    let ran = bench.run(Add, &bench.request())?;
+    let base = if and_fails { Order::fail(&testbed.version, 7, "no") } else { Order::default() };
+    testbed.lay(&testbed.list(&[testbed.plugin_with(1, &[(Add, Order { stderr: format!("{LINE}\n"), ..base })])]));
+    let ran = testbed.run(Add, &testbed.request())?;
     Finding::unless(
         ran.output.stderr.contains(LINE),
         "the plugin's log on stderr",
@@ -119,21 +120,22 @@ fn stderr_is_passed(bench: &RuntimeBench, and_fails: bool) -> End {
     )
 }
 
-fn child_holds(bench: &RuntimeBench) -> End {
+fn child_holds(testbed: &RuntimeTestbed) -> End {
     let _gate = Gate::close(); // the child waits for it
-    bench.lay(
-        &bench.list(&[bench.plugin_with(1, &[(Add, Order { holds: true, ..Order::default() })]), bench.plugin(2)]),
+    testbed.lay(
+        &testbed
+            .list(&[testbed.plugin_with(1, &[(Add, Order { holds: true, ..Order::default() })]), testbed.plugin(2)]),
     );
-    bench.does(Add, &bench.request())?;
-    order(&bench.received(), &[(Add, 1), (Add, 2)])
+    testbed.does(Add, &testbed.request())?;
+    order(&testbed.received(), &[(Add, 1), (Add, 2)])
 }
 
-fn plugin_hangs(bench: &RuntimeBench) -> End {
-    let Some(patience) = bench.patience else {
+fn plugin_hangs(testbed: &RuntimeTestbed) -> End {
+    let Some(patience) = testbed.patience else {
         return Err(Stop::Skips("only tried with --patience".to_owned()));
     };
-    bench.works()?;
+    testbed.works()?;
     let _gate = Gate::close();
-    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, Order { waits: true, ..Order::default() })])]));
-    bench.run_within(Add, &bench.request(), patience)?.fails("its plugin hangs").map(|_| ())
+    testbed.lay(&testbed.list(&[testbed.plugin_with(1, &[(Add, Order { waits: true, ..Order::default() })])]));
+    testbed.run_within(Add, &testbed.request(), patience)?.fails("its plugin hangs").map(|_| ())
 }

@@ -5,7 +5,7 @@ use crate::finding::{Finding, Stop};
 use crate::rule::{before, relied, since, spec};
 use crate::runtime::assertions::{End, order, previous, same};
 use crate::runtime::mock_plugin::{Order, Received};
-use crate::runtime::{Rule, RuntimeBench};
+use crate::runtime::{Rule, RuntimeTestbed};
 use crate::write_protection::lay_empty;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -67,124 +67,128 @@ pub(super) const RULES: &[Rule] = &[
             .does("The network's file is deleted before DEL, which has to call all three plugins.")]),
 ];
 
-fn del_of_all(bench: &RuntimeBench) -> End {
-    let fail = Order::fail(&bench.version, 142, "the plugin will not");
-    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Add, fail)]), bench.plugin(3)]));
-    let request = bench.request();
-    bench.run(Add, &request)?.fails("its plugin did")?;
+fn del_of_all(testbed: &RuntimeTestbed) -> End {
+    let fail = Order::fail(&testbed.version, 142, "the plugin will not");
+    testbed.lay(&testbed.list(&[testbed.plugin(1), testbed.plugin_with(2, &[(Add, fail)]), testbed.plugin(3)]));
+    let request = testbed.request();
+    testbed.run(Add, &request)?.fails("its plugin did")?;
     // A runtime that rolls back has called DEL already, and may or may not do so again.
-    bench.does(Del, &request)?;
-    let mut places: Vec<_> = bench.received_of(Del).iter().map(Received::place).collect();
+    testbed.does(Del, &request)?;
+    let mut places: Vec<_> = testbed.received_of(Del).iter().map(Received::place).collect();
     places.sort_unstable();
     places.dedup();
     same("places of plugins that were called with DEL", [1, 2, 3].as_slice(), places.as_slice())
 }
 
-fn del_after_failed_add(bench: &RuntimeBench) -> End {
-    let fail = Order::fail(&bench.version, 142, "the plugin will not");
-    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Add, fail)]), bench.plugin(3)]));
-    let request = bench.request();
-    bench.run(Add, &request)?.fails("its plugin did")?;
+fn del_after_failed_add(testbed: &RuntimeTestbed) -> End {
+    let fail = Order::fail(&testbed.version, 142, "the plugin will not");
+    testbed.lay(&testbed.list(&[testbed.plugin(1), testbed.plugin_with(2, &[(Add, fail)]), testbed.plugin(3)]));
+    let request = testbed.request();
+    testbed.run(Add, &request)?.fails("its plugin did")?;
     // A runtime that rolls back has called DEL already, and may or may not do so again.
-    bench.does(Del, &request)?;
-    let mut places: Vec<_> = bench.received_of(Del).iter().map(Received::place).filter(|place| *place < 3).collect();
+    testbed.does(Del, &request)?;
+    let mut places: Vec<_> = testbed.received_of(Del).iter().map(Received::place).filter(|place| *place < 3).collect();
     let all = places.clone();
     places.truncate(2);
     Finding::unless(places == [2, 1], "DEL of plugin 2, then of plugin 1", format!("DEL was called for {all:?}"))
 }
 
-fn del_after_failed_del(bench: &RuntimeBench) -> End {
-    let fail = Order::fail(&bench.version, 11, "try again");
-    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Del, fail)])]));
-    let request = bench.request();
-    bench.does(Add, &request)?;
-    let result = bench.received().last().map(Received::result).unwrap_or_default();
-    bench.run(Del, &request)?.fails("its plugin did")?;
-    bench.forget();
-    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin(2)]));
-    bench.does(Del, &request)?;
-    let received = bench.received();
+fn del_after_failed_del(testbed: &RuntimeTestbed) -> End {
+    let fail = Order::fail(&testbed.version, 11, "try again");
+    testbed.lay(&testbed.list(&[testbed.plugin(1), testbed.plugin_with(2, &[(Del, fail)])]));
+    let request = testbed.request();
+    testbed.does(Add, &request)?;
+    let result = testbed.received().last().map(Received::result).unwrap_or_default();
+    testbed.run(Del, &request)?.fails("its plugin did")?;
+    testbed.forget();
+    testbed.lay(&testbed.list(&[testbed.plugin(1), testbed.plugin(2)]));
+    testbed.does(Del, &request)?;
+    let received = testbed.received();
     // With the configuration of ADD, plugin 2 fails once more; this one has no cause to.
     let first = received.first().ok_or_else(|| Stop::Skips("it called no plugin".to_owned()))?;
     previous(first, &result)
 }
 
-fn result_is_forgotten(bench: &RuntimeBench) -> End {
-    bench.lay(&bench.list(&[bench.plugin(1)]));
-    let request = bench.request();
-    bench.does(Add, &request)?;
-    bench.does(Del, &request)?;
-    bench.forget();
-    bench.run(Del, &request)?;
-    let stale: Vec<_> =
-        bench.received().iter().filter(|call| call.config().get("prevResult").is_some()).map(Received::place).collect();
+fn result_is_forgotten(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&testbed.list(&[testbed.plugin(1)]));
+    let request = testbed.request();
+    testbed.does(Add, &request)?;
+    testbed.does(Del, &request)?;
+    testbed.forget();
+    testbed.run(Del, &request)?;
+    let stale: Vec<_> = testbed
+        .received()
+        .iter()
+        .filter(|call| call.config().get("prevResult").is_some())
+        .map(Received::place)
+        .collect();
     same("places of plugins that got a prevResult with the second DEL", [0; 0].as_slice(), stale.as_slice())?;
-    bench.lay(&bench.list(&[bench.plugin(3)]));
-    bench.forget();
-    bench.does(Add, &request)?;
-    let result = bench.received().last().map(Received::result).unwrap_or_default();
-    bench.forget();
-    bench.does(Del, &request)?;
-    let received = bench.received();
+    testbed.lay(&testbed.list(&[testbed.plugin(3)]));
+    testbed.forget();
+    testbed.does(Add, &request)?;
+    let result = testbed.received().last().map(Received::result).unwrap_or_default();
+    testbed.forget();
+    testbed.does(Del, &request)?;
+    let received = testbed.received();
     order(&received, &[(Del, 3)])?;
     received.iter().try_for_each(|call| previous(call, &result))
 }
 
-fn result_is_of_attachment(bench: &RuntimeBench) -> End {
-    let (one, other) = (bench.request(), bench.request());
-    bench.lay(&bench.list(&[bench.plugin(1)]));
-    bench.does(Add, &one)?;
-    let result = bench.received().last().map(Received::result).unwrap_or_default();
-    bench.does(Add, &other)?;
-    bench.forget();
-    bench.does(Del, &one)?;
-    let received = bench.received();
+fn result_is_of_attachment(testbed: &RuntimeTestbed) -> End {
+    let (one, other) = (testbed.request(), testbed.request());
+    testbed.lay(&testbed.list(&[testbed.plugin(1)]));
+    testbed.does(Add, &one)?;
+    let result = testbed.received().last().map(Received::result).unwrap_or_default();
+    testbed.does(Add, &other)?;
+    testbed.forget();
+    testbed.does(Del, &one)?;
+    let received = testbed.received();
     order(&received, &[(Del, 1)])?;
     received.iter().try_for_each(|call| previous(call, &result))
 }
 
-fn check_of_nothing(bench: &RuntimeBench) -> End {
-    bench.works()?;
-    bench.lay_three();
-    bench.run(Check, &bench.request())?; // an error or a success, as it likes
-    order(&bench.received(), &[])
+fn check_of_nothing(testbed: &RuntimeTestbed) -> End {
+    testbed.works()?;
+    testbed.lay_three();
+    testbed.run(Check, &testbed.request())?; // an error or a success, as it likes
+    order(&testbed.received(), &[])
 }
 
-fn check_after_del(bench: &RuntimeBench) -> End {
-    bench.lay_three();
-    let request = bench.request();
-    bench.does(Add, &request)?;
-    bench.does(Del, &request)?;
-    bench.forget();
-    bench.run(Check, &request)?;
-    order(&bench.received(), &[])
+fn check_after_del(testbed: &RuntimeTestbed) -> End {
+    testbed.lay_three();
+    let request = testbed.request();
+    testbed.does(Add, &request)?;
+    testbed.does(Del, &request)?;
+    testbed.forget();
+    testbed.run(Check, &request)?;
+    order(&testbed.received(), &[])
 }
 
-fn del_twice(bench: &RuntimeBench) -> End {
-    bench.lay_three();
-    let request = bench.request();
-    bench.does(Add, &request)?;
-    bench.does(Del, &request)?;
-    bench.does(Del, &request).map(|_| ())
+fn del_twice(testbed: &RuntimeTestbed) -> End {
+    testbed.lay_three();
+    let request = testbed.request();
+    testbed.does(Add, &request)?;
+    testbed.does(Del, &request)?;
+    testbed.does(Del, &request).map(|_| ())
 }
 
 /// The folder in which libcni keeps results, and others below it.
 const STATE: &str = "/var/lib/cni";
 
-fn del_after_a_full_disk(bench: &RuntimeBench) -> End {
-    bench.works()?;
-    bench.lay_three();
-    let request = bench.request();
+fn del_after_a_full_disk(testbed: &RuntimeTestbed) -> End {
+    testbed.works()?;
+    testbed.lay_three();
+    let request = testbed.request();
     let laid = lay_empty(Path::new(STATE), "mode=0755,size=256k");
     laid.unwrap_or_else(|errno| panic!("cannot lay a small disk on {STATE}: {errno}"));
     let ballast = Path::new(STATE).join("ballast");
     // Write until the disk is full.
     let written = fs::File::create(&ballast).map(|mut file| io::copy(&mut io::repeat(0), &mut file));
     written.unwrap_or_else(|error| panic!("cannot fill {STATE}: {error}")).ok();
-    bench.run(Add, &request)?; // an error or, of a runtime that keeps nothing there, a success
+    testbed.run(Add, &request)?; // an error or, of a runtime that keeps nothing there, a success
     fs::remove_file(&ballast).unwrap_or_else(|error| panic!("cannot make room: {error}"));
-    bench.does(Del, &request)?;
-    let places = |verb| bench.received_of(verb).iter().map(Received::place).collect::<BTreeSet<_>>();
+    testbed.does(Del, &request)?;
+    let places = |verb| testbed.received_of(verb).iter().map(Received::place).collect::<BTreeSet<_>>();
     let (added, deleted) = (places(Add), places(Del));
     Finding::unless(
         added.is_subset(&deleted),
@@ -193,12 +197,12 @@ fn del_after_a_full_disk(bench: &RuntimeBench) -> End {
     )
 }
 
-fn del_without_config(bench: &RuntimeBench) -> End {
-    bench.lay_three();
-    let request = bench.request();
-    bench.does(Add, &request)?;
-    bench.take_away();
-    bench.forget();
-    bench.does(Del, &request)?;
-    order(&bench.received(), &[(Del, 3), (Del, 2), (Del, 1)])
+fn del_without_config(testbed: &RuntimeTestbed) -> End {
+    testbed.lay_three();
+    let request = testbed.request();
+    testbed.does(Add, &request)?;
+    testbed.take_away();
+    testbed.forget();
+    testbed.does(Del, &request)?;
+    order(&testbed.received(), &[(Del, 3), (Del, 2), (Del, 1)])
 }

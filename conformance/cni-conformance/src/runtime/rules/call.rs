@@ -5,8 +5,8 @@ use crate::finding::{Finding, Stop};
 use crate::rule::{before, newest, relied, spec};
 use crate::runtime::assertions::{End, only, same};
 use crate::runtime::mock_plugin::{self, Received};
-use crate::runtime::runtime_bench::STALE;
-use crate::runtime::{Request, Rule, RuntimeBench};
+use crate::runtime::runtime_testbed::STALE;
+use crate::runtime::{Request, Rule, RuntimeTestbed};
 use serde_json::Value;
 use testns::Verb;
 
@@ -14,24 +14,26 @@ pub(super) const RULES: &[Rule] = &[
     spec("call.command", &["add/required", "check/required", "del/required", "gc/required"], RUNTIMES)
         .says("CNI_COMMAND is the verb that was asked for, for every plugin.")
         .by(&[
-            newest("ADD", |bench| command(bench, Verb::Add)).does("CNI_COMMAND of three plugins with ADD."),
-            newest("CHECK", |bench| command(bench, Verb::Check)).does("The same with CHECK."),
-            newest("DEL", |bench| command(bench, Verb::Del)).does("The same with DEL."),
-            newest("GC", |bench| command(bench, Verb::Gc)).does("The same with GC."),
+            newest("ADD", |testbed| command(testbed, Verb::Add)).does("CNI_COMMAND of three plugins with ADD."),
+            newest("CHECK", |testbed| command(testbed, Verb::Check)).does("The same with CHECK."),
+            newest("DEL", |testbed| command(testbed, Verb::Del)).does("The same with DEL."),
+            newest("GC", |testbed| command(testbed, Verb::Gc)).does("The same with GC."),
         ]),
     spec("call.command-of-status", &["parameters/command"], RUNTIMES)
         .says("CNI_COMMAND is STATUS, for every plugin.")
-        .by(&[newest("", |bench| command(bench, Verb::Status)).does("CNI_COMMAND of three plugins with STATUS.")]),
+        .by(&[newest("", |testbed| command(testbed, Verb::Status)).does("CNI_COMMAND of three plugins with STATUS.")]),
     spec("call.container-id", &["add/required", "check/required", "del/required"], RUNTIMES)
         .says(
             "CNI_CONTAINERID is the container's ID, the same one with each verb: an alphanumeric character, then \
               any of those, underscores, dots and hyphens.",
         )
         .by(&[
-            newest("ADD", |bench| container_id(bench, Verb::Add)).does("CNI_CONTAINERID of three plugins with ADD."),
-            newest("CHECK", |bench| container_id(bench, Verb::Check))
+            newest("ADD", |testbed| container_id(testbed, Verb::Add))
+                .does("CNI_CONTAINERID of three plugins with ADD."),
+            newest("CHECK", |testbed| container_id(testbed, Verb::Check))
                 .does("The same with CHECK, compared with that of ADD."),
-            newest("DEL", |bench| container_id(bench, Verb::Del)).does("The same with DEL, compared with that of ADD."),
+            newest("DEL", |testbed| container_id(testbed, Verb::Del))
+                .does("The same with DEL, compared with that of ADD."),
         ]),
     spec("call.netns", &["add/required", "check/required"], RUNTIMES)
         .says(
@@ -39,38 +41,39 @@ pub(super) const RULES: &[Rule] = &[
               plugin runs.",
         )
         .by(&[
-            newest("ADD", |bench| netns(bench, Verb::Add))
+            newest("ADD", |testbed| netns(testbed, Verb::Add))
                 .does("The namespace at CNI_NETNS of three plugins with ADD."),
-            newest("CHECK", |bench| netns(bench, Verb::Check)).does("The same with CHECK, compared with that of ADD."),
+            newest("CHECK", |testbed| netns(testbed, Verb::Check))
+                .does("The same with CHECK, compared with that of ADD."),
         ]),
     spec("call.netns-of-del", &["attachment/variables"], RUNTIMES)
         .says("CNI_NETNS of DEL is that of ADD.")
-        .by(&[newest("", |bench| netns(bench, Verb::Del))
+        .by(&[newest("", |testbed| netns(testbed, Verb::Del))
             .does("CNI_NETNS of three plugins with DEL, compared with that of ADD.")]),
     spec("call.ifname", &["add/required", "check/required", "del/required"], RUNTIMES)
         .says("CNI_IFNAME is the name of the interface in the container, the same one with each verb.")
         .by(&[
-            newest("ADD", |bench| ifname(bench, Verb::Add)).does("CNI_IFNAME of three plugins with ADD."),
-            newest("CHECK", |bench| ifname(bench, Verb::Check)).does("The same with CHECK, compared with that of ADD."),
-            newest("DEL", |bench| ifname(bench, Verb::Del)).does("The same with DEL, compared with that of ADD."),
+            newest("ADD", |testbed| ifname(testbed, Verb::Add)).does("CNI_IFNAME of three plugins with ADD."),
+            newest("CHECK", |testbed| ifname(testbed, Verb::Check))
+                .does("The same with CHECK, compared with that of ADD."),
+            newest("DEL", |testbed| ifname(testbed, Verb::Del)).does("The same with DEL, compared with that of ADD."),
         ]),
     spec("call.args", &["attachment/variables"], RUNTIMES)
         .says("CNI_ARGS has what the user said at invocation: KEY=VALUE pairs with semicolons between them.")
-        .by(&[newest("", |bench| args(bench, Verb::Add)).does("ADD with three pairs.")]),
+        .by(&[newest("", |testbed| args(testbed, Verb::Add)).does("ADD with three pairs.")]),
     spec("call.args-of-check", &["check/same-parameters", "checking/same-parameters"], RUNTIMES)
         .says("CNI_ARGS of CHECK are those of ADD.")
-        .by(&[
-            newest("", |bench| args(bench, Verb::Check)).does("CHECK of a container that was added with three pairs.")
-        ]),
-    spec("call.args-of-del", &["attachment/variables"], RUNTIMES)
-        .says("CNI_ARGS of DEL are those of ADD.")
-        .by(&[newest("", |bench| args(bench, Verb::Del)).does("DEL of a container that was added with three pairs.")]),
+        .by(&[newest("", |testbed| args(testbed, Verb::Check))
+            .does("CHECK of a container that was added with three pairs.")]),
+    spec("call.args-of-del", &["attachment/variables"], RUNTIMES).says("CNI_ARGS of DEL are those of ADD.").by(&[
+        newest("", |testbed| args(testbed, Verb::Del)).does("DEL of a container that was added with three pairs."),
+    ]),
     spec("call.path", &["attachment/path"], RUNTIMES)
         .says("CNI_PATH lists the folders of plugins, with colons between them.")
         .by(&[
-            newest("ADD", |bench| path(bench, Verb::Add)).does("CNI_PATH of three plugins with ADD."),
-            newest("DEL", |bench| path(bench, Verb::Del)).does("The same with DEL."),
-            newest("GC", |bench| path(bench, Verb::Gc)).does("The same with GC."),
+            newest("ADD", |testbed| path(testbed, Verb::Add)).does("CNI_PATH of three plugins with ADD."),
+            newest("DEL", |testbed| path(testbed, Verb::Del)).does("The same with DEL."),
+            newest("GC", |testbed| path(testbed, Verb::Gc)).does("The same with GC."),
         ]),
     relied("call.nothing-stale", "plugins, which take what is set for this call", RUNTIMES)
         .says(
@@ -78,37 +81,38 @@ pub(super) const RULES: &[Rule] = &[
               verbs that need none.",
         )
         .by(&[
-            newest("ADD", |bench| nothing_stale(bench, Verb::Add))
+            newest("ADD", |testbed| nothing_stale(testbed, Verb::Add))
                 .does("The runtime's own environment has the word stale in each variable of the protocol; ADD."),
-            newest("GC", |bench| nothing_stale(bench, Verb::Gc)).does("The same with GC."),
-            newest("STATUS", |bench| nothing_stale(bench, Verb::Status)).does("The same with STATUS."),
+            newest("GC", |testbed| nothing_stale(testbed, Verb::Gc)).does("The same with GC."),
+            newest("STATUS", |testbed| nothing_stale(testbed, Verb::Status)).does("The same with STATUS."),
         ]),
     spec("call.same-environment-in-0.4.0", &["lists/environment-0.4.0"], RUNTIMES)
         .says("Each plugin of a list is called with the same environment.")
         .by(&[
-            before("1.0.0", "ADD", |bench| same_environment(bench, Verb::Add))
+            before("1.0.0", "ADD", |testbed| same_environment(testbed, Verb::Add))
                 .does("Environments of three plugins with ADD are compared."),
-            before("1.0.0", "DEL", |bench| same_environment(bench, Verb::Del)).does("The same with DEL."),
+            before("1.0.0", "DEL", |testbed| same_environment(testbed, Verb::Del)).does("The same with DEL."),
         ]),
     spec("call.stdin-in-0.4.0", &["overview/stdin-0.4.0"], RUNTIMES)
         .says("The configuration is streamed to stdin, which then ends.")
         .by(&[
-            before("1.0.0", "ADD", |bench| one_object(bench, Verb::Add))
+            before("1.0.0", "ADD", |testbed| one_object(testbed, Verb::Add))
                 .does("stdin of three plugins with ADD is read to its end."),
-            before("1.0.0", "DEL", |bench| one_object(bench, Verb::Del)).does("The same with DEL."),
+            before("1.0.0", "DEL", |testbed| one_object(testbed, Verb::Del)).does("The same with DEL."),
         ]),
     spec("call.one-object", &["overview/json"], RUNTIMES).says("stdin is one JSON object and then ends.").by(&[
-        newest("ADD", |bench| one_object(bench, Verb::Add)).does("stdin of three plugins with ADD is read to its end."),
-        newest("DEL", |bench| one_object(bench, Verb::Del)).does("The same with DEL."),
-        newest("GC", |bench| one_object(bench, Verb::Gc)).does("The same with GC."),
-        newest("STATUS", |bench| one_object(bench, Verb::Status)).does("The same with STATUS."),
+        newest("ADD", |testbed| one_object(testbed, Verb::Add))
+            .does("stdin of three plugins with ADD is read to its end."),
+        newest("DEL", |testbed| one_object(testbed, Verb::Del)).does("The same with DEL."),
+        newest("GC", |testbed| one_object(testbed, Verb::Gc)).does("The same with GC."),
+        newest("STATUS", |testbed| one_object(testbed, Verb::Status)).does("The same with STATUS."),
     ]),
     spec("call.in-own-namespace", &["overview/domain"], RUNTIMES)
         .says("A plugin runs in the network namespace of the runtime, not in that of the container.")
         .by(&[
-            newest("ADD", |bench| own_namespace(bench, Verb::Add))
+            newest("ADD", |testbed| own_namespace(testbed, Verb::Add))
                 .does("The network namespace in which three plugins run with ADD."),
-            newest("DEL", |bench| own_namespace(bench, Verb::Del)).does("The same with DEL."),
+            newest("DEL", |testbed| own_namespace(testbed, Verb::Del)).does("The same with DEL."),
         ]),
     relied("call.no-other-files", "runtimes, whose files and sockets a daemon of a plugin would hold", RUNTIMES)
         .says("A plugin inherits stdin, stdout and stderr, and no other open file of the runtime.")
@@ -116,47 +120,47 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// The request of a container that was added, if the verb is about one, and what mock plugins received of the verb.
-fn calls(bench: &RuntimeBench, verb: Verb) -> Result<(Request, Vec<Received>), Stop> {
-    bench.lay_three();
-    calls_as_laid(bench, verb, bench.request())
+fn calls(testbed: &RuntimeTestbed, verb: Verb) -> Result<(Request, Vec<Received>), Stop> {
+    testbed.lay_three();
+    calls_as_laid(testbed, verb, testbed.request())
 }
 
-fn calls_as_laid(bench: &RuntimeBench, verb: Verb, mut request: Request) -> Result<(Request, Vec<Received>), Stop> {
+fn calls_as_laid(testbed: &RuntimeTestbed, verb: Verb, mut request: Request) -> Result<(Request, Vec<Received>), Stop> {
     if verb != Verb::Add {
-        bench.does(Verb::Add, &request)?;
-        let added = bench.received_of(Verb::Add);
+        testbed.does(Verb::Add, &request)?;
+        let added = testbed.received_of(Verb::Add);
         request.keep = added
             .first()
             .map(|c| vec![format!("{}/{}", c.variable("CNI_CONTAINERID"), c.variable("CNI_IFNAME"))])
             .unwrap_or_default();
-        bench.forget();
+        testbed.forget();
     }
-    bench.does(verb, &request)?;
-    let received = bench.received();
+    testbed.does(verb, &request)?;
+    let received = testbed.received();
     match received.is_empty() {
         true => Err(Finding::new(format!("plugins are called with {verb}"), "none was").into()),
         false => Ok((request, received)),
     }
 }
 
-fn command(bench: &RuntimeBench, verb: Verb) -> End {
-    let (_, received) = calls(bench, verb)?;
+fn command(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    let (_, received) = calls(testbed, verb)?;
     let seen: Vec<_> = received.iter().map(|call| call.verb().to_owned()).collect();
     same("CNI_COMMAND of the calls", &vec![verb.to_string(); seen.len()], &seen)
 }
 
 /// A variable as a runtime gives it with a verb, and as it gave it with ADD.
-fn with_add(bench: &RuntimeBench, verb: Verb, name: &str) -> Result<(Request, Vec<Received>), Stop> {
-    bench.lay_three();
-    let request = bench.request();
-    bench.does(Verb::Add, &request)?;
-    let added = bench.received_of(Verb::Add);
+fn with_add(testbed: &RuntimeTestbed, verb: Verb, name: &str) -> Result<(Request, Vec<Received>), Stop> {
+    testbed.lay_three();
+    let request = testbed.request();
+    testbed.does(Verb::Add, &request)?;
+    let added = testbed.received_of(Verb::Add);
     let first = added.first().map(|call| call.variable(name).to_owned()).unwrap_or_default();
     if verb != Verb::Add {
-        bench.forget();
-        bench.does(verb, &request)?;
+        testbed.forget();
+        testbed.does(verb, &request)?;
     }
-    let received = bench.received();
+    let received = testbed.received();
     Finding::unless(!received.is_empty(), format!("plugins are called with {verb}"), "none was")?;
     for call in &received {
         same(
@@ -168,13 +172,13 @@ fn with_add(bench: &RuntimeBench, verb: Verb, name: &str) -> Result<(Request, Ve
     Ok((request, received))
 }
 
-fn container_id(bench: &RuntimeBench, verb: Verb) -> End {
-    let (request, received) = with_add(bench, verb, "CNI_CONTAINERID")?;
+fn container_id(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    let (request, received) = with_add(testbed, verb, "CNI_CONTAINERID")?;
     for call in &received {
         let seen = call.variable("CNI_CONTAINERID");
         Finding::unless(is_id(seen), "a well-formed CNI_CONTAINERID", format!("it was {seen:?}"))?;
         Finding::unless(seen != STALE, "the container's ID", "it was that of the runtime's own environment")?;
-        if bench.driver.gives("container") {
+        if testbed.driver.gives("container") {
             same("CNI_CONTAINERID", request.attachment.container_id.as_str(), seen)?;
         }
     }
@@ -186,8 +190,8 @@ fn is_id(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
 }
 
-fn netns(bench: &RuntimeBench, verb: Verb) -> End {
-    let (request, received) = with_add(bench, verb, "CNI_NETNS")?;
+fn netns(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    let (request, received) = with_add(testbed, verb, "CNI_NETNS")?;
     let given = mock_plugin::namespace(request.container.namespace().path());
     for call in &received {
         let path = call.variable("CNI_NETNS");
@@ -203,40 +207,40 @@ fn netns(bench: &RuntimeBench, verb: Verb) -> End {
             "a network namespace of the container's own",
             "it was that of the runtime",
         )?;
-        if bench.driver.gives("netns") {
+        if testbed.driver.gives("netns") {
             same("the namespace at CNI_NETNS, by its inode", &given, &Some(inode))?;
         }
     }
     Ok(())
 }
 
-fn ifname(bench: &RuntimeBench, verb: Verb) -> End {
-    let (request, received) = with_add(bench, verb, "CNI_IFNAME")?;
+fn ifname(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    let (request, received) = with_add(testbed, verb, "CNI_IFNAME")?;
     for call in &received {
         let seen = call.variable("CNI_IFNAME");
         let is_name = (1..=15).contains(&seen.len())
             && ![".", ".."].contains(&seen)
             && !seen.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
         Finding::unless(is_name && seen != STALE, "a name for an interface in CNI_IFNAME", format!("it was {seen:?}"))?;
-        if bench.driver.gives("ifname") {
+        if testbed.driver.gives("ifname") {
             same("CNI_IFNAME", request.attachment.ifname.as_str(), seen)?;
         }
     }
     Ok(())
 }
 
-fn args(bench: &RuntimeBench, verb: Verb) -> End {
-    bench.needs("args")?;
-    bench.lay(&bench.list(&[bench.plugin(1)]));
-    let mut request = bench.request();
+fn args(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    testbed.needs("args")?;
+    testbed.lay(&testbed.list(&[testbed.plugin(1)]));
+    let mut request = testbed.request();
     request.args = [("IgnoreUnknown", "1"), ("K8S_POD_NAME", "web-0"), ("IP", "10.1.0.9")]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
-    bench.does(Verb::Add, &request)?;
+    testbed.does(Verb::Add, &request)?;
     if verb != Verb::Add {
-        bench.does(verb, &request)?;
+        testbed.does(verb, &request)?;
     }
-    let received = bench.received_of(verb);
+    let received = testbed.received_of(verb);
     let mut seen: Vec<_> = only(&received)?.variable("CNI_ARGS").split(';').collect();
     seen.sort_unstable();
     same(
@@ -246,17 +250,17 @@ fn args(bench: &RuntimeBench, verb: Verb) -> End {
     )
 }
 
-fn path(bench: &RuntimeBench, verb: Verb) -> End {
-    let (_, received) = calls(bench, verb)?;
-    let expected = bench.bin_dirs();
+fn path(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    let (_, received) = calls(testbed, verb)?;
+    let expected = testbed.bin_dirs();
     for call in &received {
         let seen: Vec<_> = std::env::split_paths(call.variable("CNI_PATH")).collect();
         let is_there =
-            expected.iter().take(if bench.driver.gives("bin_dir") { 2 } else { 1 }).all(|dir| seen.contains(dir));
+            expected.iter().take(if testbed.driver.gives("bin_dir") { 2 } else { 1 }).all(|dir| seen.contains(dir));
         let folder = std::path::Path::new(call.arguments.first().map(String::as_str).unwrap_or_default()).parent();
         let has_own = folder.is_some_and(|folder| seen.iter().any(|dir| dir == folder));
         Finding::unless(
-            is_there || (!bench.driver.gives("bin_dir") && has_own),
+            is_there || (!testbed.driver.gives("bin_dir") && has_own),
             format!("{expected:?} in CNI_PATH"),
             format!("it was {:?}", call.variable("CNI_PATH")),
         )?;
@@ -264,8 +268,8 @@ fn path(bench: &RuntimeBench, verb: Verb) -> End {
     Ok(())
 }
 
-fn nothing_stale(bench: &RuntimeBench, verb: Verb) -> End {
-    let (_, received) = calls(bench, verb)?;
+fn nothing_stale(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    let (_, received) = calls(testbed, verb)?;
     for call in &received {
         let stale: Vec<_> =
             call.environment.iter().filter(|(_, value)| *value == STALE).map(|(name, _)| name.as_str()).collect();
@@ -278,8 +282,8 @@ fn nothing_stale(bench: &RuntimeBench, verb: Verb) -> End {
     Ok(())
 }
 
-fn same_environment(bench: &RuntimeBench, verb: Verb) -> End {
-    let (_, received) = calls(bench, verb)?;
+fn same_environment(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    let (_, received) = calls(testbed, verb)?;
     // Some shells set it to the executable that they start.
     let all = |call: &Received| {
         call.environment.iter().filter(|(name, _)| *name != "_").map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>()
@@ -288,8 +292,8 @@ fn same_environment(bench: &RuntimeBench, verb: Verb) -> End {
     received.iter().try_for_each(|call| same(&format!("environment of plugin {}", call.place()), &first, &all(call)))
 }
 
-fn one_object(bench: &RuntimeBench, verb: Verb) -> End {
-    let (_, received) = calls(bench, verb)?;
+fn one_object(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    let (_, received) = calls(testbed, verb)?;
     for call in &received {
         let read = serde_json::from_str::<Value>(&call.stdin);
         let is_object = read.as_ref().is_ok_and(Value::is_object);
@@ -309,8 +313,8 @@ fn one_object(bench: &RuntimeBench, verb: Verb) -> End {
     Ok(())
 }
 
-fn own_namespace(bench: &RuntimeBench, verb: Verb) -> End {
-    let (_, received) = calls(bench, verb)?;
+fn own_namespace(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    let (_, received) = calls(testbed, verb)?;
     let own = mock_plugin::namespace(std::path::Path::new("/proc/thread-self/ns/net"));
     for call in &received {
         same("inode of the plugin's network namespace", &own, &Some(call.netns))?;
@@ -318,8 +322,8 @@ fn own_namespace(bench: &RuntimeBench, verb: Verb) -> End {
     Ok(())
 }
 
-fn no_other_files(bench: &RuntimeBench) -> End {
-    let (_, received) = calls(bench, Verb::Add)?;
+fn no_other_files(testbed: &RuntimeTestbed) -> End {
+    let (_, received) = calls(testbed, Verb::Add)?;
     // The runtime may have been born with some: the kit's, from the process that started it.
     let inherited = mock_plugin::descriptors();
     for call in &received {

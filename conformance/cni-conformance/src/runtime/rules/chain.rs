@@ -6,7 +6,7 @@ use crate::finding::{Finding, Stop};
 use crate::rule::{before, each, newest, relied, since, spec};
 use crate::runtime::assertions::{End, order, plain, previous, same};
 use crate::runtime::mock_plugin::{KEY, Order, Received};
-use crate::runtime::{Request, Rule, RuntimeBench};
+use crate::runtime::{Request, Rule, RuntimeTestbed};
 use serde_json::{Value, json};
 use testns::Verb::{Add, Check, Del, Gc, Status};
 use testns::{Remains, Verb};
@@ -18,9 +18,9 @@ pub(super) const RULES: &[Rule] = &[
     spec("chain.add-stops-at-error", &["adding/error"], RUNTIMES)
         .says("A plugin's error ends ADD: no later plugin runs, and the runtime fails.")
         .by(&[
-            newest("first", |bench| add_stops(bench, 1)).does("The first of three plugins fails."),
-            newest("middle", |bench| add_stops(bench, 2)).does("The second of three plugins fails."),
-            newest("last", |bench| add_stops(bench, 3)).does("The last of three plugins fails."),
+            newest("first", |testbed| add_stops(testbed, 1)).does("The first of three plugins fails."),
+            newest("middle", |testbed| add_stops(testbed, 2)).does("The second of three plugins fails."),
+            newest("last", |testbed| add_stops(testbed, 3)).does("The last of three plugins fails."),
         ]),
     spec("chain.order-in-0.4.0", &["adding/order-0.4.0"], RUNTIMES)
         .says("ADD runs the plugins in the order of the list, DEL in reverse order.")
@@ -31,7 +31,7 @@ pub(super) const RULES: &[Rule] = &[
     spec("chain.ends-at-error-in-0.4.0", &["adding/error-0.4.0"], RUNTIMES)
         .says("A plugin's error ends ADD and DEL of the list, and the runtime fails.")
         .by(&[
-            before("1.0.0", "ADD", |bench| add_stops(bench, 2)).does("The second of three plugins fails with ADD."),
+            before("1.0.0", "ADD", |testbed| add_stops(testbed, 2)).does("The second of three plugins fails with ADD."),
             before("1.0.0", "DEL", del_stops).does("The second of three plugins fails with DEL."),
         ]),
     spec("chain.error-is-reported", &["adding/error"], RUNTIMES)
@@ -47,7 +47,7 @@ pub(super) const RULES: &[Rule] = &[
         .by(&[since("0.4.0", "", check_in_order).does("CHECK of a list of three.")]),
     spec("chain.check-has-result", &["check/prev-result"], RUNTIMES)
         .says("Every plugin of CHECK gets the final result of ADD as prevResult.")
-        .by(&[each("", |bench| has_result(bench, Check))
+        .by(&[each("", |testbed| has_result(testbed, Check))
             .does("CHECK of a list of three; each prevResult is compared with the last result of ADD.")]),
     spec("chain.check-fails", &["checking/error"], RUNTIMES)
         .says("A plugin's error to CHECK is the runtime's; whether it asks later plugins is its own affair.")
@@ -64,7 +64,7 @@ pub(super) const RULES: &[Rule] = &[
         .by(&[since("0.3.0", "", del_in_reverse).does("DEL of a list of three.")]),
     spec("chain.del-has-result", &["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"], RUNTIMES)
         .says("Every plugin of DEL gets the final result of ADD as prevResult.")
-        .by(&[each("", |bench| has_result(bench, Del))
+        .by(&[each("", |testbed| has_result(testbed, Del))
             .does("DEL of a list of three; each prevResult is compared with the last result of ADD.")]),
     spec("chain.del-stops-at-error", &["deleting/error"], RUNTIMES)
         .says("A plugin's error ends DEL, and the runtime fails.")
@@ -109,50 +109,50 @@ pub(super) const RULES: &[Rule] = &[
     relied("chain.del-without-namespace", "nodes after a reboot, which would lose addresses", RUNTIMES)
         .says("DEL runs the plugins though the namespace is gone: they may still hold something for the container.")
         .by(&[
-            newest("gone", |bench| del_without(bench, Remains::Gone))
+            newest("gone", |testbed| del_without(testbed, Remains::Gone))
                 .does("DEL of a list of three when the namespace has gone."),
-            newest("plain-file", |bench| del_without(bench, Remains::PlainFile))
+            newest("plain-file", |testbed| del_without(testbed, Remains::PlainFile))
                 .does("The same where its path is a plain file."),
         ]),
 ];
 
-fn failing(bench: &RuntimeBench, place: u8, verb: Verb) -> [Value; 3] {
-    let fail = Order::fail(&bench.version, 142, "the plugin will not");
+fn failing(testbed: &RuntimeTestbed, place: u8, verb: Verb) -> [Value; 3] {
+    let fail = Order::fail(&testbed.version, 142, "the plugin will not");
     [1, 2, 3].map(|n| match n == place {
-        true => bench.plugin_with(n, &[(verb, fail.clone())]),
-        false => bench.plugin(n),
+        true => testbed.plugin_with(n, &[(verb, fail.clone())]),
+        false => testbed.plugin(n),
     })
 }
 
 /// A container that was added to the list of three; what was received of that is forgotten.
-fn added(bench: &RuntimeBench, plugins: &[Value]) -> Result<Request, Stop> {
-    bench.lay(&bench.list(plugins));
-    let request = bench.request();
-    bench.does(Add, &request)?;
-    bench.forget();
+fn added(testbed: &RuntimeTestbed, plugins: &[Value]) -> Result<Request, Stop> {
+    testbed.lay(&testbed.list(plugins));
+    let request = testbed.request();
+    testbed.does(Add, &request)?;
+    testbed.forget();
     Ok(request)
 }
 
-fn three(bench: &RuntimeBench) -> [Value; 3] {
-    [1, 2, 3].map(|place| bench.plugin(place))
+fn three(testbed: &RuntimeTestbed) -> [Value; 3] {
+    [1, 2, 3].map(|place| testbed.plugin(place))
 }
 
-fn add_in_order(bench: &RuntimeBench) -> End {
-    bench.lay_three();
-    bench.does(Add, &bench.request())?;
-    order(&bench.received(), &[(Add, 1), (Add, 2), (Add, 3)])
+fn add_in_order(testbed: &RuntimeTestbed) -> End {
+    testbed.lay_three();
+    testbed.does(Add, &testbed.request())?;
+    order(&testbed.received(), &[(Add, 1), (Add, 2), (Add, 3)])
 }
 
-fn add_stops(bench: &RuntimeBench, place: u8) -> End {
-    bench.lay(&bench.list(&failing(bench, place, Add)));
-    bench.run(Add, &bench.request())?.fails("its plugin did")?;
+fn add_stops(testbed: &RuntimeTestbed, place: u8) -> End {
+    testbed.lay(&testbed.list(&failing(testbed, place, Add)));
+    testbed.run(Add, &testbed.request())?.fails("its plugin did")?;
     let expected: Vec<_> = (1..=u64::from(place)).map(|place| (Add, place)).collect();
-    order(&bench.received_of(Add), &expected)
+    order(&testbed.received_of(Add), &expected)
 }
 
-fn error_is_told(bench: &RuntimeBench) -> End {
-    bench.lay(&bench.list(&failing(bench, 2, Add)));
-    let ran = bench.run(Add, &bench.request())?.fails("its plugin did")?;
+fn error_is_told(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&testbed.list(&failing(testbed, 2, Add)));
+    let ran = testbed.run(Add, &testbed.request())?.fails("its plugin did")?;
     let printed = ran.output.stdout + &ran.output.stderr;
     Finding::unless(
         printed.contains("the plugin will not"),
@@ -161,88 +161,88 @@ fn error_is_told(bench: &RuntimeBench) -> End {
     )
 }
 
-fn last_result(bench: &RuntimeBench) -> End {
-    Stop::skip_if(!bench.driver.prints_result, format!("{} prints no result", bench.driver.name))?;
-    let is_list = crate::spec_version::is_from(&bench.version, "0.3.0");
-    bench.lay(&bench.list(&three(bench)[..if is_list { 3 } else { 1 }]));
-    let ran = bench.does(Add, &bench.request())?;
-    let last = bench.received().last().map(Received::result).unwrap_or_default();
+fn last_result(testbed: &RuntimeTestbed) -> End {
+    Stop::skip_if(!testbed.driver.prints_result, format!("{} prints no result", testbed.driver.name))?;
+    let is_list = crate::spec_version::is_from(&testbed.version, "0.3.0");
+    testbed.lay(&testbed.list(&three(testbed)[..if is_list { 3 } else { 1 }]));
+    let ran = testbed.does(Add, &testbed.request())?;
+    let last = testbed.received().last().map(Received::result).unwrap_or_default();
     let printed: Value = serde_json::from_str(&ran.output.stdout).unwrap_or_default();
-    same("cniVersion of the result", &json!(bench.version), &printed["cniVersion"])?;
+    same("cniVersion of the result", &json!(testbed.version), &printed["cniVersion"])?;
     same("the result", &plain(last), &plain(printed))
 }
 
-fn check_in_order(bench: &RuntimeBench) -> End {
-    let request = added(bench, &three(bench))?;
-    bench.does(Check, &request)?;
-    order(&bench.received(), &[(Check, 1), (Check, 2), (Check, 3)])
+fn check_in_order(testbed: &RuntimeTestbed) -> End {
+    let request = added(testbed, &three(testbed))?;
+    testbed.does(Check, &request)?;
+    order(&testbed.received(), &[(Check, 1), (Check, 2), (Check, 3)])
 }
 
-fn has_result(bench: &RuntimeBench, verb: Verb) -> End {
-    Stop::skip_if(!crate::spec_version::is_from(&bench.version, "0.4.0"), "this came with 0.4.0")?;
-    bench.lay_three();
-    let request = bench.request();
-    bench.does(Add, &request)?;
-    let result = bench.received().last().map(Received::result).unwrap_or_default();
-    bench.forget();
-    bench.does(verb, &request)?;
-    let received = bench.received();
+fn has_result(testbed: &RuntimeTestbed, verb: Verb) -> End {
+    Stop::skip_if(!crate::spec_version::is_from(&testbed.version, "0.4.0"), "this came with 0.4.0")?;
+    testbed.lay_three();
+    let request = testbed.request();
+    testbed.does(Add, &request)?;
+    let result = testbed.received().last().map(Received::result).unwrap_or_default();
+    testbed.forget();
+    testbed.does(verb, &request)?;
+    let received = testbed.received();
     same("plugins called", &3, &received.len())?;
     received.iter().try_for_each(|call| previous(call, &result))
 }
 
-fn check_fails(bench: &RuntimeBench) -> End {
-    let request = added(bench, &failing(bench, 2, Check))?;
-    bench.run(Check, &request)?.fails("its plugin did")?;
-    let received = bench.received();
+fn check_fails(testbed: &RuntimeTestbed) -> End {
+    let request = added(testbed, &failing(testbed, 2, Check))?;
+    testbed.run(Check, &request)?.fails("its plugin did")?;
+    let received = testbed.received();
     order(received.get(..2).unwrap_or(&received), &[(Check, 1), (Check, 2)])
 }
 
-fn no_check(bench: &RuntimeBench) -> End {
-    let request = added(bench, &[bench.plugin(1)])?;
-    bench.run(Check, &request)?; // an error or a success, as it likes
-    order(&bench.received(), &[])
+fn no_check(testbed: &RuntimeTestbed) -> End {
+    let request = added(testbed, &[testbed.plugin(1)])?;
+    testbed.run(Check, &request)?; // an error or a success, as it likes
+    order(&testbed.received(), &[])
 }
 
 /// A list of three with one key more.
-fn with_key(bench: &RuntimeBench, key: &str, value: Value) -> Value {
-    let mut list = bench.list(&three(bench));
+fn with_key(testbed: &RuntimeTestbed, key: &str, value: Value) -> Value {
+    let mut list = testbed.list(&three(testbed));
     list[key] = value;
     list
 }
 
-fn check_disabled(bench: &RuntimeBench) -> End {
-    bench.lay(&with_key(bench, "disableCheck", json!(true)));
-    let request = bench.request();
-    bench.does(Add, &request)?;
-    bench.forget();
-    bench.does(Check, &request)?;
-    order(&bench.received(), &[])
+fn check_disabled(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&with_key(testbed, "disableCheck", json!(true)));
+    let request = testbed.request();
+    testbed.does(Add, &request)?;
+    testbed.forget();
+    testbed.does(Check, &request)?;
+    order(&testbed.received(), &[])
 }
 
-fn del_in_reverse(bench: &RuntimeBench) -> End {
-    let request = added(bench, &three(bench))?;
-    bench.does(Del, &request)?;
-    order(&bench.received(), &[(Del, 3), (Del, 2), (Del, 1)])
+fn del_in_reverse(testbed: &RuntimeTestbed) -> End {
+    let request = added(testbed, &three(testbed))?;
+    testbed.does(Del, &request)?;
+    order(&testbed.received(), &[(Del, 3), (Del, 2), (Del, 1)])
 }
 
-fn del_stops(bench: &RuntimeBench) -> End {
-    let request = added(bench, &failing(bench, 2, Del))?;
-    bench.run(Del, &request)?.fails("its plugin did")?;
-    order(&bench.received(), &[(Del, 3), (Del, 2)])
+fn del_stops(testbed: &RuntimeTestbed) -> End {
+    let request = added(testbed, &failing(testbed, 2, Del))?;
+    testbed.run(Del, &request)?.fails("its plugin did")?;
+    order(&testbed.received(), &[(Del, 3), (Del, 2)])
 }
 
-fn del_without(bench: &RuntimeBench, remains: Remains) -> End {
-    bench.needs("netns")?;
-    let request = added(bench, &three(bench))?;
+fn del_without(testbed: &RuntimeTestbed, remains: Remains) -> End {
+    testbed.needs("netns")?;
+    let request = added(testbed, &three(testbed))?;
     request.container.leave(remains);
-    bench.does(Del, &request)?;
-    order(&bench.received(), &[(Del, 3), (Del, 2), (Del, 1)])
+    testbed.does(Del, &request)?;
+    order(&testbed.received(), &[(Del, 3), (Del, 2), (Del, 1)])
 }
 
 /// Container ID and interface name of each ADD that was received.
-fn attachments(bench: &RuntimeBench) -> Vec<(String, String)> {
-    let mut all: Vec<_> = bench
+fn attachments(testbed: &RuntimeTestbed) -> Vec<(String, String)> {
+    let mut all: Vec<_> = testbed
         .received_of(Add)
         .iter()
         .map(|call| (call.variable("CNI_CONTAINERID").to_owned(), call.variable("CNI_IFNAME").to_owned()))
@@ -252,27 +252,27 @@ fn attachments(bench: &RuntimeBench) -> Vec<(String, String)> {
 }
 
 /// A request to collect what belongs to none of two containers that are there, and the two.
-fn two_valid(bench: &RuntimeBench) -> Result<(Request, Vec<(String, String)>), Stop> {
-    let mut last = bench.request();
-    bench.does(Add, &last)?;
-    last = bench.request();
-    bench.does(Add, &last)?;
-    let valid = attachments(bench);
+fn two_valid(testbed: &RuntimeTestbed) -> Result<(Request, Vec<(String, String)>), Stop> {
+    let mut last = testbed.request();
+    testbed.does(Add, &last)?;
+    last = testbed.request();
+    testbed.does(Add, &last)?;
+    let valid = attachments(testbed);
     last.keep = valid.iter().map(|(id, ifname)| format!("{id}/{ifname}")).collect();
-    bench.forget();
+    testbed.forget();
     Ok((last, valid))
 }
 
-fn gc_names_valid(bench: &RuntimeBench) -> End {
-    bench.lay_three();
-    let (mut request, mut valid) = two_valid(bench)?;
-    if bench.driver.gives("keep") {
+fn gc_names_valid(testbed: &RuntimeTestbed) -> End {
+    testbed.lay_three();
+    let (mut request, mut valid) = two_valid(testbed)?;
+    if testbed.driver.gives("keep") {
         // The second of the two is no longer in use.
         request.keep.truncate(1);
         valid.truncate(1);
     }
-    bench.does(Gc, &request)?;
-    let received = bench.received_of(Gc);
+    testbed.does(Gc, &request)?;
+    let received = testbed.received_of(Gc);
     same("plugins called", &3, &received.len())?;
     for call in &received {
         let config = call.config();
@@ -291,88 +291,88 @@ fn gc_names_valid(bench: &RuntimeBench) -> End {
     Ok(())
 }
 
-fn gc_goes_on(bench: &RuntimeBench) -> End {
-    bench.lay(&bench.list(&failing(bench, 2, Gc)));
-    let (request, _) = two_valid(bench)?;
-    bench.run(Gc, &request)?.fails("a plugin did")?;
-    let mut places: Vec<_> = bench.received_of(Gc).iter().map(Received::place).collect();
+fn gc_goes_on(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&testbed.list(&failing(testbed, 2, Gc)));
+    let (request, _) = two_valid(testbed)?;
+    testbed.run(Gc, &request)?.fails("a plugin did")?;
+    let mut places: Vec<_> = testbed.received_of(Gc).iter().map(Received::place).collect();
     places.sort_unstable();
     same("places of plugins that were called with GC", [1, 2, 3].as_slice(), places.as_slice())
 }
 
 /// Also of a runtime whose driver cannot name what is valid: both containers are.
-fn gc_is_no_del(bench: &RuntimeBench) -> End {
-    bench.lay_three();
-    let (request, _) = two_valid(bench)?;
-    bench.run(Gc, &request)?;
-    if bench.received().is_empty() {
-        return Err(nothing_collected(bench));
+fn gc_is_no_del(testbed: &RuntimeTestbed) -> End {
+    testbed.lay_three();
+    let (request, _) = two_valid(testbed)?;
+    testbed.run(Gc, &request)?;
+    if testbed.received().is_empty() {
+        return Err(nothing_collected(testbed));
     }
-    order(&bench.received_of(Del), &[])
+    order(&testbed.received_of(Del), &[])
 }
 
 /// The skip of a GC that calls no plugin, which shows nothing: a runtime prints its usage for a word it does not know.
-fn nothing_collected(bench: &RuntimeBench) -> Stop {
-    Stop::Skips(format!("the GC of {}'s driver calls no plugin", bench.driver.name))
+fn nothing_collected(testbed: &RuntimeTestbed) -> Stop {
+    Stop::Skips(format!("the GC of {}'s driver calls no plugin", testbed.driver.name))
 }
 
 /// Shows that GC of a network of 1.1.0 calls plugins, and forgets it.
-fn collects(bench: &RuntimeBench) -> End {
-    let mut list = bench.list(&three(bench));
+fn collects(testbed: &RuntimeTestbed) -> End {
+    let mut list = testbed.list(&three(testbed));
     list["cniVersion"] = json!("1.1.0");
-    bench.lay(&list);
-    let (request, _) = two_valid(bench)?;
-    bench.run(Gc, &request)?;
-    if bench.received_of(Gc).is_empty() {
-        return Err(nothing_collected(bench));
+    testbed.lay(&list);
+    let (request, _) = two_valid(testbed)?;
+    testbed.run(Gc, &request)?;
+    if testbed.received_of(Gc).is_empty() {
+        return Err(nothing_collected(testbed));
     }
-    bench.forget();
+    testbed.forget();
     Ok(())
 }
 
-fn del_is_no_gc(bench: &RuntimeBench) -> End {
-    let request = added(bench, &three(bench))?;
-    bench.does(Del, &request)?;
-    let verbs: Vec<_> = bench.received().iter().map(|call| call.verb().to_owned()).collect();
+fn del_is_no_gc(testbed: &RuntimeTestbed) -> End {
+    let request = added(testbed, &three(testbed))?;
+    testbed.does(Del, &request)?;
+    let verbs: Vec<_> = testbed.received().iter().map(|call| call.verb().to_owned()).collect();
     let dels = verbs.iter().filter(|verb| *verb == "DEL").count();
     Finding::unless(dels == 3, "DEL of each of the three plugins", format!("they were called with {verbs:?}"))
 }
 
-fn no_gc(bench: &RuntimeBench) -> End {
-    collects(bench)?;
-    bench.lay_three();
-    let (request, _) = two_valid(bench)?;
-    bench.run(Gc, &request)?;
-    order(&bench.received_of(Gc), &[])
+fn no_gc(testbed: &RuntimeTestbed) -> End {
+    collects(testbed)?;
+    testbed.lay_three();
+    let (request, _) = two_valid(testbed)?;
+    testbed.run(Gc, &request)?;
+    order(&testbed.received_of(Gc), &[])
 }
 
-fn gc_disabled(bench: &RuntimeBench) -> End {
-    collects(bench)?;
-    bench.lay(&with_key(bench, "disableGC", json!(true)));
-    let (request, _) = two_valid(bench)?;
-    bench.run(Gc, &request)?;
-    order(&bench.received_of(Gc), &[])
+fn gc_disabled(testbed: &RuntimeTestbed) -> End {
+    collects(testbed)?;
+    testbed.lay(&with_key(testbed, "disableGC", json!(true)));
+    let (request, _) = two_valid(testbed)?;
+    testbed.run(Gc, &request)?;
+    order(&testbed.received_of(Gc), &[])
 }
 
-fn status_asks_each(bench: &RuntimeBench) -> End {
-    bench.lay_three();
-    bench.does(Status, &bench.request())?;
-    let mut places: Vec<_> = bench.received_of(Status).iter().map(Received::place).collect();
+fn status_asks_each(testbed: &RuntimeTestbed) -> End {
+    testbed.lay_three();
+    testbed.does(Status, &testbed.request())?;
+    let mut places: Vec<_> = testbed.received_of(Status).iter().map(Received::place).collect();
     places.sort_unstable();
     same("places of plugins that were called with STATUS", [1, 2, 3].as_slice(), places.as_slice())?;
     let has_attachments =
         |call: &Received| call.config().get("prevResult").is_some() || call.config().get(KEY).is_none();
     Finding::unless(
-        !bench.received().iter().any(has_attachments),
+        !testbed.received().iter().any(has_attachments),
         "the plugin object and no prevResult",
         "it was otherwise",
     )
 }
 
-fn status_fails(bench: &RuntimeBench) -> End {
-    let fail = Order::fail(&bench.version, 50, "no more addresses");
-    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Status, fail)])]));
-    let ran = bench.run(Status, &bench.request())?.fails("a plugin did")?;
+fn status_fails(testbed: &RuntimeTestbed) -> End {
+    let fail = Order::fail(&testbed.version, 50, "no more addresses");
+    testbed.lay(&testbed.list(&[testbed.plugin(1), testbed.plugin_with(2, &[(Status, fail)])]));
+    let ran = testbed.run(Status, &testbed.request())?.fails("a plugin did")?;
     let printed = ran.output.stdout + &ran.output.stderr;
     Finding::unless(
         printed.contains("no more addresses"),
@@ -381,9 +381,9 @@ fn status_fails(bench: &RuntimeBench) -> End {
     )
 }
 
-fn no_status(bench: &RuntimeBench) -> End {
-    bench.works()?;
-    bench.lay_three();
-    bench.run(Status, &bench.request())?;
-    order(&bench.received(), &[])
+fn no_status(testbed: &RuntimeTestbed) -> End {
+    testbed.works()?;
+    testbed.lay_three();
+    testbed.run(Status, &testbed.request())?;
+    order(&testbed.received(), &[])
 }

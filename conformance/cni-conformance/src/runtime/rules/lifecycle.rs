@@ -5,7 +5,7 @@ use crate::finding::{Finding, Stop};
 use crate::rule::{before, newest, relied, since, spec};
 use crate::runtime::assertions::{End, order};
 use crate::runtime::mock_plugin::{Gate, Order, Received};
-use crate::runtime::{FinishedRun, Request, Rule, RuntimeBench};
+use crate::runtime::{FinishedRun, Request, Rule, RuntimeTestbed};
 use std::thread;
 use std::time::Duration;
 use testns::Verb::{Add, Del, Gc};
@@ -61,18 +61,18 @@ struct Both {
 /// Starts one operation, whose plugin waits, then another, and lets the first go on when the second has shown what it
 /// does or has had its time.
 fn both(
-    bench: &RuntimeBench,
+    testbed: &RuntimeTestbed,
     one: (Verb, &Request),
     other: (Verb, &Request),
     patience: Duration,
 ) -> Result<Both, Stop> {
     let gate = Gate::close();
     thread::scope(|scope| {
-        let first = scope.spawn(|| bench.run(one.0, one.1));
-        let began = bench.receives(PATIENCE, |received| received.iter().any(|call| call.verb() == one.0.to_string()));
-        let known = bench.received().len();
-        let second = scope.spawn(|| bench.run(other.0, other.1));
-        let overlapped = began && bench.receives(patience, |received| received.len() > known);
+        let first = scope.spawn(|| testbed.run(one.0, one.1));
+        let began = testbed.receives(PATIENCE, |received| received.iter().any(|call| call.verb() == one.0.to_string()));
+        let known = testbed.received().len();
+        let second = scope.spawn(|| testbed.run(other.0, other.1));
+        let overlapped = began && testbed.receives(patience, |received| received.len() > known);
         drop(gate);
         let [first, second] =
             [first, second].map(|run| run.join().unwrap_or_else(|_panic| panic!("a thread of the case panicked")));
@@ -82,10 +82,10 @@ fn both(
     })
 }
 
-fn del_during_add(bench: &RuntimeBench) -> End {
-    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
-    let request = bench.request();
-    let Both { overlapped, .. } = both(bench, (Add, &request), (Del, &request), GRACE)?;
+fn del_during_add(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&testbed.list(&[testbed.plugin_with(1, &[(Add, waiting())])]));
+    let request = testbed.request();
+    let Both { overlapped, .. } = both(testbed, (Add, &request), (Del, &request), GRACE)?;
     Finding::unless(
         !overlapped,
         "DEL waits for ADD of the same container",
@@ -93,13 +93,13 @@ fn del_during_add(bench: &RuntimeBench) -> End {
     )
 }
 
-fn two_interfaces(bench: &RuntimeBench) -> End {
-    bench.needs("ifname")?;
-    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
-    let one = bench.request();
+fn two_interfaces(testbed: &RuntimeTestbed) -> End {
+    testbed.needs("ifname")?;
+    testbed.lay(&testbed.list(&[testbed.plugin_with(1, &[(Add, waiting())])]));
+    let one = testbed.request();
     let mut other = one.clone();
     other.attachment = Attachment { ifname: "net1".to_owned(), ..one.attachment.clone() };
-    let Both { overlapped, .. } = both(bench, (Add, &one), (Add, &other), GRACE)?;
+    let Both { overlapped, .. } = both(testbed, (Add, &one), (Add, &other), GRACE)?;
     Finding::unless(
         !overlapped,
         "ADD of a second interface waits for that of the first",
@@ -107,35 +107,35 @@ fn two_interfaces(bench: &RuntimeBench) -> End {
     )
 }
 
-fn gc_alone(bench: &RuntimeBench) -> End {
-    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
-    let (one, other) = (bench.request(), bench.request());
-    let Both { overlapped, .. } = both(bench, (Add, &one), (Gc, &other), GRACE)?;
+fn gc_alone(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&testbed.list(&[testbed.plugin_with(1, &[(Add, waiting())])]));
+    let (one, other) = (testbed.request(), testbed.request());
+    let Both { overlapped, .. } = both(testbed, (Add, &one), (Gc, &other), GRACE)?;
     Finding::unless(!overlapped, "GC waits for ADD", "its plugin was called while that of ADD still ran")
 }
 
-fn add_during_gc(bench: &RuntimeBench) -> End {
-    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Gc, waiting())])]));
-    let (one, other) = (bench.request(), bench.request());
-    let Both { overlapped, .. } = both(bench, (Gc, &one), (Add, &other), GRACE)?;
+fn add_during_gc(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&testbed.list(&[testbed.plugin_with(1, &[(Gc, waiting())])]));
+    let (one, other) = (testbed.request(), testbed.request());
+    let Both { overlapped, .. } = both(testbed, (Gc, &one), (Add, &other), GRACE)?;
     Finding::unless(!overlapped, "ADD waits for GC", "its plugin was called while that of GC still ran")
 }
 
-fn no_second_add(bench: &RuntimeBench) -> End {
-    bench.lay(&bench.list(&[bench.plugin(1)]));
-    let request = bench.request();
-    bench.does(Add, &request)?;
-    bench.run(Add, &request)?; // an error or a success, as it likes
-    let received = bench.received();
+fn no_second_add(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&testbed.list(&[testbed.plugin(1)]));
+    let request = testbed.request();
+    testbed.does(Add, &request)?;
+    testbed.run(Add, &request)?; // an error or a success, as it likes
+    let received = testbed.received();
     let verbs: Vec<_> = received.iter().map(Received::verb).collect();
     let is_twice = verbs.windows(2).any(|pair| pair == ["ADD", "ADD"]);
     Finding::unless(!is_twice, "one ADD, or a DEL before the second", format!("the plugin was called with {verbs:?}"))
 }
 
-fn in_parallel(bench: &RuntimeBench) -> End {
-    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
-    let (one, other) = (bench.request(), bench.request());
-    let Both { overlapped, first } = both(bench, (Add, &one), (Add, &other), PATIENCE)?;
+fn in_parallel(testbed: &RuntimeTestbed) -> End {
+    testbed.lay(&testbed.list(&[testbed.plugin_with(1, &[(Add, waiting())])]));
+    let (one, other) = (testbed.request(), testbed.request());
+    let Both { overlapped, first } = both(testbed, (Add, &one), (Add, &other), PATIENCE)?;
     Finding::unless(
         overlapped,
         "ADD of another container does not wait",
@@ -143,5 +143,5 @@ fn in_parallel(bench: &RuntimeBench) -> End {
     )?;
     // A runtime that gave the first up, and only then began the second, has not run them side by side.
     first.succeeds()?;
-    order(&bench.received(), &[(Add, 1), (Add, 1)])
+    order(&testbed.received(), &[(Add, 1), (Add, 1)])
 }

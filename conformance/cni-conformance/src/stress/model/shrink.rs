@@ -1,8 +1,8 @@
 //! From a walk that failed to a few steps that show the same.
 
 use super::{Model, Step, clear, empty};
-use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
+use crate::testbed::Testbed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use testns::Remains;
@@ -12,19 +12,19 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The fewest of some steps that still fail on an empty node, as far as they are found in time, and what is seen then.
 /// `None` if the steps do not fail there. The calls on record afterwards are those of these steps.
-pub(super) fn shrunk(bench: &Bench, steps: Vec<Step>) -> Option<(Vec<Step>, Finding)> {
-    let (least, finding) = fewest(steps, |steps| failure(bench, steps), PATIENCE)?;
+pub(super) fn shrunk(testbed: &Testbed, steps: Vec<Step>) -> Option<(Vec<Step>, Finding)> {
+    let (least, finding) = fewest(steps, |steps| failure(testbed, steps), PATIENCE)?;
     // Once more, for the calls.
-    let finding = failure(bench, &least).unwrap_or(finding);
+    let finding = failure(testbed, &least).unwrap_or(finding);
     Some((least, finding))
 }
 
 /// Returns what is wrong after some steps on an empty node.
-fn failure(bench: &Bench, steps: &[Step]) -> Option<Finding> {
+fn failure(testbed: &Testbed, steps: &[Step]) -> Option<Finding> {
     let replay = || {
-        wipe(bench);
-        let mut model = Model::new(bench)?;
-        bench.forget_calls();
+        wipe(testbed);
+        let mut model = Model::new(testbed)?;
+        testbed.forget_calls();
         steps.iter().try_for_each(|step| model.replay(*step))
     };
     // Whatever the plugin left may also be in the way of wiping it.
@@ -60,11 +60,11 @@ fn fewest<T: Copy, F>(
 }
 
 /// Makes the node what it was before its first container.
-fn wipe(bench: &Bench) {
-    for pod in bench.pods().iter().filter(|pod| pod.namespace().path().exists()) {
+fn wipe(testbed: &Testbed) {
+    for pod in testbed.pods().iter().filter(|pod| pod.namespace().path().exists()) {
         pod.leave(Remains::Gone);
     }
-    clear(bench);
+    clear(testbed);
     for folder in ["/run", "/var/lib/cni", "/etc/cni"] {
         empty(folder);
     }

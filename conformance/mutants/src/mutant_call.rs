@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 /// A call of a mutant.
 #[derive(Clone)]
-pub struct Scene {
+pub struct MutantCall {
     /// The call's variables.
     pub env: Environment,
     stdin: Result<Rc<[u8]>, CniError>,
@@ -20,7 +20,7 @@ pub struct Scene {
     entries: &'static [Entry],
 }
 
-impl Scene {
+impl MutantCall {
     pub(crate) fn of_process(entry: &'static Entry, entries: &'static [Entry]) -> Self {
         let call = Call::of_process(entries);
         let stdin = call.read_stdin();

@@ -1,6 +1,6 @@
 //! Finds what is left of an attachment: on the node, in containers, in files, as processes.
 
-use super::Bench;
+use super::Testbed;
 use crate::profile::Stage;
 use crate::{node_setup, write_protection};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// link, whose removal is announced long before.
 const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The state that [`Bench::remember`] saw.
+/// The state that [`Testbed::remember`] saw.
 #[derive(Debug)]
 pub(super) struct Memory {
     node: Snapshot,
@@ -34,8 +34,8 @@ pub(super) struct Memory {
 /// Folders of a node in which plugins have files.
 const FOLDERS: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
 
-impl Bench {
-    /// Makes what is now the state that [`Bench::left_behind`] compares with: the node, each container that is there,
+impl Testbed {
+    /// Makes what is now the state that [`Testbed::left_behind`] compares with: the node, each container that is there,
     /// and the processes. Make the pods first: a profile may lay something for them.
     pub fn remember(&self) {
         *self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(self.look());
@@ -105,7 +105,7 @@ impl Bench {
         kept.flat_map(came).collect()
     }
 
-    /// Returns what is left of all that happened since [`Bench::remember`], a line each: changes of the node and of
+    /// Returns what is left of all that happened since [`Testbed::remember`], a line each: changes of the node and of
     /// containers that still exist, and processes. Empty if nothing is.
     ///
     /// Not changes of files that were there before and still are: bookkeeping is not a leak, but for an entry that names a
@@ -117,7 +117,7 @@ impl Bench {
     #[must_use]
     pub fn left_behind(&self) -> String {
         let memory = self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let memory = memory.as_ref().unwrap_or_else(|| panic!("the case has not remembered the bench"));
+        let memory = memory.as_ref().unwrap_or_else(|| panic!("the case has not remembered the testbed"));
         self.wait_for_processes(memory);
         let mut left = String::new();
         self.node.host().wait_within(PATIENCE, |_| {
@@ -168,7 +168,7 @@ impl Bench {
         line.starts_with("- ") && links.any(|link| line.split_whitespace().any(|word| word == link))
     }
 
-    /// Processes of the bench: everything in its process namespace but the kit itself. None where the bench has no
+    /// Processes of the testbed: everything in its process namespace but the kit itself. None where the testbed has no
     /// process namespace of its own.
     ///
     /// The kit is the first process there, and so the parent of what killed plugins leave behind: those that have ended
@@ -188,7 +188,7 @@ impl Bench {
 
     /// Files below `/run`, `/var/lib/cni`, `/etc/cni` and the profile's folders that still name a container, in their path or content.
     ///
-    /// Files of the bench itself are left out.
+    /// Files of the testbed itself are left out.
     #[must_use]
     pub fn files_naming(&self, pod: &Container) -> Vec<PathBuf> {
         let mut found = Vec::new();
@@ -228,7 +228,7 @@ fn is_namespace(path: &Path) -> bool {
     nix::sys::statfs::statfs(path).is_ok_and(|about| about.filesystem_type() == NSFS_MAGIC)
 }
 
-/// JSON files below a folder, but for the bench's own.
+/// JSON files below a folder, but for the testbed's own.
 fn registries(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
     for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let is_link =

@@ -1,31 +1,31 @@
 //! Whole operations as a runtime makes them, with a config that differs from the profile's, and disturbed ones.
 
-use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::spec_version;
+use crate::testbed::{Answer, Testbed};
 use serde_json::Value;
 use testns::trace::{Fate, Traced};
 use testns::{Attachment, Call, Container, Remains, Verb};
 
-/// Makes operations on a bench.
+/// Operations on a testbed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Operator<'a> {
-    pub(crate) bench: &'a Bench,
+pub(crate) struct Operations<'a> {
+    pub(crate) testbed: &'a Testbed,
     /// Whether the pool has the size that was asked for.
     pub(crate) is_pooled: bool,
     /// Whether CHECK succeeds when nothing is wrong: else it says nothing, and other rules say that it does not.
     has_check: bool,
 }
 
-impl<'a> Operator<'a> {
-    /// An operator with the profile's own pool.
-    pub(crate) fn new(bench: &'a Bench) -> Self {
-        Self { bench, is_pooled: false, has_check: false }
+impl<'a> Operations<'a> {
+    /// Operations with the profile's own pool.
+    pub(crate) fn new(testbed: &'a Testbed) -> Self {
+        Self { testbed, is_pooled: false, has_check: false }
     }
 
-    /// An operator with a pool of so many addresses. The pool keeps its size if the kit cannot resize it.
-    pub(crate) fn with_pool(bench: &'a Bench, addresses: u32) -> Self {
-        Self { is_pooled: bench.set_pool(addresses), ..Self::new(bench) }
+    /// Operations with a pool of so many addresses. The pool keeps its size if the kit cannot resize it.
+    pub(crate) fn with_pool(testbed: &'a Testbed, addresses: u32) -> Self {
+        Self { is_pooled: testbed.set_pool(addresses), ..Self::new(testbed) }
     }
 
     /// The config of a call.
@@ -36,49 +36,50 @@ impl<'a> Operator<'a> {
         attachment: &Attachment,
         prev_result: Option<&Value>,
     ) -> Value {
-        self.bench.config_after(index, verb, attachment, self.result_for(verb, prev_result))
+        self.testbed.config_after(index, verb, attachment, self.result_for(verb, prev_result))
     }
 
     /// A call of one plugin.
     pub(crate) fn call(&self, index: usize, verb: Verb, attachment: &Attachment, prev_result: Option<&Value>) -> Call {
-        self.bench.call_plugin(index, verb, attachment, self.result_for(verb, prev_result))
+        self.testbed.call_plugin(index, verb, attachment, self.result_for(verb, prev_result))
     }
 
     fn result_for<'v>(&self, verb: Verb, result: Option<&'v Value>) -> Option<&'v Value> {
-        if verb == Verb::Del { self.bench.result_for_del(result) } else { result }
+        if verb == Verb::Del { self.testbed.result_for_del(result) } else { result }
     }
 
-    /// CHECK, where there is one that succeeded in [`Operator::warm_up`]; has to succeed.
+    /// CHECK, where there is one that succeeded in [`Operations::warm_up`]; has to succeed.
     pub(crate) fn check(&self, attachment: &Attachment, result: &Value) -> Result<(), Stop> {
         match self.has_check {
-            true => self.bench.check(attachment, result),
+            true => self.testbed.check(attachment, result),
             false => Ok(()),
         }
     }
 
     /// ADD and DEL of a container that then goes: what stays for the next one is there from now on.
     pub(crate) fn warm_up(&mut self) -> Result<(), Stop> {
-        let pod = self.bench.pod();
-        let result = self.bench.add(&pod)?;
-        self.has_check = spec_version::is_from(&self.bench.version, "0.4.0") && self.bench.check(&pod, &result).is_ok();
-        self.bench.del(pod.attachment(), Some(&result))?;
+        let pod = self.testbed.pod();
+        let result = self.testbed.add(&pod)?;
+        self.has_check =
+            spec_version::is_from(&self.testbed.version, "0.4.0") && self.testbed.check(&pod, &result).is_ok();
+        self.testbed.del(pod.attachment(), Some(&result))?;
         pod.leave(Remains::Gone);
         Ok(())
     }
 
     /// A container whose namespace has been used once: what that changes in it for good is no leak.
     pub(crate) fn used_pod(&self) -> Result<Container, Stop> {
-        let pod = self.bench.pod();
-        let result = self.bench.add(&pod)?;
-        self.bench.del(pod.attachment(), Some(&result))?;
+        let pod = self.testbed.pod();
+        let result = self.testbed.add(&pod)?;
+        self.testbed.del(pod.attachment(), Some(&result))?;
         Ok(pod)
     }
 
     /// Skips a plugin that does not serve a container that came and went: that is found by `add.follows-del`, and whatever
     /// is to happen to the plugin has not happened yet.
     pub(crate) fn serves_again(&self, pod: &Container) -> Result<(), Stop> {
-        match self.bench.try_add(&pod.attachment())? {
-            Ok(result) => self.bench.del(pod.attachment(), Some(&result)),
+        match self.testbed.try_add(&pod.attachment())? {
+            Ok(result) => self.testbed.del(pod.attachment(), Some(&result)),
             Err(_) => Err(Stop::skip("its ADD fails for a container that came and went before")),
         }
     }
@@ -86,23 +87,23 @@ impl<'a> Operator<'a> {
     /// Shows that nothing is missing for another container.
     pub(crate) fn others_are_served(&self, other: &Container, after: &str) -> Result<(), Stop> {
         let served = || {
-            let result = self.bench.add(other)?;
+            let result = self.testbed.add(other)?;
             self.check(&other.attachment(), &result)?;
-            self.bench.del(other.attachment(), Some(&result))
+            self.testbed.del(other.attachment(), Some(&result))
         };
         served().map_err(|stop| within(stop, &format!("for another container, after {after}")))
     }
 
     /// Makes a call with a fate and records it.
     pub(crate) fn disturb(&self, call: &Call, fate: Option<(usize, Fate)>) -> Result<(Traced, Answer), Stop> {
-        let traced = call.try_traced(&self.bench.node, fate);
-        let answer = self.bench.record(call, traced.as_ref().map(|traced| &traced.reply.output))?;
+        let traced = call.try_traced(&self.testbed.node, fate);
+        let answer = self.testbed.record(call, traced.as_ref().map(|traced| &traced.reply.output))?;
         traced.map(|traced| (traced, answer)).ok_or_else(|| Stop::Skips("the call did not end".to_owned()))
     }
 
-    /// Shows that nothing is left since the bench was remembered.
+    /// Shows that nothing is left since the testbed was remembered.
     pub(crate) fn nothing_is_left(&self, after: &str) -> Result<(), Stop> {
-        match self.bench.left_behind() {
+        match self.testbed.left_behind() {
             left if left.is_empty() => Ok(()),
             left => Err(Finding::new(format!("the node as before, after {after}"), "something is left")
                 .with_diff(left)

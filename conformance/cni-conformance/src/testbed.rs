@@ -1,8 +1,8 @@
-//! The bench of a case: a throwaway node with the subject's executables, and calls that are recorded.
+//! The testbed of a case: a throwaway node with the subject's executables, and calls that are recorded.
 
 mod answer;
-mod chain;
-mod left;
+mod leftovers;
+mod operations;
 
 use crate::finding::{CallRecord, Finding, Stop, quoted};
 use crate::kit_ipam::{self, KitIpam};
@@ -24,14 +24,14 @@ pub use answer::{Answer, ErrorObject};
 /// A throwaway node for one case. Threads may share it. What the kernel refuses to the kit itself ends the case by a panic: it
 /// counts as not tried.
 #[derive(Debug)]
-pub struct Bench {
-    /// The node. Make containers with [`Bench::pod`], which also lays what the profile needs.
+pub struct Testbed {
+    /// The node. Make containers with [`Testbed::pod`], which also lays what the profile needs.
     pub node: Node,
     /// The profile of the plugin.
     pub profile: Profile,
     /// `cniVersion` of the config.
     pub version: String,
-    /// The seed of random parts: see [`Bench::random`].
+    /// The seed of random parts: see [`Testbed::random`].
     pub seed: u64,
     /// The features that the machine allows.
     pub machine: MachineFeatures,
@@ -39,7 +39,7 @@ pub struct Bench {
     call_deadline: Duration,
     calls: Mutex<Vec<CallRecord>>,
     pods: Mutex<Vec<Pod>>,
-    memory: Mutex<Option<left::Memory>>,
+    memory: Mutex<Option<leftovers::Memory>>,
     /// The number of addresses in the pool, if it is not the profile's own.
     pool: Mutex<Option<u32>>,
     daemons: Mutex<Vec<Child>>,
@@ -55,8 +55,8 @@ struct Pod {
     prev_result: Option<Value>,
 }
 
-impl Bench {
-    /// The bench of a trial.
+impl Testbed {
+    /// The testbed of a trial.
     pub(crate) fn new(node: Node, trial: &Trial, machine: MachineFeatures, shown: Shown, kit: &Path) -> Self {
         let installed = kit_ipam::install(&node.bin_dir(), kit);
         installed.unwrap_or_else(|error| panic!("cannot install {}: {error}", kit_ipam::NAME));
@@ -128,7 +128,7 @@ impl Bench {
         Random::new(self.seed, &self.profile.name)
     }
 
-    /// The kit's own IPAM plugin on this bench. It is used if [`kit_ipam::config`] is the config's `ipam`.
+    /// The kit's own IPAM plugin on this testbed. It is used if [`kit_ipam::config`] is the config's `ipam`.
     #[must_use]
     pub fn ipam(&self) -> KitIpam {
         KitIpam
@@ -150,7 +150,7 @@ impl Bench {
     }
 
     /// The config of the tested plugin as a runtime would send it in the first call with a verb: on ADD a chained
-    /// plugin gets the prevResult of [`Bench::prev_result`].
+    /// plugin gets the prevResult of [`Testbed::prev_result`].
     #[must_use]
     pub fn config_for(&self, verb: Verb, attachment: &Attachment) -> Value {
         self.config_of(0, verb, attachment)
@@ -200,9 +200,9 @@ impl Bench {
         pods.get(find(&pods, attachment)?)?.prev_result.clone()
     }
 
-    /// A call of the tested plugin, to be changed before it is made with [`Bench::make`]; of a list its first.
+    /// A call of the tested plugin, to be changed before it is made with [`Testbed::make`]; of a list its first.
     ///
-    /// The call's config is that of [`Bench::config_for`].
+    /// The call's config is that of [`Testbed::config_for`].
     #[must_use]
     pub fn call(&self, verb: Verb, attachment: impl Into<Attachment>) -> Call {
         let attachment = attachment.into();
@@ -215,7 +215,7 @@ impl Bench {
         self.call_executable(self.profile.executable(0), verb, config, attachment)
     }
 
-    /// The same of any executable of the bench.
+    /// The same of any executable of the testbed.
     #[must_use]
     pub fn call_executable(
         &self,
@@ -258,7 +258,7 @@ impl Bench {
         }
     }
 
-    /// Starts the profile's daemons again after [`Bench::end_daemons`], whose sockets are still there.
+    /// Starts the profile's daemons again after [`Testbed::end_daemons`], whose sockets are still there.
     ///
     /// Returns the exit status of one that ends within two seconds.
     pub fn restart_daemons(&self) -> Option<i32> {
@@ -296,7 +296,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for Testbed {
     fn drop(&mut self) {
         self.end_daemons();
     }

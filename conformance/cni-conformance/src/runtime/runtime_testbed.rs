@@ -1,4 +1,4 @@
-//! The bench of a case for runtimes: a throwaway node whose plugins are mock plugins, and runs of the runtime.
+//! The testbed of a case for runtimes: a throwaway node whose plugins are mock plugins, and runs of the runtime.
 
 mod command_line;
 mod lists;
@@ -34,8 +34,8 @@ const CONF_DIR: &str = "/etc/cni/net.d";
 
 /// A throwaway node for one case. Threads may share it.
 #[derive(Debug)]
-pub struct RuntimeBench {
-    /// The node. Make containers with [`RuntimeBench::request`].
+pub struct RuntimeTestbed {
+    /// The node. Make containers with [`RuntimeTestbed::request`].
     pub node: Node,
     /// The driver of the runtime.
     pub driver: Driver,
@@ -46,7 +46,7 @@ pub struct RuntimeBench {
     command: Vec<String>,
     deadline: Duration,
     state: Mutex<State>,
-    /// Runs as long as the bench is there.
+    /// Runs as long as the testbed is there.
     daemon: Option<Daemon>,
 }
 
@@ -82,8 +82,8 @@ pub struct Request {
     pub keep: Vec<String>,
 }
 
-impl RuntimeBench {
-    /// The bench of a trial.
+impl RuntimeTestbed {
+    /// The testbed of a trial.
     pub(crate) fn new(node: Node, trial: &Trial, kit: &Path) -> io::Result<Self> {
         for folder in &trial.driver.folders {
             let laid = lay_empty(Path::new(folder), "mode=0755");
@@ -97,7 +97,7 @@ impl RuntimeBench {
             fs::create_dir_all(&root)?;
             fs::copy(kit, root.join("pause"))?;
         }
-        let mut bench = Self {
+        let mut testbed = Self {
             node,
             driver: trial.driver.clone(),
             version: trial.version.clone(),
@@ -107,21 +107,21 @@ impl RuntimeBench {
             state: Mutex::default(),
             daemon: None,
         };
-        for (path, text) in &bench.driver.files {
-            let path = PathBuf::from(bench.filled(path, None));
+        for (path, text) in &testbed.driver.files {
+            let path = PathBuf::from(testbed.filled(path, None));
             fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-            fs::write(path, bench.filled(text, None))?;
+            fs::write(path, testbed.filled(text, None))?;
         }
-        for (link, target) in &bench.driver.links {
-            let link = PathBuf::from(bench.filled(link, None));
+        for (link, target) in &testbed.driver.links {
+            let link = PathBuf::from(testbed.filled(link, None));
             fs::create_dir_all(link.parent().unwrap_or(Path::new("/")))?;
-            symlink(bench.filled(target, None), link)?;
+            symlink(testbed.filled(target, None), link)?;
         }
-        if !bench.driver.daemon.is_empty() {
-            let arguments: Vec<_> = bench.driver.daemon.iter().map(|word| bench.filled(word, None)).collect();
-            bench.daemon = Some(Daemon::start(&arguments, bench.surroundings(), bench.node.work_dir())?);
+        if !testbed.driver.daemon.is_empty() {
+            let arguments: Vec<_> = testbed.driver.daemon.iter().map(|word| testbed.filled(word, None)).collect();
+            testbed.daemon = Some(Daemon::start(&arguments, testbed.surroundings(), testbed.node.work_dir())?);
         }
-        Ok(bench)
+        Ok(testbed)
     }
 
     /// A request for a new container with a new network namespace, interface `eth0`.
@@ -184,7 +184,7 @@ impl RuntimeBench {
     /// The same with another deadline.
     ///
     /// # Errors
-    /// As [`RuntimeBench::run`].
+    /// As [`RuntimeTestbed::run`].
     pub fn run_within(&self, verb: Verb, request: &Request, deadline: Duration) -> Result<FinishedRun, Stop> {
         let (arguments, environment) = self.line(verb, request)?;
         let mut command = Command::new(arguments.first().map(String::as_str).unwrap_or_default());
@@ -208,7 +208,7 @@ impl RuntimeBench {
     /// The same for a run that has to succeed. ADD does not without the call of a plugin.
     ///
     /// # Errors
-    /// As [`RuntimeBench::run`], and a finding if it fails.
+    /// As [`RuntimeTestbed::run`], and a finding if it fails.
     pub fn does(&self, verb: Verb, request: &Request) -> Result<FinishedRun, Stop> {
         let known = self.received_of(verb).len();
         let ran = self.run(verb, request)?.succeeds()?;
@@ -222,7 +222,7 @@ impl RuntimeBench {
     /// no plugin is called, a runtime that never does anything is to get no praise.
     ///
     /// # Errors
-    /// As [`RuntimeBench::does`].
+    /// As [`RuntimeTestbed::does`].
     pub fn works(&self) -> Result<(), Stop> {
         self.lay(&self.list(&[self.plugin(1)]));
         let request = self.request();

@@ -1,6 +1,6 @@
 //! The calls that the mock plugins received, and what becomes of them in a report.
 
-use super::{RuntimeBench, Variables};
+use super::{RuntimeTestbed, Variables};
 use crate::finding::CallRecord;
 use crate::runtime::mock_plugin::{self, Received};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use testns::{Output, Verb};
 
-impl RuntimeBench {
+impl RuntimeTestbed {
     /// The calls that mock plugins received since they were last forgotten, in the order in which they began. Calls
     /// with VERSION are left out: a runtime may ask at any time.
     #[must_use]

@@ -1,18 +1,18 @@
-//! The scene of most stress rules: a node on which the plugin has worked before, and a pool of one address,
-//! so that a container that keeps too much is missed by the next one.
+//! Recovery from a disturbed call: DEL succeeds, nothing is left, and another container is served. The pool has one address,
+//! so that the other container misses what the first one keeps.
 
 use super::interruption_points::At;
-use super::operator::{Operator, is_proper, within};
-use crate::bench::{Answer, Bench};
+use super::operations::{Operations, is_proper, within};
 use crate::finding::Stop;
+use crate::testbed::{Answer, Testbed};
 use serde_json::Value;
 use std::cell::RefCell;
 use testns::trace::{Fate, Traced};
 use testns::{Container, Verb};
 
 /// A node with two containers, each of which has been attached and detached once.
-pub(crate) struct Scene<'a> {
-    pub(crate) operator: Operator<'a>,
+pub(crate) struct Recovery<'a> {
+    pub(crate) operations: Operations<'a>,
     /// The container to which things happen.
     pub(crate) pod: Container,
     /// The container that needs the pool's only address afterwards.
@@ -21,15 +21,15 @@ pub(crate) struct Scene<'a> {
     kept: RefCell<Option<Value>>,
 }
 
-impl<'a> Scene<'a> {
-    /// Lays it, and remembers the bench as it is then.
-    pub(crate) fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        let mut operator = Operator::with_pool(bench, 1);
-        operator.warm_up()?;
-        let (pod, other) = (operator.used_pod()?, operator.used_pod()?);
-        operator.serves_again(&pod)?;
-        bench.remember();
-        Ok(Self { operator, pod, other, kept: RefCell::default() })
+impl<'a> Recovery<'a> {
+    /// Sets it up, and remembers the testbed as it is then.
+    pub(crate) fn new(testbed: &'a Testbed) -> Result<Self, Stop> {
+        let mut operations = Operations::with_pool(testbed, 1);
+        operations.warm_up()?;
+        let (pod, other) = (operations.used_pod()?, operations.used_pod()?);
+        operations.serves_again(&pod)?;
+        testbed.remember();
+        Ok(Self { operations, pod, other, kept: RefCell::default() })
     }
 
     /// ADD, or DEL after an ADD, in which something may happen to the call of one plugin; those before it succeed.
@@ -39,27 +39,27 @@ impl<'a> Scene<'a> {
         index: usize,
         fate: Option<(usize, Fate)>,
     ) -> Result<(Traced, Answer), Stop> {
-        let Self { operator, pod, .. } = self;
+        let Self { operations, pod, .. } = self;
         let attachment = pod.attachment();
         self.kept.take();
         if verb == Verb::Add {
-            let before = operator.bench.add_until(index, &attachment)?;
-            return operator.disturb(&operator.call(index, verb, &attachment, before.as_ref()), fate);
+            let before = operations.testbed.add_until(index, &attachment)?;
+            return operations.disturb(&operations.call(index, verb, &attachment, before.as_ref()), fate);
         }
-        let result = operator.bench.add(pod)?;
+        let result = operations.testbed.add(pod)?;
         self.kept.replace(Some(result.clone()));
-        let call = |index| operator.call(index, verb, &attachment, Some(&result));
-        for later in (index + 1..operator.bench.plugin_count()).rev() {
-            operator.bench.make(&call(later))?.succeeds()?;
+        let call = |index| operations.call(index, verb, &attachment, Some(&result));
+        for later in (index + 1..operations.testbed.plugin_count()).rev() {
+            operations.testbed.make(&call(later))?.succeeds()?;
         }
-        operator.disturb(&call(index), fate)
+        operations.disturb(&call(index), fate)
     }
 
     /// So many DELs that do not know what happened.
     pub(crate) fn del(&self, times: usize, at: &At<'_>) -> Result<(), Stop> {
         let kept = self.kept.borrow();
         (0..times).try_for_each(|_| {
-            let done = self.operator.bench.del(self.pod.attachment(), kept.as_ref());
+            let done = self.operations.testbed.del(self.pod.attachment(), kept.as_ref());
             done.map_err(|stop| within(stop, &format!("of DEL after {at}")))
         })
     }
@@ -68,10 +68,10 @@ impl<'a> Scene<'a> {
     pub(crate) fn bears(&self, answer: Option<&Answer>, dels: usize, at: &At<'_>) -> Result<(), Stop> {
         answer.map_or(Ok(()), is_proper).map_err(|stop| within(stop, &format!("as {at}")))?;
         self.del(dels, at)?;
-        self.operator.nothing_is_left(&format!("{at}, and DEL"))?;
+        self.operations.nothing_is_left(&format!("{at}, and DEL"))?;
         // Costly, and says little more where no address can be missed.
-        match self.operator.is_pooled || at.point.is_multiple_of(8) {
-            true => self.operator.others_are_served(&self.other, &at.to_string()),
+        match self.operations.is_pooled || at.point.is_multiple_of(8) {
+            true => self.operations.others_are_served(&self.other, &at.to_string()),
             false => Ok(()),
         }
     }

@@ -1,11 +1,11 @@
 //! The arguments and the environment that the runtime is started with.
 
-use super::{CONF_DIR, Request, RuntimeBench, STALE, Variables};
+use super::{CONF_DIR, Request, RuntimeTestbed, STALE, Variables};
 use crate::finding::Stop;
 use serde_json::Value;
 use testns::Verb;
 
-impl RuntimeBench {
+impl RuntimeTestbed {
     /// The variables that every process of the runtime has in its environment.
     pub(super) fn surroundings(&self) -> Variables {
         vec![

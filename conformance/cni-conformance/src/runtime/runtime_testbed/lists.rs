@@ -1,13 +1,13 @@
 //! The network's list, of mock plugins, in the folder of configs.
 
-use super::{CONF_DIR, MOCK_PLUGINS, NETWORK, RuntimeBench};
+use super::{CONF_DIR, MOCK_PLUGINS, NETWORK, RuntimeTestbed};
 use crate::runtime::mock_plugin::{self, Brief, Order};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use testns::Verb;
 
-impl RuntimeBench {
+impl RuntimeTestbed {
     /// The plugin object of a mock plugin at a place of the list, from 1.
     #[must_use]
     pub fn plugin(&self, place: u8) -> Value {

@@ -1,13 +1,13 @@
 //! Whole operations as a runtime makes them (SPEC 3): one plugin, or each of a list in the right order.
 
-use super::{Answer, Bench};
+use super::{Answer, Testbed};
 use crate::finding::Stop;
 use crate::profile::Role;
 use crate::spec_version;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Verb};
 
-impl Bench {
+impl Testbed {
     /// The number of plugins that an operation calls: one, unless the profile is a list.
     #[must_use]
     pub fn plugin_count(&self) -> usize {
