@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::call::Cost;
 use crate::callers::{self, Init, Job};
-use crate::contest::{Contender, Contest};
+use crate::comparison::{ComparedSubject, Comparison};
 use crate::latency::warm_up;
 use crate::report::{Burst, Figures, Outcome};
 use crate::scene::{self, Scene, Verb};
-use crate::station::settle;
 use crate::subject::Subject;
+use crate::subject_node::settle;
 
 /// The number of calls.
 #[derive(Debug, Clone, Copy)]
@@ -49,30 +49,30 @@ pub(crate) fn measure(
     init: Init,
     amount: Amount,
 ) -> Result<Vec<Burst>, String> {
-    let mut contest = Contest::new(scene.clone(), subjects)?;
-    warm_up(&mut contest)?;
-    let count = contest.contenders.len();
+    let mut comparison = Comparison::new(scene.clone(), subjects)?;
+    warm_up(&mut comparison)?;
+    let count = comparison.compared_subjects.len();
     let verbs = [Verb::Add, Verb::Del];
     let mut tallies: Vec<_> = (0..count).map(|_| verbs.map(|_| Tally::default())).collect();
     for round in 0..amount.rounds {
-        let pods = contest.add_pods(WARM_UP + amount.pods)?;
+        let pods = comparison.add_pods(WARM_UP + amount.pods)?;
         for place in 0..count {
             let place = (round + place) % count;
             for (verb, tally) in verbs.iter().zip(tallies.get_mut(place).into_iter().flatten()) {
-                let contender = contest.contenders.get_mut(place);
-                contender.into_iter().for_each(|contender| crowd(contender, *verb, pods.clone(), at_once, init, tally));
+                let compared = comparison.compared_subjects.get_mut(place);
+                compared.into_iter().for_each(|compared| crowd(compared, *verb, pods.clone(), at_once, init, tally));
             }
         }
     }
     let mut bursts = Vec::new();
     for (index, verb) in verbs.into_iter().enumerate() {
-        for (contender, tallies) in contest.contenders.iter().zip(&tallies) {
-            let reported = contender.subject.is_reported(&contest.scene, verb);
+        for (compared, tallies) in comparison.compared_subjects.iter().zip(&tallies) {
+            let reported = compared.subject.is_reported(&comparison.scene, verb);
             bursts.extend(tallies.get(index).filter(|_| reported).and_then(|tally| {
-                burst(contender, verb, tally).map(|(per_second, left_ms, outcome)| Burst {
+                burst(compared, verb, tally).map(|(per_second, left_ms, outcome)| Burst {
                     scene: scene.name.to_owned(),
                     verb: verb.name().to_owned(),
-                    subject: contender.subject.name.clone(),
+                    subject: compared.subject.name.clone(),
                     at_once,
                     init,
                     per_second,
@@ -82,14 +82,14 @@ pub(crate) fn measure(
             }));
         }
     }
-    drop(contest);
+    drop(comparison);
     settle()?;
     Ok(bursts)
 }
 
 /// Calls per second, what was left in ms, and the figures.
-fn burst(contender: &Contender, verb: Verb, tally: &Tally) -> Option<(f64, f64, Outcome)> {
-    let outcome = match contender.failure_at(verb) {
+fn burst(compared: &ComparedSubject, verb: Verb, tally: &Tally) -> Option<(f64, f64, Outcome)> {
+    let outcome = match compared.failure_at(verb) {
         Some(why) => Outcome::Failed(why),
         None => Outcome::Measured(Box::new(Figures::of(&tally.costs, None)?)),
     };
@@ -99,22 +99,29 @@ fn burst(contender: &Contender, verb: Verb, tally: &Tally) -> Option<(f64, f64, 
 }
 
 /// Lets a subject do this for all of these pods, and waits until nothing of it is left.
-fn crowd(contender: &mut Contender, verb: Verb, pods: Range<usize>, at_once: usize, init: Init, tally: &mut Tally) {
-    if contender.has_failed() {
+fn crowd(
+    compared: &mut ComparedSubject,
+    verb: Verb,
+    pods: Range<usize>,
+    at_once: usize,
+    init: Init,
+    tally: &mut Tally,
+) {
+    if compared.has_failed() {
         return;
     }
-    let mut first: Vec<_> = pods.clone().filter_map(|pod| contender.calls(verb, pod)?.only()).collect();
+    let mut first: Vec<_> = pods.clone().filter_map(|pod| compared.calls(verb, pod)?.only()).collect();
     let calls = first.split_off(WARM_UP.min(first.len()));
     let job = Job { at_once, first, calls };
-    let done = contender.station.run(move |_| callers::make(&job, init));
+    let done = compared.node.run(move |_| callers::make(&job, init));
     match done.and_then(|done| done) {
         Ok(done) => {
-            let places = contender.pods.get_mut(pods).into_iter().flatten();
+            let places = compared.pods.get_mut(pods).into_iter().flatten();
             places.zip(done.answers).filter(|_| verb == Verb::Add).for_each(|(pod, answer)| pod.result = answer);
             tally.costs.extend(done.costs);
             tally.busy += done.busy;
             tally.left += done.left;
         }
-        Err(why) => contender.fail(verb, why),
+        Err(why) => compared.fail(verb, why),
     }
 }

@@ -4,13 +4,13 @@
 //! is, [`limits`] compares them with a file.
 
 mod callgrind;
-mod counts;
+mod calls;
 mod invocation;
 pub mod limits;
+mod metric;
 pub mod order;
-mod scene;
 pub mod table;
 mod trace;
 
-pub use counts::{Counts, Metric};
-pub use scene::{Folder, Scene, Seen, count_all, scenes};
+pub use calls::{Folder, Scene, Seen, count_all, scenes};
+pub use metric::{Counts, Metric};

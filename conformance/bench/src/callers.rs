@@ -45,7 +45,7 @@ impl Init {
 pub(crate) struct Job {
     /// The number of callers, each of which makes the next call when it is through with one.
     pub(crate) at_once: usize,
-    /// Made first, one after the other, and not counted: a node whose PID 1 has not reaped a helper has just started.
+    /// Conditions first, one after the other, and not counted: a node whose PID 1 has not reaped a helper has just started.
     pub(crate) first: Vec<Call>,
     pub(crate) calls: Vec<Call>,
 }

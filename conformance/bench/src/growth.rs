@@ -6,13 +6,13 @@ mod store;
 
 use std::sync::Arc;
 
-use crate::contest::Contest;
+use crate::comparison::Comparison;
 use crate::latency::warm_up;
 use crate::progress;
 use crate::report::Growth;
 use crate::scene::{self, Scene, Verb};
-use crate::station::settle;
 use crate::subject::{Subject, Who};
+use crate::subject_node::settle;
 
 /// The objects that grow in number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,63 +79,66 @@ pub(crate) fn measure(
 ) -> Result<Vec<Growth>, String> {
     let waits = |subject: &Arc<Subject>| matches!(subject.who, Who::Floor { waits: true, .. } | Who::Empty { .. });
     let subjects: Vec<_> = subjects.iter().filter(|subject| !waits(subject)).cloned().collect();
-    let mut contest = Contest::new(dimension.scene(), &subjects)?;
+    let mut comparison = Comparison::new(dimension.scene(), &subjects)?;
     let (mut points, mut beside_churn) = (Vec::new(), Vec::new());
-    warm_up(&mut contest)?;
+    warm_up(&mut comparison)?;
     for size in dimension.sizes(is_quick) {
         progress(&format!("{} {size} ...", dimension.name()));
-        grow(&mut contest, dimension, *size)?;
+        grow(&mut comparison, dimension, *size)?;
         // The first call of a size is each subject's own affair: it may build an index of what it finds.
-        for pod in contest.add_pods(1)? {
-            contest.life(pod, false);
+        for pod in comparison.add_pods(1)? {
+            comparison.life(pod, false);
         }
-        let pods_of_size = contest.add_pods(pods)?;
-        contest.lives_apart(pods_of_size);
-        points.extend(points_of(&mut contest, dimension.name(), *size, 0.0));
+        let pods_of_size = comparison.add_pods(pods)?;
+        comparison.lives_apart(pods_of_size);
+        points.extend(points_of(&mut comparison, dimension.name(), *size, 0.0));
         if dimension == Dimension::Links {
-            let churn = links::beside_churn(&mut contest, pods)?;
-            beside_churn.extend(points_of(&mut contest, "links, churn", *size, churn));
+            let churn = links::beside_churn(&mut comparison, pods)?;
+            beside_churn.extend(points_of(&mut comparison, "links, churn", *size, churn));
         }
     }
-    drop(contest);
+    drop(comparison);
     settle()?;
     points.extend(beside_churn);
     Ok(points)
 }
 
-fn grow(contest: &mut Contest, dimension: Dimension, size: usize) -> Result<(), String> {
+fn grow(comparison: &mut Comparison, dimension: Dimension, size: usize) -> Result<(), String> {
     match dimension {
-        Dimension::Reservations => {
-            contest.contenders.iter().try_for_each(|contender| contender.station.run(move |_| store::fill(size))?)
-        }
-        Dimension::Rules => contest
-            .contenders
+        Dimension::Reservations => comparison
+            .compared_subjects
             .iter()
-            .try_for_each(|contender| contender.station.run(move |node| node.host().crowd_nft(size))),
-        Dimension::Links => contest
-            .contenders
+            .try_for_each(|compared| compared.node.run(move |_| store::fill(size))?),
+        Dimension::Rules => comparison
+            .compared_subjects
             .iter()
-            .try_for_each(|contender| contender.station.run(move |node| node.host().crowd_links(size))),
-        Dimension::Attachments => {
-            contest.contenders.iter().try_for_each(|one| one.station.run(move |node| rules::masquerade(node, size))?)
-        }
-        Dimension::Mappings => {
-            contest.contenders.iter().try_for_each(|one| one.station.run(move |node| rules::forward(node, size))?)
-        }
+            .try_for_each(|compared| compared.node.run(move |node| node.host().crowd_nft(size))),
+        Dimension::Links => comparison
+            .compared_subjects
+            .iter()
+            .try_for_each(|compared| compared.node.run(move |node| node.host().crowd_links(size))),
+        Dimension::Attachments => comparison
+            .compared_subjects
+            .iter()
+            .try_for_each(|one| one.node.run(move |node| rules::masquerade(node, size))?),
+        Dimension::Mappings => comparison
+            .compared_subjects
+            .iter()
+            .try_for_each(|one| one.node.run(move |node| rules::forward(node, size))?),
         Dimension::Pods => {
-            let there = contest.crowd;
-            let pods = contest.add_pods(size.saturating_sub(there))?;
-            contest.crowd = there.max(size);
-            for contender in &mut contest.contenders {
-                pods.clone().for_each(|pod| contender.call(Verb::Add, pod, false));
+            let there = comparison.crowd;
+            let pods = comparison.add_pods(size.saturating_sub(there))?;
+            comparison.crowd = there.max(size);
+            for compared in &mut comparison.compared_subjects {
+                pods.clone().for_each(|pod| compared.call(Verb::Add, pod, false));
             }
             Ok(())
         }
     }
 }
 
-fn points_of(contest: &mut Contest, dimension: &str, size: usize, churn: f64) -> Vec<Growth> {
-    let scene = contest.scene.name;
+fn points_of(comparison: &mut Comparison, dimension: &str, size: usize, churn: f64) -> Vec<Growth> {
+    let scene = comparison.scene.name;
     let point = |(verb, subject, outcome): (Verb, _, _)| Growth {
         dimension: dimension.to_owned(),
         size,
@@ -145,5 +148,5 @@ fn points_of(contest: &mut Contest, dimension: &str, size: usize, churn: f64) ->
         subject,
         outcome,
     };
-    contest.outcomes().into_iter().map(point).collect()
+    comparison.outcomes().into_iter().map(point).collect()
 }

@@ -3,12 +3,12 @@
 use std::mem::take;
 use std::sync::Arc;
 
-use crate::contest::{Contest, Memory};
+use crate::comparison::{Comparison, Memory};
 use crate::progress;
 use crate::report::Row;
 use crate::scene::{Scene, Verb};
-use crate::station::settle;
 use crate::subject::Subject;
+use crate::subject_node::settle;
 
 /// The sizes of all rows.
 #[derive(Debug, Clone, Copy)]
@@ -32,24 +32,24 @@ pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amoun
     for round in 0..rounds {
         for (scene, memory) in scenes.iter().zip(&mut memories) {
             progress(&format!("{}, {} of {rounds} ...", scene.name, round + 1));
-            let mut contest = Contest::new(scene.clone(), subjects)?;
-            contest.recall(take(memory));
-            warm_up(&mut contest)?;
-            for pod in contest.add_pods(PODS_IN_A_ROW.min(amount.pods - round * PODS_IN_A_ROW))? {
-                contest.life(pod, true);
+            let mut comparison = Comparison::new(scene.clone(), subjects)?;
+            comparison.recall(take(memory));
+            warm_up(&mut comparison)?;
+            for pod in comparison.add_pods(PODS_IN_A_ROW.min(amount.pods - round * PODS_IN_A_ROW))? {
+                comparison.life(pod, true);
             }
             if round + 1 == rounds {
-                for pod in contest.add_pods(amount.traced)? {
-                    scene.verbs.iter().for_each(|verb| contest.trace(*verb, pod));
+                for pod in comparison.add_pods(amount.traced)? {
+                    scene.verbs.iter().for_each(|verb| comparison.trace(*verb, pod));
                 }
-                rows.extend(contest.outcomes().into_iter().map(|(verb, subject, outcome)| Row {
+                rows.extend(comparison.outcomes().into_iter().map(|(verb, subject, outcome)| Row {
                     scene: scene.name.to_owned(),
                     verb: verb.name().to_owned(),
                     subject,
                     outcome,
                 }));
             }
-            *memory = contest.into_memory();
+            *memory = comparison.into_memory();
             settle()?;
         }
     }
@@ -58,10 +58,10 @@ pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amoun
 
 /// A pod comes and goes, so that executables are in memory and the store has its folder; another one stays, so that
 /// the bridge does. Neither counts.
-pub(crate) fn warm_up(contest: &mut Contest) -> Result<(), String> {
-    let pods = contest.add_pods(2)?;
-    contest.life(pods.start, false);
-    let first = *contest.scene.verbs.first().unwrap_or(&Verb::Version);
-    contest.each(first, pods.start + 1, false);
+pub(crate) fn warm_up(comparison: &mut Comparison) -> Result<(), String> {
+    let pods = comparison.add_pods(2)?;
+    comparison.life(pods.start, false);
+    let first = *comparison.scene.verbs.first().unwrap_or(&Verb::Version);
+    comparison.each(first, pods.start + 1, false);
     Ok(())
 }

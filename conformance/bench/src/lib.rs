@@ -1,7 +1,7 @@
 //! The costs of a call of a plugin: ours, the reference, and the least that the kernel asks for, side by side in one run.
 //!
 //! `cargo bench --package bench` starts it; README.md says what each row is. Start at `run`: it takes subjects
-//! (`subject`) through scenes (`scene`), each on a node of its own (`station`), pod by pod (`contest`); one call is
+//! (`subject`) through scenes (`scene`), each on a node of its own (`subject_node`), pod by pod (`comparison`); one call is
 //! in `call`. What comes out is a `report`, and `targets` reads that.
 //!
 //! Time never decides a test here. What is exact (system calls, messages, processes, bytes) has its limits in [`call_budget`].
@@ -11,13 +11,11 @@
 mod call;
 pub mod call_budget;
 mod callers;
-mod counts;
-mod machine;
 
-mod contest;
+mod comparison;
 mod scene;
-mod station;
 mod subject;
+mod subject_node;
 
 mod burst;
 mod growth;

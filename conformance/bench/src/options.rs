@@ -9,7 +9,7 @@ use clap::Parser;
 use crate::callers::{self, Init};
 use crate::growth::Dimension;
 use crate::latency::{self, Amount};
-use crate::report::{self, Described, Made, Report};
+use crate::report::{self, Conditions, Described, Report};
 use crate::scene::{Kind, Scene};
 use crate::subject::{Built, Staging, Subject};
 use crate::{burst, growth, progress, scene};
@@ -91,7 +91,7 @@ impl Options {
         self.check_rows()?;
         testns::orphans::adopt()?;
         let mut report = Report {
-            made: Made::now(),
+            made: Conditions::now(),
             subjects: Vec::new(),
             rows: Vec::new(),
             bursts: Vec::new(),

@@ -1,5 +1,7 @@
 //! The measurements, as data: everything that is printed comes from it.
 
+mod conditions;
+mod counts;
 mod json;
 #[cfg(test)]
 pub(crate) mod made_up;
@@ -10,13 +12,14 @@ use serde::{Deserialize, Serialize};
 use crate::call::Cost;
 use crate::callers::Init;
 
+pub(crate) use conditions::Conditions;
 pub(crate) use json::{read, write};
 pub(crate) use table::tables;
 
 /// A run of the benchmark.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
-    pub(crate) made: Made,
+    pub(crate) made: Conditions,
     pub(crate) subjects: Vec<Described>,
     /// Calls one at a time.
     pub(crate) rows: Vec<Row>,
@@ -26,24 +29,6 @@ pub(crate) struct Report {
     pub(crate) growth: Vec<Growth>,
     /// Notes for the reader: subjects that were left out, failures outside of calls.
     pub(crate) notes: Vec<String>,
-}
-
-/// When, where, and how.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Made {
-    /// `2026-11-21`.
-    pub(crate) date: String,
-    pub(crate) kernel: String,
-    pub(crate) processor: String,
-    pub(crate) processors: usize,
-    /// Processes that were running, on average over the minute before.
-    pub(crate) load: f64,
-    /// The time of one `CPUID`, in nanoseconds: on a virtual machine an exit to the hypervisor, of which glibc's start makes many and
-    /// musl's none. None on other processors, and in reports of before.
-    #[serde(default)]
-    pub(crate) cpuid_ns: Option<u64>,
-    /// The arguments of the benchmark.
-    pub(crate) command: Vec<String>,
 }
 
 /// A subject, as the tables have it.

@@ -27,10 +27,10 @@ impl Invocation {
     /// A call of cnitool for network `pods`.
     pub(crate) fn of_cnitool(node: &Node, verb: &str, netns: &Path) -> Self {
         let netns = netns.display().to_string();
-        let environment = [("CNI_PATH", node.bin_dir()), ("NETCONFPATH", PathBuf::from(super::scene::NET_D))];
+        let environment = [("CNI_PATH", node.bin_dir()), ("NETCONFPATH", PathBuf::from(super::calls::NET_D))];
         Self {
             executable: node.bin_dir().join("cnitool"),
-            arguments: vec![verb.to_lowercase(), super::scene::NETWORK.to_owned(), netns],
+            arguments: vec![verb.to_lowercase(), super::calls::NETWORK.to_owned(), netns],
             environment: environment.map(|(name, path)| (name.to_owned(), path.display().to_string())).to_vec(),
             stdin: String::new(),
         }

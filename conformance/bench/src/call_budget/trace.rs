@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use testns::trace::Program;
 use testns::{Node, Output, orphans};
 
-use super::counts::{Counts, Metric};
 use super::invocation::{DEADLINE, Invocation};
+use super::metric::{Counts, Metric};
 
 /// Makes a call and counts what it does; says how often it made each system call.
 pub(crate) fn count(

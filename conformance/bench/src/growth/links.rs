@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use testns::Namespace;
 
-use crate::contest::Contest;
+use crate::comparison::Comparison;
 
 /// Links made, and removed, per second.
 const PER_SECOND: usize = 500;
@@ -15,13 +15,13 @@ const TICKS: usize = 10;
 
 /// Lets each subject in turn do everything for so many pods while its own node's links come and go; only then, so that
 /// no subject pays for another's. Returns how many links per second were made and removed.
-pub(super) fn beside_churn(contest: &mut Contest, pods: usize) -> Result<f64, String> {
-    let pods = contest.add_pods(pods)?;
-    let verbs = contest.scene.verbs;
+pub(super) fn beside_churn(comparison: &mut Comparison, pods: usize) -> Result<f64, String> {
+    let pods = comparison.add_pods(pods)?;
+    let verbs = comparison.scene.verbs;
     let mut least = f64::INFINITY;
-    for contender in &mut contest.contenders {
-        // The calls are made on the station's thread, so the churn has one of its own in the same namespace.
-        let host = contender.station.run(|node| node.host().clone())?;
+    for compared in &mut comparison.compared_subjects {
+        // The calls are made on the node's thread, so the churn has one of its own in the same namespace.
+        let host = compared.node.run(|node| node.host().clone())?;
         let (stop, stopped) = channel::<()>();
         let rate = thread::scope(|scope| {
             let churn = scope.spawn(move || {
@@ -38,7 +38,7 @@ pub(super) fn beside_churn(contest: &mut Contest, pods: usize) -> Result<f64, St
                 made as f64 / start.elapsed().as_secs_f64()
             });
             for pod in pods.clone() {
-                verbs.iter().for_each(|verb| contender.call(*verb, pod, true));
+                verbs.iter().for_each(|verb| compared.call(*verb, pod, true));
             }
             drop(stop);
             churn.join().map_err(|_panic| "cannot make and remove links: stderr says why".to_owned())

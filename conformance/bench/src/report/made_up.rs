@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Burst, Counts, Described, Figures, Growth, Made, Outcome, Report, Row};
+use super::{Burst, Conditions, Counts, Described, Figures, Growth, Outcome, Report, Row};
 use crate::call::Cost;
 use crate::callers::Init;
 
@@ -48,7 +48,7 @@ pub(crate) fn report() -> Report {
     let failed = || Outcome::Failed("it said <no> & \"never\"".into());
     let described = |name: &str, bytes| Described { name: name.into(), bytes, plugins: 4 };
     Report {
-        made: Made {
+        made: Conditions {
             date: "2026-11-21".into(),
             kernel: "6.1".into(),
             processor: "one <fast> & cheap".into(),

@@ -14,23 +14,23 @@ type Job = Box<dyn FnOnce(&Node) + Send>;
 ///
 /// Subjects that shared a node would pay for each other: for a bridge with the other's ports, for a store that the
 /// other has changed.
-pub(crate) struct Station {
+pub(crate) struct SubjectNode {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Station {
+impl SubjectNode {
     pub(crate) fn new() -> Result<Self, String> {
         let (jobs, queue) = channel::<Job>();
         let thread = thread::spawn(move || {
             let node = Node::with_folders(std::iter::empty::<&Path>());
             queue.iter().for_each(|job| job(&node));
         });
-        let station = Self { jobs: Some(jobs), thread: Some(thread) };
-        station.run(|_| ()).map(|()| station)
+        let node = Self { jobs: Some(jobs), thread: Some(thread) };
+        node.run(|_| ()).map(|()| node)
     }
 
-    /// Runs `work` on the station's thread, and waits for it.
+    /// Runs `work` on the node's thread, and waits for it.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce(&Node) -> T + Send + 'static) -> Result<T, String> {
         let (answer, answers) = channel();
         let job: Job = Box::new(move |node| {
@@ -42,7 +42,7 @@ impl Station {
     }
 }
 
-impl Drop for Station {
+impl Drop for SubjectNode {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
@@ -53,5 +53,5 @@ impl Drop for Station {
 
 /// Waits until the kernel has taken apart the namespaces of nodes and pods that are no more.
 pub(crate) fn settle() -> Result<(), String> {
-    Station::new()?.run(|node| node.settle(DEADLINE))
+    SubjectNode::new()?.run(|node| node.settle(DEADLINE))
 }

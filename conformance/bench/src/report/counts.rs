@@ -2,7 +2,7 @@
 
 use testns::trace::Seen;
 
-use crate::report::Counts;
+use super::Counts;
 
 impl Counts {
     /// Adds one more program.

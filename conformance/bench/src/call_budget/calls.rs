@@ -1,4 +1,4 @@
-//! The scenes that are called: each on a node of its own, warm, pod after pod.
+//! The calls that are counted: scenes, each on a node of its own, warm, pod after pod.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,8 +9,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 use testns::{Container, Node, Output, Subject, Verb};
 
-use super::counts::{Counts, Metric};
 use super::invocation::Invocation;
+use super::metric::{Counts, Metric};
 use super::{callgrind, trace};
 
 /// The network's name.

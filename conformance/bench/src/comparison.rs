@@ -12,20 +12,20 @@ use testns::trace::Program;
 use crate::call::{Call, Cost, DEADLINE};
 use crate::report::{Counts, Figures, Outcome};
 use crate::scene::{Scene, Verb};
-use crate::station::Station;
 use crate::subject::{Attached, Subject};
+use crate::subject_node::SubjectNode;
 
 /// Some subjects in one scene, each on a node of its own.
-pub(crate) struct Contest {
+pub(crate) struct Comparison {
     pub(crate) scene: Arc<Scene>,
-    pub(crate) contenders: Vec<Contender>,
+    pub(crate) compared_subjects: Vec<ComparedSubject>,
     /// Pods that stay attached to every node's bridge, so that it is full.
     pub(crate) crowd: usize,
     /// State of what decides the order.
     turn: u64,
 }
 
-/// The outcome of a contest, for one on new nodes to go on with.
+/// The outcome of a comparison, for one on new nodes to go on with.
 #[derive(Default)]
 pub(crate) struct Memory {
     turn: Option<u64>,
@@ -42,59 +42,65 @@ struct Record {
 }
 
 /// A subject, its node, and what its calls have cost.
-pub(crate) struct Contender {
+pub(crate) struct ComparedSubject {
     pub(crate) subject: Arc<Subject>,
-    pub(crate) station: Station,
+    pub(crate) node: SubjectNode,
     scene: Arc<Scene>,
     pub(crate) pods: Vec<Attached>,
     record: Record,
 }
 
-impl Contest {
+impl Comparison {
     /// Sets up the subjects that take part in the scene, on new nodes.
     pub(crate) fn new(scene: Scene, subjects: &[Arc<Subject>]) -> Result<Self, String> {
         let scene = Arc::new(scene);
         let is_reported = |subject: &&Arc<Subject>| scene.verbs.iter().any(|verb| subject.is_reported(&scene, *verb));
-        let contenders =
-            subjects.iter().filter(is_reported).map(|subject| Contender::new(subject.clone(), scene.clone()));
-        Ok(Self { contenders: contenders.collect::<Result<_, _>>()?, scene: scene.clone(), crowd: 0, turn: SEED })
+        let compared_subjects =
+            subjects.iter().filter(is_reported).map(|subject| ComparedSubject::new(subject.clone(), scene.clone()));
+        Ok(Self {
+            compared_subjects: compared_subjects.collect::<Result<_, _>>()?,
+            scene: scene.clone(),
+            crowd: 0,
+            turn: SEED,
+        })
     }
 
-    /// Goes on where another contest of this scene and these subjects has ended.
+    /// Goes on where another comparison of this scene and these subjects has ended.
     pub(crate) fn recall(&mut self, mut memory: Memory) {
         self.turn = memory.turn.unwrap_or(self.turn);
-        for contender in &mut self.contenders {
-            contender.record = memory.records.remove(&contender.subject.name).unwrap_or_default();
+        for compared in &mut self.compared_subjects {
+            compared.record = memory.records.remove(&compared.subject.name).unwrap_or_default();
         }
     }
 
     /// Ends it; its nodes go.
     pub(crate) fn into_memory(self) -> Memory {
-        let records = self.contenders.into_iter().map(|contender| (contender.subject.name.clone(), contender.record));
+        let records =
+            self.compared_subjects.into_iter().map(|compared| (compared.subject.name.clone(), compared.record));
         Memory { turn: Some(self.turn), records: records.collect() }
     }
 
     /// Makes namespaces for so many more pods on each node.
     pub(crate) fn add_pods(&mut self, count: usize) -> Result<Range<usize>, String> {
-        let first = self.contenders.first().map_or(0, |contender| contender.pods.len());
-        for contender in &mut self.contenders {
-            contender.add_pods(count)?;
+        let first = self.compared_subjects.first().map_or(0, |compared| compared.pods.len());
+        for compared in &mut self.compared_subjects {
+            compared.add_pods(count)?;
         }
         Ok(first..first + count)
     }
 
     /// Lets each subject do this for a pod, and notes what it cost if that is `counted`.
     pub(crate) fn each(&mut self, verb: Verb, pod: usize, counted: bool) {
-        for place in shuffled(self.contenders.len(), &mut self.turn) {
-            if let Some(contender) = self.contenders.get_mut(place) {
-                contender.call(verb, pod, counted);
+        for place in shuffled(self.compared_subjects.len(), &mut self.turn) {
+            if let Some(compared) = self.compared_subjects.get_mut(place) {
+                compared.call(verb, pod, counted);
             }
         }
     }
 
     /// Lets each subject do this for a pod under trace, and counts.
     pub(crate) fn trace(&mut self, verb: Verb, pod: usize) {
-        self.contenders.iter_mut().for_each(|contender| contender.trace(verb, pod));
+        self.compared_subjects.iter_mut().for_each(|compared| compared.trace(verb, pod));
     }
 
     /// All verbs of the scene for one pod.
@@ -110,14 +116,14 @@ impl Contest {
     pub(crate) fn lives_apart(&mut self, pods: Range<usize>) {
         const BUDGET: Duration = Duration::from_secs(10);
         const AT_LEAST: usize = 7;
-        for place in shuffled(self.contenders.len(), &mut self.turn) {
-            let Some(contender) = self.contenders.get_mut(place) else { continue };
+        for place in shuffled(self.compared_subjects.len(), &mut self.turn) {
+            let Some(compared) = self.compared_subjects.get_mut(place) else { continue };
             for (done, pod) in pods.clone().enumerate() {
-                let spent: Duration = contender.record.costs.values().flatten().map(|cost| cost.gone).sum();
+                let spent: Duration = compared.record.costs.values().flatten().map(|cost| cost.gone).sum();
                 if spent > BUDGET && done >= AT_LEAST {
                     break;
                 }
-                self.scene.verbs.iter().for_each(|verb| contender.call(*verb, pod, true));
+                self.scene.verbs.iter().for_each(|verb| compared.call(*verb, pod, true));
             }
         }
     }
@@ -127,17 +133,16 @@ impl Contest {
         let scene = self.scene.clone();
         let mut outcomes = Vec::new();
         for verb in scene.verbs {
-            for contender in &mut self.contenders {
-                if contender.subject.is_reported(&scene, *verb) {
-                    outcomes.extend(
-                        contender.outcome(*verb).map(|outcome| (*verb, contender.subject.name.clone(), outcome)),
-                    );
+            for compared in &mut self.compared_subjects {
+                if compared.subject.is_reported(&scene, *verb) {
+                    outcomes
+                        .extend(compared.outcome(*verb).map(|outcome| (*verb, compared.subject.name.clone(), outcome)));
                 }
             }
         }
-        for contender in &mut self.contenders {
-            contender.record.costs.clear();
-            contender.record.counts.clear();
+        for compared in &mut self.compared_subjects {
+            compared.record.costs.clear();
+            compared.record.counts.clear();
         }
         outcomes
     }
@@ -160,12 +165,12 @@ fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
     order
 }
 
-impl Contender {
+impl ComparedSubject {
     fn new(subject: Arc<Subject>, scene: Arc<Scene>) -> Result<Self, String> {
-        let station = Station::new()?;
+        let node = SubjectNode::new()?;
         let of_scene = scene.clone();
-        station.run(move |node| Subject::prepare(node, &of_scene))??;
-        Ok(Self { subject, station, scene, pods: Vec::new(), record: Record::default() })
+        node.run(move |node| Subject::prepare(node, &of_scene))??;
+        Ok(Self { subject, node, scene, pods: Vec::new(), record: Record::default() })
     }
 
     fn add_pods(&mut self, count: usize) -> Result<(), String> {
@@ -173,7 +178,7 @@ impl Contender {
         let numbers =
             (first..first + count).map(|number| u32::try_from(number).unwrap_or(u32::MAX)).collect::<Vec<_>>();
         self.pods.extend(
-            self.station
+            self.node
                 .run(move |node| numbers.iter().map(|number| Attached::create(node, *number)).collect::<Vec<_>>())?,
         );
         Ok(())
@@ -206,7 +211,7 @@ impl Contender {
             return None;
         }
         let calls = self.calls(verb, pod)?;
-        let done = self.station.run(move |node| {
+        let done = self.node.run(move |node| {
             let mut answer = Value::Null;
             work(node, &calls, &mut answer).map(|done| (done, answer))
         });

@@ -1,12 +1,30 @@
-//! When and where a report was made.
+//! The conditions of a run: when, on what machine, and by which command.
 
 use std::fs;
 use std::thread::available_parallelism;
 use std::time::{Instant, SystemTime};
 
-use crate::report::Made;
+use serde::{Deserialize, Serialize};
 
-impl Made {
+/// When, where, and how.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Conditions {
+    /// `2026-11-21`.
+    pub(crate) date: String,
+    pub(crate) kernel: String,
+    pub(crate) processor: String,
+    pub(crate) processors: usize,
+    /// Processes that were running, on average over the minute before.
+    pub(crate) load: f64,
+    /// The time of one `CPUID`, in nanoseconds: on a virtual machine an exit to the hypervisor, of which glibc's start makes many and
+    /// musl's none. None on other processors, and in reports of before.
+    #[serde(default)]
+    pub(crate) cpuid_ns: Option<u64>,
+    /// The arguments of the benchmark.
+    pub(crate) command: Vec<String>,
+}
+
+impl Conditions {
     /// Now and here.
     pub(crate) fn now() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
