@@ -7,7 +7,7 @@ use nix::mount::{MntFlags, umount2};
 
 use crate::Namespace;
 use crate::must::Must;
-use crate::steps::step_of_path;
+use crate::shell_steps::step_of_path;
 
 /// A container of a [`crate::Node`], with a network namespace bound below `/run/netns`.
 #[derive(Debug, Clone, PartialEq, Eq)]

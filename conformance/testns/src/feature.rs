@@ -9,8 +9,8 @@ use std::thread;
 use netlink_packet_route::link::{InfoBridge, InfoData, InfoKind, InfoVlan, InfoVrf};
 use nix::sched::CloneFlags;
 
-use crate::cable::try_link;
 use crate::tc::try_qdisc;
+use crate::topology::try_link;
 
 /// Something that a kernel may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -35,8 +35,8 @@ macro_rules! needs {
 mod must;
 mod netlink;
 
-mod built;
 mod container;
+mod executables;
 mod mounts;
 mod namespace;
 mod node;
@@ -47,7 +47,7 @@ mod background;
 mod call;
 pub mod orphans;
 mod process;
-mod reference;
+mod reference_plugins;
 pub mod trace;
 
 mod address;
@@ -57,11 +57,11 @@ mod route;
 mod snapshot;
 mod tc;
 
-mod cable;
-mod crowd;
 mod icmp;
-mod settle;
-mod steps;
+mod many_objects;
+mod namespace_teardown;
+mod shell_steps;
+mod topology;
 mod traffic;
 
 mod etcd;
@@ -69,19 +69,19 @@ mod feature;
 
 pub use address::{Address, Neighbour};
 pub use background::Background;
-pub use built::{cnitool, plugins};
 pub use call::{Call, Failure, Reply, Verb};
 pub use container::{Attachment, Container, Remains};
 pub use etcd::Etcd;
+pub use executables::{cnitool, plugins};
 pub use feature::{Feature, note, note_panics, skip};
 pub use link::{Link, Port, PortVlan};
 pub use mounts::{THROWAWAY_MACHINE, THROWAWAY_PROCESS};
 pub use namespace::Namespace;
 pub use node::Node;
 pub use process::{Output, own_descriptors, run, try_run, unshared, write_executable, write_unshared};
-pub use reference::{find_reference, reference_or_skip};
+pub use reference_plugins::{find_reference, reference_or_skip};
 pub use route::{Hop, Route};
+pub use shell_steps::{keep_steps, step, step_of_node, take_steps};
 pub use snapshot::{Snapshot, changes};
-pub use steps::{keep_steps, step, step_of_node, take_steps};
 pub use subject::Subject;
 pub use traffic::{Transport, exchange, uninterrupted};

@@ -7,9 +7,9 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask};
 
 use crate::Namespace;
-use crate::cable::link_message;
 use crate::must::Must;
 use crate::netlink::{Attributes, Message, Socket, emitted, u16_at, u32_at};
+use crate::topology::link_message;
 
 const RTM_GETLINK: u16 = 18;
 /// The size of `struct ifinfomsg`, after which a link's attributes begin.

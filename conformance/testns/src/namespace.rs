@@ -7,7 +7,7 @@ use nix::mount::MsFlags;
 use nix::sched::CloneFlags;
 
 use crate::must::Must;
-use crate::steps::step_of_path;
+use crate::shell_steps::step_of_path;
 
 /// A network namespace, identified by a path below `/run/netns` or `/proc`.
 ///

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::call::{Call, Reply, Verb};
 use crate::must::Must;
 use crate::snapshot::{Snapshot, changes};
-use crate::{Attachment, Container, Namespace, Subject, cable, mounts, sysctls};
+use crate::{Attachment, Container, Namespace, Subject, mounts, sysctls, topology};
 
 const WORK: &str = "/run/testns";
 
@@ -268,7 +268,7 @@ impl Drop for Node {
 
 /// Sets the new network namespace to a node's defaults, whatever the machine's own settings are.
 fn fresh_network() {
-    cable::set_lo_up();
+    topology::set_lo_up();
     let settings = [
         ("ipv4/ip_forward", "0"), // the kernel copies this one from the machine
         ("ipv6/conf/all/forwarding", "0"),

@@ -8,9 +8,9 @@ use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, Li
 use nix::sys::socket::SockProtocol;
 
 use crate::Namespace;
-use crate::cable::link_message;
 use crate::must::Must;
 use crate::netlink::{NEW, Socket, nest, netfilter_body, text};
+use crate::topology::link_message;
 
 const NFT: u16 = 10 << 8;
 const NFT_MSG_NEWTABLE: u16 = NFT;
