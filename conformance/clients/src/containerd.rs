@@ -1,6 +1,6 @@
-//! containerd on a throwaway machine, and a client of its Container Runtime Interface (CRI).
+//! containerd on a throwaway node, and a client of its Container Runtime Interface (CRI).
 //!
-//! [`Daemon`] is one containerd with all its files in a [`Machine`](crate::Machine); [`Cri`] asks it for pods as a kubelet
+//! [`Daemon`] is one containerd with all its files in a [`RuntimeNode`](crate::RuntimeNode); [`Cri`] asks it for pods as a kubelet
 //! does, over gRPC on HTTP/2, in messages of [`runtime_v1`]. The tests are in `tests/containerd`.
 
 mod cri;

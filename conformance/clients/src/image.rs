@@ -9,7 +9,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use testns::run;
 
-use crate::{DEADLINE, Machine};
+use crate::{DEADLINE, RuntimeNode};
 
 const BUSYBOX: &str = "/bin/busybox";
 
@@ -31,8 +31,8 @@ impl Image {
     /// # Panics
     /// When there is no busybox or `tar`, or no space.
     #[must_use]
-    pub fn busybox(machine: &Machine, name: &str, command: &[&str]) -> Self {
-        Self::filled(machine, name, command, fill)
+    pub fn busybox(node: &RuntimeNode, name: &str, command: &[&str]) -> Self {
+        Self::filled(node, name, command, fill)
     }
 
     /// The files that `fill` puts into the folder `/`; executables are looked for in `/bin`.
@@ -40,8 +40,8 @@ impl Image {
     /// # Panics
     /// When there is no `tar`, or no space.
     #[must_use]
-    pub fn filled(machine: &Machine, name: &str, command: &[&str], fill: impl FnOnce(&Path)) -> Self {
-        let folder = machine.work_dir().join(name.replace(['/', ':'], "_"));
+    pub fn filled(node: &RuntimeNode, name: &str, command: &[&str], fill: impl FnOnce(&Path)) -> Self {
+        let folder = node.work_dir().join(name.replace(['/', ':'], "_"));
         let (root, content) = (folder.join("root"), folder.join("content"));
         let layer = content.join("layer.tar");
         fs::create_dir_all(&content).unwrap();

@@ -1,4 +1,4 @@
-//! A containerd with all its files in a machine.
+//! A containerd with all its files in a node.
 
 use std::fs::{self, File};
 use std::ops::Deref;
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-use crate::{DEADLINE, Image, Machine, Whose};
+use crate::{DEADLINE, Image, RuntimeNode, Whose};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testns::{Output, run};
@@ -24,11 +24,11 @@ pub const NETWORKS_OF_CRI: &str = "/etc/cni/pods.d";
 #[derive(Debug)]
 pub struct Daemon {
     process: Child,
-    machine: Machine,
+    node: RuntimeNode,
 }
 
 impl Daemon {
-    /// Starts it on a machine with our plugins; says `SKIP` and why where that cannot be.
+    /// Starts it on a node with our plugins; says `SKIP` and why where that cannot be.
     #[must_use]
     #[track_caller]
     pub fn start() -> Option<Self> {
@@ -39,28 +39,28 @@ impl Daemon {
     #[must_use]
     #[track_caller]
     pub fn start_with(whose: Whose) -> Option<Self> {
-        let machine = Machine::with(whose, &["containerd", "containerd-shim-runc-v2", "ctr", "runc"])?;
-        let process = spawn(&machine);
-        Some(Self { process, machine })
+        let node = RuntimeNode::with(whose, &["containerd", "containerd-shim-runc-v2", "ctr", "runc"])?;
+        let process = spawn(&node);
+        Some(Self { process, node })
     }
 
     /// Kills it in the middle of whatever it does and starts it again, as after a crash. Containers go on running.
     pub fn crash_and_start(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-        self.process = spawn(&self.machine);
+        self.process = spawn(&self.node);
     }
 
     /// Returns the path on which containerd listens.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.machine.work_dir().join("containerd.sock")
+        self.node.work_dir().join("containerd.sock")
     }
 
     /// Returns what the daemon logged.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(log_path(&self.machine)).unwrap_or_default()
+        fs::read_to_string(log_path(&self.node)).unwrap_or_default()
     }
 
     /// A call of containerd's own client.
@@ -83,7 +83,7 @@ impl Daemon {
     /// Gives one of containerd's namespaces the images.
     pub fn import_images(&self, namespace: &str) {
         for (name, command) in [(IMAGE, ["sh"].as_slice()), (PAUSE, &["sleep", "1000000"])] {
-            self.import(namespace, &Image::busybox(&self.machine, name, command));
+            self.import(namespace, &Image::busybox(&self.node, name, command));
         }
     }
 
@@ -96,10 +96,10 @@ impl Daemon {
 }
 
 impl Deref for Daemon {
-    type Target = Machine;
+    type Target = RuntimeNode;
 
-    fn deref(&self) -> &Machine {
-        &self.machine
+    fn deref(&self) -> &RuntimeNode {
+        &self.node
     }
 }
 
@@ -115,35 +115,35 @@ impl Drop for Daemon {
     }
 }
 
-fn log_path(machine: &Machine) -> PathBuf {
-    machine.work_dir().join("containerd.log")
+fn log_path(node: &RuntimeNode) -> PathBuf {
+    node.work_dir().join("containerd.log")
 }
 
 /// Starts the process and waits for its notification to systemd.
-fn spawn(machine: &Machine) -> Child {
-    let work = machine.work_dir();
+fn spawn(node: &RuntimeNode) -> Child {
+    let work = node.work_dir();
     let config = work.join("config.toml");
-    fs::write(&config, config_toml(machine)).unwrap();
+    fs::write(&config, config_toml(node)).unwrap();
     let notify_socket = work.join("notify.sock");
     fs::remove_file(&notify_socket).ok(); // there is one after a crash
     let notified = UnixDatagram::bind(&notify_socket).unwrap();
     notified.set_read_timeout(Some(DEADLINE)).unwrap();
-    let log = File::options().create(true).append(true).open(log_path(machine)).unwrap();
+    let log = File::options().create(true).append(true).open(log_path(node)).unwrap();
     let mut command = Command::new("containerd");
     command.arg("--config").arg(config).env("NOTIFY_SOCKET", notify_socket);
     let process = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
     let mut message = [0; 256];
     let length = match notified.recv(&mut message) {
         Ok(length) => length,
-        Err(error) => panic!("containerd does not start: {error}\n{}", fs::read_to_string(log_path(machine)).unwrap()),
+        Err(error) => panic!("containerd does not start: {error}\n{}", fs::read_to_string(log_path(node)).unwrap()),
     };
     assert!(message[..length].starts_with(b"READY=1"), "{}", message[..length].escape_ascii());
     process
 }
 
-fn config_toml(machine: &Machine) -> String {
-    let work = machine.work_dir().display();
-    let plugins = machine.plugin_dir().display();
+fn config_toml(node: &RuntimeNode) -> String {
+    let work = node.work_dir().display();
+    let plugins = node.plugin_dir().display();
     format!(
         r#"
 version = 2

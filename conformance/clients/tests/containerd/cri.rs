@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clients::containerd::runtime_v1::PodSandboxConfig;
 use clients::containerd::{Cri, Daemon, NETWORKS_OF_CRI, Pod};
-use clients::{Machine, until};
+use clients::{RuntimeNode, until};
 use serde_json::Value;
 
 use crate::networks::{self, GATEWAYS, NAME};
@@ -29,8 +29,8 @@ fn wait_for_network(cri: &Cri<'_>) {
 }
 
 /// The addresses of the result that the cache entry has, without prefix lengths.
-fn result(machine: &Machine, pod: &Pod) -> Vec<String> {
-    let mut cached = machine.cached(&pod.id);
+fn result(node: &RuntimeNode, pod: &Pod) -> Vec<String> {
+    let mut cached = node.cached(&pod.id);
     cached.retain(|cached| cached.entry["networkName"] == NAME);
     let [cached] = &cached[..] else { panic!("{cached:?}") };
     cached.addresses().iter().map(|address| address.split('/').next().unwrap().to_owned()).collect()

@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use clients::containerd::Daemon;
 use clients::containerd::runtime_v1::PodSandboxConfig;
-use clients::{Machine, until};
+use clients::{RuntimeNode, until};
 use serde_json::{Value, json};
 use testns::{Feature, skip};
 
@@ -22,8 +22,8 @@ struct Beside {
 }
 
 impl Beside {
-    fn spawn(machine: &Machine, name: &str, mut command: Command) -> Self {
-        let log = machine.work_dir().join(name);
+    fn spawn(node: &RuntimeNode, name: &str, mut command: Command) -> Self {
+        let log = node.work_dir().join(name);
         let file = File::create(&log).unwrap();
         let process = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
         Self { process, log }

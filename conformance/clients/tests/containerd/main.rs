@@ -3,12 +3,12 @@
 mod networks;
 mod ports;
 
-mod arguments;
 mod cri;
 mod ctr;
 mod dhcp;
 mod failures;
 mod installer;
+mod interface_plugins;
+mod pod_arguments;
 mod removal;
 mod times;
-mod types;

@@ -10,7 +10,7 @@ use testns::{Node, Output, Subject, run};
 
 use crate::container::Container;
 use crate::executables::{self, Maker};
-use crate::machine;
+use crate::folders;
 
 /// Time for one command of podman: many run at once on small machines.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ impl Podman {
     /// podman with the suite's plugins and no others; where it cannot run, says that the test is skipped.
     pub(crate) fn or_skip() -> Option<Self> {
         static OBSTACLE: OnceLock<Option<String>> = OnceLock::new();
-        let obstacle = OBSTACLE.get_or_init(|| machine::missing().or_else(obstacle_to_containers));
+        let obstacle = OBSTACLE.get_or_init(|| folders::missing().or_else(obstacle_to_containers));
         if let Some(why) = obstacle {
             testns::skip(std::thread::current().name().unwrap_or("podman"), why);
             return None;
@@ -43,9 +43,9 @@ impl Podman {
     fn new() -> Self {
         set_child_subreaper(true).unwrap(); // each conmon becomes a child, whose end can be waited for
         let node = Node::with(&Subject::Folder(testns::find_reference().unwrap().into()));
-        machine::prepare(node.work_dir());
+        folders::prepare(node.work_dir());
         let podman = Self { node };
-        let image = machine::pack_image(podman.node.work_dir());
+        let image = folders::pack_image(podman.node.work_dir());
         podman.ok(&["import", &image, "localhost/box"]);
         podman
     }
@@ -54,7 +54,7 @@ impl Podman {
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         let work = self.node.work_dir();
         let mut command = Command::new("/usr/bin/podman");
-        command.env_clear().env("PATH", machine::PATH).env("HOME", work.join("home"));
+        command.env_clear().env("PATH", folders::PATH).env("HOME", work.join("home"));
         command.env("TMPDIR", work.join("tmp")).env("CONTAINERS_CONF", work.join("containers.conf"));
         for (option, folder) in [("--root", "storage"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
             command.arg(option).arg(work.join(folder));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use testns::{Output, run};
 
-use crate::machine;
+use crate::folders;
 
 /// The folder that `containers.conf` names.
 pub(crate) const BIN_DIR: &str = "/run/testns/opt-cni-bin";
@@ -58,7 +58,7 @@ fn assert_all_of(maker: Maker) {
 /// Runs `cnitool`, which succeeds.
 pub(crate) fn cnitool(arguments: &[&str]) -> Output {
     let mut command = Command::new(testns::cnitool());
-    command.args(arguments).env_clear().env("PATH", machine::PATH).env("CNI_PATH", BIN_DIR);
+    command.args(arguments).env_clear().env("PATH", folders::PATH).env("CNI_PATH", BIN_DIR);
     let output = run(command, b"", Duration::from_secs(60));
     assert!(output.status.success(), "cnitool {arguments:?}: {}{}", output.stdout, output.stderr);
     output

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::engine::Podman;
 use crate::executables::{BIN_DIR, cnitool};
-use crate::left::is_kept;
+use crate::leftovers::is_kept;
 use crate::networks;
 
 const ON_OFFICE: [&str; 2] = ["--network", "office"];

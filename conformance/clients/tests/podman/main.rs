@@ -6,13 +6,13 @@
 mod container;
 mod engine;
 mod executables;
-mod left;
-mod machine;
+mod folders;
+mod leftovers;
 
-mod attached;
+mod add_result;
 mod networks;
 mod ports;
 
 mod failures;
-mod takeover;
-mod vanished;
+mod lost_namespace;
+mod upgrade;

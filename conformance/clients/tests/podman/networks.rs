@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use crate::attached::assert_as_the_result;
+use crate::add_result::assert_as_the_result;
 use crate::container::Container;
 use crate::engine::Podman;
-use crate::left::assert_nothing_left;
+use crate::leftovers::assert_nothing_left;
 
 /// Lets podman write a network's list: bridge, portmap, firewall, tuning.
 pub(crate) fn create(podman: &Podman, name: &str) {

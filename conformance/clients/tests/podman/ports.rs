@@ -7,7 +7,7 @@ use std::time::Duration;
 use testns::Namespace;
 
 use crate::engine::Podman;
-use crate::left::assert_nothing_left;
+use crate::leftovers::assert_nothing_left;
 
 /// The page that httpd in the container serves.
 pub(crate) const PAGE: &str = "a page of the container\n";

@@ -1,4 +1,4 @@
-//! A machine for a container runtime: a node that also has cgroups, `/opt/cni/bin` and programs.
+//! A node for a container runtime, one that also has cgroups, `/opt/cni/bin` and programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::cgroup;
 /// Where Debian has the runtimes and what they call.
 const PROGRAM_FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// The side whose plugins a machine has under the names that both sides have.
+/// The side whose plugins a node has under the names that both sides have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// Ours alone.
@@ -28,7 +28,7 @@ pub enum Whose {
 ///
 /// The runtime's own files belong into [`Node::work_dir`].
 #[derive(Debug)]
-pub struct Machine {
+pub struct RuntimeNode {
     node: Node,
 }
 
@@ -41,15 +41,15 @@ pub struct Cached {
     pub entry: Value,
 }
 
-impl Machine {
-    /// A machine with our plugins, if these programs are installed and containers can be started; else says `SKIP` and why.
+impl RuntimeNode {
+    /// A node with our plugins, if these programs are installed and containers can be started; else says `SKIP` and why.
     #[must_use]
     #[track_caller]
     pub fn with_programs(programs: &[&str]) -> Option<Self> {
         Self::with(Whose::Ours, programs)
     }
 
-    /// As [`Machine::with_programs`], with plugins of either side.
+    /// As [`RuntimeNode::with_programs`], with plugins of either side.
     #[must_use]
     #[track_caller]
     pub fn with(whose: Whose, programs: &[&str]) -> Option<Self> {
@@ -61,10 +61,10 @@ impl Machine {
         let node = Node::new();
         cgroup::mount_hierarchies();
         cover("/opt");
-        let machine = Self { node };
-        machine.install(whose);
-        machine.node.remember();
-        Some(machine)
+        let runtime_node = Self { node };
+        runtime_node.install(whose);
+        runtime_node.node.remember();
+        Some(runtime_node)
     }
 
     /// [`Node::remember`], once the kernel is through with what it does later for links that came up.
@@ -163,7 +163,7 @@ impl Cached {
     }
 }
 
-impl Deref for Machine {
+impl Deref for RuntimeNode {
     type Target = Node;
 
     fn deref(&self) -> &Node {

@@ -4,7 +4,7 @@ use nix::mount::{MntFlags, umount2};
 
 use crate::engine::Podman;
 use crate::executables::cnitool;
-use crate::left::is_kept;
+use crate::leftovers::is_kept;
 use crate::networks;
 
 /// podman removes the container and calls no plugin: its reservation, rules and cache entry stay. `cnitool gc`, with

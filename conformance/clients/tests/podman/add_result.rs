@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::container::Container;
 use crate::engine::Podman;
-use crate::left::assert_nothing_left;
+use crate::leftovers::assert_nothing_left;
 use crate::networks;
 
 /// podman's default network: bridge, portmap, firewall and tuning, all of the suite.

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::attached::assert_as_the_result;
+use crate::add_result::assert_as_the_result;
 use crate::container::Container;
 use crate::engine::Podman;
 use crate::executables::{Maker, install};
-use crate::left::assert_nothing_left;
+use crate::leftovers::assert_nothing_left;
 use crate::networks;
 
 /// Ours detaches a container that the reference attached, all that its plugins made included.
