@@ -6,11 +6,12 @@
 
 pub mod subjects;
 
+pub mod chained_plugins;
 pub mod configs;
-pub mod kinds;
-pub mod scenes;
+pub mod interface_plugins;
 
-pub mod shared;
+pub mod libcni_operations;
+pub mod shared_objects;
 pub mod shell;
 
 pub mod iptables;

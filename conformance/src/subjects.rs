@@ -134,3 +134,16 @@ impl Drop for NamedOnPanic {
         }
     }
 }
+
+/// A machine behind the node's link `uplink`, with 192.0.2.2 and 2001:db8::2; the node has the addresses that end with 1.
+pub fn machine_outside(node: &Node) -> Namespace {
+    let machine = node.remote("remote");
+    node.host().add_veth("uplink", &machine, "eth0");
+    for (there, here) in [("192.0.2.2/24", "192.0.2.1/24"), ("2001:db8::2/64", "2001:db8::1/64")] {
+        machine.add_address("eth0", there);
+        node.host().add_address("uplink", here);
+    }
+    machine.wait_for_addresses();
+    node.host().wait_for_addresses();
+    machine
+}

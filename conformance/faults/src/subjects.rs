@@ -15,17 +15,6 @@ pub fn node() -> Node {
     Node::with(&Subject::ours())
 }
 
-/// A number from an environment variable.
-///
-/// # Panics
-/// The variable is not a number.
-#[expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
-#[must_use]
-pub fn number(variable: &str, otherwise: u64) -> u64 {
-    let parse = |text: String| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number"));
-    std::env::var(variable).ok().map_or(otherwise, parse)
-}
-
 /// The call, made with one of the two sets.
 ///
 /// # Panics

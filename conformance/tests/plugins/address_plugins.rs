@@ -1,7 +1,7 @@
 //! Address plugins of other makes, which run as processes: those that use the container's link, as dhcp does, find it.
 
 use crate::configs::bridge;
-use crate::kinds::{BRIDGE, HOST_DEVICE, Kind, MACVLAN, PTP, TAP};
+use crate::interface_plugins::{BRIDGE, HOST_DEVICE, InterfacePlugin, MACVLAN, PTP, TAP};
 use crate::subjects::{node, reference_or_skip};
 use serde_json::{Value, json};
 use std::fs;
@@ -36,11 +36,11 @@ fn unusable() -> Value {
 }
 
 /// The interface plugins that make the link first.
-fn kinds() -> impl Iterator<Item = Kind> {
+fn kinds() -> impl Iterator<Item = InterfacePlugin> {
     [BRIDGE, HOST_DEVICE, MACVLAN, TAP].into_iter().filter(|kind| kind.is_known())
 }
 
-fn config(kind: Kind) -> Value {
+fn config(kind: InterfacePlugin) -> Value {
     kind.config(0, json!({"cniVersion": "1.0.0", "ipam": {"type": "witness"}}))
 }
 

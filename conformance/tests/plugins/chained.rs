@@ -1,13 +1,13 @@
 //! Chained plugins, behind bridge: what holds for each of them, and a module for each.
 
 mod bandwidth;
-mod living;
-mod reused;
+mod other_attachments;
+mod reused_namespace;
 mod sbr;
 mod tuning;
 mod vrf;
 
-pub(crate) use conformance::scenes::*;
+pub(crate) use conformance::chained_plugins::*;
 
 use crate::configs::{Attached, drop_empty_dns, with};
 use crate::subjects::{node, node_with_pod, ours, reference_or_skip};
@@ -23,11 +23,11 @@ fn assert_as(before: &testns::Snapshot, pod: &Container, stays: fn(&str) -> bool
 
 #[test]
 fn add_and_check_without_prev_result_say_that_another_plugin_comes_first() {
-    for scene in scenes() {
+    for chained in chained_plugins() {
         let (node, pod) = node_with_pod();
         for verb in [Verb::Add, Verb::Check] {
-            let failure = node.call(verb, (scene.config)(), &pod).fails_with(7);
-            assert!(failure.msg.contains(&format!("plugin {} needs key prevResult", scene.plugin)), "{failure:?}");
+            let failure = node.call(verb, (chained.config)(), &pod).fails_with(7);
+            assert!(failure.msg.contains(&format!("plugin {} needs key prevResult", chained.name)), "{failure:?}");
             assert!(failure.details.contains("it comes after an interface plugin"), "{failure:?}");
         }
         node.assert_as_before();
@@ -36,22 +36,22 @@ fn add_and_check_without_prev_result_say_that_another_plugin_comes_first() {
 
 #[test]
 fn del_and_gc_need_neither_prev_result_nor_namespace_and_can_be_repeated() {
-    for scene in scenes() {
+    for chained in chained_plugins() {
         for remains in Remains::ALL {
             let (node, pod) = node_with_pod();
             let before = bridged(&node, &pod);
             node.remember();
             let inside = pod.namespace().snapshot();
-            Attached::add(&node, &behind(&before, (scene.config)()), &pod).check().ok();
+            Attached::add(&node, &behind(&before, (chained.config)()), &pod).check().ok();
             let held = std::fs::File::open(pod.namespace().path()).unwrap();
             let attachment = pod.leave(remains);
             for _ in 0..2 {
-                node.call(Verb::Del, (scene.config)(), &attachment).ok();
+                node.call(Verb::Del, (chained.config)(), &attachment).ok();
             }
-            let gc = with((scene.config)(), json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
+            let gc = with((chained.config)(), json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
             node.call(Verb::Gc, gc, Attachment::none()).ok();
             if remains == Remains::Alive {
-                assert_as(&inside, &pod, scene.stays_inside, scene.plugin);
+                assert_as(&inside, &pod, chained.stays_inside, chained.name);
             }
             node.assert_as_before_except(|line| stays_on_node(line) || line.contains("/run/netns/"));
             drop(held);
@@ -62,10 +62,10 @@ fn del_and_gc_need_neither_prev_result_nor_namespace_and_can_be_repeated() {
 /// Two attachments to one network, which either may leave first: by DEL without prevResult, by GC, by DEL.
 #[test]
 fn two_attachments_of_a_container_never_touch_each_others() {
-    for scene in scenes() {
+    for chained in chained_plugins() {
         let (node, pod) = node_with_pod();
         let befores = ["eth0", "net1"].map(|ifname| bridged(&node, pod.attachment_as(ifname)));
-        let config = with((scene.config)(), json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}));
+        let config = with((chained.config)(), json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}));
         let add = |at: usize| Attached::add(&node, &behind(&befores[at], config.clone()), &befores[at].attachment);
         let untouched = pod.namespace().snapshot();
         let one = add(0);
@@ -84,7 +84,7 @@ fn two_attachments_of_a_container_never_touch_each_others() {
         };
         leaves(Call::new(Verb::Del, &config, &befores[1].attachment));
         pod.namespace().wait_for_addresses();
-        assert_as(&inside, &pod, scene.stays_inside, scene.plugin);
+        assert_as(&inside, &pod, chained.stays_inside, chained.name);
         // GC knows no namespace, so the container stays as it is; a VRF takes no link twice.
         leaves(Call::new(Verb::Gc, &gc, Attachment::none()));
         node.call(Verb::Del, &config, &befores[1].attachment).ok();
@@ -101,16 +101,16 @@ fn two_attachments_of_a_container_never_touch_each_others() {
 /// Attachments that are valid stay; so do other networks'.
 #[test]
 fn gc_removes_what_is_not_valid_and_keeps_what_is() {
-    for scene in scenes() {
+    for chained in chained_plugins() {
         let node = node();
         let pods = [node.container_named("kept"), node.container_named("lost")];
         let [kept, lost] = pods.each_ref().map(|pod| {
             let before = bridged(&node, pod);
-            Attached::add(&node, &behind(&before, (scene.config)()), pod)
+            Attached::add(&node, &behind(&before, (chained.config)()), pod)
         });
         let collect = |network: &str, valid: Value| {
             let own = json!({"cniVersion": "1.1.0", "name": network, "cni.dev/valid-attachments": valid});
-            node.call(Verb::Gc, with((scene.config)(), own), Attachment::none()).ok();
+            node.call(Verb::Gc, with((chained.config)(), own), Attachment::none()).ok();
         };
         node.remember();
         collect("other", json!([]));
@@ -126,7 +126,7 @@ fn gc_removes_what_is_not_valid_and_keeps_what_is() {
 #[test]
 fn what_one_added_the_other_checks_and_deletes() {
     let Some(theirs) = reference_or_skip() else { return };
-    for scene in scenes().filter(|scene| scene.peer != Peer::None) {
+    for chained in chained_plugins().filter(|chained| chained.peer != Peer::None) {
         for (first, second) in [(ours(), theirs.clone()), (theirs.clone(), ours())] {
             let node = Node::with(&theirs);
             node.install_one(&ours(), "bridge");
@@ -134,17 +134,17 @@ fn what_one_added_the_other_checks_and_deletes() {
             let before = bridged(&node, &pod);
             node.remember();
             let inside = pod.namespace().snapshot();
-            node.install_one(&first, scene.plugin);
-            let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
-            node.install_one(&second, scene.plugin);
+            node.install_one(&first, chained.name);
+            let attached = Attached::add(&node, &behind(&before, (chained.config)()), &pod);
+            node.install_one(&second, chained.name);
             // The reference's portmap looks for the rules of IPv4 in IPv6, too.
-            if scene.plugin != "portmap" || second == ours() {
+            if chained.name != "portmap" || second == ours() {
                 attached.check().ok();
             }
             attached.del().ok();
             attached.del().ok();
-            assert_as(&inside, &pod, scene.stays_inside, &format!("{}, {second:?}", scene.plugin));
-            node.assert_as_before_except(|line| stays_on_node(line) || rules::are_of_a_policy(line));
+            assert_as(&inside, &pod, chained.stays_inside, &format!("{}, {second:?}", chained.name));
+            node.assert_as_before_except(|line| stays_on_node(line) || packet_filter::are_of_a_policy(line));
         }
     }
 }
@@ -153,23 +153,23 @@ fn what_one_added_the_other_checks_and_deletes() {
 #[test]
 fn what_both_make_is_the_same() {
     let Some(theirs) = reference_or_skip() else { return };
-    for scene in scenes().filter(|scene| scene.peer == Peer::Same) {
+    for chained in chained_plugins().filter(|chained| chained.peer == Peer::Same) {
         let [left, right] = [ours(), theirs.clone()].map(|subject| {
             let node = Node::with(&theirs);
             node.install_one(&ours(), "bridge");
-            node.install_one(&subject, scene.plugin);
+            node.install_one(&subject, chained.name);
             let pod = node.container_named("pod");
             let before = bridged(&node, &pod);
             node.remember();
             let inside = pod.namespace().snapshot();
-            let mut attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
+            let mut attached = Attached::add(&node, &behind(&before, (chained.config)()), &pod);
             drop_empty_dns(&mut attached.result);
             let result = crate::configs::normalised(&attached.result);
             let changes = testns::changes(&inside, &pod.namespace().snapshot());
             let of_node = node.changes();
             let all = changes.lines().chain(of_node.lines()).filter(|line| !comes_and_goes(line));
             // Alias and queue of an ifb are intended differences; so is a family's table without the other's routes.
-            let shown = |line: &&str| scene.plugin != "sbr" || !line.contains(" fe80::") && !line.contains("::/");
+            let shown = |line: &&str| chained.name != "sbr" || !line.contains(" fe80::") && !line.contains("::/");
             let all = all.filter(shown).map(|line| match line.split_once(" txqlen") {
                 Some((link, _)) if line.contains("\"ifb\"") => link,
                 _ => line,
@@ -179,6 +179,6 @@ fn what_both_make_is_the_same() {
             lines.sort();
             (result, lines)
         });
-        assert_eq!(left, right, "{}: left: ours, right: the reference", scene.plugin);
+        assert_eq!(left, right, "{}: left: ours, right: the reference", chained.name);
     }
 }

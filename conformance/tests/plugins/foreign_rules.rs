@@ -1,7 +1,7 @@
 //! Rules of administrators beside ours, in either variant of iptables: line by line what they are beside the reference's.
 
 use crate::configs::{Attached, bridge, dual, with};
-use crate::legacy::{choose, has_legacy, saved};
+use crate::legacy_iptables::{choose, has_legacy, saved};
 use crate::subjects::{node, same};
 use conformance::shell::sh;
 use serde_json::{Value, json};

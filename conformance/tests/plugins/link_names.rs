@@ -1,7 +1,7 @@
 //! Links whose names, further names and aliases are no text.
 
 use crate::configs::{Attached, bridge, v4, with};
-use crate::kinds::{ALL, BRIDGE, HOST_DEVICE, LinkPlace, MACVLAN, PTP};
+use crate::interface_plugins::{ALL, BRIDGE, HOST_DEVICE, LinkPlace, MACVLAN, PTP};
 use crate::subjects::node;
 use conformance::shell::ip;
 use serde_json::json;

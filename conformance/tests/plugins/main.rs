@@ -13,35 +13,35 @@ mod protocol;
 
 mod address_plugins;
 mod bridge;
+mod call_log;
 mod chained;
 mod firewall;
 mod foreign_rules;
+mod helper_processes;
 mod host_device;
 mod host_local;
-mod kinds;
+mod interface_plugins;
 mod link_names;
 mod loopback;
 mod masquerade;
-mod namespaces;
+mod namespace_paths;
 mod noop;
-mod orphans;
 mod portmap;
 mod ptp;
-mod records;
 mod stacked;
 mod status;
 mod tap;
-mod veth;
+mod veth_plugins;
 
 mod cnitool;
 
+#[cfg(feature = "every-test")]
+mod cargo_features;
 mod conflists;
 mod errors;
-#[cfg(feature = "every-test")]
-mod features;
 mod interop;
 mod layers;
-mod legacy;
+mod legacy_iptables;
 mod reference_chain;
 mod registry;
 mod security;

@@ -4,7 +4,7 @@ use crate::bridge::{nft_for_containers, stays};
 use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
 use crate::subjects::{Who, each, node, node_with_pod, skip};
 use conformance::iptables::{has_iptables, saved};
-use conformance::shared::machine_outside;
+use conformance::subjects::machine_outside;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr, UdpSocket};

@@ -2,7 +2,7 @@
 
 use crate::runtime::{Chain, Driver};
 use crate::subjects::{files_below, node, sources_or_skip};
-use conformance::{kinds, scenes};
+use conformance::{chained_plugins, interface_plugins};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -47,8 +47,11 @@ fn a_tests_node_has_all_plugins() {
 
 #[test]
 fn tests_by_kind_have_all_interface_plugins_and_all_chained_ones() {
-    assert_eq!(kinds::ALL.iter().map(|kind| kind.name).collect::<BTreeSet<_>>(), of_kind("interface"));
-    assert_eq!(scenes::SCENES.iter().map(|scene| scene.plugin).collect::<BTreeSet<_>>(), of_kind("chained"));
+    assert_eq!(interface_plugins::ALL.iter().map(|kind| kind.name).collect::<BTreeSet<_>>(), of_kind("interface"));
+    assert_eq!(
+        chained_plugins::CHAINED_PLUGINS.iter().map(|chained| chained.name).collect::<BTreeSet<_>>(),
+        of_kind("chained")
+    );
 }
 
 /// The names of the kinds in README.md.
@@ -125,8 +128,11 @@ fn each_key_that_is_parsed_is_used() {
 /// Returns whether this kernel has what a plugin needs; prints that its half of the test is skipped if not.
 fn is_known(plugin: &Value) -> bool {
     let is_it = |name: &str| plugin["type"] == name;
-    kinds::ALL.into_iter().filter(|kind| is_it(kind.name)).all(kinds::Kind::is_known)
-        && scenes::SCENES.into_iter().filter(|scene| is_it(scene.plugin)).all(scenes::Scene::is_known)
+    interface_plugins::ALL.into_iter().filter(|kind| is_it(kind.name)).all(interface_plugins::InterfacePlugin::is_known)
+        && chained_plugins::CHAINED_PLUGINS
+            .into_iter()
+            .filter(|chained| is_it(chained.name))
+            .all(chained_plugins::ChainedPlugin::is_known)
 }
 
 /// The first example of a plugin's README is a network on a node with the links that it names. That of dhcp needs a daemon.

@@ -3,7 +3,7 @@
 
 use crate::configs::with;
 use crate::subjects::skip;
-pub(crate) use conformance::shared::wait;
+pub(crate) use conformance::libcni_operations::wait;
 use libcni::cni_spec::SpecVersion;
 use libcni::{CapabilityArgs, NetworkConf, Runtime};
 use serde_json::{Map, Value, json};

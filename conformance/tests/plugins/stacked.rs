@@ -1,17 +1,17 @@
 //! macvlan, ipvlan and vlan: what the three have in common, as tests that each of them passes, then what is one's alone.
 
-mod of_macvlan;
-mod of_vlan;
+mod macvlan_only;
+mod vlan_only;
 
 use crate::bridge::stays;
 use crate::configs::{Attached, addresses, dual, normalised, with};
-use crate::kinds::{IPVLAN, Kind, LinkPlace, MACVLAN, VLAN, each_kind};
+use crate::interface_plugins::{IPVLAN, InterfacePlugin, LinkPlace, MACVLAN, VLAN, each_interface_plugin};
 use crate::subjects::reference_or_skip;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Feature, Namespace, Node, Remains, Subject, Verb};
 
 /// Network `net` of 1.0.0 on `uplink`, with one address of each family; `own` adds keys or replaces them.
-fn config(kind: Kind, own: Value) -> Value {
+fn config(kind: InterfacePlugin, own: Value) -> Value {
     kind.config(0, with(json!({"cniVersion": "1.0.0"}), own))
 }
 
@@ -30,7 +30,7 @@ fn status(node: &Node, config: Value) -> testns::Reply {
 }
 
 /// The result has the one interface, and IPAM's addresses and routes; `dns` is the config's alone.
-fn makes_a_link_and_takes_it_away(kind: Kind) {
+fn makes_a_link_and_takes_it_away(kind: InterfacePlugin) {
     let (node, _outside) = node();
     let pod = node.container();
     let ipam = with(dual(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "fd09::/64", "gw": "fd07::9"}]}));
@@ -62,7 +62,7 @@ fn makes_a_link_and_takes_it_away(kind: Kind) {
 }
 
 /// The master and the default route are gone, and of the container there is more or less left.
-fn del_needs_no_master(kind: Kind) {
+fn del_needs_no_master(kind: InterfacePlugin) {
     for remains in Remains::ALL {
         for with_result in [true, false] {
             let (node, _outside) = node();
@@ -84,7 +84,7 @@ fn del_needs_no_master(kind: Kind) {
     }
 }
 
-fn del_leaves_the_link_of_another(kind: Kind) {
+fn del_leaves_the_link_of_another(kind: InterfacePlugin) {
     let (node, _outside) = node();
     let pod = node.container();
     let attached = Attached::add(&node, &config(kind, json!({})), &pod);
@@ -102,7 +102,7 @@ fn del_leaves_the_link_of_another(kind: Kind) {
     assert!(foreign.namespace().find_link("eth0").is_some());
 }
 
-fn failed_add_leaves_nothing(kind: Kind) {
+fn failed_add_leaves_nothing(kind: InterfacePlugin) {
     let (node, _outside) = node();
     let ipam =
         json!({"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.8.0.0/16", "gw": "10.99.0.1"}]});
@@ -113,7 +113,7 @@ fn failed_add_leaves_nothing(kind: Kind) {
     node.assert_as_before_except(stays);
 }
 
-fn missing_master_is_named_with_those_that_are_there(kind: Kind) {
+fn missing_master_is_named_with_those_that_are_there(kind: InterfacePlugin) {
     let (node, _outside) = node();
     let pod = node.container();
     let error = node.call(Verb::Add, config(kind, json!({"master": "eth9"})), &pod).fails();
@@ -126,7 +126,7 @@ fn missing_master_is_named_with_those_that_are_there(kind: Kind) {
     node.assert_as_before();
 }
 
-fn mtu_above_the_masters_is_refused_with_both(kind: Kind) {
+fn mtu_above_the_masters_is_refused_with_both(kind: InterfacePlugin) {
     let (node, _outside) = node();
     let pod = node.container();
     let reply = node.call(Verb::Add, config(kind, json!({"mtu": 1501})), &pod);
@@ -141,7 +141,7 @@ fn mtu_above_the_masters_is_refused_with_both(kind: Kind) {
 }
 
 /// The link is on one that is in the container, as Multus has it for links on top of a pod's own.
-fn master_may_be_in_the_container(kind: Kind) {
+fn master_may_be_in_the_container(kind: InterfacePlugin) {
     let (node, outside) = node();
     let pod = node.container();
     pod.namespace().add_veth("uplink", &outside, "other");
@@ -155,7 +155,7 @@ fn master_may_be_in_the_container(kind: Kind) {
 }
 
 /// CHECK compares what ADD set, but not with a default route that may have changed since.
-fn check_finds_what_differs(kind: Kind) {
+fn check_finds_what_differs(kind: InterfacePlugin) {
     let (node, outside) = node();
     let pod = node.container();
     let attached = Attached::add(&node, &config(kind, json!({"mtu": 1400})), &pod);
@@ -190,7 +190,7 @@ fn check_finds_what_differs(kind: Kind) {
     attached.check().ok();
 }
 
-fn status_says_why_not(kind: Kind) {
+fn status_says_why_not(kind: InterfacePlugin) {
     let (node, _outside) = node();
     let config = config(kind, json!({}));
     status(&node, config.clone()).ok();
@@ -207,7 +207,7 @@ fn status_says_why_not(kind: Kind) {
 }
 
 /// ADD by one, CHECK and DEL by the other.
-fn is_interchangeable_with_the_references(kind: Kind) {
+fn is_interchangeable_with_the_references(kind: InterfacePlugin) {
     let Some(theirs) = reference_or_skip() else { return };
     let mut results = Vec::new();
     for (first, second) in [(Subject::ours(), theirs.clone()), (theirs.clone(), Subject::ours())] {
@@ -228,7 +228,7 @@ fn is_interchangeable_with_the_references(kind: Kind) {
     assert_eq!(results[0], results[1], "left: ours, right: the reference's");
 }
 
-each_kind! {
+each_interface_plugin! {
     macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN;
     (
         makes_a_link_and_takes_it_away
@@ -246,7 +246,7 @@ each_kind! {
 
 /// The default route's interface: IPv4's, else IPv6's. STATUS of ipvlan does not ask for one, as a chain may have another
 /// master.
-fn without_a_master_it_is_on_the_default_routes_interface(kind: Kind) {
+fn without_a_master_it_is_on_the_default_routes_interface(kind: InterfacePlugin) {
     let config = without(self::config(kind, json!({})), "master");
     let (node, outside) = node();
     let refused = node.call(Verb::Add, &config, &node.container()).fails();

@@ -1,7 +1,7 @@
 //! STATUS as runtimes ask it: every five seconds for ever, also on a node that is busy.
 
 use crate::configs::{Attached, bridge, with};
-use crate::kinds::{MACVLAN, PTP};
+use crate::interface_plugins::{MACVLAN, PTP};
 use crate::subjects::node;
 use nix::libc;
 use serde_json::{Value, json};

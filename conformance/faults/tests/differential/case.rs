@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::keys::{self, Key};
-use faults::numbers::Numbers;
+use faults::random::Random;
 
 /// `plugin`: the plugin that is called, or [`keys::CHAIN`]. `before`: shell commands that set up the node. `config`: the config on stdin.
 /// `args`: `CNI_ARGS`. `blind`: DEL gets no prevResult.
@@ -22,7 +22,7 @@ impl fmt::Display for Case {
 impl Case {
     /// The case that belongs to a seed, of one of these plugins.
     pub(crate) fn random(seed: u64, names: &[&str]) -> Self {
-        let mut numbers = Numbers::from_seed(seed);
+        let mut numbers = Random::from_seed(seed);
         let mut plugins = keys::plugins();
         plugins.retain(|plugin| names.contains(&plugin.name));
         let plugin = numbers.pick(&plugins);
@@ -104,7 +104,7 @@ impl Case {
 }
 
 /// Sets a key. The value is sometimes wrong, and the key sometimes has other capitals.
-fn set(numbers: &mut Numbers, config: &mut Value, key: &Key) {
+fn set(numbers: &mut Random, config: &mut Value, key: &Key) {
     let values = if !key.wrong.is_empty() && numbers.one_in(40) { &key.wrong } else { &key.right };
     let value = numbers.pick(values).clone();
     let place = key.path.split('.').fold(config, |object, name| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::case::Case;
-use crate::course::{self, Line};
+use crate::run::{self, Line};
 use crate::tolerances::{self, How, Tolerance};
 use faults::subjects::Who;
 
@@ -86,7 +86,7 @@ pub(crate) struct Verdict {
 
 /// Runs a case with both sets of plugins and compares the runs.
 pub(crate) fn compare(case: &Case) -> Verdict {
-    compare_lines(case, &course::run(case, Who::Ours), &course::run(case, Who::Reference))
+    compare_lines(case, &run::run(case, Who::Ours), &run::run(case, Who::Reference))
 }
 
 /// Compares the observations of two runs of a case.
@@ -126,7 +126,7 @@ fn in_common(lines: &[Line], used: &mut BTreeSet<&'static str>) -> Vec<Line> {
     lines
 }
 
-/// The lines that only one run has, in the order of the course, the reference's first.
+/// The lines that only one run has, in the order of the run, the reference's first.
 fn differences(ours: &[Line], theirs: &[Line]) -> Vec<Difference> {
     // The reference's code for any error that has no type.
     let is_untyped =

@@ -1,6 +1,6 @@
 //! The reference's plugins and ours side by side: random configurations on random nodes.
 //!
-//! A [`case::Case`] is a node's history as shell commands, and one configuration. It [runs](course) on two fresh nodes:
+//! A [`case::Case`] is a node's history as shell commands, and one configuration. It [runs](run) on two fresh nodes:
 //! on one the reference adds two pods, on the other our plugins do; each checks and deletes one pod itself and leaves
 //! the other pod to its counterpart. The replies and the states of the nodes have to be [equal](compare), except for
 //! the differences that [`tolerances`] lists with their rows of DIFFERENCES.md. A case that differs is
@@ -11,18 +11,17 @@
 //! Chained plugins run behind bridge, as [`keys::CHAIN`].
 //!
 //! To add a plugin, add a line to [`keys::plugins`] and its name to `ALL`, and to `SETTLED` when a long run shows no difference.
-//! A long run, 5000 cases from the given seed on (`TEST_PLUGINS=static,ptp`: of these plugins):
-//! `TEST_SEED=7 TEST_CASES=5000 cargo test -p faults --test differential -- --ignored --nocapture`. One case again:
-//! `TEST_CASE='{"plugin": ...}' cargo test -p faults --test differential one_case -- --ignored --nocapture`.
+//! A long run, 5000 cases from the given seed on (`DIFFERENTIAL_PLUGINS=static,ptp`: of these plugins):
+//! `DIFFERENTIAL_SEED=7 DIFFERENTIAL_CASES=5000 cargo test -p faults --test differential -- --ignored --nocapture`. One case again:
+//! `DIFFERENTIAL_CASE='{"plugin": ...}' cargo test -p faults --test differential one_case -- --ignored --nocapture`.
 
-#![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 mod case;
 mod keys;
 
-mod course;
+mod run;
 
 mod compare;
 mod tolerances;
@@ -37,7 +36,8 @@ use std::time::{Duration, Instant};
 
 use case::Case;
 use compare::Verdict;
-use faults::subjects::{Who, has_reference, number};
+use faults::settings::{number_or, text};
+use faults::subjects::{Who, has_reference};
 use testns::Feature;
 
 /// How many cases run at once. They mostly wait for the kernel.
@@ -99,10 +99,10 @@ fn of_this_kernel<'a>(names: &[&'a str]) -> Vec<&'a str> {
 
 /// The smallest case that still has this difference, and its differences.
 fn describe(kind: &str, seed: u64, case: &Case) -> String {
-    let deadline = Instant::now() + Duration::from_secs(number("TEST_SHRINK_SECONDS", 20));
+    let deadline = Instant::now() + Duration::from_secs(number_or("DIFFERENTIAL_SHRINK_SECONDS", 20));
     let small =
         shrink::shrink(case, deadline, |case| compare::compare(case).differences.iter().any(|all| all.kind() == kind));
-    let mut text = format!("seed {seed}, made small: TEST_CASE='{small}'\n");
+    let mut text = format!("seed {seed}, made small: DIFFERENTIAL_CASE='{small}'\n");
     const LINES: usize = 12;
     for difference in compare::compare(&small).differences.iter().take(LINES) {
         write!(text, "{difference}").unwrap();
@@ -119,7 +119,7 @@ fn ours_and_the_references_are_the_same_to_a_node() {
 }
 
 /// The links that this machine's kernel may lack, in an emulated processor mostly. More cases on a kernel that has them:
-/// `conformance/full-kernel/run --package faults --iptables --env TEST_CASES_SECONDS=200 ipvlan_and_vlan`.
+/// `conformance/full-kernel/run --package faults --iptables --env DIFFERENTIAL_SECONDS=200 ipvlan_and_vlan`.
 #[test]
 fn ipvlan_and_vlan_are_the_references_to_a_node() {
     let names = of_this_kernel(&["ipvlan", "vlan"]);
@@ -129,8 +129,8 @@ fn ipvlan_and_vlan_are_the_references_to_a_node() {
 }
 
 fn compare_briefly(names: &[&str], seconds: u64) {
-    let time = Duration::from_secs(number("TEST_CASES_SECONDS", seconds));
-    compare_cases(names, number("TEST_SEED", 1), number("TEST_CASES", u64::MAX / 2), time);
+    let time = Duration::from_secs(number_or("DIFFERENTIAL_SECONDS", seconds));
+    compare_cases(names, number_or("DIFFERENTIAL_SEED", 1), number_or("DIFFERENTIAL_CASES", u64::MAX / 2), time);
 }
 
 #[test]
@@ -142,11 +142,16 @@ fn every_tolerance_is_a_named_difference() {
 
 /// Runs any number of cases. A tolerance that a long run never needs is out of date.
 #[test]
-#[ignore = "runs for as long as TEST_CASES asks"]
+#[ignore = "runs for as long as DIFFERENTIAL_CASES asks"]
 fn ours_and_the_references_are_the_same_to_a_node_for_long() {
-    let only = std::env::var("TEST_PLUGINS").ok();
+    let only = text("DIFFERENTIAL_PLUGINS");
     let names = of_this_kernel(&only.as_deref().map_or(ALL.to_vec(), |only| only.split(',').collect()));
-    let tolerated = compare_cases(&names, number("TEST_SEED", 1000), number("TEST_CASES", 2000), Duration::MAX);
+    let tolerated = compare_cases(
+        &names,
+        number_or("DIFFERENTIAL_SEED", 1000),
+        number_or("DIFFERENTIAL_CASES", 2000),
+        Duration::MAX,
+    );
     if only.is_some() {
         return;
     }
@@ -159,14 +164,14 @@ fn ours_and_the_references_are_the_same_to_a_node_for_long() {
     assert!(unused.is_empty(), "tolerances that nothing needed: {unused:#?}");
 }
 
-/// Runs the case of `TEST_CASE`, in the form that a failure prints, and shows all that both runs observed.
+/// Runs the case of `DIFFERENTIAL_CASE`, in the form that a failure prints, and shows all that both runs observed.
 #[test]
 #[ignore = "needs a case"]
 fn one_case() {
-    let case = Case::parse(&std::env::var("TEST_CASE").unwrap());
+    let case = Case::parse(&text("DIFFERENTIAL_CASE").unwrap());
     for who in [Who::Ours, Who::Reference] {
         eprintln!("== {who:?}");
-        let lines = course::run(&case, who);
+        let lines = run::run(&case, who);
         lines.iter().filter(|line| !line.text.contains(" sysctl ")).for_each(|line| eprintln!("{line}"));
     }
     let Verdict { differences, tolerances } = compare::compare(&case);
@@ -178,9 +183,9 @@ fn one_case() {
 #[test]
 #[ignore = "says whether the comparison itself is sound"]
 fn the_reference_is_the_same_as_itself() {
-    for seed in 0..number("TEST_CASES", 40) {
+    for seed in 0..number_or("DIFFERENTIAL_CASES", 40) {
         let case = Case::random(seed, &of_this_kernel(ALL));
-        let [one, two] = [(); 2].map(|()| course::run(&case, Who::Reference));
+        let [one, two] = [(); 2].map(|()| run::run(&case, Who::Reference));
         let differences = compare::compare_lines(&case, &one, &two).differences;
         assert!(differences.is_empty(), "{case}\n{}", differences.iter().map(ToString::to_string).collect::<String>());
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::compare::{Difference, Seen};
-use crate::course::Line;
+use crate::run::Line;
 use faults::subjects::Who;
 
 /// An intended difference.

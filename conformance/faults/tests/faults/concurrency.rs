@@ -1,8 +1,8 @@
 //! Many containers at once, as after a reboot of the node.
 
+use crate::chained_plugins::{behind, bridged, chained_plugins};
 use crate::configs::{Attached, bridge, dual, ip};
-use crate::scenes::{behind, bridged, scenes};
-use crate::shared::stays;
+use crate::shared_objects::stays;
 use crate::subjects::node;
 use serde_json::json;
 use std::sync::Barrier;
@@ -95,7 +95,7 @@ fn chained_plugins_serve_many_containers_at_once() {
     let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let is_emulated = command_line.contains(testns::THROWAWAY_MACHINE);
     let count = if is_emulated { 16 } else { 64 };
-    for scene in scenes().filter(|scene| !is_emulated || scene.plugin == "vrf") {
+    for chained in chained_plugins().filter(|chained| !is_emulated || chained.name == "vrf") {
         let node = node();
         let pods: Vec<Container> = (0..count).map(|_| node.container()).collect();
         let befores: Vec<Attached<'_>> = pods.iter().map(|pod| bridged(&node, pod)).collect();
@@ -103,7 +103,7 @@ fn chained_plugins_serve_many_containers_at_once() {
             for (pod, before) in pods.iter().zip(&befores) {
                 let node = &node;
                 scope.spawn(move || {
-                    let attached = Attached::add(node, &behind(before, (scene.config)()), pod);
+                    let attached = Attached::add(node, &behind(before, (chained.config)()), pod);
                     attached.check().ok();
                     let call = Call::new(Verb::Del, &attached.config, &attached.attachment);
                     call.run(node).ok();

@@ -3,14 +3,14 @@
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
-use conformance::{configs, kinds, scenes, shared, subjects};
+use conformance::{chained_plugins, configs, interface_plugins, shared_objects, subjects};
 
 mod crash;
 
 mod concurrency;
-mod many;
+mod many_attachments;
+mod namespace_swap;
 mod old_kernels;
-mod swapped;
 
 mod firewall;
 mod portmap;

@@ -1,8 +1,8 @@
 //! Kernels without what newer ones have, shown by system calls that fail as there: every plugin works where the reference does.
 
+use crate::chained_plugins::{behind, bridged, chained_plugins};
 use crate::configs::{bridge, dual};
-use crate::kinds;
-use crate::scenes::{behind, bridged, scenes};
+use crate::interface_plugins;
 use crate::subjects::{node, node_with_pod};
 use nix::errno::Errno;
 use nix::libc;
@@ -76,7 +76,7 @@ fn serves(node: &Node, config: &Value, pod: impl Into<Attachment>, plugin: &str,
 
 #[test]
 fn interface_plugins_need_no_feature_newer_than_the_reference_needs() {
-    use kinds::{DUMMY, HOST_DEVICE, IPVLAN, MACVLAN, PTP, TAP, VLAN};
+    use interface_plugins::{DUMMY, HOST_DEVICE, IPVLAN, MACVLAN, PTP, TAP, VLAN};
     for lack in LACKS {
         let own = json!({"cniVersion": "1.1.0", "ipam": dual(), "isGateway": true, "ipMasq": true});
         {
@@ -98,10 +98,10 @@ fn interface_plugins_need_no_feature_newer_than_the_reference_needs() {
 #[test]
 fn chained_plugins_need_no_feature_newer_than_the_reference_needs() {
     for lack in LACKS {
-        for scene in scenes() {
+        for chained in chained_plugins() {
             let (node, pod) = node_with_pod();
             let before = bridged(&node, &pod);
-            serves(&node, &behind(&before, (scene.config)()), &pod, scene.plugin, lack);
+            serves(&node, &behind(&before, (chained.config)()), &pod, chained.name, lack);
         }
     }
 }

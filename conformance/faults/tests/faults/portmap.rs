@@ -25,7 +25,7 @@ fn a_repeated_add_of_portmap_that_fails_leaves_all_rules_in_their_places() {
             let lines: Vec<_> = text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect();
             [lines, node.host().nft().into_iter().filter(|line| line.contains("cni_hostport")).collect()].concat()
         };
-        let scene = || {
+        let chained = || {
             let node = node();
             let [one, two, three] = [(); 3].map(|()| node.container());
             of(&one, 8001, &["10.1.0.1/24", "fd01::1/64"]).run(&node).ok();
@@ -38,7 +38,7 @@ fn a_repeated_add_of_portmap_that_fails_leaves_all_rules_in_their_places() {
         for (host, addresses) in changed {
             let mut as_it_was = None;
             for n in 1.. {
-                let (before, node, pods) = as_it_was.take().unwrap_or_else(scene);
+                let (before, node, pods) = as_it_was.take().unwrap_or_else(chained);
                 let Traced { reply, hit, .. } = of(&pods[1], host, addresses).refuse(&node, n);
                 if hit.is_none() {
                     reply.ok();

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Node, Verb};
 
-use crate::lane::Lane;
+use crate::network::Network;
 use crate::step::By;
 
 /// Time limit of a call: none may wait for ever.
@@ -20,19 +20,19 @@ const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) struct Target<'a> {
     pub(crate) node: &'a Node,
     pub(crate) slot: usize,
-    /// The network's name, where it is not the lane's.
-    pub(crate) network: Option<String>,
+    /// The network's name, where it is not that of the slot's network.
+    pub(crate) other_network: Option<String>,
     pub(crate) attachment: Attachment,
 }
 
 impl Target<'_> {
-    fn lane(&self) -> Lane {
-        Lane::of(self.slot)
+    fn network(&self) -> Network {
+        Network::of(self.slot)
     }
 
     fn configs(&self) -> Vec<Value> {
-        let mut all = self.lane().configs(self.slot);
-        if let Some(network) = &self.network {
+        let mut all = self.network().configs(self.slot);
+        if let Some(network) = &self.other_network {
             all.iter_mut().for_each(|config| config["name"] = network.as_str().into());
         }
         all
@@ -110,10 +110,10 @@ impl Target<'_> {
 
     fn command(&self, verb: &str) -> Command {
         let Attachment { container_id, netns, .. } = &self.attachment;
-        let network = self.network.as_deref().unwrap_or(self.lane().name());
+        let network = self.other_network.as_deref().unwrap_or(self.network().name());
         let mut command = Command::new(testns::cnitool());
         command.args([verb, network, netns, "--container-id", container_id]).env_clear();
-        let capabilities = self.lane().capabilities(self.slot).to_string();
+        let capabilities = self.network().capabilities(self.slot).to_string();
         command.env("CNI_PATH", self.node.bin_dir()).env("CAP_ARGS", capabilities);
         command
     }
@@ -134,16 +134,16 @@ impl Target<'_> {
     }
 }
 
-/// GC of each of the lane's plugins, with a list of valid attachments and one of those that were seen.
-pub(crate) fn collect(node: &Node, lane: Lane, valid: &[Attachment], seen: Option<&[Attachment]>) {
-    for config in lane.configs(lane.0) {
+/// GC of each of the network's plugins, with a list of valid attachments and one of those that were seen.
+pub(crate) fn collect(node: &Node, network: Network, valid: &[Attachment], seen: Option<&[Attachment]>) {
+    for config in network.configs(network.0) {
         collect_one(node, None, config, valid, seen);
     }
 }
 
-/// GC of the lane's address plugin alone.
-pub(crate) fn collect_addresses(node: &Node, lane: Lane, valid: &[Attachment]) {
-    collect_one(node, Some("host-local"), lane.configs(lane.0).remove(0), valid, None);
+/// GC of the network's address plugin alone.
+pub(crate) fn collect_addresses(node: &Node, network: Network, valid: &[Attachment]) {
+    collect_one(node, Some("host-local"), network.configs(network.0).remove(0), valid, None);
 }
 
 fn collect_one(

@@ -1,9 +1,9 @@
 //! Random histories of a node whose pods exchange packets all the time: what does not address an attachment leaves it alone.
 //!
 //! A [`step::History`] is a sequence of ADD, DEL, GC, `cnitool doctor --fix` and kills, by `cnitool`, by raw calls of our
-//! plugins and of the reference's. It [runs](course) on a fresh node, on networks of bridge, ptp and macvlan with
-//! [chained plugins](lane), while [packets](traffic) of all living pods are counted; some pods hand their addresses over to a virtual
-//! [machine]. After each step the [rules] have to hold: no packet of a pod is lost that no call has addressed, no address is held
+//! plugins and of the reference's. It [runs](run) on a fresh node, on networks of bridge, ptp and macvlan with
+//! [chained plugins](network), while [packets](traffic) of all living pods are counted; some pods hand their addresses over to a virtual
+//! machine. After each step the [rules] have to hold: no packet of a pod is lost that no call has addressed, no address is held
 //! twice or free while a pod has it, CHECK passes; at the end nothing is left. A history that breaks a rule is [reduced](shrink)
 //! before it is shown.
 //!
@@ -17,15 +17,15 @@
 
 mod step;
 
-mod lane;
+mod network;
 
 mod calls;
 mod traffic;
 
-mod course;
-mod machine;
+mod held_resources;
 mod pod;
 mod rules;
+mod run;
 
 mod shrink;
 
@@ -33,17 +33,14 @@ use std::fmt::Write;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use course::Fault;
+use faults::settings::{number, number_or, text};
+use run::Fault;
 use step::History;
 
 /// The seeds that find each rule about living containers that was broken on purpose.
 const SEEDS: &[u64] = &[1, 2, 3, 4, 5, 6];
 
 const STEPS: u64 = 25;
-
-fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
-}
 
 /// Runs the calling test in PID namespaces of its own, in which it is the first process: GC and doctor look for living containers
 /// in the namespaces of all processes, so they must see none of the machine's. Returns false there.
@@ -68,7 +65,7 @@ fn no_history_harms_a_container_that_it_does_not_address() {
     let has_reference = testns::reference_or_skip("no_history_harms_a_container_that_it_does_not_address").is_some();
     let start = Instant::now();
     let run = |seed| history(seed, has_reference);
-    let count = match (variable("HISTORY_SECONDS"), variable("HISTORY_SEED")) {
+    let count = match (number("HISTORY_SECONDS"), number("HISTORY_SEED")) {
         (Some(seconds), seed) => {
             let seed = seed.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() * 1000);
             (seed..).take_while(|_| start.elapsed() < Duration::from_secs(seconds)).map(run).count()
@@ -81,26 +78,26 @@ fn no_history_harms_a_container_that_it_does_not_address() {
 
 /// Runs a seed's history; panics with a smaller one if it breaks a rule.
 fn history(seed: u64, has_reference: bool) {
-    let length = usize::try_from(variable("HISTORY_STEPS").unwrap_or(STEPS)).unwrap();
+    let length = usize::try_from(number_or("HISTORY_STEPS", STEPS)).unwrap();
     let whole = History::of_seed(seed, length, has_reference);
-    let without = std::env::var("HISTORY_WITHOUT").unwrap_or_default();
+    let without = text("HISTORY_WITHOUT").unwrap_or_default();
     let is_left_out = |at: &usize| {
         without.split(',').any(|kind| !kind.is_empty() && format!("{:?}", whole.steps[*at]).starts_with(kind))
     };
     let mut kept: Vec<usize> = (0..length).filter(|at| !is_left_out(at)).collect();
-    if let Ok(text) = std::env::var("HISTORY_ONLY") {
+    if let Some(text) = text("HISTORY_ONLY") {
         kept = text.split(',').map(|number| number.parse::<usize>().unwrap() - 1).collect();
     }
-    let Err(fault) = course::run(&whole.only(&kept), has_reference) else { return };
+    let Err(fault) = run::run(&whole.only(&kept), has_reference) else { return };
     let first = describe(&whole.only(&kept), &fault);
     testns::note(&format!("seed {seed}: {first}"));
     // The steps behind the fault are not needed for it.
     kept.truncate(fault.at.saturating_add(1));
-    let deadline = Instant::now() + Duration::from_secs(variable("HISTORY_SHRINK_SECONDS").unwrap_or(120));
+    let deadline = Instant::now() + Duration::from_secs(number_or("HISTORY_SHRINK_SECONDS", 120));
     let whole = whole.only(&kept);
-    let small = shrink::shrink(&whole, deadline, |history| course::run(history, has_reference).is_err());
+    let small = shrink::shrink(&whole, deadline, |history| run::run(history, has_reference).is_err());
     let history = whole.only(&small);
-    let text = match course::run(&history, has_reference) {
+    let text = match run::run(&history, has_reference) {
         Err(fault) => describe(&history, &fault),
         Ok(()) => format!("this does not fail each time; before it was reduced it failed {first}"),
     };

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use testns::{Container, Namespace, Node, Remains};
 
-use crate::lane::Lane;
+use crate::network::Network;
 use crate::step::By;
 
 /// A container that has, or may have, something of an attachment.
@@ -50,7 +50,7 @@ impl PodInSlot {
 
     /// Gives its addresses, and the Ethernet address, to a virtual machine behind a bridge in its namespace, as KubeVirt does. A
     /// veth is the machine's tap.
-    pub(crate) fn hand_over(&mut self, node: &Node, lane: Lane) {
+    pub(crate) fn hand_over(&mut self, node: &Node, network: Network) {
         let (inside, machine) = (self.container.namespace(), node.container_without_probes());
         let outside = machine.namespace();
         inside.delete_addresses("eth0");
@@ -68,8 +68,8 @@ impl PodInSlot {
                 command.args(["-n", machine.id(), family, "route", "add"]).args(words).stdin(Stdio::null());
                 assert!(command.status().expect("run ip").success(), "ip route add {words:?}");
             };
-            outside.add_address("eth0", &lane.address_of_machine(address));
-            if lane.has_single_addresses() {
+            outside.add_address("eth0", &network.address_of_machine(address));
+            if network.has_single_addresses() {
                 route(&[gateway, "dev", "eth0"]);
             }
             route(&["default", "via", gateway, "dev", "eth0"]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use testns::Node;
 
-use crate::lane::{self, Lane};
+use crate::network::{self, Network};
 use crate::pod::PodInSlot;
 
 type Outcome = Result<(), String>;
@@ -63,9 +63,9 @@ pub(crate) fn addresses_in_use_are_reserved(slot: usize, pod: &PodInSlot) -> Out
 
 fn is_reserved(slot: usize, ip: IpAddr) -> Outcome {
     // As host-local names its files, also where a colon may not be in a name.
-    let text = std::fs::read_to_string(PathBuf::from(Lane::of(slot).store()).join(ip.to_string()));
+    let text = std::fs::read_to_string(PathBuf::from(Network::of(slot).store()).join(ip.to_string()));
     let holder = text.unwrap_or_else(|error| error.to_string());
-    match holder.starts_with(&format!("{}\r\n", lane::attachment(slot, "").container_id)) {
+    match holder.starts_with(&format!("{}\r\n", network::attachment(slot, "").container_id)) {
         true => Ok(()),
         false => Err(format!("the reservation of {ip} of the living slot {slot}: {holder:?}")),
     }
@@ -73,8 +73,8 @@ fn is_reserved(slot: usize, ip: IpAddr) -> Outcome {
 
 /// No address is reserved for a slot that is free.
 pub(crate) fn nothing_is_reserved(slot: usize) -> Outcome {
-    let id = lane::attachment(slot, "").container_id;
-    let entries = std::fs::read_dir(Lane::of(slot).store()).into_iter().flatten().flatten();
+    let id = network::attachment(slot, "").container_id;
+    let entries = std::fs::read_dir(Network::of(slot).store()).into_iter().flatten().flatten();
     let is_its = |path: &Path| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.split("\r\n").next() == Some(&id)

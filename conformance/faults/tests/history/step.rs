@@ -1,7 +1,7 @@
 //! The steps of a history, each complete in itself, so that any of them can be left out.
 
-use crate::lane::{LANES, SLOTS};
-use faults::numbers::Numbers;
+use crate::network::{NETWORKS, SLOTS};
+use faults::random::Random;
 
 /// The caller of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) enum By {
     Theirs,
 }
 
-/// The living attachments of a lane that are in GC's list.
+/// The living attachments of a network that are in GC's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum List {
     /// All of them.
@@ -31,7 +31,7 @@ pub(crate) enum List {
 
 impl List {
     /// A random one, which may be without a slot.
-    fn random(numbers: &mut Numbers, slot: usize) -> Self {
+    fn random(numbers: &mut Random, slot: usize) -> Self {
         match numbers.below(8) {
             0..=1 => Self::True,
             2..=3 => Self::Bogus,
@@ -59,7 +59,7 @@ impl List {
 /// A call of GC or of what calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Collector {
-    /// Each plugin of the lane, with this list.
+    /// Each plugin of the network, with this list.
     Plugins(List),
     /// `cnitool gc`.
     Cnitool,
@@ -76,7 +76,7 @@ pub(crate) enum Stranger {
     Network,
 }
 
-/// A step. A slot is a place for a pod of a lane; what a step does to it depends on what is in it.
+/// A step. A slot is a place for a pod of a network; what a step does to it depends on what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// ADD into a new namespace; where a pod lives, ADD again into its own one, which has to be refused.
@@ -99,7 +99,7 @@ pub(crate) enum Step {
     KilledDel(usize, u16),
     /// The namespace ends; DEL comes later, or never.
     Die(usize),
-    /// DEL of an attachment that never was, in the namespace of each pod of a lane.
+    /// DEL of an attachment that never was, in the namespace of each pod of a network.
     DelStranger(usize, By, Stranger),
     /// A virtual machine in the pod's namespace gets its addresses; the namespace has none any more.
     Machine(usize),
@@ -109,7 +109,7 @@ pub(crate) enum Step {
     Release(usize),
     /// ADD between a look at the node and the GC that knows only what was seen then.
     AddAfterLook(usize, By),
-    /// GC of a lane.
+    /// GC of a network.
     Collect(usize, Collector),
     /// GC of the address plugin alone, with such a list: all who live keep their addresses.
     CollectAddresses(usize, List),
@@ -117,16 +117,16 @@ pub(crate) enum Step {
 
 impl Step {
     /// A random one.
-    pub(crate) fn random(numbers: &mut Numbers, lanes: &[usize], has_reference: bool) -> Self {
-        let slot = *numbers.pick(lanes) + LANES * numbers.below(SLOTS);
-        let lane = slot % LANES;
-        let anyone = |numbers: &mut Numbers| match numbers.below(if has_reference { 3 } else { 2 }) {
+    pub(crate) fn random(numbers: &mut Random, networks: &[usize], has_reference: bool) -> Self {
+        let slot = *numbers.pick(networks) + NETWORKS * numbers.below(SLOTS);
+        let network = slot % NETWORKS;
+        let anyone = |numbers: &mut Random| match numbers.below(if has_reference { 3 } else { 2 }) {
             0 => By::Cnitool,
             1 => By::Ours,
             _ => By::Theirs,
         };
-        let us = |numbers: &mut Numbers| if numbers.one_in(2) { By::Cnitool } else { By::Ours };
-        let point = |numbers: &mut Numbers| u16::try_from(1 + numbers.below(60)).unwrap_or(1);
+        let us = |numbers: &mut Random| if numbers.one_in(2) { By::Cnitool } else { By::Ours };
+        let point = |numbers: &mut Random| u16::try_from(1 + numbers.below(60)).unwrap_or(1);
         match numbers.below(40) {
             0..=7 => Self::Add(slot, anyone(numbers)),
             8..=9 => Self::AddElsewhere(slot, us(numbers)),
@@ -139,44 +139,44 @@ impl Step {
             20..=21 => Self::Die(slot),
             22..=23 => {
                 let stranger = if numbers.one_in(2) { Stranger::Container } else { Stranger::Network };
-                Self::DelStranger(lane, us(numbers), stranger)
+                Self::DelStranger(network, us(numbers), stranger)
             }
-            24..=25 => Self::Collect(lane, Collector::Cnitool),
-            26 => Self::Collect(lane, Collector::Doctor),
+            24..=25 => Self::Collect(network, Collector::Cnitool),
+            26 => Self::Collect(network, Collector::Doctor),
             27..=28 => {
                 let collector = if numbers.one_in(3) { Collector::Doctor } else { Collector::Cnitool };
                 Self::AddBeside(slot, us(numbers), collector)
             }
-            29..=31 => Self::Collect(lane, Collector::Plugins(List::random(numbers, slot))),
+            29..=31 => Self::Collect(network, Collector::Plugins(List::random(numbers, slot))),
             32..=33 => Self::Machine(slot),
             34..=35 => Self::Contend(slot, us(numbers)),
             36 => Self::Release(slot),
             37..=38 => Self::AddAfterLook(slot, anyone(numbers)),
-            _ => Self::CollectAddresses(lane, List::random(numbers, slot)),
+            _ => Self::CollectAddresses(network, List::random(numbers, slot)),
         }
     }
 }
 
-/// A history: the lanes with an anchor, and the steps.
+/// A history: the networks with an anchor, and the steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct History {
     pub(crate) steps: Vec<Step>,
 }
 
 impl History {
-    /// The history of a seed: of one lane, or of all at once.
+    /// The history of a seed: of one network, or of all at once.
     pub(crate) fn of_seed(seed: u64, length: usize, has_reference: bool) -> Self {
-        let mut numbers = Numbers::from_seed(seed);
-        let all: Vec<usize> = (0..LANES).collect();
-        let one = [numbers.below(LANES)];
-        let lanes = if numbers.one_in(3) { all.as_slice() } else { &one };
-        Self { steps: (0..length).map(|_| Step::random(&mut numbers, lanes, has_reference)).collect() }
+        let mut numbers = Random::from_seed(seed);
+        let all: Vec<usize> = (0..NETWORKS).collect();
+        let one = [numbers.below(NETWORKS)];
+        let networks = if numbers.one_in(3) { all.as_slice() } else { &one };
+        Self { steps: (0..length).map(|_| Step::random(&mut numbers, networks, has_reference)).collect() }
     }
 }
 
 impl Step {
-    /// The lane that it is about.
-    pub(crate) fn lane(self) -> usize {
+    /// The network that it is about.
+    pub(crate) fn network(self) -> usize {
         match self {
             Self::Add(slot, _)
             | Self::AddElsewhere(slot, _)
@@ -194,17 +194,17 @@ impl Step {
             | Self::Release(slot)
             | Self::AddAfterLook(slot, _)
             | Self::Collect(slot, _)
-            | Self::CollectAddresses(slot, _) => slot % LANES,
+            | Self::CollectAddresses(slot, _) => slot % NETWORKS,
         }
     }
 }
 
 impl History {
-    /// The lanes that its steps are about.
-    pub(crate) fn lanes(&self) -> Vec<usize> {
-        let mut lanes: Vec<_> = self.steps.iter().map(|step| step.lane()).collect();
-        lanes.sort_unstable();
-        lanes.dedup();
-        lanes
+    /// The networks that its steps are about.
+    pub(crate) fn networks(&self) -> Vec<usize> {
+        let mut networks: Vec<_> = self.steps.iter().map(|step| step.network()).collect();
+        networks.sort_unstable();
+        networks.dedup();
+        networks
     }
 }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Node, Remains, Reply, Verb};
 
-use faults::numbers::Numbers;
+use faults::random::Random;
+use faults::settings::number_or;
 use faults::subjects::{self, Who};
 
 const WORKERS: u64 = 32;
@@ -48,7 +49,7 @@ impl Load<'_> {
     }
 
     /// Takes a pod from ADD to DEL.
-    fn pod(&self, pod: &Container, numbers: &mut Numbers) {
+    fn pod(&self, pod: &Container, numbers: &mut Random) {
         let mut who = || if numbers.one_in(2) { Who::Ours } else { Who::Reference };
         let (adds, checks, deletes) = (who(), who(), who());
         let config = config("1.0.0");
@@ -97,7 +98,7 @@ fn reservations() -> Vec<String> {
     names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
 }
 
-/// How many processes DEL leaves at most where nothing waits for them: as in `orphans`.
+/// How many processes DEL leaves at most where nothing waits for them: as in `helper_processes`.
 const HELPERS: usize = 1;
 
 /// Zombie children: plugins leave processes that outlive them to this process.
@@ -108,7 +109,7 @@ fn zombies() -> usize {
     children.split_whitespace().filter(|pid| stat(pid).contains(") Z ")).count()
 }
 
-/// No address is given twice, no call fails, and nothing is left. `TEST_LOAD_SECONDS` is the duration.
+/// No address is given twice, no call fails, and nothing is left. `LOAD_SECONDS` is the duration.
 #[test]
 fn both_at_once_give_no_address_twice_fail_nothing_and_leave_nothing() {
     testns::needs!(subjects::has_reference());
@@ -116,14 +117,14 @@ fn both_at_once_give_no_address_twice_fail_nothing_and_leave_nothing() {
     let load = Load { node: &node, collecting: RwLock::default(), held: Mutex::default(), calls: Mutex::default() };
     nix::sys::prctl::set_child_subreaper(true).unwrap();
     // The bridge and the store are made for the first pod, and stay.
-    load.pod(&node.container(), &mut Numbers::from_seed(0));
+    load.pod(&node.container(), &mut Random::from_seed(0));
     node.remember();
-    let end = Instant::now() + Duration::from_secs(subjects::number("TEST_LOAD_SECONDS", 15));
+    let end = Instant::now() + Duration::from_secs(number_or("LOAD_SECONDS", 15));
     std::thread::scope(|scope| {
         for worker in 0..WORKERS {
             let (load, node) = (&load, &node);
             scope.spawn(move || {
-                let mut numbers = Numbers::from_seed(worker);
+                let mut numbers = Random::from_seed(worker);
                 while Instant::now() < end {
                     let pod = node.container();
                     load.pod(&pod, &mut numbers);

@@ -15,7 +15,8 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use faults::numbers::Numbers;
+use faults::random::Random;
+use faults::settings::number_or;
 use faults::subjects;
 use serde_json::{Value, json};
 use testns::{Container, Namespace, Node, Transport, exchange};
@@ -155,7 +156,7 @@ fn send_on(sick: &Sick, is_over: &AtomicBool) -> u64 {
 }
 
 /// Three or four faults of different places, in the order of the list.
-fn draw(numbers: &mut Numbers) -> Vec<&'static Damage> {
+fn draw(numbers: &mut Random) -> Vec<&'static Damage> {
     let count = 3 + numbers.below(2);
     let mut drawn: Vec<usize> = Vec::new();
     while drawn.len() < count {
@@ -209,10 +210,10 @@ fn heal(sick: &Sick, damages: &[&Damage], what: &str) {
 
 #[test]
 fn doctor_names_each_of_several_faults_and_its_remedies_bring_the_traffic_back() {
-    let (first, count) = (subjects::number("STATES_SEED", 1), subjects::number("STATES_COUNT", COUNT));
+    let (first, count) = (number_or("STATES_SEED", 1), number_or("STATES_COUNT", COUNT));
     let begin = Instant::now();
     for seed in first..first + count {
-        let damages = draw(&mut Numbers::from_seed(seed));
+        let damages = draw(&mut Random::from_seed(seed));
         let what = format!(
             "STATES_SEED={seed} STATES_COUNT=1 ({})",
             damages.iter().map(|one| one.name).collect::<Vec<_>>().join("; ")

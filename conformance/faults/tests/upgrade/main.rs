@@ -5,7 +5,8 @@
 
 use conformance::configs::with;
 use conformance::iptables::has_iptables;
-use conformance::shared::{stays, wait};
+use conformance::libcni_operations::wait;
+use conformance::shared_objects::stays;
 use conformance::subjects::{node, reference_or_skip};
 use libcni::{Attachment, NetworkConf, Runtime};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use crate::configs::{Attached, bridge, dual, ip};
 use crate::subjects::each;
-use crate::veth::{Tamper, check_fails_after};
+use crate::veth_plugins::{Tamper, check_fails_after};
 use conformance::shell::sh;
 use serde_json::{Value, json};
 use testns::{Container, Node};

@@ -2,7 +2,7 @@
 
 use crate::configs::{Attached, bridge, layer2};
 use crate::subjects::{install_probe, node};
-use crate::veth::has_set_address;
+use crate::veth_plugins::has_set_address;
 use serde_json::{Value, json};
 use testns::{Feature, Node};
 

@@ -1,16 +1,17 @@
 //! bridge: pods on a Linux bridge.
 
+mod address_families;
 mod check;
 mod del;
 mod gateway;
+mod gc;
+mod invalid_config;
 mod keys;
 mod layer2;
 mod mac;
 mod neighbours;
-mod pods;
-mod removal;
 mod result;
-mod service;
+mod status;
 mod vlan;
 
-pub(crate) use conformance::shared::{is_empty_store, nft_for_containers, stays};
+pub(crate) use conformance::shared_objects::{is_empty_store, nft_for_containers, stays};

@@ -5,7 +5,7 @@ mod traffic;
 use super::{behind, bridged};
 use crate::configs::{Attached, dual, first_ip, ip, with};
 use crate::subjects::{node, node_with_pod, ours, reference_or_skip};
-use conformance::scenes::bandwidth as full;
+use conformance::chained_plugins::bandwidth as full;
 use serde_json::{Value, json};
 use std::process::Command;
 use testns::{Attachment, Call, Feature, Node, Verb};

@@ -5,7 +5,7 @@ mod routes;
 use super::{behind, bridged};
 use crate::configs::{Attached, bridge, with};
 use crate::subjects::{node, node_with_pod};
-use conformance::scenes::sbr as full;
+use conformance::chained_plugins::sbr as full;
 use conformance::shell;
 use serde_json::{Value, json};
 use testns::{Call, Container, Namespace, Node, Remains, Verb};

@@ -3,7 +3,7 @@
 use super::{behind, bridged, comes_and_goes};
 use crate::configs::{Attached, with};
 use crate::subjects::{node, node_with_pod};
-use conformance::scenes::tuning as full;
+use conformance::chained_plugins::tuning as full;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -3,7 +3,7 @@
 use super::{behind, bridged};
 use crate::configs::{Attached, with};
 use crate::subjects::{node, node_with_pod};
-use conformance::scenes::vrf as full;
+use conformance::chained_plugins::vrf as full;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Feature, Verb};
 

@@ -4,8 +4,8 @@
 //! failed ADD leaves the node as it was, except for the bridge, which stays as after DEL.
 
 mod config;
+mod ipam;
 mod kernel;
-mod resources;
 
 use expect_test::Expect;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use super::{add, config, on};
 use crate::configs::{Attached, bridge, dual, ip};
 use crate::subjects::each;
-use conformance::shared::machine_outside;
+use conformance::subjects::machine_outside;
 use serde_json::{Value, json};
 use std::time::Duration;
 use testns::{Container, Namespace, Node, Transport, exchange};

@@ -1,10 +1,11 @@
 //! host-local: the reference's store and order of allocation, and our additional keys.
 
+mod additional_keys;
 mod allocation;
 mod config;
-mod opt_in;
+mod gc;
 mod requested;
-mod service;
+mod status;
 mod store;
 
 use crate::configs::{addresses, host_local};

@@ -1,11 +1,11 @@
 //! Key acceptForwarded, and docker beside: forwarded connections pass a FORWARD policy of DROP.
 
 use super::{LONG, SHORT, at, bridged, config, has_iptables, mapping, tcp};
-use crate::legacy::{choose, has_legacy, saved as saved_of};
+use crate::legacy_iptables::{choose, has_legacy, saved as saved_of};
 use crate::subjects::node;
 use conformance::iptables::saved;
-use conformance::shared::machine_outside;
 use conformance::shell::sh;
+use conformance::subjects::machine_outside;
 use serde_json::{Value, json};
 use testns::{Call, Container, Namespace, Node, Verb};
 

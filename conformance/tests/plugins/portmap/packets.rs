@@ -3,8 +3,8 @@
 use super::{LONG, SHORT, at, bridged, config, has_iptables, made_up, map, mapping, tcp, udp_server};
 use crate::configs::{Attached, with};
 use crate::subjects::{Who, each, node};
-use conformance::shared::machine_outside;
 use conformance::shell::sh;
+use conformance::subjects::machine_outside;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::{Value, json};
 use std::io::ErrorKind;

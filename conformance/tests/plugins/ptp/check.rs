@@ -2,7 +2,7 @@
 
 use super::ptp;
 use crate::configs::{dual, with};
-use crate::veth::{Tamper, check_fails_after};
+use crate::veth_plugins::{Tamper, check_fails_after};
 use serde_json::json;
 
 const SEEN_BY_OURS: [(&str, Tamper); 7] = [

@@ -1,7 +1,7 @@
 //! ptp: a link between node and pod, and the node routes.
 
 mod check;
-mod pods;
+mod packets;
 mod result;
 
 use crate::configs::{v4, with};

@@ -3,7 +3,7 @@
 use super::{fixed, ptp};
 use crate::configs::Attached;
 use crate::subjects::{each, node};
-use crate::veth::has_set_address;
+use crate::veth_plugins::has_set_address;
 use serde_json::json;
 use testns::Verb;
 

@@ -2,8 +2,10 @@
 
 use super::each_point;
 use super::rollback::{FAILED, Failing, REFUSED, assert_error_object, is_reply};
+use crate::chained_plugins::{
+    ChainedPlugin, behind, bridged, chained_plugins, comes_and_goes, is_vrf_rule, stays_on_node,
+};
 use crate::configs::with;
-use crate::scenes::{Scene, behind, bridged, comes_and_goes, is_vrf_rule, scenes, stays_on_node};
 use crate::subjects::node;
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -12,17 +14,17 @@ use testns::{Call, Remains, Verb};
 
 /// Makes an ADD for each point, by `at`; after one that failed nothing is changed, and after one that was killed nothing is
 /// left by DEL.
-fn each(scene: Scene, what: &str, is_killed: bool, at: impl Fn(&Call, &testns::Node, usize) -> Traced) {
+fn each(chained: ChainedPlugin, what: &str, is_killed: bool, at: impl Fn(&Call, &testns::Node, usize) -> Traced) {
     let node = node();
-    each_point(&format!("ADD {}, {what}", scene.plugin), |n| {
+    each_point(&format!("ADD {}, {what}", chained.name), |n| {
         let pod = node.container();
         let before = bridged(&node, &pod);
-        let conf = behind(&before, with((scene.config)(), json!({"cniVersion": "1.1.0"})));
+        let conf = behind(&before, with((chained.config)(), json!({"cniVersion": "1.1.0"})));
         let call = |verb| Call::new(verb, &conf, &pod);
         node.remember();
         let inside = pod.namespace().snapshot();
         let Traced { reply, hit, .. } = at(&call(Verb::Add), &node, n);
-        let point = format!("{}, {what} at {n}: {hit:?}\n{reply}", scene.plugin);
+        let point = format!("{}, {what} at {n}: {hit:?}\n{reply}", chained.name);
         let is_there = hit.is_some();
         let is_del = is_killed || reply.output.code() == 0 || hit.as_ref().is_some_and(is_reply);
         if is_del {
@@ -37,7 +39,7 @@ fn each(scene: Scene, what: &str, is_killed: bool, at: impl Fn(&Call, &testns::N
         }
         let changes = testns::changes(&inside, &pod.namespace().snapshot());
         let left: Vec<_> =
-            changes.lines().filter(|line| !is_vrf_rule(line) && (!is_del || !(scene.stays_inside)(line))).collect();
+            changes.lines().filter(|line| !is_vrf_rule(line) && (!is_del || !(chained.stays_inside)(line))).collect();
         assert!(left.is_empty(), "{point}: left in the container: {left:#?}");
         let changes = node.changes();
         let cut_off = |line: &str| is_killed && line.contains("/run/cni/") && line.contains("/.");
@@ -52,7 +54,7 @@ fn each(scene: Scene, what: &str, is_killed: bool, at: impl Fn(&Call, &testns::N
 }
 
 fn failing(failing: Failing) {
-    scenes().for_each(|scene| each(scene, failing.name, false, failing.at));
+    chained_plugins().for_each(|chained| each(chained, failing.name, false, failing.at));
 }
 
 #[test]
@@ -67,12 +69,12 @@ fn add_of_a_chained_plugin_with_any_system_call_failing_changes_nothing() {
 
 #[test]
 fn an_interrupted_add_of_a_chained_plugin_changes_nothing_or_completes() {
-    scenes().for_each(|scene| {
-        each(scene, "SIGTERM", false, |call, node, n| call.signal_before(node, n, Signal::SIGTERM));
+    chained_plugins().for_each(|chained| {
+        each(chained, "SIGTERM", false, |call, node, n| call.signal_before(node, n, Signal::SIGTERM));
     });
 }
 
 #[test]
 fn del_after_a_killed_add_of_a_chained_plugin_leaves_nothing() {
-    scenes().for_each(|scene| each(scene, "killed", true, |call, node, n| call.kill_before(node, n)));
+    chained_plugins().for_each(|chained| each(chained, "killed", true, |call, node, n| call.kill_before(node, n)));
 }

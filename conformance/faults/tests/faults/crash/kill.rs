@@ -2,7 +2,7 @@
 
 use super::{FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, each_point, inside_links};
 use crate::configs::{self, with};
-use crate::kinds::LinkPlace;
+use crate::interface_plugins::LinkPlace;
 use crate::subjects::node;
 use serde_json::{Value, json};
 use testns::{Call, Container, Node, Remains, Verb};

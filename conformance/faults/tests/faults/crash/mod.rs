@@ -13,7 +13,7 @@ mod rollback;
 mod runtime;
 
 use crate::configs::{self, with};
-use crate::kinds::{self, Kind, LinkPlace};
+use crate::interface_plugins::{self, InterfacePlugin, LinkPlace};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 use testns::{Attachment, Call, Container, Node, Remains, Snapshot, Verb};
@@ -49,29 +49,30 @@ const FILTERED: Scenario = Scenario {
     },
 };
 /// A link of its own to the node, which routes; masqueraded.
-const PTP: Scenario = of(kinds::PTP, || routed(one_v4()));
+const PTP: Scenario = of(interface_plugins::PTP, || routed(one_v4()));
 /// The same with both families, which takes seconds: the container looks for duplicates of its address.
-const PTP_DUAL: Scenario = Scenario { name: "ptp, dual stack", ..of(kinds::PTP, || routed(one_each())) };
-const MACVLAN: Scenario = of(kinds::MACVLAN, || one_of(kinds::MACVLAN, json!({"mtu": 1400})));
-const IPVLAN: Scenario = of(kinds::IPVLAN, || one_of(kinds::IPVLAN, json!({"mtu": 1400})));
-const VLAN: Scenario = of(kinds::VLAN, || one_of(kinds::VLAN, json!({"mtu": 1400})));
-const HOST_DEVICE: Scenario = of(kinds::HOST_DEVICE, || one_of(kinds::HOST_DEVICE, json!({})));
-const TAP: Scenario = of(kinds::TAP, || one_of(kinds::TAP, json!({"mtu": 1400, "multiQueue": true})));
-const DUMMY: Scenario = of(kinds::DUMMY, || one_of(kinds::DUMMY, json!({})));
+const PTP_DUAL: Scenario = Scenario { name: "ptp, dual stack", ..of(interface_plugins::PTP, || routed(one_each())) };
+const MACVLAN: Scenario = of(interface_plugins::MACVLAN, || one_of(interface_plugins::MACVLAN, json!({"mtu": 1400})));
+const IPVLAN: Scenario = of(interface_plugins::IPVLAN, || one_of(interface_plugins::IPVLAN, json!({"mtu": 1400})));
+const VLAN: Scenario = of(interface_plugins::VLAN, || one_of(interface_plugins::VLAN, json!({"mtu": 1400})));
+const HOST_DEVICE: Scenario = of(interface_plugins::HOST_DEVICE, || one_of(interface_plugins::HOST_DEVICE, json!({})));
+const TAP: Scenario =
+    of(interface_plugins::TAP, || one_of(interface_plugins::TAP, json!({"mtu": 1400, "multiQueue": true})));
+const DUMMY: Scenario = of(interface_plugins::DUMMY, || one_of(interface_plugins::DUMMY, json!({})));
 const ALL: [Scenario; 3] = [PLAIN, GATEWAY, FILTERED];
 
-const fn of(kind: Kind, config: fn() -> Value) -> Scenario {
+const fn of(kind: InterfacePlugin, config: fn() -> Value) -> Scenario {
     Scenario { name: kind.name, place: kind.place, config }
 }
 
 /// An address of each family, of which the network has no other.
-fn one_of(kind: Kind, own: Value) -> Value {
+fn one_of(kind: InterfacePlugin, own: Value) -> Value {
     kind.config(0, with(json!({"ipam": one_each()}), own))
 }
 
 fn routed(ipam: Value) -> Value {
     let ipam = with(ipam, json!({"routes": [{"dst": "0.0.0.0/0"}]}));
-    kinds::PTP.config(0, json!({"ipMasqBackend": "nftables", "ipam": ipam}))
+    interface_plugins::PTP.config(0, json!({"ipMasqBackend": "nftables", "ipam": ipam}))
 }
 
 fn one_v4() -> Value {

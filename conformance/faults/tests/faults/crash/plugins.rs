@@ -5,14 +5,14 @@ use super::kill::{add_killed, del_killed, gc_killed};
 use super::rollback::{FAILED, REFUSED, on_a_new_node, on_a_used_node};
 use super::{PTP_DUAL, Scenario};
 use crate::configs::unshared;
-use crate::kinds::{Kind, LinkPlace};
+use crate::interface_plugins::{InterfacePlugin, LinkPlace};
 use serde_json::json;
 
-fn a_signalled_add_leaves_nothing(_: Kind, scenario: Scenario) {
+fn a_signalled_add_leaves_nothing(_: InterfacePlugin, scenario: Scenario) {
     interrupted(scenario);
 }
 
-fn add_with_any_message_refused_leaves_nothing(kind: Kind, scenario: Scenario) {
+fn add_with_any_message_refused_leaves_nothing(kind: InterfacePlugin, scenario: Scenario) {
     on_a_used_node(scenario, REFUSED);
     on_a_new_node(scenario, REFUSED);
     if kind.place == LinkPlace::Pair {
@@ -20,19 +20,19 @@ fn add_with_any_message_refused_leaves_nothing(kind: Kind, scenario: Scenario) {
     }
 }
 
-fn add_with_any_system_call_failing_leaves_nothing(_: Kind, scenario: Scenario) {
+fn add_with_any_system_call_failing_leaves_nothing(_: InterfacePlugin, scenario: Scenario) {
     on_a_used_node(scenario, FAILED);
 }
 
-fn del_after_a_killed_add_leaves_nothing(_: Kind, scenario: Scenario) {
+fn del_after_a_killed_add_leaves_nothing(_: InterfacePlugin, scenario: Scenario) {
     add_killed(scenario);
 }
 
-fn del_after_a_killed_del_leaves_nothing(_: Kind, scenario: Scenario) {
+fn del_after_a_killed_del_leaves_nothing(_: InterfacePlugin, scenario: Scenario) {
     del_killed(scenario);
 }
 
-fn gc_after_a_killed_gc_leaves_the_valid_only(kind: Kind, _: Scenario) {
+fn gc_after_a_killed_gc_leaves_the_valid_only(kind: InterfacePlugin, _: Scenario) {
     let (node, _outside) = kind.node(3);
     let ipam = unshared().dual();
     gc_killed(kind.name, &node, kind.place, &|number| kind.config(number, json!({"ipam": ipam})));
@@ -50,7 +50,7 @@ macro_rules! tests {
     ($scenario:ident ($($test:ident)*)) => { $(
         #[test]
         fn $test() {
-            crate::kinds::$scenario.run(|kind| super::$test(kind, crate::crash::$scenario));
+            crate::interface_plugins::$scenario.run(|kind| super::$test(kind, crate::crash::$scenario));
         }
     )* };
 }

@@ -8,7 +8,7 @@ use testns::{Node, Remains, Subject};
 
 const SCENARIO: Scenario = Scenario {
     name: "the reference",
-    place: crate::kinds::LinkPlace::Pair,
+    place: crate::interface_plugins::LinkPlace::Pair,
     config: || configs::bridge(json!({"cniVersion": "1.0.0", "isGateway": true, "ipam": one_v4()})),
 };
 

@@ -2,7 +2,7 @@
 
 use super::{ALL, FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, assert_new, changes, each_point};
 use crate::configs::with;
-use crate::kinds::LinkPlace;
+use crate::interface_plugins::LinkPlace;
 use crate::subjects::node;
 use nix::errno::Errno;
 use serde_json::{Value, json};
@@ -95,7 +95,7 @@ fn fail(s: Scenario, failing: Failing, node: &Node, pod: &Container, n: usize, t
 fn assert_clean_but_for(node: &Node, hit: &Syscall, point: &str) {
     let cleanup = hit.name().starts_with("unlink");
     let is_gateway = |line: &str| line.contains("10.7.0.") || line.contains("fd07:");
-    let stays = |line: &str| crate::shared::stays(line) && !is_gateway(line);
+    let stays = |line: &str| crate::shared_objects::stays(line) && !is_gateway(line);
     let may_stay = |line: &&str| stays(line) || cleanup && line.contains("/.reservation ");
     let left: Vec<_> = changes(node).lines().filter(|line| !may_stay(line)).map(str::to_owned).collect();
     assert!(left.is_empty(), "{point}: left on the node:\n{}", left.join("\n"));

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testns::{Namespace, Node};
 
-/// The limits of [`conformance::scenes::bandwidth`].
+/// The limits of [`conformance::chained_plugins::bandwidth`].
 const RATE_BYTES: f64 = 1_000_000.0;
 const BURST_BYTES: f64 = 100_000.0;
 

@@ -17,7 +17,7 @@ const LEASE: &str = "db23eab5f556071f1857d1beafb0eb9f.json";
 
 /// A kind of thing that a plugin leaves.
 #[derive(Clone, Copy)]
-struct Kind {
+struct InterfacePlugin {
     /// The network's plugins.
     plugins: fn(&Tour) -> Value,
     needs: Option<Feature>,
@@ -41,21 +41,21 @@ fn rules(tour: &Tour) -> usize {
     tour.node.host().nft().iter().filter(|line| line.contains("net: office")).count()
 }
 
-const TUNING: Kind = Kind {
+const TUNING: InterfacePlugin = InterfacePlugin {
     plugins: |tour| with_fixed_address(tour, &json!({"type": "tuning", "mtu": 1400})),
     needs: None,
     object: "tuning record /run/cni/tuning/",
     count: |_| files("/run/cni/tuning"),
 };
 
-const HOST_DEVICE: Kind = Kind {
+const HOST_DEVICE: InterfacePlugin = InterfacePlugin {
     plugins: |_| json!([{"type": "host-device", "device": "dev1"}]),
     needs: None,
     object: "device dev1",
     count: |_| files("/run/cni/host-device"),
 };
 
-const BANDWIDTH: Kind = Kind {
+const BANDWIDTH: InterfacePlugin = InterfacePlugin {
     plugins: |tour| with_fixed_address(tour, &json!({"type": "bandwidth", "egressRate": 8000, "egressBurst": 80000})),
     needs: Some(Feature::Ifb),
     object: "link bwp",
@@ -63,14 +63,14 @@ const BANDWIDTH: Kind = Kind {
 };
 
 /// The rules of both backends.
-const FIREWALL: [Kind; 2] = [
-    Kind {
+const FIREWALL: [InterfacePlugin; 2] = [
+    InterfacePlugin {
         plugins: |tour| with_fixed_address(tour, &json!({"type": "firewall", "backend": "iptables"})),
         needs: None,
         object: "firewall rules of 10.",
         count: rules,
     },
-    Kind {
+    InterfacePlugin {
         plugins: |tour| with_fixed_address(tour, &json!({"type": "firewall", "backend": "nftables"})),
         needs: None,
         object: "firewall rules of 10.",
@@ -79,14 +79,14 @@ const FIREWALL: [Kind; 2] = [
 ];
 
 /// The rules of both backends.
-const PORTMAP: [Kind; 2] = [
-    Kind {
+const PORTMAP: [InterfacePlugin; 2] = [
+    InterfacePlugin {
         plugins: |tour| with_fixed_address(tour, &portmap("iptables")),
         needs: None,
         object: "forwarding of port 8080/tcp to 10.",
         count: rules,
     },
-    Kind {
+    InterfacePlugin {
         plugins: |tour| with_fixed_address(tour, &portmap("nftables")),
         needs: None,
         object: "forwarding of port 8080/tcp to 10.",
@@ -106,11 +106,11 @@ fn netns(pod: &Container) -> String {
 struct Scene {
     tour: Tour,
     pod: Container,
-    kind: Kind,
+    kind: InterfacePlugin,
 }
 
 impl Scene {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: InterfacePlugin) -> Self {
         let tour = Tour::new();
         assert!(tour.install(LINKED).status.success());
         let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": (kind.plugins)(&tour)});
@@ -176,7 +176,7 @@ impl Scene {
 }
 
 /// Kept while the container lives, and removed afterwards.
-fn goes_with_the_container(kind: Kind) {
+fn goes_with_the_container(kind: InterfacePlugin) {
     if kind.needs.is_some_and(|feature| !feature.or_skip()) {
         return;
     }

@@ -1,6 +1,6 @@
 //! CHECK: each thing that ADD has set, changed behind its back.
 
-use super::{Kind, each_kind};
+use super::{InterfacePlugin, each_interface_plugin};
 use crate::configs::{Attached, dual, with};
 use serde_json::json;
 use testns::Namespace;
@@ -8,7 +8,7 @@ use testns::Namespace;
 const MAC: &str = "0a:00:00:00:00:99";
 
 /// CHECK fails with each change, with code 107, and passes when it is taken back.
-fn check_reports_each_change(kind: Kind) {
+fn check_reports_each_change(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let pod = node.container();
     let routes = json!([{"dst": "192.0.2.0/24", "gw": "10.7.0.1"}]);
@@ -40,7 +40,7 @@ fn check_reports_each_change(kind: Kind) {
 }
 
 // The kit has rules for this, and `.ci/run` tries them on the plugins whose links most kernels have.
-each_kind! {
+each_interface_plugin! {
     ipvlan: IPVLAN, vlan: VLAN, dummy: DUMMY;
     (check_reports_each_change)
 }

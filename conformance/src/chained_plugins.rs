@@ -1,6 +1,6 @@
 //! A table of the chained plugins, by which each can be tested alike, and the bridge before them.
 
-pub mod rules;
+pub mod packet_filter;
 
 use crate::configs::{Attached, bridge, dual, with};
 use serde_json::{Value, json};
@@ -8,9 +8,9 @@ use testns::{Attachment, Feature, Node};
 
 /// A chained plugin with a config that has all it can set.
 #[derive(Debug, Clone, Copy)]
-pub struct Scene {
+pub struct ChainedPlugin {
     /// The name.
-    pub plugin: &'static str,
+    pub name: &'static str,
     /// The plugin's config, without prevResult.
     pub config: fn() -> Value,
     needs: Option<Feature>,
@@ -20,7 +20,7 @@ pub struct Scene {
     pub peer: Peer,
 }
 
-/// The part of a scene that Debian 12's reference has.
+/// The part of a chained that Debian 12's reference has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// The reference makes the same objects.
@@ -34,33 +34,33 @@ pub enum Peer {
 
 const NOTHING: fn(&str) -> bool = |_| false;
 
-const fn scene(
-    plugin: &'static str,
+const fn plugin(
+    name: &'static str,
     config: fn() -> Value,
     needs: Option<Feature>,
     stays_inside: fn(&str) -> bool,
     peer: Peer,
-) -> Scene {
-    Scene { plugin, config, needs, stays_inside, peer }
+) -> ChainedPlugin {
+    ChainedPlugin { name, config, needs, stays_inside, peer }
 }
 
 /// The chained plugins.
-pub const SCENES: [Scene; 7] = [
-    scene("tuning", tuning, None, |line| line.contains(" sysctl "), Peer::Same),
-    scene("bandwidth", bandwidth, Some(Feature::Ifb), NOTHING, Peer::Same),
-    scene("sbr", sbr, None, is_route, Peer::Same),
-    scene("vrf", vrf, Some(Feature::Vrf), is_of_a_vrf, Peer::Same),
-    scene("portmap", rules::portmap, None, NOTHING, Peer::ByIptables),
-    scene("portmap", rules::portmap_of_nft, None, NOTHING, Peer::None),
-    scene("firewall", rules::firewall, None, NOTHING, Peer::ByIptables),
+pub const CHAINED_PLUGINS: [ChainedPlugin; 7] = [
+    plugin("tuning", tuning, None, |line| line.contains(" sysctl "), Peer::Same),
+    plugin("bandwidth", bandwidth, Some(Feature::Ifb), NOTHING, Peer::Same),
+    plugin("sbr", sbr, None, is_route, Peer::Same),
+    plugin("vrf", vrf, Some(Feature::Vrf), is_of_a_vrf, Peer::Same),
+    plugin("portmap", packet_filter::portmap, None, NOTHING, Peer::ByIptables),
+    plugin("portmap", packet_filter::portmap_of_nft, None, NOTHING, Peer::None),
+    plugin("firewall", packet_filter::firewall, None, NOTHING, Peer::ByIptables),
 ];
 
-/// Returns the scenes that this kernel can serve.
-pub fn scenes() -> impl Iterator<Item = Scene> {
-    SCENES.into_iter().filter(|scene| scene.is_known())
+/// Returns the chained plugins that this kernel can serve.
+pub fn chained_plugins() -> impl Iterator<Item = ChainedPlugin> {
+    CHAINED_PLUGINS.into_iter().filter(|chained| chained.is_known())
 }
 
-impl Scene {
+impl ChainedPlugin {
     /// Whether the kernel has what the plugin needs; prints that the test skips it if not.
     pub fn is_known(self) -> bool {
         self.needs.is_none_or(Feature::or_skip)
@@ -82,8 +82,8 @@ pub fn behind(earlier: &Attached<'_>, own: Value) -> Value {
 
 /// Lines of a snapshot that come and go with other calls than the tested one.
 pub fn comes_and_goes(line: &str) -> bool {
-    let settles = crate::shared::stays(line) || line.contains(" fe80::") || line.contains(" route ff00::/8 ");
-    settles || line.contains("/run/cni") || rules::are_shared(line)
+    let settles = crate::shared_objects::stays(line) || line.contains(" fe80::") || line.contains(" route ff00::/8 ");
+    settles || line.contains("/run/cni") || packet_filter::are_shared(line)
 }
 
 /// Whether a line of a snapshot is of an object that a plugin's DEL leaves on the node.

@@ -1,6 +1,6 @@
 //! Calls that do not address an attachment leave it alone, and a refused call changes nothing.
 
-use super::{Kind, LinkPlace, each_kind, held, is_kernels};
+use super::{InterfacePlugin, LinkPlace, each_interface_plugin, held, is_kernels};
 use crate::configs::{Attached, addresses, unshared, v4, with};
 use serde_json::{Value, json};
 use std::sync::Barrier;
@@ -19,7 +19,7 @@ fn rename(inside: &Namespace, from: &str, to: &str) {
 }
 
 /// The runtime calls ADD again; the container has renamed its link meanwhile, so the name is free.
-fn a_duplicate_that_is_refused_leaves_link_and_reservation(kind: Kind) {
+fn a_duplicate_that_is_refused_leaves_link_and_reservation(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(2);
     let pod = node.container();
     let config = kind.config(0, json!({}));
@@ -40,7 +40,7 @@ fn a_duplicate_that_is_refused_leaves_link_and_reservation(kind: Kind) {
 
 /// A runtime that restarts under one ID: another namespace, while the first one is there. No address plugin, one that keeps no
 /// reservations, and one that gives the same address again refuse nothing themselves.
-fn a_second_namespace_is_refused_as_long_as_the_first_exists(kind: Kind) {
+fn a_second_namespace_is_refused_as_long_as_the_first_exists(kind: InterfacePlugin) {
     if kind.place != LinkPlace::Pair {
         return;
     }
@@ -66,7 +66,7 @@ fn a_second_namespace_is_refused_as_long_as_the_first_exists(kind: Kind) {
 const ROUNDS: usize = if cfg!(feature = "every-test") { 40 } else { 5 };
 
 /// Forbidden to runtimes, but kubelets do it after a time-out: the ADD that succeeds has its link and its reservation.
-fn of_two_adds_at_once_the_one_that_succeeds_keeps_all(kind: Kind) {
+fn of_two_adds_at_once_the_one_that_succeeds_keeps_all(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let config = kind.config(0, json!({"ipam": v4()}));
     for round in 0..ROUNDS {
@@ -91,7 +91,7 @@ fn of_two_adds_at_once_the_one_that_succeeds_keeps_all(kind: Kind) {
 
 /// `eth0` of the namespace belongs to an attachment that lives: DEL after an ADD that was refused for that, or for a container
 /// that the runtime does not know.
-fn del_of_another_attachment_in_the_namespace_leaves_the_living_one(kind: Kind) {
+fn del_of_another_attachment_in_the_namespace_leaves_the_living_one(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(2);
     let (pod, other) = (node.container(), node.container());
     let config = kind.config(0, json!({}));
@@ -116,7 +116,7 @@ fn del_of_another_attachment_in_the_namespace_leaves_the_living_one(kind: Kind) 
 }
 
 /// The link has no mark, as the reference makes it. The address that host-local reserved says for which container.
-fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: Kind) {
+fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let pod = node.container();
     let config = kind.config(0, json!({}));
@@ -136,7 +136,7 @@ fn del_of_a_container_without_address_leaves_a_link_without_mark(kind: Kind) {
 
 /// ADD is killed after it made the link and before it sets the mark. GC frees the address, which nothing uses yet, and DEL
 /// removes the link all the same; one that has carried packets is another's.
-fn del_after_gc_removes_the_link_of_a_killed_add(kind: Kind) {
+fn del_after_gc_removes_the_link_of_a_killed_add(kind: InterfacePlugin) {
     // The tap of a killed process ends with it.
     if !matches!(kind.place, LinkPlace::Upon | LinkPlace::Inside) || kind.name == "tap" {
         return;
@@ -190,7 +190,7 @@ fn has_carried(link: &str) -> bool {
 
 /// The path of a namespace is another container's now, whose link has no mark or, as far as a container cannot write it, its
 /// own one. A result with the living one's Ethernet address is that of a config that sets one.
-fn a_late_del_leaves_the_link_of_the_paths_next_container(kind: Kind) {
+fn a_late_del_leaves_the_link_of_the_paths_next_container(kind: InterfacePlugin) {
     for has_mark in [true, false] {
         let (node, _outside) = kind.node(2);
         let [ended, pod] = [node.container(), node.container()];
@@ -231,7 +231,7 @@ fn collect(node: &Node, config: &Value, valid: &[&str], seen: Option<&[&str]>) {
 }
 
 /// GC finds no link that is in the container alone: its address is not given to the next container.
-fn gc_keeps_the_address_of_a_link_that_it_leaves(kind: Kind) {
+fn gc_keeps_the_address_of_a_link_that_it_leaves(kind: InterfacePlugin) {
     if kind.place == LinkPlace::Pair {
         return;
     }
@@ -260,7 +260,7 @@ fn gc_keeps_the_address_of_a_link_that_it_leaves(kind: Kind) {
 }
 
 /// A veth of the reference's has no mark. Entries of attachments that are not on the node do not stand for it.
-fn gc_with_any_list_keeps_the_addresses_of_links_without_mark(kind: Kind) {
+fn gc_with_any_list_keeps_the_addresses_of_links_without_mark(kind: InterfacePlugin) {
     if kind.place != LinkPlace::Pair {
         return;
     }
@@ -290,7 +290,7 @@ fn gc_with_any_list_keeps_the_addresses_of_links_without_mark(kind: Kind) {
 }
 
 /// The runtime examined the node before this ADD, which is of another runtime.
-fn gc_leaves_what_came_after_the_look(kind: Kind) {
+fn gc_leaves_what_came_after_the_look(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(2);
     let (old, new) = (node.container(), node.container());
     let ipam = unshared().dual();
@@ -320,7 +320,7 @@ fn gc_leaves_what_came_after_the_look(kind: Kind) {
     assert_eq!(held(), Vec::<String>::new());
 }
 
-each_kind! {
+each_interface_plugin! {
     bridge: BRIDGE, ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, tap: TAP, dummy: DUMMY;
     (
         a_duplicate_that_is_refused_leaves_link_and_reservation

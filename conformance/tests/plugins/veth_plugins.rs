@@ -2,7 +2,7 @@
 
 use crate::bridge::stays;
 use crate::configs::{Attached, addresses, dual, first_ip, ip, v6};
-use crate::kinds::{Kind, each_kind};
+use crate::interface_plugins::{InterfacePlugin, each_interface_plugin};
 use crate::subjects::{each, node, node_with_pod};
 use serde_json::{Value, json};
 use testns::{Call, Namespace, Node, Remains, Verb};
@@ -33,7 +33,7 @@ pub(crate) fn check_fails_after(config: &Value, changes: &[(&str, Tamper)]) {
 }
 
 /// Two pods reach each other, the gateway and the node by each address; after DEL nothing of them is left.
-fn two_pods_reach_each_other_and_the_gateway(kind: Kind) {
+fn two_pods_reach_each_other_and_the_gateway(kind: InterfacePlugin) {
     for ipam in [v6(), dual()] {
         let config = kind.config(0, json!({"ipMasq": false, "ipam": ipam}));
         each(|_, node| {
@@ -59,7 +59,7 @@ fn two_pods_reach_each_other_and_the_gateway(kind: Kind) {
 }
 
 /// DEL does not delete another process's link that has the host veth's name; nor does such a link make ADD fail.
-fn a_link_that_another_process_put_in_the_place_of_the_host_veth_stays(kind: Kind) {
+fn a_link_that_another_process_put_in_the_place_of_the_host_veth_stays(kind: InterfacePlugin) {
     let (node, pod) = node_with_pod();
     let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
     let name = attached.host_veth().to_owned();
@@ -74,7 +74,7 @@ fn a_link_that_another_process_put_in_the_place_of_the_host_veth_stays(kind: Kin
 }
 
 /// The address stays reserved while a link or a rule of the attachment is left. The next DEL frees it.
-fn an_address_stays_held_while_its_link_or_its_rules_are_left(kind: Kind) {
+fn an_address_stays_held_while_its_link_or_its_rules_are_left(kind: InterfacePlugin) {
     for own in [json!({"ipMasq": false}), json!({"ipMasqBackend": "nftables"})] {
         let node = node();
         let attached = Attached::add(&node, &kind.config(0, own.clone()), &node.container());
@@ -88,7 +88,7 @@ fn an_address_stays_held_while_its_link_or_its_rules_are_left(kind: Kind) {
     }
 }
 
-each_kind! {
+each_interface_plugin! {
     bridge: BRIDGE, ptp: PTP;
     (
         two_pods_reach_each_other_and_the_gateway

@@ -1,7 +1,7 @@
 //! Processes that calls leave to PID 1.
 
 use crate::bridge::stays;
-use crate::chained::{SCENES, behind, bridged, scenes};
+use crate::chained::{CHAINED_PLUGINS, behind, bridged, chained_plugins};
 use crate::configs::{Attached, bridge, with};
 use crate::subjects::{node, node_with_pod};
 use serde_json::json;
@@ -139,15 +139,15 @@ fn where_pid_1_has_waited_for_a_helper_each_del_leaves_its_wait_to_one() {
 /// what others have deleted, so a DEL that finds no rule leaves the wait to a helper, too.
 #[test]
 fn del_of_rules_leaves_the_wait_for_the_kernel_to_a_helper() {
-    for scene in SCENES.into_iter().filter(|scene| ["firewall", "portmap"].contains(&scene.plugin)) {
+    for chained in CHAINED_PLUGINS.into_iter().filter(|chained| ["firewall", "portmap"].contains(&chained.name)) {
         for (is_careless, helpers) in [(true, &[1][..]), (false, &[1, 2])] {
             let (node, pod) = node_with_pod();
             let before = bridged(&node, &pod);
-            let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
+            let attached = Attached::add(&node, &behind(&before, (chained.config)()), &pod);
             let init = if is_careless { Init::careless() } else { Init::proven(&node) };
             for helpers in helpers {
                 init.del(&attached, &node);
-                assert_eq!(init.helpers(), *helpers, "{}, careless {is_careless}", scene.plugin);
+                assert_eq!(init.helpers(), *helpers, "{}, careless {is_careless}", chained.name);
             }
         }
     }
@@ -156,10 +156,10 @@ fn del_of_rules_leaves_the_wait_for_the_kernel_to_a_helper() {
 /// No call leaves a process, but for the one that DEL and GC leave the wait for the kernel to.
 #[test]
 fn no_verb_of_a_chained_plugin_starts_a_program() {
-    for scene in scenes() {
+    for chained in chained_plugins() {
         let (node, pod) = node_with_pod();
         let before = bridged(&node, &pod);
-        let config = with(behind(&before, (scene.config)()), json!({"cniVersion": "1.1.0"}));
+        let config = with(behind(&before, (chained.config)()), json!({"cniVersion": "1.1.0"}));
         let gc = with(config.clone(), json!({"cni.dev/valid-attachments": []}));
         for verb in [Verb::Status, Verb::Add, Verb::Check, Verb::Del, Verb::Del, Verb::Add, Verb::Gc] {
             let call = match verb {
@@ -175,7 +175,7 @@ fn no_verb_of_a_chained_plugin_starts_a_program() {
             assert_eq!(output.code(), 0, "{output:?}");
             let helpers = if [Verb::Del, Verb::Gc].contains(&verb) { 1 } else { 0 };
             let runs_itself = processes.len() <= 1 + helpers && processes.iter().all(|process| process.execs == 0);
-            assert!(runs_itself, "{} {verb:?}: {processes:?}", scene.plugin);
+            assert!(runs_itself, "{} {verb:?}: {processes:?}", chained.name);
         }
     }
 }

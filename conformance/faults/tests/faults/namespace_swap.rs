@@ -1,7 +1,7 @@
 //! The path of a container's namespace is led to the node's namespace between two system calls of a call.
 
 use crate::configs::{Attached, bridge};
-use crate::shared::stays;
+use crate::shared_objects::stays;
 use crate::subjects::node;
 use nix::errno::Errno;
 use serde_json::{Value, json};

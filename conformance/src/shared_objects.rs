@@ -1,6 +1,6 @@
-//! What the containers of a node share, and DEL leaves on purpose; operations of `libcni` from a test.
+//! Objects that the containers of a node share, and that DEL leaves on purpose.
 
-use testns::{Namespace, Node};
+use testns::Node;
 
 /// The lines of a snapshot that DEL leaves on purpose: the bridge with its gateway address, forwarding, the store of
 /// host-local without reservations, tables of the packet filter without anything of a container.
@@ -43,26 +43,4 @@ pub fn is_empty_store(line: &str) -> bool {
     line.starts_with("+ folder /var/lib/cni/networks")
         || line.contains(" /run/cni")
         || (line.contains("file /var/lib/cni/networks/net/") && names.iter().any(|name| line.contains(name)))
-}
-
-/// A machine behind the node's link `uplink`, with 192.0.2.2 and 2001:db8::2; the node has the addresses that end with 1.
-pub fn machine_outside(node: &Node) -> Namespace {
-    let machine = node.remote("remote");
-    node.host().add_veth("uplink", &machine, "eth0");
-    for (there, here) in [("192.0.2.2/24", "192.0.2.1/24"), ("2001:db8::2/64", "2001:db8::1/64")] {
-        machine.add_address("eth0", there);
-        node.host().add_address("uplink", here);
-    }
-    machine.wait_for_addresses();
-    node.host().wait_for_addresses();
-    machine
-}
-
-/// Runs an operation of our library to its end.
-///
-/// # Panics
-/// No event loop can be made.
-pub fn wait<T>(operation: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(operation)
 }

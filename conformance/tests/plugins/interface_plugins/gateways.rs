@@ -1,7 +1,7 @@
 //! Gateways that no address of the interface has in its prefix, as hosters give them with single addresses: the link leads to
 //! the gateway.
 
-use super::{Kind, each_kind};
+use super::{InterfacePlugin, each_interface_plugin};
 use crate::configs::{Attached, bridge, ip};
 use crate::subjects::{node, node_with_pod};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn way(pod: &Container, to: &str) -> Option<std::net::IpAddr> {
     route.hops[0].via
 }
 
-fn the_link_leads_to_a_gateway_outside_the_prefix(kind: Kind) {
+fn the_link_leads_to_a_gateway_outside_the_prefix(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let pod = node.container();
     let ipam = single(&[("203.0.113.5/32", "172.31.1.1"), ("2001:db8:5::5/128", "2001:db8:ffff::1")]);
@@ -41,7 +41,7 @@ fn the_link_leads_to_a_gateway_outside_the_prefix(kind: Kind) {
 }
 
 /// Link-local gateways are on the link already; a gateway of a route in the address's own network, too.
-fn the_link_leads_to_each_gateway_once(kind: Kind) {
+fn the_link_leads_to_each_gateway_once(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let pod = node.container();
     let mut ipam = single(&[("203.0.113.5/32", "172.31.1.1"), ("2001:db8:5::5/64", "fe80::1")]);
@@ -62,7 +62,7 @@ fn the_link_leads_to_each_gateway_once(kind: Kind) {
     attached.check().ok();
 }
 
-each_kind! {
+each_interface_plugin! {
     macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (the_link_leads_to_a_gateway_outside_the_prefix the_link_leads_to_each_gateway_once)
 }

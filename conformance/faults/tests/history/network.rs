@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use testns::{Attachment, Node};
 
-/// The number of lanes: bridge, ptp, macvlan.
-pub(crate) const LANES: usize = 3;
+/// The number of networks: bridge, ptp, macvlan.
+pub(crate) const NETWORKS: usize = 3;
 /// Places for pods in each.
 pub(crate) const SLOTS: usize = 4;
 
@@ -15,19 +15,19 @@ pub(crate) const NODE: &str = "192.0.2.1";
 
 /// A network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lane(pub(crate) usize);
+pub(crate) struct Network(pub(crate) usize);
 
-impl Lane {
-    /// The lane of a slot.
+impl Network {
+    /// The network of a slot.
     pub(crate) fn of(slot: usize) -> Self {
-        Self(slot % LANES)
+        Self(slot % NETWORKS)
     }
 
     pub(crate) fn name(self) -> &'static str {
         ["hbridge", "hptp", "hmacvlan"][self.0]
     }
 
-    /// Whether packets of the lane's pods pass the node's routing and rules.
+    /// Whether packets of the network's pods pass the node's routing and rules.
     pub(crate) fn is_routed(self) -> bool {
         self.0 < 2
     }
@@ -99,7 +99,7 @@ impl Lane {
         all
     }
 
-    /// The folder of the lane's reservations.
+    /// The folder of the network's reservations.
     pub(crate) fn store(self) -> String {
         format!("/var/lib/cni/networks/{}", self.name())
     }
@@ -127,13 +127,13 @@ pub(crate) fn prepare(node: &Node) -> testns::Namespace {
     node.host().add_address(UPLINK, &format!("{NODE}/24"));
     outside.add_address("eth0", &format!("{OUTSIDE}/24"));
     std::fs::create_dir_all("/etc/cni/net.d").unwrap();
-    for lane in (0..LANES).map(Lane) {
-        if !lane.is_routed() {
-            outside.add_address("eth0", &format!("10.66.{}.1/24", lane.0));
+    for network in (0..NETWORKS).map(Network) {
+        if !network.is_routed() {
+            outside.add_address("eth0", &format!("10.66.{}.1/24", network.0));
         }
-        let (mut list, folder) = (lane.list(), "/etc/cni/net.d");
-        std::fs::write(format!("{folder}/10-{}.conflist", lane.name()), list.to_string()).unwrap();
-        let other = other_network(lane.0);
+        let (mut list, folder) = (network.list(), "/etc/cni/net.d");
+        std::fs::write(format!("{folder}/10-{}.conflist", network.name()), list.to_string()).unwrap();
+        let other = other_network(network.0);
         list["name"] = other.as_str().into();
         std::fs::write(format!("{folder}/20-{other}.conflist"), list.to_string()).unwrap();
     }
@@ -141,6 +141,6 @@ pub(crate) fn prepare(node: &Node) -> testns::Namespace {
 }
 
 /// A network with the same plugins, which no pod is in.
-pub(crate) fn other_network(lane: usize) -> String {
-    format!("other{}", Lane(lane).name())
+pub(crate) fn other_network(network: usize) -> String {
+    format!("other{}", Network(network).name())
 }

@@ -1,17 +1,18 @@
 //! What all interface plugins but bridge have in common: a table of them, and each test by that table.
 
 mod add;
-mod at_once;
 mod check;
+mod concurrency;
 mod del;
 mod gateways;
+mod gc;
 mod limits;
-mod living;
+mod other_attachments;
 mod packets;
 mod renamed;
-mod service;
+mod status;
 
-pub(crate) use conformance::kinds::*;
+pub(crate) use conformance::interface_plugins::*;
 
 /// The folder of the network's reservations.
 const STORE: &str = "/var/lib/cni/networks/net";
@@ -30,17 +31,17 @@ pub(crate) fn is_kernels(line: &str) -> bool {
 
 /// A module for each of the kinds, with the tests of these names.
 /// With `mod NAME:` all of them are in a module of that name, for further kinds of the same file.
-macro_rules! each_kind {
+macro_rules! each_interface_plugin {
     (mod $name:ident: $($kinds:tt)*) => {
         mod $name {
             use super::*;
 
-            crate::kinds::each_kind! { $($kinds)* }
+            crate::interface_plugins::each_interface_plugin! { $($kinds)* }
         }
     };
     ($($module:ident: $kind:ident),*; $tests:tt) => { $(
         mod $module {
-            crate::kinds::tests! { $kind $tests }
+            crate::interface_plugins::tests! { $kind $tests }
         }
     )* };
 }
@@ -49,9 +50,9 @@ macro_rules! tests {
     ($kind:ident ($($test:ident)*)) => { $(
         #[test]
         fn $test() {
-            crate::kinds::$kind.run(super::$test);
+            crate::interface_plugins::$kind.run(super::$test);
         }
     )* };
 }
 
-pub(crate) use {each_kind, tests};
+pub(crate) use {each_interface_plugin, tests};

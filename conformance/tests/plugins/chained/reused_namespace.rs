@@ -1,40 +1,40 @@
 //! DEL of a container that has ended, by a path or a process's number that another container now has.
 
-use super::{Scene, bandwidth, behind, bridged, scenes};
+use super::{ChainedPlugin, bandwidth, behind, bridged, chained_plugins};
 use crate::configs::Attached;
-use crate::namespaces::by_process;
+use crate::namespace_paths::by_process;
 use crate::subjects::{node, node_with_pod};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Feature, Node, Verb};
 
-/// A scene behind bridge in the container that has ended, and in the one that lives.
+/// A chained behind bridge in the container that has ended, and in the one that lives.
 struct Two<'a> {
-    scene: Scene,
+    chained: ChainedPlugin,
     ended: Attached<'a>,
     living: Attached<'a>,
     pod: &'a Container,
 }
 
 impl<'a> Two<'a> {
-    fn add(scene: Scene, node: &'a Node, ended: &Container, pod: &'a Container, has_marks: bool) -> Self {
+    fn add(chained: ChainedPlugin, node: &'a Node, ended: &Container, pod: &'a Container, has_marks: bool) -> Self {
         let [before, after] = [ended, pod].map(|pod| bridged(node, pod));
-        let ended = Attached::add(node, &behind(&before, (scene.config)()), ended);
-        let living = Attached::add(node, &behind(&after, (scene.config)()), pod);
+        let ended = Attached::add(node, &behind(&before, (chained.config)()), ended);
+        let living = Attached::add(node, &behind(&after, (chained.config)()), pod);
         if !has_marks {
             node.host().set_alias(after.host_veth(), "");
         }
-        Self { scene, ended, living, pod }
+        Self { chained, ended, living, pod }
     }
 
     /// Deletes the one that has ended, by a path of the other, which must not change.
     fn del_by(&self, node: &Node, path: &str, result: Option<&Value>) {
         let inside = self.pod.namespace().snapshot();
         let attachment = Attachment { netns: path.to_owned(), ..self.ended.attachment.clone() };
-        let call = Call::new(Verb::Del, (self.scene.config)(), &attachment);
+        let call = Call::new(Verb::Del, (self.chained.config)(), &attachment);
         let call = if let Some(result) = result { call.prev_result(result) } else { call };
         call.run(node).ok();
         let changes = testns::changes(&inside, &self.pod.namespace().snapshot());
-        assert!(changes.is_empty(), "{}: {changes}", self.scene.plugin);
+        assert!(changes.is_empty(), "{}: {changes}", self.chained.name);
         self.living.check().ok();
     }
 
@@ -48,10 +48,10 @@ impl<'a> Two<'a> {
 
 #[test]
 fn a_mark_tells_more_than_an_equal_ethernet_address() {
-    for scene in scenes() {
+    for chained in chained_plugins() {
         let node = node();
         let pods = [node.container(), node.container()];
-        let two = Two::add(scene, &node, &pods[0], &pods[1], true);
+        let two = Two::add(chained, &node, &pods[0], &pods[1], true);
         two.del_by(&node, &two.living.attachment.netns, Some(&two.same_mac()));
     }
 }
@@ -59,10 +59,10 @@ fn a_mark_tells_more_than_an_equal_ethernet_address() {
 /// The veth has no mark, as the reference makes it.
 #[test]
 fn without_a_mark_result_and_reservation_show_whose_a_link_is() {
-    for scene in scenes() {
+    for chained in chained_plugins() {
         let node = node();
         let pods = [node.container(), node.container()];
-        let two = Two::add(scene, &node, &pods[0], &pods[1], false);
+        let two = Two::add(chained, &node, &pods[0], &pods[1], false);
         for result in [Some(two.same_mac()), Some(two.ended.result.clone()), None] {
             two.del_by(&node, &two.living.attachment.netns, result.as_ref());
         }
@@ -72,11 +72,11 @@ fn without_a_mark_result_and_reservation_show_whose_a_link_is() {
 /// No reservation says which container has the address.
 #[test]
 fn through_another_containers_process_nothing_is_taken_from_that_one() {
-    for scene in scenes() {
+    for chained in chained_plugins() {
         for has_result in [true, false] {
             let node = node();
             let pods = [node.container(), node.container()];
-            let two = Two::add(scene, &node, &pods[0], &pods[1], false);
+            let two = Two::add(chained, &node, &pods[0], &pods[1], false);
             std::fs::remove_dir_all("/var/lib/cni/networks").unwrap();
             let mut result = two.ended.result.clone();
             result["interfaces"][2]["mac"] = json!("0a:00:00:00:00:01");

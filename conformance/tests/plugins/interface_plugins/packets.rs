@@ -1,6 +1,6 @@
 //! Packets: to the gateway, to another container, and beyond; those of ptp and vlan have tests of their own.
 
-use super::{Kind, LinkPlace, each_kind};
+use super::{InterfacePlugin, LinkPlace, each_interface_plugin};
 use crate::configs::{Attached, addresses, dual, ip, with};
 use serde_json::json;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ fn own_addresses(attached: &Attached<'_>) -> Vec<IpAddr> {
     addresses(&attached.result).iter().map(|address| ip(address.split('/').next().unwrap())).collect()
 }
 
-fn packets_reach_gateway_peer_and_beyond(kind: Kind) {
+fn packets_reach_gateway_peer_and_beyond(kind: InterfacePlugin) {
     let (node, outside) = kind.node(2);
     be_gateway(&outside);
     let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
@@ -44,7 +44,7 @@ fn packets_reach_gateway_peer_and_beyond(kind: Kind) {
 }
 
 /// When ADD returns, no address is still looked for on the link: each answers the first request, where packets can come in.
-fn addresses_answer_when_add_returns(kind: Kind) {
+fn addresses_answer_when_add_returns(kind: InterfacePlugin) {
     let (node, outside) = kind.node(4);
     if kind.place != LinkPlace::Pair && kind.place != LinkPlace::Inside {
         be_gateway(&outside);
@@ -64,12 +64,12 @@ fn addresses_answer_when_add_returns(kind: Kind) {
     }
 }
 
-each_kind! {
+each_interface_plugin! {
     macvlan: MACVLAN, ipvlan: IPVLAN, host_device: HOST_DEVICE;
     (packets_reach_gateway_peer_and_beyond)
 }
 
-each_kind! {
+each_interface_plugin! {
     mod addresses:
     ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (addresses_answer_when_add_returns)

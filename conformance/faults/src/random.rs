@@ -2,9 +2,9 @@
 
 /// A sequence of random numbers (xorshift).
 #[derive(Debug)]
-pub struct Numbers(u64);
+pub struct Random(u64);
 
-impl Numbers {
+impl Random {
     /// The sequence of a seed.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {

@@ -1,8 +1,8 @@
 //! DEL of an attachment whose interface name another attachment has in the namespace.
 
-use super::{bandwidth, behind, bridged, scenes};
+use super::{bandwidth, behind, bridged, chained_plugins};
 use crate::configs::{Attached, with};
-use crate::kinds::is_kernels;
+use crate::interface_plugins::is_kernels;
 use crate::subjects::{node, node_with_pod};
 use serde_json::json;
 use testns::{Attachment, Call, Feature, Verb};
@@ -10,24 +10,24 @@ use testns::{Attachment, Call, Feature, Verb};
 /// The runtime calls DEL after an ADD that was refused for the taken name, or for a container that it does not know.
 #[test]
 fn del_of_another_attachment_in_the_namespace_changes_nothing() {
-    for scene in scenes() {
+    for chained in chained_plugins() {
         let node = node();
         let (pod, other) = (node.container(), node.container());
         let before = bridged(&node, &pod);
         let there = bridged(&node, &other);
-        let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
-        let of_other = Attached::add(&node, &behind(&there, (scene.config)()), &other);
+        let attached = Attached::add(&node, &behind(&before, (chained.config)()), &pod);
+        let of_other = Attached::add(&node, &behind(&there, (chained.config)()), &other);
         node.remember();
         let inside = pod.namespace().snapshot();
         let unknown = Attachment { container_id: "c9".to_owned(), ..pod.attachment() };
-        let mut network = (scene.config)();
+        let mut network = (chained.config)();
         network["name"] = "other".into();
-        for (config, attachment) in [((scene.config)(), &unknown), (network, &pod.attachment())] {
+        for (config, attachment) in [((chained.config)(), &unknown), (network, &pod.attachment())] {
             Call::new(Verb::Del, &config, attachment).run(&node).ok();
         }
         let changes = [node.changes(), testns::changes(&inside, &pod.namespace().snapshot())].concat();
         let changes: Vec<&str> = changes.lines().filter(|line| !is_kernels(line)).collect();
-        assert!(changes.is_empty(), "{}: {changes:#?}", scene.plugin);
+        assert!(changes.is_empty(), "{}: {changes:#?}", chained.name);
         attached.check().ok();
         attached.del().ok();
         of_other.del().ok();
@@ -37,21 +37,21 @@ fn del_of_another_attachment_in_the_namespace_changes_nothing() {
 /// The runtime examined the node before the second ADD, which is of another runtime.
 #[test]
 fn gc_leaves_what_came_after_the_look() {
-    for scene in scenes() {
+    for chained in chained_plugins() {
         let node = node();
         let (old, new) = (node.container(), node.container());
         let [before, after] = [&old, &new].map(|pod| bridged(&node, pod));
-        let added = Attached::add(&node, &behind(&before, (scene.config)()), &old);
-        let attached = Attached::add(&node, &behind(&after, (scene.config)()), &new);
+        let added = Attached::add(&node, &behind(&before, (chained.config)()), &old);
+        let attached = Attached::add(&node, &behind(&after, (chained.config)()), &new);
         node.remember();
         let collect = |seen: serde_json::Value| {
             let own = json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": [], "cni-plugins/seen": seen});
-            node.call(Verb::Gc, with((scene.config)(), own), Attachment::none()).ok();
+            node.call(Verb::Gc, with((chained.config)(), own), Attachment::none()).ok();
         };
         collect(json!([]));
         let changes = node.changes();
         let changes: Vec<&str> = changes.lines().filter(|line| !is_kernels(line)).collect();
-        assert!(changes.is_empty(), "{}: {changes:#?}", scene.plugin);
+        assert!(changes.is_empty(), "{}: {changes:#?}", chained.name);
         collect(json!([{"containerID": old.id(), "ifname": "eth0"}]));
         attached.check().ok();
         added.del().ok();

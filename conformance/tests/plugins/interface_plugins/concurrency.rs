@@ -1,6 +1,6 @@
 //! Many containers at once, as after a reboot of the node.
 
-use super::{Kind, each_kind, held};
+use super::{InterfacePlugin, each_interface_plugin, held};
 use crate::configs::{Attached, addresses};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ const MANY: usize = 64;
 
 /// 64 ADDs at once: distinct addresses of both families, and CHECK finds all that they made; 64 DELs at once: the node is as
 /// before.
-fn sixty_four_at_once(kind: Kind) {
+fn sixty_four_at_once(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(MANY);
     let pods: Vec<_> = (0..MANY).map(|_| node.container()).collect();
     let start = Barrier::new(MANY);
@@ -43,7 +43,7 @@ fn sixty_four_at_once(kind: Kind) {
 }
 
 // The kit has rules for this, and `.ci/run` tries them on the plugins whose links most kernels have.
-each_kind! {
+each_interface_plugin! {
     ipvlan: IPVLAN, vlan: VLAN;
     (sixty_four_at_once)
 }

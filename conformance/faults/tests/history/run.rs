@@ -8,15 +8,15 @@ use serde_json::Value;
 use testns::{Attachment, Container, Namespace, Node, Remains, Subject, Verb};
 
 use crate::calls::{self, Target};
-use crate::lane::{self, LANES, Lane, OUTSIDE, SLOTS};
+use crate::network::{self, NETWORKS, Network, OUTSIDE, SLOTS};
 use crate::pod::PodInSlot;
 use crate::rules;
 use crate::step::{By, Collector, History, Step, Stranger};
 use crate::traffic::{self, Source, Traffic};
 
-/// The pod of each lane with which the others exchange packets: a slot that no step addresses.
-pub(crate) const fn anchor(lane: usize) -> usize {
-    lane + LANES * SLOTS
+/// The pod of each network with which the others exchange packets: a slot that no step addresses.
+pub(crate) const fn anchor(network: usize) -> usize {
+    network + NETWORKS * SLOTS
 }
 
 /// How often two ADDs at once are tried in a step: they meet at another moment each time.
@@ -44,7 +44,7 @@ pub(crate) enum SlotState {
 }
 
 /// A node in the middle of a history.
-pub(crate) struct Course<'a> {
+pub(crate) struct Run<'a> {
     pub(crate) node: &'a Node,
     pub(crate) traffic: Traffic,
     places: BTreeMap<usize, SlotState>,
@@ -64,31 +64,31 @@ pub(crate) fn run(history: &History, has_reference: bool) -> Result<(), Fault> {
 
 fn on_fresh_node(history: &History, has_reference: bool) -> Result<(), Fault> {
     let node = Node::with(&Subject::ours());
-    let outside = lane::prepare(&node);
-    let lanes = history.lanes();
+    let outside = network::prepare(&node);
+    let networks = history.networks();
     let end = history.steps.len();
     let fault = |at, words| Fault { at, words };
-    warm_up(&node, &lanes, has_reference).map_err(|words| fault(0, words))?;
+    warm_up(&node, &networks, has_reference).map_err(|words| fault(0, words))?;
     node.remember();
-    let mut course = Course { node: &node, traffic: Traffic::start(&outside), places: BTreeMap::new() };
-    for lane in &lanes {
-        course.answer_outside(&outside, *lane);
-        course.attach(anchor(*lane), By::Ours).map_err(|words| fault(0, words))?;
+    let mut run = Run { node: &node, traffic: Traffic::start(&outside), places: BTreeMap::new() };
+    for network in &networks {
+        run.answer_outside(&outside, *network);
+        run.attach(anchor(*network), By::Ours).map_err(|words| fault(0, words))?;
     }
     for (at, step) in history.steps.iter().enumerate() {
-        course.make(*step).and_then(|()| course.check(step.lane())).map_err(|words| fault(at, words))?;
+        run.make(*step).and_then(|()| run.check(step.network())).map_err(|words| fault(at, words))?;
     }
-    course.end(&lanes).map_err(|words| fault(end, words))
+    run.end(&networks).map_err(|words| fault(end, words))
 }
 
 /// Objects that pods of a network share are made by the first one, and stay.
-fn warm_up(node: &Node, lanes: &[usize], has_reference: bool) -> Outcome {
+fn warm_up(node: &Node, networks: &[usize], has_reference: bool) -> Outcome {
     let makers = if has_reference { &[By::Theirs, By::Ours][..] } else { &[By::Ours] };
-    for lane in lanes {
+    for network in networks {
         for by in makers {
             let container = node.container_without_probes();
-            let attachment = lane::attachment(*lane, &container.attachment().netns);
-            let target = Target { node, slot: *lane, network: None, attachment };
+            let attachment = network::attachment(*network, &container.attachment().netns);
+            let target = Target { node, slot: *network, other_network: None, attachment };
             let result = target.add(*by)?;
             target.del(*by, Some(&result))?;
             container.leave(Remains::Gone);
@@ -98,22 +98,22 @@ fn warm_up(node: &Node, lanes: &[usize], has_reference: bool) -> Outcome {
     Ok(())
 }
 
-impl<'a> Course<'a> {
-    /// The other machine answers a lane's pods.
-    fn answer_outside(&self, outside: &Namespace, lane: usize) {
-        let port = outside_port(lane);
-        self.traffic.serve(anchor(lane), traffic::open(outside, (Lane(lane).outside(), port).into()).unwrap());
+impl<'a> Run<'a> {
+    /// The other machine answers a network's pods.
+    fn answer_outside(&self, outside: &Namespace, network: usize) {
+        let port = outside_port(network);
+        self.traffic.serve(anchor(network), traffic::open(outside, (Network(network).outside(), port).into()).unwrap());
     }
 
     pub(crate) fn target(&self, slot: usize, container: &Container) -> Target<'a> {
-        let attachment = lane::attachment(slot, &container.attachment().netns);
-        Target { node: self.node, slot, network: None, attachment }
+        let attachment = network::attachment(slot, &container.attachment().netns);
+        Target { node: self.node, slot, other_network: None, attachment }
     }
 
-    /// As [`Course::target`], when the namespace is gone.
+    /// As [`Run::target`], when the namespace is gone.
     fn without_namespace(&self, slot: usize, by: By) -> Target<'a> {
         let netns = if by == By::Cnitool { "/run/netns/gone" } else { "" };
-        Target { node: self.node, slot, network: None, attachment: lane::attachment(slot, netns) }
+        Target { node: self.node, slot, other_network: None, attachment: network::attachment(slot, netns) }
     }
 
     pub(crate) fn place(&mut self, slot: usize) -> &mut SlotState {
@@ -159,7 +159,7 @@ impl<'a> Course<'a> {
                 false => self.attach_twice(slot, by),
             },
             Step::AddBeside(slot, by, collector) => match self.ready(slot)? {
-                true => self.collect(slot % LANES, collector),
+                true => self.collect(slot % NETWORKS, collector),
                 false => self.attach_beside(slot, by, collector),
             },
             Step::KilledAdd(slot, n) => match self.ready(slot)? {
@@ -177,7 +177,7 @@ impl<'a> Course<'a> {
             Step::Del(slot, by) => self.del(slot, by, None),
             Step::KilledDel(slot, n) => self.del(slot, By::Ours, Some(n)),
             Step::Die(slot) => self.die(slot),
-            Step::DelStranger(lane, by, stranger) => self.del_stranger(lane, by, stranger),
+            Step::DelStranger(network, by, stranger) => self.del_stranger(network, by, stranger),
             Step::Machine(slot) => self.hand_over(slot),
             Step::Contend(slot, by) => self.contend(slot, by),
             Step::Release(slot) => self.release(slot),
@@ -185,14 +185,14 @@ impl<'a> Course<'a> {
                 true => Ok(()),
                 false => self.attach_after_look(slot, by),
             },
-            Step::Collect(lane, collector) => self.collect(lane, collector),
-            Step::CollectAddresses(lane, list) => self.collect_addresses(lane, list),
+            Step::Collect(network, collector) => self.collect(network, collector),
+            Step::CollectAddresses(network, list) => self.collect_addresses(network, list),
         }
     }
 
     /// The slot if a pod lives there, else the anchor, for steps that address no attachment.
     pub(crate) fn living_or_anchor(&mut self, slot: usize) -> usize {
-        if matches!(self.place(slot), SlotState::Living(_)) { slot } else { anchor(slot % LANES) }
+        if matches!(self.place(slot), SlotState::Living(_)) { slot } else { anchor(slot % NETWORKS) }
     }
 
     /// Makes a slot one that is free or has a living pod; whether it has.
@@ -217,7 +217,7 @@ impl<'a> Course<'a> {
     /// A pod is there: no other has its addresses, and it exchanges packets from now on.
     pub(crate) fn admit(&mut self, slot: usize, pod: PodInSlot) -> Outcome {
         rules::addresses_are_no_others(slot, &pod, self.present())?;
-        let anchor_addresses = match self.places.get(&anchor(slot % LANES)) {
+        let anchor_addresses = match self.places.get(&anchor(slot % NETWORKS)) {
             Some(SlotState::Living(anchor)) => rules::addresses(&anchor.result),
             Some(SlotState::Free | SlotState::Omitted(_) | SlotState::Dead(..)) | None => Vec::new(),
         };
@@ -228,7 +228,7 @@ impl<'a> Course<'a> {
     }
 
     fn begin_flows(&self, slot: usize, pod: &PodInSlot, anchor: &[IpAddr]) -> std::io::Result<()> {
-        let (lane, inside) = (Lane::of(slot), pod.holder());
+        let (network, inside) = (Network::of(slot), pod.holder());
         let lasting = |from: IpAddr, to: SocketAddr| {
             let socket = traffic::open(inside, (from, 0).into())?;
             socket.connect(to).map(|()| socket)
@@ -243,12 +243,12 @@ impl<'a> Course<'a> {
                 self.traffic.begin(slot, name, Source::Lasting(lasting(*own, to)?), to);
             }
             if own.is_ipv4() {
-                let to = SocketAddr::new(lane.outside(), outside_port(lane.0));
+                let to = SocketAddr::new(network.outside(), outside_port(network.0));
                 self.traffic.begin(slot, "to another machine", Source::Lasting(lasting(*own, to)?), to);
             }
         }
-        if lane.is_routed() {
-            let to = SocketAddr::new(lane::NODE.parse().unwrap(), lane::host_port(slot));
+        if network.is_routed() {
+            let to = SocketAddr::new(network::NODE.parse().unwrap(), network::host_port(slot));
             self.traffic.begin(slot, "to the host port", Source::Fresh, to);
         }
         Ok(())
@@ -295,7 +295,7 @@ impl<'a> Course<'a> {
         let container = self.node.container_without_probes();
         let target = self.target(slot, &container);
         let words: &[&str] =
-            if collector == Collector::Doctor { &["doctor", "--fix"] } else { &["gc", Lane::of(slot).name()] };
+            if collector == Collector::Doctor { &["doctor", "--fix"] } else { &["gc", Network::of(slot).name()] };
         let added = std::thread::scope(|scope| {
             let adding = scope.spawn(|| target.add(by));
             drop(calls::cnitool(self.node, words));
@@ -374,31 +374,33 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// DEL of what never was in the namespaces of all pods of the lane.
-    fn del_stranger(&self, lane: usize, by: By, stranger: Stranger) -> Outcome {
-        for (slot, pod) in self.living().filter(|(slot, _)| slot % LANES == lane) {
+    /// DEL of what never was in the namespaces of all pods of the network.
+    fn del_stranger(&self, network: usize, by: By, stranger: Stranger) -> Outcome {
+        for (slot, pod) in self.living().filter(|(slot, _)| slot % NETWORKS == network) {
             let mut target = self.target(slot, &pod.container);
             match stranger {
                 Stranger::Container => target.attachment.container_id = "stranger".to_owned(),
-                Stranger::Network => target.network = Some(lane::other_network(lane)),
+                Stranger::Network => target.other_network = Some(network::other_network(network)),
             }
             // Neither a rule of the reference's sbr nor its table shows for which attachment it was made.
-            let is_in_danger = pod.by == By::Theirs && !Lane(lane).is_routed();
+            let is_in_danger = pod.by == By::Theirs && !Network(network).is_routed();
             // The call may be refused; it changes nothing.
             drop(if is_in_danger { target.del_interface() } else { target.del(by, None) });
         }
         Ok(())
     }
 
-    fn collect(&mut self, lane: usize, collector: Collector) -> Outcome {
+    fn collect(&mut self, network: usize, collector: Collector) -> Outcome {
         let list = match collector {
             Collector::Plugins(list) => list,
             // Both report by their status what they keep.
-            Collector::Cnitool => return calls::cnitool(self.node, &["gc", Lane(lane).name()]).map(drop).or(Ok(())),
+            Collector::Cnitool => {
+                return calls::cnitool(self.node, &["gc", Network(network).name()]).map(drop).or(Ok(()));
+            }
             Collector::Doctor => return calls::cnitool(self.node, &["doctor", "--fix"]).map(drop).or(Ok(())),
         };
-        let is_omitted = |slot: usize| slot != anchor(lane) && list.omits(slot);
-        let slots: Vec<_> = self.living().map(|(slot, _)| slot).filter(|slot| slot % LANES == lane).collect();
+        let is_omitted = |slot: usize| slot != anchor(network) && list.omits(slot);
+        let slots: Vec<_> = self.living().map(|(slot, _)| slot).filter(|slot| slot % NETWORKS == network).collect();
         let (omitted, listed): (Vec<_>, Vec<_>) = slots.into_iter().partition(|slot| is_omitted(*slot));
         for slot in omitted {
             self.traffic.close(slot);
@@ -406,9 +408,9 @@ impl<'a> Course<'a> {
                 *self.place(slot) = SlotState::Omitted(pod);
             }
         }
-        let mut valid: Vec<Attachment> = listed.iter().map(|slot| lane::attachment(*slot, "")).collect();
-        valid.extend(list.has_bogus().then(lane::bogus));
-        calls::collect(self.node, Lane(lane), &valid, None);
+        let mut valid: Vec<Attachment> = listed.iter().map(|slot| network::attachment(*slot, "")).collect();
+        valid.extend(list.has_bogus().then(network::bogus));
+        calls::collect(self.node, Network(network), &valid, None);
         Ok(())
     }
 
@@ -420,7 +422,7 @@ impl<'a> Course<'a> {
     }
 
     /// The rules that hold after each step.
-    fn check(&mut self, lane: usize) -> Outcome {
+    fn check(&mut self, network: usize) -> Outcome {
         self.no_packet_is_lost()?;
         for (slot, pod) in self.living() {
             rules::addresses_are_there(slot, pod)?;
@@ -429,7 +431,7 @@ impl<'a> Course<'a> {
         for (slot, pod) in self.omitted() {
             rules::addresses_in_use_are_reserved(slot, pod)?;
         }
-        for (slot, pod) in self.living().filter(|(slot, pod)| slot % LANES == lane && !pod.is_changed()) {
+        for (slot, pod) in self.living().filter(|(slot, pod)| slot % NETWORKS == network && !pod.is_changed()) {
             let checked = self.target(slot, &pod.container).check(&pod.result);
             checked.map_err(|words| format!("slot {slot}, added by {:?}: {words}", pod.by))?;
         }
@@ -437,10 +439,10 @@ impl<'a> Course<'a> {
     }
 
     /// Ends all pods. Nothing is left of them.
-    fn end(mut self, lanes: &[usize]) -> Outcome {
+    fn end(mut self, networks: &[usize]) -> Outcome {
         let slots: Vec<_> = self.places.keys().copied().collect();
         for slot in slots {
-            let by = [By::Cnitool, By::Ours, By::Theirs][slot / LANES % 3];
+            let by = [By::Cnitool, By::Ours, By::Theirs][slot / NETWORKS % 3];
             let can = by != By::Theirs || testns::find_reference().is_some();
             self.del(slot, if can { by } else { By::Ours }, None)?;
         }
@@ -450,9 +452,9 @@ impl<'a> Course<'a> {
         let node = self.node;
         drop(self);
         node.settle(Duration::from_secs(60));
-        for lane in lanes {
+        for network in networks {
             // Entries of the cache, of pods whose DEL was another runtime's.
-            calls::cnitool(node, &["gc", Lane(*lane).name()])?;
+            calls::cnitool(node, &["gc", Network(*network).name()])?;
         }
         rules::nothing_is_left(node)
     }
@@ -468,12 +470,12 @@ fn only_success(outcomes: [Result<Value, String>; 2], by: By) -> Result<Option<V
     }
 }
 
-/// The other machine's port that answers a lane's pods.
-fn outside_port(lane: usize) -> u16 {
-    30_000 + u16::try_from(lane).unwrap_or_default()
+/// The other machine's port that answers a network's pods.
+fn outside_port(network: usize) -> u16 {
+    30_000 + u16::try_from(network).unwrap_or_default()
 }
 
-impl Lane {
+impl Network {
     /// An address of the other machine that its pods reach.
     fn outside(self) -> IpAddr {
         match self.is_routed() {

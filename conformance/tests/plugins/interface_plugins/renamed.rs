@@ -1,12 +1,12 @@
 //! DEL of a link in the container alone, whose name, alias and Ethernet address the container has changed.
 
-use super::{Kind, LinkPlace, each_kind, held};
+use super::{InterfacePlugin, LinkPlace, each_interface_plugin, held};
 use crate::configs::Attached;
 use serde_json::json;
 use testns::{Container, Reply};
 
 /// Returns whether such a link has an Ethernet address of its own, not its master's.
-fn has_own_mac(kind: Kind) -> bool {
+fn has_own_mac(kind: InterfacePlugin) -> bool {
     matches!(kind.name, "macvlan" | "tap" | "dummy")
 }
 
@@ -25,7 +25,7 @@ fn assert_warns(reply: &Reply, link: &str, text: &str) {
     assert!(stderr.lines().any(|line| line.contains(link) && line.contains(text)), "{stderr}");
 }
 
-fn a_link_under_another_name_and_alias_is_removed_by_its_ethernet_address(kind: Kind) {
+fn a_link_under_another_name_and_alias_is_removed_by_its_ethernet_address(kind: InterfacePlugin) {
     for mode in ["bridge", "passthru"] {
         let own = if kind.name == "macvlan" { json!({"mode": mode}) } else { json!({}) };
         let (node, _outside) = kind.node(1);
@@ -46,7 +46,7 @@ fn a_link_under_another_name_and_alias_is_removed_by_its_ethernet_address(kind: 
 }
 
 /// Nothing shows that it is the attachment's: a link of another attachment never goes.
-fn a_link_that_nothing_identifies_is_left_and_named(kind: Kind) {
+fn a_link_that_nothing_identifies_is_left_and_named(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(2);
     let pod = node.container();
     let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
@@ -74,7 +74,7 @@ fn a_link_that_nothing_identifies_is_left_and_named(kind: Kind) {
 }
 
 /// The decoy has the interface's name and the attachment's alias, and is of the same kind.
-fn a_decoy_does_not_save_the_link(kind: Kind) {
+fn a_decoy_does_not_save_the_link(kind: InterfacePlugin) {
     if kind.place == LinkPlace::Upon {
         return;
     }
@@ -94,7 +94,7 @@ fn a_decoy_does_not_save_the_link(kind: Kind) {
     }
 }
 
-each_kind! {
+each_interface_plugin! {
     macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, tap: TAP, dummy: DUMMY;
     (
         a_link_under_another_name_and_alias_is_removed_by_its_ethernet_address

@@ -1,12 +1,12 @@
 //! ADD: each version of the specification, what earlier plugins and the runtime ask for, layer 2, and where links are made.
 
-use super::{Kind, LinkPlace, each_kind, held};
+use super::{InterfacePlugin, LinkPlace, each_interface_plugin, held};
 use crate::configs::{Attached, VERSIONS, addresses, dual, with};
 use serde_json::{Value, json};
 use testns::{Call, Container, Namespace, Remains, Verb};
 
 /// Versions from 0.4.0 on have CHECK; in older ones a result has no room for several interfaces.
-fn each_version_works(kind: Kind) {
+fn each_version_works(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     for version in VERSIONS {
         let pod = node.container();
@@ -23,7 +23,7 @@ fn each_version_works(kind: Kind) {
 }
 
 /// `CNI_ARGS`, `args.cni.ips` and `runtimeConfig.ips` reach the address plugin.
-fn addresses_are_those_that_the_runtime_asks_for(kind: Kind) {
+fn addresses_are_those_that_the_runtime_asks_for(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let list = |all: [&str; 2]| json!({"ips": all});
     let by_args = json!({"args": {"cni": list(["10.7.0.61", "fd07::61"])}});
@@ -44,7 +44,7 @@ fn addresses_are_those_that_the_runtime_asks_for(kind: Kind) {
 }
 
 /// Each wish for an Ethernet address is stronger than those before it.
-fn the_strongest_wish_for_an_ethernet_address_wins(kind: Kind) {
+fn the_strongest_wish_for_an_ethernet_address_wins(kind: InterfacePlugin) {
     let weakest_first: &[&str] = match kind.name {
         "bridge" => &["CNI_ARGS", "args", "runtimeConfig"],
         "macvlan" => &["mac", "args", "CNI_ARGS", "runtimeConfig"],
@@ -69,7 +69,7 @@ fn the_strongest_wish_for_an_ethernet_address_wins(kind: Kind) {
 
 /// What an earlier plugin made comes before the own interface, and keeps its addresses and routes. CHECK takes them for its
 /// own, as routes of a result do not say whose they are: by whichever gateway they go.
-fn prev_result_is_passed_on(kind: Kind) {
+fn prev_result_is_passed_on(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let pod = node.container();
     let beyond = node.remote("beyond");
@@ -106,7 +106,7 @@ fn prev_result_is_passed_on(kind: Kind) {
 }
 
 /// ptp's `dns` replaces IPAM's; dummy has IPAM's only; with the others only the config's counts.
-fn name_service_is_the_references(kind: Kind) {
+fn name_service_is_the_references(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let file = node.work_dir().join("resolv.conf");
     std::fs::write(&file, "nameserver 10.7.0.53\n").unwrap();
@@ -127,7 +127,7 @@ fn name_service_is_the_references(kind: Kind) {
 }
 
 /// Without an address plugin the interface is up and has no address.
-fn without_ipam_it_is_layer_2(kind: Kind) {
+fn without_ipam_it_is_layer_2(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     for ipam in [json!({}), Value::Null] {
         let pod = node.container();
@@ -146,7 +146,7 @@ fn without_ipam_it_is_layer_2(kind: Kind) {
     node.assert_as_before_except(|line| kind.stays(line));
 }
 
-fn it_needs_an_address_plugin(kind: Kind) {
+fn it_needs_an_address_plugin(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     for verb in [Verb::Add, Verb::Status] {
         let config = kind.config(0, json!({"ipam": {}}));
@@ -158,7 +158,7 @@ fn it_needs_an_address_plugin(kind: Kind) {
 
 /// A namespace numbers links in the order in which they are made, and never gives a number twice: so of a link that was
 /// made elsewhere and moved a gap is left there, and of one with a name for the time being one in the container.
-fn the_link_is_made_in_the_container(kind: Kind) {
+fn the_link_is_made_in_the_container(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let pod = node.container();
     let before = [next_index(node.host()), next_index(pod.namespace())];
@@ -180,7 +180,7 @@ fn next_index(namespace: &Namespace) -> u32 {
 }
 
 /// Wherever ADD is killed, a link that is there has its final name, address and MTU.
-fn the_link_is_made_with_name_address_and_mtu(kind: Kind) {
+fn the_link_is_made_with_name_address_and_mtu(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let own = json!({"mac": "0a:00:00:00:00:07", "mtu": 1400, "ipam": {}});
     let config = kind.config(0, own);
@@ -206,7 +206,7 @@ fn assert_whole(pod: &Container, point: &str) -> usize {
 }
 
 /// The specification allows `%`; the kernel takes `%d` for a pattern.
-fn an_interface_name_that_no_link_can_have_is_refused_first(kind: Kind) {
+fn an_interface_name_that_no_link_can_have_is_refused_first(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let pod = node.container();
     for ifname in ["eth%d", "a%"] {
@@ -217,7 +217,7 @@ fn an_interface_name_that_no_link_can_have_is_refused_first(kind: Kind) {
     node.call(Verb::Del, kind.config(0, json!({})), pod.attachment_as("eth%d")).ok();
 }
 
-each_kind! {
+each_interface_plugin! {
     ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (
         each_version_works
@@ -227,32 +227,32 @@ each_kind! {
     )
 }
 
-each_kind! { bridge: BRIDGE; (addresses_are_those_that_the_runtime_asks_for) }
+each_interface_plugin! { bridge: BRIDGE; (addresses_are_those_that_the_runtime_asks_for) }
 
-each_kind! { mod wish: bridge: BRIDGE, macvlan: MACVLAN, tap: TAP; (the_strongest_wish_for_an_ethernet_address_wins) }
+each_interface_plugin! { mod wish: bridge: BRIDGE, macvlan: MACVLAN, tap: TAP; (the_strongest_wish_for_an_ethernet_address_wins) }
 
-each_kind! {
+each_interface_plugin! {
     mod chain:
     ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (prev_result_is_passed_on)
 }
 
-each_kind! {
+each_interface_plugin! {
     mod layer_2:
     macvlan: MACVLAN, host_device: HOST_DEVICE, tap: TAP;
     (without_ipam_it_is_layer_2)
 }
 
-each_kind! {
+each_interface_plugin! {
     mod required:
     ptp: PTP, vlan: VLAN, dummy: DUMMY;
     (it_needs_an_address_plugin)
 }
 
-each_kind! {
+each_interface_plugin! {
     mod place:
     ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, tap: TAP, dummy: DUMMY;
     (the_link_is_made_in_the_container)
 }
 
-each_kind! { mod whole: macvlan: MACVLAN; (the_link_is_made_with_name_address_and_mtu) }
+each_interface_plugin! { mod whole: macvlan: MACVLAN; (the_link_is_made_with_name_address_and_mtu) }

@@ -59,23 +59,23 @@ pub(crate) fn run(case: &Case, who: Who) -> Vec<Line> {
     if case.plugin() == "host-device" {
         DEVICES.iter().copied().for_each(prepare);
     }
-    let mut course = Course { node: &node, case, of_case: case.to_string().to_lowercase(), lines: Vec::new() };
+    let mut run = Run { node: &node, case, of_case: case.to_string().to_lowercase(), lines: Vec::new() };
     let [own, others] = &pods;
-    let first = course.call("pod1 ADD", who, Verb::Add, own, None);
-    let second = course.call("pod2 ADD", who, Verb::Add, others, None);
-    course.look(["node after ADD", "pod1 after ADD", "pod2 after ADD"], &pods);
+    let first = run.call("pod1 ADD", who, Verb::Add, own, None);
+    let second = run.call("pod2 ADD", who, Verb::Add, others, None);
+    run.look(["node after ADD", "pod1 after ADD", "pod2 after ADD"], &pods);
     // CHECK comes after an ADD that succeeded, DEL after any.
     if first.is_some() {
-        course.call("pod1 CHECK", who, Verb::Check, own, first.as_ref());
+        run.call("pod1 CHECK", who, Verb::Check, own, first.as_ref());
     }
     if second.is_some() {
-        course.call("pod2 CHECK by the other", who.other(), Verb::Check, others, second.as_ref());
+        run.call("pod2 CHECK by the other", who.other(), Verb::Check, others, second.as_ref());
     }
     let seen = |result: Option<Value>| result.filter(|_| !case.is_blind());
-    course.call("pod2 DEL by the other", who.other(), Verb::Del, others, seen(second).as_ref());
-    course.call("pod1 DEL", who, Verb::Del, own, seen(first).as_ref());
-    course.look(["node after DEL", "pod1 after DEL", "pod2 after DEL"], &pods);
-    course.lines
+    run.call("pod2 DEL by the other", who.other(), Verb::Del, others, seen(second).as_ref());
+    run.call("pod1 DEL", who, Verb::Del, own, seen(first).as_ref());
+    run.look(["node after DEL", "pod1 after DEL", "pod2 after DEL"], &pods);
+    run.lines
 }
 
 /// Masters that links can be on, `up0` and `up1`: one has the default route.
@@ -96,7 +96,7 @@ fn prepare(command: &str) {
     assert!(output.code() == 0, "{command}: {}", output.stderr);
 }
 
-struct Course<'a> {
+struct Run<'a> {
     node: &'a Node,
     case: &'a Case,
     /// The case as text, in lower case.
@@ -104,7 +104,7 @@ struct Course<'a> {
     lines: Vec<Line>,
 }
 
-impl Course<'_> {
+impl Run<'_> {
     /// Makes a call, of a chain one for each plugin until one fails, and records the outcome. Returns the result if it
     /// succeeded.
     fn call(

@@ -1,6 +1,6 @@
 //! DEL in every way in which a runtime calls it.
 
-use super::{Kind, LinkPlace, each_kind, held};
+use super::{InterfacePlugin, LinkPlace, each_interface_plugin, held};
 use crate::configs::{Attached, with};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Remains, Verb};
@@ -12,7 +12,7 @@ fn refused() -> Value {
 }
 
 /// ADD with these keys; then DEL as `del` makes it of the attachment, three times; then nothing is left of it.
-fn ends(kind: Kind, remains: Remains, own: Value, del: impl Fn(&Attached<'_>, Attachment) -> Call) {
+fn ends(kind: InterfacePlugin, remains: Remains, own: Value, del: impl Fn(&Attached<'_>, Attachment) -> Call) {
     let (node, _outside) = kind.node(1);
     let pod = node.container();
     let attached = Attached::add(&node, &kind.config(0, own), &pod);
@@ -33,7 +33,7 @@ fn ends(kind: Kind, remains: Remains, own: Value, del: impl Fn(&Attached<'_>, At
 }
 
 /// The container's link is gone, where DEL could know of it.
-fn assert_ended(kind: Kind, pod: &Container, remains: Remains) {
+fn assert_ended(kind: InterfacePlugin, pod: &Container, remains: Remains) {
     let is_known = remains == Remains::Alive || matches!(kind.place, LinkPlace::Pair | LinkPlace::Device);
     if is_there(remains) && is_known {
         assert!(pod.namespace().find_link("eth0").is_none());
@@ -53,38 +53,38 @@ fn bare(attached: &Attached<'_>, attachment: Attachment) -> Call {
     Call::new(Verb::Del, &attached.config, attachment)
 }
 
-fn del_may_be_repeated(kind: Kind) {
+fn del_may_be_repeated(kind: InterfacePlugin) {
     ends(kind, Remains::Alive, json!({}), whole);
 }
 
-fn del_needs_no_prev_result(kind: Kind) {
+fn del_needs_no_prev_result(kind: InterfacePlugin) {
     ends(kind, Remains::Alive, json!({}), bare);
 }
 
-fn del_needs_no_namespace(kind: Kind) {
+fn del_needs_no_namespace(kind: InterfacePlugin) {
     ends(kind, Remains::EmptyPath, json!({}), whole);
     ends(kind, Remains::EmptyPath, json!({}), bare);
 }
 
-fn del_takes_a_stale_namespace(kind: Kind) {
+fn del_takes_a_stale_namespace(kind: InterfacePlugin) {
     ends(kind, Remains::Gone, json!({}), whole);
     ends(kind, Remains::PlainFile, json!({}), bare);
 }
 
 /// The path `/proc/PID/ns/net` leads to the node's namespace once the pid belongs to a process of the node.
-fn del_takes_the_nodes_namespace_for_one_that_is_gone(kind: Kind) {
+fn del_takes_the_nodes_namespace_for_one_that_is_gone(kind: InterfacePlugin) {
     let of_the_node = |attachment| Attachment { netns: "/proc/self/ns/net".to_owned(), ..attachment };
     ends(kind, Remains::EmptyPath, json!({}), |attached, attachment| whole(attached, of_the_node(attachment)));
 }
 
-fn del_needs_no_runtime_config(kind: Kind) {
+fn del_needs_no_runtime_config(kind: InterfacePlugin) {
     let own = json!({"runtimeConfig": {"ips": ["10.7.0.77/24", "fd07::77/64"], "mac": "0a:00:00:00:00:07"}});
     ends(kind, Remains::Alive, own, |attached, attachment| {
         whole(attached, attachment).with_config(|config| drop(config.as_object_mut().unwrap().remove("runtimeConfig")))
     });
 }
 
-fn del_takes_a_config_that_add_refuses(kind: Kind) {
+fn del_takes_a_config_that_add_refuses(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     node.call(Verb::Add, with(kind.config(0, json!({})), refused()), &node.container()).fails();
     drop(node);
@@ -94,7 +94,7 @@ fn del_takes_a_config_that_add_refuses(kind: Kind) {
 }
 
 // The kit has rules for these, and `.ci/run` tries them on the plugins whose links most kernels have.
-each_kind! {
+each_interface_plugin! {
     ipvlan: IPVLAN, vlan: VLAN, dummy: DUMMY;
     (
         del_may_be_repeated
@@ -107,7 +107,7 @@ each_kind! {
     )
 }
 
-each_kind! {
+each_interface_plugin! {
     ptp: PTP, macvlan: MACVLAN, host_device: HOST_DEVICE, tap: TAP;
     (del_takes_the_nodes_namespace_for_one_that_is_gone del_takes_a_config_that_add_refuses)
 }

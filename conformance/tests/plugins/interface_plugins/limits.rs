@@ -1,7 +1,7 @@
 //! What the kernel grants no interface: an IPv6 address on a link of less than 1280 bytes, or the end of duplicate address
 //! detection without a carrier. And kinds of links that a kernel lacks.
 
-use super::{DUMMY, IPVLAN, Kind, LinkPlace, MACVLAN, VLAN, each_kind};
+use super::{DUMMY, IPVLAN, InterfacePlugin, LinkPlace, MACVLAN, VLAN, each_interface_plugin};
 use crate::bridge::stays;
 use crate::configs::{Attached, bridge, dual, v4};
 use crate::subjects::node;
@@ -12,7 +12,7 @@ use testns::{Attachment, Feature, Verb};
 const REFUSAL: &str =
     "cannot use network config: key mtu = 1279: expected 1280 at least, as the interface has the IPv6 address fd07::2";
 
-fn an_mtu_that_is_too_small_for_ipv6_is_refused(kind: Kind) {
+fn an_mtu_that_is_too_small_for_ipv6_is_refused(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(2);
     let small = kind.config(0, json!({"mtu": 1279}));
     let error = node.call(Verb::Add, &small, &node.container()).fails_with(7);
@@ -23,7 +23,7 @@ fn an_mtu_that_is_too_small_for_ipv6_is_refused(kind: Kind) {
     Attached::add(&node, &kind.config(1, json!({"mtu": 1280})), &node.container()).check().ok();
 }
 
-each_kind! {
+each_interface_plugin! {
     ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, tap: TAP;
     (an_mtu_that_is_too_small_for_ipv6_is_refused)
 }
@@ -38,7 +38,7 @@ fn an_mtu_that_is_too_small_for_ipv6_is_refused_on_a_bridge() {
 }
 
 /// The link has its master's MTU, or had it before: no key is to blame.
-fn a_link_that_is_too_small_for_ipv6_is_named(kind: Kind) {
+fn a_link_that_is_too_small_for_ipv6_is_named(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let lower = if kind.place == LinkPlace::Upon { "uplink" } else { "dev0" };
     node.host().set_mtu(lower, 1200);
@@ -47,7 +47,7 @@ fn a_link_that_is_too_small_for_ipv6_is_named(kind: Kind) {
 }
 
 /// No address settles without a carrier: ADD does not wait for it, and the address is there for when the carrier comes.
-fn a_link_without_a_carrier_is_not_waited_for(kind: Kind) {
+fn a_link_without_a_carrier_is_not_waited_for(kind: InterfacePlugin) {
     let (node, outside) = kind.node(1);
     outside.set_down(if kind.place == LinkPlace::Upon { "outside" } else { "near0" });
     let pod = node.container();
@@ -58,7 +58,7 @@ fn a_link_without_a_carrier_is_not_waited_for(kind: Kind) {
     attached.check().ok();
 }
 
-each_kind! {
+each_interface_plugin! {
     mod lower:
     macvlan: MACVLAN, ipvlan: IPVLAN, host_device: HOST_DEVICE;
     (a_link_that_is_too_small_for_ipv6_is_named a_link_without_a_carrier_is_not_waited_for)

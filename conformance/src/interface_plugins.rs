@@ -1,14 +1,14 @@
 //! A table of the interface plugins, by which each can be tested alike.
 
 use crate::configs::{dual, with};
-use crate::shared;
+use crate::shared_objects;
 use crate::subjects::node;
 use serde_json::{Value, json};
 use testns::{Feature, Namespace, Node};
 
 /// An interface plugin.
 #[derive(Debug, Clone, Copy)]
-pub struct Kind {
+pub struct InterfacePlugin {
     /// The plugin's name.
     pub name: &'static str,
     /// The kernel's feature that the kind needs, if not all kernels have it.
@@ -32,34 +32,41 @@ pub enum LinkPlace {
     Inside,
 }
 
-const fn kind(name: &'static str, feature: Option<Feature>, place: LinkPlace, own: fn(usize) -> Value) -> Kind {
-    Kind { name, feature, place, own }
+const fn kind(
+    name: &'static str,
+    feature: Option<Feature>,
+    place: LinkPlace,
+    own: fn(usize) -> Value,
+) -> InterfacePlugin {
+    InterfacePlugin { name, feature, place, own }
 }
 
 /// With a gateway and masquerade.
-pub const BRIDGE: Kind =
+pub const BRIDGE: InterfacePlugin =
     kind("bridge", None, LinkPlace::Pair, |_| json!({"bridge": "br0", "isGateway": true, "ipMasq": true}));
 /// With masquerade.
-pub const PTP: Kind = kind("ptp", None, LinkPlace::Pair, |_| json!({"ipMasq": true}));
+pub const PTP: InterfacePlugin = kind("ptp", None, LinkPlace::Pair, |_| json!({"ipMasq": true}));
 /// On `uplink`.
-pub const MACVLAN: Kind = kind("macvlan", Some(Feature::Macvlan), LinkPlace::Upon, |_| json!({"master": "uplink"}));
+pub const MACVLAN: InterfacePlugin =
+    kind("macvlan", Some(Feature::Macvlan), LinkPlace::Upon, |_| json!({"master": "uplink"}));
 /// On `uplink`.
-pub const IPVLAN: Kind = kind("ipvlan", Some(Feature::Ipvlan), LinkPlace::Upon, |_| json!({"master": "uplink"}));
+pub const IPVLAN: InterfacePlugin =
+    kind("ipvlan", Some(Feature::Ipvlan), LinkPlace::Upon, |_| json!({"master": "uplink"}));
 /// A VLAN on `uplink`: a VLAN of a master can be in one container only.
-pub const VLAN: Kind =
+pub const VLAN: InterfacePlugin =
     kind("vlan", Some(Feature::Vlan), LinkPlace::Upon, |number| json!({"master": "uplink", "vlanId": 100 + number}));
 /// With device `devN`.
-pub const HOST_DEVICE: Kind =
+pub const HOST_DEVICE: InterfacePlugin =
     kind("host-device", None, LinkPlace::Device, |number| json!({"device": format!("dev{number}")}));
 /// Without keys.
-pub const TAP: Kind = kind("tap", Some(Feature::Tun), LinkPlace::Inside, |_| json!({}));
+pub const TAP: InterfacePlugin = kind("tap", Some(Feature::Tun), LinkPlace::Inside, |_| json!({}));
 /// Without keys.
-pub const DUMMY: Kind = kind("dummy", Some(Feature::Dummy), LinkPlace::Inside, |_| json!({}));
+pub const DUMMY: InterfacePlugin = kind("dummy", Some(Feature::Dummy), LinkPlace::Inside, |_| json!({}));
 
 /// All of them.
-pub const ALL: [Kind; 8] = [BRIDGE, PTP, MACVLAN, IPVLAN, VLAN, HOST_DEVICE, TAP, DUMMY];
+pub const ALL: [InterfacePlugin; 8] = [BRIDGE, PTP, MACVLAN, IPVLAN, VLAN, HOST_DEVICE, TAP, DUMMY];
 
-impl Kind {
+impl InterfacePlugin {
     /// Runs a test, unless the kernel lacks the kind.
     pub fn run(self, test: fn(Self)) {
         if self.is_known() {
@@ -88,7 +95,7 @@ impl Kind {
     /// Whether a line of the node's changes may be there after DEL: what stays on purpose, and what the kernel does in its
     /// own time with the link that a container's is on.
     pub fn stays(self, line: &str) -> bool {
-        shared::stays(line) || self.place == LinkPlace::Upon && line.contains("link uplink ")
+        shared_objects::stays(line) || self.place == LinkPlace::Upon && line.contains("link uplink ")
     }
 }
 
