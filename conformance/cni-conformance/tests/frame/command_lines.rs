@@ -125,7 +125,7 @@ fn the_command_of_a_finding_finds_it_again() {
 #[test]
 fn the_command_of_a_finding_names_the_kit_as_it_was_called() {
     let bin = leaking();
-    std::fs::copy(env!("CARGO_BIN_EXE_cni-conformance"), bin.path().join("a kit")).unwrap();
+    testns::unshared(|| std::fs::copy(env!("CARGO_BIN_EXE_cni-conformance"), bin.path().join("a kit"))).unwrap();
     let mut command = std::process::Command::new("./a kit");
     command.args(["plugin", "--bin-dir", ".", "--only", "loopback", "--rule", "del.leaves-nothing"]);
     command.current_dir(bin.path());
