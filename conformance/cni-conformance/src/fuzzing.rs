@@ -13,7 +13,7 @@ pub fn answer(exit: i32, stdout: &str) -> Answer {
 /// Addresses of a result.
 #[must_use]
 pub fn addresses(result: &serde_json::Value) -> Vec<String> {
-    crate::stress::pool::addresses(result)
+    crate::addresses::addresses(result)
 }
 
 /// Places of the mounts in a `mountinfo`.

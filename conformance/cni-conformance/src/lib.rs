@@ -13,6 +13,7 @@
 //! ([`mod@testbed`], [`trial`], [`schedule`], [`run`]), and what is said about it ([`finding`], [`report`]).
 
 // The rules.
+pub(crate) mod addresses;
 pub mod random;
 pub mod result_conversion;
 pub mod result_validation;

@@ -1,10 +1,11 @@
 //! Profiles of plugins: the config of each, and what the node must have for it. They are data, so that they can be
 //! printed, sent to a child and read from a file.
 
+mod address_pool;
 mod built_in;
 mod file;
 mod given;
-mod pool;
+mod host_local_ranges;
 
 use crate::spec_version;
 use crate::subject::Subject;
@@ -13,8 +14,8 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use address_pool::Pool;
 pub use file::ProfileFile;
-pub use pool::Pool;
 
 /// Name of the network in each config.
 pub const NETWORK: &str = "conformance";

@@ -11,11 +11,10 @@ mod faults;
 mod hostile;
 mod model;
 
-mod input;
+mod hostile_input;
 mod interruption_points;
 pub(crate) mod operations;
-pub(crate) mod pool;
-mod raw;
+mod raw_call;
 mod recovery;
 
 use crate::rule::Rule;

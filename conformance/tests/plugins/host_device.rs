@@ -1,10 +1,10 @@
 //! The host-device plugin: a veth whose other end is elsewhere stands for the hardware.
 
-mod bounds;
+mod del_bounds;
+mod hostile_container;
 mod names;
 mod restore;
 mod select;
-mod trust;
 
 use crate::configs::{Attached, with};
 use crate::subjects::node;

@@ -11,7 +11,6 @@ mod subjects;
 
 mod protocol;
 
-mod address_plugins;
 mod bridge;
 mod call_log;
 mod chained;
@@ -31,6 +30,7 @@ mod ptp;
 mod stacked;
 mod status;
 mod tap;
+mod third_party_ipam;
 mod veth_plugins;
 
 mod cnitool;

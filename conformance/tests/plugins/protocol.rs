@@ -1,7 +1,7 @@
 //! SPEC 2 (execution protocol), 4 (delegation) and 5 (result types), as `skel` implements them for every plugin.
 
 mod delegation;
-mod ending;
+mod rollback;
 
 use crate::subjects::{probe_node, reference_or_skip};
 use expect_test::expect;

@@ -1,11 +1,11 @@
 //! Stress: many calls at once, for different containers, as a runtime makes them when a node comes up.
 
 use super::attached::room_for;
+use crate::addresses;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, newest, spec};
 use crate::stress::operations::{Operations, within};
-use crate::stress::pool;
 use crate::testbed::{Answer, Testbed};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -132,12 +132,12 @@ fn addresses_differ<'a>(
     for (pod, result) in added {
         let is_given = |address: &String| {
             let config = |index| testbed.config_of(index, Verb::Add, &pod.attachment());
-            !(0..testbed.plugin_count()).any(|index| pool::stands_in(&config(index), address))
+            !(0..testbed.plugin_count()).any(|index| addresses::stands_in(&config(index), address))
         };
         // Each container has a loopback address, and the same one.
         let is_own = |address: &String| !address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
         // A chained plugin has its addresses from prevResult, which each pod has of its own.
-        for address in pool::addresses(result).into_iter().filter(is_own).filter(is_given) {
+        for address in addresses::addresses(result).into_iter().filter(is_own).filter(is_given) {
             if let Some(other) = owners.insert(address.clone(), pod.id()) {
                 let seen = format!("{other} and {} both have {address}", pod.id());
                 return Err(Finding::new("addresses that no other has", seen).into());

@@ -2,10 +2,10 @@
 //!
 //! The conventions name plugins for each of them; another one is bound where its config enables the capability.
 
+use crate::addresses;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, newest, relied, spec};
-use crate::stress::pool;
 use crate::testbed::Testbed;
 use serde_json::{Map, Value, json};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -122,7 +122,7 @@ fn port_mappings(testbed: &Testbed) -> Result<(), Stop> {
 }
 
 fn has_addresses(result: &Value, wanted: &[&str]) -> Result<(), Stop> {
-    let got = pool::addresses(result);
+    let got = addresses::addresses(result);
     let all = wanted.iter().all(|address| got.iter().any(|other| other == address));
     Finding::unless(all, format!("addresses {wanted:?}"), format!("the result is {result}"))
 }

@@ -1,9 +1,9 @@
 //! SPEC 4 and 5, IPAM plugins.
 
+use crate::addresses;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, before, each, newest, relied, since, spec};
-use crate::stress::pool;
 use crate::testbed::Testbed;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Remains, Verb};
@@ -106,7 +106,7 @@ fn result_is_abbreviated(testbed: &Testbed) -> Result<(), Stop> {
 
 fn gives_an_address(testbed: &Testbed) -> Result<(), Stop> {
     let result = testbed.add(&testbed.pod())?;
-    Finding::unless(!pool::addresses(&result).is_empty(), "an address", format!("the result is {result}"))?;
+    Finding::unless(!addresses::addresses(&result).is_empty(), "an address", format!("the result is {result}"))?;
     let config = testbed.config();
     let wanted = config.pointer("/ipam/routes").and_then(Value::as_array).into_iter().flatten();
     let is_in = |list: Option<&Value>, dst: &Value| {
@@ -163,11 +163,11 @@ fn differ(testbed: &Testbed, attachments: &[Attachment]) -> Result<(), Stop> {
             Err(Stop::Fails(_)) if is_one_container && !given.is_empty() => {
                 return Err(Stop::skip("its config serves a container once: a second ADD is an error"));
             }
-            added => pool::addresses(&added?),
+            added => addresses::addresses(&added?),
         };
         let config = testbed.config_for(Verb::Add, attachment);
         Stop::skip_if(
-            new.iter().all(|address| pool::stands_in(&config, address.split('/').next().unwrap_or(address))),
+            new.iter().all(|address| addresses::stands_in(&config, address.split('/').next().unwrap_or(address))),
             FIXED,
         )?;
         let twice = new.iter().find(|address| given.contains(address));
@@ -219,16 +219,16 @@ fn gives_no_gateway_away(testbed: &Testbed) -> Result<(), Stop> {
 fn requested_twice(testbed: &Testbed) -> Result<(), Stop> {
     reserves(testbed)?;
     let result = testbed.add(&testbed.pod())?;
-    let given = pool::addresses(&result);
+    let given = addresses::addresses(&result);
     let first = given.first().ok_or_else(|| Stop::skip("its ADD gives no address"))?;
     let plain = first.split('/').next().unwrap_or_default();
-    Stop::skip_if(pool::stands_in(&testbed.config(), plain), FIXED)?;
+    Stop::skip_if(addresses::stands_in(&testbed.config(), plain), FIXED)?;
     let args = format!("IgnoreUnknown=1;IP={plain}");
     let answer = testbed.make(&testbed.call(Verb::Add, &testbed.pod()).args(&args))?;
     if !answer.is_success() {
         return Ok(());
     }
-    let second = pool::addresses(&answer.succeeds()?);
+    let second = addresses::addresses(&answer.succeeds()?);
     let expected = "an error, or another address";
     Finding::unless(!second.contains(first), expected, format!("{first}, which another has, is given again"))
 }
@@ -242,15 +242,15 @@ fn gives_no_second(testbed: &Testbed, request: impl FnOnce(&str, Call) -> Call) 
     reserves(testbed)?;
     let (before, pod) = (testbed.pod(), testbed.pod());
     let gone = testbed.add(&before)?;
-    let first = pool::addresses(&testbed.add(&pod)?);
+    let first = addresses::addresses(&testbed.add(&pod)?);
     testbed.del(&before, &gone)?;
-    let free = pool::addresses(&gone);
+    let free = addresses::addresses(&gone);
     let free = free.first().and_then(|address| address.split('/').next()).unwrap_or_default();
     let answer = testbed.make(&request(free, testbed.call(Verb::Add, &pod)))?;
     if !answer.is_success() {
         return answer.fails().map(drop);
     }
-    let second = pool::addresses(&answer.succeeds()?);
+    let second = addresses::addresses(&answer.succeeds()?);
     Finding::unless(second == first, format!("an error, or {first:?} again"), format!("it got {second:?} as well"))
 }
 
@@ -279,7 +279,7 @@ fn check_misses_a_reservation(testbed: &Testbed) -> Result<(), Stop> {
     let pod = testbed.pod();
     let result = testbed.add(&pod)?;
     let config = testbed.config_for(Verb::Add, &pod.attachment());
-    Stop::skip_if(pool::addresses(&result).iter().all(|address| pool::stands_in(&config, address)), FIXED)?;
+    Stop::skip_if(addresses::addresses(&result).iter().all(|address| addresses::stands_in(&config, address)), FIXED)?;
     testbed.del(&pod, &result)?;
     testbed.make(&testbed.call(Verb::Check, &pod).prev_result(&result))?.fails().map(drop)
 }

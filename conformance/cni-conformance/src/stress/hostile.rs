@@ -6,9 +6,9 @@
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Rule, newest, since, stress};
-use crate::stress::input::{self, Input};
+use crate::stress::hostile_input::{self, Input};
 use crate::stress::operations::{Operations, is_proper, within};
-use crate::stress::raw::{self, RawCall};
+use crate::stress::raw_call::{self, RawCall};
 use crate::testbed::{Answer, Testbed};
 use crate::write_protection;
 use serde_json::{Value, json};
@@ -45,9 +45,9 @@ pub(super) const RULES: &[Rule] = &[
     stress("hostile.error-changes-nothing", Role::PLUGINS)
         .says("An ADD that is refused for what is in its input has changed nothing.")
         .by(&[
-            newest("text", |testbed| changes_nothing(testbed, input::strange_texts))
+            newest("text", |testbed| changes_nothing(testbed, hostile_input::strange_texts))
                 .does("ADD with strange texts; where it fails, the node is compared with before."),
-            newest("types", |testbed| changes_nothing(testbed, |config| input::wrong_types(config, "")))
+            newest("types", |testbed| changes_nothing(testbed, |config| hostile_input::wrong_types(config, "")))
                 .does("ADD with values of other types; where it fails, the node is compared with before."),
         ]),
 ];
@@ -89,7 +89,7 @@ impl<'a> Setup<'a> {
         operations.warm_up()?;
         let pod = operations.used_pod()?;
         let config = operations.config(0, Verb::Add, &pod.attachment(), None);
-        raw::bound_memory();
+        raw_call::bound_memory();
         Ok(Self { operations, pod, config, deadline: testbed.call_deadline() })
     }
 
@@ -194,8 +194,8 @@ fn all_answered(setup: &Setup<'_>, verb: Verb, inputs: Vec<Input<Vec<u8>>>) -> R
 
 fn strange_text(testbed: &Testbed) -> Result<(), Stop> {
     let setup = Setup::new(testbed)?;
-    all_answered(&setup, Verb::Add, input::strange_texts(&setup.config))?;
-    all_answered(&setup, Verb::Del, input::strange_texts(&setup.config))
+    all_answered(&setup, Verb::Add, hostile_input::strange_texts(&setup.config))?;
+    all_answered(&setup, Verb::Del, hostile_input::strange_texts(&setup.config))
 }
 
 fn wrong_types(testbed: &Testbed) -> Result<(), Stop> {
@@ -203,7 +203,7 @@ fn wrong_types(testbed: &Testbed) -> Result<(), Stop> {
     // prevResult has a case of its own.
     let mut config = setup.config.clone();
     let prev_result = config.as_object_mut().and_then(|config| config.shift_remove("prevResult"));
-    let mut inputs = input::wrong_types(&config, "");
+    let mut inputs = hostile_input::wrong_types(&config, "");
     if let Some(result) = prev_result {
         for input in &mut inputs {
             let text = String::from_utf8_lossy(&input.value).into_owned();
@@ -216,7 +216,7 @@ fn wrong_types(testbed: &Testbed) -> Result<(), Stop> {
 fn huge_text(testbed: &Testbed) -> Result<(), Stop> {
     let setup = Setup::new(testbed)?;
     let mut broken = Broken::default();
-    for Input { name, value } in input::huge_texts(&setup.config) {
+    for Input { name, value } in hostile_input::huge_texts(&setup.config) {
         let answered = setup.answer(&setup.call(Verb::Add, value()))?;
         broken.record(testbed, &name, answered);
     }
@@ -230,7 +230,7 @@ fn wrong_prev_result(testbed: &Testbed) -> Result<(), Stop> {
     let result = setup.operations.testbed.add(&setup.pod)?;
     let mut broken = Broken::default();
     let config = setup.operations.config(0, Verb::Check, &attachment, Some(&result));
-    for Input { name, value } in input::wrong_types(&config, "/prevResult") {
+    for Input { name, value } in hostile_input::wrong_types(&config, "/prevResult") {
         let answered = setup.answer(&setup.call(Verb::Check, value))?;
         broken.record(testbed, &format!("CHECK, {name}"), answered);
     }
@@ -240,7 +240,7 @@ fn wrong_prev_result(testbed: &Testbed) -> Result<(), Stop> {
         if testbed.profile.is_chained() { testbed.prev_result(&setup.pod.attachment()) } else { Some(result) };
     for verb in verbs {
         let config = setup.operations.config(0, *verb, &attachment, prev_result.as_ref());
-        for Input { name, value } in thinned(input::wrong_types(&config, "/prevResult"), 3, testbed) {
+        for Input { name, value } in thinned(hostile_input::wrong_types(&config, "/prevResult"), 3, testbed) {
             let answered = setup.answer(&setup.call(*verb, value))?;
             broken.record(testbed, &format!("{verb}, {name}"), answered);
         }
@@ -254,7 +254,7 @@ fn named(setup: &Setup<'_>, verb: Verb) -> Vec<Input<RawCall>> {
     let call = || setup.call(verb, config.clone().into_bytes());
     let mut calls = Vec::new();
     for variable in ["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_ARGS", "CNI_PATH", "CNI_COMMAND"] {
-        for name in input::hostile_names() {
+        for name in hostile_input::hostile_names() {
             let shown = shortened(&String::from_utf8_lossy(&name));
             let what = format!("{verb}, {variable}={shown:?}");
             calls.push(Input::new(what, call().variable(variable, OsString::from_vec(name))));
@@ -300,7 +300,7 @@ fn names_lead_nowhere(testbed: &Testbed) -> Result<(), Stop> {
     let mut calls: Vec<Input<RawCall>> =
         [Verb::Add, Verb::Del].into_iter().flat_map(|verb| named(&setup, verb)).collect();
     // Every text of the config but the folders that it may name, which are its owner's to choose.
-    let names: Vec<_> = input::places(&setup.config)
+    let names: Vec<_> = hostile_input::places(&setup.config)
         .into_iter()
         .filter(|place| setup.config.pointer(place).is_some_and(Value::is_string) && !place.ends_with("Dir"))
         .collect();

@@ -6,13 +6,13 @@
 
 mod shrink;
 
+use crate::addresses;
 use crate::finding::{Finding, Stop};
 use crate::profile::{Role, Stage};
 use crate::random::Random;
 use crate::rule::{Rule, newest, stress};
 use crate::spec_version;
 use crate::stress::operations::{Operations, within};
-use crate::stress::pool;
 use crate::testbed::Testbed;
 use serde_json::Value;
 use std::fs;
@@ -109,7 +109,7 @@ impl<'a> Model<'a> {
         let mut operations = Operations::with_pool(testbed, ADDRESSES);
         operations.warm_up()?;
         let hands_out = (0..testbed.plugin_count())
-            .any(|index| pool::hands_out(&testbed.profile.config(index, &testbed.version, 0)));
+            .any(|index| addresses::hands_out(&testbed.profile.config(index, &testbed.version, 0)));
         let mut model = Self {
             operations,
             members: Vec::new(),
@@ -214,10 +214,10 @@ impl Model<'_> {
     }
 
     fn is_not_taken(&self, result: &Value) -> Result<(), Stop> {
-        let new = pool::addresses(result);
+        let new = addresses::addresses(result);
         for Member { pod, state, .. } in &self.members {
             if let Some(other) = state.result()
-                && let Some(address) = pool::addresses(other).iter().find(|address| new.contains(address))
+                && let Some(address) = addresses::addresses(other).iter().find(|address| new.contains(address))
             {
                 return Err(Finding::new("an address that no other has", format!("{} has {address}", pod.id())).into());
             }

@@ -12,5 +12,4 @@ mod many_attachments;
 mod namespace_swap;
 mod old_kernels;
 
-mod firewall;
-mod portmap;
+mod repeated_add;

@@ -1,7 +1,7 @@
 //! firewall: rules that let a container's packets pass, and policies that keep others' away.
 
 mod firewalld;
-mod native;
+mod nftables;
 mod packets;
 mod rules;
 

@@ -1,9 +1,9 @@
 //! portmap: ports of the node that lead to a container.
 
-mod accept;
-mod holders;
+mod accept_forwarded;
 mod nftables;
 mod packets;
+mod port_conflicts;
 mod rules;
 
 use crate::configs::{Attached, bridge, dual, with};

@@ -1,7 +1,6 @@
 //! Pools of addresses: how many a config has, and how it is made to have few.
 
-use super::{Profile, fill};
-use crate::stress::pool;
+use super::{Profile, fill, host_local_ranges};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,7 +22,7 @@ impl Profile {
     /// Makes the pool of a config one of so many addresses. False, and no change, if the kit does not know how.
     pub(crate) fn resize(&self, config: &mut Value, addresses: u32) -> bool {
         let Some(given) = &self.pool else {
-            return pool::resize(config, addresses);
+            return host_local_ranges::resize(config, addresses);
         };
         let Some(keys) = given.sizes.get(&addresses.to_string()).or_else(|| given.sizes.get("any")) else {
             return false;
@@ -61,7 +60,7 @@ impl Profile {
     pub(crate) fn capacity(&self) -> Option<usize> {
         match &self.pool {
             Some(given) => given.addresses,
-            None => self.plugins.iter().filter_map(pool::capacity).min(),
+            None => self.plugins.iter().filter_map(host_local_ranges::capacity).min(),
         }
     }
 }

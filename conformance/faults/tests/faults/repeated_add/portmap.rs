@@ -1,4 +1,4 @@
-//! A repeated ADD that fails leaves the rules of the first one; for a first ADD see `crash::chained`.
+//! Rules of portmap.
 
 use crate::configs::with;
 use crate::subjects::node;
@@ -25,7 +25,7 @@ fn a_repeated_add_of_portmap_that_fails_leaves_all_rules_in_their_places() {
             let lines: Vec<_> = text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect();
             [lines, node.host().nft().into_iter().filter(|line| line.contains("cni_hostport")).collect()].concat()
         };
-        let chained = || {
+        let prepared = || {
             let node = node();
             let [one, two, three] = [(); 3].map(|()| node.container());
             of(&one, 8001, &["10.1.0.1/24", "fd01::1/64"]).run(&node).ok();
@@ -38,7 +38,7 @@ fn a_repeated_add_of_portmap_that_fails_leaves_all_rules_in_their_places() {
         for (host, addresses) in changed {
             let mut as_it_was = None;
             for n in 1.. {
-                let (before, node, pods) = as_it_was.take().unwrap_or_else(chained);
+                let (before, node, pods) = as_it_was.take().unwrap_or_else(prepared);
                 let Traced { reply, hit, .. } = of(&pods[1], host, addresses).refuse(&node, n);
                 if hit.is_none() {
                     reply.ok();

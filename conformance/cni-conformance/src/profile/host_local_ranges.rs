@@ -1,11 +1,11 @@
-//! Address pools of a chosen size, where the kit knows how to say that: in a config of host-local.
+//! Ranges of host-local: how many addresses a config has, and how it is made to have a chosen number.
 
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Makes each range set of a config's `ipam` one of so many addresses. False, and no change, if it is none of
 /// host-local, or a runtime adds ranges of its own.
-pub(crate) fn resize(config: &mut Value, addresses: u32) -> bool {
+pub(super) fn resize(config: &mut Value, addresses: u32) -> bool {
     let has_ranges_beside = config.pointer("/runtimeConfig/ipRanges").is_some();
     let Some(ipam) = config.get_mut("ipam").filter(|ipam| ipam["type"] == "host-local") else {
         return false;
@@ -37,7 +37,7 @@ fn range(subnet: &str, addresses: u32) -> Option<Value> {
 }
 
 /// The number of attachments that a config of host-local has addresses for: that of the smallest of its range sets.
-pub(crate) fn capacity(config: &Value) -> Option<usize> {
+pub(super) fn capacity(config: &Value) -> Option<usize> {
     let ipam = config.get("ipam").filter(|ipam| ipam["type"] == "host-local")?;
     let sets: Vec<Vec<&Value>> = match ipam["ranges"].as_array() {
         Some(sets) => sets.iter().map(|set| set.as_array().into_iter().flatten().collect()).collect(),
@@ -62,32 +62,9 @@ fn of_range(range: &Value) -> Option<usize> {
     }
 }
 
-/// Whether an address, without its prefix, is in a config: then each container that is given this config has it.
-pub(crate) fn stands_in(config: &Value, address: &str) -> bool {
-    match config {
-        Value::String(text) => text.split('/').next() == Some(address),
-        Value::Array(values) => values.iter().any(|value| stands_in(value, address)),
-        Value::Object(object) => object.iter().any(|(key, value)| key != "prevResult" && stands_in(value, address)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
-/// Whether each attachment gets addresses of its own: not where the config has them, nor where there are none.
-pub(crate) fn hands_out(config: &Value) -> bool {
-    config.pointer("/ipam/type").and_then(Value::as_str).is_some_and(|kind| !kind.is_empty() && kind != "static")
-}
-
-/// The addresses of a result of any version, without their prefixes.
-pub(crate) fn addresses(result: &Value) -> Vec<String> {
-    let ips = result["ips"].as_array().into_iter().flatten().map(|ip| &ip["address"]);
-    let older = ["ip4", "ip6"].into_iter().map(|key| &result[key]["ip"]);
-    let texts = ips.chain(older).filter_map(Value::as_str);
-    texts.map(|text| text.split('/').next().unwrap_or(text).to_owned()).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{addresses, capacity, resize, stands_in};
+    use super::{capacity, resize};
     use serde_json::json;
 
     #[test]
@@ -113,23 +90,5 @@ mod tests {
         let range = json!([[{ "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.5" }]]);
         assert_eq!(of(json!({ "type": "host-local", "ranges": range })), Some(4));
         assert_eq!(of(json!({ "type": "other", "subnet": "10.1.0.0/24" })), None);
-    }
-
-    #[test]
-    fn an_address_of_the_config_is_not_handed_out() {
-        let config = json!({ "ipam": { "fixed": ["10.1.0.5/24"] }, "prevResult": { "ips": ["10.1.0.6/24"] } });
-        assert!(stands_in(&config, "10.1.0.5"));
-        assert!(!stands_in(&config, "10.1.0.6"));
-        assert!(!stands_in(&config, "10.1.0"));
-    }
-
-    #[test]
-    fn addresses_of_old_and_new_results() {
-        assert_eq!(addresses(&json!({ "ips": [{ "address": "10.7.0.2/16" }] })), ["10.7.0.2"]);
-        assert_eq!(
-            addresses(&json!({ "ip4": { "ip": "10.7.0.2/16" }, "ip6": { "ip": "fd::1/64" } })),
-            ["10.7.0.2", "fd::1"]
-        );
-        assert!(addresses(&json!(null)).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! A repeated ADD that fails leaves the rules of the first one; for a first ADD see `crash::chained`.
+//! Rules of firewall.
 
 use crate::configs::with;
 use crate::subjects::node;
