@@ -12,5 +12,5 @@ pub mod order;
 pub mod table;
 mod trace;
 
-pub use calls::{Folder, Scene, Seen, count_all, scenes};
+pub use calls::{CountedCall, Folder, Scene, count_all, scenes};
 pub use metric::{Counts, Metric};

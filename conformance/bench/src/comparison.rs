@@ -10,7 +10,7 @@ use testns::Node;
 use testns::trace::Program;
 
 use crate::call::{Call, Cost, DEADLINE};
-use crate::report::{Counts, Figures, Outcome};
+use crate::report::{Figures, Outcome, TraceCounts};
 use crate::scene::{Scene, Verb};
 use crate::subject::{Attached, Subject};
 use crate::subject_node::SubjectNode;
@@ -27,16 +27,16 @@ pub(crate) struct Comparison {
 
 /// The outcome of a comparison, for one on new nodes to go on with.
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct ComparisonState {
     turn: Option<u64>,
-    records: BTreeMap<String, Record>,
+    records: BTreeMap<String, CostRecord>,
 }
 
 /// The cost of a subject's calls, by verb.
 #[derive(Default)]
-struct Record {
+struct CostRecord {
     costs: BTreeMap<&'static str, Vec<Cost>>,
-    counts: BTreeMap<&'static str, Vec<Counts>>,
+    counts: BTreeMap<&'static str, Vec<TraceCounts>>,
     /// The verb at which the subject failed first, and what was said; the subject is not called any more.
     failure: Option<(Verb, String)>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct ComparedSubject {
     pub(crate) node: SubjectNode,
     scene: Arc<Scene>,
     pub(crate) pods: Vec<Attached>,
-    record: Record,
+    record: CostRecord,
 }
 
 impl Comparison {
@@ -66,18 +66,18 @@ impl Comparison {
     }
 
     /// Goes on where another comparison of this scene and these subjects has ended.
-    pub(crate) fn recall(&mut self, mut memory: Memory) {
-        self.turn = memory.turn.unwrap_or(self.turn);
+    pub(crate) fn recall(&mut self, mut state: ComparisonState) {
+        self.turn = state.turn.unwrap_or(self.turn);
         for compared in &mut self.compared_subjects {
-            compared.record = memory.records.remove(&compared.subject.name).unwrap_or_default();
+            compared.record = state.records.remove(&compared.subject.name).unwrap_or_default();
         }
     }
 
     /// Ends it; its nodes go.
-    pub(crate) fn into_memory(self) -> Memory {
+    pub(crate) fn into_state(self) -> ComparisonState {
         let records =
             self.compared_subjects.into_iter().map(|compared| (compared.subject.name.clone(), compared.record));
-        Memory { turn: Some(self.turn), records: records.collect() }
+        ComparisonState { turn: Some(self.turn), records: records.collect() }
     }
 
     /// Makes namespaces for so many more pods on each node.
@@ -170,7 +170,7 @@ impl ComparedSubject {
         let node = SubjectNode::new()?;
         let of_scene = scene.clone();
         node.run(move |node| Subject::prepare(node, &of_scene))??;
-        Ok(Self { subject, node, scene, pods: Vec::new(), record: Record::default() })
+        Ok(Self { subject, node, scene, pods: Vec::new(), record: CostRecord::default() })
     }
 
     fn add_pods(&mut self, count: usize) -> Result<(), String> {
@@ -256,7 +256,7 @@ impl ComparedSubject {
         if let Some(why) = self.failure_at(verb) {
             return Some(Outcome::Failed(why));
         }
-        let counts = self.record.counts.get(verb.name()).and_then(|counts| Counts::median(counts));
+        let counts = self.record.counts.get(verb.name()).and_then(|counts| TraceCounts::median(counts));
         let figures = Figures::of(self.record.costs.get(verb.name())?, counts)?;
         Some(Outcome::Measured(Box::new(figures)))
     }
@@ -296,8 +296,8 @@ impl Calls {
         Ok(all)
     }
 
-    fn traced(&self, node: &Node, first: &mut Value) -> Result<Counts, String> {
-        let mut all = Counts::default();
+    fn traced(&self, node: &Node, first: &mut Value) -> Result<TraceCounts, String> {
+        let mut all = TraceCounts::default();
         self.each(first, |call| {
             let program = Program {
                 executable: &call.program,

@@ -3,7 +3,7 @@
 use std::mem::take;
 use std::sync::Arc;
 
-use crate::comparison::{Comparison, Memory};
+use crate::comparison::{Comparison, ComparisonState};
 use crate::progress;
 use crate::report::Row;
 use crate::scene::{Scene, Verb};
@@ -26,14 +26,14 @@ const PODS_IN_A_ROW: usize = 20;
 /// Takes all subjects through the scenes, in rounds of some pods of each: what the machine does in some minute is no
 /// scene's alone, so that scenes can be compared, too. A call that fails is an outcome, no error.
 pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amount) -> Result<Vec<Row>, String> {
-    let mut memories: Vec<_> = scenes.iter().map(|_| Memory::default()).collect();
+    let mut states: Vec<_> = scenes.iter().map(|_| ComparisonState::default()).collect();
     let mut rows = Vec::new();
     let rounds = amount.pods.div_ceil(PODS_IN_A_ROW).max(1);
     for round in 0..rounds {
-        for (scene, memory) in scenes.iter().zip(&mut memories) {
+        for (scene, state) in scenes.iter().zip(&mut states) {
             progress(&format!("{}, {} of {rounds} ...", scene.name, round + 1));
             let mut comparison = Comparison::new(scene.clone(), subjects)?;
-            comparison.recall(take(memory));
+            comparison.recall(take(state));
             warm_up(&mut comparison)?;
             for pod in comparison.add_pods(PODS_IN_A_ROW.min(amount.pods - round * PODS_IN_A_ROW))? {
                 comparison.life(pod, true);
@@ -49,7 +49,7 @@ pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amoun
                     outcome,
                 }));
             }
-            *memory = comparison.into_memory();
+            *state = comparison.into_state();
             settle()?;
         }
     }

@@ -101,8 +101,8 @@ pub(crate) struct Figures {
     pub(crate) cpu_ms: Spread,
     /// Context switches of its processes.
     pub(crate) switches: Spread,
-    /// Counts of other calls, under trace.
-    pub(crate) counts: Option<Counts>,
+    /// TraceCounts of other calls, under trace.
+    pub(crate) counts: Option<TraceCounts>,
     /// Each call's wall-clock time in ms, in the order of the calls.
     pub(crate) samples_ms: Vec<f64>,
 }
@@ -118,9 +118,9 @@ pub(crate) struct Spread {
     pub(crate) most: f64,
 }
 
-/// Counts that do not depend on the clock; medians of some traced calls.
+/// TraceCounts that do not depend on the clock; medians of some traced calls.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Counts {
+pub(crate) struct TraceCounts {
     /// System calls of all of its processes and threads.
     pub(crate) syscalls: u64,
     /// Netlink messages that ask for a change.
@@ -131,7 +131,7 @@ pub(crate) struct Counts {
     pub(crate) execs: u64,
     /// Threads beside the first of each process.
     pub(crate) threads: u64,
-    /// Memory of its largest process, in KiB.
+    /// ComparisonState of its largest process, in KiB.
     pub(crate) peak_kib: u64,
 }
 
@@ -168,7 +168,7 @@ impl Spread {
 
 impl Figures {
     /// Of at least one call.
-    pub(crate) fn of(costs: &[Cost], counts: Option<Counts>) -> Option<Self> {
+    pub(crate) fn of(costs: &[Cost], counts: Option<TraceCounts>) -> Option<Self> {
         let all = |read: fn(&Cost) -> f64| costs.iter().map(read).collect::<Vec<_>>();
         let samples_ms = all(|cost| ms(cost.wall));
         Some(Self {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::callers::Init;
-use crate::report::{Burst, Counts, Figures, Report};
+use crate::report::{Burst, Figures, Report, TraceCounts};
 
 /// The subject that the targets are about: what `cargo bench` has built.
 pub(crate) const OURS: &str = "ours";
@@ -175,7 +175,7 @@ fn cpu(report: &Report, scene: &str, verb: &str, subject: &str) -> Option<f64> {
     figures(report, scene, verb, subject).map(|figures| figures.cpu_ms.p50)
 }
 
-fn counts(report: &Report, who: &str, scene: &str, verb: &str) -> Option<Counts> {
+fn counts(report: &Report, who: &str, scene: &str, verb: &str) -> Option<TraceCounts> {
     figures(report, scene, verb, who)?.counts
 }
 

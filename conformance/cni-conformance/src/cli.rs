@@ -9,7 +9,7 @@ use crate::report::Asked;
 use crate::rule::{Level, Rule, Versions};
 use crate::run::Outcome;
 use crate::sentences::Sentence;
-use crate::{isolated_task, kit_ipam, report, rules, stress};
+use crate::{isolated_task, kit_ipam, report, rules, sentences, stress};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::path::Path;
@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
         What::Inside { own_processes } => {
             isolated_task::run_isolated(own_processes == "true").map_err(|error| error.to_string())
         }
-        What::Rules => print(&rules::page::page()).map(|()| ExitCode::SUCCESS),
+        What::Rules => print(&sentences::page::page()).map(|()| ExitCode::SUCCESS),
         What::Explain { rule } => explain(&rule).map(|()| ExitCode::SUCCESS),
         What::Report(options) => options.run().map(status),
         What::Runtime(options) => options.run().map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),

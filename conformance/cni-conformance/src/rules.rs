@@ -16,7 +16,6 @@ mod gc;
 mod ipam;
 mod kit_as_delegate;
 mod later_plugins;
-pub mod page;
 mod parameters;
 mod prev_result;
 mod relied;
@@ -88,7 +87,8 @@ pub(crate) fn basis(verb: &str, role: Role) -> Option<&'static str> {
 pub fn table<B>(rules: &[&Rule<B>], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "| Rule | Level | Section | Says | Binds | Cases |\n|---|---|---|---|---|---|")?;
     for rule in rules.iter().copied() {
-        let (level, section, binds, cases) = (rule.level(), rule.section(), rule.binds(), page::cases(rule));
+        let (level, section, binds, cases) =
+            (rule.level(), rule.section(), rule.binds(), crate::sentences::page::cases(rule));
         writeln!(out, "| {} | {level} | {section} | {} | {binds} | {cases} |", rule.id, rule.sentence)?;
     }
     Ok(())

@@ -2,7 +2,9 @@
 //!
 //! `sentences.json` has them, each in our own words, out of the texts of 0.4.0, 1.0.0 and 1.1.0 as it stands since
 //! library 1.3. [Rules](crate::rules) have what can be tried, and are as binding as the sentences that they cite.
-//! [`page`](crate::rules::page) shows both, so that nothing is forgotten.
+//! [`page`] shows both, so that nothing is forgotten.
+
+pub mod page;
 
 use crate::rule::Level;
 use crate::spec_version::is_from;

@@ -39,7 +39,7 @@ pub struct Testbed {
     call_deadline: Duration,
     calls: Mutex<Vec<CallRecord>>,
     pods: Mutex<Vec<Pod>>,
-    memory: Mutex<Option<leftovers::Memory>>,
+    baseline: Mutex<Option<leftovers::Baseline>>,
     /// The number of addresses in the pool, if it is not the profile's own.
     pool: Mutex<Option<u32>>,
     daemons: Mutex<Vec<Child>>,
@@ -77,7 +77,7 @@ impl Testbed {
             call_deadline: Duration::from_secs(trial.call_seconds),
             calls: Mutex::default(),
             pods: Mutex::default(),
-            memory: Mutex::default(),
+            baseline: Mutex::default(),
             pool: Mutex::default(),
             daemons: Mutex::new(daemons),
         }

@@ -38,7 +38,7 @@ use crate::call::{Call, Reply};
 use crate::must::Must;
 
 pub use message::Message;
-pub use program::{Process, Program, Seen};
+pub use program::{Process, Program, ProgramTrace};
 pub use syscall::Syscall;
 use tracer::Tracer;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use crate::subjects::sources_or_skip;
+use crate::sources::sources_or_skip;
 
 /// The executables that are installed.
 const EXECUTABLES: [&str; 2] = ["cni-plugins", "cnitool"];

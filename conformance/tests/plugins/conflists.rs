@@ -4,7 +4,7 @@
 use crate::configs::addresses;
 use crate::reference_chain::comes_and_goes;
 use crate::runtime::{Chain, Driver, Set, wait};
-use crate::subjects::{files_below, sources_or_skip};
+use crate::sources::{files_below, sources_or_skip};
 use libcni::{NetworkConf, Runtime};
 use serde_json::{Value, json};
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! DIFFERENCES.md names tests and rules of the kit, other pages files: each of them exists. Documents and scripts have the same test commands.
 
-use crate::subjects::{files_below, sources_or_skip};
+use crate::sources::{files_below, sources_or_skip};
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use testns::trace::{Program, Seen};
+use testns::trace::{Program, ProgramTrace};
 use testns::{Attachment, Call, Node, Output, Verb};
 
 /// PID 1 of a PID namespace.
@@ -171,7 +171,7 @@ fn no_verb_of_a_chained_plugin_starts_a_program() {
             let deadline = Duration::from_secs(60);
             let (arguments, environment, stdin) = (&[], &environment[..], &stdin[..]);
             let program = Program { executable: &executable, arguments, environment, stdin, deadline };
-            let Seen { output, processes, .. } = program.trace(&node).unwrap();
+            let ProgramTrace { output, processes, .. } = program.trace(&node).unwrap();
             assert_eq!(output.code(), 0, "{output:?}");
             let helpers = if [Verb::Del, Verb::Gc].contains(&verb) { 1 } else { 0 };
             let runs_itself = processes.len() <= 1 + helpers && processes.iter().all(|process| process.execs == 0);

@@ -1,6 +1,6 @@
 //! The folders of the workspace are layers: no crate depends on one of a later folder.
 
-use crate::subjects::sources_or_skip;
+use crate::sources::sources_or_skip;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

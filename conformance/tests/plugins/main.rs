@@ -7,6 +7,7 @@
 use conformance::configs;
 
 mod runtime;
+mod sources;
 mod subjects;
 
 mod protocol;

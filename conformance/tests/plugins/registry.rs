@@ -1,7 +1,8 @@
 //! Tables that name all plugins have those of the list `plugins!`; each key that a plugin parses is used.
 
 use crate::runtime::{Chain, Driver};
-use crate::subjects::{files_below, node, sources_or_skip};
+use crate::sources::{files_below, sources_or_skip};
+use crate::subjects::node;
 use conformance::{chained_plugins, interface_plugins};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -74,7 +74,7 @@ fn run(options: &Options) -> Result<Vec<String>, String> {
     }
     let plugins_bytes = limits::size(&folder.plugins)?;
     let (path, limits) = (limits::path(), Limits::read(&limits::path())?);
-    let is_enough = |seen: &[bench::call_budget::Seen]| {
+    let is_enough = |seen: &[bench::call_budget::CountedCall]| {
         options.table || (!options.update && limits.compare(seen, Metric::has_limit).is_empty())
     };
     let all = count_all(&folder, &options.only, !options.is_quick, &is_enough)?;

@@ -47,7 +47,7 @@ pub struct Scene {
 
 /// The observations of a call: `bridge ADD`.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct CountedCall {
     /// Scene and verb.
     pub call: String,
     /// The counts.
@@ -97,8 +97,8 @@ pub fn count_all(
     folder: &Folder,
     only: &str,
     profiled: bool,
-    is_enough: &(dyn Fn(&[Seen]) -> bool + Sync),
-) -> Result<Vec<Seen>, String> {
+    is_enough: &(dyn Fn(&[CountedCall]) -> bool + Sync),
+) -> Result<Vec<CountedCall>, String> {
     testns::orphans::adopt()?;
     let mut all = Vec::new();
     for scene in scenes().into_iter().filter(|scene| scene.name.contains(only)) {
@@ -118,7 +118,7 @@ pub fn count_all(
 struct Counting<'a> {
     scene: &'a Scene,
     node: Node,
-    seen: Vec<Seen>,
+    seen: Vec<CountedCall>,
 }
 
 /// How a call is made.
@@ -145,7 +145,7 @@ impl<'a> Counting<'a> {
         if scene.config["master"] == MASTER {
             node.host().add_veth(MASTER, &node.remote("outside"), "outside");
         }
-        let seen = |verb: &Verb| Seen {
+        let seen = |verb: &Verb| CountedCall {
             call: format!("{} {verb}", scene.name),
             counts: Counts::default(),
             names: BTreeMap::new(),
@@ -154,7 +154,7 @@ impl<'a> Counting<'a> {
         Ok(Self { scene, node, seen: scene.verbs.iter().map(seen).collect() })
     }
 
-    fn count(mut self, profiled: bool, is_enough: &dyn Fn(&[Seen]) -> bool) -> Result<Vec<Seen>, String> {
+    fn count(mut self, profiled: bool, is_enough: &dyn Fn(&[CountedCall]) -> bool) -> Result<Vec<CountedCall>, String> {
         // The pod that stays: bridge, rules and reservations are there when others come.
         let first = self.pod(0);
         if self.scene.verbs.contains(&Verb::Add) {
@@ -197,7 +197,7 @@ impl<'a> Counting<'a> {
     }
 
     fn make(&mut self, call: &Invocation, place: usize, way: Way) -> Result<Output, String> {
-        let Seen { counts, names, functions, .. } = &mut self.seen[place];
+        let CountedCall { counts, names, functions, .. } = &mut self.seen[place];
         match way {
             Way::Plain => {
                 let before = faults()?;

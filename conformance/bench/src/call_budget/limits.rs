@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Metric, Seen};
+use super::{CountedCall, Metric};
 
 /// Bytes of the plugins' executable without a plugin: the standard library, netlink, JSON, logs, records of calls (30 kB),
 /// and what lets it run on kernels and file systems that lack newer features (70 kB).
@@ -66,7 +66,7 @@ impl Limits {
 
     /// The limits with these counts in their places.
     #[must_use]
-    pub fn updated(mut self, all: &[Seen]) -> Self {
+    pub fn updated(mut self, all: &[CountedCall]) -> Self {
         for seen in all {
             let counted = |metric: Metric| Some((metric.name().to_owned(), seen.counts.get(metric)?));
             let limits = Metric::ALL.into_iter().filter(|metric| metric.has_limit()).filter_map(counted);
@@ -90,7 +90,7 @@ impl Limits {
 
     /// Compares counts, of which only those that `is_wanted`; a sentence for each that is above its limit.
     #[must_use]
-    pub fn compare(&self, all: &[Seen], is_wanted: fn(Metric) -> bool) -> Vec<String> {
+    pub fn compare(&self, all: &[CountedCall], is_wanted: fn(Metric) -> bool) -> Vec<String> {
         let mut sentences = Vec::new();
         for seen in all {
             for metric in Metric::ALL.into_iter().filter(|metric| is_wanted(*metric)) {
@@ -112,7 +112,7 @@ impl Limits {
         self.calls.keys().map(String::as_str)
     }
 
-    fn of(&self, seen: &Seen, metric: Metric) -> Option<u64> {
+    fn of(&self, seen: &CountedCall, metric: Metric) -> Option<u64> {
         self.calls.get(&seen.call)?.get(metric.name()).copied()
     }
 }
@@ -138,10 +138,10 @@ mod tests {
     use super::*;
     use crate::call_budget::Counts;
 
-    fn seen(counts: &[(Metric, u64)]) -> Seen {
+    fn seen(counts: &[(Metric, u64)]) -> CountedCall {
         let mut all = Counts::default();
         counts.iter().for_each(|(metric, count)| all.note(*metric, *count));
-        Seen { call: "bridge ADD".into(), counts: all, names: BTreeMap::new(), functions: Vec::new() }
+        CountedCall { call: "bridge ADD".into(), counts: all, names: BTreeMap::new(), functions: Vec::new() }
     }
 
     fn limits(counts: &[(Metric, u64)]) -> Limits {

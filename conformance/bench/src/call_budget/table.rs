@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use super::{Metric, Seen};
+use super::{CountedCall, Metric};
 
 /// Returns a table with a line for each call.
 #[must_use]
-pub fn table(all: &[Seen]) -> String {
+pub fn table(all: &[CountedCall]) -> String {
     let header = std::iter::once("call".to_owned()).chain(Metric::ALL.iter().map(|metric| metric.name().to_owned()));
-    let row = |seen: &Seen| {
+    let row = |seen: &CountedCall| {
         let counts = Metric::ALL.iter().map(|metric| seen.counts.get(*metric).map_or("-".to_owned(), grouped));
         std::iter::once(seen.call.clone()).chain(counts).collect::<Vec<_>>()
     };
@@ -33,7 +33,7 @@ pub fn table(all: &[Seen]) -> String {
 
 /// How often each call made each system call, the most frequent first.
 #[must_use]
-pub fn system_calls(all: &[Seen]) -> String {
+pub fn system_calls(all: &[CountedCall]) -> String {
     let mut text = String::new();
     for seen in all {
         let mut names: Vec<_> = seen.names.iter().collect();

@@ -1,12 +1,12 @@
-//! Counts of a trace: system calls, messages, processes.
+//! TraceCounts of a trace: system calls, messages, processes.
 
-use testns::trace::Seen;
+use testns::trace::ProgramTrace;
 
-use super::Counts;
+use super::TraceCounts;
 
-impl Counts {
+impl TraceCounts {
     /// Adds one more program.
-    pub(crate) fn add(&mut self, seen: &Seen) {
+    pub(crate) fn add(&mut self, seen: &ProgramTrace) {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let (children, first) = (seen.processes.get(1..).unwrap_or_default(), seen.processes.first());
         let became = children.iter().filter(|process| process.execs > 0).count();

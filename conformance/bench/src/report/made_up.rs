@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Burst, Conditions, Counts, Described, Figures, Growth, Outcome, Report, Row};
+use super::{Burst, Conditions, Described, Figures, Growth, Outcome, Report, Row, TraceCounts};
 use crate::call::Cost;
 use crate::callers::Init;
 
@@ -14,7 +14,7 @@ pub(crate) fn figures(wall_ms: u64) -> Outcome {
         cpu: Duration::from_millis(1),
         switches: 3,
     };
-    let counts = Counts { syscalls: 100, messages: 6, forks: 0, execs: 0, threads: 1, peak_kib: 2048 };
+    let counts = TraceCounts { syscalls: 100, messages: 6, forks: 0, execs: 0, threads: 1, peak_kib: 2048 };
     Outcome::Measured(Box::new(Figures::of(&[cost(wall_ms), cost(wall_ms), cost(wall_ms * 3)], Some(counts)).unwrap()))
 }
 

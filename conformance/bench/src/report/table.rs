@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use crate::callers::Init;
 use crate::targets::{Bound, OURS, TARGETS};
 
-use super::{Burst, Counts, Figures, Growth, Outcome, Report, Row, Spread};
+use super::{Burst, Figures, Growth, Outcome, Report, Row, Spread, TraceCounts};
 
 /// Lines of cells; the first column is text, the others are numbers.
 struct Table {
@@ -141,7 +141,7 @@ fn counts(rows: &[Row]) -> Table {
     let head = ["call", "subject", "system calls", "netlink changes", "execs", "forks", "threads", "peak memory, MiB"];
     let mut table = Table::new(2, &head);
     for row in rows {
-        let Some(Counts { syscalls, messages, forks, execs, threads, peak_kib }) =
+        let Some(TraceCounts { syscalls, messages, forks, execs, threads, peak_kib }) =
             row.outcome.figures().and_then(|figures| figures.counts)
         else {
             continue;

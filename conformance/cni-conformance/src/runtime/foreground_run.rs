@@ -13,13 +13,13 @@ use testns::Output;
 /// has let it go, or when the run ends without that. DEL is done when the run has ended.
 #[derive(Debug, Clone)]
 pub(super) struct ForegroundRun {
-    seen: Arc<(Mutex<Seen>, Condvar)>,
+    seen: Arc<(Mutex<RunState>, Condvar)>,
     stderr: PathBuf,
     start: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct RunState {
     first_line: Option<String>,
     status: Option<ExitStatus>,
 }
@@ -30,7 +30,7 @@ impl ForegroundRun {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&stderr)?);
         let start = Instant::now();
         let mut child = command.spawn()?;
-        let seen = Arc::<(Mutex<Seen>, Condvar)>::default();
+        let seen = Arc::<(Mutex<RunState>, Condvar)>::default();
         let (stdout, received) = (child.stdout.take(), Arc::clone(&seen));
         thread::spawn(move || {
             let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok);
@@ -73,7 +73,7 @@ impl ForegroundRun {
         self.wait(deadline, |seen| seen.status.is_some())
     }
 
-    fn wait(&self, deadline: Duration, is_it: fn(&Seen) -> bool) -> Option<Output> {
+    fn wait(&self, deadline: Duration, is_it: fn(&RunState) -> bool) -> Option<Output> {
         let (seen, changed) = &*self.seen;
         let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = changed.wait_timeout_while(seen, deadline, |seen| !is_it(seen));
@@ -89,7 +89,7 @@ impl ForegroundRun {
     }
 }
 
-fn notify(seen: &(Mutex<Seen>, Condvar), change: impl FnOnce(&mut Seen)) {
+fn notify(seen: &(Mutex<RunState>, Condvar), change: impl FnOnce(&mut RunState)) {
     change(&mut seen.0.lock().unwrap_or_else(PoisonError::into_inner));
     seen.1.notify_all();
 }

@@ -23,7 +23,7 @@ const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The state that [`Testbed::remember`] saw.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct Baseline {
     node: Snapshot,
     pods: Vec<(Container, Snapshot)>,
     processes: BTreeSet<i32>,
@@ -38,21 +38,21 @@ impl Testbed {
     /// Makes what is now the state that [`Testbed::left_behind`] compares with: the node, each container that is there,
     /// and the processes. Make the pods first: a profile may lay something for them.
     pub fn remember(&self) {
-        *self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(self.look());
+        *self.baseline.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(self.look());
     }
 
     /// The same without the containers, of which there are too many to look at each.
     pub fn remember_node(&self) {
         let (node, processes, registries) = (self.snapshot(), self.process_ids(), self.registries());
-        let memory = Memory { node, pods: Vec::new(), processes, registries };
-        *self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(memory);
+        let baseline = Baseline { node, pods: Vec::new(), processes, registries };
+        *self.baseline.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(baseline);
     }
 
-    fn look(&self) -> Memory {
+    fn look(&self) -> Baseline {
         let mut seen = BTreeSet::new();
         let mut pods = self.pods();
         pods.retain(|pod| is_namespace(pod.namespace().path()) && seen.insert(pod.id().to_owned()));
-        Memory {
+        Baseline {
             node: self.snapshot(),
             pods: pods.iter().map(|pod| (pod.clone(), pod.namespace().snapshot())).collect(),
             processes: self.process_ids(),
@@ -93,10 +93,10 @@ impl Testbed {
     }
 
     /// Entries for containers that came into files that were there before.
-    fn entries_since(&self, memory: &Memory) -> Vec<String> {
+    fn entries_since(&self, baseline: &Baseline) -> Vec<String> {
         let pods = self.pods();
         let now = self.registries();
-        let kept = now.iter().filter_map(|(path, text)| Some((path, text, memory.registries.get(path)?)));
+        let kept = now.iter().filter_map(|(path, text)| Some((path, text, baseline.registries.get(path)?)));
         let came = |(path, new, old): (&PathBuf, &String, &String)| {
             let is_new = |pod: &&Container| names(new, pod.id()) && !names(old, pod.id());
             let line = |pod: &Container| format!("+ entry of {} in {}", pod.id(), path.display());
@@ -116,21 +116,21 @@ impl Testbed {
     /// If nothing was remembered.
     #[must_use]
     pub fn left_behind(&self) -> String {
-        let memory = self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let memory = memory.as_ref().unwrap_or_else(|| panic!("the case has not remembered the testbed"));
-        self.wait_for_processes(memory);
+        let baseline = self.baseline.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let baseline = baseline.as_ref().unwrap_or_else(|| panic!("the case has not remembered the testbed"));
+        self.wait_for_processes(baseline);
         let mut left = String::new();
         self.node.host().wait_within(PATIENCE, |_| {
-            left = self.left_since(memory);
-            left.is_empty() || !self.is_pending(memory)
+            left = self.left_since(baseline);
+            left.is_empty() || !self.is_pending(baseline)
         });
         left
     }
 
     /// Gives new processes the time to end.
-    fn wait_for_processes(&self, memory: &Memory) {
+    fn wait_for_processes(&self, baseline: &Baseline) {
         let start = Instant::now();
-        for id in self.process_ids().difference(&memory.processes) {
+        for id in self.process_ids().difference(&baseline.processes) {
             let pid = rustix::process::Pid::from_raw(*id);
             // The process has ended if it cannot be opened.
             let Some(Ok(fd)) = pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) else {
@@ -143,21 +143,21 @@ impl Testbed {
     }
 
     /// Whether a container has gone since, so that the kernel may still be at work.
-    fn is_pending(&self, memory: &Memory) -> bool {
+    fn is_pending(&self, baseline: &Baseline) -> bool {
         let has_gone = |pod: &Container| !is_namespace(pod.namespace().path());
-        memory.pods.iter().any(|(pod, _)| has_gone(pod)) || self.pods().iter().any(has_gone)
+        baseline.pods.iter().any(|(pod, _)| has_gone(pod)) || self.pods().iter().any(has_gone)
     }
 
-    fn left_since(&self, memory: &Memory) -> String {
-        let mut lines = lasting(&testns::changes(&memory.node, &self.snapshot()));
-        for (pod, before) in memory.pods.iter().filter(|(pod, _)| is_namespace(pod.namespace().path())) {
+    fn left_since(&self, baseline: &Baseline) -> String {
+        let mut lines = lasting(&testns::changes(&baseline.node, &self.snapshot()));
+        for (pod, before) in baseline.pods.iter().filter(|(pod, _)| is_namespace(pod.namespace().path())) {
             let changes = lasting(&testns::changes(before, &pod.namespace().snapshot()));
             lines.extend(changes.iter().map(|line| format!("{line} (in {})", pod.id())));
         }
         lines.retain(|line| !self.is_of_gone_stage(line));
-        let came = self.process_ids().into_iter().filter(|id| !memory.processes.contains(id));
+        let came = self.process_ids().into_iter().filter(|id| !baseline.processes.contains(id));
         lines.extend(came.map(|id| format!("+ process {id} {}", command_of(id))));
-        lines.extend(self.entries_since(memory));
+        lines.extend(self.entries_since(baseline));
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 

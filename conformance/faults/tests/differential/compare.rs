@@ -30,14 +30,14 @@ impl fmt::Display for Difference {
 }
 
 /// A case and a difference of its nodes, for a tolerance to judge.
-pub(crate) struct Seen<'a> {
+pub(crate) struct DifferenceContext<'a> {
     pub(crate) case: &'a Case,
     pub(crate) difference: &'a Difference,
     pub(crate) ours: &'a [Line],
     pub(crate) theirs: &'a [Line],
 }
 
-impl Seen<'_> {
+impl DifferenceContext<'_> {
     /// The outcome of a call.
     pub(crate) fn said(&self, who: Who, place: &str) -> Option<&Line> {
         let lines = if who == Who::Ours { self.ours } else { self.theirs };
@@ -94,7 +94,7 @@ pub(crate) fn compare_lines(case: &Case, ours: &[Line], theirs: &[Line]) -> Verd
     let mut verdict = Verdict { differences: Vec::new(), tolerances: BTreeSet::new() };
     let [ours, theirs] = [ours, theirs].map(|lines| in_common(lines, &mut verdict.tolerances));
     for difference in differences(&ours, &theirs) {
-        let seen = Seen { case, difference: &difference, ours: &ours, theirs: &theirs };
+        let seen = DifferenceContext { case, difference: &difference, ours: &ours, theirs: &theirs };
         let excuses = |tolerance: &&Tolerance| matches!(tolerance.how, How::Excuse(excuses) if excuses(&seen));
         let Some(tolerance) = tolerances::ALL.iter().find(excuses) else {
             verdict.differences.push(difference);

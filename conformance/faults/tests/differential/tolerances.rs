@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::compare::{Difference, Seen};
+use crate::compare::{Difference, DifferenceContext};
 use crate::run::Line;
 use faults::subjects::Who;
 
@@ -19,14 +19,14 @@ pub(crate) enum How {
     /// Rewrites the lines of both runs to what they have in common; `None` drops a line.
     Common(fn(&str) -> Option<String>),
     /// Excuses a difference.
-    Excuse(fn(&Seen<'_>) -> bool),
+    Excuse(fn(&DifferenceContext<'_>) -> bool),
 }
 
 const fn common(name: &'static str, row: &'static str, common: fn(&str) -> Option<String>) -> Tolerance {
     Tolerance { name, row, how: How::Common(common) }
 }
 
-const fn excuse(name: &'static str, row: &'static str, excuses: fn(&Seen<'_>) -> bool) -> Tolerance {
+const fn excuse(name: &'static str, row: &'static str, excuses: fn(&DifferenceContext<'_>) -> bool) -> Tolerance {
     Tolerance { name, row, how: How::Excuse(excuses) }
 }
 

@@ -39,7 +39,7 @@ pub struct Program<'a> {
 
 /// What a program did under trace.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ProgramTrace {
     /// How the program ended, and what it wrote.
     pub output: Output,
     /// System calls of all of its processes and threads, in order.
@@ -70,12 +70,12 @@ impl Program<'_> {
     /// Runs it to its end, or `None` when it takes longer than the deadline.
     #[must_use]
     #[track_caller]
-    pub fn trace(&self, node: &Node) -> Option<Seen> {
+    pub fn trace(&self, node: &Node) -> Option<ProgramTrace> {
         self.seen(node, None)
     }
 
     #[track_caller]
-    fn seen(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Seen> {
+    fn seen(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<ProgramTrace> {
         // The new thread has no other children, so it may wait for any.
         let done = thread::scope(|scope| scope.spawn(|| self.follow(node, fate)).join());
         let (output, tracer) = match done {
@@ -83,13 +83,13 @@ impl Program<'_> {
             Err(panic) => std::panic::resume_unwind(panic),
         };
         let Tracer { calls, messages, processes, .. } = tracer;
-        Some(Seen { output, calls, messages, processes })
+        Some(ProgramTrace { output, calls, messages, processes })
     }
 
     /// As [`Program::trace`], where each system call fails for which the function has an error, without its being made.
     #[must_use]
     #[track_caller]
-    pub fn fail_each(&self, node: &Node, errno: fn(&Syscall) -> Option<Errno>) -> Option<Seen> {
+    pub fn fail_each(&self, node: &Node, errno: fn(&Syscall) -> Option<Errno>) -> Option<ProgramTrace> {
         self.seen(node, Some((1, Fate::FailEach(errno))))
     }
 

@@ -80,7 +80,7 @@ impl Row {
 }
 
 /// Names of a rule's cases.
-pub(super) fn cases<B>(rule: &Rule<B>) -> String {
+pub(crate) fn cases<B>(rule: &Rule<B>) -> String {
     match rule.cases {
         [case] if case.name.is_empty() => "one".to_owned(),
         cases => cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", "),
