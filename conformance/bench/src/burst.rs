@@ -5,12 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use testns::Verb;
+
 use crate::call::Cost;
 use crate::callers::{self, Init, Job};
 use crate::comparison::{ComparedSubject, Comparison};
 use crate::latency::warm_up;
 use crate::report::{Burst, Figures, Outcome};
-use crate::scene::{self, Scene, Verb};
+use crate::scene::{self, Scene};
 use crate::subject::Subject;
 use crate::subject_node::settle;
 
@@ -71,7 +73,7 @@ pub(crate) fn measure(
             bursts.extend(tallies.get(index).filter(|_| reported).and_then(|tally| {
                 burst(compared, verb, tally).map(|(per_second, left_ms, outcome)| Burst {
                     scene: scene.name.to_owned(),
-                    verb: verb.name().to_owned(),
+                    verb: verb.to_string(),
                     subject: compared.subject.name.clone(),
                     at_once,
                     init,

@@ -12,5 +12,6 @@ pub mod order;
 pub mod table;
 mod trace;
 
-pub use calls::{CountedCall, Folder, Scene, count_all, scenes};
+pub use crate::scene::Scene;
+pub use calls::{CountedCall, Folder, count_all, scenes};
 pub use metric::{Counts, Metric};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use testns::Node;
 use testns::trace::Program;
+use testns::{Node, Random, Verb};
 
 use crate::call::{Call, Cost, DEADLINE};
 use crate::report::{Figures, Outcome, TraceCounts};
-use crate::scene::{Scene, Verb};
+use crate::scene::Scene;
 use crate::subject::{Attached, Subject};
 use crate::subject_node::SubjectNode;
 
@@ -22,21 +22,21 @@ pub(crate) struct Comparison {
     /// Pods that stay attached to every node's bridge, so that it is full.
     pub(crate) crowd: usize,
     /// State of what decides the order.
-    turn: u64,
+    turn: Random,
 }
 
 /// The outcome of a comparison, for one on new nodes to go on with.
 #[derive(Default)]
 pub(crate) struct ComparisonState {
-    turn: Option<u64>,
+    turn: Option<Random>,
     records: BTreeMap<String, CostRecord>,
 }
 
 /// The cost of a subject's calls, by verb.
 #[derive(Default)]
 struct CostRecord {
-    costs: BTreeMap<&'static str, Vec<Cost>>,
-    counts: BTreeMap<&'static str, Vec<TraceCounts>>,
+    costs: BTreeMap<String, Vec<Cost>>,
+    counts: BTreeMap<String, Vec<TraceCounts>>,
     /// The verb at which the subject failed first, and what was said; the subject is not called any more.
     failure: Option<(Verb, String)>,
 }
@@ -61,13 +61,15 @@ impl Comparison {
             compared_subjects: compared_subjects.collect::<Result<_, _>>()?,
             scene: scene.clone(),
             crowd: 0,
-            turn: SEED,
+            turn: Random::new(0, ""),
         })
     }
 
     /// Goes on where another comparison of this scene and these subjects has ended.
     pub(crate) fn recall(&mut self, mut state: ComparisonState) {
-        self.turn = state.turn.unwrap_or(self.turn);
+        if let Some(turn) = state.turn {
+            self.turn = turn;
+        }
         for compared in &mut self.compared_subjects {
             compared.record = state.records.remove(&compared.subject.name).unwrap_or_default();
         }
@@ -148,20 +150,11 @@ impl Comparison {
     }
 }
 
-const SEED: u64 = 0x2545_f491_4f6c_dd1d;
-
 /// The numbers below `count` in an order that favours no subject: were it only rotated, each subject would always
 /// come after the same one, and find the processor's caches as that one left them. The same in each run.
-fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
+fn shuffled(count: usize, random: &mut Random) -> Vec<usize> {
     let mut order: Vec<_> = (0..count).collect();
-    for left in (1..count).rev() {
-        // Xorshift (Marsaglia, 2003).
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        let below = u64::try_from(left).unwrap_or(u64::MAX) + 1;
-        order.swap(left, usize::try_from(*state % below).unwrap_or(left));
-    }
+    (1..count).rev().for_each(|left| order.swap(left, random.below(left + 1)));
     order
 }
 
@@ -190,14 +183,14 @@ impl ComparedSubject {
         if let Some(cost) = done
             && counted
         {
-            self.record.costs.entry(verb.name()).or_default().push(cost);
+            self.record.costs.entry(verb.to_string()).or_default().push(cost);
         }
     }
 
     /// Does this for a pod under trace.
     pub(crate) fn trace(&mut self, verb: Verb, pod: usize) {
         if let Some(counts) = self.at(verb, pod, |node, calls, answer| calls.traced(node, answer)) {
-            self.record.counts.entry(verb.name()).or_default().push(counts);
+            self.record.counts.entry(verb.to_string()).or_default().push(counts);
         }
     }
 
@@ -249,15 +242,15 @@ impl ComparedSubject {
     /// Why there are no figures of a verb.
     pub(crate) fn failure_at(&self, verb: Verb) -> Option<String> {
         let (at, why) = self.record.failure.as_ref()?;
-        Some(if *at == verb { why.clone() } else { format!("its {} failed", at.name()) })
+        Some(if *at == verb { why.clone() } else { format!("its {at} failed") })
     }
 
     fn outcome(&self, verb: Verb) -> Option<Outcome> {
         if let Some(why) = self.failure_at(verb) {
             return Some(Outcome::Failed(why));
         }
-        let counts = self.record.counts.get(verb.name()).and_then(|counts| TraceCounts::median(counts));
-        let figures = Figures::of(self.record.costs.get(verb.name())?, counts)?;
+        let counts = self.record.counts.get(&verb.to_string()).and_then(|counts| TraceCounts::median(counts));
+        let figures = Figures::of(self.record.costs.get(&verb.to_string())?, counts)?;
         Some(Outcome::Measured(Box::new(figures)))
     }
 }
@@ -326,13 +319,14 @@ impl Calls {
 
 #[cfg(test)]
 mod tests {
-    use super::{SEED, shuffled};
+    use super::shuffled;
+    use testns::Random;
 
     #[test]
     fn everybody_comes_after_everybody_about_as_often() {
-        let (mut state, mut after) = (SEED, [[0; 4]; 4]);
+        let (mut random, mut after) = (Random::new(0, ""), [[0; 4]; 4]);
         for _ in 0..1200 {
-            let order = shuffled(4, &mut state);
+            let order = shuffled(4, &mut random);
             let mut sorted = order.clone();
             sorted.sort_unstable();
             assert_eq!(sorted, [0, 1, 2, 3]);

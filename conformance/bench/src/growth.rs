@@ -6,11 +6,13 @@ mod store;
 
 use std::sync::Arc;
 
+use testns::Verb;
+
 use crate::comparison::Comparison;
 use crate::latency::warm_up;
 use crate::progress;
 use crate::report::Growth;
-use crate::scene::{self, Scene, Verb};
+use crate::scene::{self, Scene};
 use crate::subject::{Subject, Who};
 use crate::subject_node::settle;
 
@@ -144,7 +146,7 @@ fn points_of(comparison: &mut Comparison, dimension: &str, size: usize, churn: f
         size,
         churn,
         scene: scene.to_owned(),
-        verb: verb.name().to_owned(),
+        verb: verb.to_string(),
         subject,
         outcome,
     };

@@ -3,10 +3,12 @@
 use std::mem::take;
 use std::sync::Arc;
 
+use testns::Verb;
+
 use crate::comparison::{Comparison, ComparisonState};
 use crate::progress;
 use crate::report::Row;
-use crate::scene::{Scene, Verb};
+use crate::scene::Scene;
 use crate::subject::Subject;
 use crate::subject_node::settle;
 
@@ -44,7 +46,7 @@ pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amoun
                 }
                 rows.extend(comparison.outcomes().into_iter().map(|(verb, subject, outcome)| Row {
                     scene: scene.name.to_owned(),
-                    verb: verb.name().to_owned(),
+                    verb: verb.to_string(),
                     subject,
                     outcome,
                 }));

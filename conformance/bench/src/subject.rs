@@ -8,10 +8,10 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testns::{Attachment, Node};
+use testns::{Attachment, Node, Verb};
 
 use crate::call::{Call, Expect};
-use crate::scene::{self, BRIDGE, IFNAME, Kind, MASTER, NETWORK, NOOPS, Scene, Verb};
+use crate::scene::{self, BRIDGE, IFNAME, Kind, MASTER, NETWORK, NOOPS, Scene};
 
 /// Everything that the scenes call by name.
 const PLUGINS: [&str; 10] =
@@ -266,9 +266,9 @@ fn plugin(bin_dir: &Path, name: &str, verb: Verb, pod: &Attached, stdin: String,
     let expect = match verb {
         Verb::Add => Expect::Result { addresses },
         Verb::Version => Expect::Versions,
-        Verb::Check | Verb::Del => Expect::Nothing,
+        _ => Expect::Nothing,
     };
-    let call = Call::new(bin_dir.join(name), expect).stdin(stdin).variable("CNI_COMMAND", verb.name());
+    let call = Call::new(bin_dir.join(name), expect).stdin(stdin).variable("CNI_COMMAND", verb.to_string());
     if verb == Verb::Version {
         return call;
     }
@@ -296,7 +296,7 @@ fn bare_exec(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Attached, index: u
 fn cnitool(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Attached) -> Call {
     let expect = if verb == Verb::Add { Expect::Object } else { Expect::Nothing };
     let call = Call::new(bin_dir.join(CNITOOL), expect)
-        .argument(verb.name().to_lowercase())
+        .argument(verb.to_string().to_lowercase())
         .argument(NETWORK)
         .argument(&pod.attachment.netns)
         .variable("CNI_PATH", bin_dir.display().to_string())
@@ -311,7 +311,7 @@ fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Attach
     let call = Call::new(executable.to_owned(), Expect::Nothing);
     let netns = format!("netns={}", pod.attachment.netns);
     if scene.kind == Kind::Plugin("loopback") {
-        return call.argument("loopback").argument(verb.name().to_lowercase()).argument(netns);
+        return call.argument("loopback").argument(verb.to_string().to_lowercase()).argument(netns);
     }
     let [_, _, high, low] = (pod.number + 2).to_be_bytes();
     let families = [
@@ -319,7 +319,7 @@ fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Attach
         (format!("fd00:88::{:x}/64", pod.number + 2), "gateway=fd00:88::1/64", "route=::/0,fd00:88::1"),
     ];
     let families = families.iter().take(scene.addresses);
-    let (Kind::Plugin(name), action) = (scene.kind, verb.name().to_lowercase()) else { return call };
+    let (Kind::Plugin(name), action) = (scene.kind, verb.to_string().to_lowercase()) else { return call };
     if name == "macvlan" && verb == Verb::Del {
         let call = call.argument(name).argument(action).argument(netns).argument(format!("ifname={IFNAME}"));
         return call.argument(returns(waits));

@@ -14,7 +14,6 @@
 
 // The rules.
 pub(crate) mod addresses;
-pub mod random;
 pub mod result_conversion;
 pub mod result_validation;
 pub mod rule;

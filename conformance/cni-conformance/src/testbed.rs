@@ -9,7 +9,6 @@ use crate::kit_ipam::{self, KitIpam};
 use crate::machine_features::MachineFeatures;
 use crate::namespaces::Shown;
 use crate::profile::{Profile, Stage};
-use crate::random::Random;
 use crate::trial::Trial;
 use crate::{node_setup, result_conversion, rules};
 use serde_json::Value;
@@ -17,7 +16,7 @@ use std::path::Path;
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use testns::{Attachment, Call, Container, Node, Output, Verb};
+use testns::{Attachment, Call, Container, Node, Output, Random, Verb};
 
 pub use answer::{Answer, ErrorObject};
 

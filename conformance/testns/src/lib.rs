@@ -47,6 +47,7 @@ mod background;
 mod call;
 pub mod orphans;
 mod process;
+mod random;
 mod reference_plugins;
 pub mod trace;
 
@@ -79,6 +80,7 @@ pub use mounts::{THROWAWAY_MACHINE, THROWAWAY_PROCESS};
 pub use namespace::Namespace;
 pub use node::Node;
 pub use process::{Output, own_descriptors, run, try_run, unshared, write_executable, write_unshared};
+pub use random::Random;
 pub use reference_plugins::{find_reference, reference_or_skip};
 pub use route::{Hop, Route};
 pub use shell_steps::{keep_steps, step, step_of_node, take_steps};

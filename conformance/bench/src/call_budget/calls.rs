@@ -6,21 +6,17 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{UsageWho, getrusage};
-use serde_json::{Value, json};
+use serde_json::Value;
 use testns::{Container, Node, Output, Subject, Verb};
 
 use super::invocation::Invocation;
+use crate::scene::{self, MASTER, Scene};
+
 use super::metric::{Counts, Metric};
 use super::{callgrind, trace};
 
-/// The network's name.
-pub(crate) const NETWORK: &str = "pods";
-/// Where cnitool finds it.
+/// Where cnitool finds the network.
 pub(crate) const NET_D: &str = "/etc/cni/net.d";
-/// The link of the node that macvlans are on.
-const MASTER: &str = "uplink";
-/// Chained plugins behind the bridge.
-const NOOPS: usize = 4;
 /// Traced calls of each kind, at least and at most. What disturbs one (a link that is not up yet, an answer in two
 /// parts) adds to its counts: the least counts, and on a busy machine it may take a while to come.
 const TRACED: [u32; 2] = [5, 40];
@@ -36,15 +32,6 @@ pub struct Folder {
     pub cnitool: PathBuf,
 }
 
-/// A network, and what is asked about a pod of it, in order.
-#[derive(Debug, Clone)]
-pub struct Scene {
-    name: &'static str,
-    config: Value,
-    verbs: &'static [Verb],
-    is_chain: bool,
-}
-
 /// The observations of a call: `bridge ADD`.
 #[derive(Debug, Clone)]
 pub struct CountedCall {
@@ -58,34 +45,10 @@ pub struct CountedCall {
     pub functions: Vec<String>,
 }
 
-const LIFE: &[Verb] = &[Verb::Add, Verb::Check, Verb::Del];
-
 /// All scenes, in the order of the table.
 #[must_use]
 pub fn scenes() -> Vec<Scene> {
-    let v4 = || json!({"type": "host-local", "subnet": "10.88.0.0/16"});
-    let dual = || json!({"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/16"}], [{"subnet": "fd00:88::/64"}]]});
-    let bridge = |ip_masq: bool, ipam: Value| {
-        json!({"cniVersion": "1.0.0", "name": NETWORK, "type": "bridge", "bridge": "cni0", "isDefaultGateway": true,
-            "ipMasq": ip_masq, "ipam": ipam})
-    };
-    let plugin = |name: &str| json!({"cniVersion": "1.0.0", "name": NETWORK, "type": name, "ipam": v4()});
-    let mut macvlan = plugin("macvlan");
-    macvlan["master"] = json!(MASTER);
-    let scene = |name, config, verbs| Scene { name, config, verbs, is_chain: false };
-    vec![
-        scene("version", plugin("bridge"), &[Verb::Version]),
-        scene("loopback", plugin("loopback"), LIFE),
-        scene("host-local", plugin("host-local"), LIFE),
-        scene("bridge", bridge(false, v4()), LIFE),
-        scene("bridge-masq", bridge(true, v4()), LIFE),
-        scene("bridge-dual", bridge(false, dual()), LIFE),
-        scene("bridge-masq-dual", bridge(true, dual()), LIFE),
-        scene("ptp", plugin("ptp"), LIFE),
-        scene("macvlan", macvlan, LIFE),
-        // A noop answers `{}`: CHECK has nothing to compare with.
-        Scene { is_chain: true, ..scene("chain", bridge(false, v4()), &[Verb::Add, Verb::Del]) },
-    ]
+    scene::counted()
 }
 
 /// Counts the calls of the scenes whose names contain `only`, again and again until `is_enough`, 25 times at most.
@@ -189,7 +152,7 @@ impl<'a> Counting<'a> {
             let what = self.seen[place].call.clone();
             let output = self.make(&call, place, way).map_err(|error| format!("{what}: {error}"))?;
             ok(&output, &what)?;
-            if *verb == Verb::Add && !self.scene.is_chain {
+            if *verb == Verb::Add && !self.scene.is_chain() {
                 result = serde_json::from_str(&output.stdout).map_err(|error| format!("{what}: {error}"))?;
             }
         }
@@ -220,32 +183,11 @@ impl<'a> Counting<'a> {
     }
 
     fn call(&self, verb: Verb, pod: &Container, result: &Value) -> Invocation {
-        if self.scene.is_chain {
+        if self.scene.is_chain() {
             return Invocation::of_cnitool(&self.node, &verb.to_string(), pod.namespace().path());
         }
         let call = testns::Call::new(verb, &self.scene.config, pod);
         Invocation::of_plugin(&if result.is_null() { call } else { call.prev_result(result) }, &self.node)
-    }
-}
-
-impl Scene {
-    /// Returns whether the scene is the plugins' alone, without cnitool.
-    #[must_use]
-    pub fn is_of_plugins(&self) -> bool {
-        !self.is_chain
-    }
-
-    /// Returns the scene's name.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// The scene's plugin and four noops behind it.
-    fn conflist(&self) -> Value {
-        let noops = std::iter::repeat_n(json!({"type": "noop"}), NOOPS);
-        let plugins: Vec<_> = std::iter::once(self.config.clone()).chain(noops).collect();
-        json!({"cniVersion": "1.0.0", "name": NETWORK, "plugins": plugins})
     }
 }
 

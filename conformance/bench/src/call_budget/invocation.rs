@@ -30,7 +30,7 @@ impl Invocation {
         let environment = [("CNI_PATH", node.bin_dir()), ("NETCONFPATH", PathBuf::from(super::calls::NET_D))];
         Self {
             executable: node.bin_dir().join("cnitool"),
-            arguments: vec![verb.to_lowercase(), super::calls::NETWORK.to_owned(), netns],
+            arguments: vec![verb.to_lowercase(), crate::scene::NETWORK.to_owned(), netns],
             environment: environment.map(|(name, path)| (name.to_owned(), path.display().to_string())).to_vec(),
             stdin: String::new(),
         }

@@ -17,7 +17,7 @@ const CNITOOL: (&str, &str) = ("cnitool", "cnitool");
 /// # Errors
 /// A call fails; an executable has no names, or valgrind is not there; a file cannot be written.
 pub fn write(folder: &Folder, order: &Path) -> Result<(), String> {
-    let (plugins, cnitool): (Vec<Scene>, _) = scenes().into_iter().partition(Scene::is_of_plugins);
+    let (cnitool, plugins): (Vec<Scene>, _) = scenes().into_iter().partition(Scene::is_chain);
     for ((file, word), scenes) in [(PLUGINS, plugins), (CNITOOL, cnitool)] {
         let mut names = Vec::new();
         let mut known = BTreeSet::new();

@@ -1,7 +1,7 @@
 //! The points of a call at which something may happen to it.
 
-use crate::random::Random;
 use std::fmt;
+use testns::Random;
 use testns::trace::Syscall;
 
 /// A case's share of the points of a call; the cases run side by side.
@@ -48,7 +48,7 @@ impl fmt::Display for At<'_> {
 #[cfg(test)]
 mod tests {
     use super::Share;
-    use crate::random::Random;
+    use testns::Random;
 
     #[test]
     fn shares_make_up_the_whole() {

@@ -9,7 +9,6 @@ mod shrink;
 use crate::addresses;
 use crate::finding::{Finding, Stop};
 use crate::profile::{Role, Stage};
-use crate::random::Random;
 use crate::rule::{Rule, newest, stress};
 use crate::spec_version;
 use crate::stress::operations::{Operations, within};
@@ -19,7 +18,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use testns::trace::Fate;
-use testns::{Attachment, Container, Namespace, Remains, Verb};
+use testns::{Attachment, Container, Namespace, Random, Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[stress("model.random-operations", Role::ALL)
     .says(
