@@ -53,8 +53,9 @@ pub fn find(dir: &Path, name: &str) -> Result<Found, Error> {
             Ok(network) if network.name == name => return Ok(Found { network, passed_over }),
             Ok(network) => names.push(network.name),
             Err(error) => {
-                // The path is reported beside the reason.
+                // The path is reported beside the reason; a plugin's own file, in the folder of the network's name, in it.
                 let reason = match error {
+                    Error::Config { path: Some(part), error } if part != path => format!("{}: {error}", part.display()),
                     Error::Config { error, .. } => error.to_string(),
                     Error::ReadConfig { path: read, source } if read == path => why_unread(&path, &source),
                     other => other.with_causes(),
