@@ -45,6 +45,16 @@ pub struct NetworkConf {
 /// The end of the error about a list without plugins.
 pub const NO_PLUGINS: &str = "no plugins in list";
 
+/// The files of plugins that follow those in a list: `<folder of the list>/<name>/*.conf`, by name. None if the list sets
+/// `loadOnlyInlinedPlugins` or cannot be parsed. `bytes` is the content of the list at `path`.
+///
+/// # Errors
+/// As [`conf_files`](search_order::conf_files).
+pub fn plugin_files(path: &Path, bytes: &[u8]) -> Result<Vec<PathBuf>, Error> {
+    let dir = List::parse(bytes).ok().filter(|_| is_list(path)).and_then(|list| list.plugins_dir(path));
+    dir.map_or_else(|| Ok(Vec::new()), |dir| conf_files(&dir, &["conf"]))
+}
+
 /// Whether a file of this name is read as a list. Other files are a single plugin's config.
 #[must_use]
 pub fn is_list(path: &Path) -> bool {

@@ -34,7 +34,9 @@ mod plugins_of_one_list;
 mod unreachable_gateways;
 mod unusable_values;
 
+use std::ops::Range;
 use std::path::Path;
+use std::{iter, mem};
 
 use libcni::conflist;
 
@@ -46,7 +48,7 @@ pub use known_plugins::{KnownPlugin, Role};
 /// The findings in several files.
 #[derive(Debug)]
 pub struct Report {
-    /// The files, in the order given.
+    /// The files, in the order given; a network's own file is followed by those of its plugins, if these have files.
     pub sources: Vec<Source>,
     /// The networks that can be read.
     pub networks: Vec<Network>,
@@ -64,6 +66,14 @@ impl Report {
     /// The findings in one file.
     pub fn of_file(&self, file: usize) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| finding.file == file)
+    }
+
+    /// The places of a network's own file and of those of its plugins, by the place of any of these.
+    #[must_use]
+    pub fn files_of_network(&self, file: usize) -> Range<usize> {
+        let is_own = |file: &usize| !self.sources[*file].is_plugin_file;
+        let first = (0..=file).rev().find(is_own).unwrap_or(file);
+        first..(first + 1..self.sources.len()).find(is_own).unwrap_or(self.sources.len())
     }
 
     /// Adds findings, and keeps the order.
@@ -92,14 +102,19 @@ pub fn validate_folder(dir: &Path, known: &[KnownPlugin]) -> Result<Report, libc
 /// come in the order of [`libcni::conflist::search_order`].
 #[must_use]
 pub fn validate(sources: Vec<Source>, known: &[KnownPlugin]) -> Report {
-    let mut report = Report { sources: Vec::new(), networks: Vec::new(), findings: Vec::new() };
+    let with_plugins = |mut source: Source| {
+        let plugin_files = mem::take(&mut source.plugin_files);
+        iter::once(source).chain(plugin_files)
+    };
+    let sources = sources.into_iter().flat_map(with_plugins).collect();
+    let mut report = Report { sources, networks: Vec::new(), findings: Vec::new() };
     let mut findings = Vec::new();
-    for (file, source) in sources.iter().enumerate() {
-        let mut found = finding::Notes::new(file, source);
-        report.networks.extend(one_file::read(file, source, known, &mut found));
+    for file in (0..report.sources.len()).filter(|file| !report.sources[*file].is_plugin_file) {
+        let files = report.files_of_network(file);
+        let mut found = finding::Notes::new(file, &report.sources);
+        report.networks.extend(one_file::read(file, &report.sources[files], known, &mut found));
         findings.extend(found.into_findings());
     }
-    report.sources = sources;
     findings.extend(networks_of_one_folder::compare(&report));
     report.extend(findings);
     report

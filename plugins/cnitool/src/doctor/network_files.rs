@@ -108,7 +108,8 @@ fn faults(report: &Report, findings: &mut Vec<Finding>) {
     for (file, source) in report.sources.iter().enumerate() {
         let grave: Vec<_> = report.of_file(file).filter(|finding| finding.level > Level::Note).collect();
         let Some(level) = grave.iter().map(|finding| finding.level).max() else { continue };
-        let network = report.networks.iter().find(|network| network.file == file).map(|network| &*network.conf.name);
+        let own = report.files_of_network(file).start;
+        let network = report.networks.iter().find(|network| network.file == own).map(|network| &*network.conf.name);
         let mut finding = Kind::Config.finding(level, network, format!("{} has faults", source.name));
         finding.evidence = grave
             .iter()
@@ -120,7 +121,7 @@ fn faults(report: &Report, findings: &mut Vec<Finding>) {
                 }
             })
             .collect();
-        finding.remedy = format!("cnitool validate {}", word(&source.name));
+        finding.remedy = format!("cnitool validate {}", word(&report.sources[own].name));
         findings.push(finding);
     }
 }

@@ -10,12 +10,12 @@ pub(crate) fn check(report: &Report) -> Vec<Finding> {
     if first.file > 0 {
         return broken(report, first);
     }
-    let mut notes = Notes::new(0, &report.sources[0]);
+    let mut notes = Notes::new(0, &report.sources);
     let name = &first.conf.name;
     if is_loopback(&first.conf) {
         let text = "the first file by name has loopback alone: containers get no other interface, and no address";
         notes.value(Level::Error, "name", text).help = "Remove the file: runtimes set lo up without it.".to_owned();
-    } else if report.sources.len() > 1 {
+    } else if report.files_of_network(0).end < report.sources.len() {
         let text =
             format!("network {name} is the default of containerd, CRI-O and kubelets: its file is the first by name");
         notes.value(Level::Note, "name", text).help = by_number(report).unwrap_or_default();
@@ -26,7 +26,7 @@ pub(crate) fn check(report: &Report) -> Vec<Finding> {
 /// The first file cannot be used.
 fn broken(report: &Report, first: &Network) -> Vec<Finding> {
     let (name, file) = (&first.conf.name, &report.sources[first.file].name);
-    let mut notes = Notes::new(0, &report.sources[0]);
+    let mut notes = Notes::new(0, &report.sources);
     let error = report.of_file(0).find(|finding| finding.level == Level::Error);
     let span = error.map_or(0..0, |error| error.span.clone());
     let text =
@@ -44,7 +44,8 @@ fn by_number(report: &Report) -> Option<String> {
     };
     let name = |file: usize| report.sources[file].name.as_str();
     let own = number(name(0))?;
-    let lower = (1..report.sources.len()).filter_map(|file| Some((number(name(file))?, name(file))));
+    let networks = (1..report.sources.len()).filter(|file| !report.sources[*file].is_plugin_file);
+    let lower = networks.filter_map(|file| Some((number(name(file))?, name(file))));
     let (_, lower) = lower.filter(|(number, _)| *number < own).min()?;
     let (own, lower) = (name(0).rsplit('/').next()?, lower.rsplit('/').next()?);
     Some(format!("Names are compared character by character, so {own} comes before {lower}."))

@@ -55,16 +55,40 @@ pub struct Finding {
     pub help: String,
 }
 
-/// The findings of one file while it is read.
+/// The findings of a network while its files are read: its own, and those of [`Source::plugin_files`].
 pub(crate) struct Notes<'a> {
     file: usize,
     tree: Tree<'a>,
+    plugin_files: Vec<Tree<'a>>,
     found: Vec<Finding>,
 }
 
 impl<'a> Notes<'a> {
-    pub(crate) fn new(file: usize, source: &'a Source) -> Self {
-        Self { file, tree: source.tree(), found: Vec::new() }
+    /// `file` is a network's own file, and the sources of its plugins follow.
+    pub(crate) fn new(file: usize, sources: &'a [Source]) -> Self {
+        let plugin_files = sources.iter().skip(file + 1).take_while(|source| source.is_plugin_file);
+        let plugin_files = plugin_files.map(Source::tree).collect();
+        Self { file, tree: sources[file].tree(), plugin_files, found: Vec::new() }
+    }
+
+    /// The file that has a key, its tree, and the key there. A runtime counts the plugins of the folder after those of the list:
+    /// behind two in the list, `plugins[2].mtu` is key `mtu` of the first file.
+    fn home<'key>(&self, key: &'key str) -> (usize, &Tree<'a>, &'key str) {
+        let index = || {
+            let (index, rest) = key.strip_prefix("plugins[")?.split_once(']')?;
+            let place = index.parse::<usize>().ok()?.checked_sub(self.tree.count("plugins"))?;
+            Some((place, self.plugin_files.get(place)?, rest.strip_prefix('.').unwrap_or(rest)))
+        };
+        match index() {
+            Some((place, tree, key)) => (self.file + 1 + place, tree, key),
+            None => (self.file, &self.tree, key),
+        }
+    }
+
+    /// The file that has a key, and the key there.
+    pub(crate) fn place(&self, key: &str) -> (usize, String) {
+        let (file, _, key) = self.home(key);
+        (file, key.to_owned())
     }
 
     pub(crate) fn tree(&self) -> &Tree<'a> {
@@ -73,15 +97,21 @@ impl<'a> Notes<'a> {
 
     /// A finding about the value of a key.
     pub(crate) fn value(&mut self, level: Level, key: &str, message: impl Into<String>) -> &mut Finding {
-        self.at(level, self.tree.find(key, Part::Value), key, message)
+        self.find(level, key, Part::Value, message)
     }
 
     /// A finding about a key's name.
     pub(crate) fn key(&mut self, level: Level, key: &str, message: impl Into<String>) -> &mut Finding {
-        self.at(level, self.tree.find(key, Part::Key), key, message)
+        self.find(level, key, Part::Key, message)
     }
 
-    /// A finding at a place.
+    fn find(&mut self, level: Level, key: &str, part: Part, message: impl Into<String>) -> &mut Finding {
+        let (file, tree, key) = self.home(key);
+        let span = tree.find(key, part);
+        self.push(Finding { level, file, span, key: key.to_owned(), message: message.into(), help: String::new() })
+    }
+
+    /// A finding at a place of the network's own file.
     pub(crate) fn at(
         &mut self,
         level: Level,
@@ -89,8 +119,11 @@ impl<'a> Notes<'a> {
         key: &str,
         message: impl Into<String>,
     ) -> &mut Finding {
-        let message = message.into();
-        let finding = Finding { level, file: self.file, span, key: key.to_owned(), message, help: String::new() };
+        let (file, message) = (self.file, message.into());
+        self.push(Finding { level, file, span, key: key.to_owned(), message, help: String::new() })
+    }
+
+    pub(crate) fn push(&mut self, finding: Finding) -> &mut Finding {
         self.found.push(finding);
         self.found.last_mut().unwrap_or_else(|| unreachable!("it was pushed"))
     }
@@ -125,8 +158,8 @@ impl<'a> Notes<'a> {
             "" => base.to_owned(),
             object => join(base, object.strip_suffix('.')?),
         };
-        let keys = self.tree.keys_of(&object);
-        let (key, span) = keys.into_iter().find(|(key, _)| resembling(key, ["type"]).is_some())?;
+        let (_, tree, object) = self.home(&object);
+        let (key, span) = tree.keys_of(object).into_iter().find(|(key, _)| resembling(key, ["type"]).is_some())?;
         Some((span, format!("Did you mean type? The key is \"{key}\".")))
     }
 

@@ -6,13 +6,13 @@ use std::fs::FileType;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni_spec::json;
 use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
-use libcni::conflist::NO_PLUGINS;
+use libcni::conflist::{self, NO_PLUGINS};
 use libcni::{Error, NetworkConf};
 
 use crate::validate::finding::join;
@@ -39,6 +39,11 @@ pub struct Source {
     pub form: Form,
     /// Why the file cannot be read; it then has no text.
     pub unreadable: Option<Unreadable>,
+    /// The files of the folder beside a list, each a plugin that follows those in the list: see
+    /// [`libcni::conflist::plugin_files`]. In a [`Report`](crate::validate::Report) they follow their list's source.
+    pub(crate) plugin_files: Vec<Source>,
+    /// Whether the file is one of [`Source::plugin_files`].
+    pub(crate) is_plugin_file: bool,
     /// Whether a runtime finds no plugin: neither in this file, nor in the folder beside it that has the network's name.
     pub(crate) is_without_plugins: bool,
     /// Whether the file is a single plugin's config.
@@ -137,19 +142,26 @@ impl Source {
     /// # Errors
     /// As [`libcni::plain_file::read`].
     pub fn read(path: &Path) -> io::Result<Self> {
-        let file = Self::file(&path.display().to_string(), &libcni::plain_file::read(path)?);
+        let bytes = libcni::plain_file::read(path)?;
         let is_without_plugins = matches!(NetworkConf::read(path),
             Err(Error::Config { error, .. }) if error.msg.ends_with(NO_PLUGINS));
-        Ok(Self { is_without_plugins, ..file })
+        let plugin_files = conflist::plugin_files(path, &bytes).map_err(io::Error::other)?;
+        let plugin_file = |path: &PathBuf| {
+            let read = libcni::plain_file::read(path).map(|bytes| Self::file(&path.display().to_string(), &bytes));
+            Self { is_plugin_file: true, ..read.unwrap_or_else(|error| Self::unreadable(path, &error)) }
+        };
+        let plugin_files = plugin_files.iter().map(plugin_file).collect();
+        Ok(Self { is_without_plugins, plugin_files, ..Self::file(&path.display().to_string(), &bytes) })
     }
 
     /// Reads a file of a folder. One that cannot be read hides no other: it is a source without text, and a finding.
     #[must_use]
     pub fn read_or_explain(path: &Path) -> Self {
-        Self::read(path).unwrap_or_else(|error| {
-            let unreadable = Some(Unreadable::find(path, &error));
-            Self { unreadable, ..Self::file(&path.display().to_string(), b"") }
-        })
+        Self::read(path).unwrap_or_else(|error| Self::unreadable(path, &error))
+    }
+
+    fn unreadable(path: &Path, error: &io::Error) -> Self {
+        Self { unreadable: Some(Unreadable::find(path, error)), ..Self::file(&path.display().to_string(), b"") }
     }
 
     /// Reads a stream, at most 16 MiB of it.
@@ -189,6 +201,8 @@ impl Source {
             text,
             form,
             unreadable: None,
+            plugin_files: Vec::new(),
+            is_plugin_file: false,
             is_without_plugins: false,
             is_single,
         }
@@ -257,6 +271,14 @@ impl Tree<'_> {
             (node, rest) = (value, after.strip_prefix('.').unwrap_or(after));
         }
         found
+    }
+
+    /// The number of elements of the list of a key of the whole object; 0 if it has none.
+    pub(crate) fn count(&self, key: &str) -> usize {
+        match self.0.as_ref().and_then(|root| step(root, key)) {
+            Some((_, Value::Array(array), "")) => array.elements.len(),
+            _ => 0,
+        }
     }
 
     /// The keys of the whole object, and their places.

@@ -13,7 +13,7 @@ pub(crate) fn compare(report: &Report) -> Vec<Finding> {
     let all: Vec<Facts<'_>> = report.networks.iter().map(Facts::of).collect();
     let mut found = Vec::new();
     for (place, later) in all.iter().enumerate().skip(1) {
-        let mut notes = Notes::new(later.network.file, &report.sources[later.network.file]);
+        let mut notes = Notes::new(later.network.file, &report.sources);
         for earlier in &all[..place] {
             let other = &report.sources[earlier.network.file].name;
             if earlier.network.conf.name == later.network.conf.name {

@@ -24,18 +24,18 @@ const LIST_KEYS: [&str; 8] =
     ["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "log", "plugins"];
 
 /// Reads a file as a runtime does. `None`: it has no network that a runtime could use.
-pub(crate) fn read(file: usize, source: &Source, known: &[KnownPlugin], notes: &mut Notes<'_>) -> Option<Network> {
-    if let Some(Unreadable { reason, remedy }) = &source.unreadable {
-        notes.value(Level::Error, "", reason).help.clone_from(remedy);
-        return None;
+///
+/// `sources` are the network's own file, at place `file`, and those of its plugins.
+pub(crate) fn read(file: usize, sources: &[Source], known: &[KnownPlugin], notes: &mut Notes<'_>) -> Option<Network> {
+    let (source, plugin_files) = sources.split_first()?;
+    let mut is_json = true;
+    for (place, source) in (file..).zip(sources) {
+        if let Some(finding) = not_json(place, source) {
+            is_json = false;
+            notes.push(finding);
+        }
     }
-    if source.text.trim().is_empty() {
-        notes.value(Level::Error, "", "the file is empty").help = "Remove it, or write a network into it.".to_owned();
-        return None;
-    }
-    if let Err(error) = serde_json::from_str::<IgnoredAny>(&source.text) {
-        let Fault { span, message, help } = Fault::of(source, &error);
-        notes.at(Level::Error, span, "", message).help = help.to_owned();
+    if !is_json {
         return None;
     }
     repeated(notes);
@@ -46,7 +46,11 @@ pub(crate) fn read(file: usize, source: &Source, known: &[KnownPlugin], notes: &
             .help = "Did you mean cniVersion?".to_owned();
     }
     let bytes = source.text.as_bytes();
-    let parsed = if source.is_single() { NetworkConf::parse_single(bytes) } else { NetworkConf::parse(bytes) };
+    let parsed = match source.is_single() {
+        true => NetworkConf::parse_single(bytes),
+        false if plugin_files.is_empty() => NetworkConf::parse(bytes),
+        false => NetworkConf::parse(with_plugins(bytes, plugin_files).as_bytes()),
+    };
     if !source.is_single() {
         misspelt_in_list(notes);
         if let Some(value) = json::parse(bytes).unwrap_or_default().get("log") {
@@ -66,12 +70,12 @@ pub(crate) fn read(file: usize, source: &Source, known: &[KnownPlugin], notes: &
             return None;
         }
     };
-    if source.form == Form::List && !has(notes, "plugins") && has(notes, "type") {
+    if source.form == Form::List && plugin_files.is_empty() && !has(notes, "plugins") && has(notes, "type") {
         notes.value(Level::Error, "", "key plugins is missing").help =
             "Call the file *.conf if it is a single plugin's.".to_owned();
         return None;
     }
-    if !source.is_single() && network.plugins.is_empty() {
+    if !source.is_single() && network.plugins.len() == plugin_files.len() {
         let (level, text) = match source.is_without_plugins {
             true => {
                 (Level::Error, "key plugins is missing, and no folder beside the file, of the network's name, has any")
@@ -99,6 +103,37 @@ pub(crate) fn read(file: usize, source: &Source, known: &[KnownPlugin], notes: &
     }
     plugins_of_one_list::compare(&network, known, notes);
     Some(network)
+}
+
+/// Why a file is no JSON at all, if it is none.
+fn not_json(file: usize, source: &Source) -> Option<Finding> {
+    let error = |span, message: &str, help: &str| {
+        let (key, message, help) = (String::new(), message.to_owned(), help.to_owned());
+        Some(Finding { level: Level::Error, file, span, key, message, help })
+    };
+    if let Some(Unreadable { reason, remedy }) = &source.unreadable {
+        return error(0..0, reason, remedy);
+    }
+    if source.text.trim().is_empty() {
+        let part = if source.is_plugin_file { "plugin" } else { "network" };
+        return error(0..0, "the file is empty", &format!("Remove it, or write a {part} into it."));
+    }
+    let syntax = serde_json::from_str::<IgnoredAny>(&source.text).err()?;
+    let Fault { span, message, help } = Fault::of(source, &syntax);
+    error(span, &message, help)
+}
+
+/// A list with the plugins of other files after its own, as a runtime reads it.
+fn with_plugins(list: &[u8], plugin_files: &[Source]) -> String {
+    let mut list = json::parse(list).unwrap_or_default();
+    let more = plugin_files.iter().map(|source| json::parse(source.text.as_bytes()).unwrap_or_default());
+    if let Some(plugins) =
+        list.as_object_mut().map(|list| list.entry("plugins").or_insert_with(|| Value::Array(Vec::new())))
+        && let Some(plugins) = plugins.as_array_mut()
+    {
+        plugins.extend(more);
+    }
+    list.to_string()
 }
 
 /// The network's name. CRI-O calls a network without one by its file's name, and long installed such a file for lo.

@@ -44,7 +44,8 @@ async fn print(report: &Report) -> anyhow::Result<()> {
         yield_now().await;
     }
     for network in &report.networks {
-        if report.of_file(network.file).any(|finding| finding.level == Level::Error) {
+        let has_error = |file| report.of_file(file).any(|finding| finding.level == Level::Error);
+        if report.files_of_network(network.file).any(has_error) {
             continue;
         }
         let types: Vec<&str> = network.conf.plugins.iter().map(|plugin| plugin.plugin_type.as_str()).collect();

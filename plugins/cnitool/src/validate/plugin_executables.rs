@@ -68,7 +68,7 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[KnownPlugin])
     let mut silent = BTreeSet::new();
     for Named { index, base, key, plugin, network: Network { file, conf: network, .. } } in &named {
         let version = network.cni_version.as_str();
-        let notes = notes.entry(*file).or_insert_with(|| Notes::new(*file, &report.sources[*file]));
+        let notes = notes.entry(*file).or_insert_with(|| Notes::new(*file, &report.sources));
         match &answers[plugin] {
             Ok(info) if info.supports(version) => {
                 let is_known = known_plugins::find(known, plugin.as_str()).is_some();
@@ -81,7 +81,7 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[KnownPlugin])
                     silent.insert(plugin);
                     continue;
                 };
-                answered.insert((*file, key.clone()));
+                answered.insert(notes.place(key));
                 let has_more = !network.plugins[*index].capabilities.is_empty();
                 refused(base, "", (answer.error, &answer.misspelt), has_more, notes);
             }

@@ -217,7 +217,7 @@ fn a_list_without_plugins_is_an_error_where_add_refuses_it() {
     let tool = Tool::new();
     let file =
         tool.write("net.d/10-lab.conflist", r#"{"cniVersion":"1.1.0","name":"lab","plguins":[{"type":"bridge"}]}"#);
-    let validate = || tool.run(&["validate", file.to_str().unwrap()]).shown();
+    let validate = || tool.run(&["validate", "--offline", file.to_str().unwrap()]).shown();
     let without = validate();
     assert!(
         without.starts_with("1\n") && without.contains("error: key plugins is missing, and no folder"),
@@ -229,5 +229,73 @@ fn a_list_without_plugins_is_an_error_where_add_refuses_it() {
     assert!(
         with.starts_with("0\n") && with.contains("warning: key plugins is missing: only plugins of a folder"),
         "{with}"
+    );
+}
+
+/// Files of the folder that has a list's name are plugins of the list, and faults in them are faults of the network.
+#[test]
+fn plugins_in_files_of_their_own_are_validated_with_their_list() {
+    let tool = Tool::new();
+    tool.write("net.d/10-lab.conflist", r#"{"cniVersion":"1.1.0","name":"lab","plugins":[{"type":"bridge"}]}"#);
+    let validate = |file: &str| {
+        tool.write("net.d/lab/20-ports.conf", file);
+        tool.stable(&tool.run(&["validate", "--offline", "lab"]).shown())
+    };
+    expect![[r#"
+        0
+        stdout: lab: no errors ($DIR/net.d/10-lab.conflist: bridge, portmap; capabilities portMappings)
+
+        stderr: 
+        1
+        stdout: error: key snat = "yes": expected true or false
+         --> $DIR/net.d/lab/20-ports.conf:1:63
+          |
+        1 | {"type":"portmap","capabilities":{"portMappings":true},"snat":"yes"}
+          |                                                               ^^^^^
+
+
+        stderr: error: 1 error and 0 warnings in 2 files
+
+        1
+        stdout: error: key type is missing: the file name of an executable in CNI_PATH
+         --> $DIR/net.d/lab/20-ports.conf:1:1
+          |
+        1 | {"no":"type"}
+          | ^
+
+
+        stderr: error: 1 error and 0 warnings in 2 files
+
+        1
+        stdout: error: EOF while parsing a value
+         --> $DIR/net.d/lab/20-ports.conf:1:9
+          |
+        1 | {"type":
+          |         ^
+          |
+        help: The end is missing: a bracket is not closed, or the file was cut off while it was written.
+
+
+        stderr: error: 1 error and 0 warnings in 2 files
+
+        1
+        stdout: error: the file is empty
+        --> $DIR/net.d/lab/20-ports.conf
+         |
+        help: Remove it, or write a plugin into it.
+
+
+        stderr: error: 1 error and 0 warnings in 2 files
+    "#]]
+    .assert_eq(
+        &[
+            r#"{"type":"portmap","capabilities":{"portMappings":true}}"#,
+            r#"{"type":"portmap","capabilities":{"portMappings":true},"snat":"yes"}"#,
+            r#"{"no":"type"}"#,
+            r#"{"type":"#,
+            "",
+        ]
+        .map(validate)
+        .join("\n"),
     );
 }
