@@ -27,7 +27,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU8, Ordering};
-use testns::{Node, Subject};
+use testns::{Container, Node, Subject};
 
 /// An installation of one file with many names. Copies of unoptimised executables take a second.
 const LINKED: &[&str] = &["--link", "hard"];
@@ -54,6 +54,13 @@ impl Tour {
              "ipam": {"type": "host-local", "subnet": format!("{subnet}.0/24")}}]});
         std::fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
         Self { node, bin_dir, subnet }
+    }
+
+    /// The node with the suite installed.
+    fn with_plugins() -> Self {
+        let tour = Self::new();
+        assert!(tour.install(LINKED).status.success());
+        tour
     }
 
     /// An address of the network.
@@ -101,6 +108,11 @@ impl Tour {
         names.sort();
         names
     }
+}
+
+/// The path of a container's namespace.
+fn netns(pod: &Container) -> String {
+    pod.namespace().path().display().to_string()
 }
 
 const UNSHARE: &str = "/usr/bin/unshare";

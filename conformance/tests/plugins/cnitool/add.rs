@@ -1,6 +1,6 @@
 //! `cnitool add` of what is attached, or is being attached.
 
-use super::{LINKED, Tour};
+use super::{Tour, netns};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -22,10 +22,9 @@ impl Tour {
 /// A kubelet does so after a time-out. The one that loses takes nothing from the one that wins.
 #[test]
 fn of_two_adds_at_once_one_succeeds_and_its_check_passes() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let pod = tour.node.container();
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     for round in 0..12 {
         let mut both = [(), ()].map(|()| tour.start(&["add", "office", &netns]));
         let codes = both.each_mut().map(|add| add.wait().unwrap().code());
@@ -40,10 +39,9 @@ fn of_two_adds_at_once_one_succeeds_and_its_check_passes() {
 /// A runtime that starts a container anew under its ID, or a container that has renamed its interface.
 #[test]
 fn a_second_add_leaves_the_container_that_lives_as_it_is() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let pods = [tour.node.container(), tour.node.container()];
-    let [first, second] = pods.each_ref().map(|pod| pod.namespace().path().display().to_string());
+    let [first, second] = pods.each_ref().map(netns);
     let words = |netns: &str| ["--container-id", "c1", "add", "office", netns].map(str::to_owned);
     let add = |netns: &str| {
         let words = words(netns);
@@ -68,11 +66,10 @@ fn a_second_add_leaves_the_container_that_lives_as_it_is() {
 /// A rollback's DEL would remove it: a veth of the reference's has no mark that says whose it is.
 #[test]
 fn an_add_whose_interface_is_there_already_leaves_it() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let pod = tour.node.container();
     pod.namespace().add_veth("eth0", tour.node.host(), "theirs");
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     let words = ["--json", "add", "office", &netns];
     let refused = tour.run(&tour.bin_dir.join("cnitool"), &words);
     assert_eq!(refused.status.code(), Some(1));

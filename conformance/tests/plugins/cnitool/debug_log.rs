@@ -1,12 +1,11 @@
 //! README: `CNI_LOG=debug` has a line for each step.
 
-use super::{LINKED, Tour};
+use super::Tour;
 use std::process::Command;
 
 #[test]
 fn the_debug_log_has_a_line_for_each_step() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let netns = tour.node.container().namespace().path().display().to_string();
     let log = |verb: &str| {
         let mut command = Command::new(tour.bin_dir.join("cnitool"));

@@ -11,7 +11,7 @@ mod packet_filters;
 mod packets_lost_in_part;
 mod remedies;
 
-use super::{LINKED, Tour};
+use super::{Tour, netns};
 use crate::subjects::reference_or_skip;
 use damage::{Damage, ERROR, LEFT_OVER, OTHERS};
 use serde_json::{Value, json};
@@ -50,10 +50,9 @@ fn run(words: &str) {
 
 impl Ward {
     pub(super) fn new() -> Self {
-        let tour = Tour::new();
-        assert!(tour.install(LINKED).status.success());
+        let tour = Tour::with_plugins();
         let pod = tour.node.container();
-        tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
+        tour.cnitool(&["add", "office", &netns(&pod)]);
         make_old(&store().join(tour.address(2)));
         Self { tour, pod }
     }
@@ -68,14 +67,14 @@ impl Ward {
     /// A second container of the network, which is gone without DEL.
     fn lose_a_container(&self) {
         let pod = self.tour.node.container();
-        self.tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
+        self.tour.cnitool(&["add", "office", &netns(&pod)]);
         make_old(&store().join(self.tour.address(3)));
         pod.end();
         self.tour.node.settle(Duration::from_secs(60));
     }
 
     fn cached_entry_of(&self, pod: &Container) -> PathBuf {
-        let netns = pod.namespace().path().display().to_string();
+        let netns = netns(pod);
         let mut entries = fs::read_dir("/var/lib/cni/results").unwrap().map(|entry| entry.unwrap().path());
         entries.find(|path| fs::read_to_string(path).unwrap().contains(&netns)).unwrap()
     }
@@ -89,7 +88,7 @@ impl Ward {
 
     #[track_caller]
     fn assert_pod_is_whole(&self) {
-        self.tour.cnitool(&["check", "office", &self.pod.namespace().path().display().to_string()]);
+        self.tour.cnitool(&["check", "office", &netns(&self.pod)]);
     }
 }
 
@@ -178,7 +177,7 @@ fn links_that_are_down_and_attachments_that_fail_check_are_found() {
 fn the_remedy_for_an_undecided_attachment_removes_it_alone() {
     let ward = Ward::new();
     let other = ward.tour.node.container();
-    let netns = other.namespace().path().display().to_string();
+    let netns = netns(&other);
     ward.tour.cnitool(&["--cache-dir", "/run/podman/cni", "add", "office", &netns, "--container-id", "other"]);
     make_old(&store().join(ward.tour.address(3)));
     // A virtual machine has the address, and the veth has no mark, as the reference's.
@@ -209,7 +208,7 @@ fn addresses_that_the_node_does_not_route_need_no_forwarding() {
         fs::write(format!("/etc/cni/net.d/20-{name}.conflist"), network.to_string()).unwrap();
     };
     layer_2("storage", false);
-    let netns = ward.pod.namespace().path().display().to_string();
+    let netns = netns(&ward.pod);
     ward.tour.cnitool(&["add", "storage", &netns, "--ifname", "eth1"]);
     run("sysctl -qw net.ipv6.conf.all.forwarding=0");
     assert_eq!(ward.doctor(&[]), (0, Vec::new()));
@@ -225,7 +224,7 @@ fn addresses_that_the_node_does_not_route_need_no_forwarding() {
 fn what_may_live_is_kept() {
     let ward = Ward::new();
     let other = ward.tour.node.container();
-    let netns = other.namespace().path().display().to_string();
+    let netns = netns(&other);
     ward.tour.cnitool(&["--cache-dir", "/run/podman/cni", "add", "office", &netns]);
     make_old(&store().join(ward.tour.address(3)));
     fs::write(store().join(ward.tour.address(50)), "c50\r\neth0").unwrap();
@@ -278,8 +277,7 @@ fn each_kind_is_shown_with_its_consequence_and_what_to_do() {
 fn a_thousand_left_attachments_of_both_makes_are_removed_while_packets_flow() {
     let Some(reference) = reference_or_skip() else { return };
     let theirs = reference.executables()[0].1.parent().unwrap().display().to_string();
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
     for (name, version, subnet) in [("ours", "1.1.0", "10.208.0.0/20"), ("theirs", "1.0.0", "10.209.0.0/20")] {
         let network = json!({"cniVersion": version, "name": name, "plugins": [
@@ -289,7 +287,7 @@ fn a_thousand_left_attachments_of_both_makes_are_removed_while_packets_flow() {
         fs::write(format!("/etc/cni/net.d/{name}.conflist"), network.to_string()).unwrap();
     }
     let add = |id: &str, pod: &Container, is_ours: bool, port: usize| {
-        let netns = pod.namespace().path().display().to_string();
+        let netns = netns(pod);
         let mapped = json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]}).to_string();
         let more = ["--container-id", id, "--cap-args", &mapped, "--cni-path", &theirs];
         let (network, more) = if is_ours { ("ours", &more[..4]) } else { ("theirs", &more[..]) };
@@ -348,7 +346,7 @@ fn a_thousand_left_attachments_of_both_makes_are_removed_while_packets_flow() {
         pings.0, pings.1
     );
     for (number, pod) in living.iter().enumerate() {
-        let (netns, network) = (pod.namespace().path().display().to_string(), ["ours", "theirs"][number % 2]);
+        let (netns, network) = (netns(pod), ["ours", "theirs"][number % 2]);
         tour.cnitool(&["check", network, &netns, "--container-id", &format!("live{number}")]);
     }
     let saved = Command::new("iptables-save").output().unwrap();

@@ -1,8 +1,8 @@
 //! `cnitool explain` on a prepared node: every name of an attachment leads to it, and each cause of a dropped packet is
 //! named as long as it is there.
 
-use super::Tour;
 use super::show::installed;
+use super::{Tour, netns};
 use expect_test::expect;
 use serde_json::{Value, json};
 use std::fs;
@@ -72,7 +72,7 @@ fn every_name_of_an_attachment_explains_it() {
                 what the container itself filters
     "#]]
     .assert_eq(&shown);
-    let (path, prefixed) = (web.namespace().path().display().to_string(), format!("{}/28", tour.address(2)));
+    let (path, prefixed) = (netns(&web), format!("{}/28", tour.address(2)));
     for name in ["we", "web/eth0", VETH, "8080", "8080/tcp", &path, &tour.address(2), &prefixed] {
         let answers = tour.explain(name);
         let [answer] = &answers[..] else { panic!("{name}: {answers:?}") };
@@ -193,7 +193,7 @@ fn attachments_that_the_node_does_not_route_have_no_reasons_about_forwarding() {
     run("iptables -w -P FORWARD DROP");
     for (network, text) in [("lan", "macvlan on ens3"), ("switch", "bridge br5 has no gateway")] {
         let pod = tour.node.container();
-        tour.cnitool(&["add", network, &pod.namespace().path().display().to_string(), "--container-id", network]);
+        tour.cnitool(&["add", network, &netns(&pod), "--container-id", network]);
         let [answer] = <[Value; 1]>::try_from(tour.explain(network)).unwrap();
         assert_eq!(answer["drops"], json!([]), "{network}");
         assert!(answer["to"].to_string().contains(text), "{answer:#}");

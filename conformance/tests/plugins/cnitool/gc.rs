@@ -4,7 +4,7 @@
 #[cfg(feature = "every-test")]
 mod what_each_plugin_leaves;
 
-use super::{LINKED, Tour};
+use super::{Tour, netns};
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,10 @@ const OTHER: [&str; 2] = ["--cache-dir", "/run/podman/cni"];
 const OLD: Duration = Duration::from_secs(3600);
 
 impl Tour {
-    fn installed_set() -> Self {
-        let tour = Self::new();
-        assert!(tour.install(LINKED).status.success());
-        tour
-    }
-
     /// A pod that another runtime added some time ago.
     fn pod_of_another(&self) -> Container {
         let pod = self.node.container();
-        let netns = pod.namespace().path().display().to_string();
+        let netns = netns(&pod);
         self.cnitool(&[&OTHER[..], &["add", "office", &netns]].concat());
         for reservation in reservations() {
             make_old(&reservation);
@@ -103,7 +97,7 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn living_pods_of_another_cache_are_kept_unless_forced() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let pods = [tour.pod_of_another(), tour.pod_of_another()];
     let addresses = || pods.each_ref().map(|pod| pod.namespace().global_addresses("eth0").len());
     let dry = tour.verdicts(&["--dry-run"]);
@@ -126,7 +120,7 @@ fn living_pods_of_another_cache_are_kept_unless_forced() {
 /// Links without alias, as the reference makes them, are recognised by the address, in any namespace.
 #[test]
 fn a_pod_without_alias_is_kept_by_its_address() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let pod = tour.pod_of_another();
     let links = tour.node.host().links();
     let veth = links.iter().find(|link| link.name.starts_with("veth")).unwrap();
@@ -148,7 +142,7 @@ fn a_pod_without_alias_is_kept_by_its_address() {
 /// A macvlan stands for any link without a peer on the node.
 #[test]
 fn a_pod_with_no_link_on_the_node_is_kept_by_its_address() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let pod = tour.node.container();
     std::fs::create_dir_all(folder()).unwrap();
     std::fs::write(folder().join(tour.address(11)), format!("{}\r\neth0", pod.id())).unwrap();
@@ -169,7 +163,7 @@ fn a_pod_with_no_link_on_the_node_is_kept_by_its_address() {
 /// A virtual machine in the pod has the address, and the link that leads to it has the mark.
 #[test]
 fn a_marked_link_in_a_pod_keeps_its_address_wherever_that_is() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let pod = tour.pod_with_link(&["link set eth0 alias cni:office/POD/eth0"]);
     let dry = tour.verdicts(&["--dry-run"]);
     assert!(dry.contains("would be kept"), "{dry}");
@@ -187,7 +181,7 @@ fn a_marked_link_in_a_pod_keeps_its_address_wherever_that_is() {
 /// An object that cannot be read is unknown.
 #[test]
 fn without_the_right_to_enter_namespaces_no_address_counts_as_free() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let address = format!("address add {}/24 dev eth0", tour.address(11));
     let pod = tour.pod_with_link(&[&address]);
     let cnitool = tour.bin_dir.join("cnitool").display().to_string();
@@ -210,11 +204,11 @@ fn without_the_right_to_enter_namespaces_no_address_counts_as_free() {
 /// The entry is all that a runtime knows of a link that is in the container alone.
 #[test]
 fn an_attachment_whose_interface_is_there_is_not_forgotten() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let network = serde_json::json!({"cniVersion": "1.1.0", "name": "lo", "plugins": [{"type": "loopback"}]});
     std::fs::write("/etc/cni/net.d/20-lo.conflist", network.to_string()).unwrap();
     let pod = tour.node.container();
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     tour.cnitool(&["add", "lo", &netns, "--ifname", "lo"]);
     let forget = || tour.run(&tour.bin_dir.join("cnitool"), &["forget", "lo", &netns, "--ifname", "lo"]);
     let refused = forget();
@@ -227,7 +221,7 @@ fn an_attachment_whose_interface_is_there_is_not_forgotten() {
 /// An ADD of another runtime may be under way: it has reserved an address and has not made a link yet.
 #[test]
 fn what_is_younger_than_a_minute_is_kept() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     std::fs::create_dir_all(folder()).unwrap();
     std::fs::write(folder().join(tour.address(9)), "c9\r\neth0").unwrap();
     let done = tour.gc(&[]);
@@ -243,7 +237,7 @@ fn what_is_younger_than_a_minute_is_kept() {
 /// A pod of another cache whose namespace has ended is stale.
 #[test]
 fn a_dead_pod_of_another_cache_is_removed() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let pod = tour.pod_of_another();
     pod.end();
     tour.gc(&[]);
@@ -253,13 +247,13 @@ fn a_dead_pod_of_another_cache_is_removed() {
 /// Plugins below version 1.1.0 have no GC: DEL removes what no cache has, and what may live is kept with a warning.
 #[test]
 fn a_network_without_gc_is_collected_by_del() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let path = "/etc/cni/net.d/10-office.conflist";
     let network = std::fs::read_to_string(path).unwrap();
     std::fs::write(path, network.replace("1.1.0", "0.4.0")).unwrap();
     let (living, dead) = (tour.pod_of_another(), tour.pod_of_another());
     let own = tour.node.container();
-    tour.cnitool(&["add", "office", &own.namespace().path().display().to_string()]);
+    tour.cnitool(&["add", "office", &netns(&own)]);
     dead.end();
     tour.node.settle(Duration::from_secs(60));
     let rules = || tour.node.host().nft().into_iter().filter(|line| line.contains("office")).count();
@@ -280,9 +274,9 @@ fn a_network_without_gc_is_collected_by_del() {
 /// The path is gone, but a process is still in the namespace.
 #[test]
 fn a_cached_pod_whose_namespace_lives_without_its_path_is_kept() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let pod = tour.node.container();
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     tour.cnitool(&["add", "office", &netns]);
     make_old(&reservations()[0]);
     let process = Process::in_pod(&pod);
@@ -299,7 +293,7 @@ fn a_cached_pod_whose_namespace_lives_without_its_path_is_kept() {
 #[test]
 fn gc_beside_adds_and_dels_harms_none_of_them() {
     const WORKERS: usize = 4;
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let end = Instant::now() + Duration::from_secs(6);
     let (ends, collections) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let pods: Vec<_> = (0..WORKERS).map(|_| tour.node.container()).collect();
@@ -307,7 +301,7 @@ fn gc_beside_adds_and_dels_harms_none_of_them() {
         for pod in &pods {
             let (tour, ends) = (&tour, &ends);
             scope.spawn(move || {
-                let netns = pod.namespace().path().display().to_string();
+                let netns = netns(pod);
                 while Instant::now() < end {
                     let result: Value = serde_json::from_str(&tour.cnitool(&["add", "office", &netns])).unwrap();
                     let address = result["ips"][0]["address"].as_str().unwrap();
@@ -338,7 +332,7 @@ fn gc_beside_adds_and_dels_harms_none_of_them() {
 
 #[test]
 fn keep_of_an_unknown_container_warns() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let output = tour.gc(&["--keep", "c404"]);
     assert!(stderr(&output).contains("--keep c404/eth0: neither the cache nor the node has it"), "{output:?}");
 }
@@ -346,9 +340,9 @@ fn keep_of_an_unknown_container_warns() {
 /// `--keep CONTAINER` names a container, not its default interface.
 #[test]
 fn a_kept_container_keeps_all_its_interfaces() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let pod = tour.node.container();
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     tour.cnitool(&["add", "office", &netns, "--container-id", "both", "--ifname", "net1"]);
     tour.gc(&["--keep", "both"]);
     assert_eq!(pod.namespace().global_addresses("net1"), [tour.address(2) + "/24"]);
@@ -358,9 +352,9 @@ fn a_kept_container_keeps_all_its_interfaces() {
 /// A mistake in a name must not end the traffic of a container that lives.
 #[test]
 fn a_misspelt_name_of_keep_removes_no_living_container() {
-    let tour = Tour::installed_set();
+    let tour = Tour::with_plugins();
     let pod = tour.node.container();
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     tour.cnitool(&["add", "office", &netns, "--container-id", "web"]);
     tour.node.remember();
     let refused = tour.run(&tour.bin_dir.join("cnitool"), &["gc", "office", "--keep", "wbe"]);
@@ -379,11 +373,10 @@ fn a_misspelt_name_of_keep_removes_no_living_container() {
 /// GC removes the attachments whose namespace is gone; `--dry-run` lists them first.
 #[test]
 fn gc_removes_what_has_no_namespace_any_more() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let (gone, stays) = (tour.node.container(), tour.node.container());
     for pod in [&gone, &stays] {
-        tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
+        tour.cnitool(&["add", "office", &netns(pod)]);
     }
     gone.end();
     tour.node.settle(Duration::from_secs(60));
@@ -392,5 +385,5 @@ fn gc_removes_what_has_no_namespace_any_more() {
     assert!(reservation(2) && reservation(3));
     tour.cnitool(&["gc", "office"]);
     assert!(!reservation(2) && reservation(3));
-    tour.cnitool(&["check", "office", &stays.namespace().path().display().to_string()]);
+    tour.cnitool(&["check", "office", &netns(&stays)]);
 }

@@ -1,6 +1,6 @@
 //! `cnitool install`: the files that it writes, replaces and leaves alone.
 
-use super::Tour;
+use super::{Tour, netns};
 
 /// The installation has a file for each plugin except noop, and cnitool. A second installation over it works, also over
 /// one whose names are hard links of one file.
@@ -32,7 +32,7 @@ fn a_plugin_that_is_overwritten_changes_no_other() {
     assert!(tour.install(&[]).status.success());
     testns::unshared(|| std::fs::copy("/bin/true", tour.bin_dir.join("loopback"))).unwrap();
     let pod = tour.node.container();
-    tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
+    tour.cnitool(&["add", "office", &netns(&pod)]);
     assert_eq!(pod.namespace().global_addresses("eth0"), [tour.address(2) + "/24"]);
 }
 

@@ -1,7 +1,7 @@
 //! Networks that no file explains: a plugin that calls others gives them one, a file was removed, or only another runtime's cache
 //! has it. Their addresses, links and rules are found on the node, and all verbs know them.
 
-use super::{LINKED, Tour};
+use super::{Tour, netns};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -42,8 +42,7 @@ fn forget_all() {
 
 impl Tour {
     fn of_caller() -> Self {
-        let tour = Self::new();
-        assert!(tour.install(LINKED).status.success());
+        let tour = Self::with_plugins();
         let script = CALLER.replace("SUBNET", &tour.subnet);
         testns::write_executable(tour.bin_dir.join("caller"), &script).unwrap();
         fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
@@ -54,7 +53,7 @@ impl Tour {
 
     fn pod_on(&self, network: &str, id: &str) -> Container {
         let pod = self.node.container_named(id);
-        let netns = pod.namespace().path().display().to_string();
+        let netns = netns(&pod);
         self.cnitool(&["add", network, &netns, "--container-id", id]);
         for address in held(network) {
             let old = SystemTime::now() - Duration::from_secs(3600);
@@ -145,8 +144,7 @@ fn an_address_of_a_called_plugin_is_released_by_hand() {
 /// The file of the network was removed, and the cache with it: another CNI came in its place.
 #[test]
 fn what_a_network_without_file_left_is_found_and_removed_and_the_living_stay() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let (living, dead) = (tour.pod_on("office", "living"), tour.pod_on("office", "dead"));
     tour.lose(&dead);
     forget_all();
@@ -183,8 +181,7 @@ fn what_a_network_without_file_left_is_found_and_removed_and_the_living_stay() {
 /// Rules alone: the folder of addresses was removed by hand.
 #[test]
 fn a_network_is_known_by_the_comments_of_its_rules() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let pod = tour.pod_on("office", "dead");
     tour.lose(&pod);
     forget_all();
@@ -200,8 +197,7 @@ fn a_network_is_known_by_the_comments_of_its_rules() {
 /// Status 0 and no word would look as if something had been done.
 #[test]
 fn a_verb_that_did_nothing_says_why() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     for words in [&["gc", "office"][..], &["gc", "office", "--dry-run"]] {
         let said = tour.said(words);
         assert_eq!(
@@ -220,15 +216,14 @@ fn a_verb_that_did_nothing_says_why() {
 /// `cnitool` runs where the runtime's mounts do not reach it: the namespace's path is an empty file, and no process is in sight.
 #[test]
 fn what_a_namespace_mounted_elsewhere_has_is_kept() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let beyond = tour.node.remote("beyond");
     tour.node.host().add_veth("dev1", &beyond, "near");
     let network = json!({"cniVersion": "1.1.0", "name": "alone", "plugins": [
         {"type": "macvlan", "master": "dev1", "ipam": {"type": "host-local", "subnet": format!("{}.0/24", tour.subnet)}}]});
     fs::write("/etc/cni/net.d/20-alone.conflist", network.to_string()).unwrap();
     let pod = tour.pod_on("alone", "m");
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     let away = |words: &str| {
         let script = format!("umount {netns}; exec {}/cnitool {words}", tour.bin_dir.display());
         tour.run(Path::new("/bin/sh"), &["-c", &script])

@@ -1,17 +1,13 @@
 //! `cnitool plan`: nothing is changed, and what ADD does next is what was shown.
 
 use super::show::installed;
-use super::{LINKED, Tour};
+use super::{Tour, netns};
 use crate::subjects::reference_or_skip;
 use expect_test::expect;
 use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
 use testns::{Container, Feature, Namespace};
-
-fn netns(pod: &Container) -> String {
-    pod.namespace().path().display().to_string()
-}
 
 impl Tour {
     /// A plan, and its exit status. It must not change anything, on the node or in the container.
@@ -113,8 +109,7 @@ fn read(key: &str) -> Option<String> {
 
 #[test]
 fn a_chain_is_planned_as_add_makes_it_and_nothing_is_changed() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     tour.network("chain", &json!([
         {"type": "bridge", "bridge": "br7", "isDefaultGateway": true, "ipMasq": true, "ipam": tour.host_local()},
         {"type": "portmap", "capabilities": {"portMappings": true}},
@@ -198,8 +193,7 @@ fn the_plan_of_a_node_is_shown() {
 /// Each other plugin: what ADD gives is what was planned.
 #[test]
 fn each_plugin_gives_what_it_has_planned() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let host = tour.node.host();
     let outside = tour.node.remote("outside");
     host.add_veth("up0", &outside, "eth0");
@@ -248,8 +242,7 @@ fn each_plugin_gives_what_it_has_planned() {
 /// A device that the kernel has returned is not recovered by a plan, but by the ADD after it.
 #[test]
 fn a_plan_moves_no_device() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     tour.node.host().add_veth("dev0", &tour.node.remote("outside"), "eth0");
     tour.network("hw", &json!([{"type": "host-device", "device": "dev0", "ipam": tour.host_local()}]));
     let pod = tour.node.container();
@@ -262,8 +255,7 @@ fn a_plan_moves_no_device() {
 
 #[test]
 fn what_add_would_refuse_is_shown_at_its_plugin() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let small = json!({"type": "host-local", "ranges": [[{"subnet": format!("{}.0/24", tour.subnet),
         "rangeStart": tour.address(9), "rangeEnd": tour.address(9)}]]});
     let ports = json!({"type": "portmap", "onPortInUse": "error", "capabilities": {"portMappings": true}});
@@ -306,8 +298,7 @@ fn what_add_would_refuse_is_shown_at_its_plugin() {
 /// A plan names what is not known: plugins from elsewhere, and addresses that a server gives.
 #[test]
 fn what_cannot_be_known_is_said() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let pod = tour.node.container();
     tour.network(
         "leased",
@@ -332,8 +323,7 @@ fn what_cannot_be_known_is_said() {
 /// Whichever addresses are reserved, the address of the plan is the address of the next ADD.
 #[test]
 fn the_next_address_is_foreseen() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let range = |from: u8, to: u8| json!({"subnet": format!("{}.0/24", tour.subnet), "rangeStart": tour.address(from), "rangeEnd": tour.address(to)});
     let ipam = json!({"type": "host-local", "ranges": [[range(10, 13), range(20, 21)], [{"subnet": "fd07::/120"}]]});
     tour.network("ranges", &json!([{"type": "bridge", "bridge": "br9", "ipam": ipam}]));
@@ -372,8 +362,7 @@ fn a_plan_names_the_sysctl_that_refuses_ipv6_addresses() {
 /// The plugins' own plans show no such reason: it comes of the file, of STATUS, or of the container.
 #[test]
 fn a_plan_says_what_validate_and_status_know_of_a_failure() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let pod = tour.node.container();
     let routed = json!({"type": "host-local", "subnet": format!("{}.0/24", tour.subnet),
         "routes": [{"dst": "10.0.0.0/8", "gw": "192.168.77.1"}]});

@@ -1,6 +1,6 @@
 //! The tour of cnitool's README: its commands, and what they print.
 
-use super::{LINKED, Tour, UNSHARE};
+use super::{Tour, UNSHARE};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -11,8 +11,7 @@ const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../plugins/cnitool/RE
 /// Runs each command of the console blocks in turn. `UPDATE_EXPECT=1` writes what they print into the page.
 #[test]
 fn the_tour_of_the_readme_prints_what_the_page_shows() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let (host, outside) = (tour.node.host(), tour.node.remote("outside"));
     host.add_veth("ens3", &outside, "eth0");
     [(host, "ens3"), (&outside, "eth0")].iter().for_each(|(place, link)| place.set_up(link));

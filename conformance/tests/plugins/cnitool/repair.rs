@@ -3,7 +3,7 @@
 mod dry_run;
 mod help_of_findings;
 
-use super::{LINKED, Tour, UNSHARE};
+use super::{Tour, UNSHARE, netns};
 use crate::configs::ip;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -37,8 +37,7 @@ impl Site {
     }
 
     fn of(version: &str, plugins: &Value) -> Self {
-        let tour = Tour::new();
-        assert!(tour.install(LINKED).status.success());
+        let tour = Tour::with_plugins();
         testns::write_executable(tour.bin_dir.join("theirs"), THEIRS).unwrap();
         let list = json!({"cniVersion": version, "name": "office", "plugins": plugins});
         let number = tour.subnet.rsplit('.').next().unwrap();
@@ -58,7 +57,7 @@ impl Site {
     }
 
     fn add(&self, pod: &Container) {
-        self.tour.cnitool(&["--cap-args", PORTS, "add", "office", &pod.namespace().path().display().to_string()]);
+        self.tour.cnitool(&["--cap-args", PORTS, "add", "office", &netns(pod)]);
     }
 
     fn run(&self, words: &[&str]) -> (Option<i32>, Vec<Value>) {
@@ -76,7 +75,7 @@ impl Site {
     }
 
     fn check(&self) -> Output {
-        let netns = self.pod.namespace().path().display().to_string();
+        let netns = netns(&self.pod);
         self.tour.run(&self.tour.bin_dir.join("cnitool"), &["check", "office", &netns])
     }
 
@@ -243,7 +242,7 @@ fn two_containers_that_have_lost_all_come_back_with_their_addresses() {
     testns::needs!(has_programs());
     let site = Site::new(&bridge());
     let second = site.tour.node.container();
-    let netns = second.namespace().path().display().to_string();
+    let netns = netns(&second);
     site.tour.cnitool(&["add", "office", &netns]);
     let addresses = || [&site.pod, &second].map(|pod| pod.namespace().global_addresses("eth0"));
     let mac = site.tour.node.host().link("office0").mac;
@@ -265,7 +264,7 @@ fn on_a_node_that_has_lost_nothing_nothing_changes() {
     for plugins in [bridge(), ptp()] {
         let site = Site::new(&plugins);
         let gone = site.tour.node.container();
-        site.tour.cnitool(&["add", "office", &gone.namespace().path().display().to_string()]);
+        site.tour.cnitool(&["add", "office", &netns(&gone)]);
         gone.end();
         site.tour.node.settle(Duration::from_secs(60));
         site.tour.node.remember();

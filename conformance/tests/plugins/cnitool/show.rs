@@ -1,7 +1,7 @@
 //! `cnitool show` on a prepared node: attachments of this suite, of another runtime and of the reference, and what belongs to
 //! nothing.
 
-use super::{LINKED, Tour};
+use super::{Tour, netns};
 use crate::subjects::reference_or_skip;
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
@@ -13,14 +13,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 use testns::{Container, Subject};
 
-fn netns(pod: &Container) -> String {
-    pod.namespace().path().display().to_string()
-}
-
 /// A node with the plugins, and the network with forwarded ports and limits.
 pub(super) fn installed() -> Tour {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": [
         {"type": "bridge", "isDefaultGateway": true, "ipMasq": true,
          "ipam": {"type": "host-local", "subnet": format!("{}.0/28", tour.subnet)}},

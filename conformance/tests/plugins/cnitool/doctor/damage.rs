@@ -1,6 +1,7 @@
 //! Each kind of damage, and what the doctor has to say of it.
 
 use super::{Ward, run, store, write_old};
+use crate::cnitool::netns;
 use serde_json::json;
 use std::fs;
 
@@ -48,7 +49,7 @@ pub(crate) const LEFT_OVER: [Damage; 6] = [
         "the cache was restored from a backup",
         |ward| {
             let pod = ward.tour.node.container();
-            let netns = pod.namespace().path().display().to_string();
+            let netns = netns(&pod);
             ward.tour.cnitool(&["add", "office", &netns]);
             let entry = ward.cached_entry_of(&pod);
             let backup = fs::read(&entry).unwrap();

@@ -4,6 +4,7 @@
 //! make run in the lane of the full kernel.
 
 use super::lost_packets::Sick;
+use crate::cnitool::netns;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -401,7 +402,6 @@ fn a_node_with_a_network_as_people_have_it_has_no_finding() {
             super::lost_packets::sh("ip link add spare type veth peer spare-end; ip link set spare-end up");
         }
         let pods: Vec<Container> = (0..count).map(|_| sick.tour.node.container()).collect();
-        let netns = |pod: &Container| pod.namespace().path().display().to_string();
         for (number, pod) in pods.iter().enumerate() {
             let caps = PORTS.replace("PORT", &format!("{}", 8080 + number));
             let added =
@@ -444,7 +444,7 @@ fn a_node_with_a_network_of_the_examples_has_no_finding() {
                 continue;
             }
             let pod = sick.tour.node.container();
-            let netns = pod.namespace().path().display().to_string();
+            let netns = netns(&pod);
             let caps = PORTS.replace("PORT", "8080");
             let missing = list["plugins"].as_array().unwrap().iter().filter_map(|plugin| plugin["type"].as_str());
             if missing.clone().any(|name| !sick.tour.bin_dir.join(name).exists()) {

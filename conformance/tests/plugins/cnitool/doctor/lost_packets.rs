@@ -1,7 +1,7 @@
 //! `cnitool doctor` on nodes whose containers are in the cache and get no packets: each cause is named, the commands that it
 //! names as the remedy mend it, and a healthy node has no finding.
 
-use crate::cnitool::{LINKED, Tour};
+use crate::cnitool::{Tour, netns};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
@@ -30,8 +30,7 @@ pub(super) fn sh(script: &str) {
 
 impl Sick {
     pub(super) fn new() -> Self {
-        let tour = Tour::new();
-        assert!(tour.install(LINKED).status.success());
+        let tour = Tour::with_plugins();
         let (host, outside) = (tour.node.host(), tour.node.remote("outside"));
         host.add_veth("ens3", &outside, "eth0");
         [(host, "ens3"), (&outside, "eth0")].iter().for_each(|(place, link)| place.set_up(link));
@@ -70,7 +69,7 @@ impl Sick {
     }
 
     pub(super) fn add(&self, network: &str, name: &str, pod: &Container, port: Option<u16>) {
-        let netns = pod.namespace().path().display().to_string();
+        let netns = netns(pod);
         let mapped =
             port.map(|port| json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]}));
         let mapped = mapped.map(|mapped| mapped.to_string());
@@ -261,7 +260,7 @@ pub(super) fn find_and_mend((damage, expected): &Damage) {
     let pod = sick.tour.node.container();
     sick.add("office", "web", &pod, Some(8080));
     assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");
-    let path = pod.namespace().path().display().to_string();
+    let path = netns(&pod);
     let script = damage.replace("A.", &format!("{}.", sick.tour.subnet));
     sh(&script.replace("ip -n pod", &format!("nsenter --net={path} ip")));
     let texts: Vec<String> =

@@ -2,6 +2,7 @@
 //! each other.
 
 use super::lost_packets::{ERROR, Sick, leak, sh};
+use crate::cnitool::netns;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -103,7 +104,7 @@ fn an_ethernet_address_that_a_container_took_after_add_is_found() {
     sick.add("office", "web", &web, None);
     sick.add("office", "other", &other, None);
     assert_eq!(find(&sick, "duplicate-address").1, None);
-    let [web, other] = [&web, &other].map(|pod| pod.namespace().path().display().to_string());
+    let [web, other] = [&web, &other].map(netns);
     sh(&format!(
         "mac=$(nsenter --net={web} ip -o link show eth0 | sed 's/.*ether //; s/ .*//')
         nsenter --net={other} ip link set eth0 address $mac"
@@ -376,7 +377,7 @@ fn an_add_that_was_cut_off_is_taken_back_by_the_remedy_as_printed() {
         "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}}, {"type": "broken"}]}),
     );
     let pod = sick.tour.node.container();
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     let words = ["add", "office", &netns, "--container-id", "web"];
     assert!(!sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &words).status.success());
     // An ADD that may be under way is no fault.
@@ -402,7 +403,7 @@ fn a_remedy_runs_nothing_that_a_links_name_contains() {
             "ipam": {"type": "host-local", "subnet": subnet}}]}),
     );
     let pod = sick.tour.node.container();
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     sick.tour.cnitool(&["add", "office", &netns, "--container-id", "web", "--ifname", "e$(false)x"]);
     assert_eq!(sick.doctor(), (0, Vec::new()));
     let (inside, address) = (format!("nsenter --net={netns} ip"), sick.tour.address(2));
@@ -444,7 +445,7 @@ fn containers_that_come_and_go_are_no_fault() {
     let sick = Sick::new();
     let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
     sick.add("office", "web", &web, Some(8080));
-    let netns = other.namespace().path().display().to_string();
+    let netns = netns(&other);
     let cnitool = sick.tour.bin_dir.join("cnitool").display().to_string();
     let call = |verb: &str| format!("{cnitool} {verb} office {netns} --container-id other >/dev/null || exit 1");
     let script = format!("for i in $(seq 30); do {}; {}; done", call("add"), call("del"));
@@ -478,7 +479,7 @@ esac"#;
     sh("mkfifo /run/gate");
     let web = sick.tour.node.container();
     sick.add("office", "web", &web, None);
-    let netns = web.namespace().path().display().to_string();
+    let netns = netns(&web);
     let words = ["del", "office", &netns, "--container-id", "web"];
     let del = Command::new(sick.tour.bin_dir.join("cnitool")).args(words).env("CNI_PATH", &sick.tour.bin_dir).spawn();
     let mut del = del.unwrap();

@@ -1,6 +1,7 @@
 //! `cnitool doctor` on nodes whose containers have lost a part of their way out: one family, one link of a pair, a port, the uplink.
 
 use super::lost_packets::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
+use crate::cnitool::netns;
 use serde_json::json;
 use std::process::Command;
 
@@ -260,7 +261,7 @@ fn an_address_that_the_kernel_does_not_use_is_found() {
     let [web, thief] = [sick.tour.node.container(), sick.tour.node.container()];
     sick.add("office", "web", &web, None);
     sick.add("office", "thief", &thief, None);
-    let netns = thief.namespace().path().display().to_string();
+    let [own, netns] = [&web, &thief].map(netns);
     sh(&format!(
         "gateway=fd00:207:1::1/64; ip address del $gateway dev cni0
         nsenter --net={netns} ip address add $gateway dev eth0 nodad; ip address add $gateway dev cni0"
@@ -272,7 +273,6 @@ fn an_address_that_the_kernel_does_not_use_is_found() {
     sh(&format!("nsenter --net={netns} ip address del fd00:207:1::1/64 dev eth0"));
     let text = "link cni0 does not use the gateway's address fd00:207:1::1/64 (dadfailed)";
     sick.expect("another had the gateway's address", &[("gateway-address", ERROR, text, true)]);
-    let own = web.namespace().path().display().to_string();
     sh(&format!(
         "address=fd00:207:1::2/64; nsenter --net={own} sysctl -qw net.ipv6.conf.eth0.accept_dad=1
         nsenter --net={own} ip address del $address dev eth0
@@ -337,7 +337,7 @@ fn what_is_lost_in_one_family_is_found() {
     sh("ip -6 rule add from fd00:207:1::/64 prohibit");
     let refused = "the node's rule from fd00:207:1::/64 prohibit refuses packets from containers to other networks";
     sick.expect("a rule of IPv6", &[("route-elsewhere", ERROR, refused, true)]);
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     for (damage, why) in [
         ("ip link set eth0 mtu 1000", "its MTU is 1000, and IPv6 needs 1280"),
         ("sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1", "IPv6 is disabled there"),
@@ -364,7 +364,7 @@ fn the_container_whose_link_narrows_the_bridge_is_named() {
     let sick = Sick::new();
     let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
     sick.add("office", "web", &web, None);
-    let netns = web.namespace().path().display().to_string();
+    let netns = netns(&web);
     sh(&format!(
         "ip link set $(ls /sys/class/net | grep ^veth) mtu 900; nsenter --net={netns} ip link set eth0 mtu 900"
     ));
@@ -401,7 +401,7 @@ fn a_container_whose_bridge_and_records_are_gone_is_found() {
 fn a_port_of_an_address_that_is_gone_is_found() {
     let sick = Sick::new();
     let pod = sick.tour.node.container();
-    let netns = pod.namespace().path().display().to_string();
+    let netns = netns(&pod);
     let mapping =
         r#"{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "192.168.1.7"}]}"#;
     sick.tour.cnitool(&["add", "office", &netns, "--container-id", "web", "--cap-args", mapping]);

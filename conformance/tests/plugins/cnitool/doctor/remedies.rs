@@ -3,7 +3,7 @@
 
 use super::damage::{LEFT_OVER, OTHERS};
 use super::{Ward, make_old};
-use crate::cnitool::{LINKED, Tour};
+use crate::cnitool::{Tour, netns};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -51,8 +51,7 @@ fn each_command_runs_as_it_is_printed_and_mends_what_it_is_for() {
 /// A node whose folders only options name: its remedies mean these folders, too.
 #[test]
 fn remedies_name_the_folders_that_the_caller_has_named() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let work = tour.node.work_dir();
     let conf_dir = work.join("it's here");
     fs::create_dir(&conf_dir).unwrap();
@@ -65,7 +64,7 @@ fn remedies_name_the_folders_that_the_caller_has_named() {
         Command::new(tour.bin_dir.join("cnitool")).args(words).env_clear().output().unwrap()
     };
     let pod = tour.node.container();
-    assert!(run(&["add", "office", &pod.namespace().path().display().to_string()]).status.success());
+    assert!(run(&["add", "office", &netns(&pod)]).status.success());
     pod.end();
     tour.node.settle(Duration::from_secs(60));
     make_old(&Path::new("/var/lib/cni/networks/office").join(tour.address(2)));

@@ -2,7 +2,7 @@
 //! when that is gone, though nothing else of the attachment is there; `doctor` names it.
 
 use super::Process;
-use crate::cnitool::{LINKED, Tour};
+use crate::cnitool::{Tour, netns};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -98,10 +98,6 @@ fn portmap(backend: &str) -> Value {
     json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}, "acceptForwarded": true})
 }
 
-fn netns(pod: &Container) -> String {
-    pod.namespace().path().display().to_string()
-}
-
 /// A node with the plugins of a kind, and a pod that another runtime has added.
 struct Scene {
     tour: Tour,
@@ -111,8 +107,7 @@ struct Scene {
 
 impl Scene {
     fn new(kind: InterfacePlugin) -> Self {
-        let tour = Tour::new();
-        assert!(tour.install(LINKED).status.success());
+        let tour = Tour::with_plugins();
         let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": (kind.plugins)(&tour)});
         fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
         let beyond = tour.node.remote("beyond");
@@ -263,8 +258,7 @@ fn write_lease(tour: &Tour, path: &str, identity: [u64; 2]) {
 /// The namespace in the record counts, not the one to which its path now leads.
 #[test]
 fn a_lease_is_kept_while_the_namespace_of_its_record_exists() {
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     let network =
         json!({"cniVersion": "1.1.0", "name": "office", "plugins": [{"type": "bridge", "ipam": {"type": "dhcp"}}]});
     fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
@@ -319,8 +313,7 @@ fn a_network_is_known_by_the_records_of_its_plugins() {
         tour.cnitool(&["gc", "office"]);
         assert_eq!(((kind.count)(tour), scene.doctor().1), (0, String::new()), "{}", kind.object);
     }
-    let tour = Tour::new();
-    assert!(tour.install(LINKED).status.success());
+    let tour = Tour::with_plugins();
     fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
     write_lease(&tour, "/run/netns/gone", [1, 1]);
     let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
