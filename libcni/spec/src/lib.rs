@@ -3,7 +3,7 @@
 //! Everything is parsed once, at the edge, and trusted afterwards. The crate is pure except for `exec`, which runs
 //! one plugin once and needs the feature of that name. It knows no kernel object and no plugin.
 //!
-//! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`], [`collection`], [`repair`]), output
+//! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`], [`gc`], [`repair`]), output
 //! ([`result`], older forms in [`legacy`]), the call itself (`exec`), and what people see of all that ([`text`]).
 
 pub mod args;
