@@ -86,7 +86,7 @@ pub enum Step<O> {
     Uncompared(Uncompared),
 }
 
-/// What is there after a step, and CHECK looks for.
+/// The state after a step, which CHECK looks for.
 #[derive(Debug, Clone)]
 pub enum Compared {
     /// A veth between host and container, the container's end down.

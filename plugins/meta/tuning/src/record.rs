@@ -263,7 +263,7 @@ pub fn inventory(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Item>,
 /// The names of the networks that have a record in the usual folder.
 ///
 /// # Errors
-/// As [`marks`].
+/// As [`inventory`].
 pub fn networks() -> Result<BTreeSet<String>, CniError> {
     let owners = list_all(Path::new(DATA_DIR))?.into_iter();
     Ok(owners.filter_map(|found| Some(found.owner.split_once('/')?.0.to_owned())).collect())
