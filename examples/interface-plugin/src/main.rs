@@ -14,7 +14,7 @@ struct Pair;
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 struct Conf {
-    mtu: u32, // bytes; 0 is the kernel's default
+    mtu: u16, // bytes; 0 is the kernel's default
 }
 
 impl FromConf for Conf {
@@ -43,7 +43,7 @@ impl InterfacePlugin for Pair {
         let mut gateways: Vec<_> = gateways.map(|ip| Address::from(IpNetwork::from(ip))).collect();
         gateways.dedup();
         let routes = ips.iter().map(|ip| Route::new(IpNetwork::from(ip.address.ip()), None, None)).collect();
-        plan.push(Compared::Veth(Veth { mtu_bytes: conf::mtu(keys.mtu)?, ..Veth::default() }));
+        plan.push(Compared::Veth(Veth { mtu_bytes: conf::mtu(keys.mtu), ..Veth::default() }));
         plan.push(Uncompared::RefuseAdvertisements);
         plan.push(Compared::Addresses(Side::Host, gateways));
         plan.push(Compared::Up(Side::Host));

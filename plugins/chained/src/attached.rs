@@ -62,6 +62,15 @@ impl Attached {
         self.result.ips.iter().filter(move |ip| !ip.interface.is_some_and(is_anothers))
     }
 
+    /// As [`Attached::ips`], and where the result's interface of this name has no sandbox, its addresses: the reference's sbr asks for
+    /// the name alone.
+    pub fn ips_by_name(&self) -> impl Iterator<Item = &Ip> {
+        let is_named = |index: usize| self.result.interfaces.get(index).is_some_and(|entry| entry.name == self.ifname);
+        let by_name =
+            self.result.ips.iter().filter(move |ip| self.place.is_none() && ip.interface.is_some_and(is_named));
+        self.ips().chain(by_name)
+    }
+
     /// The container's link.
     ///
     /// # Errors
@@ -142,5 +151,9 @@ mod tests {
         let found = attached(vec![entry("veth", ""), entry("eth0", "/a")], &ips);
         let addresses: Vec<String> = found.ips().map(|ip| ip.address.to_string()).collect();
         assert_eq!(addresses, ["10.0.0.2/24", "10.0.0.3/24", "10.0.0.4/24"]);
+        assert!(found.ips_by_name().eq(found.ips()));
+        let found = attached(vec![entry("veth", ""), entry("eth0", "")], &ips);
+        let addresses: Vec<String> = found.ips_by_name().map(|ip| ip.address.to_string()).collect();
+        assert_eq!(addresses, ["10.0.0.3/24", "10.0.0.4/24", "10.0.0.2/24"]);
     }
 }

@@ -143,38 +143,38 @@ pub fn parse_mac(key: &str, text: &str) -> Result<Option<Mac>, CniError> {
     Ok(Some(mac))
 }
 
+/// The least MTU of a link that carries IPv4 (RFC 791, section 3.2), in bytes: below it the kernel takes all IPv4 addresses away.
+pub const IPV4_MTU_MIN: u32 = 68; // IPV4_MIN_MTU, include/net/ip.h
+
 /// The least MTU of a link that carries IPv6 (RFC 8200, section 5), in bytes: below it the kernel takes all IPv6 addresses away.
 pub const IPV6_MTU_MIN: u32 = 1280; // IPV6_MIN_MTU, include/uapi/linux/ipv6.h
 
-/// Refuses an MTU with which the kernel would take IPv6 off the interface, which has one of these addresses.
+/// Refuses an MTU with which the kernel would take a family off the interface, which has one of these addresses.
 ///
 /// # Errors
-/// Code 7: the MTU is below 1280 bytes, and one of the addresses is of IPv6.
-pub fn refuse_mtu_below_ipv6(
+/// Code 7: the MTU is below the least of the family of one of the addresses.
+pub fn refuse_mtu_below_least(
     mtu_bytes: Option<u32>,
     mut addresses: impl Iterator<Item = IpAddr>,
 ) -> Result<(), CniError> {
     let Some(mtu) = mtu_bytes.filter(|mtu| *mtu < IPV6_MTU_MIN) else { return Ok(()) };
-    let is_global = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if !ip.is_unicast_link_local());
-    addresses.find(is_global).map_or(Ok(()), |ip| {
-        let expected = format!("expected {IPV6_MTU_MIN} at least, as the interface has the IPv6 address {ip}");
+    let least = |ip: IpAddr| match ip {
+        IpAddr::V4(_) if mtu < IPV4_MTU_MIN => Some((ip, "IPv4", IPV4_MTU_MIN)),
+        IpAddr::V6(v6) if !v6.is_unicast_link_local() => Some((ip, "IPv6", IPV6_MTU_MIN)),
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
+    };
+    addresses.find_map(least).map_or(Ok(()), |(ip, family, least)| {
+        let expected = format!("expected {least} at least, as the interface has the {family} address {ip}");
         Err(CniError::invalid_key("mtu", mtu, &expected)
-            .detail("With less the kernel takes the interface's IPv6 addresses and routes away."))
+            .detail(format!("With less the kernel takes the interface's {family} addresses and routes away.")))
     })
 }
 
-/// The largest MTU of the kernel's virtual links (`ETH_MAX_MTU`, include/uapi/linux/if_ether.h), in bytes.
-const MTU_MAX: u32 = 65535;
-
-/// Key `mtu` in bytes; 0 is the kernel's default.
-///
-/// # Errors
-/// Code 7: no link that a plugin makes can have it.
-pub fn mtu(bytes: u32) -> Result<Option<u32>, CniError> {
-    match bytes {
-        0..=MTU_MAX => Ok((bytes != 0).then_some(bytes)),
-        _ => Err(CniError::invalid_key("mtu", bytes, &format!("expected 0 to {MTU_MAX}"))),
-    }
+/// Key `mtu` in bytes; 0 is the kernel's default. The kernel's virtual links have 65535 at most (`ETH_MAX_MTU`,
+/// include/uapi/linux/if_ether.h).
+#[must_use]
+pub fn mtu(bytes: u16) -> Option<u32> {
+    Some(bytes.into()).filter(|bytes| *bytes != 0)
 }
 
 /// A VLAN's number at `path`.

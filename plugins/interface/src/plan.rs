@@ -214,9 +214,9 @@ impl<O> Plan<O> {
     /// Refuses an MTU that is too small for the lease's addresses.
     ///
     /// # Errors
-    /// Code 7 with the MTU and the first IPv6 address.
+    /// Code 7 with the MTU and the first address that it is too small for.
     pub fn refuse_mtu(&self, mtu_bytes: Option<u32>) -> Result<(), CniError> {
-        conf::refuse_mtu_below_ipv6(mtu_bytes, self.lease.ips.iter().map(|ip| ip.address.ip()))
+        conf::refuse_mtu_below_least(mtu_bytes, self.lease.ips.iter().map(|ip| ip.address.ip()))
     }
 
     /// Adds what most plugins do with the container's link once it is there: sysctls, addresses of the lease, up, routes,

@@ -1,6 +1,7 @@
 //! Files that are written completely or not at all, and small ones of the kernel's.
 
 use std::fs::{File, Metadata, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -59,12 +60,22 @@ fn create(path: &Path, mode: u32) -> std::io::Result<File> {
     }
 }
 
-/// Where [`replace`] writes first: `.NAME.new` in the same folder. A killed writer leaves it, perhaps in part.
+/// Where [`replace`] writes first: `.NAME.new` in the same folder, with a hash as the name if that would be longer than a file's name
+/// may be. A killed writer leaves it, perhaps in part.
 #[must_use]
 pub fn unfinished(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.new"))
+    let name = path.file_name().unwrap_or_default();
+    let usual = format!(".{}.new", name.to_string_lossy());
+    if usual.len() <= NAME_BYTES_MAX {
+        return path.with_file_name(usual);
+    }
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    path.with_file_name(format!(".{:016x}.new", hasher.finish()))
 }
+
+/// `NAME_MAX`, include/uapi/linux/limits.h.
+const NAME_BYTES_MAX: usize = 255;
 
 /// Removes a file, and what a killed [`replace`] of it left. Neither has to be there.
 ///
@@ -139,19 +150,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_of_the_longest_name_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a".repeat(255));
+        replace(&path, b"new", 0o644).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn a_small_file_is_read_whole_or_not_at_all() {
         assert_eq!(read_small("/proc/self/comm").unwrap(), std::fs::read_to_string("/proc/self/comm").unwrap());
-        let path = std::env::temp_dir().join(format!("netops-small-{}", std::process::id()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("small");
         for (length, is_small) in [(0, true), (1023, true), (1024, false), (5000, false)] {
             std::fs::write(&path, "x".repeat(length)).unwrap();
             assert_eq!(read_small(&path).ok(), is_small.then(|| "x".repeat(length)));
         }
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn what_is_no_plain_file_is_not_read() {
-        let folder = std::env::temp_dir().join(format!("netops-plain-{}", std::process::id()));
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path();
         std::fs::create_dir_all(folder.join("folder")).unwrap();
         nix::unistd::mkfifo(&folder.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         std::fs::write(folder.join("plain"), "12345").unwrap();
@@ -163,13 +184,12 @@ mod tests {
         assert_eq!(read_plain(&folder.join("plain"), 4).unwrap_err().kind(), ErrorKind::InvalidData);
         assert_eq!(read_plain(&folder.join("plain"), 5).unwrap(), b"12345");
         assert_eq!(read_plain(&folder.join("none"), 5).unwrap_err().kind(), ErrorKind::NotFound);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn the_old_file_survives_a_failure_and_nothing_is_left_beside_it() {
-        let folder = std::env::temp_dir().join(format!("netops-file-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path();
         let path = folder.join("state");
         replace(&path, b"one", 0o600).unwrap();
         replace(&path, b"two", 0o600).unwrap();
@@ -185,8 +205,8 @@ mod tests {
     /// In a folder of another user: a pipe would make the writer wait, and a file would stay that user's to change.
     #[test]
     fn what_another_user_put_in_the_place_of_the_unfinished_file_is_not_opened() {
-        let folder = std::env::temp_dir().join(format!("netops-file-foreign-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path();
         let (path, victim) = (folder.join("state"), folder.join("victim"));
         std::fs::write(&victim, "safe").unwrap();
         let put: [&dyn Fn(&Path); 3] = [
@@ -203,13 +223,12 @@ mod tests {
         std::fs::create_dir(unfinished(&path)).unwrap();
         assert!(replace(&path, b"newer", 0o644).unwrap_err().to_string().contains(".state.new"));
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn what_a_killed_writer_left_is_overwritten_and_removed() {
-        let folder = std::env::temp_dir().join(format!("netops-file-left-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path();
         let path = folder.join("state");
         std::fs::write(unfinished(&path), "half of a longer text").unwrap();
         replace(&path, b"whole", 0o600).unwrap();

@@ -307,12 +307,6 @@ mod tests {
     }
 
     /// A folder for records.
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("netops-helper-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        folder
-    }
-
     fn turn(folder: &Path) -> Option<Turn> {
         Turn::find_in(folder, create)
     }
@@ -392,7 +386,8 @@ mod tests {
 
     #[test]
     fn until_a_helper_was_reaped_there_is_one_and_then_as_many_as_the_bound() {
-        let folder = folder("bound");
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path();
         let first = zombie();
         note(&folder, &first);
         assert!(turn(&folder).is_none());
@@ -433,7 +428,8 @@ mod tests {
     /// Another user could otherwise stop the helpers, or have a plugin take any process for one.
     #[test]
     fn a_record_that_is_not_private_or_no_plain_file_is_not_used() {
-        let folder = folder("private");
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path();
         let path = path(&folder).unwrap();
         drop(turn(&folder).unwrap());
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);

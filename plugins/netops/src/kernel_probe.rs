@@ -91,12 +91,6 @@ mod tests {
     use std::cell::Cell;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    fn folder(name: &str) -> std::path::PathBuf {
-        let path = std::env::temp_dir().join(format!("netops-trial-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        path.join("trials")
-    }
-
     /// The number of calls in the trial, the second after `between`.
     fn trials(folder: &Path, between: impl FnOnce()) -> usize {
         let made = Cell::new(0);
@@ -112,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_trial_that_succeeded_is_made_once_a_boot() {
-        let folder = folder("once");
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("trials");
         assert_eq!(trials(&folder, || ()), 1);
         assert_eq!(once_in(&folder, "vlan", || Err("refused")), Err("refused"));
         assert_eq!(once_in(&folder, "vlan", || Err("refused again")), Err("refused again"));
@@ -138,14 +133,16 @@ mod tests {
             }),
         ];
         for (name, spoil) in spoilt {
-            let folder = folder(name);
+            let dir = tempfile::tempdir().unwrap();
+            let folder = dir.path().join("trials");
             assert_eq!(trials(&folder, || spoil(&folder.join("veth"))), 2, "{name}");
         }
     }
 
     #[test]
     fn a_folder_that_others_can_write_has_no_marks() {
-        let folder = folder("others");
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("trials");
         assert_eq!(trials(&folder, || fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap()), 2);
     }
 

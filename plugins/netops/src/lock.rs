@@ -261,15 +261,10 @@ fn holder(file: &File) -> String {
 mod tests {
     use super::*;
 
-    fn scratch(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("netops-lock-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        path.join("lock")
-    }
-
     #[test]
     fn a_second_lock_waits_for_the_first() {
-        let path = scratch("order");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
         let first = Lock::take(&path, 0o600, Duration::from_secs(1)).unwrap();
         let again = path.clone();
         let (sender, receiver) = mpsc::channel();
@@ -302,7 +297,8 @@ mod tests {
 
     #[test]
     fn the_deadline_names_the_holder_and_the_lock_is_free_afterwards() {
-        let path = scratch("deadline");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
         let first = Lock::take(&path, 0o600, Duration::from_secs(1)).unwrap();
         let error = Lock::take(&path, 0o600, Duration::from_millis(30)).unwrap_err();
         let holder = format!("process {}", std::process::id());
@@ -315,7 +311,8 @@ mod tests {
 
     #[test]
     fn a_file_is_read_only_while_nobody_writes_it() {
-        let path = scratch("written");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
         let writer = File::create(&path).unwrap();
         assert_eq!(read_unless_written(&path).unwrap(), None);
         drop(writer);
@@ -325,14 +322,15 @@ mod tests {
         std::fs::write(&path, "whole").unwrap();
         assert_eq!(read_unless_written(&path).unwrap(), Some(b"whole".to_vec()));
         drop(reader);
-        let link = scratch("written-link");
+        let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(read_unless_written(&link).is_err() && read_unless_written(Path::new("/dev/zero")).is_err());
     }
 
     #[test]
     fn a_lock_file_loses_the_permissions_of_other_users() {
-        let path = scratch("others");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
         let mode = || std::fs::metadata(&path).unwrap().mode() & 0o777;
         std::fs::write(&path, "").unwrap();
         for (before, after) in [(0o755, 0o750), (0o666, 0o660), (0o600, 0o600)] {

@@ -339,8 +339,8 @@ mod tests {
 
     #[test]
     fn a_link_out_of_proc_sys_is_not_followed() {
-        let folder = std::env::temp_dir().join(format!("netops-sysctl-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().to_owned();
         let victim = folder.join("victim");
         std::fs::write(&victim, "safe").unwrap();
         std::os::unix::fs::symlink(&victim, folder.join("somaxconn")).unwrap();

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use interface::conf::IPV6_MTU_MIN;
+use interface::conf::{IPV4_MTU_MIN, IPV6_MTU_MIN};
 use ipnetwork::IpNetwork;
 
 use crate::parsed_network::{Plugin, Pool, Route};
@@ -77,12 +77,15 @@ fn is_link_local(subnet: IpNetwork) -> bool {
     matches!(subnet.network(), IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// An MTU with which the kernel takes IPv6 off the interface.
+/// An MTU with which the kernel takes a family off the interface.
 fn mtu(plugin: &Plugin, pools: &[Pool], notes: &mut Notes<'_>) {
-    let Some(bytes) = plugin.mtu_bytes.filter(|bytes| *bytes < IPV6_MTU_MIN.into()) else { return };
-    let is_global = |pool: &&Pool| pool.net.is_ipv6() && !is_link_local(pool.net);
-    let Some(Pool { net: subnet, .. }) = pools.iter().find(is_global) else { return };
-    let text = format!("mtu {bytes} is below {IPV6_MTU_MIN}, which IPv6 needs, and {subnet} is of IPv6: ADD fails");
+    let Some(bytes) = plugin.mtu_bytes else { return };
+    let least = |pool: &Pool| {
+        let (family, least) = if pool.net.is_ipv6() { ("IPv6", IPV6_MTU_MIN) } else { ("IPv4", IPV4_MTU_MIN) };
+        (bytes < least.into() && !is_link_local(pool.net)).then_some((pool.net, family, least))
+    };
+    let Some((subnet, family, least)) = pools.iter().find_map(least) else { return };
+    let text = format!("mtu {bytes} is below {least}, which {family} needs, and {subnet} is of {family}: ADD fails");
     notes.value(Level::Error, &join(&plugin.base, "mtu"), text).help =
-        format!("Write {IPV6_MTU_MIN} or more, or take the IPv6 addresses from the network.");
+        format!("Write {least} or more, or take the {family} addresses from the network.");
 }

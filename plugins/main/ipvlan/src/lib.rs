@@ -35,7 +35,7 @@ struct Wire {
     master: String,
     mode: String,
     flag: String,
-    mtu: u32,
+    mtu: u16,
     link_in_container: bool,
     dns: DnsKey,
 }
@@ -51,7 +51,7 @@ impl FromConf for Conf {
         Ok(Self {
             master: Wanted::parse(&wire.master, wire.link_in_container)?,
             settings: Settings { mode, flags },
-            mtu_bytes: conf::mtu(wire.mtu)?,
+            mtu_bytes: conf::mtu(wire.mtu),
             dns: wire.dns.into_dns().unwrap_or_default(),
         })
     }

@@ -37,7 +37,7 @@ pub struct Conf {
 struct Wire {
     master: String,
     mode: String,
-    mtu: u32,
+    mtu: u16,
     mac: String,
     link_in_container: bool,
     bcqueuelen: u32,
@@ -57,7 +57,7 @@ impl FromConf for Conf {
         Ok(Self {
             master: Wanted::parse(&wire.master, wire.link_in_container)?,
             settings: Settings { mode, bc_queue_len, ..Settings::default() },
-            mtu_bytes: conf::mtu(wire.mtu)?,
+            mtu_bytes: conf::mtu(wire.mtu),
             macs: Macs::parse(&wire.mac, &wire.args, &wire.runtime_config)?,
             dns: wire.dns.into_dns().unwrap_or_default(),
         })

@@ -21,7 +21,7 @@ pub struct Conf {
 struct Wire {
     ip_masq: bool,
     ip_masq_backend: String,
-    mtu: u32,
+    mtu: u16,
     dns: DnsKey,
 }
 
@@ -30,7 +30,7 @@ impl FromConf for Conf {
         let wire: Wire = object.decode()?;
         Ok(Self {
             masquerade: conf::masquerade(wire.ip_masq, &wire.ip_masq_backend)?,
-            mtu_bytes: conf::mtu(wire.mtu)?,
+            mtu_bytes: conf::mtu(wire.mtu),
             dns: wire.dns.into_dns(),
         })
     }

@@ -35,7 +35,7 @@ pub struct Conf {
 #[serde(default, rename_all = "camelCase")]
 struct Wire {
     multi_queue: bool,
-    mtu: u32,
+    mtu: u16,
     mac: String,
     owner: Option<Id>,
     group: Option<Id>,
@@ -52,7 +52,7 @@ impl FromConf for Conf {
         let text = |text: String| (!text.is_empty()).then_some(text);
         Ok(Self {
             multi_queue: wire.multi_queue,
-            mtu_bytes: conf::mtu(wire.mtu)?,
+            mtu_bytes: conf::mtu(wire.mtu),
             mac: parse_mac("mac", &wire.mac)?,
             requested_mac: conf::mac(&wire.args, &wire.runtime_config)?,
             owner: wire.owner.map(Id::user).transpose()?,

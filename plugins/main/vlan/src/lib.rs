@@ -34,7 +34,7 @@ pub struct Conf {
 struct Wire {
     master: String,
     vlan_id: u16,
-    mtu: u32,
+    mtu: u16,
     link_in_container: bool,
     dns: DnsKey,
 }
@@ -54,7 +54,7 @@ impl FromConf for Conf {
         Ok(Self {
             master: Wanted::parse(&wire.master, wire.link_in_container)?,
             settings: Settings { id: wire.vlan_id, ..Settings::default() },
-            mtu_bytes: conf::mtu(wire.mtu)?,
+            mtu_bytes: conf::mtu(wire.mtu),
             dns: wire.dns.into_dns().unwrap_or_default(),
         })
     }

@@ -149,8 +149,8 @@ struct RuntimeConfig {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Entry {
-    host_port: i64,
-    container_port: i64,
+    host_port: u16,
+    container_port: u16,
     protocol: String,
     #[serde(rename = "hostIP")]
     host_ip: String,
@@ -224,9 +224,9 @@ fn mark(bit: Option<i64>, chain: Option<&str>) -> Result<Mark, CniError> {
 impl Entry {
     fn parse(&self, index: usize) -> Result<Mapping, CniError> {
         let key = |name: &str| format!("runtimeConfig.portMappings[{index}].{name}");
-        let port = |name: &str, number: i64| match u16::try_from(number) {
-            Ok(port @ 1..) => Ok(port),
-            _ => Err(CniError::invalid_key(&key(name), number, "expected a port, 1 to 65535")),
+        let port = |name: &str, number: u16| match number {
+            1.. => Ok(number),
+            0 => Err(CniError::invalid_key(&key(name), number, "expected a port, 1 to 65535")),
         };
         let is_named = |protocol: &Protocol| self.protocol.eq_ignore_ascii_case(protocol.name());
         let protocol = Protocol::ALL.into_iter().find(is_named).ok_or_else(|| {
@@ -297,7 +297,7 @@ mod tests {
             ),
             (
                 mapping(r#""hostPort":1,"containerPort":65536,"protocol":"tcp""#),
-                "key runtimeConfig.portMappings[0].containerPort = 65536: expected a port, 1 to 65535",
+                "key runtimeConfig.portMappings[0].containerPort = 65536: expected a whole number from 0 to 65535",
             ),
             (
                 mapping(r#""hostPort":1,"containerPort":1,"protocol":"icmp""#),

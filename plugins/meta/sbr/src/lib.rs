@@ -149,7 +149,7 @@ impl ChainedPlugin for Sbr {
 
 /// The addresses that prevResult has on the interface, or on none.
 fn ips<'a>(call: &AddOrCheck<'a>) -> Vec<&'a Ip> {
-    call.attached.ips().collect()
+    call.attached.ips_by_name().collect()
 }
 
 /// The interface's routes in the main table that get another one, in the order in which they can be deleted. Those of a family
@@ -245,7 +245,7 @@ fn rules_to_remove(
     link: Option<&Link>,
 ) -> netops::error::Result<Vec<(Rule, bool)>> {
     let Removal { table, gateways } = removing.removal;
-    let prev_ips: Vec<&Ip> = removing.attached.iter().flat_map(|prev| prev.ips()).collect();
+    let prev_ips: Vec<&Ip> = removing.attached.iter().flat_map(|prev| prev.ips_by_name()).collect();
     let mut sources: BTreeSet<IpAddr> = prev_ips.iter().map(|ip| ip.address.ip()).collect();
     match link {
         Some(link) => sources.extend(addr::list(inside, link)?.into_iter().map(|address| address.net.ip())),

@@ -19,7 +19,7 @@ use chained::{
     failed,
 };
 use cni_spec::{AddResult, CniError};
-use interface::conf::refuse_mtu_below_ipv6;
+use interface::conf::refuse_mtu_below_least;
 use netops::Kernel;
 use netops::link::{self, Link, Settings};
 
@@ -42,7 +42,7 @@ impl ChainedPlugin for Tuning {
         let sides = call.sides.open()?;
         if wanted != Settings::default() {
             let link = call.attached.link(sides)?;
-            refuse_mtu_below_ipv6(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
+            refuse_mtu_below_least(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
             let old = Old::of(&link, &wanted);
             let record = RecordFile::of(&own.data_dir, call.attachment);
             txn.push(Box::new(Unrecord(record.read_bytes()?, record.clone())));
@@ -65,7 +65,7 @@ impl ChainedPlugin for Tuning {
     fn preview(call: &AddOrCheck<'_>, own: &Conf, preview: &mut Preview) -> Result<(), CniError> {
         let wanted = own.wanted(call.raw)?;
         allowlist::require(&own.sysctls)?;
-        refuse_mtu_below_ipv6(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
+        refuse_mtu_below_least(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
         let ifname = call.attachment.ifname.as_str();
         if wanted != Settings::default() {
             let record = RecordFile::of(&own.data_dir, call.attachment);

@@ -34,7 +34,7 @@ fn bridge() {
         ],
         &expect![[r#"
             error: key isDefaultGateway = "yes": expected true or false
-            error: key mtu = -1: expected a whole number from 0 to 4294967295
+            error: key mtu = -1: expected a whole number from 0 to 65535
             error: key vlan = 5000: VLANs are numbered 1 to 4094
             error: key vlanTrunk[1].id = 0: VLANs are numbered 1 to 4094
             error: key vlanTrunk[0]: minID 9 is above maxID 7

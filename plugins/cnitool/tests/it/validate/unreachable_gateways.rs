@@ -116,8 +116,8 @@ fn an_mtu_that_the_kernel_refuses_or_that_takes_ipv6_away() {
             r#"{"type": "macvlan", "mtu": «1000», "ipam": {"type": "static", "addresses": [{"address": "fd00::5/64"}]}}"#,
         ],
         &expect![[r#"
-            error: key mtu = 67000: expected 0 to 65535
-            error: key mtu = 65536: expected 0 to 65535
+            error: key mtu = 67000: expected a whole number from 0 to 65535
+            error: key mtu = 65536: expected a whole number from 0 to 65535
             error: mtu 1279 is below 1280, which IPv6 needs, and fd00::/64 is of IPv6: ADD fails [Write 1280 or more, or take the IPv6 addresses from the network.]
             error: mtu 1000 is below 1280, which IPv6 needs, and fd00::5/64 is of IPv6: ADD fails [Write 1280 or more, or take the IPv6 addresses from the network.]"#]],
     );

@@ -133,13 +133,11 @@ fn what_is_refused() {
     );
     check(
         r#""mtu":"1400""#,
-        &expect![[
-            r#"code 7: cannot use network config: key mtu = "1400": expected a whole number from 0 to 4294967295"#
-        ]],
+        &expect![[r#"code 7: cannot use network config: key mtu = "1400": expected a whole number from 0 to 65535"#]],
     );
     check(
         r#""mtu":-1"#,
-        &expect!["code 7: cannot use network config: key mtu = -1: expected a whole number from 0 to 4294967295"],
+        &expect!["code 7: cannot use network config: key mtu = -1: expected a whole number from 0 to 65535"],
     );
     check(
         r#""vlan":4095"#,
