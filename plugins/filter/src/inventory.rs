@@ -8,8 +8,8 @@ use netops::error::Result;
 use netops::nft::Nft;
 
 use crate::owner::{Names, OfNetwork};
-use crate::spoof::{self, Idle};
-use crate::{Filter, iptables, masquerade};
+use crate::spoof_guard::{self, Idle};
+use crate::{Filter, iptables, nftables_masquerade};
 
 /// An object of a network, with what its comment says about the attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,8 @@ pub fn networks(search_path: &str) -> Result<BTreeSet<String>> {
         Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => return Ok(BTreeSet::new()),
         Err(error) => return Err(error),
     };
-    let mut comments: Vec<String> = masquerade::list(&mut nft)?.into_iter().map(|(comment, _)| comment).collect();
+    let mut comments: Vec<String> =
+        nftables_masquerade::list(&mut nft)?.into_iter().map(|(comment, _)| comment).collect();
     comments.extend(iptables::masquerade::comments(&mut nft, search_path)?);
     Ok(comments.iter().filter_map(|comment| network_of(comment)).map(str::to_owned).collect())
 }
@@ -65,7 +66,7 @@ fn network_of(comment: &str) -> Option<&str> {
 fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted>> {
     let (mut found, of) = (Vec::new(), OfNetwork::new(network));
     let noted = |comment: Option<&str>, address, object| Noted::of(&of, comment, address, object);
-    for (comment, address) in masquerade::list(nft)? {
+    for (comment, address) in nftables_masquerade::list(nft)? {
         let object = address.map_or("masquerade".to_owned(), |address| format!("masquerade of {address}"));
         found.extend(noted(Some(&comment), address, object));
     }
@@ -76,7 +77,7 @@ fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted
         let by_note = noted(jump.note.as_deref(), address, object.clone());
         found.push(by_note.unwrap_or(Noted { key: String::new(), container, ifname: None, address, object }));
     }
-    for Idle { container, ifname, port } in spoof::list_idle(nft)? {
+    for Idle { container, ifname, port } in spoof_guard::list_idle(nft)? {
         let (container, ifname) = (Some(container), Some(ifname));
         let object = port.map_or("spoof guard".to_owned(), |port| format!("spoof guard of {port}, which is gone"));
         found.push(Noted { key: String::new(), container, ifname, address: None, object });

@@ -8,17 +8,17 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use cni_spec::gc::Sweep;
-use ipnetwork::IpNetwork;
 use netops::error::Result;
 use netops::nft::{Family, Nft};
 use netops::{Errno, OpError};
 
-mod base;
+mod base_chains;
 mod owner;
 
 mod masquerade;
-mod rules;
-mod spoof;
+mod nftables_masquerade;
+mod rules_among_others;
+mod spoof_guard;
 
 pub mod iptables;
 
@@ -26,26 +26,15 @@ pub mod gates;
 pub mod nat;
 
 mod inventory;
-mod race;
+mod retry_when_changed;
 
 #[doc(hidden)]
 pub mod fuzzing;
 
 pub use inventory::{Noted, list, networks};
+pub use masquerade::Backend;
 pub use owner::{Names, OfNetwork, Owner, Stale};
-pub use spoof::Mac;
-
-/// The backend of masquerade: key `ipMasqBackend`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Backend {
-    /// iptables rules, unless this node can only have nf_tables rules.
-    #[default]
-    Default,
-    /// iptables rules: over netlink if iptables is the nf_tables variant, else by its programs.
-    Iptables,
-    /// nf_tables over netlink; no executable is needed.
-    Nftables,
-}
+pub use spoof_guard::Mac;
 
 /// What DEL may know of an attachment. It searches for the rest.
 #[derive(Clone, Copy, Default)]
@@ -178,70 +167,13 @@ impl Filter {
         self.nft.close();
     }
 
-    /// Removes the masquerade rules of an attachment, ours and the reference plugins', in either backend.
-    ///
-    /// Absence is no error. Continues after errors and returns them all. After a deletion, closing the connection waits
-    /// for the kernel for 10 to 25 ms: close it after other work, or let a helper process hold it ([`AsFd`]).
-    pub fn remove_masquerade(&mut self, attachment: Names<'_>, known: RemovalHints<'_>) -> Vec<OpError> {
-        let nft = &mut self.nft;
-        // Most attachments have rules of one backend or none, which one send shows.
-        let ([both, each_ip, each_ip6], [ip, ip6]) = (masquerade::places(), iptables::masquerade::places(attachment));
-        let (own, has_chain) = match nft.find_chains([&both, &each_ip, &each_ip6, &ip, &ip6]) {
-            Ok([both, each_ip, each_ip6, ip, ip6]) => (
-                masquerade::remove(nft, attachment, &masquerade::Places::of([both, each_ip, each_ip6])),
-                [ip, ip6].map(|chain| chain.is_some()),
-            ),
-            // A single object may be the reason: the others are removed all the same.
-            Err(error) => {
-                let found = nft.find_chains([&ip, &ip6]);
-                (Err(error), found.map_or([false; 2], |found| found.map(|chain| chain.is_some())))
-            }
-        };
-        let steps = [own, iptables::masquerade::remove(nft, attachment, known, has_chain)];
-        steps.into_iter().filter_map(Result::err).collect()
-    }
-
     /// Removes the spoof guard of an attachment, ours or the reference's, if its port is gone. So call this after the
     /// removal of links: a container is guarded as long as it can send.
     ///
     /// # Errors
     /// The kernel's refusal; absence is no error.
     pub fn remove_spoof_guard(&mut self, attachment: Names<'_>) -> Result<()> {
-        spoof::remove(&mut self.nft, attachment)
-    }
-
-    /// Masquerades packets from these addresses (each with its prefix), unless they are sent to their own prefix or to
-    /// multicast.
-    ///
-    /// All addresses or none. Repeating it changes nothing. [`remove_all`] undoes it.
-    ///
-    /// # Errors
-    /// The refusal of the kernel or iptables.
-    pub fn add_masquerade(&mut self, backend: Backend, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
-        if backend != Backend::Nftables {
-            if iptables::masquerade::add(&mut self.nft, &self.search_path, attachment, addresses)? {
-                return Ok(());
-            }
-            if backend == Backend::Iptables {
-                return Err(iptables::variant::none(Family::Ip));
-            }
-            iptables::variant::note_native();
-        }
-        masquerade::add(&mut self.nft, attachment, addresses)
-    }
-
-    /// Compares the rules with those that [`Filter::add_masquerade`] makes. Rules of the other backend are accepted:
-    /// the config may have changed since ADD, or another program made them.
-    ///
-    /// # Errors
-    /// The first rule that is missing or different.
-    pub fn check_masquerade(&mut self, backend: Backend, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
-        let by_iptables = iptables::masquerade::check(&mut self.nft, &self.search_path, attachment, addresses);
-        if by_iptables.is_ok() {
-            return by_iptables;
-        }
-        let by_nftables = masquerade::check(&mut self.nft, attachment, addresses);
-        if backend == Backend::Nftables { by_nftables } else { by_nftables.or(by_iptables) }
+        spoof_guard::remove(&mut self.nft, attachment)
     }
 
     /// Drops frames that enter the bridge by `host_veth` unless their source address is `mac`.
@@ -251,7 +183,7 @@ impl Filter {
     /// # Errors
     /// The kernel's refusal.
     pub fn add_spoof_guard(&mut self, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
-        spoof::add(&mut self.nft, attachment, host_veth, mac)
+        spoof_guard::add(&mut self.nft, attachment, host_veth, mac)
     }
 
     /// Compares the rules with those that [`Filter::add_spoof_guard`] makes.
@@ -259,23 +191,7 @@ impl Filter {
     /// # Errors
     /// The first rule that is missing or different.
     pub fn check_spoof_guard(&mut self, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
-        spoof::check(&mut self.nft, attachment, host_veth, mac)
-    }
-
-    /// Returns whether this node can masquerade, for STATUS.
-    ///
-    /// # Errors
-    /// The missing part: a kernel feature, a privilege, or iptables.
-    pub fn probe_masquerade(&mut self, backend: Backend) -> Result<()> {
-        if backend != Backend::Nftables {
-            if iptables::masquerade::probe(&mut self.nft, &self.search_path)? {
-                return Ok(());
-            }
-            if backend == Backend::Iptables {
-                return Err(iptables::variant::none(Family::Ip));
-            }
-        }
-        masquerade::probe(&mut self.nft).map_err(|error| lacking(error, "masquerade", "nft_chain_nat and nft_masq"))
+        spoof_guard::check(&mut self.nft, attachment, host_veth, mac)
     }
 
     /// Returns whether this node supports the spoof guard, for STATUS.
@@ -284,7 +200,7 @@ impl Filter {
     /// The missing part: a kernel feature or a privilege.
     pub fn probe_spoof_guard(&mut self) -> Result<()> {
         let modules = "nf_tables with its bridge family";
-        spoof::probe(&mut self.nft).map_err(|error| lacking(error, "guard against spoofing", modules))
+        spoof_guard::probe(&mut self.nft).map_err(|error| lacking(error, "guard against spoofing", modules))
     }
 }
 
@@ -316,7 +232,7 @@ pub fn gc<'a>(network: &str, sweep: impl Into<Sweep<Names<'a>>>, search_path: &s
     let sweep = sweep.into();
     let stale = Stale::new(network, &sweep);
     carry_on(search_path, |Filter { nft, .. }| {
-        let steps = [masquerade::gc(nft, &stale), iptables::masquerade::gc(nft, search_path, network, &sweep)];
+        let steps = [nftables_masquerade::gc(nft, &stale), iptables::masquerade::gc(nft, search_path, network, &sweep)];
         steps.into_iter().filter_map(Result::err).collect()
     })
 }
@@ -326,7 +242,7 @@ pub fn gc<'a>(network: &str, sweep: impl Into<Sweep<Names<'a>>>, search_path: &s
 /// Absence and a kernel without a packet filter are no errors.
 pub fn gc_spoof_guards(valid: &[Names<'_>]) -> Vec<OpError> {
     // Spoof guards are in nf_tables alone.
-    carry_on("", |Filter { nft, .. }| spoof::gc(nft, valid).err().into_iter().collect())
+    carry_on("", |Filter { nft, .. }| spoof_guard::gc(nft, valid).err().into_iter().collect())
 }
 
 fn carry_on(search_path: &str, steps: impl FnOnce(&mut Filter) -> Vec<OpError>) -> Vec<OpError> {

@@ -22,7 +22,7 @@ use super::executable::{self, Program};
 use super::native::{self, NativeTable, NotNative};
 use super::rule::Rule;
 use super::{encode, parse, sets, variant, xt};
-use crate::{base, race};
+use crate::{base_chains, retry_when_changed};
 use edit::{line, missing_base_chains, nft_changes};
 use found_rule::Id;
 
@@ -242,7 +242,7 @@ impl<'a> Table<'a> {
     pub fn expect_base(&mut self, chain: &str) -> Result<()> {
         let place = nft::Chain { base: self.dialect.base(chain), ..self.nft_chain(chain) };
         match &mut self.world {
-            World::Netlink(nft) => base::find(nft, &place).map(drop),
+            World::Netlink(nft) => base_chains::find(nft, &place).map(drop),
             World::Program { .. } => Ok(()),
         }
     }
@@ -256,7 +256,7 @@ impl<'a> Table<'a> {
     pub fn expect_packets(&mut self, chain: &str) -> Result<()> {
         self.expect_base(chain)?;
         match &mut self.world {
-            World::Netlink(nft) => base::expect_awake(nft, &self.table),
+            World::Netlink(nft) => base_chains::expect_awake(nft, &self.table),
             World::Program { .. } => Ok(()),
         }
     }
@@ -384,7 +384,7 @@ impl<'a> Table<'a> {
         look: &mut dyn FnMut(&mut Self) -> Result<Vec<Edit>>,
         is_guarded: bool,
     ) -> Result<()> {
-        let _turn = is_guarded.then(race::queue);
+        let _turn = is_guarded.then(retry_when_changed::queue);
         let start = Instant::now();
         for tries in 1.. {
             let generation = self.begin(tries, is_guarded)?;
@@ -421,7 +421,7 @@ impl<'a> Table<'a> {
     fn is_overtaken(&self, error: &OpError, tries: usize, is_guarded: bool) -> bool {
         match self.world {
             World::Netlink(_) if is_guarded => error.os_errno() == Some(Errno::ERESTART),
-            World::Netlink(_) => race::is_overtaken(error),
+            World::Netlink(_) => retry_when_changed::is_overtaken(error),
             World::Program { .. } => tries < PROGRAM_TRIES && !matches!(error.cause, Cause::Timeout(_)),
         }
     }

@@ -8,11 +8,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use cni_spec::CniError;
+use cni_spec::{CniError, Code};
 use interface::await_ipv6::AddressWatch;
 use interface::sides::Sides;
 use interface::undo::{Left, OwnUndo, Undo};
 use interface::{Side, Stage, failed};
+use ipnetwork::IpNetwork;
 use netops::addr::{self, Address, Kept};
 use netops::error::Result;
 use netops::link::{self, Link};
@@ -21,7 +22,7 @@ use netops::route::whole::{self, Whole};
 use netops::{Errno, Family, Kernel};
 
 use crate::ensure_bridge::MadeBridge;
-use crate::plan::{self, AddressChanges, Gateways};
+use crate::plan::Gateways;
 use crate::vlan_gateway;
 
 /// New IPv6 addresses of gateways, and where they will be announced.
@@ -48,7 +49,7 @@ pub(crate) fn changes(
         return Ok(AddressChanges::default());
     }
     let found = addr::list(host, router).map_err(failed)?;
-    plan::address_changes(&router.name, &found, &wanted.addresses, wanted.force)
+    address_changes(&router.name, &found, &wanted.addresses, wanted.force)
 }
 
 /// Makes the gateways' addresses, and first the port that has them in a VLAN.
@@ -187,4 +188,49 @@ impl OwnUndo for Before {
     fn run(&self, _: &Sides) -> std::result::Result<(), Left> {
         Ok(self.put_back(&Kernel::host()?)?)
     }
+}
+
+/// The changes that give a link these gateways.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct AddressChanges {
+    /// Addresses in the way.
+    pub(crate) delete: Vec<IpNetwork>,
+    /// Addresses that are missing.
+    pub(crate) add: Vec<Address>,
+}
+
+/// Compares the addresses a link has with the gateways it needs: every other IPv4 address, and IPv6 ones of an
+/// overlapping subnet, are in the way.
+///
+/// # Errors
+/// Code 103 naming the first that is in the way, unless `force`.
+pub(crate) fn address_changes(
+    link: &str,
+    found: &[Address],
+    wanted: &[Address],
+    force: bool,
+) -> std::result::Result<AddressChanges, CniError> {
+    let is = |net: IpNetwork| move |address: &&Address| address.net == net;
+    let missing = wanted.iter().filter(|gateway| !found.iter().any(|address| address.net == gateway.net));
+    let mut changes = AddressChanges { add: missing.copied().collect(), ..AddressChanges::default() };
+    for address in found {
+        let in_way = |gateway: &&Address| match (address.net, gateway.net) {
+            (IpNetwork::V4(_), IpNetwork::V4(_)) => true,
+            (IpNetwork::V6(has), IpNetwork::V6(needs)) => has.contains(needs.ip()) || needs.contains(has.ip()),
+            (IpNetwork::V4(_), IpNetwork::V6(_)) | (IpNetwork::V6(_), IpNetwork::V4(_)) => false,
+        };
+        let Some(gateway) = changes.add.iter().find(in_way) else { continue };
+        if wanted.iter().any(|gateway| is(gateway.net)(&address)) {
+            continue;
+        }
+        if !force {
+            let msg = format!("cannot add gateway {} to {link}: it has address {} already", gateway.net, address.net);
+            return Err(CniError::new(Code::EXISTS, msg).detail(
+                "If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it \
+                 replaced.",
+            ));
+        }
+        changes.delete.push(address.net);
+    }
+    Ok(changes)
 }

@@ -275,51 +275,6 @@ fn vlan_gateway_name(bridge: &str, vlan: u16) -> Result<String, CniError> {
     Ok(name)
 }
 
-/// The changes that give a link these gateways.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AddressChanges {
-    /// Addresses in the way.
-    pub delete: Vec<IpNetwork>,
-    /// Addresses that are missing.
-    pub add: Vec<Address>,
-}
-
-/// Compares the addresses a link has with the gateways it needs: every other IPv4 address, and IPv6 ones of an
-/// overlapping subnet, are in the way.
-///
-/// # Errors
-/// Code 103 naming the first that is in the way, unless `force`.
-pub fn address_changes(
-    link: &str,
-    found: &[Address],
-    wanted: &[Address],
-    force: bool,
-) -> Result<AddressChanges, CniError> {
-    let is = |net: IpNetwork| move |address: &&Address| address.net == net;
-    let missing = wanted.iter().filter(|gateway| !found.iter().any(|address| address.net == gateway.net));
-    let mut changes = AddressChanges { add: missing.copied().collect(), ..AddressChanges::default() };
-    for address in found {
-        let in_way = |gateway: &&Address| match (address.net, gateway.net) {
-            (IpNetwork::V4(_), IpNetwork::V4(_)) => true,
-            (IpNetwork::V6(has), IpNetwork::V6(needs)) => has.contains(needs.ip()) || needs.contains(has.ip()),
-            (IpNetwork::V4(_), IpNetwork::V6(_)) | (IpNetwork::V6(_), IpNetwork::V4(_)) => false,
-        };
-        let Some(gateway) = changes.add.iter().find(in_way) else { continue };
-        if wanted.iter().any(|gateway| is(gateway.net)(&address)) {
-            continue;
-        }
-        if !force {
-            let msg = format!("cannot add gateway {} to {link}: it has address {} already", gateway.net, address.net);
-            return Err(CniError::new(Code::EXISTS, msg).detail(
-                "If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it \
-                 replaced.",
-            ));
-        }
-        changes.delete.push(address.net);
-    }
-    Ok(changes)
-}
-
 impl fmt::Display for Own {
     /// In the words of `ip`, `bridge` and `sysctl`, a change a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,8 @@ use netops::link::{self, Link};
 
 use crate::ensure_bridge::find_bridge;
 use crate::gateways;
-use crate::plan::{AddressChanges, Bridge, Gateways, Shared};
+use crate::gateways::AddressChanges;
+use crate::plan::{Bridge, Gateways, Shared};
 
 /// The bridge's steps.
 ///

@@ -9,7 +9,7 @@ use netops::{Errno, OpError};
 use super::edit::nft_changes;
 use super::{DEADLINE, Edit, Table, TableName, World};
 use crate::iptables::variant;
-use crate::{base, race};
+use crate::{base_chains, retry_when_changed};
 
 /// The chains that a change is about, in each family's table.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ pub(crate) fn change(
     chains: Chains<'_>,
     mut edits: impl FnMut(&mut Table<'_>, Family, bool) -> Result<Vec<Edit>>,
 ) -> Result<bool> {
-    let _turn = race::queue();
+    let _turn = retry_when_changed::queue();
     let start = Instant::now();
     let places: Vec<_> = families.iter().flat_map(|family| chains.of(*family)).collect();
     loop {
@@ -52,7 +52,7 @@ pub(crate) fn change(
         let found = look.chains.chunks(2).zip(places.chunks(2));
         for (family, (found, places)) in families.iter().zip(found) {
             let ([own, base], [_, place]) = (found, places) else { continue };
-            base::expect(place, base.as_ref())?;
+            base_chains::expect(place, base.as_ref())?;
             let edits = edits(&mut Table::new(chains.table, *family, World::Netlink(nft)), *family, own.is_some())?;
             changes.extend(missing(nft, place, [own, base], &edits)?);
             let dialect = super::Dialect::Iptables(chains.table);

@@ -4,7 +4,7 @@ use netops::error::Result;
 use netops::nft::{self, Change, Nft};
 
 use super::{Dialect, FoundRule, Id};
-use crate::base;
+use crate::base_chains;
 use crate::iptables::rule::Rule;
 
 /// A change to a table.
@@ -75,7 +75,7 @@ pub(super) fn missing_base_chains(
                 let Some(base) = dialect.base(&new.chain) else { continue };
                 let chain = nft::Chain { base: Some(base), ..table.chain(new.chain.clone()) };
                 made.push(&new.chain);
-                match base::find(nft, &chain)? {
+                match base_chains::find(nft, &chain)? {
                     Some(_) => has_table = true,
                     None => changes.push(Change::EnsureChain(chain)),
                 }

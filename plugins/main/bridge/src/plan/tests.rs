@@ -1,6 +1,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
+use crate::gateways::{AddressChanges, address_changes};
 use cni_spec::{ConfObject, FromConf};
 
 /// The plan for these keys and this lease, or its error.

@@ -14,7 +14,7 @@ use netops::nft::{
 use netops::{Kernel, OpError, link};
 
 use crate::owner::{Names, SpoofNames};
-use crate::{base, race};
+use crate::{base_chains, retry_when_changed};
 
 const TABLE: Table = Table::new(Family::Bridge, "nat");
 
@@ -117,10 +117,10 @@ fn has_port(host: &Kernel, rule: &Rule) -> Result<bool> {
 /// then cannot send at all.
 pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
     let guard = Guard::of(attachment);
-    race::retry(|| {
+    retry_when_changed::retry(|| {
         let mut changes = Vec::new();
-        let is_first = base::find(nft, &prerouting())?.is_none();
-        base::wake(nft, &TABLE)?;
+        let is_first = base_chains::find(nft, &prerouting())?.is_none();
+        base_chains::wake(nft, &TABLE)?;
         if is_first {
             changes.extend([Change::EnsureTable(TABLE), Change::EnsureChain(prerouting())]);
         }
@@ -157,7 +157,7 @@ pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Ma
 /// Removes an attachment's guard if its port is gone: another network's attachment may have the same names.
 pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>) -> Result<()> {
     let guard = Guard::of(attachment);
-    race::retry(|| {
+    retry_when_changed::retry(|| {
         let chains = Chains::find(nft, &guard.iface, &guard.mac)?;
         if chains.is_absent() {
             return Ok(());
@@ -166,7 +166,7 @@ pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>) -> Result<()> {
         nft.commit(&Transaction::new(removal(&host, jumps, chains)?))
     })?;
     let Some(ambiguous) = Guard::ambiguous(attachment) else { return Ok(()) };
-    race::retry(|| {
+    retry_when_changed::retry(|| {
         let chains = Chains::find(nft, &ambiguous.iface, &ambiguous.mac)?;
         if chains.is_absent() {
             return Ok(());
@@ -253,7 +253,7 @@ pub(crate) fn gc(nft: &mut Nft, valid: &[Names<'_>]) -> Result<()> {
         valid.iter().flat_map(|attachment| [Some(attachment.spoof_names()), attachment.ambiguous_spoof_names()]);
     let valid: HashSet<String> = names.flatten().map(|names| names.iface).collect();
     let host = Kernel::host()?;
-    race::retry(|| {
+    retry_when_changed::retry(|| {
         let jumps = nft.list_rules_where(&prerouting(), |comment| comment.is_some_and(SpoofNames::is_comment))?;
         let mut names: BTreeSet<_> = jumps.iter().filter_map(|rule| rule.goes_to().map(str::to_owned)).collect();
         names.retain(|name| SpoofNames::is_iface(name) && !valid.contains(name));
@@ -300,8 +300,8 @@ pub(crate) fn list_idle(nft: &mut Nft) -> Result<Vec<Idle>> {
 /// # Errors
 /// The rule that is missing or different.
 pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
-    base::find(nft, &prerouting())?;
-    base::expect_awake(nft, &TABLE)?;
+    base_chains::find(nft, &prerouting())?;
+    base_chains::expect_awake(nft, &TABLE)?;
     let checked = check_guard(nft, &Guard::of(attachment), host_veth, mac);
     if let (Err(_), Some(ambiguous)) = (&checked, Guard::ambiguous(attachment))
         && check_guard(nft, &ambiguous, host_veth, mac).is_ok()
@@ -331,7 +331,7 @@ fn check_guard(nft: &mut Nft, guard: &Guard, host_veth: &str, mac: Mac) -> Resul
 /// # Errors
 /// The missing part.
 pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
-    if base::find(nft, &prerouting())?.is_some() {
+    if base_chains::find(nft, &prerouting())?.is_some() {
         return Ok(()); // The chain exists, so it has worked before.
     }
     let guard = Guard::of(Names { network: "", container: "trial", ifname: "" });
