@@ -2,6 +2,7 @@
 
 use crate::invariants;
 use bridge::conf::{Conf, Removal};
+use bridge::gateways::address_changes;
 use bridge::plan::{self, Own, Plan};
 use cni_filter::iptables::rule::{self, Rule};
 use cni_filter::{Names, fuzzing};
@@ -45,9 +46,9 @@ fn plan_holds(plan: &Plan) {
     assert!(!plan.to_string().is_empty());
     // Nothing to do where all is there, and everything where nothing is.
     let wanted = &shared.gateways.addresses;
-    let nothing = plan::address_changes("cni0", wanted, wanted, false).expect("nothing is in the way");
+    let nothing = address_changes("cni0", wanted, wanted, false).expect("nothing is in the way");
     assert!(nothing.add.is_empty() && nothing.delete.is_empty());
-    let all = plan::address_changes("cni0", &[], wanted, false).expect("nothing is in the way");
+    let all = address_changes("cni0", &[], wanted, false).expect("nothing is in the way");
     assert_eq!(all.add, *wanted);
 }
 

@@ -4,7 +4,7 @@
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface, Ip};
 use interface::sides::Sides;
 use netops::link::{self, Kind, Link};
-use netops::pair;
+use netops::veth_peer;
 use skel::NetnsPath;
 
 use interface::check::differs;
@@ -112,7 +112,7 @@ impl Attached {
         if link.kind != Kind::Veth {
             return Err(unusable(format!("it is a {}", link.kind)));
         }
-        let end = pair::find_host_end(&sides.host, &sides.container, &sides.netns, &link).map_err(failed)?;
+        let end = veth_peer::find_host_end(&sides.host, &sides.container, &sides.netns, &link).map_err(failed)?;
         let end = end.ok_or_else(|| unusable("its peer is not on the host".to_owned()))?;
         let is_told = self.result.interfaces.iter().any(|entry| entry.name == end.name && entry.sandbox.is_empty());
         if is_told { Ok(end) } else { Err(unusable(format!("prevResult does not have {}", end.name))) }

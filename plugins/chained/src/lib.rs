@@ -7,7 +7,7 @@
 //! | [`plugin`](mod@plugin) | what a chained plugin is, and what its verbs are given; its entry in an executable's list |
 //! | [`attached`] | the attachment as prevResult describes it |
 //! | [`lazy_sides`] | the node and the container's namespace, opened once, when they are needed |
-//! | `drive` | the driver of the verbs |
+//! | `verbs` | the driver of the verbs |
 //! | [`mod@preview`] | what ADD would do |
 //! | [`undo`] | how a failed ADD takes its changes back |
 //! | [`mod@lock`] | a lock for what all calls of a plugin in one container share |
@@ -17,10 +17,10 @@ pub mod plugin;
 pub mod attached;
 pub mod lazy_sides;
 
-mod drive;
 pub mod lock;
 pub mod preview;
 pub mod undo;
+mod verbs;
 
 pub use attached::Attached;
 pub use interface::check::{all, differs};

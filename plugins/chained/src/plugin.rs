@@ -3,16 +3,16 @@
 use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetConf, NetworkName, SpecVersion};
 use interface::Preview;
+use interface::link_owner::Evidence;
 use interface::reserved::Reserved;
-use interface::whose::Evidence;
 use netops::link::{self, Kind, Link};
-use netops::{Kernel, Netns, pair};
+use netops::{Kernel, Netns, veth_peer};
 use skel::{Entry, EventLoop, NetnsPath, Serve};
 
 use crate::attached::Attached;
 use crate::lazy_sides::LazySides;
 use crate::undo::Txn;
-use crate::{drive, preview};
+use crate::{preview, verbs};
 
 /// A chained plugin. [`entry`] puts it into an executable's list; README.md says what the driver does around it.
 ///
@@ -131,7 +131,7 @@ impl<R> Removing<'_, R> {
         interface::sides::find_netns(self.netns)
     }
 
-    /// The container's interface, unless it is another attachment's ([`interface::whose`]): then this attachment's ADD failed
+    /// The container's interface, unless it is another attachment's ([`interface::link_owner`]): then this attachment's ADD failed
     /// for the taken name, or the runtime calls DEL for a container that it does not know, or late.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl<R> Removing<'_, R> {
     pub fn find_link(&self, netns: &Netns, inside: &Kernel) -> netops::error::Result<Option<Link>> {
         let Some(link) = link::find(inside, self.attachment.ifname.as_str())? else { return Ok(None) };
         let end = match link.kind {
-            Kind::Veth => pair::find_host_end(&Kernel::host()?, inside, netns, &link)?,
+            Kind::Veth => veth_peer::find_host_end(&Kernel::host()?, inside, netns, &link)?,
             _ => None,
         };
         let (attachment, prev) = (self.attachment, self.attached.map(|attached| &attached.result));
@@ -177,6 +177,6 @@ pub const fn entry<P: ChainedPlugin>() -> Entry {
             let (request, keys) = skel::add_request(&entry::<P>(), call)?;
             preview::preview::<P>(&request, &keys).map(Some)
         }),
-        serve: Serve::Verbs { attach: drive::keys::<P>, detach: drive::removal_keys::<P> },
+        serve: Serve::Verbs { attach: verbs::keys::<P>, detach: verbs::removal_keys::<P> },
     }
 }

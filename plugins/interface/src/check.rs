@@ -10,7 +10,7 @@ use netops::bridge_port::{self, Vlans};
 use netops::link::{self, Link, Mac, Port};
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::sysctl::{self, Key};
-use netops::{Family, OpError, pair};
+use netops::{Family, OpError, veth_peer};
 use skel::NetnsPath;
 
 use crate::attach::DynObserved;
@@ -193,7 +193,7 @@ impl<'a> Look<'a> {
             let Sides { host, netns, container: there } = self.sides;
             let container = self.container()?;
             let object = format!("host end of {}", container.name);
-            let peer = pair::find_host_end(host, there, netns, container).map_err(failed)?;
+            let peer = veth_peer::find_host_end(host, there, netns, container).map_err(failed)?;
             let peer = peer.ok_or_else(|| differs(&object, "it is not found"))?;
             if self.names_host_links && self.entry_of(&peer).is_none() {
                 return Err(differs(&object, format!("it is {}, which prevResult does not have", peer.name)));

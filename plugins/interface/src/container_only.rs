@@ -7,14 +7,14 @@ use netops::{Kernel, addr, link_removal};
 
 use crate::alias::{self, Mark};
 use crate::detach::{self, Detaching};
+use crate::link_owner::Evidence;
 use crate::veth;
-use crate::whose::Evidence;
 
 /// Deletes the container's link, if it belongs to the attachment.
 ///
 /// An alias in our form names the attachment, also where the container has renamed the link. A link with another alias, or
 /// without one (the reference sets none), is deleted if it has the interface's name, is of this kind, and is the attachment's by
-/// what else shows it ([`crate::whose`]).
+/// what else shows it ([`crate::link_owner`]).
 ///
 /// The container can change name and alias, and put another link in their place. Where nothing that was found has the Ethernet
 /// address of ADD's result, one that has is looked for.

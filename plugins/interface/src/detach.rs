@@ -13,13 +13,13 @@ use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, Network
 use netops::error::Result as OpResult;
 use netops::link::{self, Link};
 use netops::link_removal::{self, Left};
-use netops::{Kernel, Netns, OpError, addr, pair};
+use netops::{Kernel, Netns, OpError, addr, veth_peer};
 use skel::{DelRequest, Delegate, GcRequest, Timer, Work};
 
 use crate::alias::Mark;
+use crate::link_owner::Evidence;
 use crate::plugin::{InterfacePlugin, Uncollected};
 use crate::reserved::Reserved;
-use crate::whose::Evidence;
 use crate::{failed, lease, sides, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
@@ -220,7 +220,7 @@ fn without_seen(links: Vec<Link>, ipam: &Delegate<'_>) -> OpResult<Vec<Link>> {
     let host = Kernel::host()?;
     let mut silent = Vec::new();
     for link in links {
-        if pair::leads_to_none_with_addresses(&host, &link)? {
+        if veth_peer::leads_to_none_with_addresses(&host, &link)? {
             silent.push(link);
         }
     }

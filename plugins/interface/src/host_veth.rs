@@ -8,7 +8,7 @@ use cni_spec::gc::Sweep;
 use cni_spec::{Attachment, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link};
-use netops::{Kernel, pair};
+use netops::{Kernel, veth_peer};
 
 use crate::alias::{self, hex};
 
@@ -43,7 +43,7 @@ pub fn find(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>> {
 /// As [`find`]; the kernel does not say whether the namespace exists.
 pub fn find_living(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>> {
     let Some(link) = find(net, attachment)? else { return Ok(None) };
-    Ok(pair::leads_to_a_namespace(net, &link)?.then_some(link))
+    Ok(veth_peer::leads_to_a_namespace(net, &link)?.then_some(link))
 }
 
 /// Finds the attachment's host end by its alias, whatever its name. Reads all links.

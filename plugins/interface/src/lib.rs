@@ -51,10 +51,10 @@ pub mod await_ipv6;
 pub mod container;
 pub mod container_only;
 pub mod host_veth;
+pub mod link_owner;
 pub mod reserved;
 pub mod stacked;
 pub mod veth;
-pub mod whose;
 
 pub mod error;
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use cni_spec::{CniError, Code};
 use netops::link::{self, Kind, Link, LinkName, NameError, NewLink, Sight, ipvlan, macvlan};
-use netops::{Errno, Family, Kernel, Netns, OpError, pair, route};
+use netops::{Errno, Family, Kernel, Netns, OpError, route, veth_peer};
 
 use crate::conf::invalid;
 use crate::plan::{Create, Side};
@@ -120,7 +120,7 @@ pub fn refuse_occupied(master: &Link, wanted: macvlan::Macvlan) -> Result<(), Cn
         let Ok(net) = Kernel::in_netns(&netns) else { continue };
         // A container may have a macvlan on a link of another namespace, which has the number of the master.
         let is_on_host =
-            |link: &Link| is_in_the_way(link) && matches!(pair::is_other_end_on_host(link, &net), Ok(true));
+            |link: &Link| is_in_the_way(link) && matches!(veth_peer::is_other_end_on_host(link, &net), Ok(true));
         holders.extend(list_on(&net, master, false, is_on_host));
     }
     match holders.is_empty() {
@@ -308,7 +308,8 @@ pub(crate) fn difference(
     let Some((side, lower)) = &create.lower else { return Ok(None) };
     let is_on = match side {
         Side::Host => {
-            found.peer == Some(lower.index) && pair::is_other_end_on_host(found, &sides.container).map_err(failed)?
+            found.peer == Some(lower.index)
+                && veth_peer::is_other_end_on_host(found, &sides.container).map_err(failed)?
         }
         Side::Container => found.peer == Some(lower.index) && found.peer_netns_id.is_none(),
     };

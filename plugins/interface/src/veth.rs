@@ -8,13 +8,13 @@ use cni_spec::{AddResult, Attachment, CniError, Code, Interface, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link, Mac};
 use netops::sysctl::{self, Key};
-use netops::{Errno, Kernel, OpError, link_removal, pair};
+use netops::{Errno, Kernel, OpError, link_removal, veth_peer};
 
 use crate::apply::Stage;
 use crate::detach::Detaching;
+use crate::link_owner::Evidence;
 use crate::plan::Veth;
 use crate::sides::Sides;
-use crate::whose::Evidence;
 use crate::{alias, failed, host_veth};
 
 /// Makes the pair. A host's name that another link has is replaced by a random one.
@@ -198,7 +198,7 @@ fn find_in_container(host: &Kernel, evidence: Evidence<'_>) -> Result<Option<Lin
     let Some(container) = link::find(&there, attachment.ifname.as_str())?.filter(|link| link.kind == Kind::Veth) else {
         return Ok(None);
     };
-    let end = pair::find_host_end(host, &there, netns, &container)?;
+    let end = veth_peer::find_host_end(host, &there, netns, &container)?;
     if !evidence.whose(&there, &container, end.as_ref())?.or_warn(&container, netns) {
         return Ok(None);
     }

@@ -16,7 +16,7 @@ use ipnetwork::IpNetwork;
 use crate::error::{Errno, Result};
 use crate::link::{self, Kind, Link};
 use crate::netns::NetnsError;
-use crate::{Kernel, Netns, addr, pair, route};
+use crate::{Kernel, Netns, addr, route, veth_peer};
 
 /// The addresses and marks found in all namespaces.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl AllNamespaces {
             let found = addr::list_all(&host, Some(id));
             if let Ok(found) = &found {
                 self.leading.extend(links.iter().filter_map(|link| link.alias.clone()));
-                if !found.iter().any(|(_, address)| pair::is_of_one(address.ip())) {
+                if !found.iter().any(|(_, address)| veth_peer::is_of_one(address.ip())) {
                     for link in links.iter().filter(|link| link.kind == Kind::Veth && link.alias.is_none()) {
                         self.behind.extend(networks_behind(&host, link)?);
                     }
@@ -214,11 +214,15 @@ impl AllNamespaces {
 fn networks_behind(host: &Kernel, veth: &Link) -> Result<Vec<IpNetwork>> {
     if let Some(master) = veth.master {
         let found = addr::list_all(host, None)?.into_iter();
-        let is_its = |(index, net): &(u32, IpNetwork)| *index == master && pair::is_of_one(net.ip());
+        let is_its = |(index, net): &(u32, IpNetwork)| *index == master && veth_peer::is_of_one(net.ip());
         return Ok(found.filter(is_its).map(|(_, net)| net).collect());
     }
     let routes = route::list_both(host, Some(veth.index), Some(route::MAIN_TABLE))?;
-    Ok(routes.into_iter().map(|route| route.dst).filter(|dst| dst.prefix() > 0 && pair::is_of_one(dst.ip())).collect())
+    Ok(routes
+        .into_iter()
+        .map(|route| route.dst)
+        .filter(|dst| dst.prefix() > 0 && veth_peer::is_of_one(dst.ip()))
+        .collect())
 }
 
 /// `/proc/PID/ns/net` of every process, and where namespaces are mounted.

@@ -197,7 +197,7 @@ mod tests {
         let onto_folder = folder.join("sub");
         std::fs::create_dir_all(onto_folder.join("x")).unwrap();
         assert!(replace(&onto_folder, b"three", 0o600).is_err());
-        let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["state", "sub"]);
     }
@@ -236,6 +236,6 @@ mod tests {
         std::fs::write(unfinished(&path), "half").unwrap();
         remove(&path).unwrap();
         remove(&path).unwrap();
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
     }
 }

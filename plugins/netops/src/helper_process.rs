@@ -389,24 +389,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path();
         let first = zombie();
-        note(&folder, &first);
-        assert!(turn(&folder).is_none());
+        note(folder, &first);
+        assert!(turn(folder).is_none());
         end(first);
         let children: Vec<Child> = (0..HELPERS)
             .map(|_| {
                 let child = running();
-                note(&folder, &child);
+                note(folder, &child);
                 child
             })
             .collect();
-        assert!(turn(&folder).is_none());
+        assert!(turn(folder).is_none());
         // A helper that is not the oldest.
         let mut children = children.into_iter();
         let oldest = children.next();
         children.next().map(end).unwrap();
-        drop(turn(&folder).unwrap());
+        drop(turn(folder).unwrap());
         oldest.into_iter().chain(children).for_each(end);
-        assert_eq!(turn(&folder).unwrap().record.helpers, []);
+        assert_eq!(turn(folder).unwrap().record.helpers, []);
         std::fs::remove_dir_all(folder).unwrap();
     }
 
@@ -430,20 +430,20 @@ mod tests {
     fn a_record_that_is_not_private_or_no_plain_file_is_not_used() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path();
-        let path = path(&folder).unwrap();
-        drop(turn(&folder).unwrap());
+        let path = path(folder).unwrap();
+        drop(turn(folder).unwrap());
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o604)).unwrap();
-        assert!(turn(&folder).is_none());
+        assert!(turn(folder).is_none());
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         std::fs::hard_link(&path, folder.join("other")).unwrap();
-        assert!(turn(&folder).is_none());
+        assert!(turn(folder).is_none());
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(folder.join("other"), &path).unwrap();
-        assert!(turn(&folder).is_none());
+        assert!(turn(folder).is_none());
         std::fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(turn(&folder).is_none());
+        assert!(turn(folder).is_none());
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -8,7 +8,7 @@
 //! | [`kernel`] | [`Kernel`]: a netlink connection that acts on one namespace; [`Request`]: one change as data, sent by [`Kernel::run`] or, several at once, [`Kernel::run_all`] |
 //! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside |
 //! | [`link`] | [`Link`](link::Link), its [`Kind`](link::Kind); `get` `find` `list`, `create` `create_bridge` `create_veth`, `set`, `transfer` |
-//! | [`pair`] | the other end of a veth in another namespace |
+//! | [`veth_peer`] | the other end of a veth in another namespace |
 //! | [`all_namespaces`] | which addresses the node's namespaces have |
 //! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
 //! | [`link_removal`] | removing links, one without waiting for the kernel's grace period, many in one |
@@ -52,7 +52,7 @@ pub mod all_namespaces;
 pub mod arp;
 pub mod bridge_port;
 pub mod link_removal;
-pub mod pair;
+pub mod veth_peer;
 
 pub mod addr;
 pub mod route;

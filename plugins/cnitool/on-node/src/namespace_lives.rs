@@ -6,7 +6,7 @@ use std::path::Path;
 
 use libcni::inventory::Life;
 use netops::link::Link;
-use netops::{Kernel, Netns, pair};
+use netops::{Kernel, Netns, veth_peer};
 
 /// The namespaces that links of the node lead to, each looked at once.
 pub(crate) struct Peers<'a> {
@@ -31,7 +31,7 @@ impl<'a> Peers<'a> {
     }
 
     fn look(&self, id: i32) -> Life {
-        match pair::namespace_exists(self.host, id) {
+        match veth_peer::namespace_exists(self.host, id) {
             Ok(true) => Life::Lives,
             Ok(false) => Life::Gone,
             Err(_) => Life::Unknown,

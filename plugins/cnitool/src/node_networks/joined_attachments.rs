@@ -10,7 +10,7 @@ use libcni::cni_spec::{self, AddResult, ContainerId, IfName, NetworkName, SpecVe
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, CapabilityArgs, Namespace, NetworkConf, PluginObject};
 use netops::link::{self, Kind, Link, Mac};
-use netops::{Kernel, Netns, pair};
+use netops::{Kernel, Netns, veth_peer};
 use on_node::networks::Known;
 use on_node::{Requests, Seen};
 use serde_json::Value;
@@ -178,7 +178,7 @@ fn ips(result: &AddResult) -> impl Iterator<Item = IpAddr> + '_ {
 /// Whether a path leads to another namespace than that of the container whose links on the host these are.
 fn leads_elsewhere(links: &[Link], netns: &str, host: &Host) -> bool {
     let end = links.iter().find(|link| link.kind == Kind::Veth);
-    let leads_there = || pair::names(end?, host.kernel.as_ref()?, &Netns::open(netns).ok()?).ok();
+    let leads_there = || veth_peer::names(end?, host.kernel.as_ref()?, &Netns::open(netns).ok()?).ok();
     leads_there() == Some(false)
 }
 
@@ -206,7 +206,7 @@ fn inside(own: &cni_spec::Attachment, netns: &str, result: &AddResult, host: &Ho
         if !is_marked && is_of_another(&link, own, result) {
             return Some(Inside::OfAnother);
         }
-        let end = pair::find_host_end(kernel, &inside, &netns, &link).ok().flatten();
+        let end = veth_peer::find_host_end(kernel, &inside, &netns, &link).ok().flatten();
         let maker = if is_marked { Maker::ThisSuite } else { Maker::Reference };
         Some(Inside::Own(maker, end.into_iter().collect()))
     };

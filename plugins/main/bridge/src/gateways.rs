@@ -192,11 +192,11 @@ impl OwnUndo for Before {
 
 /// The changes that give a link these gateways.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct AddressChanges {
+pub struct AddressChanges {
     /// Addresses in the way.
-    pub(crate) delete: Vec<IpNetwork>,
+    pub delete: Vec<IpNetwork>,
     /// Addresses that are missing.
-    pub(crate) add: Vec<Address>,
+    pub add: Vec<Address>,
 }
 
 /// Compares the addresses a link has with the gateways it needs: every other IPv4 address, and IPv6 ones of an
@@ -204,7 +204,7 @@ pub(crate) struct AddressChanges {
 ///
 /// # Errors
 /// Code 103 naming the first that is in the way, unless `force`.
-pub(crate) fn address_changes(
+pub fn address_changes(
     link: &str,
     found: &[Address],
     wanted: &[Address],

@@ -12,10 +12,10 @@ use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, OpError};
 
 pub mod conf;
+pub mod gateways;
 pub mod plan;
 
 mod ensure_bridge;
-mod gateways;
 mod preview;
 mod reach;
 mod status;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use netops::error::Result;
 use netops::link::{self, Kind, Link};
-use netops::{Kernel, Netns, pair};
+use netops::{Kernel, Netns, veth_peer};
 
 use crate::record::{AwayDevice, Device};
 
@@ -72,7 +72,7 @@ pub(crate) fn is_virtual_of(
         return Ok(false);
     }
     if let (Kind::Veth, Some(peer)) = (&link.kind, device.peer) {
-        let end = pair::find_host_end(host, container, netns, link)?;
+        let end = veth_peer::find_host_end(host, container, netns, link)?;
         return Ok(end.is_some_and(|end| end.index == peer));
     }
     if device.peer.is_some_and(|lower| link.peer != Some(lower) || link.peer_netns_id.is_none()) {

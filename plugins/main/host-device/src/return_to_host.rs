@@ -5,7 +5,7 @@ use std::path::Path;
 use interface::{Detaching, alias};
 use netops::error::Result;
 use netops::link::{self, Before, Kind, Link, LinkName, Place, Settings, transfer, transfer_by_way};
-use netops::{Kernel, Netns, OpError, link_removal, pair};
+use netops::{Kernel, Netns, OpError, link_removal, veth_peer};
 
 use crate::conf::{Removal, Selector};
 use crate::identity::{
@@ -188,7 +188,7 @@ fn is_left_over(record: &AwayDevice, host: &Kernel, netns: &Netns, container: &K
 fn delete_links_on(container: &Kernel, device: &Link) -> Result<()> {
     let mut on_it = link::list_of_container(container)?;
     on_it.retain(|link| link.kind != Kind::Veth && link.peer == Some(device.index));
-    pair::retain_on_host(&mut on_it, container)?;
+    veth_peer::retain_on_host(&mut on_it, container)?;
     if let Some(Link { name, .. }) = on_it.first() {
         let (device, count) = (&device.name, on_it.len());
         tracing::warn!(device, count, first = name, "deleted from the container: links on top of the device");

@@ -23,7 +23,7 @@ use interface::{alias, host_veth};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
 use netops::tc::{self, Qdisc, Redirect, Tbf};
 use netops::txn::DeleteLink;
-use netops::{Errno, Kernel, link_removal, pair};
+use netops::{Errno, Kernel, link_removal, veth_peer};
 
 use crate::conf::{Conf, Limit, Queue};
 
@@ -248,7 +248,7 @@ fn find_veth(host: &Kernel, removing: &Removing<'_, Conf>) -> Result<Option<Link
     let Some(netns) = removing.find_netns()? else { return Ok(None) };
     let inside = Kernel::in_netns(&netns).map_err(failed)?;
     let Some(link) = removing.find_link(&netns, &inside).map_err(failed)? else { return Ok(None) };
-    let Some(veth) = pair::find_host_end(host, &inside, &netns, &link).map_err(failed)? else { return Ok(None) };
+    let Some(veth) = veth_peer::find_host_end(host, &inside, &netns, &link).map_err(failed)? else { return Ok(None) };
     if leads_to_anothers(host, removing, &veth)? {
         tracing::warn!(veth = veth.name, "left alone: its ifb is another attachment's");
         return Ok(None);

@@ -15,7 +15,7 @@ use netops::error::Cause;
 use netops::link::{self, Bridge, Link, Mac, Port, Settings, Target, Veth};
 use netops::route::{self, Route};
 use netops::watch::Watch;
-use netops::{Errno, Family, Kernel, Netns, OpError, link_removal, pair};
+use netops::{Errno, Family, Kernel, Netns, OpError, link_removal, veth_peer};
 
 /// A node namespace, and a container's namespace seen from it.
 fn on_node(test: impl FnOnce(&Kernel, &Netns) + Send) {
@@ -175,7 +175,7 @@ fn the_host_end_of_a_veth_is_found_only_if_both_ends_name_each_other() {
         let host = veth(net, container, &br0);
         let inside = Kernel::in_netns(container).unwrap();
         let eth0 = link::get(&inside, &Target::named("eth0")).unwrap();
-        assert_eq!(pair::find_host_end(net, &inside, container, &eth0).unwrap(), Some(host.clone()));
+        assert_eq!(veth_peer::find_host_end(net, &inside, container, &eth0).unwrap(), Some(host.clone()));
         // In the container, with the numbers of the host's.
         net.run(link_removal::request(&(&host).into())).unwrap();
         let victim = veth(net, &Netns::create().unwrap(), &br0);
@@ -185,10 +185,10 @@ fn the_host_end_of_a_veth_is_found_only_if_both_ends_name_each_other() {
         assert!(made.unwrap().success());
         let forged = link::get(&inside, &Target::named("eth0")).unwrap();
         assert_eq!((forged.peer, Some(forged.index)), (Some(victim.index), victim.peer));
-        assert_eq!(pair::find_host_end(net, &inside, container, &forged).unwrap(), None);
+        assert_eq!(veth_peer::find_host_end(net, &inside, container, &forged).unwrap(), None);
         // The victim's own container is another one.
         assert_eq!(
-            pair::find_host_end(net, &inside, container, &Link { peer_netns_id: Some(0), ..forged }).unwrap(),
+            veth_peer::find_host_end(net, &inside, container, &Link { peer_netns_id: Some(0), ..forged }).unwrap(),
             None
         );
     });

@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use cni_spec::{AddResult, Attachment};
 use netops::error::Result;
 use netops::link::{self, Kind, Link};
-use netops::{Kernel, Netns, addr, pair};
+use netops::{Kernel, Netns, addr, veth_peer};
 
 use crate::reserved::{Holder, Reserved};
 use crate::{alias, container_only, detach, host_veth, veth};
@@ -115,7 +115,7 @@ impl Evidence<'_> {
     fn look(self, inside: &Kernel, link: &Link) -> Result<Signs> {
         let Self { attachment, prev, reserved, .. } = self;
         let addresses: Vec<IpAddr> = addr::list(inside, link)?.into_iter().map(|address| address.net.ip()).collect();
-        let addresses: Vec<IpAddr> = addresses.into_iter().filter(|ip| pair::is_of_one(*ip)).collect();
+        let addresses: Vec<IpAddr> = addresses.into_iter().filter(|ip| veth_peer::is_of_one(*ip)).collect();
         let listed = prev.map(|prev| detach::addresses_of(prev, attachment)).unwrap_or_default();
         let has_address = addresses.iter().any(|ip| listed.contains(ip));
         let has_same_mac = veth::is_of_result(attachment, prev, link);
