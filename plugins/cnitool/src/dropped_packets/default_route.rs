@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netops::Family;
-use netops::link::Link;
+use netops::link::{Kind, Link};
 use netops::route;
 
 use super::container_routes::has_way_out;
@@ -26,19 +26,12 @@ impl Sight<'_> {
 
     /// The remedy for a node that has a link to other networks, and no default route of either family.
     fn without_any_way(&self) -> Option<(Level, String)> {
-        let of_containers = self.links_of_containers();
-        let may_lead_out = |link: &&Link| {
-            link.name != "lo" && link.master.is_none() && !link.kind.is_bridge() && !of_containers.contains(&*link.name)
-        };
-        let links: Vec<&Link> = self.host.links.iter().filter(may_lead_out).collect();
-        let has_address = |link: &Link| self.host.addresses_of(&link.name).iter().any(|own| is_global(own.ip()));
-        // A link that was set down keeps its addresses.
-        let was_set_down = links.iter().find(|link| !link.up && has_address(link));
-        let link = was_set_down.or(links.first())?;
-        let has_lost_addresses = link.up && link.carrier && !links.iter().any(|link| has_address(link));
-        let level = if was_set_down.is_some() || has_lost_addresses { Level::Warning } else { Level::Note };
-        let has_address = has_address(link);
+        let links: Vec<&Link> = self.host.links.iter().filter(|link| self.may_lead_out(link)).collect();
+        let link = *links.iter().min_by_key(|link| self.rank_as_way_out(link))?;
         let name = &link.name;
+        let has_address = self.has_nodes_address(link);
+        let has_lost_addresses = link.up && link.carrier && !links.iter().any(|link| self.has_nodes_address(link));
+        let level = if !link.up && has_address || has_lost_addresses { Level::Warning } else { Level::Note };
         let first = match (link.up, has_address) {
             (true, true) => "Give".to_owned(),
             (true, false) => format!("Give link {name} its address, and"),
@@ -46,6 +39,59 @@ impl Sight<'_> {
         };
         let remedy = format!("{first} the node a default route by {name}, if containers have to reach other networks.");
         Some((level, remedy))
+    }
+
+    /// Whether a link has an address of the node that is no gateway of containers.
+    fn has_nodes_address(&self, link: &Link) -> bool {
+        let is_of_node = |own: &IpNetwork| is_global(own.ip()) && !self.is_gateway(own.ip());
+        self.host.addresses_of(&link.name).iter().any(is_of_node)
+    }
+
+    /// Whether other networks may be behind a link: it passes on what it gets, and is not there for containers.
+    fn may_lead_out(&self, link: &Link) -> bool {
+        let has_address = self.has_nodes_address(link);
+        let is_of_containers = self.own_links.contains(&*link.name)
+            || !has_address
+                && (self.links_of_containers().contains(&*link.name) || self.is_on_bridge_of_containers(link));
+        let may_pass = match &link.kind {
+            Kind::Ifb | Kind::Dummy | Kind::Vrf(_) => false,
+            Kind::Bridge(_) => has_address && self.has_port_of_node(link),
+            // Tunnels stand beside the way out; the kernel makes some of itself.
+            Kind::Other(kind) => match kind.as_str() {
+                "bond" | "team" => true,
+                "vxlan" | "geneve" => false,
+                _ => has_address,
+            },
+            _ => true,
+        };
+        !link.loopback && link.master.is_none() && may_pass && !is_of_containers
+    }
+
+    /// Whether a link is a VLAN of a network's bridge, or stacked on it in another way.
+    fn is_on_bridge_of_containers(&self, link: &Link) -> bool {
+        let is_bridge = |parent: &Link| {
+            let of_networks = self.view.networks.iter().flat_map(|network| &network.links);
+            parent.kind.is_bridge() && of_networks.map(|shared| &shared.name).any(|name| *name == parent.name)
+        };
+        link.peer_netns_id.is_none() && link.peer.and_then(|index| self.host.at(index)).is_some_and(is_bridge)
+    }
+
+    /// Whether a bridge has a port that leads to no container or virtual machine.
+    fn has_port_of_node(&self, bridge: &Link) -> bool {
+        let mut ports = self.host.links.iter().filter(|link| link.master == Some(bridge.index));
+        ports.any(|port| !matches!(port.kind, Kind::Veth | Kind::Tun(_)))
+    }
+
+    /// The likeliest way out is the least: a link that was set down keeps its addresses, and others may have lost their route alone.
+    fn rank_as_way_out(&self, link: &Link) -> (u8, bool) {
+        let rank = match (self.has_nodes_address(link), link.up, link.carrier) {
+            (true, false, _) => 0,
+            (true, true, true) => 1,
+            (true, true, false) => 2,
+            (false, true, true) => 3,
+            (false, ..) => 4,
+        };
+        (rank, matches!(link.kind, Kind::Veth | Kind::Tun(_) | Kind::Other(_)))
     }
 
     /// The node's links that are there for containers: their own, their bridges, and those that they are stacked on.

@@ -121,7 +121,8 @@ const DAMAGES: [Damage; 34] = [
         &[("gateway-address", WARNING, "bridge cni0 has Ethernet address 02:11:22:33:44:55, and containers know it", true)],
     ),
     (
-        "ip route del default; ip -6 route del default",
+        // No ifb is a way out.
+        "ip link add ifb0 type ifb; ip address add 203.0.113.9/32 dev ifb0; ip route del default; ip -6 route del default",
         &[("no-way-out", 0, "Give the node a default route by ens3, if containers have to reach", false)],
     ),
     ("iptables -w -P FORWARD DROP", &[("firewall-drops", ERROR, "chain FORWARD of iptables drops by policy", true)]),
