@@ -61,6 +61,9 @@ pub struct Listing {
     pub cached: Vec<Cached>,
     /// Foreign and broken files.
     pub passed_over: Vec<PassedOver>,
+    /// Files of the oldest format, a bare result: valid, but only their names tell of which attachment they are, and not
+    /// unambiguously.
+    pub nameless: Vec<PathBuf>,
 }
 
 impl Cache {
@@ -155,6 +158,7 @@ impl Cache {
                 Ok(Some(cached)) if container.is_none_or(|id| *id == cached.attachment.id.container_id) => {
                     listing.cached.push(cached);
                 }
+                Ok(None) if cache_entry::is_bare_result(&path) => listing.nameless.push(path),
                 Ok(_) => {}
                 Err(reason) => listing.passed_over.push(PassedOver { path, reason }),
             }

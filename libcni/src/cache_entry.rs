@@ -177,6 +177,12 @@ impl Cached {
         self.result.as_deref().map(RawValue::get)
     }
 
+    /// Whether the file has the oldest format, a bare result: without the attachment's namespace, arguments and configuration.
+    #[must_use]
+    pub fn is_bare_result(&self) -> bool {
+        self.config.is_empty()
+    }
+
     /// The network configuration that ADD used: sufficient for DEL when the file it came from has changed or is gone.
     ///
     /// # Errors
@@ -266,6 +272,13 @@ pub(crate) fn read_entry(path: &Path) -> Result<Option<Cached>, String> {
     let Some(wire) = wire(&bytes)? else { return Ok(None) };
     let cached = Cached::from_wire(wire).map_err(|error| error.to_string())?;
     Ok(Some(cached.stamped(stamp)))
+}
+
+/// Whether a file has the oldest format: a result, and nothing about its attachment.
+pub(crate) fn is_bare_result(path: &Path) -> bool {
+    let Ok((_, bytes)) = read(path) else { return false };
+    let value = cni_spec::json::parse(&bytes).ok().filter(|value| cni_spec::json::member(value, "kind").is_none());
+    value.is_some_and(|value| AddResult::from_value(&value, SpecVersion::V0_1_0).is_ok())
 }
 
 /// The entry in `bytes`; `None` if it is another JSON object, such as the bare result of the oldest format.

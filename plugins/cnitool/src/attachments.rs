@@ -8,10 +8,7 @@ use serde_json::json;
 
 /// Prints the attachments, of one network or container if requested.
 pub(crate) fn print(settings: &Settings, network: Option<&str>, output: Output) -> anyhow::Result<()> {
-    let listing = settings.runtime.cache().list(settings.container()?.as_ref())?;
-    for file in &listing.passed_over {
-        tracing::warn!("{file}");
-    }
+    let listing = settings.listing(network)?;
     let is_of = |name: &str| listing.cached.iter().any(|cached| cached.network.as_str() == name);
     if let Some(name) = network.filter(|name| !is_of(name)) {
         // A network without attachments is no error, a misspelt name is.

@@ -82,6 +82,9 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
 
 /// Removes by DEL what is to go and is left after GC; returns what is left after that.
 async fn clear(settings: &Settings, network: &NetworkConf, cached: &[Cached], survey: &Survey) -> Vec<OnNode> {
+    // GC leaves files of the oldest format in the cache.
+    let is_bare = |found: &&OnNode| found.life == Life::Gone && has_bare_result(settings, network, found);
+    delete(settings, network, survey.removed.iter().filter(is_bare)).await;
     let mut left = still_there(settings, network, cached, survey);
     if !has_gc(network) {
         delete(settings, network, left.iter()).await;
@@ -131,13 +134,20 @@ fn has_gc(network: &NetworkConf) -> bool {
     network.version().is_ok_and(SpecVersion::has_gc)
 }
 
-/// DEL of what is on the node, and in no cache. One that fails is reported, and hides no other.
+/// Whether the cache has an attachment in the oldest format, in which it cannot be listed.
+fn has_bare_result(settings: &Settings, network: &NetworkConf, found: &OnNode) -> bool {
+    let entry = |id| settings.runtime.cache().find(&network.network_name().ok()?, id).ok().flatten();
+    found.id.as_ref().and_then(entry).is_some_and(|entry| entry.is_bare_result())
+}
+
+/// DEL of what is on the node, and in no list of the cache. One that fails is reported, and hides no other.
 async fn delete(settings: &Settings, network: &NetworkConf, left: impl Iterator<Item = &OnNode>) {
     for id in left.filter_map(|found| found.id.as_ref()) {
         let AttachmentId { container_id, ifname } = id;
         let Ok(name) = network.network_name() else { return };
         // An ADD has begun since: the attachment is a new one.
-        if !matches!(settings.runtime.cache().find(&name, id), Ok(None)) {
+        let entry = settings.runtime.cache().find(&name, id);
+        if !matches!(&entry, Ok(entry) if entry.as_ref().is_none_or(Cached::is_bare_result)) {
             continue;
         }
         let attachment = Attachment::new(container_id.as_str(), ifname.as_str());

@@ -15,10 +15,7 @@ const LEFT: &str = "left";
 /// Repairs the attachments in the cache, the oldest first: of two containers with one host port the first keeps it.
 pub(crate) async fn run(settings: &Settings, words: &Words, output: Output) -> anyhow::Result<()> {
     let named = words.network.as_ref().map(|name| settings.known(name)).transpose()?.map(|known| known.conf);
-    let listing = settings.runtime.cache().list(settings.container()?.as_ref())?;
-    for file in &listing.passed_over {
-        tracing::warn!("{file}");
-    }
+    let listing = settings.listing(named.as_ref().map(|network| &*network.name))?;
     let mut cached = listing.cached;
     cached.retain(|cached| named.as_ref().is_none_or(|network| cached.network.as_str() == network.name));
     cached.sort_by_key(Cached::written);

@@ -6,6 +6,7 @@ mod network_by_name;
 use crate::args::{Common, Target};
 use crate::node_networks::Node;
 use crate::stderr_log;
+use libcni::cache::Listing;
 use libcni::cni_spec::exec::GRACE;
 use libcni::cni_spec::{NetworkName, PluginPath};
 use libcni::{Attachment, Cached, CallLog, Cancellation, Error, NetworkConf, Runtime};
@@ -50,6 +51,25 @@ impl Settings {
     pub(crate) fn names(&self) -> Names {
         let listing = self.runtime.cache().list(None).unwrap_or_default();
         Names::of_cache(&listing.cached)
+    }
+
+    /// The attachments in the cache, of the chosen container if one is. Files of this network, or of any, that are left out are
+    /// reported.
+    pub(crate) fn listing(&self, network: Option<&str>) -> anyhow::Result<Listing> {
+        let listing = self.runtime.cache().list(self.container()?.as_ref())?;
+        for file in &listing.passed_over {
+            tracing::warn!("{file}");
+        }
+        let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_of = |file: &&PathBuf| network.is_none_or(|network| name(file).starts_with(&format!("{network}-")));
+        for file in listing.nameless.iter().filter(is_of) {
+            tracing::warn!(
+                "{} left out: it has the oldest format, in which only the file's name, NETWORK-CONTAINER-IFNAME, tells the \
+                 attachment; cnitool del and add with these names make a new one",
+                file.display()
+            );
+        }
+        Ok(listing)
     }
 
     pub(crate) fn new(common: &Common, cancellation: Cancellation) -> Self {

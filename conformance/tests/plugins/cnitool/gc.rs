@@ -271,6 +271,32 @@ fn a_network_without_gc_is_collected_by_del() {
     assert_eq!((reservations().len(), own.namespace().global_addresses("eth0").len()), (1, 0));
 }
 
+/// A cache that a runtime wrote long ago has results alone. They name no attachment, and keep none that is gone.
+#[test]
+fn an_entry_of_the_oldest_format_is_reported_and_its_dead_pod_is_removed() {
+    let tour = Tour::with_plugins();
+    let network = std::fs::read_to_string("/etc/cni/net.d/10-office.conflist").unwrap();
+    for version in ["1.0.0", "1.1.0"] {
+        std::fs::write("/etc/cni/net.d/10-office.conflist", network.replace("1.1.0", version)).unwrap();
+        let pod = tour.node.container();
+        tour.cnitool(&["add", "office", &netns(&pod), "--container-id", "web"]);
+        let entry = Path::new("/var/lib/cni/results/office-web-eth0");
+        let cached: Value = serde_json::from_str(&std::fs::read_to_string(entry).unwrap()).unwrap();
+        std::fs::write(entry, cached["result"].to_string()).unwrap();
+        for words in [&["attachments"][..], &["repair", "office"], &["attachments", "--container-id", "web"]] {
+            let said = stderr(&tour.run(&tour.bin_dir.join("cnitool"), words));
+            assert!(said.contains("office-web-eth0 left out: it has the oldest format"), "{words:?}: {said}");
+        }
+        pod.end();
+        tour.node.settle(Duration::from_secs(60));
+        [entry, &*reservations()[0]].iter().for_each(|path| make_old(path));
+        let verdicts = tour.verdicts(&["--dry-run"]);
+        assert!(verdicts.contains("would be deleted"), "{verdicts}");
+        let done = tour.gc(&[]);
+        assert!(!stderr(&done).contains("kept") && reservations().is_empty() && !entry.exists(), "{version}: {done:?}");
+    }
+}
+
 /// The path is gone, but a process is still in the namespace.
 #[test]
 fn a_cached_pod_whose_namespace_lives_without_its_path_is_kept() {
