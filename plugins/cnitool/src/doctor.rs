@@ -182,7 +182,7 @@ async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
     let unexamined = drops_by_cause::look(&survey, runtime, &mut findings);
     host_settings::look(node, &networks, &survey.view, &mut findings);
     if node.checks {
-        check_results::look(node, &mut findings).await;
+        check_results::look(node, &survey, &mut findings).await;
     }
     // Stable: findings of one level stay in the order above. A link takes IPv6 addresses when IPv6 is on, and a repair
     // succeeds when nothing else is wrong with the containers.

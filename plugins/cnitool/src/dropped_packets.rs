@@ -11,6 +11,7 @@ mod forwarded_ports;
 mod gateways;
 mod host_links;
 pub(crate) mod host_routes;
+mod links_as_at_add;
 mod mtu;
 mod neighbours;
 mod packet_filters;

@@ -9,6 +9,7 @@ use libcni::{Cached, Error, Namespace, Runtime};
 use on_node::pod_names::Names;
 
 use crate::doctor::{Finding, Kind, Level, Node};
+use crate::dropped_packets::Survey;
 
 /// How long all of them may take.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -20,7 +21,7 @@ const WITHIN_LOCKED: Duration = Duration::from_secs(10);
 const AT_A_TIME: usize = 4;
 
 /// Calls CHECK of each attachment in the cache whose namespace is there, by the configuration of its ADD.
-pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
+pub(crate) async fn look(node: Node<'_>, survey: &Survey, findings: &mut Vec<Finding>) {
     // A cache that cannot be listed is a finding of `attachments`.
     let Ok(listing) = node.runtime.cache().list(None) else { return };
     let is_there = |entry: &Cached| entry.is_complete() && entry.namespace() == Namespace::Present;
@@ -46,6 +47,11 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
             let what = format!("CHECK of {name} fails");
             let mut finding = Kind::CheckFails.finding(Level::Error, Some(entry.network.as_str()), what);
             let (is_repairable, differences) = repair(runtime, &entry).await;
+            if !is_repairable && let Some(changed) = survey.changed_link(entry.network.as_str(), &entry.attachment.id) {
+                (finding.what, finding.remedy) = (changed.what, changed.remedy);
+                finding.evidence = vec![format!("{name}: {text}")];
+                return Some(finding);
+            }
             finding.remedy = match is_repairable {
                 true => format!("cnitool repair {}", entry.network),
                 false => advice(known, entry.network.as_str(), &name),
@@ -61,8 +67,17 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
     let found: Vec<Finding> =
         entries.map(check).buffered(AT_A_TIME).filter_map(async |finding| finding).collect().await;
     for finding in found {
-        if !findings.contains(&finding) {
-            findings.push(finding);
+        // Attachments may share a link that was changed.
+        let is_same = |of: &&mut Finding| {
+            (of.kind, &of.network, &of.what, &of.remedy)
+                == (finding.kind, &finding.network, &finding.what, &finding.remedy)
+        };
+        match findings.iter_mut().find(is_same) {
+            Some(same) => {
+                let new = finding.evidence.into_iter().filter(|line| !same.evidence.contains(line));
+                same.evidence.extend(new.collect::<Vec<_>>());
+            }
+            None => findings.push(finding),
         }
     }
 }

@@ -316,12 +316,16 @@ fn down(link: &str) -> Reason {
     Reason::new(Cause::LinkDown, Level::Error, format!("link {link} is down")).mended_by(remedy)
 }
 
-/// A bridge that has another name than at ADD: its ports work, and the next ADD makes a second one. Kernels before 6.2 rename
-/// no link that is up.
-fn renamed(was: &str, name: &str) -> Reason {
-    let (now, then) = (word(name), word(was));
+/// The command that renames a link. Kernels before 6.2 rename no link that is up.
+pub(super) fn rename(now: &str, then: &str) -> String {
+    let (now, then) = (word(now), word(then));
     let rename = format!("ip link set {now} name {then}");
-    let remedy = format!("{rename} || (ip link set {now} down && {rename} && ip link set {then} up)");
+    format!("{rename} || (ip link set {now} down && {rename} && ip link set {then} up)")
+}
+
+/// A bridge that has another name than at ADD: its ports work, and the next ADD makes a second one.
+fn renamed(was: &str, name: &str) -> Reason {
+    let remedy = rename(name, was);
     let what = format!("bridge {was} is called {name} now, and the next ADD makes another one");
     Reason::new(Cause::LinkGone, Level::Warning, what).mended_by([remedy])
 }

@@ -22,6 +22,28 @@ fn the_help_of_a_check_that_fails_in_the_container_is_no_repair() {
     assert_eq!(site.find("check-fails").unwrap()["remedy"], "Start the container anew.");
 }
 
+/// A link of the node has another name or Ethernet address: its old one mends all of its containers, none is started anew.
+#[test]
+fn the_help_for_a_link_that_was_changed_is_its_old_name_or_address() {
+    let site = Site::new(&bridge());
+    let other = site.tour.node.container();
+    site.tour.cnitool(&["add", "office", &netns(&other), "--container-id", "other"]);
+    let bridge = "ip link set office0 address 0a:00:00:00:00:01";
+    let rename = "for veth in $(ls /sys/class/net | grep ^veth | head -1); do ip link set $veth name moved ||
+        (ip link set $veth down; ip link set $veth name moved; ip link set moved up); done";
+    for (change, help, evidence) in
+        [(rename, "ip link set moved name veth", 1), (bridge, "ip link set office0 address", 2)]
+    {
+        sh(site.tour.node.host(), change);
+        let finding = site.find("check-fails").expect(change);
+        let remedy = finding["remedy"].as_str().unwrap();
+        let count = finding["evidence"].as_array().unwrap().len();
+        assert!(remedy.starts_with(help) && count == evidence, "{finding:#}");
+        assert!(site.tour.shell(remedy).status.success(), "{remedy}");
+        assert_eq!(site.find("check-fails"), None, "{remedy}");
+    }
+}
+
 /// A plugin that is missing, or waits for a lock, has not compared anything: the container may be well.
 #[test]
 fn a_check_that_could_not_be_run_is_no_fault_of_the_container() {
