@@ -24,7 +24,7 @@ pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<
     refuse_missing(settings, &network)?;
     warn_of_unused(&network, &attachment);
     let added = settings.runtime.add(&network, &attachment).await;
-    let result = added.map_err(|error| with_place_of_key(&network, error))?;
+    let result = added.map_err(|error| with_place_of_key(&network, Some(&attachment), error))?;
     let text = result.to_json(network.version()?)?;
     let Err(error) = say(format!("{text}\n").as_bytes()) else { return Ok(()) };
     // For the caller ADD has failed.

@@ -7,6 +7,7 @@ use libcni::cni_spec::Code;
 
 pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let (network, mut attachment, cached) = settings.target(target)?;
+    let given = attachment.clone();
     if let Some(cached) = &cached {
         settings.complete(&mut attachment, cached);
     } else if !network.disable_check {
@@ -18,5 +19,6 @@ pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<
         let msg = format!("cannot check {target}: it was not added, or was deleted");
         return Err(refused(Code::CHECK_FAILED, msg, "cnitool attachments shows what the cache has."));
     }
-    settings.runtime.check(&network, &attachment).await.map_err(|error| with_place_of_key(&network, error))
+    let checked = settings.runtime.check(&network, &attachment).await;
+    checked.map_err(|error| with_place_of_key(&network, Some(&given), error))
 }

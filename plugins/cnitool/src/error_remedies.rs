@@ -1,7 +1,7 @@
 //! Errors with what an operator can do about them.
 
 use libcni::cni_spec::{CniError, Code};
-use libcni::{Error, NetworkConf};
+use libcni::{Attachment, Error, NetworkConf};
 use nix::errno::Errno;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,12 +103,22 @@ pub(crate) fn refused(code: Code, msg: impl Into<String>, help: impl AsRef<str>)
     CniError::new(code, msg.into()).detail(help).into()
 }
 
-/// A plugin's error about a key, with the file that has the key.
-pub(crate) fn with_place_of_key(network: &NetworkConf, error: Error) -> anyhow::Error {
-    let is_about_a_key = error.to_cni_error().msg.contains("cannot use network config: key ");
-    let Some(path) = network.path().filter(|_| is_about_a_key) else { return error.into() };
-    let place = format!("cnitool validate shows the place in {}.", path.display());
-    error.to_cni_error().detail(place).into()
+/// A plugin's error about a key, with the file that has the key, or the option: `given` are the arguments of the command line.
+pub(crate) fn with_place_of_key(network: &NetworkConf, given: Option<&Attachment>, error: Error) -> anyhow::Error {
+    let object = error.to_cni_error();
+    let Some((_, key)) = object.msg.split_once("cannot use network config: key ") else { return error.into() };
+    let capability = key.strip_prefix("runtimeConfig.").and_then(|key| key.split(['.', '[', ' ', ':']).next());
+    let is_given = |name: &&str| given.is_some_and(|given| given.capability_args.find(name).is_some());
+    let place = match (capability, network.path()) {
+        (Some(name), _) if is_given(&name) => format!("The value is of {name} in --cap-args (CAP_ARGS)."),
+        // Those that the cache has of ADD.
+        (Some(_), _) if network.plugins.iter().all(|plugin| plugin.find("runtimeConfig").is_none()) => {
+            return error.into();
+        }
+        (_, Some(path)) => format!("cnitool validate shows the place in {}.", path.display()),
+        (_, None) => return error.into(),
+    };
+    object.detail(place).into()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(crate) async fn run(settings: &Settings, network: &str, output: Output) -> a
             Makes::look(&settings.runtime, std::slice::from_ref(&network)).with_status(&network)
         }
     };
-    settings.runtime.status(&asking).await.map_err(|error| with_place_of_key(&network, error))?;
+    settings.runtime.status(&asking).await.map_err(|error| with_place_of_key(&network, None, error))?;
     let asked = asking.plugins.len();
     if asked < network.plugins.len() {
         let name = &network.name;
