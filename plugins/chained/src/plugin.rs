@@ -4,7 +4,7 @@ use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetConf, NetworkName, SpecVersion};
 use interface::Preview;
 use interface::link_owner::Evidence;
-use interface::reserved::Reserved;
+use interface::owner_by_reservation::Reserved;
 use netops::link::{self, Kind, Link};
 use netops::{Kernel, Netns, veth_peer};
 use skel::{Entry, EventLoop, NetnsPath, Serve};

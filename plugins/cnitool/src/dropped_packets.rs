@@ -24,8 +24,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 pub use crate::validate::Level;
-use cni_filter::gates::{self, Gate};
 use cni_filter::nat::{self, Base};
+use cni_filter::packet_path::{self, Gate};
 use interface::alias;
 use libcni::AttachmentId;
 use libcni::inventory::Life;
@@ -266,7 +266,7 @@ pub(crate) struct Sight<'a> {
 impl<'a> Sight<'a> {
     pub(crate) fn new(host: &'a Host, search_path: &str, view: &'a View) -> Self {
         let mut unseen: Vec<String> = host.unread_forwards.iter().cloned().collect();
-        let gates = gates::list(search_path).unwrap_or_else(|error| {
+        let gates = packet_path::list(search_path).unwrap_or_else(|error| {
             unseen.push(format!("the packet filter: {error}"));
             Vec::new()
         });
@@ -287,7 +287,7 @@ impl<'a> Sight<'a> {
         let marked = host.links.iter().filter(|link| alias::is_marked(link));
         let known = view.networks.iter().flat_map(|network| &network.attachments).flat_map(|it| &it.links);
         let own_links = marked.map(|link| &*link.name).chain(known.map(|link| &*link.name)).collect();
-        let listeners = netops::listen::list().unwrap_or_else(|error| {
+        let listeners = netops::listening_sockets::list().unwrap_or_else(|error| {
             unseen.push(format!("listening sockets of the node: {error}"));
             Vec::new()
         });

@@ -22,8 +22,8 @@ mod spoof_guard;
 
 pub mod iptables;
 
-pub mod gates;
 pub mod nat;
+pub mod packet_path;
 
 mod inventory;
 mod retry_when_changed;

@@ -18,8 +18,8 @@ use skel::{DelRequest, Delegate, GcRequest, Timer, Work};
 
 use crate::alias::Mark;
 use crate::link_owner::Evidence;
+use crate::owner_by_reservation::Reserved;
 use crate::plugin::{InterfacePlugin, Uncollected};
-use crate::reserved::Reserved;
 use crate::{failed, lease, sides, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.

@@ -20,7 +20,7 @@
 //! | [`alias`] | the alias of an attachment's link, on the node or in the container |
 //! | [`host_veth`] | the host end of a container's veth, and its name |
 //! | [`veth`], [`container_only`] | finding and removing links that are a pair, or in the container alone |
-//! | [`whose`], [`reserved`] | whose a link is: the rule for DEL of all plugins; host-local's reservations, which it asks |
+//! | [`whose`], [`owner_by_reservation`] | whose a link is: the rule for DEL of all plugins; host-local's reservations, which it asks |
 //! | [`stacked`] | links on top of another one: their master, settings, and why the kernel refuses one |
 //! | [`address_in_use`] | whether a container uses addresses that are reserved for it |
 //! | [`conf`] | keys that interface plugins have in common |
@@ -52,7 +52,7 @@ pub mod container;
 pub mod container_only;
 pub mod host_veth;
 pub mod link_owner;
-pub mod reserved;
+pub mod owner_by_reservation;
 pub mod stacked;
 pub mod veth;
 

@@ -20,7 +20,7 @@ use netops::error::Result;
 use netops::link::{self, Kind, Link};
 use netops::{Kernel, Netns, addr, veth_peer};
 
-use crate::reserved::{Holder, Reserved};
+use crate::owner_by_reservation::{Holder, Reserved};
 use crate::{alias, container_only, detach, host_veth, veth};
 
 /// The evidence for a link's owner, besides the link. None of it is needed, and none is trusted.

@@ -10,8 +10,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 
 use crate::error::{Cause, Result};
-use crate::kernel::{Kernel, Request};
 use crate::link::{Link, Mac};
+use crate::netlink_connection::{Kernel, Request};
 use crate::route;
 
 /// The family of an IP address.

@@ -9,7 +9,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkMessage;
 
 use crate::error::{Cause, Result};
-use crate::kernel::{Reply, Request, parse};
+use crate::netlink_connection::{Reply, Request, parse};
 use crate::netlink_frames::{Frame, Frames, NetlinkReply};
 
 /// Requests that were sent, numbered from `first`, and their outcomes so far.

@@ -8,8 +8,8 @@ use netlink_packet_route::link::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::error::Result;
-use crate::kernel::{Kernel, Request};
 use crate::link::{Link, Port, Target};
+use crate::netlink_connection::{Kernel, Request};
 
 /// Sets a port's flags.
 ///

@@ -5,7 +5,7 @@
 //!
 //! | Module | What it has |
 //! |---|---|
-//! | [`kernel`] | [`Kernel`]: a netlink connection that acts on one namespace; [`Request`]: one change as data, sent by [`Kernel::run`] or, several at once, [`Kernel::run_all`] |
+//! | [`netlink_connection`] | [`Kernel`]: a netlink connection that acts on one namespace; [`Request`]: one change as data, sent by [`Kernel::run`] or, several at once, [`Kernel::run_all`] |
 //! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside |
 //! | [`link`] | [`Link`](link::Link), its [`Kind`](link::Kind); `get` `find` `list`, `create` `create_bridge` `create_veth`, `set`, `transfer` |
 //! | [`veth_peer`] | the other end of a veth in another namespace |
@@ -19,11 +19,11 @@
 //! | [`tc`] | token buckets, and what comes in sent through another link |
 //! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
 //! | [`packet`] | UDP on a link without addresses |
-//! | [`scan`] | which stations of a link answer for addresses |
+//! | [`probe_neighbours`] | which stations of a link answer for addresses |
 //! | [`sysctl`] | `/proc/sys/net`, in a namespace |
 //! | [`nft`] | a ruleset as data, applied in one transaction |
 //! | [`conntrack`] | UDP flows forgotten, by where they were sent |
-//! | [`listen`] | sockets of the node that wait for packets, and their processes |
+//! | [`listening_sockets`] | sockets of the node that wait for packets, and their processes |
 //! | [`lock`], [`mod@file`] | the one file lock; files written all or not at all |
 //! | [`boot`], [`child_process`] | which boot of the machine this is; a child's input, output and end |
 //! | [`kernel_probe`] | what the kernel can do, tried once a boot |
@@ -34,7 +34,7 @@
 pub mod error;
 pub mod feature;
 
-pub mod kernel;
+pub mod netlink_connection;
 pub mod netns;
 
 mod answers_by_request;
@@ -65,7 +65,7 @@ pub mod tc;
 pub mod watch;
 
 pub mod packet;
-pub mod scan;
+pub mod probe_neighbours;
 
 pub mod sysctl;
 
@@ -75,7 +75,7 @@ pub mod lock;
 
 pub mod file;
 
-pub mod listen;
+pub mod listening_sockets;
 
 pub mod boot;
 pub mod child_process;
@@ -90,6 +90,6 @@ pub mod fuzzing;
 pub use addr::Family;
 pub use error::{Errno, OpError};
 pub use feature::Feature;
-pub use kernel::{Kernel, Request};
+pub use netlink_connection::{Kernel, Request};
 pub use netns::Netns;
 pub use nft::conntrack;

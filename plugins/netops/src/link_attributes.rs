@@ -160,8 +160,8 @@ fn push_names(kept: &mut Vec<u8>, header: &[u8], mut names: &[u8]) -> Option<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::parse;
     use crate::link::{Link, Mac};
+    use crate::netlink_connection::parse;
     use netlink_packet_core::NetlinkMessage;
     use netlink_packet_route::RouteNetlinkMessage;
 

@@ -7,8 +7,8 @@ use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, Neig
 
 use crate::addr::family;
 use crate::error::Result;
-use crate::kernel::{Kernel, Request};
 use crate::link::{Link, Mac};
+use crate::netlink_connection::{Kernel, Request};
 
 /// An entry of the neighbour table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! A thread enters for one closure at a time and then returns to its own namespace. Before it enters, it tests whether
 //! it may return. If it may not (it is privileged over the other namespace only), a new thread enters instead and ends
 //! there. A new thread each time would be simpler, but costs 0.1 ms, a tenth of the kernel's time for a whole ADD.
-//! Links, addresses and routes need no entering: open a [`crate::kernel::Kernel`] in the namespace and use it from
+//! Links, addresses and routes need no entering: open a [`crate::netlink_connection::Kernel`] in the namespace and use it from
 //! anywhere. Only `/proc/sys/net` and starting programs need it.
 
 use std::fs::File;

@@ -15,8 +15,8 @@ use nix::errno::Errno;
 
 use crate::addr::{Family, family};
 use crate::error::{OpError, Result};
-use crate::kernel::{Kernel, Request};
 use crate::link::{self, Link, Target};
+use crate::netlink_connection::{Kernel, Request};
 
 /// The main table.
 pub const MAIN_TABLE: u32 = 254; // RT_TABLE_MAIN

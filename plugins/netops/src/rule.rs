@@ -7,7 +7,7 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMess
 
 use crate::addr::{Family, family};
 use crate::error::Result;
-use crate::kernel::{Kernel, Request};
+use crate::netlink_connection::{Kernel, Request};
 
 /// A rule that routes packets from these addresses by one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use nix::errno::Errno;
 
 use crate::error::Result;
 use crate::feature::Feature;
-use crate::kernel::{Kernel, Request};
 use crate::link::Link;
+use crate::netlink_connection::{Kernel, Request};
 use crate::netlink_frames::{u16_at, u32_at};
 
 /// A token bucket filter: a sustained rate with bursts.

@@ -14,9 +14,9 @@ use futures::FutureExt;
 use futures::future::{Either, select};
 
 use crate::error::OpError;
-use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::link_removal;
+use crate::netlink_connection::Kernel;
 use crate::watch::within;
 
 /// The deadline of one undo.

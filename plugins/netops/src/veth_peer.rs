@@ -13,8 +13,8 @@ use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 
 use crate::addr;
 use crate::error::{Errno, OpError, Result};
-use crate::kernel::{Kernel, Reply, Request};
 use crate::link::{self, Kind, Link};
+use crate::netlink_connection::{Kernel, Reply, Request};
 use crate::netns::Netns;
 
 /// The end on the host of a veth whose other end is `container`, a link `inside` the namespace `netns`.

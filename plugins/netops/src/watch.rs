@@ -19,8 +19,8 @@ use tokio::runtime::Handle;
 use crate::addr;
 use crate::buffer::READ_BYTES;
 use crate::error::{Cause, OpError, Result, errno_of};
-use crate::kernel::{DEADLINE, Kernel, open_socket, parse, receive};
 use crate::link::{self, Link};
+use crate::netlink_connection::{DEADLINE, Kernel, open_socket, parse, receive};
 use crate::netlink_frames::{Frames, NetlinkReply};
 use crate::netns::{HOST, Netns};
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use libcni::NetworkConf;
 use libcni::inventory::Life;
 use netops::Family;
-use netops::listen::{self, Listener};
+use netops::listening_sockets::{self, Listener};
 
 use super::way_to_container::{Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
@@ -43,7 +43,7 @@ impl<'a> Ports<'a> {
         let found: Vec<&Listener> = listeners.iter().filter(is_wanted).collect();
         let mut taken: BTreeMap<_, Vec<_>> = BTreeMap::new();
         if !found.is_empty() {
-            for (listener, process) in found.iter().zip(listen::processes(&found)) {
+            for (listener, process) in found.iter().zip(listening_sockets::processes(&found)) {
                 let process = process.map_or("a process".to_owned(), |process| format!("process {process}"));
                 taken.entry((protocol(listener) as u8, listener.port)).or_default().push((listener.address, process));
             }

@@ -11,10 +11,10 @@ mod rules_passed;
 
 use std::net::IpAddr;
 
-use cni_filter::gates::{At, Gate};
 use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::iptables::states::ICMPV6;
 use cni_filter::iptables::{Rule, ZONED};
+use cni_filter::packet_path::{At, Gate};
 use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::nft::Hook;

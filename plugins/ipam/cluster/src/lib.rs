@@ -2,7 +2,7 @@
 //!
 //! A node claims runs of addresses in a store that all nodes share; inside its runs everything is host-local's own code and
 //! files. Reading order: PROTOCOL.md and [`protocol`], the records and every change of them; [`node_view`], what the node keeps of
-//! them, and [`trust`], for how long; [`transaction`], which changes the records in the [`store`]; then the verbs.
+//! them, and [`view_age`], for how long; [`transaction`], which changes the records in the [`store`]; then the verbs.
 
 pub mod commands;
 pub mod node_view;
@@ -10,7 +10,7 @@ pub mod protocol;
 pub mod store;
 pub mod this_node;
 pub mod transaction;
-pub mod trust;
+pub mod view_age;
 
 mod add;
 mod reservations;

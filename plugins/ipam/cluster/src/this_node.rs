@@ -8,7 +8,7 @@ use cni_spec::{CniError, Code};
 
 use crate::node_view::View;
 use crate::protocol::{Me, Refusal};
-use crate::trust;
+use crate::view_age;
 use cluster_keys::Conf;
 
 const MACHINE_ID: &str = "/etc/machine-id";
@@ -67,7 +67,7 @@ pub(crate) fn identify(conf: &Conf) -> Result<(Me, View), CniError> {
             view.node
         )));
     }
-    let (store_id, boot, macs) = (view.store_id.clone(), trust::boot()?, macs());
+    let (store_id, boot, macs) = (view.store_id.clone(), view_age::boot()?, macs());
     let (is_copy, trust_seconds, now) = (view.is_copy && view.boot == boot, conf.trust_seconds, now());
     Ok((Me { name, store_id, is_known, is_copy, boot, macs, trust_seconds, now }, view))
 }

@@ -13,7 +13,7 @@ use crate::protocol::{self, Me, Memory, Refusal, State, claims};
 use crate::reservations::held;
 use crate::store::{self, AnyStore, Store};
 use crate::this_node::{identify, refused};
-use crate::trust;
+use crate::view_age;
 use cluster_keys::Conf;
 
 /// How often a transaction begins anew because another node wrote first.
@@ -93,7 +93,7 @@ impl<'a> LockedStore<'a> {
         // What an earlier write without an answer has added.
         let mut is_open = view.pending;
         for _ in 0..ATTEMPTS_MAX {
-            let read_at_ms = trust::now_ms()?;
+            let read_at_ms = view_age::now_ms()?;
             let (state, version) = self.store.read().await?;
             if unanswered.as_ref() == Some(&state) {
                 // No two documents of a store are equal: the write without an answer was applied, and is not on its way.

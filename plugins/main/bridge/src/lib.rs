@@ -16,8 +16,8 @@ pub mod gateways;
 pub mod plan;
 
 mod ensure_bridge;
+mod host_routes;
 mod preview;
-mod reach;
 mod status;
 pub mod step;
 mod vlan_gateway;
@@ -78,12 +78,12 @@ impl InterfacePlugin for Bridge {
 
     fn remove_link(detaching: &Detaching<'_>, removal: &Removal) -> Result<(), OpError> {
         let bridge = removal.bridge.as_ref().map(|name| name.as_str());
-        reach::remove(detaching.attachment, removal, detaching.prev)
+        host_routes::remove(detaching.attachment, removal, detaching.prev)
             .and(veth::remove(detaching, veth::Unmarked::PortOf(bridge)))
     }
 
     fn collect(network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected> {
-        reach::collect(network, sweep)
+        host_routes::collect(network, sweep)
     }
 
     /// The veths without a mark that the bridge has: what the reference made has none, so its attachment is not known.

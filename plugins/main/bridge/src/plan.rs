@@ -15,7 +15,7 @@ use netops::addr::Address;
 use netops::link::{Mac, NAME_BYTES_MAX, Port};
 
 use crate::conf::{Conf, Gateway};
-use crate::reach;
+use crate::host_routes;
 
 /// The steps of a bridge's attachment.
 pub type Plan = interface::Plan<Own>;
@@ -123,7 +123,7 @@ pub fn plan(
     if gateways.vlan.is_some() || !gateways.addresses.is_empty() {
         plan.push(Step::Own(Own::Gateways(gateways)));
     }
-    let routes = reach::routes(attachment, &plan.lease.ips);
+    let routes = host_routes::routes(attachment, &plan.lease.ips);
     if conf.gateway != Gateway::None && !routes.is_empty() {
         plan.push(Step::Own(Own::Reach(router, routes)));
     }

@@ -12,9 +12,9 @@ use netops::watch::Watch;
 
 use crate::ensure_bridge::{self, MadeBridge, find_bridge};
 use crate::gateways;
+use crate::host_routes::{self, Unreach};
 use crate::plan::{Gateways, Own, Shared};
 use crate::preview;
-use crate::reach::{self, Unreach};
 use crate::vlan_gateway;
 
 /// The state of one call beside its plan.
@@ -106,7 +106,7 @@ impl OwnStep for Own {
             Self::Reach(_, routes) => {
                 let router = state.made()?.router();
                 stage.txn.push(Undo::Own(Box::new(Unreach(router.clone(), routes.clone()))));
-                reach::add(&stage.sides.host, router, routes).map_err(failed)
+                host_routes::add(&stage.sides.host, router, routes).map_err(failed)
             }
         }
     }
@@ -145,7 +145,7 @@ impl OwnStep for Own {
             Self::Reach(router, routes) => {
                 let found = link::find(&stage.sides.host, router).map_err(failed)?;
                 let router = found.ok_or_else(|| not_found(format_args!("link {router}")))?;
-                reach::add(&stage.sides.host, &router, routes).map_err(failed)
+                host_routes::add(&stage.sides.host, &router, routes).map_err(failed)
             }
             Self::Shared(_) | Self::AwaitPort { .. } | Self::AwaitGateways => self.apply(stage, state).await,
         }
@@ -176,7 +176,7 @@ impl OwnStep for Own {
                 let host = &look.sides.host;
                 let link = link::find(host, router).map_err(failed)?;
                 let link = link.ok_or_else(|| differs(format!("link {router}"), "it is not found"))?;
-                match reach::find_missing(host, &link, routes).map_err(failed)? {
+                match host_routes::find_missing(host, &link, routes).map_err(failed)? {
                     None => Ok(()),
                     Some(route) => Err(differs(format!("link {router}"), format!("route {route} is not found"))),
                 }

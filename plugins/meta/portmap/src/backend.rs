@@ -8,7 +8,7 @@ use netops::OpError;
 use netops::nft::Family;
 
 use crate::conf::{Backend, Conf};
-use crate::native;
+use crate::nftables;
 use crate::pod_ports::PodPorts;
 
 /// The table of the config's backend: of iptables if none is named, unless the node can only have rules of nf_tables.
@@ -18,7 +18,7 @@ pub(crate) fn choose<'a>(
     family: Family,
 ) -> Result<(Table<'a>, Backend), CniError> {
     if conf.backend == Some(Backend::Nftables) {
-        return Ok((filter.native(native::table(family)), Backend::Nftables));
+        return Ok((filter.native(nftables::table(family)), Backend::Nftables));
     }
     let is_for_programs = conf.conditions(family).need_programs();
     let found = match is_for_programs {
@@ -39,7 +39,7 @@ pub(crate) fn choose<'a>(
     match (found.map_err(failed)?, conf.backend) {
         (Some(place), _) => Ok((filter.table(place), Backend::Iptables)),
         (None, Some(_)) => Err(missing()),
-        (None, None) => Ok((filter.native_instead(native::table(family)), Backend::Nftables)),
+        (None, None) => Ok((filter.native_instead(nftables::table(family)), Backend::Nftables)),
     }
 }
 

@@ -11,7 +11,7 @@ use cni_spec::Attachment;
 use netops::error::Result;
 
 use crate::pod_ports::{FAMILIES, is_conditional, names};
-use crate::{iptables, native};
+use crate::{iptables, nftables};
 
 /// A port of the node that is forwarded to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Forward {
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         let names = names(attachment);
         let is_it = |word: &String| *word == self.owner;
-        iptables::chain_names(names).iter().chain(&native::words(names)).any(is_it)
+        iptables::chain_names(names).iter().chain(&nftables::words(names)).any(is_it)
     }
 
     /// The node's side in words: `port 8080/tcp of the node`.
@@ -76,11 +76,11 @@ pub fn list(search_path: &str) -> Result<Vec<Forward>> {
             }
             Ok(())
         })?;
-        let (mut table, before) = (filter.native(native::table(family)), found.len());
-        read(&mut table, &native::FORWARDING, &mut found)?;
+        let (mut table, before) = (filter.native(nftables::table(family)), found.len());
+        read(&mut table, &nftables::FORWARDING, &mut found)?;
         if found.len() > before {
-            let is_entered = native::missing_jump(&mut table, "prerouting")?.is_none();
-            let lost = native::missing_jump(&mut table, "output")?.map(|missing| format!("{OF_NODE}: {missing}"));
+            let is_entered = nftables::missing_jump(&mut table, "prerouting")?.is_none();
+            let lost = nftables::missing_jump(&mut table, "output")?.map(|missing| format!("{OF_NODE}: {missing}"));
             for forward in found.iter_mut().skip(before) {
                 forward.is_entered = is_entered;
                 forward.lost.clone_from(&lost);

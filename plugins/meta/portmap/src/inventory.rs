@@ -11,7 +11,7 @@ use cni_spec::{Attachment, CniError, NetworkName};
 use crate::conf::Backend;
 use crate::iptables::{DNAT, Search, Traced, chain_names};
 use crate::pod_ports::{names, target};
-use crate::{accept, each, native};
+use crate::{accept, each, nftables};
 
 /// What both backends and both variants of iptables have of the network. Changes nothing. The key of what says no more than
 /// its chain is one of [`words`].
@@ -24,7 +24,7 @@ pub fn inventory(network: &NetworkName, search_path: &str) -> Result<Vec<Noted>,
     let work = &mut |table: &mut Table<'_>, backend| {
         found.extend(match backend {
             Backend::Iptables => of_iptables(table, &search)?,
-            Backend::Nftables => native::list(table, &of)?,
+            Backend::Nftables => nftables::list(table, &of)?,
         });
         Ok(Vec::new())
     };

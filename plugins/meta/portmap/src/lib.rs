@@ -10,7 +10,7 @@
 //! | `port_holder` | containers that hold a port already |
 //! | [`forwards`] | the rules on the node, for programs that show them |
 //! | [`inventory()`] | what GC would remove |
-//! | `localnet` | what 127.0.0.1 needs |
+//! | `route_localnet` | what 127.0.0.1 needs |
 
 pub mod conditions;
 pub mod conf;
@@ -21,13 +21,13 @@ mod pod_ports;
 
 mod accept;
 mod iptables;
-mod native;
+mod nftables;
 mod port_holder;
 mod put_back;
 mod undo;
 
 mod inventory;
-mod localnet;
+mod route_localnet;
 
 pub use inventory::{inventory, words};
 
@@ -39,7 +39,7 @@ use chained::{AddOrCheck, ChainedPlugin, Collecting, Preview, Removing, Shown, T
 use cni_filter::iptables::{Edit, Table, TableName};
 use cni_filter::{Filter, OfNetwork, Stale};
 use cni_spec::{AddResult, Attachment, CniError, Code};
-use interface::reserved::Reserved;
+use interface::owner_by_reservation::Reserved;
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
 use netops::nft::conntrack::{self, Flow};
@@ -82,14 +82,14 @@ impl ChainedPlugin for Portmap {
             let timer = Timer::start();
             let added = with_table(&mut filter, pod, &mut |table, backend| match backend {
                 Backend::Iptables => iptables::add(table, pod, &mut contest),
-                Backend::Nftables => native::add(table, pod, &mut contest),
+                Backend::Nftables => nftables::add(table, pod, &mut contest),
             });
             timer.end("forward ports");
             added?;
             report(&contest)?;
             accept(&mut filter, pod, &accepted)?;
             if pod.family == Family::Ip {
-                localnet::enable(&Kernel::host().map_err(failed)?, pod).map_err(failed)?;
+                route_localnet::enable(&Kernel::host().map_err(failed)?, pod).map_err(failed)?;
             }
             redirect_flows(pod, &contest);
             txn.checkpoint().await;
@@ -119,7 +119,7 @@ impl ChainedPlugin for Portmap {
             with_table(&mut filter, &pod, &mut |table, backend| {
                 let (edits, present) = match backend {
                     Backend::Iptables => (iptables::edits(table, &pod, &mut contest)?, iptables::present(table)?),
-                    Backend::Nftables => (native::edits(table, &pod, &mut contest)?, Vec::new()),
+                    Backend::Nftables => (nftables::edits(table, &pod, &mut contest)?, Vec::new()),
                 };
                 for edit in present {
                     preview.push(Shown::new(table.command(&edit)).so_if(true));
@@ -136,8 +136,8 @@ impl ChainedPlugin for Portmap {
                     preview.push(Shown::new(table.command(&edit)).uncompared());
                 }
             }
-            if localnet::is_needed(&pod) {
-                preview.push(Shown::new(localnet::text(&pod)).uncompared());
+            if route_localnet::is_needed(&pod) {
+                preview.push(Shown::new(route_localnet::text(&pod)).uncompared());
             }
         }
         Ok(())
@@ -151,7 +151,7 @@ impl ChainedPlugin for Portmap {
         all(pods(call, conf).into_iter().map(|pod| {
             let difference = with_table(&mut filter, &pod, &mut |table, backend| match backend {
                 Backend::Iptables => iptables::check(table, &pod),
-                Backend::Nftables => native::check(table, &pod),
+                Backend::Nftables => nftables::check(table, &pod),
             })?;
             let difference = match (difference, conf.accept_forwarded, accepting(&mut filter, &pod)?) {
                 // Where the key is absent, docker may have come, or gone, since.
@@ -184,7 +184,7 @@ impl ChainedPlugin for Portmap {
                 Ok(())
             })?;
             let is_off = |key| format!("this is lost: {key}=1");
-            lost.extend(localnet::lost(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?.map(is_off));
+            lost.extend(route_localnet::lost(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?.map(is_off));
         }
         Ok(lost)
     }
@@ -212,7 +212,7 @@ impl ChainedPlugin for Portmap {
         let (stale, of) = (Stale::new(network, &sweep), OfNetwork::new(network));
         let work = &mut |table: &mut Table<'_>, backend| match backend {
             Backend::Iptables => iptables::gc(table, network, &sweep),
-            Backend::Nftables => native::gc(table, network, &sweep),
+            Backend::Nftables => nftables::gc(table, network, &sweep),
         };
         each(collecting.raw.search_path(), work, &mut |table| accept::gc(table, &of, &stale))
             .into_iter()
@@ -226,7 +226,7 @@ impl ChainedPlugin for Portmap {
         let mut table = table;
         match backend {
             Backend::Iptables => iptables::probe(&mut table),
-            Backend::Nftables => native::probe(&mut table),
+            Backend::Nftables => nftables::probe(&mut table),
         }
         .map_err(failed)
     }
@@ -370,7 +370,7 @@ fn each(
                 Ok(())
             });
             errors.extend(done.err());
-            match work(&mut filter.native(native::table(family)), Backend::Nftables) {
+            match work(&mut filter.native(nftables::table(family)), Backend::Nftables) {
                 Ok(ports) => forwarded.extend(ports),
                 Err(error) => errors.push(error),
             }
@@ -385,7 +385,7 @@ fn each(
 fn unmap(attachment: &Attachment, search_path: &str, known: &KnownAddresses<'_>) -> Vec<OpError> {
     let work = &mut |table: &mut Table<'_>, backend| match backend {
         Backend::Iptables => iptables::remove(table, names(attachment), known),
-        Backend::Nftables => native::remove(table, names(attachment), known),
+        Backend::Nftables => nftables::remove(table, names(attachment), known),
     };
     each(search_path, work, &mut |table| accept::remove(table, names(attachment)))
 }

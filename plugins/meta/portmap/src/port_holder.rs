@@ -20,7 +20,7 @@ use netops::{Errno, OpError};
 
 use crate::conf::Backend;
 use crate::pod_ports::{PodPorts, is_conditional, target};
-use crate::{iptables, native};
+use crate::{iptables, nftables};
 
 /// A container that holds a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,12 +78,12 @@ impl Contest<'_> {
     }
 
     fn in_nftables(&self, table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Vec<Holder>> {
-        let native = native::table(pod.family);
+        let native = nftables::table(pod.family);
         if let Some(mut table) = table.native_beside(native.clone()) {
-            return native::holders(&mut table, pod);
+            return nftables::holders(&mut table, pod);
         }
         // Beside the legacy variant the kernel may have no nf_tables.
-        match Filter::find(self.search_path)?.map(|mut filter| native::holders(&mut filter.native(native), pod)) {
+        match Filter::find(self.search_path)?.map(|mut filter| nftables::holders(&mut filter.native(native), pod)) {
             Some(Err(error)) if is_without_nftables(&error) => Ok(Vec::new()),
             found => found.unwrap_or_else(|| Ok(Vec::new())),
         }

@@ -5,7 +5,7 @@ use crate::backend::with_table;
 use crate::conf::{Backend, Conf};
 use crate::pod_ports::PodPorts;
 use crate::port_holder::Replaced;
-use crate::{forget_flows, native, open, put_back};
+use crate::{forget_flows, nftables, open, put_back};
 use chained::failed;
 use cni_filter::iptables::{Before, TableName};
 use cni_spec::{Attachment, CniError};
@@ -41,7 +41,7 @@ impl Unmap {
         let Some(replaced) = &*replaced else { return Ok(()) };
         let forwarded = with_table(&mut filter, &pod, &mut |table, backend| match backend {
             Backend::Iptables => put_back::put_back_chain(table, &pod, replaced),
-            Backend::Nftables => native::put_back(table, &pod, replaced),
+            Backend::Nftables => nftables::put_back(table, &pod, replaced),
         })?;
         if let Some(accepted) = &*accepted
             && let Some(mut table) = filter.iptables(pod.family, TableName::Filter).map_err(failed)?

@@ -3,7 +3,7 @@
 
 pub mod change;
 pub mod conf;
-mod moving;
+mod moved_routes;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use netops::{Errno, Family, Kernel, OpError, addr};
 
 use crate::change::Change;
 use crate::conf::{Conf, Removal};
-use crate::moving::{Moving, is_default};
+use crate::moved_routes::{Moving, is_default};
 
 /// The first table that may be chosen, as in the reference.
 const FIRST_TABLE: u32 = 100;

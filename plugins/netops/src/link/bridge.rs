@@ -7,7 +7,7 @@ use rtnetlink::{LinkBridge, LinkMessageBuilder};
 
 use super::Mac;
 use crate::feature::Feature;
-use crate::kernel::Request;
+use crate::netlink_connection::Request;
 
 /// A bridge's VLAN settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -14,7 +14,7 @@ use netlink_packet_route::link::{
 
 use super::{Link, Target, get_request};
 use crate::error::{OpError, Result};
-use crate::kernel::{Kernel, Request};
+use crate::netlink_connection::{Kernel, Request};
 use crate::sysctl::{self, Key};
 
 /// Settings by name.

@@ -41,8 +41,8 @@ use nix::errno::Errno;
 use rtnetlink::LinkUnspec;
 
 use crate::error::{Cause, OpError, Result};
-use crate::kernel::{Kernel, Reply, Request};
 pub use crate::mac::{Mac, MacError};
+use crate::netlink_connection::{Kernel, Reply, Request};
 
 /// A link as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

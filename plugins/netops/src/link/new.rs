@@ -11,8 +11,8 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use super::{Kind, Link, LinkName, Mac, Settings, Target, find, run_and_get, set};
 use crate::error::Result;
-use crate::kernel::{Kernel, Request};
 use crate::link_removal;
+use crate::netlink_connection::{Kernel, Request};
 use crate::netns::Netns;
 
 /// A namespace and a connection that acts on it.

@@ -6,7 +6,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::Link;
 use crate::error::Result;
-use crate::kernel::{Kernel, Request};
+use crate::netlink_connection::{Kernel, Request};
 
 /// `IFLA_INET6_FLAGS` (linux/if_link.h).
 const FLAGS: u16 = 1;

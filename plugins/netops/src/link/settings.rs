@@ -5,7 +5,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, Prop, State};
 
 use super::{Mac, Target};
-use crate::kernel::Request;
+use crate::netlink_connection::Request;
 
 /// Changes to a link; `None` leaves a property as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -11,7 +11,7 @@ use super::{Link, LinkName, Mac, Place, Settings, Target, delete_alt_names, find
 use crate::addr::{self, Address, Kept};
 use crate::bridge_port::{self, Vlans};
 use crate::error::{OpError, Result};
-use crate::kernel::{Kernel, Request};
+use crate::netlink_connection::{Kernel, Request};
 use crate::netns::Netns;
 
 /// Moves a link into another namespace and gives it this name and (`Some`) this alias there, by one request.

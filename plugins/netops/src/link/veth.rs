@@ -11,7 +11,7 @@ use rtnetlink::{LinkUnspec, LinkVeth};
 use super::{Link, LinkName, Mac, Settings, Target, find, get_request, only, set};
 use crate::error::{Cause, OpError, Result};
 use crate::feature::Feature;
-use crate::kernel::{Kernel, Request};
+use crate::netlink_connection::{Kernel, Request};
 use crate::netns::Netns;
 
 /// A veth pair: one end here, its peer, which is created down, here or in another namespace.

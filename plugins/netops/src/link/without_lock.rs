@@ -12,7 +12,7 @@ use nix::net::if_::if_nametoindex;
 
 use super::{Link, find, is_name};
 use crate::error::Result;
-use crate::kernel::Kernel;
+use crate::netlink_connection::Kernel;
 
 /// A link as far as it can be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]

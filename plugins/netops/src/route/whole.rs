@@ -14,7 +14,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use super::{Route, list_like, read};
 use crate::addr::Family;
 use crate::error::Result;
-use crate::kernel::{Kernel, Request};
+use crate::netlink_connection::{Kernel, Request};
 
 /// A unicast route.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Filters that packets of other hosts to a port of the node meet before the port is forwarded: chains of table `raw`, and at links.
 
-use cni_filter::gates::{At, Gate};
 use cni_filter::iptables::Rule;
 use cni_filter::iptables::rule::{Is, Target};
+use cni_filter::packet_path::{At, Gate};
 use netops::Family;
 use netops::nft::Hook;
 

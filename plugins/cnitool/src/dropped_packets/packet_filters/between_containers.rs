@@ -1,8 +1,8 @@
 //! Frames that a bridge passes on between its own containers, where they pass the filter of routed packets
 //! (`net.bridge.bridge-nf-call-iptables`).
 
-use cni_filter::gates::{At, Gate};
 use cni_filter::iptables::Rule;
+use cni_filter::packet_path::{At, Gate};
 use libcni::inventory::Life;
 use netops::Family;
 use netops::nft::Hook;

@@ -1,7 +1,7 @@
 //! Rules and chains in the words of the program that writes them, and the commands that open a chain for an attachment.
 
-use cni_filter::gates::{At, Gate, Maker};
 use cni_filter::iptables::Rule;
+use cni_filter::packet_path::{At, Gate, Maker};
 use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::nft::Hook;

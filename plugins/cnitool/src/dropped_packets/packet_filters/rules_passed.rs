@@ -1,9 +1,9 @@
 //! A walk through a gate's chains, in the order in which packets of an attachment meet the rules.
 
-use cni_filter::gates::{At, Gate, Step};
 use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::iptables::states::{BEGINS, ICMPV6};
 use cni_filter::iptables::{Rule, UNTRACKED, ZONED};
+use cni_filter::packet_path::{At, Gate, Step};
 use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::nft::Hook;

@@ -8,10 +8,10 @@ use host_local::address::Address;
 use host_local::inventory::Holder;
 use host_local::range::Span;
 use netops::OpError;
-use netops::kernel::Kernel;
 use netops::link::{self, Kind, Link, LinkName, Mac, NewLink, Place, macvlan};
+use netops::netlink_connection::Kernel;
 use netops::netns::Netns;
-use netops::scan::{self, Stations};
+use netops::probe_neighbours::{self, Stations};
 use serde_json::{Value, json};
 
 use super::wait;
@@ -50,9 +50,10 @@ pub(super) fn probe(conf: &Conf, store: &AnyStore, object: &Value, link: Option<
         "asking for {} addresses on {}, at most {} s",
         order.len(),
         station.name,
-        scan::duration(order.len()).as_secs() + 1
+        probe_neighbours::duration(order.len()).as_secs() + 1
     );
-    let stations = wait(scan::scan(&station.netns, &station.link, &order))?.map_err(|error| unusable(&error))?;
+    let stations =
+        wait(probe_neighbours::scan(&station.netns, &station.link, &order))?.map_err(|error| unusable(&error))?;
     let after = records(conf, store)?;
     Ok(compare(conf, &Seen { stations, before, after, asked: order, total: total(conf), station }))
 }
